@@ -1,0 +1,1 @@
+"""Discriminative random fields with the scikit-learn interface."""
