@@ -1,0 +1,133 @@
+"""The one place that decides on threads: how many, on what, and in which order results are added."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from functools import cache
+
+from joblib import effective_n_jobs
+from sklearn.utils.parallel import Parallel, delayed
+from threadpoolctl import ThreadpoolController
+
+_current = threading.local()
+
+
+class Cancelled(Exception):
+    """Raised inside a worker after Ctrl-C in the main thread, so that it stops at its next sweep."""
+
+
+def checkpoint():
+    """Called by iterative algorithms once a sweep: stop here if the whole computation was interrupted."""
+    flag = getattr(_current, "cancelled", None)
+    if flag is not None and flag.is_set():
+        raise Cancelled
+
+
+def split_threads(n_jobs, n_tasks):
+    """Threads over tasks and threads inside a task, ``outer * inner <= n_jobs``.
+
+    Parameters
+    ----------
+    n_jobs : int or None
+        As everywhere in scikit-learn: None is 1 unless a ``joblib.parallel_config`` says otherwise, -1 is all.
+    n_tasks : int
+
+    Returns
+    -------
+    outer, inner : int
+    """
+    n_jobs = effective_n_jobs(n_jobs)
+    outer = max(1, min(n_jobs, n_tasks))
+    return outer, max(1, n_jobs // outer)
+
+
+def map_tasks(function, tasks, n_jobs=None):
+    """``[function(task, n_threads=inner) for task in tasks]`` on threads, results in the order of the tasks.
+
+    Kernels release the GIL, so threads are enough, and they share memory. What comes back does not depend on
+    ``n_jobs``: the caller adds results up in the order of the list.
+
+    Parameters
+    ----------
+    function : callable(task, n_threads) -> object
+    tasks : sequence
+    n_jobs : int or None
+
+    Returns
+    -------
+    list
+    """
+    tasks = list(tasks)
+    outer, inner = split_threads(n_jobs, len(tasks))
+    if outer == 1:
+        return [function(task, n_threads=inner) for task in tasks]
+    cancelled = threading.Event()
+
+    def run(task):
+        _current.cancelled = cancelled
+        try:
+            return function(task, n_threads=inner)
+        finally:
+            _current.cancelled = None
+
+    try:
+        return Parallel(n_jobs=outer, require="sharedmem")(delayed(run)(task) for task in tasks)
+    except BaseException:
+        cancelled.set()
+        raise
+
+
+@contextmanager
+def range_runner(n_threads):
+    """Threads inside one large problem, for kernels that work on a range of nodes or rows.
+
+    Yields ``run(kernel, n_items)``, which calls ``kernel(start, stop)`` on a partition of ``range(n_items)``
+    and returns when all are done. Kernels must write to disjoint places: then results do not depend on the
+    partition. Sums belong in :func:`fixed_ranges`.
+
+    Parameters
+    ----------
+    n_threads : int
+    """
+    if n_threads <= 1:
+        yield _run_alone
+        return
+    with ThreadPoolExecutor(n_threads) as pool:
+        yield lambda kernel, n_items: _run_shared(pool, n_threads, kernel, n_items)
+
+
+def _run_alone(kernel, n_items):
+    kernel(0, n_items)
+
+
+# Below this many items a range is not worth handing to another thread (about 20 microseconds each).
+_SMALLEST_RANGE = 256
+
+
+def _run_shared(pool, n_threads, kernel, n_items):
+    n_ranges = max(1, min(n_threads, n_items // _SMALLEST_RANGE))
+    bounds = [n_items * k // n_ranges for k in range(n_ranges + 1)]
+    others = [pool.submit(kernel, a, b) for a, b in zip(bounds[1:-1], bounds[2:], strict=True)]
+    kernel(bounds[0], bounds[1])
+    for future in others:
+        future.result()
+
+
+def fixed_ranges(n_items, n_ranges=16):
+    """Bounds of at most ``n_ranges`` parts of ``range(n_items)``, whatever the number of threads.
+
+    Partial sums over these, added in order, are bit-identical for any number of threads.
+    """
+    n_ranges = max(1, min(n_ranges, n_items))
+    return [(n_items * k // n_ranges, n_items * (k + 1) // n_ranges) for k in range(n_ranges)]
+
+
+@cache
+def _blas():
+    return ThreadpoolController()
+
+
+def single_threaded_blas():
+    """Context in which BLAS uses one thread, so that its sums do not depend on the number of cores."""
+    controller = _blas()
+    return controller.limit(limits=1, user_api="blas") if controller.lib_controllers else nullcontext()

@@ -1,0 +1,117 @@
+"""Examples: graphs with features, and how arrays become them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from sklearn_crf.graphs import Graph
+
+
+class Example:
+    """One example: a graph whose nodes, and perhaps edges, carry features.
+
+    Parameters
+    ----------
+    node_features : array-like or sparse matrix of shape (N, F)
+        Features of each node, float32 or float64 (anything else becomes float64).
+    edges : Graph or array-like of shape (E, 2) of int
+        Each undirected edge once; the direction matters to tables that are not symmetric.
+    edge_features : array-like of shape (E, R), optional
+        Features of each edge. None leaves them to the estimator's ``edge_features``.
+    node_type : array-like of shape (N,) of int, optional
+        Nodes of different types have weights of their own.
+    edge_type : array-like of shape (E,) of int, optional
+        Edges of different types have weights of their own.
+    n_states : array-like of shape (N,) of int, optional
+        Number of states of each node where they differ: the first ``n_states[s]`` of ``classes_``.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit or an edge leaves the graph.
+    """
+
+    def __init__(
+        self, node_features, edges, edge_features=None, node_type=None, edge_type=None, n_states=None
+    ):
+        self.node_features = _as_features(node_features)
+        n_nodes = self.node_features.shape[0]
+        self.graph = edges if isinstance(edges, Graph) else Graph(n_nodes, edges)
+        if self.graph.n_nodes != n_nodes:
+            raise ValueError(
+                f"edges is a graph of {self.graph.n_nodes} nodes, node_features has {n_nodes} rows."
+            )
+        self.edge_features = _as_edge_features(edge_features, self.graph.n_edges)
+        self.node_type = _as_integers(node_type, n_nodes, "node_type", lowest=0)
+        self.edge_type = _as_integers(edge_type, self.graph.n_edges, "edge_type", lowest=0)
+        self.n_states = _as_integers(n_states, n_nodes, "n_states", lowest=1)
+
+    @property
+    def edges(self):
+        """(E, 2) int32."""
+        return self.graph.edges
+
+    @property
+    def n_nodes(self):
+        """Number of nodes N."""
+        return self.graph.n_nodes
+
+    @property
+    def shape(self):
+        """Shape of ``node_features``: its last entry is the number of features, as for an array."""
+        return self.node_features.shape
+
+    def __repr__(self):
+        n_nodes, n_features = self.shape
+        return f"Example(n_nodes={n_nodes}, n_features={n_features}, n_edges={self.graph.n_edges})"
+
+
+def _as_features(values):
+    if sp.issparse(values):
+        values = values.tocsr()
+    else:
+        values = np.asarray(values)
+    if values.ndim != 2:
+        raise ValueError(f"node_features must have shape (n_nodes, n_features), got {values.shape}.")
+    return values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
+
+
+def _as_edge_features(values, n_edges):
+    if values is None:
+        return None
+    values = np.asarray(values)
+    if values.ndim == 1 and len(values) == n_edges:
+        values = values[:, None]
+    if values.ndim != 2 or len(values) != n_edges:
+        raise ValueError(f"edge_features must have shape ({n_edges}, n_edge_features), got {values.shape}.")
+    return values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
+
+
+def _as_integers(values, length, name, lowest):
+    if values is None:
+        return None
+    values = np.asarray(values)
+    if values.shape != (length,):
+        raise ValueError(f"{name} must have shape ({length},), got {values.shape}.")
+    if length and (not np.issubdtype(values.dtype, np.integer) or values.min() < lowest):
+        raise ValueError(
+            f"{name} must be integers of at least {lowest}, got {values.dtype} from {values.min()}."
+        )
+    return np.ascontiguousarray(values, dtype=np.int32)
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Examples on which inference runs at once: their disjoint union, and who is who.
+
+    Forests are packed, many examples a batch, since exact inference treats them apart anyway and one kernel call
+    costs less than hundreds. An example with cycles is a batch of its own, so that its result depends on nothing
+    else.
+    """
+
+    example: Example  # the disjoint union, edge features and types resolved
+    members: np.ndarray  # (n,) int64: which examples of X
+    node_ptr: np.ndarray  # (n + 1,) int64: nodes of member k are node_ptr[k]:node_ptr[k + 1]
+    labels: np.ndarray | None = None  # (N,) int32: column of each node's label, -1 where unlabelled
+    weight: np.ndarray | None = None  # (n,) float64: sample_weight of each member; None is 1

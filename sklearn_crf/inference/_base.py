@@ -1,0 +1,138 @@
+"""What every inference algorithm is and returns."""
+
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from sklearn_crf.models import PairwiseModel, Statistics, score
+
+
+class Marginals(NamedTuple):
+    """Marginals of a model: each array is the derivative of ``log_z`` by the model's field of that name.
+
+    ``log_z_terms`` says what each node adds to ``log_z``; the terms of a connected component sum to the
+    log-partition of that component, so that examples joined into one model can be weighted apart.
+    """
+
+    unary: np.ndarray  # (N, K), the model's precision, rows sum to one
+    tables: np.ndarray  # (T, R, K, K) float64: sums over edges of edge_weight[e, r] * P(y_i, y_j)
+    log_z: float | None  # None where the algorithm has none
+    log_z_terms: np.ndarray | None  # (N,) float64
+    bound: str | None  # "exact" | "upper" | "lower" | None: what log_z is of the true one, for this result
+    n_iter: int = 0
+    converged: bool = True
+    state: object = None  # to warm-start the next call; belongs to one example
+
+    @property
+    def statistics(self):
+        """The expected sufficient statistics alone, as :class:`~sklearn_crf.models.Statistics`."""
+        return Statistics(self.unary, self.tables)
+
+
+class Labeling(NamedTuple):
+    """A labeling, its score, and how good it could have been."""
+
+    labels: np.ndarray  # (N,) int32
+    score: float
+    bound: float = np.inf  # upper bound on the best score; inf if the algorithm gives none
+    n_iter: int = 0
+    converged: bool = True
+    state: object = None
+
+    @property
+    def gap(self):
+        """Upper bound on what the labeling lacks to the best score; 0 certifies it."""
+        return max(self.bound - self.score, 0.0)
+
+
+class Inference(BaseEstimator):
+    """Base of the inference algorithms: options in, results out.
+
+    An algorithm holds options only, as constructor parameters (``get_params``, ``clone`` and grid search work);
+    whatever belongs to one model travels in ``init`` and in the ``state`` of results. A subclass says what it can
+    do in ``tasks`` and writes ``_map``, ``_marginals``, ``_sample`` accordingly.
+
+    Attributes
+    ----------
+    tasks : frozenset
+        Out of ``"map"``, ``"marginals"``, ``"sample"``.
+    exact_on : str or None
+        Where it is exact: ``"any"``, ``"forest"``, ``"submodular"``, or nowhere.
+    """
+
+    tasks = frozenset()
+    exact_on = None
+
+    def map(self, model, *, init=None, n_threads=1):
+        """Labeling of (nearly) the highest score.
+
+        Parameters
+        ----------
+        model : PairwiseModel
+        init : object, optional
+            ``state`` of a former :class:`Labeling` of the same topology: a warm start.
+        n_threads : int, default=1
+            Threads inside this one model; results do not depend on it.
+
+        Returns
+        -------
+        Labeling
+        """
+        self._require("map", model)
+        return self._map(model, init=init, n_threads=n_threads)
+
+    def marginals(self, model, *, init=None, n_threads=1):
+        """Marginals of nodes and tables, and the log-partition.
+
+        Parameters
+        ----------
+        model : PairwiseModel
+        init : object, optional
+            ``state`` of a former :class:`Marginals` of the same topology: a warm start.
+        n_threads : int, default=1
+            Threads inside this one model; results do not depend on it.
+
+        Returns
+        -------
+        Marginals
+        """
+        self._require("marginals", model)
+        return self._marginals(model, init=init, n_threads=n_threads)
+
+    def sample(self, model, n_samples=1, *, random_state=None, n_threads=1):
+        """Labelings drawn from the distribution of the model.
+
+        Parameters
+        ----------
+        model : PairwiseModel
+        n_samples : int, default=1
+        random_state : int, RandomState instance or None, default=None
+        n_threads : int, default=1
+            Threads inside this one model; results do not depend on it.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, N), int32
+        """
+        self._require("sample", model)
+        return self._sample(model, n_samples, random_state=random_state, n_threads=n_threads)
+
+    def _require(self, task, model):
+        name = type(self).__name__
+        if task not in self.tasks:
+            able = ", ".join(sorted(self.tasks))
+            raise ValueError(f"{name} cannot do task {task!r}; it can do: {able}.")
+        if not isinstance(model, PairwiseModel):
+            raise TypeError(f"model must be a PairwiseModel for {name}, got {type(model).__name__}.")
+        self._check_model(model)
+
+    def _check_model(self, model):
+        """Raise ValueError if the algorithm cannot take this model; a subclass adds its own conditions."""
+        nodes = np.flatnonzero(np.isneginf(model.unary).all(axis=1))
+        if len(nodes):
+            raise ValueError(f"model is infeasible: every state of node {nodes[0]} is forbidden by unary.")
+
+    def _labeling(self, model, labels, **fields):
+        """A Labeling with its score looked up."""
+        return Labeling(labels=labels, score=score(model, labels), **fields)

@@ -1,0 +1,308 @@
+"""Values on a topology: the score of every labeling of a graph."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf.graphs import Graph
+
+
+class Statistics(NamedTuple):
+    """Derivative of a scalar by the values of a :class:`PairwiseModel`.
+
+    Of ``log_z`` they are the expected sufficient statistics, of the score of a labeling the counted ones.
+    Statistics are added, subtracted and scaled component by component.
+    """
+
+    unary: np.ndarray  # (N, K)
+    tables: np.ndarray  # (T, R, K, K) float64
+
+    def minus(self, other):
+        """``self - other``, component by component."""
+        return Statistics(self.unary - other.unary, self.tables - other.tables)
+
+    def scaled(self, unary_scale, tables_scale):
+        """Nodes and tables multiplied, each by its own factor (scalar or broadcastable)."""
+        return Statistics(self.unary * unary_scale, self.tables * tables_scale)
+
+
+@dataclass(frozen=True, eq=False)
+class PairwiseModel:
+    r"""Scores of the labelings of a graph with unary and pairwise terms.
+
+    .. math::
+        \mathrm{score}(y) = \sum_s u_{s, y_s}
+            + \sum_{e = (i, j)} \sum_r w_{e r} \, \theta_{t_e, r, y_i, y_j}
+
+    Larger is better: the distribution is :math:`p(y) = \exp(\mathrm{score}(y)) / Z`.
+
+    Parameters
+    ----------
+    graph : Graph
+        Topology, N nodes and E edges. The direction of an edge matters to its table.
+    unary : array-like of shape (N, K)
+        Score of each state of each node, float32 or float64 (anything else becomes float64). -inf forbids a state.
+    tables : array-like of shape (T, K, K) or (T, R, K, K)
+        Pairwise tables of T types of edges and R features; kept as (T, R, K, K) in the precision of ``unary``.
+        -inf forbids a pair of states (with R = 1 and positive weights only).
+    edge_type : array-like of shape (E,), optional
+        Type of each edge; None is 0 for all, ``arange(E)`` unties all tables.
+    edge_weight : array-like of shape (E,) or (E, R), optional
+        Features of each edge, kept as (E, R); None is one (R must be 1 then).
+    n_states : array-like of shape (N,), optional
+        Number of states of each node where they differ: states from there on are forbidden.
+
+    Raises
+    ------
+    ValueError
+        If shapes or types do not fit, or a value is NaN or +inf.
+    """
+
+    graph: Graph
+    unary: np.ndarray
+    tables: np.ndarray
+    edge_type: np.ndarray | None = None
+    edge_weight: np.ndarray | None = None
+    n_states: np.ndarray | None = None
+
+    def __post_init__(self):
+        unary = _as_scores(self.unary, "unary")
+        n_nodes, n_edges = self.graph.n_nodes, self.graph.n_edges
+        if unary.ndim != 2 or len(unary) != n_nodes or unary.shape[1] < 1:
+            raise ValueError(f"unary must have shape ({n_nodes}, n_states), got {unary.shape}.")
+        n_columns = unary.shape[1]
+        tables = _as_scores(self.tables, "tables", unary.dtype)
+        if tables.ndim == 3:
+            tables = tables[:, None]
+        if tables.ndim != 4 or tables.shape[2:] != (n_columns, n_columns) or tables.shape[1] < 1:
+            raise ValueError(
+                f"tables must have shape (n_types, n_features, {n_columns}, {n_columns}) or "
+                f"(n_types, {n_columns}, {n_columns}), got {np.shape(self.tables)}."
+            )
+        edge_type = _check_edge_type(self.edge_type, n_edges, len(tables))
+        edge_weight = _check_edge_weight(self.edge_weight, n_edges, tables, unary.dtype)
+        if self.n_states is not None:
+            unary, n_states = _forbid_missing_states(unary, self.n_states)
+            object.__setattr__(self, "n_states", n_states)
+        object.__setattr__(self, "unary", np.ascontiguousarray(unary))
+        object.__setattr__(self, "tables", np.ascontiguousarray(tables))
+        object.__setattr__(self, "edge_type", edge_type)
+        object.__setattr__(self, "edge_weight", edge_weight)
+
+    @property
+    def n_columns(self):
+        """Largest number of states of a node, K."""
+        return self.unary.shape[1]
+
+    @property
+    def dtype(self):
+        """Precision of the scores, float32 or float64."""
+        return self.unary.dtype
+
+    @cached_property
+    def is_potts(self):
+        """True if every table has one value on and one off its diagonal: its messages cost O(K), not O(K^2)."""
+        n_columns = self.n_columns
+        if n_columns == 1:
+            return True
+        diagonal = np.einsum("trkk->trk", self.tables)
+        off = self.tables[..., ~np.eye(n_columns, dtype=bool)]
+        return bool(np.all(diagonal == diagonal[..., :1]) and np.all(off == off[..., :1]))
+
+    def edge_tables(self, edges=slice(None)):
+        """Table of each edge, weights applied: for small models and tests, as it takes E x K x K numbers.
+
+        Parameters
+        ----------
+        edges : slice or array of int, default=all
+
+        Returns
+        -------
+        ndarray of shape (n_edges, K, K)
+        """
+        tables = self.tables[self.edge_type[edges]]
+        if self.edge_weight is None:
+            return tables[:, 0]
+        return np.einsum("er,erab->eab", self.edge_weight[edges], tables)
+
+
+def _as_scores(values, name, dtype=None):
+    values = np.asarray(values)
+    if dtype is None:
+        dtype = values.dtype if values.dtype in (np.float32, np.float64) else np.float64
+    values = values.astype(dtype, copy=False)
+    # A sum is one pass without a temporary: NaN or +inf anywhere cannot hide in it. A finite overflow looks
+    # like +inf, so only then look closer.
+    with np.errstate(invalid="ignore", over="ignore"):
+        total = values.sum(dtype=np.float64)
+    if not total < np.inf and not np.all(values < np.inf):
+        raise ValueError(f"{name} must be finite or -inf, found NaN or +inf.")
+    return values
+
+
+def _check_edge_type(edge_type, n_edges, n_types):
+    if n_types < 1 and n_edges:
+        raise ValueError("tables holds no type, but the graph has edges.")
+    if edge_type is None:
+        return np.zeros(n_edges, dtype=np.int32)
+    edge_type = np.asarray(edge_type)
+    if edge_type.shape != (n_edges,):
+        raise ValueError(f"edge_type must have shape ({n_edges},), got {edge_type.shape}.")
+    if n_edges and not np.issubdtype(edge_type.dtype, np.integer):
+        raise ValueError(f"edge_type must be integers, got {edge_type.dtype}.")
+    if n_edges and (edge_type.min() < 0 or edge_type.max() >= n_types):
+        raise ValueError(
+            f"edge_type must lie in 0 to {n_types - 1}, found {edge_type.min()} to {edge_type.max()}."
+        )
+    return np.ascontiguousarray(edge_type, dtype=np.int32)
+
+
+def _check_edge_weight(edge_weight, n_edges, tables, dtype):
+    n_features = tables.shape[1]
+    if edge_weight is None:
+        if n_features != 1:
+            raise ValueError(f"tables has {n_features} features, so edge_weight must be given.")
+        return None
+    edge_weight = np.asarray(edge_weight, dtype=dtype)
+    if edge_weight.ndim == 1:
+        edge_weight = edge_weight[:, None]
+    if edge_weight.shape != (n_edges, n_features):
+        raise ValueError(f"edge_weight must have shape ({n_edges}, {n_features}), got {edge_weight.shape}.")
+    if not np.isfinite(edge_weight.sum(dtype=np.float64)) and not np.all(np.isfinite(edge_weight)):
+        raise ValueError("edge_weight must be finite, found NaN or infinity.")
+    if np.isneginf(tables).any() and (n_features > 1 or edge_weight.min(initial=1.0) <= 0):
+        raise ValueError(
+            "tables with -inf need edge_weight of one feature, all positive: 0 * -inf has no meaning."
+        )
+    return np.ascontiguousarray(edge_weight)
+
+
+def _forbid_missing_states(unary, n_states):
+    n_states = np.asarray(n_states)
+    n_columns = unary.shape[1]
+    if n_states.shape != (len(unary),) or not np.issubdtype(n_states.dtype, np.integer):
+        raise ValueError(
+            f"n_states must be {len(unary)} integers, got {n_states.dtype} of shape {n_states.shape}."
+        )
+    if len(n_states) and (n_states.min() < 1 or n_states.max() > n_columns):
+        raise ValueError(
+            f"n_states must lie in 1 to {n_columns}, found {n_states.min()} to {n_states.max()}."
+        )
+    unary = np.where(np.arange(n_columns) < n_states[:, None], unary, unary.dtype.type(-np.inf))
+    return unary, np.ascontiguousarray(n_states, dtype=np.int32)
+
+
+def check_labels(model, labels):
+    """Labels as contiguous int32, each a column of ``model.unary``.
+
+    Raises
+    ------
+    ValueError
+        If the shape differs from the nodes' or a label is not a state.
+    """
+    labels = np.ascontiguousarray(labels, dtype=np.int32)
+    if labels.shape != (model.graph.n_nodes,):
+        raise ValueError(f"labels must have shape ({model.graph.n_nodes},), got {labels.shape}.")
+    if labels.size and (labels.min() < 0 or labels.max() >= model.n_columns):
+        raise ValueError(
+            f"labels must lie in 0 to {model.n_columns - 1}, found {labels.min()} to {labels.max()}."
+        )
+    return labels
+
+
+def score_terms(model, labels):
+    """What each node adds to the score of a labeling: its unary score and its edges'.
+
+    An edge counts for its first end. Terms of a connected component sum to that component's score.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+    labels : array-like of shape (N,) of int
+
+    Returns
+    -------
+    ndarray of shape (N,), float64
+    """
+    labels = check_labels(model, labels)
+    terms = np.take_along_axis(model.unary, labels[:, None], axis=1)[:, 0].astype(np.float64)
+    if model.graph.n_edges:
+        tails, heads = model.graph.edges.T
+        n_columns = model.n_columns
+        cell = labels[tails] * n_columns + labels[heads]
+        flat = model.tables.reshape(len(model.tables), -1, n_columns * n_columns)
+        edge_score = np.zeros(model.graph.n_edges)
+        for r in range(flat.shape[1]):
+            value = flat[model.edge_type, r, cell].astype(np.float64)
+            edge_score += value if model.edge_weight is None else value * model.edge_weight[:, r]
+        terms += np.bincount(tails, weights=edge_score, minlength=len(terms))
+    return terms
+
+
+def score(model, labels):
+    """Score of a labeling, the sum of :func:`score_terms`.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+    labels : array-like of shape (N,) of int
+
+    Returns
+    -------
+    float
+    """
+    return float(score_terms(model, labels).sum())
+
+
+def labeling_statistics(model, labels):
+    """Derivative of the score of a labeling by the values of the model.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+    labels : array-like of shape (N,) of int
+
+    Returns
+    -------
+    Statistics
+        One-hot rows for nodes; for tables, the summed edge weights of each (type, feature, state, state).
+    """
+    labels = check_labels(model, labels)
+    unary = np.zeros(model.unary.shape, dtype=model.dtype)
+    np.put_along_axis(unary, labels[:, None], 1, axis=1)
+    tables = np.zeros(model.tables.shape)
+    if model.graph.n_edges:
+        tails, heads = model.graph.edges.T
+        n_columns, n_cells = model.n_columns, model.n_columns**2
+        cell = (
+            labels[tails].astype(np.int64) * n_columns + labels[heads] + model.edge_type * np.int64(n_cells)
+        )
+        flat = tables.reshape(len(tables), -1, n_cells)
+        for r in range(flat.shape[1]):
+            weights = None if model.edge_weight is None else model.edge_weight[:, r]
+            counted = np.bincount(cell, weights=weights, minlength=len(tables) * n_cells)
+            flat[:, r] = counted.reshape(len(tables), n_cells)
+    return Statistics(unary, tables)
+
+
+def clamped(model, labels):
+    """The same model with some nodes observed: their other states are forbidden.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+    labels : array-like of shape (N,) of int
+        State of each observed node, negative where it is unknown.
+
+    Returns
+    -------
+    PairwiseModel
+    """
+    labels = np.asarray(labels)
+    observed = labels >= 0
+    unary = np.array(model.unary)
+    keep = np.arange(model.n_columns) == labels[observed, None]
+    unary[observed] = np.where(keep, unary[observed], -np.inf)
+    return replace(model, unary=unary)
