@@ -4,6 +4,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from functools import cache
+from itertools import pairwise
 
 from joblib import effective_n_jobs
 from sklearn.utils.parallel import Parallel, delayed
@@ -107,7 +108,7 @@ _SMALLEST_RANGE = 256
 def _run_shared(pool, n_threads, kernel, n_items):
     n_ranges = max(1, min(n_threads, n_items // _SMALLEST_RANGE))
     bounds = [n_items * k // n_ranges for k in range(n_ranges + 1)]
-    others = [pool.submit(kernel, a, b) for a, b in zip(bounds[1:-1], bounds[2:], strict=True)]
+    others = [pool.submit(kernel, a, b) for a, b in pairwise(bounds[1:])]
     kernel(bounds[0], bounds[1])
     for future in others:
         future.result()

@@ -32,16 +32,12 @@ class Example:
         If shapes do not fit or an edge leaves the graph.
     """
 
-    def __init__(
-        self, node_features, edges, edge_features=None, node_type=None, edge_type=None, n_states=None
-    ):
+    def __init__(self, node_features, edges, edge_features=None, node_type=None, edge_type=None, n_states=None):
         self.node_features = _as_features(node_features)
         n_nodes = self.node_features.shape[0]
         self.graph = edges if isinstance(edges, Graph) else Graph(n_nodes, edges)
         if self.graph.n_nodes != n_nodes:
-            raise ValueError(
-                f"edges is a graph of {self.graph.n_nodes} nodes, node_features has {n_nodes} rows."
-            )
+            raise ValueError(f"edges is a graph of {self.graph.n_nodes} nodes, node_features has {n_nodes} rows.")
         self.edge_features = _as_edge_features(edge_features, self.graph.n_edges)
         self.node_type = _as_integers(node_type, n_nodes, "node_type", lowest=0)
         self.edge_type = _as_integers(edge_type, self.graph.n_edges, "edge_type", lowest=0)
@@ -68,10 +64,7 @@ class Example:
 
 
 def _as_features(values):
-    if sp.issparse(values):
-        values = values.tocsr()
-    else:
-        values = np.asarray(values)
+    values = values.tocsr() if sp.issparse(values) else np.asarray(values)
     if values.ndim != 2:
         raise ValueError(f"node_features must have shape (n_nodes, n_features), got {values.shape}.")
     return values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
@@ -95,9 +88,7 @@ def _as_integers(values, length, name, lowest):
     if values.shape != (length,):
         raise ValueError(f"{name} must have shape ({length},), got {values.shape}.")
     if length and (not np.issubdtype(values.dtype, np.integer) or values.min() < lowest):
-        raise ValueError(
-            f"{name} must be integers of at least {lowest}, got {values.dtype} from {values.min()}."
-        )
+        raise ValueError(f"{name} must be integers of at least {lowest}, got {values.dtype} from {values.min()}.")
     return np.ascontiguousarray(values, dtype=np.int32)
 
 

@@ -204,9 +204,7 @@ def _check_edges(n_nodes, edges):
     first = np.unique(key, return_index=True)[1]
     if len(first) < len(key):
         e = int(np.setdiff1d(np.arange(len(key)), first)[0])
-        raise ValueError(
-            f"edges[{e}] joins nodes {edges[e].tolist()} a second time: list each undirected edge once."
-        )
+        raise ValueError(f"edges[{e}] joins nodes {edges[e].tolist()} a second time: list each undirected edge once.")
 
 
 def lattice_offsets(ndim, connectivity=1):
@@ -236,9 +234,7 @@ def lattice_offsets(ndim, connectivity=1):
         return _one_of_each_pair(steps[order])
     offsets = np.asarray(connectivity)
     if offsets.ndim != 2 or offsets.shape[1] != ndim:
-        raise ValueError(
-            f"connectivity given as offsets must have shape (n_offsets, {ndim}), got {offsets.shape}."
-        )
+        raise ValueError(f"connectivity given as offsets must have shape (n_offsets, {ndim}), got {offsets.shape}.")
     if not np.issubdtype(offsets.dtype, np.integer) or not np.all(np.any(offsets != 0, axis=1)):
         raise ValueError("connectivity given as offsets must hold integers, no row all zero.")
     return _one_of_each_pair(offsets.astype(np.int64))
@@ -283,12 +279,9 @@ def lattice(shape, connectivity=1):
     for offset, count in zip(offsets, counts, strict=True):
         if count:
             tail = tuple(
-                slice(max(-step, 0), length - max(step, 0))
-                for step, length in zip(offset, shape, strict=True)
+                slice(max(-step, 0), length - max(step, 0)) for step, length in zip(offset, shape, strict=True)
             )
-            head = tuple(
-                slice(max(step, 0), length + min(step, 0)) for step, length in zip(offset, shape, strict=True)
-            )
+            head = tuple(slice(max(step, 0), length + min(step, 0)) for step, length in zip(offset, shape, strict=True))
             edges[start : start + count, 0] = index[tail].ravel()
             edges[start : start + count, 1] = index[head].ravel()
         start += count

@@ -153,9 +153,7 @@ def _check_edge_type(edge_type, n_edges, n_types):
     if n_edges and not np.issubdtype(edge_type.dtype, np.integer):
         raise ValueError(f"edge_type must be integers, got {edge_type.dtype}.")
     if n_edges and (edge_type.min() < 0 or edge_type.max() >= n_types):
-        raise ValueError(
-            f"edge_type must lie in 0 to {n_types - 1}, found {edge_type.min()} to {edge_type.max()}."
-        )
+        raise ValueError(f"edge_type must lie in 0 to {n_types - 1}, found {edge_type.min()} to {edge_type.max()}.")
     return np.ascontiguousarray(edge_type, dtype=np.int32)
 
 
@@ -173,9 +171,7 @@ def _check_edge_weight(edge_weight, n_edges, tables, dtype):
     if not np.isfinite(edge_weight.sum(dtype=np.float64)) and not np.all(np.isfinite(edge_weight)):
         raise ValueError("edge_weight must be finite, found NaN or infinity.")
     if np.isneginf(tables).any() and (n_features > 1 or edge_weight.min(initial=1.0) <= 0):
-        raise ValueError(
-            "tables with -inf need edge_weight of one feature, all positive: 0 * -inf has no meaning."
-        )
+        raise ValueError("tables with -inf need edge_weight of one feature, all positive: 0 * -inf has no meaning.")
     return np.ascontiguousarray(edge_weight)
 
 
@@ -183,13 +179,9 @@ def _forbid_missing_states(unary, n_states):
     n_states = np.asarray(n_states)
     n_columns = unary.shape[1]
     if n_states.shape != (len(unary),) or not np.issubdtype(n_states.dtype, np.integer):
-        raise ValueError(
-            f"n_states must be {len(unary)} integers, got {n_states.dtype} of shape {n_states.shape}."
-        )
+        raise ValueError(f"n_states must be {len(unary)} integers, got {n_states.dtype} of shape {n_states.shape}.")
     if len(n_states) and (n_states.min() < 1 or n_states.max() > n_columns):
-        raise ValueError(
-            f"n_states must lie in 1 to {n_columns}, found {n_states.min()} to {n_states.max()}."
-        )
+        raise ValueError(f"n_states must lie in 1 to {n_columns}, found {n_states.min()} to {n_states.max()}.")
     unary = np.where(np.arange(n_columns) < n_states[:, None], unary, unary.dtype.type(-np.inf))
     return unary, np.ascontiguousarray(n_states, dtype=np.int32)
 
@@ -206,9 +198,7 @@ def check_labels(model, labels):
     if labels.shape != (model.graph.n_nodes,):
         raise ValueError(f"labels must have shape ({model.graph.n_nodes},), got {labels.shape}.")
     if labels.size and (labels.min() < 0 or labels.max() >= model.n_columns):
-        raise ValueError(
-            f"labels must lie in 0 to {model.n_columns - 1}, found {labels.min()} to {labels.max()}."
-        )
+        raise ValueError(f"labels must lie in 0 to {model.n_columns - 1}, found {labels.min()} to {labels.max()}.")
     return labels
 
 
@@ -276,9 +266,7 @@ def labeling_statistics(model, labels):
     if model.graph.n_edges:
         tails, heads = model.graph.edges.T
         n_columns, n_cells = model.n_columns, model.n_columns**2
-        cell = (
-            labels[tails].astype(np.int64) * n_columns + labels[heads] + model.edge_type * np.int64(n_cells)
-        )
+        cell = labels[tails].astype(np.int64) * n_columns + labels[heads] + model.edge_type * np.int64(n_cells)
         flat = tables.reshape(len(tables), -1, n_cells)
         for r in range(flat.shape[1]):
             weights = None if model.edge_weight is None else model.edge_weight[:, r]

@@ -42,9 +42,7 @@ class BruteForce(Inference):
             for e in edges:
                 scores += tables[e][labelings[:, position[tails[e]]], labelings[:, position[heads[e]]]]
             if np.isneginf(scores).all():
-                raise ValueError(
-                    f"model is infeasible: no labeling of the component of node {nodes[0]} is allowed."
-                )
+                raise ValueError(f"model is infeasible: no labeling of the component of node {nodes[0]} is allowed.")
             yield nodes, edges, labelings, scores
 
     def _enumerate(self, model, nodes):
