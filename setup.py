@@ -1,6 +1,7 @@
 """Build of the Cython kernels; everything else is in pyproject.toml."""
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -11,24 +12,40 @@ from setuptools import Extension, setup
 # The suite is run once with SKLEARN_CRF_BOUNDSCHECK=1: every index of every kernel is then checked.
 BOUNDSCHECK = os.environ.get("SKLEARN_CRF_BOUNDSCHECK", "0") == "1"
 
+# An editable install has its kernels built in place afterwards, where a second build is incremental:
+# building them for the install too would compile everything twice.
+SKIP_KERNELS = os.environ.get("SKLEARN_CRF_SKIP_KERNELS", "0") == "1"
+
+# MSVC writes one shared debug database per directory, on which parallel compilers trip.
+JOBS = int(os.environ.get("SKLEARN_CRF_BUILD_JOBS", "1" if sys.platform == "win32" else os.cpu_count() or 1))
+
 # -ffast-math is out of the question: scores may be -inf. These two give most of its speed and
 # keep infinities and NaN intact. Wheels must run anywhere, hence no -march=native.
 COMPILE_ARGS = ["/O2"] if sys.platform == "win32" else ["-O3", "-fno-math-errno", "-fno-trapping-math"]
 
+# Apple's compiler and MSVC default to older standards.
+CPP_ARGS = ["/std:c++17"] if sys.platform == "win32" else ["-std=c++17"]
+
 
 def kernel(path):
+    is_cpp = re.search(r"# *distutils: *language *= *c\+\+", path.read_text(encoding="utf-8"))
     return Extension(
         name=".".join(path.with_suffix("").parts),
         sources=[path.as_posix()],
         include_dirs=[np.get_include(), "sklearn_crf/kernels"],
         define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
-        extra_compile_args=COMPILE_ARGS,
+        extra_compile_args=COMPILE_ARGS + (CPP_ARGS if is_cpp else []),
     )
 
 
-setup(
-    ext_modules=cythonize(
+def extensions():
+    if SKIP_KERNELS:
+        return []
+    return cythonize(
         [kernel(path) for path in sorted(Path("sklearn_crf/kernels").glob("*.pyx"))],
+        # Cython compares times, not directives: checked sources get a folder of their own, lest
+        # either build take over the C files of the other.
+        build_dir="build/checked" if BOUNDSCHECK else None,
         compiler_directives={
             "language_level": 3,
             "boundscheck": BOUNDSCHECK,
@@ -36,6 +53,10 @@ setup(
             "initializedcheck": BOUNDSCHECK,
             "cdivision": True,
         },
-        nthreads=int(os.environ.get("SKLEARN_CRF_BUILD_JOBS", "0")),
-    ),
-)
+        nthreads=JOBS,
+    )
+
+
+# Where processes are spawned rather than forked, Cython's workers import this file again.
+if __name__ == "__main__":
+    setup(ext_modules=extensions(), options={"build_ext": {"parallel": JOBS}})

@@ -3,4 +3,6 @@
 from sklearn_crf.examples import Example
 from sklearn_crf.graphs import Graph
 
+__version__ = "0.1.0.dev0"
+
 __all__ = ["Example", "Graph"]

@@ -1,0 +1,111 @@
+# Every target does its own set-up: an environment in .venv, the kernels built in place, and the
+# extras it needs. What is done leaves a stamp in .venv/stamps, so that the second time is quick.
+
+PYTHON ?= python3
+VENV ?= .venv
+BENCH ?= inference_speed
+PYTEST_ARGS ?=
+
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/stamps
+PIP := $(BIN)/python -m pip install --quiet
+PYTEST := -m pytest -n auto --maxprocesses 8
+BUILD_FILES := pyproject.toml setup.py
+KERNELS := $(wildcard sklearn_crf/kernels/*.pyx sklearn_crf/kernels/*.pxd sklearn_crf/kernels/*.h*)
+SOURCES := $(BUILD_FILES) MANIFEST.in README.rst $(KERNELS) $(shell find sklearn_crf -name '*.py')
+
+.PHONY: help demo test docs lint format wheel boundscheck oldest bench clean
+
+help:
+	@echo "make demo         learn to restore digits and to segment a photograph; pictures in demo_output"
+	@echo "make test         run the tests; PYTEST_ARGS='-k graphs' passes options on"
+	@echo "make docs         build the site into docs/_build/html"
+	@echo "make lint         check style; 'make format' mends what can be mended"
+	@echo "make wheel        build sdist and wheel into dist"
+	@echo "make boundscheck  run the tests with every index of every kernel checked"
+	@echo "make oldest       run the tests with the oldest versions that pyproject.toml admits"
+	@echo "make bench        run benchmarks/\$$(BENCH).py, by default $(BENCH)"
+	@echo "make clean        remove all that the other targets made"
+
+demo: $(STAMPS)/plot $(STAMPS)/images $(STAMPS)/build
+	$(BIN)/python examples/demo.py --output demo_output
+
+test: $(STAMPS)/dev $(STAMPS)/build
+	$(BIN)/python $(PYTEST) $(PYTEST_ARGS)
+
+docs: $(STAMPS)/docs $(STAMPS)/build
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "The site is in docs/_build/html/index.html"
+
+lint: $(STAMPS)/lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/cython-lint sklearn_crf
+
+format: $(STAMPS)/lint
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+wheel: dist/.stamp
+
+# The checked kernels go into a folder of their own and the tests run from there, so that the ones
+# in place stay as fast as they are.
+boundscheck: $(STAMPS)/dev
+	rm -rf build/boundscheck
+	SKLEARN_CRF_BOUNDSCHECK=1 $(BIN)/python setup.py -q build --build-lib build/boundscheck \
+		--build-temp build/boundscheck-objects
+	cd build/boundscheck && "$(abspath $(BIN)/python)" $(PYTEST) -c ../../pyproject.toml --rootdir ../.. \
+		$(PYTEST_ARGS) ../../tests
+
+# The tests run from another folder, so that the installed wheel is what they import.
+oldest: dist/.stamp $(VENV)-oldest/.stamp
+	$(VENV)-oldest/bin/python -m pip install --quiet --no-deps --force-reinstall dist/*.whl
+	cd $(VENV)-oldest && bin/python $(PYTEST) -c "$(CURDIR)/pyproject.toml" --rootdir "$(CURDIR)" \
+		$(PYTEST_ARGS) "$(CURDIR)/tests"
+
+bench: $(STAMPS)/bench $(STAMPS)/build
+	$(BIN)/python benchmarks/$(BENCH).py
+
+clean:
+	rm -rf $(VENV) $(VENV)-oldest build dist demo_output *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf docs/_build docs/generated docs/auto_examples docs/sg_execution_times.rst
+	rm -f sklearn_crf/kernels/*.c sklearn_crf/kernels/*.cpp sklearn_crf/kernels/*.so
+	find sklearn_crf tests examples benchmarks docs -name __pycache__ -exec rm -rf {} +
+
+$(STAMPS)/venv:
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || \
+		{ echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --upgrade pip
+	mkdir -p $(STAMPS)
+	touch $@
+
+# What an isolated build would install for itself, once, for all builds in place.
+$(STAMPS)/build-requirements: pyproject.toml .ci/requirements.py | $(STAMPS)/venv
+	$(PIP) $$($(BIN)/python .ci/requirements.py build)
+	touch $@
+
+$(addprefix $(STAMPS)/,plot images dev docs bench): $(STAMPS)/build-requirements $(BUILD_FILES)
+	SKLEARN_CRF_SKIP_KERNELS=1 $(PIP) --no-build-isolation --editable ".[$(@F)]"
+	touch $@
+
+$(STAMPS)/lint: pyproject.toml .ci/requirements.py | $(STAMPS)/venv
+	$(PIP) $$($(BIN)/python .ci/requirements.py lint)
+	touch $@
+
+$(STAMPS)/build: $(STAMPS)/build-requirements $(BUILD_FILES) $(KERNELS)
+	$(BIN)/python setup.py -q build_ext --inplace
+	touch $@
+
+dist/.stamp: $(SOURCES) | $(STAMPS)/venv
+	rm -rf dist
+	$(PIP) build
+	$(BIN)/python -m build --outdir dist > /dev/null
+	touch $@
+
+$(VENV)-oldest/.stamp: pyproject.toml .ci/requirements.py | $(STAMPS)/venv
+	rm -rf $(VENV)-oldest
+	$(PYTHON) -m venv $(VENV)-oldest
+	$(VENV)-oldest/bin/python -m pip install --quiet --upgrade pip
+	$(VENV)-oldest/bin/python -m pip install --quiet $$($(BIN)/python .ci/requirements.py oldest)
+	touch $@

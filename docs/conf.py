@@ -1,0 +1,133 @@
+"""The site: pages written by hand, API pages from every `__all__`, a gallery from examples/plot_*.py."""
+
+import importlib
+import inspect
+import pkgutil
+import sys
+import warnings
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import sklearn_crf
+
+DOCS = Path(__file__).resolve().parent
+EXAMPLES = DOCS.parent / "examples"
+sys.path.insert(0, str(DOCS))
+
+project = "sklearn_crf"
+author = "the sklearn_crf developers"
+copyright = f"2026, {author}"
+version = release = sklearn_crf.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "numpydoc",
+]
+templates_path = ["_templates"]
+exclude_patterns = ["_build", "_templates"]
+
+html_theme = "pydata_sphinx_theme"
+html_static_path = ["_static"] if (DOCS / "_static").exists() else []
+html_show_sourcelink = False
+html_theme_options = {"navigation_with_keys": False, "show_prev_next": False}
+
+autosummary_generate = True
+numpydoc_show_class_members = False  # the template of classes lists them
+
+# -- API pages ------------------------------------------------------------------------------------
+
+FIRST_MODULES = ["estimators", "preprocessing", "metrics", "model_selection", "datasets", "display"]
+
+
+def write_api_pages():
+    """One page of tables for each module with an `__all__`; a name is listed where users import it from."""
+    folder = DOCS / "generated" / "api"
+    folder.mkdir(parents=True, exist_ok=True)
+    listed = set()
+    written = set()
+    for number, name in enumerate(public_modules()):
+        module = importlib.import_module(name)
+        names = [
+            n
+            for n in sorted(module.__all__)
+            if is_listable(module, n) and id(getattr(module, n)) not in listed
+        ]
+        listed.update(id(getattr(module, n)) for n in names)
+        if names:
+            page = folder / f"{number:02d}_{name}.rst"
+            write_if_changed(page, api_page(module, names))
+            written.add(page)
+    for page in set(folder.glob("*.rst")) - written:
+        page.unlink()
+
+
+def public_modules():
+    """The package first, then what users call most, then the layers; only what declares public names."""
+    found = ["sklearn_crf"] + [
+        module.name
+        for module in pkgutil.iter_modules(sklearn_crf.__path__, "sklearn_crf.")
+        if not module.name.split(".")[1].startswith("_") and module.name != "sklearn_crf.kernels"
+    ]
+    found = [name for name in found if getattr(importlib.import_module(name), "__all__", None)]
+    first = ["sklearn_crf", *(f"sklearn_crf.{name}" for name in FIRST_MODULES)]
+    return sorted(found, key=lambda name: (first.index(name) if name in first else len(first), name))
+
+
+def is_listable(module, name):
+    return inspect.isclass(getattr(module, name)) or inspect.isfunction(getattr(module, name))
+
+
+def api_page(module, names):
+    summary = (inspect.getdoc(module) or "").split("\n\n")[0]
+    entries = "\n".join(f"   {name}" for name in names)
+    title = module.__name__
+    return (
+        f"{title}\n{'=' * len(title)}\n\n{summary}\n\n.. currentmodule:: {title}\n\n"
+        f".. autosummary::\n   :toctree: ../\n   :nosignatures:\n\n{entries}\n"
+    )
+
+
+def write_if_changed(path, text):
+    # a new time stamp would have every page built again
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")
+
+
+def skip_member(app, what, name, obj, skip, options):
+    """Methods inherited from scikit-learn are described there, with links that end nowhere here."""
+    module = getattr(inspect.unwrap(obj), "__module__", None) if callable(obj) else None
+    return True if module is not None and module.startswith("sklearn.") else skip
+
+
+write_api_pages()
+
+# -- Gallery --------------------------------------------------------------------------------------
+
+if any(EXAMPLES.glob("plot_*.py")):
+    extensions.append("sphinx_gallery.gen_gallery")
+    sphinx_gallery_conf = {
+        "examples_dirs": str(EXAMPLES),
+        "gallery_dirs": "auto_examples",
+        "filename_pattern": r"plot_",
+        "ignore_pattern": r"demo\.py|__init__\.py",
+        "download_all_examples": False,
+        "show_memory": False,
+        "remove_config_comments": True,
+        "abort_on_example_error": True,
+    }
+else:
+    # the index names the gallery whether or not there is an example yet
+    (DOCS / "auto_examples").mkdir(exist_ok=True)
+    write_if_changed(DOCS / "auto_examples" / "index.rst", "Examples\n========\n\nNone yet.\n")
+
+# The gallery runs examples with the Agg back end, where plt.show() would warn on each figure.
+warnings.filterwarnings("ignore", message="FigureCanvasAgg is non-interactive", category=UserWarning)
+
+
+def setup(app):
+    app.connect("autodoc-skip-member", skip_member)

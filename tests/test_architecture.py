@@ -1,0 +1,230 @@
+"""The shape of the package: which way imports point, how long a file may be, what a docstring must say."""
+
+import ast
+import importlib
+import inspect
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import sklearn_crf
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "sklearn_crf"
+SOURCES = sorted([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.pyx"), *PACKAGE.rglob("*.pxd")])
+MODULES = [path for path in SOURCES if path.suffix == ".py"]
+MAX_LINES = 400
+
+# A unit is a folder or a file right under sklearn_crf. It may import units of earlier tiers and other
+# files of itself; in the tier of the core types units may also import each other, but not in a circle.
+TIERS = [
+    {"kernels"},
+    {"_threads", "graphs", "models", "examples", "spanning_trees"},
+    {"losses", "mixtures", "regression_trees", "inference", "metrics"},
+    {"potentials", "preprocessing", "datasets", "model_selection", "display"},
+    {"objectives"},
+    {"optimize"},
+    {"estimators"},
+    {"__init__"},
+]
+TIER = {unit: tier for tier, units in enumerate(TIERS) for unit in units}
+CORE = TIERS[1]
+
+STANDS_ALONE = {"kernels", "optimize"}  # these know nothing of the package
+ONLY_FOR_ESTIMATORS = {"optimize"}
+THIRD_PARTY = {"numpy", "scipy", "sklearn", "joblib", "threadpoolctl"}
+THIRD_PARTY_OF = {"kernels": {"numpy", "scipy", "cython", "libc", "libcpp"}, "optimize": {"numpy", "scipy"}}
+OPTIONAL = {"matplotlib", "skimage", "rich", "tqdm"}  # importing the package must not need these
+
+# Python's parser does not read Cython, whose import statements keep to one line here.
+CYTHON_FROM = re.compile(r"^\s*from\s+([\w.]+)\s+c?import\s+\(?([^)\n]*)", re.MULTILINE)
+CYTHON_IMPORT = re.compile(r"^\s*c?import\s+([\w.]+)", re.MULTILINE)
+
+# GL08 no docstring; PR01 parameters left out; PR02 parameters that do not exist; PR03 another order;
+# PR10 no space before the colon; RT01 nothing on what is returned; SS03 first sentence without a full stop.
+NUMPYDOC_CODES = {"GL08", "PR01", "PR02", "PR03", "PR10", "RT01", "SS03"}
+
+
+def module_name(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def unit_of(module):
+    """Folder or file right under the package that `module` belongs to; the package itself is "__init__"."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def imports(path):
+    """Every (module, is at top level) that a file imports, relative imports made absolute."""
+    text = path.read_text(encoding="utf-8")
+    package = ".".join(path.relative_to(ROOT).parent.parts)
+    if path.suffix == ".py":
+        return list(python_imports(ast.parse(text), package))
+    return list(cython_imports(text, package))
+
+
+def python_imports(tree, package):
+    top_level = {id(node) for node in tree.body}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, id(node) in top_level) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            names = [alias.name for alias in node.names]
+            source = "." * node.level + (node.module or "")
+            yield from ((module, id(node) in top_level) for module in imported_from(package, source, names))
+
+
+def cython_imports(text, package):
+    for source, names in CYTHON_FROM.findall(text):
+        yield from ((module, True) for module in imported_from(package, source, re.findall(r"\w+", names)))
+    yield from ((module, True) for module in CYTHON_IMPORT.findall(text))
+
+
+def imported_from(package, source, names):
+    level = len(source) - len(source.lstrip("."))
+    if level:
+        base = package.split(".")
+        source = ".".join([*base[: len(base) - level + 1], source[level:]]).rstrip(".")
+    # `from sklearn_crf import graphs` and `from . import graphs` name the unit last
+    return [f"{source}.{name}" for name in names] if source == "sklearn_crf" else [source]
+
+
+def inner_imports(path):
+    return [module for module, _ in imports(path) if module.split(".")[0] == "sklearn_crf"]
+
+
+def arrow_problem(importer, imported):
+    """What is wrong with unit `importer` importing unit `imported`; None if nothing is."""
+    if importer == imported:
+        return None
+    if imported not in TIER:
+        return "is in no tier"
+    if importer in STANDS_ALONE:
+        return f"but {importer} must know nothing of the package"
+    if imported in ONLY_FOR_ESTIMATORS and importer not in ("estimators", "__init__"):
+        return "which only estimators may"
+    if TIER[imported] < TIER[importer] or {imported, importer} <= CORE:
+        return None
+    return "and that arrow runs back"
+
+
+def test_arrows_that_run_back_are_seen():
+    assert arrow_problem("graphs", "inference")
+    assert arrow_problem("inference", "objectives")
+    assert arrow_problem("objectives", "optimize")
+    assert arrow_problem("kernels", "graphs")
+    assert not arrow_problem("estimators", "optimize")
+    assert not arrow_problem("potentials", "graphs")
+
+
+def test_imports_are_read():
+    python = (
+        "from . import graphs\nfrom ..models import PairwiseModel\ndef f():\n    import matplotlib.pyplot"
+    )
+    assert list(python_imports(ast.parse(python), "sklearn_crf.inference")) == [
+        ("sklearn_crf.inference", True),
+        ("sklearn_crf.models", True),
+        ("matplotlib.pyplot", False),
+    ]
+    cython = "cimport cython\nfrom libc.math cimport exp, log\nfrom .. import graphs\n"
+    assert sorted(module for module, _ in cython_imports(cython, "sklearn_crf.kernels")) == [
+        "cython",
+        "libc.math",
+        "sklearn_crf.graphs",
+    ]
+
+
+def test_every_unit_has_a_place():
+    assert {unit_of(module_name(path)) for path in SOURCES} <= TIER.keys(), "TIERS says what each may import"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module_name)
+def test_imports_point_one_way(path):
+    unit = unit_of(module_name(path))
+    for module in inner_imports(path):
+        problem = arrow_problem(unit, unit_of(module))
+        assert problem is None, f"{module_name(path)} imports {module}, {problem}"
+
+
+def test_no_circles():
+    graph = {module_name(path): set(inner_imports(path)) for path in MODULES}
+    # a package imports its own files, and they must not be blamed for what else it gathers
+    graph = {module: imported for module, imported in graph.items() if module_name_is_file(module)}
+    while graph:
+        leaves = {module for module, imported in graph.items() if not imported & graph.keys() - {module}}
+        assert leaves, f"these import each other in a circle: {sorted(graph)}"
+        graph = {module: imported for module, imported in graph.items() if module not in leaves}
+
+
+def module_name_is_file(module):
+    return (ROOT / (module.replace(".", "/") + ".py")).exists()
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module_name)
+def test_third_party_imports(path):
+    unit = unit_of(module_name(path))
+    allowed = THIRD_PARTY_OF.get(unit, THIRD_PARTY)
+    for module, top_level in imports(path):
+        name = module.split(".")[0]
+        if name == "sklearn_crf" or name in sys.stdlib_module_names:
+            continue
+        if name in OPTIONAL and unit not in THIRD_PARTY_OF:
+            assert not top_level, f"{module_name(path)} must import {name} inside the function that needs it"
+        else:
+            assert name in allowed, f"{module_name(path)} imports {name}, {unit} may import {sorted(allowed)}"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module_name)
+def test_files_are_short(path):
+    n_lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert n_lines <= MAX_LINES, f"{module_name(path)} has {n_lines} lines: two ideas, two files"
+
+
+def test_files_are_named_after_an_idea():
+    vague = {"utils", "util", "helpers", "misc", "common", "tools"}
+    assert not [module_name(path) for path in SOURCES if path.stem.strip("_") in vague]
+
+
+def public_objects():
+    """Every class and function in an `__all__` of the package, once each, by where it is defined."""
+    found = {}
+    for path in MODULES:
+        if "kernels" in path.parts:
+            continue
+        module = importlib.import_module(module_name(path))
+        for name in getattr(module, "__all__", ()):
+            obj = getattr(module, name)
+            if inspect.isclass(obj) or inspect.isfunction(obj):
+                found[f"{obj.__module__}.{obj.__qualname__}"] = obj
+    return found
+
+
+PUBLIC = public_objects()
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_docstring_is_complete(name):
+    validate = pytest.importorskip("numpydoc.validate", reason="numpydoc is what reads the docstrings")
+    errors = validate.validate(name)["errors"]
+    assert not [f"{code}: {message}" for code, message in errors if code in NUMPYDOC_CODES]
+
+
+@pytest.mark.parametrize("name", sorted(name for name, obj in PUBLIC.items() if inspect.isclass(obj)))
+def test_public_methods_have_docstrings(name):
+    # an inherited docstring counts: what fills in a method of a base class need not repeat it
+    members = inspect.getmembers(PUBLIC[name], lambda m: inspect.isfunction(m) or isinstance(m, property))
+    ours = [member for member, obj in members if not member.startswith("_") and is_ours(obj)]
+    assert not [member for member in ours if not inspect.getdoc(getattr(PUBLIC[name], member))]
+
+
+def is_ours(member):
+    function = member.fget if isinstance(member, property) else member
+    return function.__module__.startswith("sklearn_crf")
+
+
+def test_version_is_a_version():
+    assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+|rc\d+)?", sklearn_crf.__version__)
