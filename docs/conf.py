@@ -52,11 +52,7 @@ def write_api_pages():
     written = set()
     for number, name in enumerate(public_modules()):
         module = importlib.import_module(name)
-        names = [
-            n
-            for n in sorted(module.__all__)
-            if is_listable(module, n) and id(getattr(module, n)) not in listed
-        ]
+        names = [n for n in sorted(module.__all__) if is_listable(module, n) and id(getattr(module, n)) not in listed]
         listed.update(id(getattr(module, n)) for n in names)
         if names:
             page = folder / f"{number:02d}_{name}.rst"

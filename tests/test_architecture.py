@@ -122,9 +122,7 @@ def test_arrows_that_run_back_are_seen():
 
 
 def test_imports_are_read():
-    python = (
-        "from . import graphs\nfrom ..models import PairwiseModel\ndef f():\n    import matplotlib.pyplot"
-    )
+    python = "from . import graphs\nfrom ..models import PairwiseModel\ndef f():\n    import matplotlib.pyplot"
     assert list(python_imports(ast.parse(python), "sklearn_crf.inference")) == [
         ("sklearn_crf.inference", True),
         ("sklearn_crf.models", True),
