@@ -40,7 +40,7 @@ docs: $(STAMPS)/docs $(STAMPS)/build
 lint: $(STAMPS)/lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/cython-lint sklearn_crf
+	PATH="$(abspath $(BIN)):$$PATH" cython-lint sklearn_crf  # it calls pycodestyle by name
 
 format: $(STAMPS)/lint
 	$(BIN)/ruff check --fix .

@@ -96,6 +96,8 @@ def write_if_changed(path, text):
 
 def skip_member(app, what, name, obj, skip, options):
     """Methods inherited from scikit-learn are described there, with links that end nowhere here."""
+    if type(obj).__name__ == "_tuplegetter":  # a field of a named tuple: its docstring counts positions
+        return True
     module = getattr(inspect.unwrap(obj), "__module__", None) if callable(obj) else None
     return True if module is not None and module.startswith("sklearn.") else skip
 

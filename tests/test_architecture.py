@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from numpydoc.docscrape import NumpyDocString
+from numpydoc.validate import validate
 
 import sklearn_crf
 
@@ -206,9 +208,15 @@ PUBLIC = public_objects()
 
 @pytest.mark.parametrize("name", sorted(PUBLIC))
 def test_docstring_is_complete(name):
-    validate = pytest.importorskip("numpydoc.validate", reason="numpydoc is what reads the docstrings")
-    errors = validate.validate(name)["errors"]
-    assert not [f"{code}: {message}" for code, message in errors if code in NUMPYDOC_CODES]
+    obj = PUBLIC[name]
+    errors = validate(name)["errors"]
+    codes = NUMPYDOC_CODES
+    if inspect.isclass(obj) and issubclass(obj, tuple):
+        # results are read, not constructed: a named tuple documents attributes in place of parameters
+        attributes = [attribute.name for attribute in NumpyDocString(inspect.getdoc(obj))["Attributes"]]
+        assert attributes == list(obj._fields)
+        codes = codes - {"PR01"}
+    assert not [f"{code}: {message}" for code, message in errors if code in codes]
 
 
 @pytest.mark.parametrize("name", sorted(name for name, obj in PUBLIC.items() if inspect.isclass(obj)))

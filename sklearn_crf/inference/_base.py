@@ -13,16 +13,35 @@ class Marginals(NamedTuple):
 
     ``log_z_terms`` says what each node adds to ``log_z``; the terms of a connected component sum to the
     log-partition of that component, so that examples joined into one model can be weighted apart.
+
+    Attributes
+    ----------
+    unary : ndarray of shape (N, K), float32 or float64
+        In the precision of the model; rows sum to one.
+    tables : ndarray of shape (T, R, K, K), float64
+        Sums over edges of ``edge_weight[e, r] * P(y_i, y_j)``.
+    log_z : float or None
+        Log-partition; None where the algorithm has none.
+    log_z_terms : ndarray of shape (N,), float64, or None
+        What each node adds to ``log_z``.
+    bound : {"exact", "upper", "lower"} or None
+        What ``log_z`` is of the true one, for this result.
+    n_iter : int
+        Sweeps made.
+    converged : bool
+        Whether the tolerance was reached within ``max_iter``.
+    state : object
+        To warm-start the next call; belongs to one example.
     """
 
-    unary: np.ndarray  # (N, K), the model's precision, rows sum to one
-    tables: np.ndarray  # (T, R, K, K) float64: sums over edges of edge_weight[e, r] * P(y_i, y_j)
-    log_z: float | None  # None where the algorithm has none
-    log_z_terms: np.ndarray | None  # (N,) float64
-    bound: str | None  # "exact" | "upper" | "lower" | None: what log_z is of the true one, for this result
+    unary: np.ndarray
+    tables: np.ndarray
+    log_z: float | None
+    log_z_terms: np.ndarray | None
+    bound: str | None
     n_iter: int = 0
     converged: bool = True
-    state: object = None  # to warm-start the next call; belongs to one example
+    state: object = None
 
     @property
     def statistics(self):
@@ -31,11 +50,27 @@ class Marginals(NamedTuple):
 
 
 class Labeling(NamedTuple):
-    """A labeling, its score, and how good it could have been."""
+    """A labeling, its score, and how good it could have been.
 
-    labels: np.ndarray  # (N,) int32
+    Attributes
+    ----------
+    labels : ndarray of shape (N,), int32
+        State of each node.
+    score : float
+        Score of the labeling under the model.
+    bound : float
+        Upper bound on the best score; inf if the algorithm gives none.
+    n_iter : int
+        Sweeps made.
+    converged : bool
+        Whether the algorithm came to its own end, not to ``max_iter``.
+    state : object
+        To warm-start the next call; belongs to one example.
+    """
+
+    labels: np.ndarray
     score: float
-    bound: float = np.inf  # upper bound on the best score; inf if the algorithm gives none
+    bound: float = np.inf
     n_iter: int = 0
     converged: bool = True
     state: object = None
