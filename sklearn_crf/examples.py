@@ -1,4 +1,4 @@
-"""Examples: graphs with features, and how arrays become them."""
+"""Examples: graphs with features, and the batches inference runs on."""
 
 from dataclasses import dataclass
 
@@ -42,6 +42,18 @@ class Example:
         self.node_type = _as_integers(node_type, n_nodes, "node_type", lowest=0)
         self.edge_type = _as_integers(edge_type, self.graph.n_edges, "edge_type", lowest=0)
         self.n_states = _as_integers(n_states, n_nodes, "n_states", lowest=1)
+
+    @classmethod
+    def _trusted(cls, node_features, graph, edge_features=None, node_type=None, edge_type=None, n_states=None):
+        """Skip the checks, for parts that this package checked itself."""
+        example = cls.__new__(cls)
+        example.node_features = node_features
+        example.graph = graph
+        example.edge_features = edge_features
+        example.node_type = node_type
+        example.edge_type = edge_type
+        example.n_states = n_states
+        return example
 
     @property
     def edges(self):

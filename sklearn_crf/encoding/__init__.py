@@ -1,0 +1,8 @@
+"""Encoding: what users pass as X, y and sample_weight becomes batches of examples, and results go back."""
+
+from sklearn_crf.encoding._batches import decode, make_batches
+from sklearn_crf.encoding._labels import EncodedLabels, encode_y
+from sklearn_crf.encoding._lattices import Encoded, encode_X
+from sklearn_crf.encoding._weights import validate_sample_weight
+
+__all__ = ["Encoded", "EncodedLabels", "decode", "encode_X", "encode_y", "make_batches", "validate_sample_weight"]

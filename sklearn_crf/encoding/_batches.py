@@ -1,0 +1,206 @@
+"""Batches: examples put together for inference, and results taken apart again."""
+
+import numpy as np
+import scipy.sparse as sp
+
+from sklearn_crf.edge_features import compute_edge_features
+from sklearn_crf.examples import Batch, Example
+from sklearn_crf.graphs import Graph, disjoint_union
+
+
+def make_batches(encoded, labels=None, sample_weight=None, *, max_nodes=4096):
+    """Put examples together: consecutive forests up to ``max_nodes`` nodes; those with cycles alone.
+
+    What goes together does not depend on the number of threads. Examples with edges share a batch only if their
+    weights are equal, since pairwise statistics are summed over a batch.
+
+    Parameters
+    ----------
+    encoded : Encoded
+    labels : list of ndarray or ndarray, optional
+        The ``labels`` of :class:`EncodedLabels`.
+    sample_weight : ndarray of shape (n_examples,), optional
+        As :func:`validate_sample_weight` returns.
+    max_nodes : int, default=4096
+        A larger forest is a batch of its own.
+
+    Returns
+    -------
+    list of Batch
+        In the order of the examples; edge features and edge types resolved.
+    """
+    if encoded.layout == "nodes":
+        return _row_batches(encoded, labels, sample_weight, max_nodes)
+    if encoded.layout == "array":
+        return _array_batches(encoded, labels, sample_weight, max_nodes)
+    return _list_batches(encoded, labels, sample_weight, max_nodes)
+
+
+def _row_batches(encoded, labels, sample_weight, max_nodes):
+    batches = []
+    no_edges = np.zeros((0, 2), dtype=np.int32)
+    graphs = {}
+    for start in range(0, encoded.n_examples, max_nodes):
+        part = slice(start, min(start + max_nodes, encoded.n_examples))
+        n_rows = part.stop - start
+        if n_rows not in graphs:
+            graphs[n_rows] = Graph._trusted(n_rows, no_edges)
+        batches.append(
+            Batch(
+                example=Example._trusted(encoded.array[part], graphs[n_rows]),
+                members=np.arange(start, part.stop),
+                node_ptr=np.arange(n_rows + 1),
+                labels=None if labels is None else labels[part],
+                weight=None if sample_weight is None else sample_weight[part],
+            )
+        )
+    return batches
+
+
+def _array_batches(encoded, labels, sample_weight, max_nodes):
+    n_nodes = encoded.graph.n_nodes
+    most = max(1, max_nodes // n_nodes) if encoded.graph.is_forest else 1
+    mix = encoded.graph.n_edges == 0
+    unions = {}
+    batches = []
+    for start, stop in _runs(encoded.n_examples, most, None if mix else sample_weight):
+        n_members = stop - start
+        if n_members not in unions:
+            # The same object for every batch of this size: its incidence and traversal are then made once.
+            unions[n_members] = disjoint_union([encoded.graph] * n_members), np.tile(encoded.edge_type, n_members)
+        graph, edge_type = unions[n_members]
+        features = encoded.array[start:stop].reshape(-1, encoded.n_features)
+        example = Example._trusted(features, graph, edge_type=edge_type)
+        batches.append(_batch(encoded, example, start, np.full(n_members, n_nodes), labels, sample_weight))
+    return batches
+
+
+def _runs(n_examples, most, sample_weight):
+    """Bounds of runs of at most ``most`` examples, of equal weights if any are given."""
+    start = 0
+    for stop in range(1, n_examples + 1):
+        full = stop - start == most or stop == n_examples
+        if full or (sample_weight is not None and sample_weight[stop] != sample_weight[start]):
+            yield start, stop
+            start = stop
+
+
+def _list_batches(encoded, labels, sample_weight, max_nodes):
+    batches = []
+    unions = {}
+    for start, stop in _packs(encoded.items, sample_weight, max_nodes):
+        members = encoded.items[start:stop]
+        sizes = np.array([example.n_nodes for example in members])
+        example = _joined(members, encoded.n_node_types, unions)
+        batches.append(_batch(encoded, example, start, sizes, labels, sample_weight))
+    return batches
+
+
+def _packs(items, sample_weight, max_nodes):
+    """Bounds of runs of examples that can share a batch."""
+    weight = np.ones(len(items)) if sample_weight is None else sample_weight
+    forest = {}
+    start, n_nodes, has_edges, one_weight = 0, 0, False, True
+    for i, example in enumerate(items):
+        graph = example.graph
+        if id(graph) not in forest:
+            forest[id(graph)] = graph.is_forest
+        has_edges = has_edges or graph.n_edges > 0
+        one_weight = one_weight and weight[i] == weight[start]
+        n_nodes += graph.n_nodes
+        if i > start and not (
+            n_nodes <= max_nodes
+            and forest[id(graph)]
+            and forest[id(items[start].graph)]
+            and (one_weight or not has_edges)
+            and _alike(items[start], example)
+        ):
+            yield start, i
+            start, n_nodes, has_edges, one_weight = i, graph.n_nodes, graph.n_edges > 0, True
+    yield start, len(items)
+
+
+def _alike(a, b):
+    """Whether one example can hold both."""
+    return (
+        sp.issparse(a.node_features) == sp.issparse(b.node_features)
+        and (a.edge_features is None) == (b.edge_features is None)
+        and (a.n_states is None) == (b.n_states is None)
+    )
+
+
+def _joined(members, n_node_types, unions):
+    """Disjoint union of examples; the same graphs in the same order share one Graph."""
+    key = tuple(id(example.graph) for example in members)
+    if key not in unions:
+        unions[key] = disjoint_union([example.graph for example in members])
+    features = [example.node_features for example in members]
+    if len(members) == 1:
+        stacked = features[0]
+    else:
+        stacked = sp.vstack(features, format="csr") if sp.issparse(features[0]) else np.concatenate(features)
+    first = members[0]
+    return Example._trusted(
+        stacked,
+        unions[key],
+        None if first.edge_features is None else np.concatenate([example.edge_features for example in members]),
+        None if n_node_types == 1 else _stacked_types([x.node_type for x in members], [x.n_nodes for x in members]),
+        _stacked_types([x.edge_type for x in members], [x.graph.n_edges for x in members]),
+        None if first.n_states is None else np.concatenate([example.n_states for example in members]),
+    )
+
+
+def _stacked_types(types, lengths):
+    return np.concatenate(
+        [np.zeros(n, dtype=np.int32) if kind is None else kind for kind, n in zip(types, lengths, strict=True)]
+    )
+
+
+def _batch(encoded, example, start, sizes, labels, sample_weight):
+    stop = start + len(sizes)
+    if example.edge_features is None and example.graph.n_edges:
+        example.edge_features = compute_edge_features(
+            encoded.edge_feature_function, example.node_features, example.graph.edges
+        )
+    return Batch(
+        example=example,
+        members=np.arange(start, stop),
+        node_ptr=np.concatenate(([0], np.cumsum(sizes))),
+        labels=None if labels is None else np.concatenate(labels[start:stop]),
+        weight=None if sample_weight is None else sample_weight[start:stop],
+    )
+
+
+def decode(encoded, values, batches=None, *, classes=None):
+    """Put results per node into the layout of X.
+
+    Parameters
+    ----------
+    encoded : Encoded
+    values : sequence of ndarray of shape (N,) or (N, K)
+        One array per batch.
+    batches : sequence of Batch
+        As :func:`make_batches` returns, in that order.
+    classes : ndarray of shape (n_classes,), optional
+        Given, ``values`` are columns and their classes are returned.
+
+    Returns
+    -------
+    ndarray
+        ``(n,)`` or ``(n, K)`` for plain rows, ``(n, *lattice)`` or ``(n, *lattice, K)`` for an array of lattices;
+        for a list, a 1-D object array of arrays ``lattice`` or ``(*lattice, K)``.
+    """
+    if classes is not None:
+        values = [np.asarray(classes)[part] for part in values]
+    if encoded.layout == "nodes":
+        return np.concatenate(values)
+    if encoded.layout == "array":
+        stacked = np.concatenate(values)
+        return stacked.reshape(*encoded.array.shape[:-1], *stacked.shape[1:])
+    result = np.empty(encoded.n_examples, dtype=object)
+    for batch, part in zip(batches, values, strict=True):
+        for k, i in enumerate(batch.members):
+            member = part[batch.node_ptr[k] : batch.node_ptr[k + 1]]
+            # A copy, so that one kept example does not keep its whole batch alive.
+            result[i] = member.reshape(*encoded.shapes[i], *part.shape[1:]).copy()
+    return result

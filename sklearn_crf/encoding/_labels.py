@@ -1,0 +1,218 @@
+"""Labels: what y may be, and the column of each node's label."""
+
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.utils import check_consistent_length, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array
+
+
+class EncodedLabels(NamedTuple):
+    """Labels as columns of ``classes_``, -1 where a node is unlabelled."""
+
+    labels: object  # list of (n_nodes,) int32, or one (n,) int32 array for plain rows
+    classes_: np.ndarray  # (n_classes,), sorted
+
+
+def encode_y(y, encoded, *, missing_label=None, classes=None):
+    """Labels of all nodes as columns of the sorted classes.
+
+    Parameters
+    ----------
+    y : array-like or list of ndarray
+        ``(n,)`` for plain rows, ``(n, *lattice)`` for an array of lattices, or one array of the lattice's shape
+        per example; ``(n_nodes,)`` per :class:`~sklearn_crf.Example`.
+    encoded : Encoded
+        The X that y belongs to.
+    missing_label : object, optional
+        Nodes that carry it are unlabelled. NaN works in float and object arrays; ``None`` in object arrays is
+        always unlabelled.
+    classes : array-like of shape (n_classes,), optional
+        All classes; None finds them in y, which must then hold two or more.
+
+    Returns
+    -------
+    EncodedLabels
+
+    Raises
+    ------
+    ValueError
+        If y does not have the shape of X, holds values that are no class labels or not among ``classes``, or
+        fewer than two classes.
+    """
+    if y is None:
+        raise ValueError("This estimator requires y to be passed, but the target y is None.")
+    parts = [_read_rows(y, encoded, missing_label)] if encoded.layout == "nodes" else _read_lattices(y, encoded)
+    names = ["y"] if encoded.layout == "nodes" else [f"y[{i}]" for i in range(len(parts))]
+    parts = [_split_missing(part, missing_label, name) for part, name in zip(parts, names, strict=True)]
+    classes_ = _find_classes(parts, names) if classes is None else _given_classes(classes)
+    labels = [_columns(*part, classes_, name) for part, name in zip(parts, names, strict=True)]
+    if encoded.layout == "nodes":
+        return EncodedLabels(labels[0], classes_)
+    if encoded.layout == "list":
+        _require_states(labels, encoded.items, classes_)
+    return EncodedLabels(labels, classes_)
+
+
+def _read_rows(y, encoded, missing_label):
+    if missing_label is None:
+        array = np.asarray(y)
+        if array.dtype.kind in "fc":
+            check_array(y, ensure_2d=False, dtype=None, input_name="y")
+    y = column_or_1d(y, warn=True)
+    check_consistent_length(encoded.array, y)
+    return y
+
+
+def _read_lattices(y, encoded):
+    if not hasattr(y, "shape") and hasattr(y, "__array__"):
+        y = np.asarray(y)
+    if len(y) != encoded.n_examples:
+        raise ValueError(f"y has {len(y)} examples, but X has {encoded.n_examples}.{_hint_axis(y, encoded)}")
+    parts = []
+    for i, part in enumerate(y):
+        if isinstance(part, list | tuple):
+            raise ValueError(
+                f"y[{i}] is a {type(part).__name__}: pass an array per example, as scikit-learn takes lists of "
+                "lists for multi-label targets."
+            )
+        part = np.asarray(part)
+        if part.shape != encoded.label_shape(i):
+            raise ValueError(
+                f"y[{i}] has shape {part.shape}, but the lattice of X[{i}] has shape {encoded.label_shape(i)}."
+                f"{_hint_features(part, encoded, i)}"
+            )
+        parts.append(part.ravel())
+    return parts
+
+
+def _hint_axis(y, encoded):
+    shape = getattr(y, "shape", ())
+    if encoded.layout == "array" and shape and int(np.prod(shape)) == int(np.prod(encoded.array.shape[:-1])):
+        return f" X of shape {encoded.array.shape} is one example? Then add a leading axis: X[np.newaxis]."
+    return ""
+
+
+def _hint_features(part, encoded, i):
+    if encoded.lattice_ndim and part.shape == (*encoded.label_shape(i), encoded.n_features):
+        return " If examples have no feature axis yet, add one: x[..., np.newaxis]."
+    return ""
+
+
+def _split_missing(flat, missing_label, name):
+    """(labels that are there, where they are or None for everywhere)."""
+    if flat.dtype == object:
+        missing = np.array([value is None or _is_label(value, missing_label) for value in flat], dtype=bool)
+        present = _from_objects(flat[~missing], name)
+    else:
+        missing = _equals(flat, missing_label)
+        present = flat[~missing] if missing.any() else flat
+    if present.dtype.kind == "f":
+        _require_discrete(present, name)
+    elif present.dtype.kind not in "iubUS":
+        raise ValueError(f"Unknown label type: {name} holds {present.dtype}.")
+    return present, (~missing if missing.any() else None)
+
+
+def _is_nan(value):
+    return isinstance(value, float | np.floating) and np.isnan(value)
+
+
+def _is_label(value, label):
+    return _is_nan(value) if _is_nan(label) else bool(value == label)
+
+
+def _equals(flat, label):
+    if label is None:
+        return np.zeros(flat.shape, dtype=bool)
+    if _is_nan(label):
+        return np.isnan(flat) if flat.dtype.kind == "f" else np.zeros(flat.shape, dtype=bool)
+    # A string among numbers, or a number among strings, marks nothing.
+    if isinstance(label, str) != (flat.dtype.kind == "U"):
+        return np.zeros(flat.shape, dtype=bool)
+    return flat == label
+
+
+def _from_objects(values, name):
+    """Labels out of an object array, in the one type they share."""
+    n_strings = sum(isinstance(value, str) for value in values)
+    if n_strings not in (0, len(values)):
+        raise ValueError(f"{name} mixes strings with other labels.")
+    if not len(values):
+        return np.zeros(0, dtype=np.int64)
+    return np.array(values.tolist())
+
+
+def _require_discrete(present, name):
+    total = present.sum()
+    if not np.isfinite(total) and not np.all(np.isfinite(present)):
+        found = "NaN" if np.isnan(present).any() else "infinity"
+        raise ValueError(f"Input {name} contains {found}: mark unlabelled nodes by missing_label.")
+    if np.any(present != np.floor(present)):
+        # scikit-learn's sentence and hint, which its users and its checks know.
+        check_classification_targets(present)
+
+
+def _find_classes(parts, names):
+    found = [np.unique(present) for present, _ in parts]
+    labelled = [values for values in found if len(values)]
+    if not labelled:
+        raise ValueError("y holds no label at all: every node is marked as missing.")
+    strings = [values.dtype.kind in "US" for values in labelled]
+    if any(strings) and not all(strings):
+        raise ValueError("y mixes strings with other labels.")
+    classes = np.unique(np.concatenate(labelled))
+    if len(classes) < 2:
+        raise ValueError(
+            f"A classifier needs labels of at least 2 classes, got 1 class: {classes[0]}. Name those that y misses "
+            "by classes."
+        )
+    return classes
+
+
+def _given_classes(classes):
+    classes = np.asarray(classes)
+    if classes.dtype == object:
+        classes = _from_objects(classes, "classes")
+    if classes.ndim != 1 or len(classes) < 2:
+        raise ValueError(f"classes must name at least 2 classes in one axis, got shape {classes.shape}.")
+    return np.unique(classes)
+
+
+def _columns(present, where, classes, name):
+    if len(present) and (present.dtype.kind in "US") != (classes.dtype.kind in "US"):
+        raise ValueError(f"{name} holds labels of type {present.dtype}, but the classes are {classes.dtype}.")
+    columns = np.minimum(np.searchsorted(classes, present), len(classes) - 1).astype(np.int32)
+    unknown = classes[columns] != present
+    if np.any(unknown):
+        raise ValueError(
+            f"{name} holds the unknown label {present[np.argmax(unknown)]}: the classes are {_listed(classes)}."
+        )
+    if where is None:
+        return columns
+    labels = np.full(len(where), -1, dtype=np.int32)
+    labels[where] = columns
+    return labels
+
+
+def _listed(classes):
+    names = [str(name) for name in classes[:10]]
+    return ", ".join(names) + (", ..." if len(classes) > 10 else "")
+
+
+def _require_states(labels, items, classes):
+    for i, (columns, example) in enumerate(zip(labels, items, strict=True)):
+        if example.n_states is None:
+            continue
+        if example.n_states.max() > len(classes):
+            raise ValueError(
+                f"X[{i}].n_states goes up to {example.n_states.max()}, but there are {len(classes)} classes."
+            )
+        beyond = columns >= example.n_states
+        if np.any(beyond):
+            node = int(np.argmax(beyond))
+            raise ValueError(
+                f"y[{i}] gives node {node} the label {classes[columns[node]]}, but the node has only the first "
+                f"{example.n_states[node]} of the {len(classes)} classes."
+            )

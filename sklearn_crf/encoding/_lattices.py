@@ -1,0 +1,319 @@
+"""The lattice rule: what X may be, and the examples it stands for."""
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils.validation import check_array, validate_data
+
+from sklearn_crf.edge_features import edge_feature_function
+from sklearn_crf.encoding._layout import read_layout
+from sklearn_crf.examples import Example
+from sklearn_crf.graphs import Graph, lattice, lattice_offsets
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """What X stands for: features on graphs, and how predictions go back.
+
+    There are three layouts. ``"nodes"`` is plain scikit-learn data, every row an isolated node. ``"array"`` is
+    one array of equal lattices. ``"list"`` is anything ragged, or a list of :class:`~sklearn_crf.Example`.
+    """
+
+    layout: str  # "nodes" | "array" | "list": predictions come back as an array, an array, an object array
+    n_examples: int
+    n_features: int
+    lattice_ndim: int | None  # 0 for nodes, 1 for chains, ...; None for a list of Example
+    edge_feature_function: Callable
+    n_edge_types: int
+    n_node_types: int = 1
+    array: object = None  # (n, F) array or CSR for "nodes", (n, *shape, F) for "array", None for "list"
+    graph: Graph | None = None  # the lattice that all examples of an "array" share
+    edge_type: np.ndarray | None = None  # (E,) int32 of that lattice
+    items: list | None = None  # the Example of each entry of a "list"
+    shapes: list | None = None  # shape of the labels of each entry of a "list"
+    feature_names: np.ndarray | None = None
+
+    @property
+    def dtype(self):
+        """Precision of the features, float32 or float64."""
+        return self.items[0].node_features.dtype if self.layout == "list" else self.array.dtype
+
+    @cached_property
+    def examples(self):
+        """List of :class:`~sklearn_crf.Example`; None for plain rows, which need no object each."""
+        if self.layout == "array":
+            features = self.array.reshape(self.n_examples, self.graph.n_nodes, self.n_features)
+            return [Example._trusted(x, self.graph, edge_type=self.edge_type) for x in features]
+        return self.items
+
+    @cached_property
+    def n_edge_features(self):
+        """Number R of features of an edge, as if there were one; 0 for plain rows."""
+        if self.layout == "nodes":
+            return 0
+        if self.layout == "list":
+            for example in self.items:
+                if example.edge_features is not None:
+                    return example.edge_features.shape[1]
+            row = self.items[0].node_features[:1]
+        else:
+            row = self.array.reshape(-1, self.n_features)[:1]
+        return np.shape(self.edge_feature_function(row, row))[1]
+
+    def label_shape(self, i):
+        """Shape of the labels of example i."""
+        if self.layout == "list":
+            return self.shapes[i]
+        return self.array.shape[1:-1]
+
+    def record(self, estimator):
+        """Set ``n_features_in_`` and ``feature_names_in_``, at the end of a fit that succeeded."""
+        estimator.n_features_in_ = self.n_features
+        if self.feature_names is not None:
+            estimator.feature_names_in_ = self.feature_names
+        elif hasattr(estimator, "feature_names_in_"):
+            del estimator.feature_names_in_
+
+
+def encode_X(
+    X,
+    *,
+    lattice_ndim=None,
+    connectivity=1,
+    edge_features="difference",
+    edge_types="offset",
+    dtype=(np.float64, np.float32),
+    estimator=None,
+    reset=True,
+):
+    """Read X by the lattice rule: the last axis of an example holds features, those before it are its lattice.
+
+    Parameters
+    ----------
+    X : array-like, sparse matrix, list of array-like, or list of Example
+        ``(n, F)``, dense or sparse: isolated nodes. Arrays of 3, 4 or 5 axes: chains ``(n, T, F)``, images
+        ``(n, H, W, F)``, volumes ``(n, D, H, W, F)``. Lists or object arrays of such examples, of any sizes;
+        chains may be sparse ``(T, F)``. Or a list of :class:`~sklearn_crf.Example`.
+    lattice_ndim : int, optional
+        Number of lattice axes of an example; None reads it from X.
+    connectivity : int or array-like of shape (n_offsets, lattice_ndim), default=1
+        As in :func:`~sklearn_crf.graphs.lattice_offsets`.
+    edge_features : str or callable, default="difference"
+        As in :func:`~sklearn_crf.edge_features.edge_feature_function`, for examples that do not bring their own.
+    edge_types : {"offset", "tied"}, default="offset"
+        Whether edges of a lattice are typed by their offset, or all of one type.
+    dtype : tuple of dtype, default=(float64, float32)
+        Precisions that stay; anything else becomes the first.
+    estimator : estimator, optional
+        Named in errors. With ``reset=False`` its ``n_features_in_`` and ``feature_names_in_`` are required of X.
+        It is never written to: see :meth:`Encoded.record`.
+    reset : bool, default=True
+        True in ``fit``, False afterwards.
+
+    Returns
+    -------
+    Encoded
+
+    Raises
+    ------
+    ValueError
+        If X cannot be read by the rule, holds NaN or infinity, or does not fit what was seen in ``fit``.
+    """
+    if edge_types not in ("offset", "tied"):
+        raise ValueError(f"edge_types must be 'offset' or 'tied', got {edge_types!r}.")
+    function = edge_feature_function(edge_features)
+    layout, X = read_layout(X, lattice_ndim)
+    if layout == "nodes":
+        return _encode_nodes(X, function, dtype, estimator, reset)
+    if layout == "array":
+        encoded = _encode_array(X, connectivity, function, edge_types, dtype)
+    elif isinstance(X[0], Example):
+        encoded = _encode_examples(X, function, dtype)
+    else:
+        encoded = _encode_lattices(X, connectivity, function, edge_types, dtype)
+    if not reset and estimator is not None and encoded.n_features != estimator.n_features_in_:
+        raise ValueError(
+            f"X has {encoded.n_features} features, but {type(estimator).__name__} is expecting "
+            f"{estimator.n_features_in_} features as input."
+        )
+    return encoded
+
+
+def _encode_nodes(X, function, dtype, estimator, reset):
+    options = {"accept_sparse": "csr", "dtype": list(dtype), "order": "C"}
+    feature_names = None
+    if estimator is None:
+        X = check_array(X, input_name="X", **options)
+    elif reset:
+        # On a copy, so that a fit that fails later leaves a fitted estimator as it was.
+        probe = copy(estimator)
+        X = validate_data(probe, X, reset=True, **options)
+        feature_names = getattr(probe, "feature_names_in_", None)
+    else:
+        X = validate_data(estimator, X, reset=False, **options)
+    return Encoded(
+        layout="nodes",
+        n_examples=X.shape[0],
+        n_features=X.shape[1],
+        lattice_ndim=0,
+        edge_feature_function=function,
+        n_edge_types=0,
+        array=X,
+        feature_names=feature_names,
+    )
+
+
+def _encode_array(X, connectivity, function, edge_types, dtype):
+    if 0 in X.shape:
+        raise ValueError(
+            f"Found array with 0 sample(s) (shape={X.shape}) while a minimum of 1 is required: no axis of X may be "
+            "of length 0."
+        )
+    X = np.ascontiguousarray(_as_float(X, "X", X.dtype.type if X.dtype in dtype else dtype[0]))
+    _require_finite(X, "X", enumerate(X))
+    graph = lattice(X.shape[1:-1], connectivity)
+    return Encoded(
+        layout="array",
+        n_examples=X.shape[0],
+        n_features=X.shape[-1],
+        lattice_ndim=X.ndim - 2,
+        edge_feature_function=function,
+        n_edge_types=_n_offsets(graph, edge_types),
+        array=X,
+        graph=graph,
+        edge_type=_lattice_types(graph, edge_types),
+    )
+
+
+def _encode_lattices(X, connectivity, function, edge_types, dtype):
+    kind = _common_dtype(X, dtype)
+    ndim = X[0].ndim - 1
+    n_features = X[0].shape[-1]
+    graphs, items, shapes = {}, [], []
+    for i, x in enumerate(X):
+        shape = tuple(x.shape[:-1])
+        _require_features(x, i, n_features)
+        if shape not in graphs:
+            graph = lattice(shape, connectivity)
+            graphs[shape] = graph, _lattice_types(graph, edge_types)
+        graph, edge_type = graphs[shape]
+        features = _as_float(x, f"X[{i}]", kind)
+        features = features if sp.issparse(x) else features.reshape(-1, n_features)
+        _require_finite(features, f"X[{i}]")
+        items.append(Example._trusted(features, graph, edge_type=edge_type))
+        shapes.append(shape)
+    n_edge_types = 1 if edge_types == "tied" else len(lattice_offsets(ndim, connectivity))
+    return Encoded(
+        layout="list",
+        n_examples=len(items),
+        n_features=n_features,
+        lattice_ndim=ndim,
+        edge_feature_function=function,
+        n_edge_types=n_edge_types,
+        items=items,
+        shapes=shapes,
+    )
+
+
+def _encode_examples(X, function, dtype):
+    kind = _common_dtype([x.node_features for x in X], dtype)
+    n_features = X[0].shape[-1]
+    items = []
+    for i, x in enumerate(X):
+        _require_features(x, i, n_features)
+        _require_finite(x.node_features, f"X[{i}].node_features")
+        if x.edge_features is not None:
+            _require_finite(x.edge_features, f"X[{i}].edge_features")
+        items.append(_in_precision(x, kind))
+    encoded = Encoded(
+        layout="list",
+        n_examples=len(items),
+        n_features=n_features,
+        lattice_ndim=None,
+        edge_feature_function=function,
+        n_edge_types=max(_n_edge_types(x) for x in items),
+        n_node_types=max(_n_types(x.node_type) for x in items),
+        items=items,
+        shapes=[(x.n_nodes,) for x in items],
+    )
+    _require_edge_features(items, function)
+    return encoded
+
+
+def _require_features(x, i, n_features):
+    if x.shape[-1] != n_features:
+        raise ValueError(
+            f"X[{i}] has {x.shape[-1]} features, but X[0] has {n_features}: the last axis holds features and must "
+            "be the same for all examples."
+        )
+    if 0 in x.shape:
+        raise ValueError(f"X[{i}] of shape {tuple(x.shape)} is empty: every example needs a node and a feature.")
+
+
+def _require_edge_features(items, function):
+    widths = [None if x.edge_features is None else x.edge_features.shape[1] for x in items]
+    given = {width for width in widths if width is not None}
+    if not given:
+        return
+    first = next(i for i, width in enumerate(widths) if width is not None)
+    for i, (x, width) in enumerate(zip(items, widths, strict=True)):
+        if width is None and x.graph.n_edges:
+            row = x.node_features[:1]
+            width = np.shape(function(row, row))[1]
+        if width not in (None, widths[first]):
+            raise ValueError(f"X[{i}] has {width} edge features, but X[{first}] has {widths[first]}.")
+
+
+def _in_precision(x, kind):
+    edge_features = x.edge_features
+    if x.node_features.dtype == kind and (edge_features is None or edge_features.dtype == kind):
+        return x
+    edge_features = None if edge_features is None else edge_features.astype(kind)
+    features = x.node_features.astype(kind)
+    return Example._trusted(features, x.graph, edge_features, x.node_type, x.edge_type, x.n_states)
+
+
+def _common_dtype(arrays, dtype):
+    kinds = {x.dtype for x in arrays}
+    return kinds.pop().type if len(kinds) == 1 and next(iter(kinds)) in dtype else dtype[0]
+
+
+def _as_float(x, name, kind):
+    if x.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: {name} is {x.dtype}.")
+    try:
+        return x.astype(kind, copy=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must hold numbers, got {x.dtype}: {error}.") from error
+
+
+def _require_finite(x, name, parts=None):
+    """Raise if x is not finite, naming the first of its (index, part) pairs that is to blame."""
+    values = x.data if sp.issparse(x) else x
+    with np.errstate(invalid="ignore", over="ignore"):
+        if np.isfinite(values.sum(dtype=np.float64)) or np.all(np.isfinite(values)):
+            return
+    for i, part in parts or ():
+        _require_finite(part, f"{name}[{i}]")
+    found = "NaN" if np.isnan(values).any() else "infinity"
+    raise ValueError(f"{name} contains {found}.")
+
+
+def _lattice_types(graph, edge_types):
+    return graph.lattice_edge_type if edge_types == "offset" else np.zeros(graph.n_edges, dtype=np.int32)
+
+
+def _n_offsets(graph, edge_types):
+    return len(graph.offsets) if edge_types == "offset" else 1
+
+
+def _n_types(types):
+    return 1 if types is None else int(types.max()) + 1
+
+
+def _n_edge_types(example):
+    return _n_types(example.edge_type) if example.graph.n_edges else 0

@@ -1,0 +1,149 @@
+"""Which of the three layouts X has: plain rows, one array of lattices, or a list."""
+
+from numbers import Integral
+
+import numpy as np
+import scipy.sparse as sp
+
+from sklearn_crf.examples import Example
+
+# A 6-D array is far likelier a mistake than a 4-D lattice; lattice_ndim=4 says that it is meant.
+_MOST_LATTICE_AXES = 3
+
+
+def read_layout(X, lattice_ndim=None):
+    """Tell the layout of X.
+
+    Parameters
+    ----------
+    X : array-like, sparse matrix, list of array-like, or list of Example
+    lattice_ndim : int, optional
+        Number of lattice axes of an example; None reads it from X.
+
+    Returns
+    -------
+    layout : {"nodes", "array", "list"}
+    X : object
+        As given, for ``"nodes"`` (scikit-learn's own validation does the rest); ndarray for ``"array"``; for
+        ``"list"`` a list either of Example, or of arrays and CSR matrices of one number of axes.
+
+    Raises
+    ------
+    ValueError
+        If X is empty, mixes kinds of examples, or does not have the axes that ``lattice_ndim`` asks for.
+    """
+    if lattice_ndim is not None and (not isinstance(lattice_ndim, Integral) or lattice_ndim < 0):
+        raise ValueError(f"lattice_ndim must be None or an integer of at least 0, got {lattice_ndim!r}.")
+    if isinstance(X, Example):
+        raise ValueError("X is one Example: pass a list of examples, [X].")
+    if sp.issparse(X) or hasattr(X, "columns"):
+        _require_plain(X, lattice_ndim)
+        return "nodes", X
+    X = _to_array_or_list(X)
+    if isinstance(X, list):
+        return "list", _read_list(X, lattice_ndim)
+    if X.ndim <= 2:
+        _require_plain(X, lattice_ndim)
+        return "nodes", X
+    if X.dtype.kind not in "fiubcO":
+        raise ValueError(f"X must hold numbers, got an array of {X.dtype}.")
+    _require_axes(X, lattice_ndim)
+    return "array", X
+
+
+def _to_array_or_list(X):
+    if isinstance(X, list | tuple):
+        return _read_sequence(list(X))
+    array = np.asarray(X)
+    if array.dtype == object and array.ndim == 1 and len(array) and _is_example(array[0]):
+        return list(array)
+    return array
+
+
+def _read_sequence(X):
+    """A list of examples stays one; nested lists of numbers become the array that they spell."""
+    if not X:
+        raise ValueError("Found array with 0 sample(s) (X is an empty list) while a minimum of 1 is required.")
+    if any(_is_example(x) for x in X):
+        return X
+    try:
+        return np.asarray(X)
+    except ValueError:
+        pass
+    try:
+        X = [np.asarray(x) for x in X]
+    except ValueError as error:
+        raise ValueError(f"X is a list whose examples are not rectangular arrays: {error}.") from error
+    widths = {x.shape[-1] if x.ndim else 0 for x in X}
+    if all(x.ndim == 1 for x in X):
+        raise ValueError(f"X is a list of rows with different numbers of features, {min(widths)} to {max(widths)}.")
+    return X
+
+
+def _is_example(x):
+    return isinstance(x, Example) or sp.issparse(x) or getattr(x, "ndim", 0) >= 2
+
+
+def _read_list(X, lattice_ndim):
+    if isinstance(X[0], Example):
+        for i, x in enumerate(X):
+            if not isinstance(x, Example):
+                raise ValueError(f"X[{i}] is a {type(x).__name__}, but X[0] is an Example: a list holds one kind.")
+        return X
+    items = []
+    for i, x in enumerate(X):
+        if isinstance(x, Example):
+            raise ValueError(f"X[{i}] is an Example, but X[0] is a {type(X[0]).__name__}: a list holds one kind.")
+        if sp.issparse(x):
+            x = x.tocsr()
+        else:
+            try:
+                x = np.asarray(x)
+            except ValueError as error:
+                raise ValueError(f"X[{i}] is not a rectangular array: {error}.") from error
+        ndim = items[0].ndim if lattice_ndim is None and items else 1 + (lattice_ndim or 0)
+        if (items or lattice_ndim is not None) and x.ndim != ndim:
+            wanted = f"X[0] has {ndim}" if lattice_ndim is None else f"lattice_ndim={lattice_ndim} needs {ndim}"
+            raise ValueError(f"X[{i}] of shape {x.shape} has {x.ndim} axes, but {wanted}: {_RULE}")
+        items.append(x)
+    if items[0].ndim < 2 or (lattice_ndim is None and items[0].ndim > _MOST_LATTICE_AXES + 1):
+        raise ValueError(f"X[0] of shape {items[0].shape} is no example: {_RULE}")
+    return items
+
+
+_RULE = "an example has its lattice axes first and its features last."
+
+
+def _require_plain(X, lattice_ndim):
+    if lattice_ndim in (None, 0):
+        return
+    shape = np.shape(X) if not sp.issparse(X) else X.shape
+    if len(shape) == lattice_ndim + 1:
+        raise ValueError(_one_example(shape, lattice_ndim))
+    raise ValueError(_wrong_axes(shape, lattice_ndim))
+
+
+def _require_axes(X, lattice_ndim):
+    if lattice_ndim is None:
+        if X.ndim - 2 > _MOST_LATTICE_AXES:
+            raise ValueError(f"X of shape {X.shape} has {X.ndim - 2} lattice axes: pass lattice_ndim if that is meant.")
+        return
+    if X.ndim == lattice_ndim + 1:
+        raise ValueError(_one_example(X.shape, lattice_ndim))
+    if X.ndim != lattice_ndim + 2:
+        raise ValueError(_wrong_axes(X.shape, lattice_ndim))
+
+
+def _one_example(shape, lattice_ndim):
+    return (
+        f"X of shape {tuple(shape)} is one example where lattice_ndim={lattice_ndim}: add a leading axis, "
+        "X[np.newaxis] and y[np.newaxis], or pass lists of one example."
+    )
+
+
+def _wrong_axes(shape, lattice_ndim):
+    lattice = f", {lattice_ndim} lattice axes" if lattice_ndim else ""
+    return (
+        f"X of shape {tuple(shape)} does not fit lattice_ndim={lattice_ndim}: its axes must be "
+        f"(n_examples{lattice}, n_features)."
+    )
