@@ -1,7 +1,7 @@
 """How X, y and sample_weight become batches, and how results go back."""
 
 import numpy as np
-import pytest
+import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import check_estimator
@@ -23,7 +23,8 @@ class PlainClassifier(ClassifierMixin, BaseEstimator):
         y = encode_y(y, encoded)
         sample_weight = validate_sample_weight(sample_weight, encoded.n_examples)
         batches = make_batches(encoded, y.labels, sample_weight, max_nodes=7)
-        rows = np.concatenate([batch.example.node_features for batch in batches])
+        rows = [batch.example.node_features for batch in batches]
+        rows = sp.vstack(rows, format="csr") if sp.issparse(rows[0]) else np.concatenate(rows)
         labels = np.concatenate([batch.labels for batch in batches])
         weight = None if sample_weight is None else np.concatenate([batch.weight for batch in batches])
         self.model_ = LogisticRegression().fit(rows, labels, weight)
