@@ -3,6 +3,8 @@
 import numpy as np
 import scipy.sparse as sp
 
+__all__ = ["EDGE_FEATURES", "constant", "difference", "register_edge_features"]
+
 
 def difference(x_tail, x_head):
     """Edge features ``[1, |x_i - x_j|]``.

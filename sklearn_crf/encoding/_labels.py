@@ -9,10 +9,18 @@ from sklearn.utils.validation import check_array
 
 
 class EncodedLabels(NamedTuple):
-    """Labels as columns of ``classes_``, -1 where a node is unlabelled."""
+    """Labels as columns of the classes, -1 where a node is unlabelled.
 
-    labels: object  # list of (n_nodes,) int32, or one (n,) int32 array for plain rows
-    classes_: np.ndarray  # (n_classes,), sorted
+    Attributes
+    ----------
+    labels : list of ndarray of shape (n_nodes,), or ndarray of shape (n,), int32
+        One array per example; one for all plain rows.
+    classes_ : ndarray of shape (n_classes,)
+        The classes, sorted.
+    """
+
+    labels: list | np.ndarray
+    classes_: np.ndarray
 
 
 def encode_y(y, encoded, *, missing_label=None, classes=None):

@@ -21,20 +21,46 @@ class Encoded:
 
     There are three layouts. ``"nodes"`` is plain scikit-learn data, every row an isolated node. ``"array"`` is
     one array of equal lattices. ``"list"`` is anything ragged, or a list of :class:`~sklearn_crf.Example`.
+    :func:`encode_X` makes it.
+
+    Parameters
+    ----------
+    layout : {"nodes", "array", "list"}
+        Predictions come back as an array, an array, an object array of arrays.
+    n_examples, n_features : int
+        Number of examples, length of the last axis of each.
+    lattice_ndim : int or None
+        0 for nodes, 1 for chains and so on; None for a list of Example.
+    edge_feature_function : callable
+        Features of edges that do not bring their own.
+    n_edge_types, n_node_types : int
+        Types of edges that may occur (0 if there are no edges) and of nodes.
+    array : ndarray or CSR, optional
+        ``(n, F)`` for ``"nodes"``, ``(n, *lattice, F)`` for ``"array"``.
+    graph : Graph, optional
+        The lattice that all examples of an ``"array"`` share.
+    edge_type : ndarray of shape (E,), optional
+        Type of each edge of that lattice.
+    items : list of Example, optional
+        The entries of a ``"list"``.
+    shapes : list of tuple, optional
+        Shape of the labels of each of them.
+    feature_names : ndarray of str, optional
+        Names of the columns of a data frame.
     """
 
-    layout: str  # "nodes" | "array" | "list": predictions come back as an array, an array, an object array
+    layout: str
     n_examples: int
     n_features: int
-    lattice_ndim: int | None  # 0 for nodes, 1 for chains, ...; None for a list of Example
+    lattice_ndim: int | None
     edge_feature_function: Callable
     n_edge_types: int
     n_node_types: int = 1
-    array: object = None  # (n, F) array or CSR for "nodes", (n, *shape, F) for "array", None for "list"
-    graph: Graph | None = None  # the lattice that all examples of an "array" share
-    edge_type: np.ndarray | None = None  # (E,) int32 of that lattice
-    items: list | None = None  # the Example of each entry of a "list"
-    shapes: list | None = None  # shape of the labels of each entry of a "list"
+    array: object = None
+    graph: Graph | None = None
+    edge_type: np.ndarray | None = None
+    items: list | None = None
+    shapes: list | None = None
     feature_names: np.ndarray | None = None
 
     @property
@@ -65,13 +91,27 @@ class Encoded:
         return np.shape(self.edge_feature_function(row, row))[1]
 
     def label_shape(self, i):
-        """Shape of the labels of example i."""
+        """Shape of the labels of example i.
+
+        Parameters
+        ----------
+        i : int
+
+        Returns
+        -------
+        tuple of int
+        """
         if self.layout == "list":
             return self.shapes[i]
         return self.array.shape[1:-1]
 
     def record(self, estimator):
-        """Set ``n_features_in_`` and ``feature_names_in_``, at the end of a fit that succeeded."""
+        """Set ``n_features_in_`` and ``feature_names_in_``, at the end of a fit that succeeded.
+
+        Parameters
+        ----------
+        estimator : estimator
+        """
         estimator.n_features_in_ = self.n_features
         if self.feature_names is not None:
             estimator.feature_names_in_ = self.feature_names
