@@ -51,6 +51,7 @@ def extensions():
             "boundscheck": BOUNDSCHECK,
             "wraparound": False,
             "initializedcheck": BOUNDSCHECK,
+            "show_performance_hints": not BOUNDSCHECK,
             "cdivision": True,
         },
         nthreads=JOBS,
