@@ -9,6 +9,8 @@ import scipy.sparse as sp
 
 from sklearn_crf.kernels.topology import forest_order, greedy_colouring
 
+__all__ = ["Graph", "disjoint_union", "from_adjacency", "lattice", "lattice_offsets"]
+
 # Two half-edges per edge are numbered by int32.
 _MAX_EDGES = np.iinfo(np.int32).max // 2
 

@@ -8,16 +8,25 @@ import numpy as np
 
 from sklearn_crf.graphs import Graph
 
+__all__ = ["PairwiseModel", "Statistics", "clamped", "labeling_statistics", "score", "score_terms"]
+
 
 class Statistics(NamedTuple):
     """Derivative of a scalar by the values of a :class:`PairwiseModel`.
 
     Of ``log_z`` they are the expected sufficient statistics, of the score of a labeling the counted ones.
     Statistics are added, subtracted and scaled component by component.
+
+    Attributes
+    ----------
+    unary : ndarray of shape (N, K)
+        Derivative by the unary scores.
+    tables : ndarray of shape (T, R, K, K), float64
+        Derivative by the tables, summed over the edges that share one.
     """
 
-    unary: np.ndarray  # (N, K)
-    tables: np.ndarray  # (T, R, K, K) float64
+    unary: np.ndarray
+    tables: np.ndarray
 
     def minus(self, other):
         """``self - other``, component by component."""
