@@ -29,11 +29,31 @@ class Statistics(NamedTuple):
     tables: np.ndarray
 
     def minus(self, other):
-        """``self - other``, component by component."""
+        """``self - other``, component by component.
+
+        Parameters
+        ----------
+        other : Statistics
+            Of a model of the same shape.
+
+        Returns
+        -------
+        Statistics
+        """
         return Statistics(self.unary - other.unary, self.tables - other.tables)
 
     def scaled(self, unary_scale, tables_scale):
-        """Nodes and tables multiplied, each by its own factor (scalar or broadcastable)."""
+        """Nodes and tables multiplied, each by its own factor.
+
+        Parameters
+        ----------
+        unary_scale, tables_scale : float or array-like
+            Scalars, or arrays that broadcast with ``unary`` and ``tables``.
+
+        Returns
+        -------
+        Statistics
+        """
         return Statistics(self.unary * unary_scale, self.tables * tables_scale)
 
 
