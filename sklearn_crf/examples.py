@@ -75,22 +75,41 @@ class Example:
         return f"Example(n_nodes={n_nodes}, n_features={n_features}, n_edges={self.graph.n_edges})"
 
 
+def as_numbers(values, name, dtype=None):
+    """An array or CSR matrix in ``dtype``, or in float32 or float64 as it is; anything else becomes float64."""
+    if sp.issparse(values):
+        values = values.tocsr()
+    else:
+        try:
+            values = np.asarray(values)
+        except ValueError as error:
+            raise ValueError(f"{name} must be a rectangular array: {error}") from error
+    if values.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: {name} must hold numbers, got {values.dtype}.")
+    if dtype is None:
+        dtype = values.dtype if values.dtype in (np.float32, np.float64) else np.float64
+    try:
+        return values.astype(dtype, copy=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must hold numbers, got {values.dtype}: {error}") from error
+
+
 def _as_features(values):
-    values = values.tocsr() if sp.issparse(values) else np.asarray(values)
+    values = as_numbers(values, "node_features")
     if values.ndim != 2:
         raise ValueError(f"node_features must have shape (n_nodes, n_features), got {values.shape}.")
-    return values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
+    return values
 
 
 def _as_edge_features(values, n_edges):
     if values is None:
         return None
-    values = np.asarray(values)
+    values = as_numbers(values, "edge_features")
     if values.ndim == 1 and len(values) == n_edges:
         values = values[:, None]
     if values.ndim != 2 or len(values) != n_edges:
         raise ValueError(f"edge_features must have shape ({n_edges}, n_edge_features), got {values.shape}.")
-    return values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
+    return values
 
 
 def _as_integers(values, length, name, lowest):

@@ -2,6 +2,7 @@
 
 from functools import cached_property
 from itertools import product
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
@@ -226,12 +227,11 @@ def lattice_offsets(ndim, connectivity=1):
         The last axis first; the first coordinate that is not zero is positive.
     """
     if np.ndim(connectivity) == 0:
-        reach = int(connectivity)
-        if reach != connectivity or not 1 <= reach <= max(ndim, 2):
+        if not isinstance(connectivity, Integral) or not 1 <= connectivity <= max(ndim, 2):
             raise ValueError(f"connectivity must be 1 to {max(ndim, 2)} or offsets, got {connectivity!r}.")
         steps = np.array(list(product((0, 1, -1), repeat=ndim)), dtype=np.int64).reshape(-1, ndim)
         n_moves = np.abs(steps).sum(axis=1)
-        steps = steps[(n_moves >= 1) & (n_moves <= reach)]
+        steps = steps[(n_moves >= 1) & (n_moves <= connectivity)]
         order = np.argsort(np.abs(steps).sum(axis=1), kind="stable")
         return _one_of_each_pair(steps[order])
     offsets = np.asarray(connectivity)
@@ -272,6 +272,8 @@ def lattice(shape, connectivity=1):
     Graph
     """
     shape = tuple(int(length) for length in shape)
+    if any(length < 0 for length in shape):
+        raise ValueError(f"shape must hold lengths of at least 0, got {shape}.")
     n_nodes = int(np.prod(shape, dtype=np.int64))
     offsets = lattice_offsets(len(shape), connectivity) if shape else np.zeros((0, 0), dtype=np.int64)
     index = np.arange(n_nodes, dtype=np.int32).reshape(shape)

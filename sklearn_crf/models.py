@@ -223,11 +223,18 @@ def check_labels(model, labels):
     ValueError
         If the shape differs from the nodes' or a label is not a state.
     """
-    labels = np.ascontiguousarray(labels, dtype=np.int32)
-    if labels.shape != (model.graph.n_nodes,):
-        raise ValueError(f"labels must have shape ({model.graph.n_nodes},), got {labels.shape}.")
+    labels = _check_label_vector(model, labels)
     if labels.size and (labels.min() < 0 or labels.max() >= model.n_columns):
         raise ValueError(f"labels must lie in 0 to {model.n_columns - 1}, found {labels.min()} to {labels.max()}.")
+    return np.ascontiguousarray(labels, dtype=np.int32)
+
+
+def _check_label_vector(model, labels):
+    labels = np.asarray(labels)
+    if labels.shape != (model.graph.n_nodes,):
+        raise ValueError(f"labels must have shape ({model.graph.n_nodes},), got {labels.shape}.")
+    if labels.size and labels.dtype.kind not in "iub":
+        raise ValueError(f"labels must be integers, got {labels.dtype}.")
     return labels
 
 
@@ -316,8 +323,15 @@ def clamped(model, labels):
     Returns
     -------
     PairwiseModel
+
+    Raises
+    ------
+    ValueError
+        If the shape differs from the nodes' or a label is not a state.
     """
-    labels = np.asarray(labels)
+    labels = _check_label_vector(model, labels)
+    if labels.max(initial=-1) >= model.n_columns:
+        raise ValueError(f"labels must lie below {model.n_columns}, found {labels.max()}.")
     observed = labels >= 0
     unary = np.array(model.unary)
     keep = np.arange(model.n_columns) == labels[observed, None]

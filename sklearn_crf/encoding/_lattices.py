@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_array, validate_data
 
 from sklearn_crf.edge_features import edge_feature_function
 from sklearn_crf.encoding._layout import read_layout
-from sklearn_crf.examples import Example
+from sklearn_crf.examples import Example, as_numbers
 from sklearn_crf.graphs import Graph, lattice, lattice_offsets
 
 
@@ -213,7 +213,7 @@ def _encode_array(X, connectivity, function, edge_types, dtype):
             f"Found array with 0 sample(s) (shape={X.shape}) while a minimum of 1 is required: no axis of X may be "
             "of length 0."
         )
-    X = np.ascontiguousarray(_as_float(X, "X", X.dtype.type if X.dtype in dtype else dtype[0]))
+    X = np.ascontiguousarray(as_numbers(X, "X", X.dtype.type if X.dtype in dtype else dtype[0]))
     _require_finite(X, "X", enumerate(X))
     graph = lattice(X.shape[1:-1], connectivity)
     return Encoded(
@@ -241,7 +241,7 @@ def _encode_lattices(X, connectivity, function, edge_types, dtype):
             graph = lattice(shape, connectivity)
             graphs[shape] = graph, _lattice_types(graph, edge_types)
         graph, edge_type = graphs[shape]
-        features = _as_float(x, f"X[{i}]", kind)
+        features = as_numbers(x, f"X[{i}]", kind)
         features = features if sp.issparse(x) else features.reshape(-1, n_features)
         _require_finite(features, f"X[{i}]")
         items.append(Example._trusted(features, graph, edge_type=edge_type))
@@ -320,15 +320,6 @@ def _in_precision(x, kind):
 def _common_dtype(arrays, dtype):
     kinds = {x.dtype for x in arrays}
     return kinds.pop().type if len(kinds) == 1 and next(iter(kinds)) in dtype else dtype[0]
-
-
-def _as_float(x, name, kind):
-    if x.dtype.kind == "c":
-        raise ValueError(f"Complex data not supported: {name} is {x.dtype}.")
-    try:
-        return x.astype(kind, copy=False)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must hold numbers, got {x.dtype}: {error}.") from error
 
 
 def _require_finite(x, name, parts=None):

@@ -1,0 +1,291 @@
+"""Topologies, against networkx, scipy and plain enumeration."""
+
+import pickle
+from itertools import product
+
+import networkx as nx
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from model_strategies import TOPOLOGIES, cycle, random_tree
+from scipy.sparse.csgraph import connected_components
+from sklearn.feature_extraction.image import grid_to_graph
+from sklearn.neighbors import kneighbors_graph
+
+from sklearn_crf.graphs import Graph, disjoint_union, from_adjacency, lattice, lattice_offsets
+
+
+@st.composite
+def graphs(draw, max_nodes=12):
+    n_nodes = draw(st.integers(1, max_nodes))
+    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
+    low, high = np.triu_indices(n_nodes, 1)
+    chosen = rng.random(len(low)) < draw(st.sampled_from([0.0, 0.1, 0.2, 0.5, 1.0]))
+    edges = np.stack((low, high), axis=1)[chosen]
+    rng.shuffle(edges)
+    return Graph(n_nodes, np.where(rng.random((len(edges), 1)) < 0.5, edges, edges[:, ::-1]))
+
+
+def to_networkx(graph):
+    reference = nx.Graph()
+    reference.add_nodes_from(range(graph.n_nodes))
+    reference.add_edges_from(graph.edges.tolist())
+    return reference
+
+
+def pairs(edges):
+    """Undirected edges as a set that ignores order and direction."""
+    return {frozenset(edge) for edge in np.asarray(edges).tolist()}
+
+
+# -- Derived structure ----------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs())
+def test_incidence_is_the_edges_seen_from_their_ends(graph):
+    ptr, neighbor, half_edge, reverse = graph.incidence
+    assert (ptr[0], ptr[-1]) == (0, 2 * graph.n_edges)
+    owner = np.repeat(np.arange(graph.n_nodes), np.diff(ptr))
+    assert sorted(half_edge) == list(range(2 * graph.n_edges))
+    assert np.array_equal(graph.edges.ravel()[half_edge], owner)
+    assert np.array_equal(graph.edges.ravel()[half_edge ^ 1], neighbor)
+    assert np.array_equal(reverse[reverse], np.arange(2 * graph.n_edges))
+    assert np.array_equal(half_edge[reverse], half_edge ^ 1)
+    degree = [to_networkx(graph).degree[s] for s in range(graph.n_nodes)]
+    assert graph.degree.tolist() == degree
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs())
+def test_components_and_forest(graph):
+    reference = to_networkx(graph)
+    assert graph.is_forest == nx.is_forest(reference)
+    assert graph.n_components == nx.number_connected_components(reference)
+    numbered = sorted(nx.connected_components(reference), key=min)
+    assert [set(np.flatnonzero(graph.component == c)) for c in range(graph.n_components)] == numbered
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs())
+def test_traversal_puts_parents_first_and_spans(graph):
+    ptr, neighbor, _, _ = graph.incidence
+    order, parent_slot = graph.forest
+    assert sorted(order) == list(range(graph.n_nodes))
+    position = np.argsort(order)
+    children = np.flatnonzero(parent_slot >= 0)
+    parent = neighbor[parent_slot[children]]
+    assert np.all((ptr[children] <= parent_slot[children]) & (parent_slot[children] < ptr[children + 1]))
+    assert np.all(position[parent] < position[children])
+    assert len(children) == graph.n_nodes - graph.n_components
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs())
+def test_colouring_separates_neighbours(graph):
+    nodes, ptr = graph.colouring
+    assert sorted(nodes) == list(range(graph.n_nodes))
+    colour = np.empty(graph.n_nodes, dtype=int)
+    for c, (start, stop) in enumerate(zip(ptr[:-1], ptr[1:], strict=True)):
+        assert start < stop
+        assert np.all(np.diff(nodes[start:stop]) > 0)
+        colour[nodes[start:stop]] = c
+    assert np.all(colour[graph.edges[:, 0]] != colour[graph.edges[:, 1]])
+    assert len(ptr) - 1 <= graph.degree.max() + 1
+
+
+@pytest.mark.parametrize("shape", [(7,), (4, 5), (3, 2, 4)])
+def test_axis_connected_lattices_take_two_colours(shape):
+    graph = lattice(shape)
+    parity = np.indices(shape).sum(axis=0).ravel() % 2
+    nodes, ptr = graph.colouring
+    assert np.array_equal(nodes, np.concatenate([np.flatnonzero(parity == c) for c in (0, 1)]))
+    assert len(ptr) == 3
+
+
+def test_long_chain_is_traversed():
+    graph = lattice((200_000,))
+    assert graph.is_forest
+    assert np.array_equal(graph.forest.order, np.arange(200_000))
+
+
+def test_no_nodes():
+    graph = Graph(0, [])
+    assert (graph.n_edges, graph.n_components, graph.is_forest) == (0, 0, True)
+    assert len(graph.colouring.nodes) == 0
+    assert graph.incidence.ptr.tolist() == [0]
+
+
+@pytest.mark.parametrize("name", TOPOLOGIES)
+def test_dtypes_and_read_only_edges(name):
+    graph = TOPOLOGIES[name](np.random.default_rng(0))
+    assert graph.edges.dtype == np.int32
+    assert graph.incidence.ptr.dtype == np.int64
+    for array in (*graph.incidence[1:], *graph.forest, graph.component, graph.colouring.nodes):
+        assert array.dtype == np.int32
+    if graph.n_edges:
+        with pytest.raises(ValueError, match="read-only"):
+            graph.edges[0, 0] = 1
+
+
+def test_accepts_read_only_edges():
+    edges = np.array([[0, 1], [1, 2]], dtype=np.int32)
+    edges.flags.writeable = False
+    assert Graph(3, edges).is_forest
+
+
+def test_pickle_leaves_out_what_is_derived():
+    graph = lattice((20, 30), 2)
+    plain = len(pickle.dumps(graph))
+    assert graph.incidence is graph.incidence
+    assert graph.colouring is graph.colouring
+    assert not graph.is_forest
+    again = pickle.loads(pickle.dumps(graph))
+    assert len(pickle.dumps(graph)) == plain
+    assert np.array_equal(again.edges, graph.edges)
+    assert again.shape == graph.shape
+    assert np.array_equal(again.lattice_edge_type, graph.lattice_edge_type)
+
+
+# -- Lattices -------------------------------------------------------------------------------------
+
+
+def neighbours_by_enumeration(shape, n_moves):
+    """Pairs of cells that differ by at most one in each coordinate and in at most `n_moves` of them."""
+    cells = list(product(*(range(length) for length in shape)))
+    number = {cell: s for s, cell in enumerate(cells)}
+    found = set()
+    for cell in cells:
+        for step in product((-1, 0, 1), repeat=len(shape)):
+            other = tuple(a + b for a, b in zip(cell, step, strict=True))
+            if 1 <= np.abs(step).sum() <= n_moves and other in number:
+                found.add(frozenset((number[cell], number[other])))
+    return found
+
+
+@pytest.mark.parametrize("shape", [(1,), (5,), (1, 4), (4, 1), (3, 4), (2, 3, 4), (1, 1, 1)])
+@pytest.mark.parametrize("connectivity", [1, 2, 3])
+def test_lattice_joins_neighbours(shape, connectivity):
+    if connectivity > max(len(shape), 2):
+        pytest.skip("no such connectivity in so few dimensions")
+    graph = lattice(shape, connectivity)
+    assert pairs(graph.edges) == neighbours_by_enumeration(shape, connectivity)
+    assert len(pairs(graph.edges)) == graph.n_edges
+    assert graph.shape == shape
+
+
+@pytest.mark.parametrize("shape", [(4, 5, 1), (4, 5, 3)])
+def test_lattice_equals_grid_to_graph(shape):
+    reference = from_adjacency(grid_to_graph(*shape))
+    ours = lattice(shape if shape[-1] > 1 else shape[:-1])
+    assert pairs(ours.edges) == pairs(reference.edges)
+
+
+@pytest.mark.parametrize(("ndim", "counts"), [(1, [1, 1]), (2, [2, 4]), (3, [3, 9, 13])])
+def test_number_of_offsets(ndim, counts):
+    assert [len(lattice_offsets(ndim, c + 1)) for c in range(len(counts))] == counts
+
+
+def test_offsets_keep_one_of_each_pair_and_a_direction():
+    offsets = lattice_offsets(2, [[0, -1], [0, 1], [2, 1], [-2, -1], [-1, 3]])
+    assert offsets.tolist() == [[0, 1], [2, 1], [1, -3]]
+
+
+def test_edges_lead_from_x_to_x_plus_offset_and_are_typed():
+    shape = (4, 5)
+    graph = lattice(shape, 2)
+    cells = np.stack(np.unravel_index(graph.edges, shape), axis=-1)
+    assert np.array_equal(cells[:, 1] - cells[:, 0], graph.offsets[graph.lattice_edge_type])
+    for kind in range(len(graph.offsets)):
+        tails = graph.edges[graph.lattice_edge_type == kind, 0]
+        assert np.all(np.diff(tails) > 0)
+
+
+def test_offsets_longer_than_the_lattice_give_no_edges():
+    graph = lattice((3, 4), [[0, 4], [3, 0], [2, 3]])
+    assert graph.edges.tolist() == [[0, 11]]
+    assert graph.lattice_edge_type.tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    "connectivity", [0, 3, 1.5, "4", None, [[0, 0]], [[0.5, 1]], [[1, 0, 0]], [1, 0], -1], ids=repr
+)
+def test_bad_connectivity(connectivity):
+    with pytest.raises(ValueError, match="connectivity"):
+        lattice((3, 4), connectivity)
+
+
+def test_lattice_edge_type_needs_a_lattice():
+    with pytest.raises(ValueError, match="lattice"):
+        _ = cycle(4).lattice_edge_type
+
+
+# -- Construction ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("edges", "message"),
+    [
+        ([[0, 3]], r"edges\[0\] is \[0, 3\].*0 to 2"),
+        ([[0, 1], [-1, 2]], r"edges\[1\]"),
+        ([[0, 1], [2, 2]], r"edges\[1\] joins node 2 to itself"),
+        ([[0, 1], [1, 2], [1, 0]], r"edges\[2\].*second time"),
+        ([[0.0, 1.0]], "integers"),
+        ([[0, 1, 2]], "shape"),
+        ([0, 1], "shape"),
+    ],
+)
+def test_bad_edges(edges, message):
+    with pytest.raises(ValueError, match=message):
+        Graph(3, edges)
+
+
+def test_bad_shape():
+    with pytest.raises(ValueError, match="shape"):
+        Graph(5, [], shape=(2, 3))
+    with pytest.raises(ValueError, match="n_nodes"):
+        Graph(-1, [])
+
+
+@settings(max_examples=40, deadline=None)
+@given(graphs(), st.sampled_from(["upper", "both", "lower"]))
+def test_from_adjacency(graph, triangle):
+    tails, heads = np.sort(graph.edges, axis=1).T
+    adjacency = sp.csr_matrix((np.ones(graph.n_edges), (tails, heads)), shape=(graph.n_nodes,) * 2)
+    adjacency = {"upper": adjacency, "lower": adjacency.T, "both": adjacency + adjacency.T}[triangle]
+    found = from_adjacency(adjacency + sp.eye(graph.n_nodes))
+    assert pairs(found.edges) == pairs(graph.edges)
+    assert found.n_edges == graph.n_edges
+    assert found.n_nodes == graph.n_nodes
+
+
+def test_from_adjacency_drops_explicit_zeros_and_takes_any_format():
+    matrix = sp.coo_matrix(([0.0, 1.0], ([0, 1], [1, 2])), shape=(3, 3))
+    for given_matrix in (matrix, matrix.tocsc(), sp.csr_array(matrix), matrix.toarray()):
+        assert from_adjacency(given_matrix).edges.tolist() == [[1, 2]]
+    with pytest.raises(ValueError, match="square"):
+        from_adjacency(np.zeros((2, 3)))
+
+
+def test_from_kneighbors():
+    adjacency = kneighbors_graph(np.random.default_rng(0).normal(size=(30, 2)), 3)
+    graph = from_adjacency(adjacency)
+    assert graph.n_components == connected_components(adjacency, directed=False)[0]
+    assert pairs(graph.edges) == {frozenset(edge) for edge in zip(*adjacency.nonzero(), strict=True)}
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(graphs(max_nodes=5), min_size=1, max_size=4))
+def test_disjoint_union(parts):
+    union = disjoint_union(parts)
+    reference = nx.disjoint_union_all([to_networkx(part) for part in parts])
+    assert pairs(union.edges) == pairs(list(reference.edges))
+    assert union.n_components == sum(part.n_components for part in parts)
+    assert union.is_forest == all(part.is_forest for part in parts)
+
+
+def test_random_trees_are_trees():
+    graph = random_tree(9, np.random.default_rng(1))
+    assert nx.is_tree(to_networkx(graph))

@@ -1,0 +1,214 @@
+"""Pairwise models: scores and statistics against plain loops."""
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from model_strategies import TABLE_KINDS, TOPOLOGIES, models, random_model, read_only
+
+from sklearn_crf.graphs import lattice
+from sklearn_crf.models import PairwiseModel, Statistics, clamped, labeling_statistics, score, score_terms
+
+
+def score_by_loops(model, labels):
+    total = sum(float(model.unary[s, state]) for s, state in enumerate(labels))
+    for e, (i, j) in enumerate(model.graph.edges):
+        weights = np.ones(1) if model.edge_weight is None else model.edge_weight[e]
+        for r, weight in enumerate(weights):
+            total += float(weight) * float(model.tables[model.edge_type[e], r, labels[i], labels[j]])
+    return total
+
+
+def random_labels(model, seed=0):
+    return np.random.default_rng(seed).integers(model.n_columns, size=model.graph.n_nodes)
+
+
+@settings(max_examples=80, deadline=None)
+@given(models(dtypes=(np.float32, np.float64)), st.integers(0, 99))
+def test_score_is_the_sum_of_its_terms(model, seed):
+    labels = random_labels(model, seed)
+    expected = score_by_loops(model, labels)
+    assert score(model, labels) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    terms = score_terms(model, labels)
+    assert terms.dtype == np.float64
+    assert terms.sum() == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", TABLE_KINDS)
+def test_terms_of_a_component_are_its_score(kind):
+    model = random_model("disconnected", 3, kind, seed=2)
+    labels = random_labels(model)
+    terms = score_terms(model, labels)
+    other = random_labels(model, 1)
+    for c in range(model.graph.n_components):
+        inside = model.graph.component == c
+        changed = np.where(inside, labels, other)
+        assert score_terms(model, changed)[inside].sum() == pytest.approx(terms[inside].sum(), rel=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(models(), st.integers(0, 99))
+def test_statistics_are_the_derivative_of_the_score(model, seed):
+    # The score is linear in unary and tables, so its derivative times their values is the score itself.
+    model = replace(
+        model,
+        unary=np.where(np.isneginf(model.unary), 0, model.unary),
+        tables=np.where(np.isneginf(model.tables), 0, model.tables),
+        n_states=None,
+    )
+    labels = random_labels(model, seed)
+    statistics = labeling_statistics(model, labels)
+    assert np.array_equal(statistics.unary, np.eye(model.n_columns)[labels])
+    value = (statistics.unary * model.unary).sum() + (statistics.tables * model.tables).sum()
+    assert value == pytest.approx(score_by_loops(model, labels), rel=1e-9, abs=1e-9)
+
+
+def test_statistics_count_tables():
+    model = PairwiseModel(lattice((4,)), np.zeros((4, 2)), np.zeros((2, 2, 2)), edge_type=[0, 1, 0])
+    statistics = labeling_statistics(model, [0, 1, 1, 0])
+    assert statistics.tables[:, 0].tolist() == [[[0, 1], [1, 0]], [[0, 0], [0, 1]]]
+
+
+def test_statistics_subtract_and_scale():
+    one = Statistics(np.ones((2, 2)), np.full((1, 1, 2, 2), 3.0))
+    assert np.array_equal(one.minus(one).tables, np.zeros((1, 1, 2, 2)))
+    scaled = one.scaled(np.array([[2.0], [3.0]]), 0.5)
+    assert scaled.unary.tolist() == [[2, 2], [3, 3]]
+    assert np.all(scaled.tables == 1.5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(models())
+def test_edge_tables(model):
+    tables = model.edge_tables()
+    assert tables.shape == (model.graph.n_edges, model.n_columns, model.n_columns)
+    for e in range(model.graph.n_edges):
+        weight = np.ones(1) if model.edge_weight is None else model.edge_weight[e]
+        with np.errstate(invalid="ignore"):
+            expected = np.tensordot(weight, model.tables[model.edge_type[e]], axes=1)
+        assert np.allclose(tables[e], expected)
+        assert np.array_equal(model.edge_tables([e])[0], tables[e])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_normal_form(dtype):
+    graph = lattice((3,))
+    model = PairwiseModel(graph, np.zeros((3, 2), dtype=dtype), np.zeros((1, 2, 2)), edge_weight=[1, 2])
+    assert (model.dtype, model.tables.dtype, model.edge_weight.dtype) == (dtype, dtype, dtype)
+    assert model.tables.shape == (1, 1, 2, 2)
+    assert model.edge_weight.shape == (2, 1)
+    assert model.edge_type.tolist() == [0, 0]
+    assert model.edge_type.dtype == np.int32
+
+
+def test_integers_become_float64_and_columns_contiguous():
+    model = PairwiseModel(lattice((3,)), np.zeros((2, 3), dtype=int).T, np.zeros((1, 2, 2), dtype=int))
+    assert model.dtype == np.float64
+    assert model.unary.flags.c_contiguous
+
+
+def test_missing_states_are_forbidden():
+    model = PairwiseModel(lattice((3,)), np.zeros((3, 3)), np.zeros((1, 3, 3)), n_states=[1, 3, 2])
+    assert np.isneginf(model.unary).tolist() == [[False, True, True], [False] * 3, [False, False, True]]
+    assert model.n_states.dtype == np.int32
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ([[1, 0], [0, 1]], True),
+        ([[1, 0], [0.5, 1]], False),
+        ([[1, 0], [0, 2]], False),
+        ([[0, -np.inf], [-np.inf, 0]], True),
+    ],
+)
+def test_is_potts(table, expected):
+    model = PairwiseModel(lattice((2,)), np.zeros((2, 2)), [table])
+    assert model.is_potts is expected
+
+
+def test_one_state_is_potts_and_models_without_edges_need_no_table():
+    assert PairwiseModel(lattice((2,)), np.zeros((2, 1)), np.zeros((1, 1, 1))).is_potts
+    empty = PairwiseModel(lattice(()), np.ones((1, 2)), np.zeros((0, 2, 2)))
+    assert score(empty, [1]) == 1
+
+
+def test_clamped_forbids_other_states():
+    model = random_model("chain", 3, seed=1)
+    fixed = clamped(model, [2, -1, -1, 0, -1, 1])
+    assert np.isneginf(fixed.unary).sum(axis=1).tolist() == [2, 0, 0, 2, 0, 2]
+    assert fixed.unary[0, 2] == model.unary[0, 2]
+    assert not np.isneginf(model.unary).any()
+
+
+@pytest.mark.parametrize("labels", [[0, 1], [0, 0, 0, 3], [0, 0, 0, -1], [0.5, 0, 0, 0], np.zeros((4, 1), dtype=int)])
+def test_bad_labels(labels):
+    model = random_model("no_edges", 3)
+    with pytest.raises(ValueError, match="labels"):
+        score(model, labels)
+
+
+@pytest.mark.parametrize("labels", [[0, 1], [0, 0, 0, 3], [0.5, 0, 0, 0]])
+def test_bad_evidence(labels):
+    with pytest.raises(ValueError, match="labels"):
+        clamped(random_model("no_edges", 3), labels)
+
+
+CHAIN = lattice((3,))
+TABLE = np.zeros((2, 2, 2))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"unary": np.zeros((2, 2))}, r"unary must have shape \(3, n_states\)"),
+        ({"unary": np.zeros((3, 0))}, "unary"),
+        ({"unary": np.full((3, 2), np.nan)}, "unary must be finite or -inf"),
+        ({"unary": np.full((3, 2), np.inf)}, "unary"),
+        ({"unary": np.array([[np.inf, -np.inf]] * 3)}, "unary"),
+        ({"tables": np.zeros((1, 3, 3))}, "tables must have shape"),
+        ({"tables": np.zeros((2, 2))}, "tables"),
+        ({"tables": np.full((1, 2, 2), np.nan)}, "tables"),
+        ({"tables": np.zeros((0, 2, 2))}, "no type"),
+        ({"edge_type": [0]}, r"edge_type must have shape \(2,\)"),
+        ({"edge_type": [0, 2]}, "0 to 1"),
+        ({"edge_type": [0, -1]}, "0 to 1"),
+        ({"edge_type": [0.0, 1.0]}, "integers"),
+        ({"edge_weight": [1.0]}, "edge_weight"),
+        ({"edge_weight": [1.0, np.nan]}, "edge_weight must be finite"),
+        ({"tables": np.zeros((1, 2, 2, 2))}, "edge_weight must be given"),
+        ({"tables": np.full((1, 2, 2), -np.inf), "edge_weight": [1.0, 0.0]}, "-inf"),
+        ({"n_states": [1, 2]}, "n_states"),
+        ({"n_states": [1, 2, 3]}, "1 to 2"),
+        ({"n_states": [1.0, 2.0, 2.0]}, "n_states"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_bad_fields(fields, message):
+    with pytest.raises(ValueError, match=message):
+        PairwiseModel(**({"graph": CHAIN, "unary": np.zeros((3, 2)), "tables": TABLE} | fields))
+
+
+def test_large_finite_scores_are_not_taken_for_infinite():
+    big = np.finfo(np.float64).max
+    model = PairwiseModel(CHAIN, np.full((3, 2), big), TABLE)
+    assert np.all(model.unary == big)
+
+
+@pytest.mark.parametrize("name", TOPOLOGIES)
+def test_read_only_memory_maps(name, tmp_path):
+    model = random_model(name, 3, "weighted", seed=5)
+    frozen = read_only(model, tmp_path)
+    labels = random_labels(model)
+    labels.flags.writeable = False
+    assert score(frozen, labels) == score(model, labels)
+    assert np.array_equal(labeling_statistics(frozen, labels).tables, labeling_statistics(model, labels).tables)
+
+
+def test_pickle():
+    model = random_model("grid", 3, "weighted", seed=5)
+    again = pickle.loads(pickle.dumps(model))
+    assert score(again, random_labels(model)) == score(model, random_labels(model))

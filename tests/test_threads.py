@@ -1,0 +1,140 @@
+"""Threads: order of results, sums that do not depend on their number, and Ctrl-C."""
+
+import _thread
+import threading
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from joblib import parallel_config
+
+from sklearn_crf._threads import (
+    Cancelled,
+    checkpoint,
+    fixed_ranges,
+    map_tasks,
+    range_runner,
+    single_threaded_blas,
+    split_threads,
+)
+
+
+@pytest.mark.parametrize(
+    ("n_jobs", "n_tasks", "expected"), [(1, 5, (1, 1)), (4, 2, (2, 2)), (5, 2, (2, 2)), (3, 0, (1, 3)), (2, 9, (2, 1))]
+)
+def test_split_threads(n_jobs, n_tasks, expected):
+    assert split_threads(n_jobs, n_tasks) == expected
+
+
+def test_none_follows_the_configuration_of_joblib():
+    assert split_threads(None, 8) == (1, 1)
+    with parallel_config("threading", n_jobs=3):
+        assert split_threads(None, 8) == (3, 1)
+
+
+@pytest.mark.parametrize("n_jobs", [None, 1, 2, 3])
+def test_results_come_in_the_order_of_the_tasks(n_jobs):
+    def work(task, n_threads):
+        time.sleep(0.001 * (task % 3))
+        return task, n_threads
+
+    inner = split_threads(n_jobs, 7)[1]
+    assert map_tasks(work, range(7), n_jobs) == [(task, inner) for task in range(7)]
+
+
+def test_one_task_gets_all_threads():
+    assert map_tasks(lambda task, n_threads: n_threads, ["only"], n_jobs=3) == [3]
+    assert map_tasks(lambda task, n_threads: n_threads, [], n_jobs=3) == []
+
+
+@pytest.mark.parametrize("n_jobs", [1, 3])
+def test_an_error_stops_the_others(n_jobs):
+    stopped = []
+
+    def work(task, n_threads):
+        if task == 0:
+            raise ZeroDivisionError
+        try:
+            for _ in range(2000):
+                checkpoint()
+                time.sleep(0.005)
+        except Cancelled:
+            stopped.append(task)
+            raise
+
+    with pytest.raises(ZeroDivisionError):
+        map_tasks(work, range(3), n_jobs)
+    wait_until(lambda: len(stopped) == (2 if n_jobs > 1 else 0))
+    checkpoint()  # outside of tasks nothing is cancelled
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_interrupt_stops_workers(n_jobs):
+    running = set()
+
+    def work(task, n_threads):
+        running.add(task)
+        try:
+            for _ in range(2000):
+                checkpoint()
+                time.sleep(0.005)
+        finally:
+            running.discard(task)
+
+    timer = threading.Timer(0.2, _thread.interrupt_main)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        map_tasks(work, range(4), n_jobs)
+    wait_until(lambda: not running)
+
+
+def wait_until(condition, seconds=5.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "workers went on"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 3])
+@pytest.mark.parametrize("n_items", [0, 1, 255, 513, 5000])
+def test_range_runner_covers_the_range_once(n_threads, n_items):
+    counts = np.zeros(n_items, dtype=int)
+
+    def kernel(start, stop):
+        counts[start:stop] += 1
+
+    with range_runner(n_threads) as run:
+        run(kernel, n_items)
+        run(kernel, n_items)
+    assert np.all(counts == 2)
+
+
+def test_range_runner_raises_what_a_worker_raised():
+    def kernel(start, stop):
+        if start:
+            raise ZeroDivisionError
+
+    with range_runner(2) as run, pytest.raises(ZeroDivisionError):
+        run(kernel, 5000)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 300), st.integers(1, 20))
+def test_fixed_ranges_partition(n_items, n_ranges):
+    ranges = fixed_ranges(n_items, n_ranges)
+    assert len(ranges) <= n_ranges
+    assert [i for start, stop in ranges for i in range(start, stop)] == list(range(n_items))
+
+
+def test_blas_has_one_thread_inside():
+    from threadpoolctl import threadpool_info
+
+    def blas_threads():
+        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+    before = blas_threads()
+    with single_threaded_blas():
+        assert blas_threads() <= {1}
+    assert blas_threads() == before
