@@ -86,7 +86,7 @@ $(STAMPS)/build-requirements: pyproject.toml .ci/requirements.py | $(STAMPS)/ven
 	touch $@
 
 $(addprefix $(STAMPS)/,plot images dev docs bench): $(STAMPS)/build-requirements $(BUILD_FILES)
-	SKLEARN_CRF_SKIP_KERNELS=1 $(PIP) --no-build-isolation --editable ".[$(@F)]"
+	SKLEARN_CRF_SKIP_KERNELS=1 PYTHONWARNINGS=ignore $(PIP) --no-build-isolation --editable ".[$(@F)]"
 	touch $@
 
 $(STAMPS)/lint: pyproject.toml .ci/requirements.py | $(STAMPS)/venv
