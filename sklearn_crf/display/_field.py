@@ -1,0 +1,354 @@
+"""FieldDisplay: one example and what a field makes of it."""
+
+import numpy as np
+
+from sklearn_crf.display._canvas import make_canvas
+from sklearn_crf.display._matplotlib import require_pyplot
+from sklearn_crf.encoding._labels import _columns, _split_missing
+from sklearn_crf.examples import Example
+
+_UNLABELLED = "#9c9c9c"
+_RIGHT, _WRONG = "#eeeeec", "#d1362f"
+_TWO_CLASSES = ("#f4f1de", "#1d3557")
+
+
+class FieldDisplay:
+    """Image, true labels, marginals, predicted labels and errors of one example, side by side.
+
+    Make one with :meth:`from_estimator` or :meth:`from_predictions`; the constructor only stores what is drawn.
+
+    Parameters
+    ----------
+    y_pred : ndarray of shape (H, W), (T,) or (n_nodes,)
+        Predicted labels.
+    y_true : ndarray, optional
+        True labels, of the same shape.
+    proba : ndarray of shape (\\*y_pred.shape, n_classes), optional
+        Marginal probabilities.
+    image : ndarray, optional
+        What is shown for the input: one grey value, or three or four colour values in [0, 1] (or 0 to 255, uint8)
+        per node.
+    classes : array-like of shape (n_classes,), optional
+        Columns of ``proba``; None finds them in the labels.
+    missing_label : object, default=None
+        Value of unlabelled nodes in ``y_true``: drawn grey, and no errors.
+    pos_label : object, default=None
+        Class whose marginals are drawn; None is the second of two classes, and of more the one that is likeliest.
+    positions : array-like of shape (n_nodes, 2), optional
+        Where the nodes of a graph are drawn.
+    edges : array-like of shape (E, 2), optional
+        Lines drawn between the positions.
+
+    Attributes
+    ----------
+    figure_ : matplotlib Figure
+    axes_ : ndarray of matplotlib Axes
+        One per panel.
+    panels_ : list of str
+        What each of the axes shows.
+    error_rate_ : float
+        Share of labelled nodes whose label is wrong; NaN without ``y_true``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.display import FieldDisplay
+    >>> y = np.eye(6, dtype=int)
+    >>> display = FieldDisplay.from_predictions(y, 0 * y)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        y_pred,
+        *,
+        y_true=None,
+        proba=None,
+        image=None,
+        classes=None,
+        missing_label=None,
+        pos_label=None,
+        positions=None,
+        edges=None,
+    ):
+        self.y_pred = y_pred
+        self.y_true = y_true
+        self.proba = proba
+        self.image = image
+        self.classes = classes
+        self.missing_label = missing_label
+        self.pos_label = pos_label
+        self.positions = positions
+        self.edges = edges
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator,
+        X_i,
+        y_i=None,
+        *,
+        image=None,
+        missing_label="estimator",
+        pos_label=None,
+        positions=None,
+        panels=None,
+        axes=None,
+    ):
+        """Predict one example and draw it.
+
+        Parameters
+        ----------
+        estimator : fitted classifier, pipeline or search
+        X_i : array-like of shape (H, W, F) or (T, F), or Example
+            One example, without the leading axis of examples.
+        y_i : array-like, optional
+            Its true labels.
+        image : array-like, optional
+            What is shown for the input; None shows X_i itself: three features in [0, 1] as colours, else the first
+            feature as grey.
+        missing_label : object, default="estimator"
+            Value of unlabelled nodes in y_i; "estimator" asks the estimator.
+        pos_label : object, default=None
+            As for the class.
+        positions : array-like of shape (n_nodes, 2), optional
+            Where the nodes of an Example are drawn, unless its graph is a 2-D lattice.
+        panels, axes
+            As for :meth:`plot`.
+
+        Returns
+        -------
+        FieldDisplay
+
+        Raises
+        ------
+        ValueError
+            If X_i is no single example, or a graph without ``positions``.
+        """
+        final = _final_estimator(estimator)
+        edges = shape = None
+        if isinstance(X_i, Example):
+            edges, shape = X_i.edges, X_i.graph.shape
+            if positions is None and (shape is None or len(shape) > 2):
+                raise ValueError("positions must be given to draw an Example: a place (x, y) for each of its nodes.")
+        else:
+            X_i = np.asarray(X_i)
+            if X_i.ndim not in (2, 3):
+                raise ValueError(f"X_i must be one example, (H, W, F) or (T, F), got shape {X_i.shape}.")
+        y_pred = np.asarray(estimator.predict([X_i])[0])
+        proba = np.asarray(estimator.predict_proba([X_i])[0]) if hasattr(estimator, "predict_proba") else None
+        if shape is not None and positions is None:
+            y_pred = y_pred.reshape(shape)
+            proba = None if proba is None else proba.reshape(*shape, -1)
+            y_i = None if y_i is None else np.asarray(y_i).reshape(shape)
+        if isinstance(missing_label, str) and missing_label == "estimator":
+            missing_label = getattr(final, "missing_label", None)
+        display = cls(
+            y_pred,
+            y_true=y_i,
+            proba=proba,
+            image=_features_as_image(X_i) if image is None else image,
+            classes=estimator.classes_,
+            missing_label=missing_label,
+            pos_label=pos_label,
+            positions=positions,
+            edges=edges,
+        )
+        return display.plot(panels=panels, axes=axes)
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true,
+        y_pred,
+        *,
+        proba=None,
+        image=None,
+        classes=None,
+        missing_label=None,
+        pos_label=None,
+        positions=None,
+        edges=None,
+        panels=None,
+        axes=None,
+    ):
+        """Draw labels that were predicted already.
+
+        Parameters
+        ----------
+        y_true : array-like or None
+            True labels of one example.
+        y_pred : array-like
+            Predicted labels of the same shape.
+        proba, image, classes, missing_label, pos_label, positions, edges
+            As for the class.
+        panels, axes
+            As for :meth:`plot`.
+
+        Returns
+        -------
+        FieldDisplay
+        """
+        display = cls(
+            np.asarray(y_pred),
+            y_true=y_true,
+            proba=proba,
+            image=image,
+            classes=classes,
+            missing_label=missing_label,
+            pos_label=pos_label,
+            positions=positions,
+            edges=edges,
+        )
+        return display.plot(panels=panels, axes=axes)
+
+    def plot(self, *, panels=None, axes=None):
+        """Draw.
+
+        Parameters
+        ----------
+        panels : sequence of {"image", "truth", "marginals", "prediction", "errors"}, optional
+            What is drawn, in this order; None draws all that is known.
+        axes : sequence of matplotlib Axes, optional
+            One per panel; None makes a figure.
+
+        Returns
+        -------
+        FieldDisplay
+            self
+
+        Raises
+        ------
+        ValueError
+            If shapes do not fit each other, a panel is unknown or lacks its data, or there are too few axes.
+        """
+        plt = require_pyplot("FieldDisplay")
+        canvas = make_canvas(np.shape(self.y_pred), self.positions, self.edges)
+        content = self._content()
+        panels = list(content) if panels is None else list(panels)
+        for name in panels:
+            if name not in content:
+                raise ValueError(f"panels may name {', '.join(content)} for this example, got {name!r}.")
+        if axes is None:
+            axes = _new_axes(plt, canvas, len(panels))
+        axes = np.ravel(np.asarray(axes, dtype=object))
+        if len(axes) != len(panels):
+            raise ValueError(f"axes must hold one Axes for each of the {len(panels)} panels, got {len(axes)}.")
+        for ax, name in zip(axes, panels, strict=True):
+            title, colours = content[name]
+            canvas.draw(ax, colours)
+            ax.set_title(title, fontsize=9, loc="left" if canvas.stacked else "center", pad=4)
+        self.figure_, self.axes_, self.panels_ = axes[0].figure, axes, panels
+        return self
+
+    def _content(self):
+        """Title and colours (N, 4) of every panel that can be drawn."""
+        predicted, true, classes = self._encoded_labels()
+        self.error_rate_ = float(np.mean((predicted != true)[true >= 0])) if np.any(true >= 0) else np.nan
+        palette = _class_colours(len(classes))
+        content = {}
+        if self.image is not None:
+            content["image"] = ("input", _image_colours(self.image, np.shape(self.y_pred)))
+        if self.y_true is not None:
+            content["truth"] = ("true labels", palette[true])
+        if self.proba is not None:
+            content["marginals"] = self._marginals(classes)
+        content["prediction"] = ("predicted labels", palette[predicted])
+        if self.y_true is not None:
+            content["errors"] = (f"errors: {100 * self.error_rate_:.1f} %", _error_colours(predicted, true))
+        return content
+
+    def _encoded_labels(self):
+        shape = np.shape(self.y_pred)
+        parts = [_split_missing(np.ravel(np.asarray(self.y_pred)), None, "y_pred")]
+        if self.y_true is not None:
+            y_true = np.asarray(self.y_true)
+            if y_true.shape != shape:
+                raise ValueError(f"y_true has shape {y_true.shape}, but y_pred has {shape}.")
+            parts.append(_split_missing(y_true.ravel(), self.missing_label, "y_true"))
+        if self.classes is None:
+            classes = np.unique(np.concatenate([present for present, _ in parts if len(present)]))
+        else:
+            classes = np.unique(np.asarray(self.classes))
+        encoded = [_columns(*part, classes, name) for part, name in zip(parts, ("y_pred", "y_true"), strict=False)]
+        true = encoded[1] if self.y_true is not None else np.full(encoded[0].shape, -1)
+        return encoded[0], true, classes
+
+    def _marginals(self, classes):
+        from matplotlib import colormaps
+
+        proba = np.asarray(self.proba)
+        if proba.shape != (*np.shape(self.y_pred), len(classes)):
+            raise ValueError(
+                f"proba must have shape {(*np.shape(self.y_pred), len(classes))}, a column per class, "
+                f"got {proba.shape}."
+            )
+        proba = proba.reshape(-1, len(classes))
+        label = self.pos_label
+        if label is None and len(classes) > 2:
+            return "largest marginal", colormaps["cividis"](proba.max(axis=1))
+        column = len(classes) - 1 if label is None else int(_columns(np.ravel(label), None, classes, "pos_label")[0])
+        return f"marginal of {classes[column]}", colormaps["cividis"](proba[:, column])
+
+
+def _final_estimator(estimator):
+    estimator = getattr(estimator, "best_estimator_", estimator)
+    return estimator.steps[-1][1] if hasattr(estimator, "steps") else estimator
+
+
+def _features_as_image(X_i):
+    features = X_i.node_features if isinstance(X_i, Example) else X_i
+    if hasattr(features, "toarray"):
+        features = features.toarray()
+    if features.shape[-1] == 3 and features.min() >= 0 and features.max() <= 1:
+        return features
+    return features[..., 0]
+
+
+def _image_colours(image, shape):
+    from matplotlib import colormaps
+    from matplotlib.colors import Normalize
+
+    image = np.asarray(image)
+    n_nodes = int(np.prod(shape))
+    if image.size == n_nodes:
+        return colormaps["gray"](Normalize()(image.ravel().astype(np.float64)))
+    if image.size not in (3 * n_nodes, 4 * n_nodes):
+        raise ValueError(f"image must hold 1, 3 or 4 values for each of the {n_nodes} nodes, got shape {image.shape}.")
+    colours = image.reshape(n_nodes, -1)
+    colours = colours / 255.0 if image.dtype == np.uint8 else colours.astype(np.float64)
+    opaque = np.ones((n_nodes, 1))
+    return np.clip(colours if colours.shape[1] == 4 else np.hstack([colours, opaque]), 0.0, 1.0)
+
+
+def _class_colours(n_classes):
+    """(K + 1, 4): a colour per class, and last, found by index -1, that of unlabelled nodes."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_rgba_array
+
+    if n_classes <= 2:
+        colours = to_rgba_array(_TWO_CLASSES[:n_classes])
+    elif n_classes <= 10:
+        colours = to_rgba_array(colormaps["tab10"].colors[:n_classes])
+    else:
+        colours = colormaps["gist_ncar"](np.linspace(0.02, 0.95, n_classes))
+    return np.vstack([colours, to_rgba_array(_UNLABELLED)])
+
+
+def _error_colours(predicted, true):
+    from matplotlib.colors import to_rgba_array
+
+    kind = np.where(true < 0, 2, (predicted != true).astype(int))
+    return to_rgba_array([_RIGHT, _WRONG, _UNLABELLED])[kind]
+
+
+def _new_axes(plt, canvas, n_panels):
+    width, height = canvas.size
+    rows, columns = (n_panels, 1) if canvas.stacked else (1, n_panels)
+    _, axes = plt.subplots(
+        rows,
+        columns,
+        figsize=(columns * width, rows * (height + 0.35)),
+        layout="constrained",
+        squeeze=False,
+    )
+    return axes

@@ -1,0 +1,183 @@
+"""TrainingTraceDisplay: the path of the weights during training (Kumar et al. 2005, Figure 1)."""
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_crf.display._matplotlib import require_pyplot
+
+
+class TrainingTraceDisplay:
+    """Weights, gradients and training errors at every iteration, a column per estimator.
+
+    Rules whose expectations are labelings (SPA, MMA) do not converge, they cycle; the errors are few where the
+    gradient is small (Kumar et al. 2005, Figure 1 and Lemma 1).
+
+    Parameters
+    ----------
+    traces : list of dict
+        One per column: ``"weights"`` and ``"gradients"`` (dict of name to ndarray of shape (n_iter,); gradients of the
+        log-likelihood or of what stands for it, per labelled node), ``"errors"`` (ndarray of shape (n_iter,), NaN where
+        the rule counts none).
+    names : list of str
+        Titles of the columns.
+
+    Attributes
+    ----------
+    figure_ : matplotlib Figure
+    axes_ : ndarray of matplotlib Axes, shape (2 * n_weights + 1, n_columns)
+        Of each weight its path and its gradient, and the errors last.
+
+    References
+    ----------
+    S. Kumar, J. August, M. Hebert. Exploiting Inference for Approximate Parameter Learning in Discriminative
+    Fields: An Empirical Study. EMMCVPR 2005, Figure 1.
+    """
+
+    def __init__(self, traces, *, names):
+        self.traces = traces
+        self.names = names
+
+    @classmethod
+    def from_estimator(cls, estimator, *, weights=None, name=None, axes=None):
+        """Draw the training of one estimator.
+
+        Parameters
+        ----------
+        estimator : fitted DRFClassifier
+        weights : sequence of str, optional
+            Which weights, as in ``"coef_[0, 1]"``, ``"intercept_[0]"``, ``"edge_coef_[0, 0, 0]"``; None is the first
+            of ``intercept_`` and of ``coef_``, the paper's w0 and w1.
+        name : str, optional
+            Title; None is the learning rule.
+        axes : array-like of matplotlib Axes, shape (2 * n_weights + 1, 1), optional
+
+        Returns
+        -------
+        TrainingTraceDisplay
+        """
+        return cls.from_estimators([estimator], weights=weights, names=None if name is None else [name], axes=axes)
+
+    @classmethod
+    def from_estimators(cls, estimators, *, weights=None, names=None, axes=None):
+        """Draw several trainings next to each other.
+
+        Parameters
+        ----------
+        estimators : sequence of fitted DRFClassifier
+        weights, axes
+            As for :meth:`from_estimator`, with a column of axes per estimator.
+        names : sequence of str, optional
+            Titles of the columns; None takes the learning rules.
+
+        Returns
+        -------
+        TrainingTraceDisplay
+
+        Raises
+        ------
+        ValueError
+            If an estimator kept no path, or has no weight of that name.
+        """
+        traces = [_read_trace(estimator, weights) for estimator in estimators]
+        names = [estimator.learning for estimator in estimators] if names is None else list(names)
+        if len(names) != len(traces):
+            raise ValueError(f"names must hold {len(traces)} titles, one per estimator, got {len(names)}.")
+        return cls(traces, names=names).plot(axes=axes)
+
+    def plot(self, *, axes=None):
+        """Draw.
+
+        Parameters
+        ----------
+        axes : array-like of matplotlib Axes, shape (2 * n_weights + 1, n_columns), optional
+            None makes a figure.
+
+        Returns
+        -------
+        TrainingTraceDisplay
+            self
+        """
+        plt = require_pyplot("TrainingTraceDisplay")
+        names = list(self.traces[0]["weights"])
+        shape = (2 * len(names) + 1, len(self.traces))
+        if axes is None:
+            size = (2.9 * shape[1] + 0.5, 1.35 * shape[0] + 0.5)
+            _, axes = plt.subplots(*shape, figsize=size, sharex="col", layout="constrained", squeeze=False)
+        axes = np.asarray(axes, dtype=object)
+        if axes.size != shape[0] * shape[1]:
+            raise ValueError(f"axes must have shape {shape}, got {axes.shape}.")
+        axes = axes.reshape(shape)
+        for column, (trace, title) in enumerate(zip(self.traces, self.names, strict=True)):
+            _draw_column(axes[:, column], trace, names)
+            axes[0, column].set_title(title, fontsize=10)
+        for row, label in enumerate(_row_labels(names)):
+            axes[row, 0].set_ylabel(label, fontsize=8)
+        self.figure_, self.axes_ = axes[0, 0].figure, axes
+        return self
+
+
+def _read_trace(estimator, weights):
+    check_is_fitted(estimator)
+    path, gradient = estimator.coef_path_, estimator.gradient_path_
+    if not len(path):
+        raise ValueError(
+            f"{type(estimator).__name__} kept no coef_path_: it has too many weights, or max_iter is too large."
+        )
+    places = _places(estimator, path.shape[1])
+    chosen = _first_weights(places) if weights is None else list(weights)
+    for name in chosen:
+        if name not in places:
+            raise ValueError(f"weights names {name!r}, but the estimator has {_listed(places)}.")
+    # The estimator descends a loss; the paper's figure shows the ascent of the likelihood.
+    return {
+        "weights": {name: path[:, places[name]] for name in chosen},
+        "gradients": {name: -gradient[:, places[name]] for name in chosen},
+        "errors": estimator.error_curve_,
+    }
+
+
+def _places(estimator, n_coef):
+    """Entry of the flat vector that each weight has, by its name."""
+    parts = estimator._fitted_potentials().unpack(np.arange(n_coef))
+    places = {}
+    for part, attribute in zip(parts, ("coef_", "intercept_", "edge_coef_"), strict=True):
+        if not part.size:
+            continue
+        part = part.reshape(np.shape(getattr(estimator, attribute)))
+        for index, place in np.ndenumerate(part):
+            places[f"{attribute}[{', '.join(map(str, index))}]"] = int(place)
+    return places
+
+
+def _first_weights(places):
+    firsts = []
+    for attribute in ("intercept_", "coef_"):
+        firsts += [name for name in places if name.startswith(attribute)][:1]
+    return firsts
+
+
+def _listed(places):
+    names = list(places)
+    return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+
+
+def _row_labels(names):
+    labels = []
+    for name in names:
+        labels += [name, f"gradient of\n{name}"]
+    return [*labels, "training errors"]
+
+
+def _draw_column(axes, trace, names):
+    for k, name in enumerate(names):
+        axes[2 * k].plot(trace["weights"][name], color="#1d3557", linewidth=1.0)
+        axes[2 * k + 1].axhline(0.0, color="#b5b5b5", linewidth=0.6)
+        axes[2 * k + 1].plot(trace["gradients"][name], color="#2a9d8f", linewidth=0.8)
+    errors = axes[-1]
+    if np.all(np.isnan(trace["errors"])):
+        errors.text(0.5, 0.5, "counts no errors", transform=errors.transAxes, ha="center", va="center", fontsize=8)
+    else:
+        errors.plot(trace["errors"], color="#d1362f", linewidth=0.8)
+    errors.set_xlabel("iteration", fontsize=8)
+    for ax in axes:
+        ax.tick_params(labelsize=7)
