@@ -1,0 +1,1 @@
+"""Mixtures of factor analysers: densities, posteriors, criteria, their gradients, and expectation-maximisation."""

@@ -1,0 +1,184 @@
+"""The joint, conditional and multi-conditional likelihoods of labelled samples, and their gradients.
+
+Every criterion is ``a L_cx - b L_x - g L_c`` (Kelm, Pal & McCallum 2006, Eq. 6, 7), so that the gradient in the
+log-density of component ``s`` at sample ``i`` is ``a P(s | c_i, x_i) - b P(s | x_i)``. What gradients and
+expectation-maximisation need of the data are moments weighted by these numbers.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf.mixtures.densities import component_scores, log_sum_and_posteriors, score_forms
+from sklearn_crf.mixtures.parameters import MixtureParameters
+
+
+class Criterion(NamedTuple):
+    """``joint * L_cx - features * L_x - classes * L_c``."""
+
+    joint: float
+    features: float
+    classes: float
+
+    @classmethod
+    def joint_likelihood(cls):
+        return cls(1.0, 0.0, 0.0)
+
+    @classmethod
+    def multi_conditional(cls, alpha):
+        """Eq. (7) divided by ``1 + alpha``, which keeps its size for any ``alpha``."""
+        return cls(1.0, 1.0 / (1.0 + alpha), alpha / (1.0 + alpha))
+
+
+@dataclass
+class Moments:
+    """Sums over samples of ``a_is`` times powers of ``x_i``, for the components ``s``."""
+
+    projected: np.ndarray  # (S, p + 1, d + 1): rows of (z, 1)(x, 1)' with z = V'(x - mu)
+    squares: np.ndarray  # (G, d): x^2, summed over the components that share their noise
+
+    @classmethod
+    def zeros(cls, forms):
+        return cls(np.zeros_like(forms.linear), np.zeros_like(forms.inverse_noise))
+
+
+def block_moments(forms, block, criterion, n_components):
+    """Criterion and moments of one block of samples of one class.
+
+    Parameters
+    ----------
+    forms : ScoreForms
+    block : Block
+    criterion : Criterion
+    n_components : int
+        Per class.
+
+    Returns
+    -------
+    value : float
+        Without the term in ``L_c``.
+    components : slice
+        The components that the moments belong to: those of the class if ``L_x`` does not enter.
+    projected, squares : ndarray
+        See `Moments`.
+    """
+    own = slice(block.label * n_components, (block.label + 1) * n_components)
+    used = slice(0, len(forms.linear)) if criterion.features else own
+    scores, projected, squares = component_scores(forms, block.samples, used)
+    own_part = own if criterion.features else slice(None)
+    log_own, weights = log_sum_and_posteriors(scores[own_part].copy())
+    weights *= criterion.joint * block.weight
+    value = criterion.joint * float(block.weight @ log_own)
+    if criterion.features:
+        log_all, all_weights = log_sum_and_posteriors(scores)
+        all_weights *= -criterion.features * block.weight
+        all_weights[own] += weights
+        weights = all_weights
+        value -= criterion.features * float(block.weight @ log_all)
+    projected[:, :-1] *= weights[:, None]
+    projected[:, -1] = weights
+    rows = projected.reshape(-1, projected.shape[2])
+    sums = (rows @ block.samples.T).reshape(*projected.shape[:2], -1)
+    return value, used, sums, group_sums(weights, forms.noise_group[used]) @ squares.T
+
+
+def group_sums(values, group):
+    """Sums of the rows of ``values`` that share a noise group; groups are runs of equal numbers."""
+    starts = np.flatnonzero(np.r_[True, group[1:] != group[:-1]])
+    return np.add.reduceat(values, starts, axis=0)
+
+
+def pattern_moments(params, pattern, criterion, run=map):
+    """Criterion and moments of all samples that have the same features observed.
+
+    Parameters
+    ----------
+    params : MixtureParameters
+        Restricted to the observed features.
+    pattern : Pattern
+    criterion : Criterion
+    run : callable, default=map
+        Maps a function over blocks, perhaps in threads; results are added in the order of the blocks.
+    """
+    forms = score_forms(params)
+    moments = Moments.zeros(forms)
+    n_components = params.log_weights.shape[1]
+    value = 0.0
+
+    def one(block):
+        return block_moments(forms, block, criterion, n_components)
+
+    for part, used, sums, squares in run(one, pattern.blocks):
+        value += part
+        moments.projected[used] += sums
+        group = forms.noise_group[used]
+        moments.squares[group[0] : group[-1] + 1] += squares
+    return value, forms, moments
+
+
+def density_gradients(params, forms, moments):
+    """Gradients (15)-(17), summed over samples, from the moments.
+
+    With ``n = sum a``, ``S = sum a (x - mu)(x - mu)'`` and ``Sigma^-1 = D - V V'``; all products are of size d x p.
+
+    Returns
+    -------
+    counts : ndarray of shape (S,)
+        ``n``, the gradient in the log-probability of a component.
+    means, loadings, log_noise : ndarray
+    """
+    precision = forms.precisions
+    inverse_noise, V = precision.inverse_noise, precision.projections
+    V_t = np.swapaxes(V, 1, 2)
+    counts, first = moments.projected[:, -1, -1], moments.projected[:, -1, :-1]
+    deviation = first - counts[:, None] * params.means
+    z_sum = moments.projected[:, :-1, -1]
+    SV = np.swapaxes(moments.projected[:, :-1, :-1], 1, 2) - params.means[:, :, None] * z_sum[:, None, :]
+    VSV = V_t @ SV
+    means = inverse_noise * deviation - (V @ (V_t @ deviation[:, :, None]))[:, :, 0]
+    inverse_S = inverse_noise[:, :, None] * SV - V @ VSV
+    loadings = (inverse_S - counts[:, None, None] * V) @ precision.rotations
+    cross = inverse_noise * np.einsum("sjp,sjp->sj", SV, V)
+    low_rank = np.einsum("sjp,sjp->sj", V @ VSV, V) + counts[:, None] * np.einsum("sjp,sjp->sj", V, V)
+    centring = (counts[:, None] * params.means - 2 * first) * params.means
+    groups = params.noise_group
+    scatter = moments.squares + group_sums(centring, groups)
+    noise = np.exp(params.log_noise)
+    total = group_sums(counts, groups)[:, None]
+    log_noise = 0.5 * (scatter / noise - total + noise * group_sums(low_rank - 2 * cross, groups))
+    return counts, means, loadings, log_noise
+
+
+def value_gradient(params, data, criterion, run=map):
+    """A criterion, to be maximised, and its gradient.
+
+    Parameters
+    ----------
+    params : MixtureParameters
+    data : TrainingData
+    criterion : Criterion
+    run : callable, default=map
+        Maps a function over blocks.
+
+    Returns
+    -------
+    value : float
+    gradient : MixtureParameters
+        Gradients in ``log P(c)``, ``log P(s | c)`` as free numbers, in means, loadings and log noise.
+    """
+    value = -criterion.classes * float(data.class_weight @ params.log_prior)
+    log_weights = np.zeros_like(params.log_weights)
+    means, loadings = np.zeros_like(params.means), np.zeros_like(params.loadings)
+    log_noise = np.zeros_like(params.log_noise)
+    for pattern in data.patterns:
+        restricted = params.restrict(pattern.features)
+        part, forms, moments = pattern_moments(restricted, pattern, criterion, run)
+        counts, d_means, d_loadings, d_noise = density_gradients(restricted, forms, moments)
+        value += part
+        log_weights += counts.reshape(log_weights.shape)
+        means[:, pattern.features] += d_means
+        loadings[:, pattern.features] += d_loadings
+        log_noise[:, pattern.features] += d_noise
+    log_prior = log_weights.sum(axis=1) - criterion.classes * data.class_weight
+    return value, MixtureParameters(log_prior, log_weights, means, loadings, log_noise)

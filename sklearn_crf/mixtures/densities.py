@@ -1,0 +1,243 @@
+"""Log-densities of factor analysers by Woodbury's identity and the determinant lemma, for blocks of rows.
+
+With ``D = Psi^-1`` and ``L' D L = Q diag(e) Q'`` (p x p), put ``V = D L Q (1 + e)^-1/2``. Then
+
+    Sigma^-1 = D - V V',        log det Sigma = sum log Psi + sum log(1 + e),
+    log N(x) = const + (D mu)' x - x' D x / 2 + |V'(x - mu)|^2 / 2
+
+so that the densities of all components are one matrix product with the data, and no d x d matrix is ever formed.
+An eigendecomposition stands where a Cholesky factor of ``I + L' D L`` could fail.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+LOG_2PI = float(np.log(2 * np.pi))
+
+
+class Precisions(NamedTuple):
+    """``Sigma_s^-1 = diag(inverse_noise_s) - V_s V_s'`` of every component."""
+
+    inverse_noise: np.ndarray  # (S, d)
+    projections: np.ndarray  # V, (S, d, p)
+    rotations: np.ndarray  # R, (S, p, p): Sigma^-1 L = V R and (I + L' D L)^-1 = R'R
+    log_det: np.ndarray  # (S,)
+
+
+def precisions(params):
+    """Factors of the inverse covariance of every component.
+
+    Parameters
+    ----------
+    params : MixtureParameters
+
+    Returns
+    -------
+    Precisions
+    """
+    group = params.noise_group
+    inverse_noise = np.exp(-params.log_noise)[group]
+    scaled = inverse_noise[:, :, None] * params.loadings
+    eigenvalues, basis = np.linalg.eigh(np.swapaxes(params.loadings, 1, 2) @ scaled)
+    eigenvalues = np.maximum(eigenvalues, 0)
+    rotations = np.swapaxes(basis, 1, 2) / np.sqrt(1 + eigenvalues)[:, :, None]
+    projections = scaled @ np.swapaxes(rotations, 1, 2)
+    log_det = params.log_noise.sum(axis=1)[group] + np.log1p(eigenvalues).sum(axis=1)
+    return Precisions(inverse_noise, projections, rotations, log_det)
+
+
+class ScoreForms(NamedTuple):
+    """What turns a block of rows into ``log P(c, s, x)`` for every component.
+
+    ``linear[s]`` holds p rows for ``V_s'(x - mu_s)`` and one for the part of the score that is linear in ``x``; both
+    act on rows with a 1 appended.
+    """
+
+    linear: np.ndarray  # (S, p + 1, d + 1)
+    inverse_noise: np.ndarray  # (G, d)
+    noise_group: np.ndarray  # (S,)
+    precisions: Precisions
+
+
+def score_forms(params):
+    """Linear forms of a model; computed once a pass over the data.
+
+    Parameters
+    ----------
+    params : MixtureParameters
+
+    Returns
+    -------
+    ScoreForms
+    """
+    prec = precisions(params)
+    n_all, n_features, n_factors = params.loadings.shape
+    projections = np.swapaxes(prec.projections, 1, 2)
+    weighted_mean = prec.inverse_noise * params.means
+    linear = np.empty((n_all, n_factors + 1, n_features + 1))
+    linear[:, :-1, :-1] = projections
+    linear[:, :-1, -1] = -(projections @ params.means[:, :, None])[:, :, 0]
+    linear[:, -1, :-1] = weighted_mean
+    log_component = (params.log_prior[:, None] + params.log_weights).ravel()
+    square = np.einsum("sj,sj->s", weighted_mean, params.means)
+    linear[:, -1, -1] = log_component - 0.5 * (n_features * LOG_2PI + prec.log_det + square)
+    return ScoreForms(linear, np.exp(-params.log_noise), params.noise_group, prec)
+
+
+def component_scores(forms, block, components):
+    """``log P(c, s, x)`` of some components for a block, and the projections ``V_s'(x - mu_s)``.
+
+    Parameters
+    ----------
+    forms : ScoreForms
+    block : ndarray of shape (d + 1, n)
+        Features in rows, samples in columns; the last row is 1.
+    components : slice
+
+    Returns
+    -------
+    scores : ndarray of shape (n_components, n)
+    projected : ndarray of shape (n_components, p + 1, n)
+        Its last row along axis 1 is scratch.
+    squares : ndarray of shape (d, n)
+        Squared features, which gradients need again.
+    """
+    linear = forms.linear[components]
+    projected = (linear.reshape(-1, linear.shape[2]) @ block).reshape(*linear.shape[:2], -1)
+    squares = np.square(block[:-1])
+    group = forms.noise_group[components]
+    first, last = group[0], group[-1] + 1
+    quadratic = -0.5 * (forms.inverse_noise[first:last] @ squares)
+    factors = projected[:, :-1]
+    scores = 0.5 * np.einsum("spn,spn->sn", factors, factors)
+    scores += projected[:, -1]
+    scores += quadratic if last - first == 1 else quadratic[group - first]
+    return scores, projected, squares
+
+
+def log_sum_and_posteriors(scores):
+    """``log sum_s exp(score_s)`` and ``exp(score_s) / sum`` along the first axis; overwrites ``scores``.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (S, n)
+
+    Returns
+    -------
+    log_sum : ndarray of shape (n,)
+    posteriors : ndarray of shape (S, n)
+        The memory of ``scores``.
+    """
+    largest = scores.max(axis=0)
+    scores -= largest
+    np.exp(scores, out=scores)
+    total = scores.sum(axis=0)
+    scores /= total
+    return largest + np.log(total), scores
+
+
+def blocks_of_columns(n_samples, n_rows_per_sample):
+    """Slices that cut samples into blocks whose scratch arrays stay in the cache.
+
+    The cut depends on shapes alone, never on a number of threads: sums over blocks are then reproducible.
+    """
+    size = int(np.clip(2**17 // max(n_rows_per_sample, 1), 128, 8192))
+    n_blocks = max(1, -(-n_samples // size))
+    edges = np.linspace(0, n_samples, n_blocks + 1).astype(int)
+    return [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+
+
+def with_ones(X):
+    """Rows of ``X`` (n, d) as columns with a 1 appended, (d + 1, n) float64."""
+    block = np.empty((X.shape[1] + 1, X.shape[0]))
+    block[:-1] = X.T
+    block[-1] = 1
+    return block
+
+
+def missing_patterns(X):
+    """Rows grouped by which of their features are observed.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d), with NaN where a value is missing
+
+    Returns
+    -------
+    list of (observed, rows)
+        ``observed`` is the full slice or an index array, ``rows`` an index array; a fixed order.
+    """
+    missing = np.isnan(X)
+    if not missing.any():
+        return [(slice(None), np.arange(len(X)))]
+    patterns, of_row = np.unique(missing, axis=0, return_inverse=True)
+    order = np.argsort(of_row.ravel(), kind="stable")
+    rows = np.split(order, np.cumsum(np.bincount(of_row.ravel()))[:-1])
+    return [(np.flatnonzero(~pattern), r) for pattern, r in zip(patterns, rows, strict=True)]
+
+
+def scan(params, X, visit):
+    """Call ``visit(rows, forms, features, scores, projected)`` on blocks of rows of ``X``.
+
+    Rows are centred first at the mean of the component means: scores expand ``(x - mu)^2``, which would lose
+    digits if all the data were far from the origin.
+    """
+    shift = np.einsum("s,sj->j", np.exp(params.log_prior[:, None] + params.log_weights).ravel(), params.means)
+    centred = params.rescale(-shift, np.ones_like(shift))
+    n_all, n_features, n_factors = params.loadings.shape
+    for observed, rows in missing_patterns(X):
+        forms = score_forms(centred.restrict(observed))
+        for part in blocks_of_columns(len(rows), n_all * (n_factors + 2) + n_features):
+            block = with_ones((X[rows[part]] - shift)[:, observed])
+            scores, projected, _ = component_scores(forms, block, slice(None))
+            visit(rows[part], forms, scores, projected)
+
+
+def joint_log_density(params, X):
+    """``log P(c, x)`` = log sum over the components of ``c`` of ``P(c) P(s | c) N(x; mu_s, Sigma_s)``.
+
+    Parameters
+    ----------
+    params : MixtureParameters
+    X : ndarray of shape (n, d)
+        NaN is integrated out exactly.
+
+    Returns
+    -------
+    ndarray of shape (n, C)
+    """
+    n_classes, n_components = params.log_weights.shape
+    out = np.empty((len(X), n_classes))
+
+    def visit(rows, forms, scores, projected):
+        for c in range(n_classes):
+            own = slice(c * n_components, (c + 1) * n_components)
+            out[rows, c] = log_sum_and_posteriors(scores[own])[0]
+
+    scan(params, X, visit)
+    return out
+
+
+def factor_means(params, X):
+    """``E[z | x] = sum_s P(s | x) (I + L_s' D L_s)^-1 L_s' D (x - mu_s)``.
+
+    Parameters
+    ----------
+    params : MixtureParameters
+    X : ndarray of shape (n, d)
+        NaN is integrated out exactly.
+
+    Returns
+    -------
+    ndarray of shape (n, p)
+    """
+    out = np.empty((len(X), params.loadings.shape[2]))
+
+    def visit(rows, forms, scores, projected):
+        _, posteriors = log_sum_and_posteriors(scores)
+        means = np.swapaxes(forms.precisions.rotations, 1, 2) @ projected[:, :-1]
+        out[rows] = np.einsum("sn,spn->np", posteriors, means)
+
+    scan(params, X, visit)
+    return out
