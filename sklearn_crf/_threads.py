@@ -132,3 +132,20 @@ def single_threaded_blas():
     """Context in which BLAS uses one thread, so that its sums do not depend on the number of cores."""
     controller = _blas()
     return controller.limit(limits=1, user_api="blas") if controller.lib_controllers else nullcontext()
+
+
+@contextmanager
+def ordered_map(n_threads):
+    """Yields ``map``, or one that calls the function in threads; results come in the order of the items either way.
+
+    For a list of blocks that is mapped over many times, as in the passes of one training run.
+
+    Parameters
+    ----------
+    n_threads : int
+    """
+    if n_threads <= 1:
+        yield map
+        return
+    with ThreadPoolExecutor(n_threads) as pool:
+        yield pool.map
