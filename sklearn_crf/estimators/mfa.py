@@ -231,7 +231,7 @@ class MultiConditionalMFA(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Tran
         self.n_iter_ = len(best.losses) - 1
         self.converged_ = best.converged
         self._store(units.to_original(best.params).canonical(), present, units)
-        self._warn(best.params, model.prior, solver)
+        self._warn(best.params.log_noise[:, ~constant], model.prior, solver)
         return self
 
     def _finite(self):
@@ -280,16 +280,16 @@ class MultiConditionalMFA(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Tran
         return np.array_equal(self.class_prior_ > 0, present)
 
     def _store(self, params, present, units):
-        n_classes, n_components = len(present), self.n_components
-        n_features = params.means.shape[1]
+        n_classes, n_components, n_factors = len(present), self.n_components, self.n_factors
+        n_present, n_features = int(present.sum()), len(units.mean)
         self.class_prior_ = np.zeros(n_classes)
         self.class_prior_[present] = np.exp(params.log_prior)
         self.weights_ = np.full((n_classes, n_components), 1.0 / n_components)
         self.weights_[present] = np.exp(params.log_weights)
         self.means_ = np.tile(units.mean, (n_classes, n_components, 1))
-        self.means_[present] = params.means.reshape(-1, n_components, n_features)
-        self.loadings_ = np.zeros((n_classes, n_components, n_features, self.n_factors))
-        self.loadings_[present] = params.loadings.reshape(-1, n_components, n_features, self.n_factors)
+        self.means_[present] = params.means.reshape(n_present, n_components, n_features)
+        self.loadings_ = np.zeros((n_classes, n_components, n_features, n_factors))
+        self.loadings_[present] = params.loadings.reshape(n_present, n_components, n_features, n_factors)
         noise = np.exp(params.log_noise)
         if self.noise == "tied":
             self.noise_variance_ = noise[0]
@@ -297,7 +297,7 @@ class MultiConditionalMFA(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Tran
         inner = (n_features,) if self.noise == "class" else (n_components, n_features)
         self.noise_variance_ = np.empty((n_classes, *inner))
         self.noise_variance_[:] = units.scale**2
-        self.noise_variance_[present] = noise.reshape(-1, *inner)
+        self.noise_variance_[present] = noise.reshape(n_present, *inner)
 
     @property
     def _parameters(self):
@@ -312,18 +312,18 @@ class MultiConditionalMFA(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Tran
             np.log(self.class_prior_[present]),
             log_weights,
             means.reshape(-1, means.shape[2]),
-            loadings.reshape(-1, *loadings.shape[2:]),
+            loadings.reshape(loadings.shape[0] * loadings.shape[1], *loadings.shape[2:]),
             np.log(noise),
         )
 
-    def _warn(self, params, prior, solver):
+    def _warn(self, log_noise, prior, solver):
         missing = self.classes_[self.class_prior_ == 0]
         if len(missing):
             warnings.warn(
                 f"classes {missing.tolist()} have no sample; their probability is set to 0.", UserWarning, stacklevel=3
             )
         low, _ = prior.log_noise_bounds
-        at_floor = params.log_noise <= low + 1e-9
+        at_floor = log_noise <= low + 1e-9
         if at_floor.any():
             warnings.warn(
                 f"{at_floor.sum()} of {at_floor.size} noise variances ended at their least value, reg_covar="
@@ -340,9 +340,7 @@ class MultiConditionalMFA(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Tran
 
     def _checked(self, X):
         check_is_fitted(self)
-        X = validate_data(
-            self, X, reset=False, dtype=[np.float64, np.float32], ensure_all_finite=self._finite()
-        )
+        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], ensure_all_finite=self._finite())
         return np.asarray(X, dtype=np.float64)
 
     def joint_log_likelihood(self, X):

@@ -9,6 +9,7 @@ so that the densities of all components are one matrix product with the data, an
 An eigendecomposition stands where a Cholesky factor of ``I + L' D L`` could fail.
 """
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -145,7 +146,7 @@ def blocks_of_columns(n_samples, n_rows_per_sample):
     size = int(np.clip(2**17 // max(n_rows_per_sample, 1), 128, 8192))
     n_blocks = max(1, -(-n_samples // size))
     edges = np.linspace(0, n_samples, n_blocks + 1).astype(int)
-    return [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    return [slice(a, b) for a, b in pairwise(edges)]
 
 
 def with_ones(X):

@@ -5,10 +5,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
-from sklearn_crf.mixtures.criteria import Criterion, value_gradient
+from sklearn_crf.mixtures.criteria import value_gradient
 from sklearn_crf.mixtures.em import em_step
-from sklearn_crf.mixtures.parameters import MixtureParameters, ParameterVector
-from sklearn_crf.mixtures.training_data import TrainingData
+from sklearn_crf.mixtures.parameters import MixtureParameters
 
 
 class Run(NamedTuple):
