@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+from mfa_problems import brute_force_joint, labelled_clusters, with_gaps
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine
@@ -15,7 +16,6 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.utils.estimator_checks import check_estimator
 
 from sklearn_crf import MultiConditionalMFA
-from tests.mfa_problems import brute_force_joint, labelled_clusters, with_gaps
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

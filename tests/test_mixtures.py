@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mfa_problems import brute_force_joint, covariance, labelled_clusters, random_parameters, with_gaps
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
@@ -17,7 +18,6 @@ from sklearn_crf.mixtures.solvers import Loss, run_em
 from sklearn_crf.mixtures.standardise import measure
 from sklearn_crf.mixtures.start import kmeans_partition, start_parameters
 from sklearn_crf.mixtures.training_data import TrainingData
-from tests.mfa_problems import brute_force_joint, covariance, labelled_clusters, random_parameters, with_gaps
 
 FLAT = Prior(0.0, 0.0, 1e-6)
 CRITERIA = {
