@@ -1,15 +1,11 @@
-"""The shape of the package: which way imports point, how long a file may be, what a docstring must say."""
+"""The shape of the package: which way imports point, what they may name, how long a file may be."""
 
 import ast
-import importlib
-import inspect
 import re
 import sys
 from pathlib import Path
 
 import pytest
-from numpydoc.docscrape import NumpyDocString
-from numpydoc.validate import validate
 
 import sklearn_crf
 
@@ -47,10 +43,6 @@ OPTIONAL = {"matplotlib", "skimage", "rich", "tqdm"}  # importing the package mu
 # Python's parser does not read Cython, whose import statements keep to one line here.
 CYTHON_FROM = re.compile(r"^\s*from\s+([\w.]+)\s+c?import\s+\(?([^)\n]*)", re.MULTILINE)
 CYTHON_IMPORT = re.compile(r"^\s*c?import\s+([\w.]+)", re.MULTILINE)
-
-# GL08 no docstring; PR01 parameters left out; PR02 parameters that do not exist; PR03 another order;
-# PR10 no space before the colon; RT01 nothing on what is returned; SS03 first sentence without a full stop.
-NUMPYDOC_CODES = {"GL08", "PR01", "PR02", "PR03", "PR10", "RT01", "SS03"}
 
 
 def module_name(path):
@@ -191,52 +183,6 @@ def test_files_are_short(path):
 def test_files_are_named_after_an_idea():
     vague = {"utils", "util", "helpers", "misc", "common", "tools"}
     assert not [module_name(path) for path in SOURCES if path.stem.strip("_") in vague]
-
-
-def public_objects():
-    """Every class and function in an `__all__` of the package, once each, by where it is defined."""
-    found = {}
-    for path in MODULES:
-        if "kernels" in path.parts:
-            continue
-        module = importlib.import_module(module_name(path))
-        for name in getattr(module, "__all__", ()):
-            obj = getattr(module, name)
-            if inspect.isclass(obj) or inspect.isfunction(obj):
-                found[f"{obj.__module__}.{obj.__qualname__}"] = obj
-    return found
-
-
-PUBLIC = public_objects()
-
-
-@pytest.mark.parametrize("name", sorted(PUBLIC))
-def test_docstring_is_complete(name):
-    obj = PUBLIC[name]
-    errors = validate(name)["errors"]
-    codes = NUMPYDOC_CODES
-    if inspect.isclass(obj) and issubclass(obj, tuple):
-        # results are read, not constructed: a named tuple documents attributes in place of parameters
-        attributes = [attribute.name for attribute in NumpyDocString(inspect.getdoc(obj))["Attributes"]]
-        assert attributes == list(obj._fields)
-        codes = codes - {"PR01"}
-    assert not [f"{code}: {message}" for code, message in errors if code in codes]
-
-
-@pytest.mark.parametrize("name", sorted(name for name, obj in PUBLIC.items() if inspect.isclass(obj)))
-def test_public_members_are_documented(name):
-    # an inherited docstring counts: what fills in a method of a base class need not repeat it
-    members = inspect.getmembers(PUBLIC[name], lambda m: inspect.isfunction(m) or isinstance(m, property))
-    ours = [member for member, obj in members if not member.startswith("_") and is_ours(obj)]
-    errors = {member: validate(f"{name}.{member}")["errors"] for member in ours}
-    assert not [
-        f"{member}: {code} {message}" for member in ours for code, message in errors[member] if code in NUMPYDOC_CODES
-    ]
-
-
-def is_ours(member):
-    function = member.fget if isinstance(member, property) else member
-    return function.__module__.startswith("sklearn_crf")
 
 
 def test_version_is_a_version():

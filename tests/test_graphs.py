@@ -1,7 +1,7 @@
 """Topologies, against networkx, scipy and plain enumeration."""
 
 import pickle
-from itertools import product
+from itertools import pairwise, product
 
 import networkx as nx
 import numpy as np
@@ -88,7 +88,7 @@ def test_colouring_separates_neighbours(graph):
     nodes, ptr = graph.colouring
     assert sorted(nodes) == list(range(graph.n_nodes))
     colour = np.empty(graph.n_nodes, dtype=int)
-    for c, (start, stop) in enumerate(zip(ptr[:-1], ptr[1:], strict=True)):
+    for c, (start, stop) in enumerate(pairwise(ptr)):
         assert start < stop
         assert np.all(np.diff(nodes[start:stop]) > 0)
         colour[nodes[start:stop]] = c

@@ -1,0 +1,75 @@
+"""Every public name says what it takes and returns, and the examples in docstrings run as printed."""
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+
+import pytest
+from numpydoc.docscrape import NumpyDocString
+from numpydoc.validate import validate
+
+import sklearn_crf
+
+MODULES = ["sklearn_crf"] + [
+    module.name
+    for module in pkgutil.walk_packages(sklearn_crf.__path__, "sklearn_crf.")
+    if not module.name.startswith("sklearn_crf.kernels")
+]
+
+# GL08 no docstring; PR01 parameters left out; PR02 parameters that do not exist; PR03 another order;
+# PR10 no space before the colon; RT01 nothing on what is returned; SS03 first sentence without a full stop.
+NUMPYDOC_CODES = {"GL08", "PR01", "PR02", "PR03", "PR10", "RT01", "SS03"}
+
+
+def public_objects():
+    """Every class and function in an `__all__` of the package, once each, by where it is defined."""
+    found = {}
+    for module in map(importlib.import_module, MODULES):
+        for name in getattr(module, "__all__", ()):
+            obj = getattr(module, name)
+            if inspect.isclass(obj) or inspect.isfunction(obj):
+                found[f"{obj.__module__}.{obj.__qualname__}"] = obj
+    return found
+
+
+PUBLIC = public_objects()
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_docstring_is_complete(name):
+    obj = PUBLIC[name]
+    errors = validate(name)["errors"]
+    codes = NUMPYDOC_CODES
+    if inspect.isclass(obj) and issubclass(obj, tuple):
+        # results are read, not constructed: a named tuple documents attributes in place of parameters
+        attributes = [attribute.name for attribute in NumpyDocString(inspect.getdoc(obj))["Attributes"]]
+        assert attributes == list(obj._fields)
+        codes = codes - {"PR01"}
+    assert not [f"{code}: {message}" for code, message in errors if code in codes]
+
+
+@pytest.mark.parametrize("name", sorted(name for name, obj in PUBLIC.items() if inspect.isclass(obj)))
+def test_public_members_are_documented(name):
+    # an inherited docstring counts: what fills in a method of a base class need not repeat it
+    members = inspect.getmembers(PUBLIC[name], lambda m: inspect.isfunction(m) or isinstance(m, property))
+    ours = [member for member, obj in members if not member.startswith("_") and is_ours(obj)]
+    errors = {member: validate(f"{name}.{member}")["errors"] for member in ours}
+    assert not [
+        f"{member}: {code} {message}" for member in ours for code, message in errors[member] if code in NUMPYDOC_CODES
+    ]
+
+
+def is_ours(member):
+    function = member.fget if isinstance(member, property) else member
+    return function.__module__.startswith("sklearn_crf")
+
+
+def has_example(name):
+    return any(test.examples for test in doctest.DocTestFinder().find(importlib.import_module(name)))
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if has_example(name)])
+def test_examples_run(name):
+    options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    assert doctest.testmod(importlib.import_module(name), optionflags=options).failed == 0
