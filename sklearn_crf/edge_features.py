@@ -66,8 +66,10 @@ def register_edge_features(name, function):
     Raises
     ------
     ValueError
-        If the name belongs to another function already.
+        If the name belongs to another function already, or the function cannot be called.
     """
+    if not callable(function):
+        raise ValueError(f"function must be callable, got {function!r}.")
     if EDGE_FEATURES.setdefault(name, function) is not function:
         raise ValueError(f"Edge features named {name!r} are registered already.")
 

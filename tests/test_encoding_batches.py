@@ -1,0 +1,188 @@
+"""Edge features, batches of examples, and the way back."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lattice_inputs import ROWS_OF_THE_TABLE, as_dense, chains, triangle_and_more
+
+from sklearn_crf import Example, edge_features
+from sklearn_crf.encoding import decode, encode_X, encode_y, make_batches
+
+# -- Edge features --------------------------------------------------------------------------------
+
+
+def scaled_difference(x_tail, x_head):
+    return np.exp(-((x_tail - x_head) ** 2))
+
+
+@pytest.mark.parametrize("name", ["chains", "images", "list of images", "examples"])
+def test_edge_features(name):
+    X = ROWS_OF_THE_TABLE[name][0]
+    expected = {
+        "difference": lambda x, y: np.concatenate(([1], np.abs(x - y))),
+        "constant": lambda x, y: np.ones(1),
+        scaled_difference: lambda x, y: np.exp(-((x - y) ** 2)),
+    }
+    for spec, reference in expected.items():
+        encoded = encode_X(X, edge_features=spec)
+        for batch in make_batches(encoded, max_nodes=8):
+            example = batch.example
+            rows = [reference(*example.node_features[edge]) for edge in example.edges]
+            if rows:
+                assert np.allclose(example.edge_features, rows)
+                assert example.edge_features.shape[1] == encoded.n_edge_features
+
+
+def test_edge_features_of_an_example_win():
+    X = [Example(np.zeros((2, 3)), [[0, 1]], edge_features=[[5.0, 6]]), Example(np.zeros((2, 3)), [])]
+    encoded = encode_X(X)
+    assert encoded.n_edge_features == 2
+    assert make_batches(encoded)[0].example.edge_features.tolist() == [[5, 6]]
+
+
+def test_edge_features_of_sparse_nodes():
+    X = [sp.csr_matrix(x) for x in chains()]
+    with pytest.raises(ValueError, match="use edge_features='constant'"):
+        make_batches(encode_X(X))
+    encoded = encode_X(X, edge_features="constant")
+    assert make_batches(encoded)[0].example.edge_features.shape == (8, 1)
+
+    def product(x_tail, x_head):
+        return x_tail.multiply(x_head).sum(axis=1)
+
+    values = make_batches(encode_X(X, edge_features=product))[0].example.edge_features
+    rows = np.concatenate([(x.toarray()[:-1] * x.toarray()[1:]).sum(axis=1) for x in X])
+    assert np.allclose(values[:, 0], rows)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x, y: np.ones(len(x)), "must return an array of shape"),
+        (lambda x, y: np.ones((len(x) + 1, 2)), "must return an array of shape"),
+        (lambda x, y: np.full((len(x), 1), np.nan), "NaN or infinity"),
+    ],
+)
+def test_bad_edge_features(function, message):
+    with pytest.raises(ValueError, match=message):
+        make_batches(encode_X(np.zeros((2, 3, 1)), edge_features=function))
+
+
+def test_different_numbers_of_edge_features():
+    one, two = (Example(np.zeros((2, 3)), [[0, 1]], edge_features=np.ones((1, r))) for r in (1, 2))
+    none = Example(np.zeros((2, 3)), [[0, 1]])
+    with pytest.raises(ValueError, match=r"X\[1\] has 2 edge features, but X\[0\] has 1"):
+        encode_X([one, two])
+    with pytest.raises(ValueError, match=r"X\[0\] has 4 edge features, but X\[1\] has 1"):
+        encode_X([none, one])
+    assert encode_X([none, one], edge_features="constant").n_edge_features == 1
+
+
+def test_registered_edge_features(monkeypatch):
+    monkeypatch.setattr(edge_features, "EDGE_FEATURES", dict(edge_features.EDGE_FEATURES))
+    edge_features.register_edge_features("bell", scaled_difference)
+    edge_features.register_edge_features("bell", scaled_difference)
+    assert encode_X(np.zeros((1, 3, 2)), edge_features="bell").edge_feature_function is scaled_difference
+    with pytest.raises(ValueError, match="registered already"):
+        edge_features.register_edge_features("bell", edge_features.constant)
+    with pytest.raises(ValueError, match="callable"):
+        edge_features.register_edge_features("flat", "constant")
+
+
+# -- Batches --------------------------------------------------------------------------------------
+
+
+def test_examples_with_cycles_are_alone_and_forests_together():
+    X = triangle_and_more()
+    batches = make_batches(encode_X([X[1], X[2], X[0], X[3], X[1], X[2]]), max_nodes=6)
+    assert [batch.members.tolist() for batch in batches] == [[0, 1], [2], [3, 4], [5]]
+    assert [batch.node_ptr.tolist() for batch in batches] == [[0, 4, 6], [0, 3], [0, 2, 6], [0, 2]]
+
+
+def test_a_forest_larger_than_a_batch_is_alone():
+    batches = make_batches(encode_X(chains((3, 9, 3, 3))), max_nodes=6)
+    assert [batch.members.tolist() for batch in batches] == [[0], [1], [2, 3]]
+    batches = make_batches(encode_X(np.zeros((2, 9, 1))), max_nodes=6)
+    assert [batch.members.tolist() for batch in batches] == [[0], [1]]
+
+
+@pytest.mark.parametrize("layout", [list, np.asarray])
+def test_examples_with_edges_share_a_batch_only_if_they_weigh_the_same(layout):
+    weight = np.array([1.0, 1, 2, 2, 0, 1])
+    batches = make_batches(encode_X(layout(chains((2,) * 6))), sample_weight=weight)
+    assert [batch.members.tolist() for batch in batches] == [[0, 1], [2, 3], [4], [5]]
+    assert [batch.weight.tolist() for batch in batches] == [[1, 1], [2, 2], [0], [1]]
+
+
+@pytest.mark.parametrize("layout", [list, np.asarray])
+def test_examples_without_edges_may_mix_weights(layout):
+    weight = np.arange(5.0)
+    encoded = encode_X(layout(chains((1,) * 5)))
+    assert [batch.weight.tolist() for batch in make_batches(encoded, sample_weight=weight)] == [weight.tolist()]
+
+
+def test_an_edge_does_not_join_a_batch_of_mixed_weights():
+    weight = np.array([1.0, 2, 2, 2])
+    batches = make_batches(encode_X(chains((1, 1, 2, 2))), sample_weight=weight)
+    assert [batch.members.tolist() for batch in batches] == [[0, 1], [2, 3]]
+
+
+def test_types_and_states_are_joined():
+    features = np.zeros((2, 1))
+    X = [
+        Example(features, [[0, 1]], node_type=[0, 2], edge_type=[3]),
+        Example(features, [[0, 1]]),
+        Example(features, [[0, 1]], n_states=[1, 2]),
+        Example(features, [[0, 1]], n_states=[2, 1], edge_type=[1]),
+    ]
+    encoded = encode_X(X)
+    assert (encoded.n_node_types, encoded.n_edge_types) == (3, 4)
+    first, second = make_batches(encoded)
+    assert first.example.node_type.tolist() == [0, 2, 0, 0]
+    assert first.example.edge_type.tolist() == [3, 0]
+    assert first.example.n_states is None
+    assert second.example.n_states.tolist() == [1, 2, 2, 1]
+    assert second.example.edge_type.tolist() == [0, 1]
+    assert X[1].edge_type is None, "what the user holds is not written to"
+    assert X[1].edge_features is None
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=12),
+    st.integers(1, 20),
+    st.integers(0, 99),
+)
+def test_labels_go_through_batches_and_back(lengths, max_nodes, seed):
+    rng = np.random.default_rng(seed)
+    encoded = encode_X([rng.normal(size=(length, 1)) for length in lengths])
+    y = [rng.integers(3, size=length) for length in lengths]
+    labels = encode_y(y, encoded, classes=[0, 1, 2]).labels
+    weight = rng.integers(2, size=len(lengths)) + 0.5
+    batches = make_batches(encoded, labels, weight, max_nodes=max_nodes)
+    back = decode(encoded, [batch.labels for batch in batches], batches, classes=np.arange(3))
+    assert all(np.array_equal(a, b) for a, b in zip(y, back, strict=True))
+    assert np.array_equal(np.concatenate([batch.weight for batch in batches]), weight)
+    for batch in batches:
+        assert batch.example.n_nodes <= max_nodes or len(batch.members) == 1
+        assert batch.example.graph.n_edges == 0 or len(set(batch.weight)) == 1
+
+
+def test_decode_adds_the_axis_of_classes():
+    for name, (X, layout, _, _) in ROWS_OF_THE_TABLE.items():
+        encoded = encode_X(X, edge_features="constant")
+        batches = make_batches(encoded)
+        back = decode(encoded, [np.ones((batch.example.n_nodes, 5)) for batch in batches], batches)
+        if layout == "list":
+            assert [part.shape for part in back] == [(*shape, 5) for shape in encoded.shapes], name
+        else:
+            assert back.shape == (*np.shape(as_dense(X))[:-1], 5), name
+
+
+def test_lists_of_equal_lattices_come_back_as_objects():
+    encoded = encode_X([np.zeros((2, 2, 1))] * 3)
+    batches = make_batches(encoded)
+    back = decode(encoded, [np.zeros((4, 2))] * 3, batches)
+    assert (back.shape, back.dtype) == ((3,), object)

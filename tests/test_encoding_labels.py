@@ -1,0 +1,167 @@
+"""What y and sample_weight may be."""
+
+import numpy as np
+import pytest
+from lattice_inputs import RNG, objects
+from sklearn.exceptions import DataConversionWarning
+
+from sklearn_crf import Example
+from sklearn_crf.encoding import encode_X, encode_y, validate_sample_weight
+
+# -- Labels ---------------------------------------------------------------------------------------
+
+
+def columns(y, X, **options):
+    labels, classes = encode_y(y, encode_X(X), **options)
+    return [part.tolist() for part in labels], classes.tolist()
+
+
+TWO_CHAINS = [np.zeros((2, 1)), np.zeros((3, 1))]
+
+
+@pytest.mark.parametrize(
+    ("y", "options", "expected", "classes"),
+    [
+        ([[5, -1], [5, 9, -1]], {}, [[1, 0], [1, 2, 0]], [-1, 5, 9]),
+        ([[5, -1], [5, 9, -1]], {"missing_label": -1}, [[0, -1], [0, 1, -1]], [5, 9]),
+        ([["b", "a"], ["c", "a", "a"]], {}, [[1, 0], [2, 0, 0]], ["a", "b", "c"]),
+        ([["b", "?"], ["c", "a", "?"]], {"missing_label": "?"}, [[1, -1], [2, 0, -1]], ["a", "b", "c"]),
+        ([[1.0, 2.0], [1.0, np.nan, 3.0]], {"missing_label": np.nan}, [[0, 1], [0, -1, 2]], [1, 2, 3]),
+        ([[True, False], [True, True, False]], {}, [[1, 0], [1, 1, 0]], [False, True]),
+        ([[0, 1], [0, 1, 1]], {"classes": [2, 1, 0]}, [[0, 1], [0, 1, 1]], [0, 1, 2]),
+        ([[0, 0], [0, 0, 0]], {"classes": [0, 1]}, [[0, 0], [0, 0, 0]], [0, 1]),
+        ([[0, 1], [1, 1, 1]], {"missing_label": "?"}, [[0, 1], [1, 1, 1]], [0, 1]),
+        ([["a", "b"], ["a", "b", "b"]], {"missing_label": -1}, [[0, 1], [0, 1, 1]], ["a", "b"]),
+    ],
+    ids=str,
+)
+def test_labels(y, options, expected, classes):
+    assert columns([np.array(part) for part in y], TWO_CHAINS, **options) == (expected, classes)
+    assert columns(objects([np.array(part) for part in y]), TWO_CHAINS, **options) == (expected, classes)
+    as_objects = [np.array(part, dtype=object) for part in y]
+    assert columns(as_objects, TWO_CHAINS, **options) == (expected, classes)
+
+
+@pytest.mark.parametrize(
+    ("y", "options"),
+    [
+        ([["b", None], ["a", None, "b"]], {}),
+        ([["b", np.nan], ["a", np.nan, "b"]], {"missing_label": np.nan}),
+        ([[1, None], [0, None, 1]], {}),
+    ],
+    ids=str,
+)
+def test_missing_in_object_arrays(y, options):
+    labels, _ = columns([np.array(part, dtype=object) for part in y], TWO_CHAINS, **options)
+    assert labels == [[1, -1], [0, -1, 1]]
+
+
+def test_a_chain_may_be_unlabelled_as_a_whole():
+    y = [np.array([-1, -1]), np.array([0, 1, 1])]
+    assert columns(y, TWO_CHAINS, missing_label=-1) == ([[-1, -1], [0, 1, 1]], [0, 1])
+
+
+def test_labels_of_arrays_of_lattices_and_rows():
+    y = RNG.integers(2, size=(2, 3, 4))
+    labels, classes = encode_y(y, encode_X(np.zeros((2, 3, 4, 1))))
+    assert np.array_equal(np.reshape(labels, y.shape), y)
+    assert {part.dtype.type for part in labels} == {np.int32}
+    assert classes.tolist() == [0, 1]
+    rows = encode_y(["x", "y", "?"], encode_X(np.zeros((3, 1))), missing_label="?")
+    assert rows.labels.tolist() == [0, 1, -1]
+    assert rows.labels.dtype == np.int32
+    with_nan = encode_y([0.0, 1.0, np.nan], encode_X(np.zeros((3, 1))), missing_label=np.nan)
+    assert with_nan.labels.tolist() == [0, 1, -1]
+
+
+def test_column_of_labels_warns_for_rows():
+    with pytest.warns(DataConversionWarning):
+        labels = encode_y(np.array([[0], [1]]), encode_X(np.zeros((2, 1)))).labels
+    assert labels.tolist() == [0, 1]
+
+
+GRID = np.zeros((2, 2, 3, 1))
+
+
+@pytest.mark.parametrize(
+    ("y", "X", "options", "message"),
+    [
+        (None, TWO_CHAINS, {}, "requires y to be passed, but the target y is None"),
+        ([np.zeros(2)], TWO_CHAINS, {}, "y has 1 examples, but X has 2"),
+        ([np.zeros(2), np.zeros(2)], TWO_CHAINS, {}, r"y\[1\] has shape \(2,\).*X\[1\] has shape \(3,\)"),
+        (np.zeros((2, 3, 2)), GRID, {}, r"y\[0\] has shape \(3, 2\).*\(2, 3\)"),
+        (np.zeros((2, 6)), GRID, {}, r"y\[0\] has shape \(6,\)"),
+        ([np.zeros((2, 3)), np.zeros((3, 2))], list(GRID), {}, r"y\[1\] has shape \(3, 2\)"),
+        ([np.zeros((4, 5))], [np.zeros((4, 5))], {}, r"add one: x\[..., np.newaxis\]"),
+        (np.zeros(15), np.zeros((3, 5, 1)), {}, "add a leading axis"),
+        ([[0, 1], [0, 1, 0]], TWO_CHAINS, {}, r"y\[0\] is a list: pass an array per example"),
+        ([[0, 1], [0, 1]], np.zeros((2, 2, 1)), {}, r"y\[0\] is a list: pass an array per example"),
+        ([np.zeros(2), np.zeros(3)], TWO_CHAINS, {}, "at least 2 classes, got 1 class: 0.0"),
+        ([np.full(2, -1), np.full(3, -1)], TWO_CHAINS, {"missing_label": -1}, "no label at all"),
+        ([np.array([0, 1]), np.array([0, 1, 7])], TWO_CHAINS, {"classes": [0, 1]}, r"y\[1\].*unknown label 7.*0, 1"),
+        ([np.array(["a", "b"]), np.zeros(3, int)], TWO_CHAINS, {}, "mixes strings"),
+        ([np.array(["a", 1], dtype=object), np.array(["a"] * 3)], TWO_CHAINS, {}, r"y\[0\] mixes strings"),
+        ([np.array(["a", "b"]), np.array(["a"] * 3)], TWO_CHAINS, {"classes": [0, 1]}, r"y\[0\] holds labels of type"),
+        ([np.array([0.5, 1]), np.zeros(3)], TWO_CHAINS, {}, "Unknown label type: continuous"),
+        ([np.array([np.nan, 1]), np.zeros(3)], TWO_CHAINS, {}, r"y\[0\] contains NaN.*missing_label"),
+        ([np.array([np.inf, 1]), np.zeros(3)], TWO_CHAINS, {}, r"y\[0\] contains infinity"),
+        ([np.zeros(2, dtype="M8[s]"), np.zeros(3)], TWO_CHAINS, {}, "Unknown label type"),
+        ([np.array([0, 1]), np.zeros(3, int)], TWO_CHAINS, {"classes": [1]}, "classes must name at least 2"),
+        ([0.5, 1.5], np.zeros((2, 1)), {}, "Unknown label type: continuous"),
+        ([0, np.nan], np.zeros((2, 1)), {}, "NaN"),
+        ([0, 1, 1], np.zeros((2, 1)), {}, "inconsistent numbers of samples"),
+        ([[0, 1], [1, 1]], np.zeros((2, 1)), {}, "1d array"),
+    ],
+    ids=str,
+)
+def test_bad_y(y, X, options, message):
+    with pytest.raises(ValueError, match=message):
+        encode_y(y, encode_X(X), **options)
+
+
+def test_a_label_that_a_node_cannot_have():
+    X = [Example(np.zeros((2, 1)), [[0, 1]], n_states=[1, 2])]
+    assert encode_y([np.array([3, 4])], encode_X(X)).labels[0].tolist() == [0, 1]
+    with pytest.raises(ValueError, match=r"y\[0\] gives node 0 the label 4"):
+        encode_y([np.array([4, 3])], encode_X(X))
+    with pytest.raises(ValueError, match=r"X\[0\].n_states goes up to 3"):
+        encode_y([np.array([3, 4])], encode_X([Example(np.zeros((2, 1)), [], n_states=[3, 1])]))
+
+
+# -- Weights --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weight", [[1, 2, 0], (1.0, 2.0, 0.0), np.array([1, 2, 0], dtype=np.float32)])
+def test_sample_weight(weight):
+    checked = validate_sample_weight(weight, 3)
+    assert checked.dtype == np.float64
+    assert checked.tolist() == [1, 2, 0]
+
+
+def test_sample_weight_of_all():
+    assert validate_sample_weight(None, 3) is None
+    assert validate_sample_weight(2, 3).tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        ([1, 2], r"\(2,\), expected \(3,\)"),
+        (np.ones((3, 1)), "one weight per example.*weights per node have no meaning"),
+        (np.ones((3, 4, 5)), "weights per node"),
+        ([np.ones(2), np.ones(3), np.ones(1)], "weights per node"),
+        ([[1, 2], [1], [1]], "weights per node"),
+        (objects([np.ones(2), np.ones(3), np.ones(1)]), "weights per node"),
+        ([1, -1, 1], r"sample_weight\[1\] is -1"),
+        ([1, np.nan, 1], "NaN"),
+        ([1, np.inf, 1], "infinity"),
+        ([0, 0, 0], "non-zero"),
+        (-1, "Negative"),
+        (np.nan, "NaN"),
+        (["a", "b", "c"], "convert|numeric|string"),
+    ],
+    ids=str,
+)
+def test_bad_sample_weight(weight, message):
+    with pytest.raises(ValueError, match=message):
+        validate_sample_weight(weight, 3)
