@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import pkgutil
+import re
 import sys
 import warnings
 from pathlib import Path
@@ -102,6 +103,14 @@ def skip_member(app, what, name, obj, skip, options):
     return True if module is not None and module.startswith("sklearn.") else skip
 
 
+def escape_fitted_attributes(app, what, name, obj, options, lines):
+    """In a type such as "(n_iter_ + 1,)" the trailing underscore is no link."""
+    for number, line in enumerate(lines):
+        entry, colon, kind = line.partition(" : ")
+        if colon and re.fullmatch(r"[\w*, ]+", entry) and "`" not in kind:
+            lines[number] = entry + colon + re.sub(r"(?<=\w)_(?!\w)", r"\_", kind)
+
+
 write_api_pages()
 
 # -- Gallery --------------------------------------------------------------------------------------
@@ -129,3 +138,4 @@ warnings.filterwarnings("ignore", message="FigureCanvasAgg is non-interactive", 
 
 def setup(app):
     app.connect("autodoc-skip-member", skip_member)
+    app.connect("autodoc-process-docstring", escape_fitted_attributes, priority=1)  # before numpydoc's
