@@ -84,7 +84,7 @@ def range_runner(n_threads):
 
     Yields ``run(kernel, n_items)``, which calls ``kernel(start, stop)`` on a partition of ``range(n_items)``
     and returns when all are done. Kernels must write to disjoint places: then results do not depend on the
-    partition. Sums belong in :func:`fixed_ranges`.
+    partition. Sums belong in :func:`run_fixed_ranges`.
 
     Parameters
     ----------
@@ -94,19 +94,23 @@ def range_runner(n_threads):
         yield _run_alone
         return
     with ThreadPoolExecutor(n_threads) as pool:
-        yield lambda kernel, n_items: _run_shared(pool, n_threads, kernel, n_items)
 
+        def run(kernel, n_items, smallest_range=_SMALLEST_RANGE):
+            _run_shared(pool, n_threads, kernel, n_items, smallest_range)
 
-def _run_alone(kernel, n_items):
-    kernel(0, n_items)
+        yield run
 
 
 # Below this many items a range is not worth handing to another thread (about 20 microseconds each).
 _SMALLEST_RANGE = 256
 
 
-def _run_shared(pool, n_threads, kernel, n_items):
-    n_ranges = max(1, min(n_threads, n_items // _SMALLEST_RANGE))
+def _run_alone(kernel, n_items, smallest_range=_SMALLEST_RANGE):
+    kernel(0, n_items)
+
+
+def _run_shared(pool, n_threads, kernel, n_items, smallest_range):
+    n_ranges = max(1, min(n_threads, n_items // smallest_range))
     bounds = [n_items * k // n_ranges for k in range(n_ranges + 1)]
     others = [pool.submit(kernel, a, b) for a, b in pairwise(bounds[1:])]
     kernel(bounds[0], bounds[1])
@@ -121,6 +125,27 @@ def fixed_ranges(n_items, n_ranges=16):
     """
     n_ranges = max(1, min(n_ranges, n_items))
     return [(n_items * k // n_ranges, n_items * (k + 1) // n_ranges) for k in range(n_ranges)]
+
+
+def run_fixed_ranges(run, kernel, n_items, n_ranges=16):
+    """Call ``kernel(k, start, stop)`` for every range k of :func:`fixed_ranges`, shared by the threads of ``run``.
+
+    A kernel adds into a buffer of its own range; the caller adds the buffers up in their order.
+
+    Parameters
+    ----------
+    run : callable
+        What :func:`range_runner` yields.
+    kernel : callable(k, start, stop)
+    n_items, n_ranges : int
+    """
+    ranges = fixed_ranges(n_items, n_ranges)
+
+    def kernels(first, last):
+        for k in range(first, last):
+            kernel(k, *ranges[k])
+
+    run(kernels, len(ranges), smallest_range=1)
 
 
 @cache

@@ -2,5 +2,8 @@
 
 from sklearn_crf.inference._base import Inference, Labeling, Marginals
 from sklearn_crf.inference._brute_force import BruteForce
+from sklearn_crf.inference._gibbs import GibbsSampler
+from sklearn_crf.inference._icm import ICM
+from sklearn_crf.inference._mean_field import MeanField
 
-__all__ = ["BruteForce", "Inference", "Labeling", "Marginals"]
+__all__ = ["ICM", "BruteForce", "GibbsSampler", "Inference", "Labeling", "Marginals", "MeanField"]

@@ -1,0 +1,153 @@
+"""What algorithms that visit one node at a time share: the kernels' arguments, the order of visits, the start."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf._threads import checkpoint
+from sklearn_crf.kernels.icm import icm_update
+from sklearn_crf.models import check_labels, score_terms
+
+SCHEDULES = ("sequential", "checkerboard")
+
+# Sweeps in search of a feasible start: each removes violations, a few are enough where one is easily found.
+_REPAIR_SWEEPS = 100
+
+# Numbers in the buffers of partial sums of tables: where tables are untied there are many, and fewer ranges.
+_BUFFER_SIZE = 2**22
+
+
+class LocalArguments(NamedTuple):
+    """A model as the kernels of :mod:`sklearn_crf.kernels.local_scores` take it, in their order."""
+
+    unary: np.ndarray
+    tables: np.ndarray
+    agreement: np.ndarray  # (T, R) float64; (0, 0) where tables are not Potts
+    edge_type: np.ndarray
+    edge_weight: np.ndarray  # (E, R); (0, 0) where all are one
+    ptr: np.ndarray
+    neighbor: np.ndarray
+    half_edge: np.ndarray
+
+
+def local_arguments(model):
+    """The arguments of ``model`` for kernels that look at one node given its neighbours.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+
+    Returns
+    -------
+    LocalArguments
+    """
+    ptr, neighbor, half_edge, _ = model.graph.incidence
+    edge_weight = np.empty((0, 0), dtype=model.dtype) if model.edge_weight is None else model.edge_weight
+    return LocalArguments(
+        model.unary, model.tables, _agreement(model), model.edge_type, edge_weight, ptr, neighbor, half_edge
+    )
+
+
+def _agreement(model):
+    if model.n_columns == 1 or not model.is_potts or not np.all(np.isfinite(model.tables)):
+        return np.empty((0, 0))
+    tables = model.tables.astype(np.float64)
+    return np.ascontiguousarray(tables[..., 0, 0] - tables[..., 0, 1])
+
+
+def check_schedule(schedule):
+    """Raise ValueError if ``schedule`` is not an order of visits."""
+    if schedule not in SCHEDULES:
+        raise ValueError(f"schedule must be one of {', '.join(map(repr, SCHEDULES))}, got {schedule!r}.")
+
+
+def visits(graph, schedule, frozen=None):
+    """Arrays of nodes to visit one after the other; the nodes of a coloured array may be visited at once.
+
+    Parameters
+    ----------
+    graph : Graph
+    schedule : {"sequential", "checkerboard"}
+    frozen : ndarray of shape (N,) of bool, optional
+        Nodes that are left out.
+
+    Returns
+    -------
+    list of ndarray of int32
+    """
+    if schedule == "sequential":
+        groups = [np.arange(graph.n_nodes, dtype=np.int32)]
+    else:
+        nodes, ptr = graph.colouring
+        groups = [nodes[a:b] for a, b in zip(ptr[:-1], ptr[1:], strict=True)]
+    if frozen is not None:
+        groups = [nodes[~frozen[nodes]] for nodes in groups]
+    return groups
+
+
+def table_buffers(model, n_items):
+    """Zeros for partial sums of tables, (n_ranges, T, R, K, K) float64.
+
+    The number of ranges depends on the model alone, so that sums do not depend on the number of threads.
+    """
+    n_ranges = max(1, min(16, n_items, _BUFFER_SIZE // max(model.tables.size, 1)))
+    return np.zeros((n_ranges, *model.tables.shape))
+
+
+def random_labels(model, rng):
+    """Labels drawn evenly from the states that ``unary`` allows, (N,) int32.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+    rng : numpy.random.RandomState
+    """
+    allowed = ~np.isneginf(model.unary)
+    rank = (rng.uniform(size=len(allowed)) * allowed.sum(axis=1)).astype(np.int64)
+    return np.argmax(np.cumsum(allowed, axis=1) > rank[:, None], axis=1).astype(np.int32)
+
+
+def best_alone(model):
+    """The best label of each node without its neighbours, (N,) int32."""
+    return np.argmax(model.unary, axis=1).astype(np.int32)
+
+
+def given_labels(model, init):
+    """A private copy of labels given as a start, checked against the model."""
+    labels = check_labels(model, init).copy()
+    forbidden = np.flatnonzero(np.isneginf(np.take_along_axis(model.unary, labels[:, None], axis=1)[:, 0]))
+    if len(forbidden):
+        s = forbidden[0]
+        raise ValueError(f"init[{s}] is {labels[s]}, a state that unary forbids.")
+    return labels
+
+
+def is_feasible(model, labels):
+    """True if no node and no edge of a labeling has score -inf."""
+    return not np.isneginf(score_terms(model, labels)).any()
+
+
+def without_violations(model, labels, frozen=None):
+    """The labels themselves if no pair of them is forbidden, else after sweeps that remove violations if they can.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+    labels : ndarray of shape (N,), int32
+    frozen : ndarray of shape (N,) of bool, optional
+        Nodes that keep their labels.
+
+    Returns
+    -------
+    ndarray of shape (N,), int32
+    """
+    if np.isfinite(model.tables).all() or is_feasible(model, labels):
+        return labels
+    labels = labels.copy()
+    arguments, scores = local_arguments(model), np.empty(model.n_columns)
+    (nodes,) = visits(model.graph, "sequential", frozen)
+    for _ in range(_REPAIR_SWEEPS):
+        checkpoint()
+        if not icm_update(nodes, 0, len(nodes), *arguments, labels, scores) or is_feasible(model, labels):
+            break
+    return labels

@@ -1,0 +1,45 @@
+"""One sweep of iterated conditional modes over some nodes."""
+
+from cython cimport floating
+from libc.stdint cimport int32_t, int64_t
+
+from sklearn_crf.kernels.local_scores cimport scores_given_labels
+
+
+def icm_update(
+    const int32_t[::1] nodes,  # IN in the order of the updates
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    const floating[:, ::1] unary,
+    const floating[:, :, :, ::1] tables,
+    const double[:, ::1] agreement,
+    const int32_t[::1] edge_type,
+    const floating[:, ::1] edge_weight,
+    const int64_t[::1] ptr,
+    const int32_t[::1] neighbor,
+    const int32_t[::1] half_edge,
+    int32_t[::1] labels,  # IN OUT (N,)
+    double[::1] scores,  # work space (K,)
+):
+    """Give nodes[start:stop], in turn, their best label given their neighbours; number of labels changed.
+
+    The present label is kept where no other is strictly better.
+    """
+    cdef:
+        Py_ssize_t position, k, best
+        int32_t node
+        Py_ssize_t n_changed = 0
+    with nogil:
+        for position in range(start, stop):
+            node = nodes[position]
+            scores_given_labels(
+                node, unary, tables, agreement, edge_type, edge_weight, ptr, neighbor, half_edge, labels, scores
+            )
+            best = labels[node]
+            for k in range(scores.shape[0]):
+                if scores[k] > scores[best]:
+                    best = k
+            if best != labels[node]:
+                labels[node] = <int32_t> best
+                n_changed += 1
+    return n_changed

@@ -1,0 +1,47 @@
+"""Each node's conditional given the true labels of its neighbours, and its derivatives."""
+
+from cython cimport floating
+from libc.math cimport INFINITY
+from libc.stdint cimport int32_t, int64_t
+
+from sklearn_crf.kernels.local_scores cimport FORBIDDEN_PAIR, add_pairs, normalize, scores_given_labels
+
+
+def pseudolikelihood_range(
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    const floating[:, ::1] unary,
+    const floating[:, :, :, ::1] tables,
+    const double[:, ::1] agreement,
+    const int32_t[::1] edge_type,
+    const floating[:, ::1] edge_weight,
+    const int64_t[::1] ptr,
+    const int32_t[::1] neighbor,
+    const int32_t[::1] half_edge,
+    const int32_t[::1] labels,  # IN (N,)
+    const double[::1] node_weight,  # IN (N,) or empty for ones
+    double[::1] scores,  # work space (K,)
+    double[::1] terms,  # OUT (N,) -log p(label | labels of the neighbours)
+    floating[:, ::1] unary_gradient,  # OUT (N, K)
+    double[:, :, :, ::1] pairs,  # IN OUT (T, R, K, K) gradient by the tables is added
+):
+    """Nodes start to stop."""
+    cdef:
+        Py_ssize_t node, k
+        double weight = 1, own, log_z
+    with nogil:
+        for node in range(start, stop):
+            scores_given_labels(
+                node, unary, tables, agreement, edge_type, edge_weight, ptr, neighbor, half_edge, labels, scores
+            )
+            own = scores[labels[node]]
+            log_z = normalize(scores)
+            # Half of what one violation costs tells it from any finite score.
+            terms[node] = log_z - own if own > 0.5 * FORBIDDEN_PAIR else INFINITY
+            scores[labels[node]] -= 1
+            if node_weight.shape[0]:
+                weight = node_weight[node]
+            for k in range(scores.shape[0]):
+                unary_gradient[node, k] = <floating> (weight * scores[k])
+            if weight != 0:
+                add_pairs(node, edge_type, edge_weight, ptr, neighbor, half_edge, labels, scores, weight, pairs)
