@@ -52,9 +52,9 @@ class GibbsSampler(Inference):
     Notes
     -----
     The first chain starts from the best state of each node alone, the others from random labels, or all from
-    ``init``: labels of shape (N,), or (n_chains, N) such as the ``state`` of a former result. Forbidden pairs are removed
-    from the start where that is easy, and never drawn after. Where they cut the labelings into parts that no change
-    of one node connects, a chain stays in the part it starts in.
+    ``init``: labels of shape (N,), or (n_chains, N) such as the ``state`` of a former result. Forbidden pairs are
+    removed from the start where that is easy, and never drawn after. Where they cut the labelings into parts that
+    no change of one node connects, a chain stays in the part it starts in.
 
     Nodes of one colour of ``graph.colouring`` are drawn at once. Each draw has a random number of its own, made from
     the seed, the chain, the sweep and the node alone.

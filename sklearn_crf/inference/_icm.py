@@ -2,7 +2,6 @@
 
 import warnings
 
-import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
@@ -14,6 +13,7 @@ from sklearn_crf.inference._local_updates import (
     given_labels,
     local_arguments,
     random_labels,
+    sweep,
     visits,
 )
 from sklearn_crf.kernels.icm import icm_update
@@ -99,19 +99,11 @@ class ICM(Inference):
 
     def _climb(self, arguments, groups, labels, run):
         """Sweep until nothing changes, in place; number of sweeps and of labels changed by the last."""
-        n_columns = arguments.unary.shape[1]
-        n_changed = 0
-        for n_iter in range(1, self.max_iter + 1):
+        n_iter = n_changed = 0
+        while n_iter < self.max_iter:
             checkpoint()
-            changes = []
-            for nodes in groups:
-                run(
-                    lambda start, stop, nodes=nodes: changes.append(
-                        icm_update(nodes, start, stop, *arguments, labels, np.empty(n_columns))
-                    ),
-                    len(nodes),
-                )
-            n_changed = sum(changes)
+            n_iter += 1
+            n_changed = sum(sweep(run, groups, icm_update, *arguments, labels))
             if not n_changed:
                 break
         return n_iter, n_changed

@@ -1,10 +1,12 @@
 """What algorithms that visit one node at a time share: the kernels' arguments, the order of visits, the start."""
 
+from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import checkpoint
+from sklearn_crf._threads import checkpoint, range_runner
 from sklearn_crf.kernels.icm import icm_update
 from sklearn_crf.models import check_labels, score_terms
 
@@ -15,6 +17,9 @@ _REPAIR_SWEEPS = 100
 
 # Numbers in the buffers of partial sums of tables: where tables are untied there are many, and fewer ranges.
 _BUFFER_SIZE = 2**22
+
+# Nodes of one buffer: with fewer, calls cost more than threads save.
+_SMALLEST_RANGE = 1024
 
 
 class LocalArguments(NamedTuple):
@@ -79,10 +84,38 @@ def visits(graph, schedule, frozen=None):
         groups = [np.arange(graph.n_nodes, dtype=np.int32)]
     else:
         nodes, ptr = graph.colouring
-        groups = [nodes[a:b] for a, b in zip(ptr[:-1], ptr[1:], strict=True)]
+        groups = [nodes[a:b] for a, b in pairwise(ptr)]
     if frozen is not None:
         groups = [nodes[~frozen[nodes]] for nodes in groups]
     return groups
+
+
+def sweep(run, groups, update, unary, *arguments):
+    """Call ``update(nodes, start, stop, unary, *arguments, scores)`` over each group of :func:`visits` in turn.
+
+    Parameters
+    ----------
+    run : callable
+        What :func:`~sklearn_crf._threads.range_runner` yields.
+    groups : list of ndarray of int32
+    update : callable
+        A kernel that visits ``nodes[start:stop]``; ``scores`` is its work space, (K,) float64.
+    unary : ndarray of shape (N, K)
+    *arguments : object
+
+    Returns
+    -------
+    list
+        What the calls returned, in no particular order.
+    """
+    returned = []
+
+    def part(nodes, start, stop):
+        returned.append(update(nodes, start, stop, unary, *arguments, np.empty(unary.shape[1])))
+
+    for nodes in groups:
+        run(partial(part, nodes), len(nodes))
+    return returned
 
 
 def table_buffers(model, n_items):
@@ -90,7 +123,7 @@ def table_buffers(model, n_items):
 
     The number of ranges depends on the model alone, so that sums do not depend on the number of threads.
     """
-    n_ranges = max(1, min(16, n_items, _BUFFER_SIZE // max(model.tables.size, 1)))
+    n_ranges = max(1, min(16, n_items // _SMALLEST_RANGE, _BUFFER_SIZE // max(model.tables.size, 1)))
     return np.zeros((n_ranges, *model.tables.shape))
 
 
@@ -127,15 +160,13 @@ def is_feasible(model, labels):
     return not np.isneginf(score_terms(model, labels)).any()
 
 
-def without_violations(model, labels, frozen=None):
+def without_violations(model, labels):
     """The labels themselves if no pair of them is forbidden, else after sweeps that remove violations if they can.
 
     Parameters
     ----------
     model : PairwiseModel
     labels : ndarray of shape (N,), int32
-    frozen : ndarray of shape (N,) of bool, optional
-        Nodes that keep their labels.
 
     Returns
     -------
@@ -144,10 +175,11 @@ def without_violations(model, labels, frozen=None):
     if np.isfinite(model.tables).all() or is_feasible(model, labels):
         return labels
     labels = labels.copy()
-    arguments, scores = local_arguments(model), np.empty(model.n_columns)
-    (nodes,) = visits(model.graph, "sequential", frozen)
-    for _ in range(_REPAIR_SWEEPS):
-        checkpoint()
-        if not icm_update(nodes, 0, len(nodes), *arguments, labels, scores) or is_feasible(model, labels):
-            break
+    arguments, groups = local_arguments(model), visits(model.graph, "sequential")
+    with range_runner(1) as run:
+        for _ in range(_REPAIR_SWEEPS):
+            checkpoint()
+            n_changed = sum(sweep(run, groups, icm_update, *arguments, labels))
+            if not n_changed or is_feasible(model, labels):
+                break
     return labels

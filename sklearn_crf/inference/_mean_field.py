@@ -8,7 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf._threads import checkpoint, range_runner, run_fixed_ranges
 from sklearn_crf.inference._base import Inference, Marginals
-from sklearn_crf.inference._local_updates import check_schedule, local_arguments, table_buffers, visits
+from sklearn_crf.inference._local_updates import check_schedule, local_arguments, sweep, table_buffers, visits
 from sklearn_crf.kernels.mean_field import mean_field_bound, mean_field_update
 from sklearn_crf.models import check_labels
 
@@ -108,20 +108,11 @@ class MeanField(Inference):
         arguments, groups = local_arguments(model), visits(model.graph, self.schedule)
         for n_iter in range(1, self.max_iter + 1):
             checkpoint()
-            changes = []
-            for nodes in groups:
-                run(
-                    lambda start, stop, nodes=nodes: changes.append(
-                        mean_field_update(
-                            nodes, start, stop, *arguments, self.damping, q, np.empty(model.n_columns)
-                        )
-                    ),
-                    len(nodes),
-                )
-            if max(changes, default=0.0) <= self.tol:
+            change = max(sweep(run, groups, mean_field_update, *arguments, self.damping, q), default=0.0)
+            if change <= self.tol:
                 return q, n_iter, True
         warnings.warn(
-            f"MeanField stopped after max_iter={self.max_iter} sweeps with a change of {max(changes):.2g}, more than "
+            f"MeanField stopped after max_iter={self.max_iter} sweeps with a change of {change:.2g}, more than "
             f"tol={self.tol:.2g}: increase max_iter or tol.",
             ConvergenceWarning,
             stacklevel=4,

@@ -1,7 +1,7 @@
 """Coordinate ascent on the naive mean-field bound, and the bound itself."""
 
 from cython cimport floating
-from libc.math cimport INFINITY, fabs, log
+from libc.math cimport fabs, log
 from libc.stdint cimport int32_t, int64_t
 
 from sklearn_crf.kernels.local_scores cimport normalize, scores_given_marginals, weight_of
