@@ -209,7 +209,7 @@ def test_sweeps_leave_their_start_alone():
 def test_a_long_chain_from_the_data_forgets_them():
     model = random_model("tree", 2, scale=0.5, seed=7)
     exact = BruteForce().marginals(model).unary[:, 1]
-    found = np.stack([gibbs_sweeps(model, np.zeros(7), 12, seed) for seed in range(2000)])
+    found = np.stack([gibbs_sweeps(model, np.zeros(7, dtype=int), 12, seed) for seed in range(2000)])
     assert np.abs(found.mean(axis=0) - exact).max() < 5 * np.sqrt(0.25 / 2000)
 
 
@@ -234,13 +234,13 @@ def test_bad_options_are_named(name):
 def test_bad_starts_are_named():
     model = random_model("chain", 3)
     with pytest.raises(ValueError, match="n_chains=1"):
-        GibbsSampler().marginals(model, init=np.zeros((2, 6)))
+        GibbsSampler().marginals(model, init=np.zeros((2, 6), dtype=int))
     with pytest.raises(ValueError, match="labels must lie"):
         gibbs_sweeps(model, np.full(6, 3), 1, 0)
     with pytest.raises(ValueError, match="frozen must have shape"):
-        gibbs_sweeps(model, np.zeros(6), 1, 0, frozen=[True])
+        gibbs_sweeps(model, np.zeros(6, dtype=int), 1, 0, frozen=[True])
     with pytest.raises(ValueError, match="n_sweeps must not be negative"):
-        gibbs_sweeps(model, np.zeros(6), -1, 0)
+        gibbs_sweeps(model, np.zeros(6, dtype=int), -1, 0)
     forbidding = replace(model, unary=np.where(np.arange(3) == 1, -np.inf, model.unary))
     with pytest.raises(ValueError, match=r"init\[0\] is 1"):
-        GibbsSampler().marginals(forbidding, init=np.ones(6))
+        GibbsSampler().marginals(forbidding, init=np.ones(6, dtype=int))
