@@ -85,8 +85,9 @@ def block_moments(forms, block, criterion, n_components):
 
 def group_sums(values, group):
     """Sums of the rows of ``values`` that share a noise group; groups are runs of equal numbers."""
-    starts = np.flatnonzero(np.r_[True, group[1:] != group[:-1]])
-    return np.add.reduceat(values, starts, axis=0)
+    if group[0] == group[-1]:
+        return values.sum(axis=0, keepdims=True)
+    return np.add.reduceat(values, np.searchsorted(group, np.arange(group[0], group[-1] + 1)), axis=0)
 
 
 def pattern_moments(params, pattern, criterion, run=map):

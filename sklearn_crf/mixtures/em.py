@@ -167,10 +167,9 @@ def _factor_step(params, counts, alive, scatter, prior):
 
 def _loadings(TB, second, counts, params, prior):
     """Rows solve ``l_j (E[zz'] + psi_j t / n I) = (T B)_j``."""
+    if prior.loading_precision == 0:
+        return TB @ np.linalg.inv(second)
     values, basis = np.linalg.eigh(second)
-    rotated = TB @ basis
-    ridge = 0.0
-    if prior.loading_precision > 0:
-        noise = np.exp(params.log_noise)[params.noise_group]
-        ridge = prior.loading_precision * noise[:, :, None] / np.maximum(counts, 1e-300)[:, None, None]
-    return (rotated / (values[:, None, :] + ridge)) @ np.swapaxes(basis, 1, 2)
+    noise = np.exp(params.log_noise)[params.noise_group]
+    ridge = prior.loading_precision * noise[:, :, None] / np.maximum(counts, 1e-300)[:, None, None]
+    return ((TB @ basis) / (values[:, None, :] + ridge)) @ np.swapaxes(basis, 1, 2)
