@@ -1,0 +1,185 @@
+"""Scores linear in features and weights."""
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from sklearn_crf.models import PairwiseModel
+
+# Rows per step when float32 features meet float64 statistics: the temporary stays in the cache.
+_ROWS = 8192
+
+
+class Weights(NamedTuple):
+    """The flat vector of weights, seen by its parts (views, not copies)."""
+
+    coef: np.ndarray  # (n_node_types, n_columns, n_features); n_columns is 1 for two classes
+    intercept: np.ndarray  # (n_node_types, n_columns); size 0 without intercepts
+    edge_coef: np.ndarray  # (n_edge_types, n_edge_features, n_table_weights)
+
+
+class LinearPotentials:
+    r"""Scores linear in features: theta = B(x) w, and the adjoint B(x)'.
+
+    .. math::
+        u_{s, k} = w_{t_s, k}^\top x_s + b_{t_s, k}, \qquad
+        \theta_{t, r} = \mathrm{form}(v_{t, r}), \qquad w_{e r} = \mu_r(x_i, x_j)
+
+    Two classes share one weight vector: the unary scores are :math:`-z/2` and :math:`+z/2` for
+    :math:`z = w^\top x + b`, so that a field without edges is logistic regression (Kumar et al. 2005, Eq. 3).
+
+    Parameters
+    ----------
+    n_features : int
+        Features of a node, F.
+    n_classes : int
+        K.
+    form : PairwiseForm
+        How table entries share weights.
+    n_edge_features : int, default=1
+        R.
+    n_node_types, n_edge_types : int, default=1
+        Types with weights of their own.
+    fit_intercept : bool, default=True
+        Whether nodes have a constant term, which is never penalised.
+    """
+
+    def __init__(
+        self,
+        n_features,
+        n_classes,
+        form,
+        *,
+        n_edge_features=1,
+        n_node_types=1,
+        n_edge_types=1,
+        fit_intercept=True,
+    ):
+        self.n_features = n_features
+        self.n_classes = n_classes
+        self.form = form
+        self.n_edge_features = n_edge_features
+        self.n_node_types = n_node_types
+        self.n_edge_types = n_edge_types
+        self.fit_intercept = fit_intercept
+        n_columns = 1 if n_classes == 2 else n_classes
+        self._coef_shape = (n_node_types, n_columns, n_features)
+        self._intercept_shape = (n_node_types, n_columns if fit_intercept else 0)
+        self._edge_shape = (n_edge_types, n_edge_features, form.n_weights)
+
+    @property
+    def n_coef(self):
+        """Length of the flat vector of weights."""
+        return int(np.prod(self._coef_shape) + np.prod(self._intercept_shape) + np.prod(self._edge_shape))
+
+    def unpack(self, coef):
+        """The parts of a flat vector, as :class:`Weights`."""
+        first = int(np.prod(self._coef_shape))
+        second = first + int(np.prod(self._intercept_shape))
+        return Weights(
+            coef[:first].reshape(self._coef_shape),
+            coef[first:second].reshape(self._intercept_shape),
+            coef[second:].reshape(self._edge_shape),
+        )
+
+    def pack(self, coef, intercept, edge_coef):
+        """The flat vector of its parts, the inverse of :meth:`unpack`."""
+        parts = (
+            np.reshape(coef, self._coef_shape),
+            np.reshape(intercept, self._intercept_shape),
+            np.reshape(edge_coef, self._edge_shape),
+        )
+        return np.concatenate([np.asarray(part, dtype=np.float64).ravel() for part in parts])
+
+    @property
+    def penalised(self):
+        """(n_coef,) bool: all weights but the intercepts."""
+        mask = np.ones(self.n_coef, dtype=bool)
+        self.unpack(mask).intercept[...] = False
+        return mask
+
+    def model(self, coef, example):
+        """Model of an example at given weights.
+
+        Parameters
+        ----------
+        coef : ndarray of shape (n_coef,)
+        example : Example
+            With edge features and types resolved; None stands for a constant and for one type.
+
+        Returns
+        -------
+        PairwiseModel
+            In the precision of ``example.node_features``.
+        """
+        weights = self.unpack(np.asarray(coef))
+        features = example.node_features
+        return PairwiseModel(
+            example.graph,
+            self._unary(weights, example).astype(features.dtype, copy=False),
+            self.form.expand(weights.edge_coef),
+            edge_type=example.edge_type,
+            edge_weight=example.edge_features,
+            n_states=example.n_states,
+        )
+
+    def pullback(self, example, statistics):
+        """Derivative by the weights of a scalar whose derivative by the model is given: B(x)' statistics.
+
+        Parameters
+        ----------
+        example : Example
+        statistics : Statistics
+
+        Returns
+        -------
+        ndarray of shape (n_coef,), float64
+        """
+        gradient = np.zeros(self.n_coef)
+        parts = self.unpack(gradient)
+        columns = self._columns(statistics.unary)
+        for node_type, nodes in self._nodes_by_type(example):
+            chosen = columns[nodes]
+            parts.coef[node_type] = _gram(example.node_features[nodes], chosen)
+            if self.fit_intercept:
+                parts.intercept[node_type] = chosen.sum(axis=0, dtype=np.float64)
+        parts.edge_coef[...] = self.form.adjoint(statistics.tables)
+        return gradient
+
+    def _unary(self, weights, example):
+        dtype = example.node_features.dtype
+        scores = np.zeros((example.n_nodes, self._coef_shape[1]), dtype=dtype)
+        for node_type, nodes in self._nodes_by_type(example):
+            part = example.node_features[nodes] @ weights.coef[node_type].T.astype(dtype)
+            if self.fit_intercept:
+                part = part + weights.intercept[node_type].astype(dtype)
+            scores[nodes] = part
+        if self.n_classes == 2:
+            return np.concatenate((scores * dtype.type(-0.5), scores * dtype.type(0.5)), axis=1)
+        return scores
+
+    def _columns(self, unary):
+        """Adjoint of the step from weight columns to states."""
+        if self.n_classes == 2:
+            return (unary[:, 1:] - unary[:, :1]) * unary.dtype.type(0.5)
+        return unary
+
+    def _nodes_by_type(self, example):
+        if self.n_node_types == 1:
+            return [(0, slice(None))]
+        node_type = np.zeros(example.n_nodes, dtype=np.int32) if example.node_type is None else example.node_type
+        return [(t, np.flatnonzero(node_type == t)) for t in range(self.n_node_types)]
+
+
+def _gram(features, columns):
+    """columns' features in float64, without a float64 copy of all features."""
+    if sp.issparse(features):
+        return np.asarray((features.T @ columns.astype(np.float64)).T)
+    if features.dtype == np.float64:
+        return columns.T.astype(np.float64, copy=False) @ features
+    total = np.zeros((columns.shape[1], features.shape[1]))
+    for start in range(0, len(features), _ROWS):
+        rows = slice(start, start + _ROWS)
+        total += columns[rows].T.astype(np.float64) @ features[rows].astype(np.float64)
+    return total

@@ -1,0 +1,106 @@
+"""Which entries of a pairwise table share a weight."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+
+@dataclass(frozen=True, eq=False)
+class PairwiseForm:
+    r"""A table made of a few weights.
+
+    .. math:: \theta_{a b} = \mathrm{sign}_{a b} \, v_{\mathrm{index}(a, b)}
+
+    Parameters
+    ----------
+    name : str
+    index : ndarray of shape (K, K) of int
+        Weight that fills each entry.
+    sign : ndarray of shape (K, K)
+        Its factor: 1, -1, or 0 where the entry is always zero.
+    """
+
+    name: str
+    index: np.ndarray
+    sign: np.ndarray
+
+    @property
+    def n_weights(self):
+        """Number of weights P of one table."""
+        return int(self.index.max()) + 1
+
+    def expand(self, weights):
+        """Tables of weights.
+
+        Parameters
+        ----------
+        weights : ndarray of shape (..., P)
+
+        Returns
+        -------
+        ndarray of shape (..., K, K)
+        """
+        return weights[..., self.index] * self.sign
+
+    def adjoint(self, tables):
+        """Derivative by the weights of a scalar whose derivative by the tables is given.
+
+        Parameters
+        ----------
+        tables : ndarray of shape (..., K, K)
+
+        Returns
+        -------
+        ndarray of shape (..., P)
+        """
+        flat = tables.reshape(*tables.shape[:-2], -1)
+        gather = sp.csr_matrix((self.sign.ravel(), (np.arange(self.index.size), self.index.ravel())))
+        return (flat.reshape(-1, flat.shape[-1]) @ gather).reshape(*flat.shape[:-1], self.n_weights)
+
+
+def _ising(n_classes):
+    if n_classes != 2:
+        raise ValueError(f"pairwise='ising' is for two classes, got {n_classes}; use 'potts'.")
+    return np.zeros((2, 2), dtype=np.intp), np.array([[1.0, -1.0], [-1.0, 1.0]])
+
+
+def _potts(n_classes):
+    return np.zeros((n_classes, n_classes), dtype=np.intp), np.eye(n_classes)
+
+
+def _symmetric(n_classes):
+    index = np.zeros((n_classes, n_classes), dtype=np.intp)
+    rows, columns = np.triu_indices(n_classes)
+    index[rows, columns] = index[columns, rows] = np.arange(len(rows))
+    return index, np.ones((n_classes, n_classes))
+
+
+def _full(n_classes):
+    return np.arange(n_classes**2).reshape(n_classes, n_classes), np.ones((n_classes, n_classes))
+
+
+#: Name of each form and the function from a number of classes to its index and sign.
+PAIRWISE_FORMS = {"ising": _ising, "potts": _potts, "symmetric": _symmetric, "full": _full}
+
+
+def pairwise_form(name, n_classes):
+    """Form of the pairwise tables by its name.
+
+    Parameters
+    ----------
+    name : {"auto", "ising", "potts", "symmetric", "full"}
+        ``"ising"``: v if the states agree, -v if not (two classes). ``"potts"``: v if they agree, else 0.
+        ``"symmetric"``: one weight per unordered pair of states. ``"full"``: one per ordered pair.
+        ``"auto"``: ``"ising"`` for two classes, ``"potts"`` for more.
+    n_classes : int
+
+    Returns
+    -------
+    PairwiseForm
+    """
+    if name == "auto":
+        name = "ising" if n_classes == 2 else "potts"
+    if name not in PAIRWISE_FORMS:
+        raise ValueError(f"pairwise must be 'auto' or one of {sorted(PAIRWISE_FORMS)}, got {name!r}.")
+    return PairwiseForm(name, *PAIRWISE_FORMS[name](n_classes))
