@@ -1,0 +1,16 @@
+"""Objectives: a model and labels in, a loss and its statistics out."""
+
+from sklearn_crf.objectives._base import Loss, Objective
+from sklearn_crf.objectives._discrete import MaximumMarginal, SaddlePoint
+from sklearn_crf.objectives._likelihood import Likelihood
+from sklearn_crf.objectives._risk import EmpiricalRisk, RiskValue
+
+__all__ = [
+    "EmpiricalRisk",
+    "Likelihood",
+    "Loss",
+    "MaximumMarginal",
+    "Objective",
+    "RiskValue",
+    "SaddlePoint",
+]

@@ -1,0 +1,69 @@
+"""What a learning principle is: a surrogate for log_z(theta) - score(theta, y) of one batch of examples."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf.models import Statistics, clamped
+
+
+class Loss(NamedTuple):
+    """Loss of one model and its derivative by the model's values.
+
+    ``terms`` are per node; the terms of a connected component sum to that component's loss. Rules that follow an
+    approximate gradient which is the gradient of nothing (Kumar et al. 2005, section 7.2) have no terms.
+    """
+
+    statistics: Statistics  # derivative of the loss by unary and tables
+    terms: np.ndarray | None = None  # (N,) float64
+    predicted: np.ndarray | None = None  # (N,) int32: labels by the inference that the rule used
+    state: object = None  # warm start of the next call, for this batch only
+    converged: bool = True
+    n_nonsubmodular: int = 0  # edges on which a binary MAP inference was not exact
+
+
+class Objective:
+    """Base of the learning principles: a subclass writes ``loss_statistics``.
+
+    Attributes
+    ----------
+    needs : frozenset
+        Tasks it asks of its inference.
+    has_value : bool
+        Whether there is a loss to minimise, or a direction alone.
+    smooth : bool
+        Whether the loss is differentiable everywhere.
+    missing : str
+        What happens to unlabelled nodes: ``"marginalised"``, ``"completed"`` by the rule's own inference given
+        the labelled ones, or ``"rejected"``.
+    """
+
+    needs = frozenset()
+    has_value = True
+    smooth = True
+    missing = "marginalised"
+
+    def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
+        """Loss of a model against labels.
+
+        Parameters
+        ----------
+        model : PairwiseModel
+        labels : ndarray of shape (N,), int32
+            -1 where a node is unlabelled.
+        state : object, optional
+            ``Loss.state`` of the last call for the same batch.
+        seed : int, default=0
+            Seed of this call, for rules that draw samples.
+        n_threads : int, default=1
+
+        Returns
+        -------
+        Loss
+        """
+        raise NotImplementedError(type(self).__name__)
+
+
+def observed_model(model, labels):
+    """The model clamped to the labels that are known; None if all are."""
+    return None if np.all(labels >= 0) else clamped(model, labels)

@@ -1,0 +1,104 @@
+"""Rules that put all probability on one labeling: saddle point and maximum marginals."""
+
+import numpy as np
+
+from sklearn_crf.models import labeling_statistics, score_terms
+from sklearn_crf.objectives._base import Loss, Objective, observed_model
+
+
+class SaddlePoint(Objective):
+    r"""Saddle point approximation (SPA): log Z is replaced by the best score.
+
+    .. math::
+        \ell(\theta) = \max_y \mathrm{score}(y) - \mathrm{score}(y^*), \qquad
+        \partial \ell \ni \phi(\hat y) - \phi(y^*)
+
+    The perceptron's loss. It is positively homogeneous in the weights, so no step length and no penalty is
+    natural to it, and gradient ascent ends in limit cycles. Unlabelled nodes are completed by the best labeling
+    given the labelled ones.
+
+    Source: Kumar et al. 2005, section 4.2.
+
+    Parameters
+    ----------
+    inference : Inference
+        One that can do ``"map"``.
+    """
+
+    needs = frozenset({"map"})
+    smooth = False
+    missing = "completed"
+
+    def __init__(self, inference):
+        self.inference = inference
+
+    def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
+        """Loss of a model against labels; see :meth:`Objective.loss_statistics`."""
+        free_state, clamped_state = state if state is not None else (None, None)
+        best = self.inference.map(model, init=free_state, n_threads=n_threads)
+        observed = observed_model(model, labels)
+        if observed is not None:
+            completed = self.inference.map(observed, init=clamped_state, n_threads=n_threads)
+            labels, clamped_state = completed.labels, completed.state
+        return Loss(
+            statistics=_difference(model, best.labels, labels),
+            terms=score_terms(model, best.labels) - score_terms(model, labels),
+            predicted=best.labels,
+            state=(best.state, clamped_state),
+            converged=best.converged,
+            n_nonsubmodular=_n_nonsubmodular(best.state),
+        )
+
+
+class MaximumMarginal(Objective):
+    r"""Maximum marginal approximation (MMA): all mass on the labeling of largest marginals.
+
+    .. math:: J(\theta) = \phi(y^*) - \phi(\tilde y), \qquad \tilde y_s = \arg\max_k \mu_s(k)
+
+    There is no loss whose gradient this is; ``Loss.terms`` is None. Unlabelled nodes are completed by the
+    largest marginals given the labelled ones.
+
+    Source: Kumar et al. 2005, section 4.3.
+
+    Parameters
+    ----------
+    inference : Inference
+        One that can do ``"marginals"``.
+    """
+
+    needs = frozenset({"marginals"})
+    has_value = False
+    smooth = False
+    missing = "completed"
+
+    def __init__(self, inference):
+        self.inference = inference
+
+    def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
+        """Direction for a model against labels; see :meth:`Objective.loss_statistics`."""
+        free_state, clamped_state = state if state is not None else (None, None)
+        free = self.inference.marginals(model, init=free_state, n_threads=n_threads)
+        observed = observed_model(model, labels)
+        if observed is not None:
+            fixed = self.inference.marginals(observed, init=clamped_state, n_threads=n_threads)
+            labels, clamped_state = _largest(fixed.unary), fixed.state
+        predicted = _largest(free.unary)
+        return Loss(
+            statistics=_difference(model, predicted, labels),
+            predicted=predicted,
+            state=(free.state, clamped_state),
+            converged=free.converged,
+        )
+
+
+def _n_nonsubmodular(state):
+    """Min-cut says in its state how many edges it could not represent; other algorithms have no such number."""
+    return int(getattr(state, "n_nonsubmodular", 0))
+
+
+def _largest(marginals):
+    return np.argmax(marginals, axis=1).astype(np.int32)
+
+
+def _difference(model, predicted, labels):
+    return labeling_statistics(model, predicted).minus(labeling_statistics(model, labels))

@@ -1,0 +1,123 @@
+"""An objective over all training examples: values and gradients by the weights."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf._threads import map_tasks
+
+
+class RiskValue(NamedTuple):
+    """What one pass over the training examples gives."""
+
+    value: float | None  # weighted sum of losses; None for rules without one
+    gradient: np.ndarray  # (n_coef,) float64
+    n_errors: float | None  # weighted number of wrong labels by the rule's own inference
+    converged: bool  # whether every inference did
+    n_nonsubmodular: int  # edges on which a binary MAP inference was not exact
+
+
+class EmpiricalRisk:
+    r"""Sum of weighted losses over batches of examples.
+
+    .. math:: R(w) = \sum_i \omega_i \, \ell(B(x_i) w, y_i), \qquad \nabla R = \sum_i \omega_i B(x_i)^\top \nabla\ell
+
+    Batches are added in their order, whatever the number of threads; what an inference carries from call to call
+    belongs to its batch.
+
+    Parameters
+    ----------
+    objective : Objective
+    potentials : LinearPotentials
+    batches : list of Batch
+        With labels.
+    n_jobs : int or None, default=None
+        Threads over batches, then inside one.
+    seed : int, default=0
+        Seed of rules that draw samples; every batch and every pass has its own.
+    """
+
+    def __init__(self, objective, potentials, batches, *, n_jobs=None, seed=0):
+        self.objective = objective
+        self.potentials = potentials
+        self.batches = batches
+        self.n_jobs = n_jobs
+        self.seed = seed
+        self._states = [None] * len(batches)
+        self._n_passes = 0
+        self._labelled = np.array([_node_weight(batch)[batch.labels >= 0].sum() for batch in batches])
+        self.n_labelled = float(self._labelled.sum())
+
+    def oracle(self, i, coef, *, n_threads=1):
+        """Loss of batch i.
+
+        Parameters
+        ----------
+        i : int
+        coef : ndarray of shape (n_coef,)
+        n_threads : int, default=1
+
+        Returns
+        -------
+        RiskValue
+        """
+        batch = self.batches[i]
+        model = self.potentials.model(coef, batch.example)
+        seed = int(np.random.SeedSequence([self.seed, i, self._n_passes]).generate_state(1, np.uint32)[0])
+        loss = self.objective.loss_statistics(
+            model, batch.labels, state=self._states[i], seed=seed, n_threads=n_threads
+        )
+        self._states[i] = loss.state
+        node_weight = _node_weight(batch)
+        statistics = loss.statistics
+        if batch.weight is not None:
+            # Members of one batch with edges share one weight, so one number serves the tables.
+            statistics = statistics.scaled(node_weight[:, None], batch.weight[0])
+        n_errors = None
+        if loss.predicted is not None:
+            n_errors = float(node_weight[(loss.predicted != batch.labels) & (batch.labels >= 0)].sum())
+        return RiskValue(
+            value=None if loss.terms is None else float(loss.terms @ node_weight),
+            gradient=self.potentials.pullback(batch.example, statistics),
+            n_errors=n_errors,
+            converged=loss.converged,
+            n_nonsubmodular=loss.n_nonsubmodular,
+        )
+
+    def value_grad(self, coef, members=None):
+        """Loss over batches, added in their order.
+
+        Parameters
+        ----------
+        coef : ndarray of shape (n_coef,)
+        members : sequence of int, optional
+            Batches to visit; None is all.
+
+        Returns
+        -------
+        RiskValue
+        """
+        members = range(len(self.batches)) if members is None else members
+        parts = map_tasks(lambda i, n_threads: self.oracle(i, coef, n_threads=n_threads), members, self.n_jobs)
+        self._n_passes += 1
+        return RiskValue(
+            value=None if any(part.value is None for part in parts) else sum(part.value for part in parts),
+            gradient=np.sum([part.gradient for part in parts], axis=0),
+            n_errors=None if any(part.n_errors is None for part in parts) else sum(p.n_errors for p in parts),
+            converged=all(part.converged for part in parts),
+            n_nonsubmodular=sum(part.n_nonsubmodular for part in parts),
+        )
+
+    def labelled_share(self, members):
+        """Share of the labelled nodes that these batches hold."""
+        return float(self._labelled[list(members)].sum() / self.n_labelled)
+
+    def forget(self):
+        """Drop what inferences carry from call to call: the next pass starts cold."""
+        self._states = [None] * len(self.batches)
+
+
+def _node_weight(batch):
+    """Weight of the example of each node, (N,) float64."""
+    sizes = np.diff(batch.node_ptr)
+    return np.repeat(np.ones(len(sizes)) if batch.weight is None else batch.weight, sizes)
