@@ -189,9 +189,9 @@ def _check_edge_type(edge_type, n_edges, n_types):
 def _check_edge_weight(edge_weight, n_edges, tables, dtype):
     n_features = tables.shape[1]
     if edge_weight is None:
-        if n_features != 1:
+        if n_features != 1 and n_edges:
             raise ValueError(f"tables has {n_features} features, so edge_weight must be given.")
-        return None
+        return None if n_features == 1 else np.zeros((0, n_features), dtype=dtype)
     edge_weight = np.asarray(edge_weight, dtype=dtype)
     if edge_weight.ndim == 1:
         edge_weight = edge_weight[:, None]

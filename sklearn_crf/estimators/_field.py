@@ -109,17 +109,6 @@ class FieldClassifier(ClassifierMixin, BaseEstimator):
                 f"{potentials.n_edge_features}."
             )
 
-    def _over_batches(self, X, function):
-        """``function(model, n_threads)`` of every batch, as (encoded, batches, values)."""
-        encoded, batches, potentials = self._prepare(X)
-        weights = self._flat_weights(potentials)
-
-        def run(batch, n_threads):
-            return function(potentials.model(weights, batch.example), n_threads)
-
-        with single_threaded_blas():
-            return encoded, batches, map_tasks(run, batches, self.n_jobs)
-
     def _mean_marginals(self, X):
         """Node marginals of every batch, averaged over the voters."""
         encoded, batches, potentials = self._prepare(X)
@@ -175,7 +164,7 @@ class FieldClassifier(ClassifierMixin, BaseEstimator):
         else:
             encoded, batches, marginals = self._mean_marginals(X)
             labels = [self._decide(probability) for probability in marginals]
-        return decode(encoded, batches, [self.classes_[columns] for columns in labels])
+        return decode(encoded, labels, batches, classes=self.classes_)
 
     def _decide(self, probability):
         """Columns chosen from marginals; the largest unless a subclass weighs costs."""
@@ -194,7 +183,8 @@ class FieldClassifier(ClassifierMixin, BaseEstimator):
         ndarray
             As ``predict`` gives, with a last axis of ``n_classes``.
         """
-        return decode(*self._mean_marginals(X))
+        encoded, batches, marginals = self._mean_marginals(X)
+        return decode(encoded, marginals, batches)
 
     def predict_log_proba(self, X):
         """Logarithm of ``predict_proba``.
@@ -211,7 +201,7 @@ class FieldClassifier(ClassifierMixin, BaseEstimator):
         """
         encoded, batches, marginals = self._mean_marginals(X)
         with np.errstate(divide="ignore"):
-            return decode(encoded, batches, [np.log(probability) for probability in marginals])
+            return decode(encoded, [np.log(probability) for probability in marginals], batches)
 
     def score(self, X, y, sample_weight=None):
         """Accuracy over labelled nodes.
@@ -262,8 +252,8 @@ class FieldClassifier(ClassifierMixin, BaseEstimator):
         with single_threaded_blas():
             drawn = map_tasks(run, list(zip(batches, seeds, strict=True)), self.n_jobs)
         # Batches are decoded node by node, so the axis of samples travels last and comes back first.
-        decoded = decode(encoded, batches, [self.classes_[labels].T for labels in drawn])
-        if decoded.dtype == object and encoded.layout == "list":
+        decoded = decode(encoded, [labels.T for labels in drawn], batches, classes=self.classes_)
+        if encoded.layout == "list":
             for i, labels in enumerate(decoded):
                 decoded[i] = np.moveaxis(labels, -1, 0)
             return decoded
@@ -290,7 +280,7 @@ class FieldClassifier(ClassifierMixin, BaseEstimator):
         self._check_edges(encoded, potentials)
         weights = self._flat_weights(potentials)
         energies = np.zeros(encoded.n_examples)
-        for batch in make_batches(encoded, labels):
+        for batch in make_batches(encoded, labels.labels):
             terms = score_terms(potentials.model(weights, batch.example), _require_complete(batch))
             energies[batch.members] = -np.add.reduceat(terms, batch.node_ptr[:-1])
         return energies

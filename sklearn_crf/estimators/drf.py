@@ -303,7 +303,7 @@ class DRFClassifier(FieldClassifier):
         risk = EmpiricalRisk(
             objective,
             potentials,
-            make_batches(encoded, labels, weight),
+            make_batches(encoded, labels.labels, weight),
             n_jobs=self.n_jobs,
             seed=int(rng.randint(np.iinfo(np.int32).max)),
         )

@@ -1,9 +1,13 @@
 """What every inference algorithm is and returns."""
 
+import threading
+import warnings
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf.models import PairwiseModel, Statistics, score
 
@@ -79,6 +83,22 @@ class Labeling(NamedTuple):
     def gap(self):
         """Upper bound on what the labeling lacks to the best score; 0 certifies it."""
         return max(self.bound - self.score, 0.0)
+
+
+_silence = threading.local()
+
+
+@contextmanager
+def convergence_left_to_caller():
+    """Context of one thread in which inference does not warn: whoever calls it hundreds of times in training looks
+    at ``converged`` of the results and warns once.
+    """
+    before = getattr(_silence, "on", False)
+    _silence.on = True
+    try:
+        yield
+    finally:
+        _silence.on = before
 
 
 class Inference(BaseEstimator):
@@ -167,6 +187,11 @@ class Inference(BaseEstimator):
         nodes = np.flatnonzero(np.isneginf(model.unary).all(axis=1))
         if len(nodes):
             raise ValueError(f"model is infeasible: every state of node {nodes[0]} is forbidden by unary.")
+
+    def _warn_unconverged(self, message):
+        """Warn whoever called ``map``, ``marginals`` or ``sample``; a subclass calls it from the method it writes."""
+        if not getattr(_silence, "on", False):
+            warnings.warn(message, ConvergenceWarning, stacklevel=4)
 
     def _labeling(self, model, labels, **fields):
         """A Labeling with its score looked up."""

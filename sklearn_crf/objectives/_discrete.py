@@ -34,17 +34,16 @@ class SaddlePoint(Objective):
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
         """Loss of a model against labels; see :meth:`Objective.loss_statistics`."""
-        free_state, clamped_state = state if state is not None else (None, None)
-        best = self.inference.map(model, init=free_state, n_threads=n_threads)
+        # Every call starts cold, as prediction will: a local search that goes on from its last answer would count
+        # errors that no prediction can repeat.
+        best = self.inference.map(model, n_threads=n_threads)
         observed = observed_model(model, labels)
         if observed is not None:
-            completed = self.inference.map(observed, init=clamped_state, n_threads=n_threads)
-            labels, clamped_state = completed.labels, completed.state
+            labels = self.inference.map(observed, n_threads=n_threads).labels
         return Loss(
             statistics=_difference(model, best.labels, labels),
             terms=score_terms(model, best.labels) - score_terms(model, labels),
             predicted=best.labels,
-            state=(best.state, clamped_state),
             converged=best.converged,
             n_nonsubmodular=_n_nonsubmodular(best.state),
         )
@@ -76,17 +75,14 @@ class MaximumMarginal(Objective):
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
         """Direction for a model against labels; see :meth:`Objective.loss_statistics`."""
-        free_state, clamped_state = state if state is not None else (None, None)
-        free = self.inference.marginals(model, init=free_state, n_threads=n_threads)
+        free = self.inference.marginals(model, n_threads=n_threads)
         observed = observed_model(model, labels)
         if observed is not None:
-            fixed = self.inference.marginals(observed, init=clamped_state, n_threads=n_threads)
-            labels, clamped_state = _largest(fixed.unary), fixed.state
+            labels = _largest(self.inference.marginals(observed, n_threads=n_threads).unary)
         predicted = _largest(free.unary)
         return Loss(
             statistics=_difference(model, predicted, labels),
             predicted=predicted,
-            state=(free.state, clamped_state),
             converged=free.converged,
         )
 

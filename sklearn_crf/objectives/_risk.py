@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import map_tasks
+from sklearn_crf.inference import convergence_left_to_caller
 
 
 class RiskValue(NamedTuple):
@@ -64,9 +65,10 @@ class EmpiricalRisk:
         batch = self.batches[i]
         model = self.potentials.model(coef, batch.example)
         seed = int(np.random.SeedSequence([self.seed, i, self._n_passes]).generate_state(1, np.uint32)[0])
-        loss = self.objective.loss_statistics(
-            model, batch.labels, state=self._states[i], seed=seed, n_threads=n_threads
-        )
+        with convergence_left_to_caller():
+            loss = self.objective.loss_statistics(
+                model, batch.labels, state=self._states[i], seed=seed, n_threads=n_threads
+            )
         self._states[i] = loss.state
         node_weight = _node_weight(batch)
         statistics = loss.statistics
