@@ -7,17 +7,18 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._threads import map_tasks, single_threaded_blas
 from sklearn_crf.encoding import decode, encode_X, encode_y, make_batches
+from sklearn_crf.estimators._callbacks import CallbackSupportMixin
 from sklearn_crf.metrics import node_accuracy_score
 from sklearn_crf.models import score_terms
 from sklearn_crf.potentials import LinearPotentials, pairwise_form
 
 
-class FieldClassifier(ClassifierMixin, BaseEstimator):
+class FieldClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     """Base of the classifiers whose scores are linear in features on a graph.
 
     A subclass has the constructor parameters ``pairwise``, ``edge_features``, ``connectivity``, ``edge_types``,
-    ``fit_intercept``, ``missing_label``, ``classes``, ``lattice_ndim``, ``n_jobs``; its ``fit`` calls
-    ``_store_weights``; and it says which inference predicts in ``_decoding()``.
+    ``fit_intercept``, ``missing_label``, ``classes``, ``lattice_ndim``, ``n_jobs``; its ``fit`` sets what
+    ``_weight_attributes`` returns; and it says which inference predicts in ``_decoding()``.
     """
 
     def __sklearn_tags__(self):
@@ -55,14 +56,14 @@ class FieldClassifier(ClassifierMixin, BaseEstimator):
 
     # Weights -------------------------------------------------------------------------------------------------------
 
-    def _store_weights(self, potentials, flat):
-        """Set ``coef_``, ``intercept_`` and ``edge_coef_`` from the flat vector."""
+    def _weight_attributes(self, potentials, flat):
+        """``coef_``, ``intercept_`` and ``edge_coef_`` of a flat vector."""
         coef, intercept, edge_coef = potentials.unpack(flat)
         if not self.fit_intercept:
             intercept = np.zeros(coef.shape[:2])
         if potentials.n_node_types == 1:
             coef, intercept = coef[0], intercept[0]
-        self.coef_, self.intercept_, self.edge_coef_ = coef.copy(), intercept.copy(), edge_coef.copy()
+        return {"coef_": coef.copy(), "intercept_": intercept.copy(), "edge_coef_": edge_coef.copy()}
 
     def _fitted_potentials(self):
         n_node_types = 1 if self.coef_.ndim == 2 else len(self.coef_)

@@ -44,7 +44,7 @@ class Outcome:
     interrupted: BaseException | None = None
 
 
-def train(risk, start, options, rng):
+def train(risk, start, options, rng, on_iteration):
     """Minimise a risk, or follow its approximate gradient.
 
     Parameters
@@ -54,6 +54,8 @@ def train(risk, start, options, rng):
     options : TrainingOptions
     rng : RandomState
         For the order of mini-batches.
+    on_iteration : callable(coef) -> bool
+        Called with every accepted iterate; True asks to stop.
 
     Returns
     -------
@@ -62,7 +64,12 @@ def train(risk, start, options, rng):
     """
     problem = PenalisedRisk(risk, options.C, options.max_iter)
     solver = _choose_solver(problem, start, options)
-    with progress_reporter(options.verbose, options.max_iter, solver) as report:
+    with progress_reporter(options.verbose, options.max_iter, solver) as show:
+
+        def report(coef):
+            show(problem.trace)
+            return on_iteration(coef)
+
         try:
             return _SOLVERS[solver](problem, start, options, rng, report)
         except KeyboardInterrupt as interruption:
@@ -89,7 +96,8 @@ def _choose_solver(problem, start, options):
 def _train_lbfgs(problem, start, options, rng, report):
     def callback(coef):
         problem.record(coef)
-        report(problem.trace)
+        if report(coef):
+            raise StopIteration
 
     result = minimize_lbfgs(problem.evaluate, start, max_iter=options.max_iter, tol=options.tol, callback=callback)
     if not problem.trace.loss:
@@ -111,10 +119,10 @@ def _train_by_gradient(problem, start, options, rng, report):
     def callback(coef):
         problem.record(coef)
         selection.visit(coef, trace.errors[-1])
-        report(trace)
         # A rule that counts no errors (CD) cycles in its gradient.
         measure = trace.gradient_norm[-1] if trace.errors[-1] is None else trace.errors[-1]
-        return not smooth and cycles.update(measure)
+        cycled = not smooth and cycles.update(measure)
+        return report(coef) or cycled
 
     result = gradient_ascent(
         lambda coef: -problem.gradient(coef),
@@ -137,7 +145,7 @@ def _train_sgd(problem, start, options, rng, report):
     def callback(coef):
         problem.record(coef)
         selection.visit(coef, problem.trace.errors[-1])
-        report(problem.trace)
+        return report(coef)
 
     minimize_sgd(
         lambda members, coef: problem.evaluate(coef, members),

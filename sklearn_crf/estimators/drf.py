@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_array
 
 from sklearn_crf._threads import single_threaded_blas
 from sklearn_crf.encoding import make_batches, validate_sample_weight
+from sklearn_crf.estimators._callbacks import fit_callbacks
 from sklearn_crf.estimators._coupling import (
     INFERENCES,
     LEARNING,
@@ -308,9 +309,13 @@ class DRFClassifier(FieldClassifier):
             seed=int(rng.randint(np.iinfo(np.int32).max)),
         )
         options = self._training_options(objective)
-        with single_threaded_blas():
+        with single_threaded_blas(), fit_callbacks(self, X, y, self.max_iter) as iteration:
             start = self._start(labels, risk, options, rng)
-            outcome = train(risk, start, options, rng)
+
+            def on_iteration(coef):
+                return iteration(lambda: self._fitted_now(encoded, labels, potentials, coef))
+
+            outcome = train(risk, start, options, rng, on_iteration)
         # Everything that can fail has happened: only now does the estimator change.
         encoded.record(self)
         self.classes_ = labels.classes_
@@ -335,6 +340,15 @@ class DRFClassifier(FieldClassifier):
             verbose=self.verbose,
         )
 
+    def _fitted_now(self, encoded, labels, potentials, coef):
+        """What a callback needs to predict with the weights of now."""
+        return {
+            "n_features_in_": encoded.n_features,
+            "classes_": labels.classes_,
+            "voters_": None,
+            **self._weight_attributes(potentials, coef),
+        }
+
     def _start(self, labels, risk, options, rng):
         potentials = risk.potentials
         if self.warm_start and hasattr(self, "coef_"):
@@ -357,7 +371,8 @@ class DRFClassifier(FieldClassifier):
 
     def _store(self, potentials, outcome):
         self.voters_ = outcome.voters
-        self._store_weights(potentials, outcome.coef)
+        for name, value in self._weight_attributes(potentials, outcome.coef).items():
+            setattr(self, name, value)
         record = outcome.trace.arrays()
         self.loss_curve_ = record["loss"]
         self.error_curve_ = record["errors"]
