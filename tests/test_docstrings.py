@@ -53,7 +53,9 @@ def test_docstring_is_complete(name):
 def test_public_members_are_documented(name):
     # an inherited docstring counts: what fills in a method of a base class need not repeat it
     members = inspect.getmembers(PUBLIC[name], lambda m: inspect.isfunction(m) or isinstance(m, property))
-    ours = [member for member, obj in members if not member.startswith("_") and is_ours(obj)]
+    public = [(member, obj) for member, obj in members if not member.startswith("_") and is_ours(obj)]
+    assert not [member for member, obj in public if not inspect.getdoc(getattr(PUBLIC[name], member))]
+    ours = [member for member, obj in public if obj.__doc__]
     errors = {member: validate(f"{name}.{member}")["errors"] for member in ours}
     assert not [
         f"{member}: {code} {message}" for member in ours for code, message in errors[member] if code in NUMPYDOC_CODES

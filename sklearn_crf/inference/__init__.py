@@ -1,9 +1,19 @@
 """Inference: scores in, labels, marginals or samples out."""
 
-from sklearn_crf.inference._base import Inference, Labeling, Marginals
+from sklearn_crf.inference._base import Inference, Labeling, Marginals, convergence_left_to_caller
 from sklearn_crf.inference._brute_force import BruteForce
-from sklearn_crf.inference._gibbs import GibbsSampler
+from sklearn_crf.inference._gibbs import GibbsSampler, gibbs_sweeps
 from sklearn_crf.inference._icm import ICM
 from sklearn_crf.inference._mean_field import MeanField
 
-__all__ = ["ICM", "BruteForce", "GibbsSampler", "Inference", "Labeling", "Marginals", "MeanField"]
+__all__ = [
+    "ICM",
+    "BruteForce",
+    "GibbsSampler",
+    "Inference",
+    "Labeling",
+    "Marginals",
+    "MeanField",
+    "convergence_left_to_caller",
+    "gibbs_sweeps",
+]

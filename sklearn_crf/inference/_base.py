@@ -188,10 +188,10 @@ class Inference(BaseEstimator):
         if len(nodes):
             raise ValueError(f"model is infeasible: every state of node {nodes[0]} is forbidden by unary.")
 
-    def _warn_unconverged(self, message):
-        """Warn whoever called ``map``, ``marginals`` or ``sample``; a subclass calls it from the method it writes."""
+    def _warn_unconverged(self, message, depth=1):
+        """Warn whoever called ``map``, ``marginals`` or ``sample``, from ``depth`` calls below the public method."""
         if not getattr(_silence, "on", False):
-            warnings.warn(message, ConvergenceWarning, stacklevel=4)
+            warnings.warn(message, ConvergenceWarning, stacklevel=depth + 3)
 
     def _labeling(self, model, labels, **fields):
         """A Labeling with its score looked up."""

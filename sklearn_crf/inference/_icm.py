@@ -1,8 +1,5 @@
 """Iterated conditional modes: the fastest way uphill to a labeling that no single change improves."""
 
-import warnings
-
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from sklearn_crf._threads import checkpoint, range_runner
@@ -89,11 +86,9 @@ class ICM(Inference):
                 if best is None or found.score > best.score:
                     best, left = found, n_changed
         if not best.converged:
-            warnings.warn(
+            self._warn_unconverged(
                 f"ICM stopped after max_iter={self.max_iter} sweeps, the last of which still changed {left} of "
                 f"{model.graph.n_nodes} labels: increase max_iter.",
-                ConvergenceWarning,
-                stacklevel=3,
             )
         return best
 

@@ -1,10 +1,7 @@
 """Naive mean field: the best distribution under which all nodes are independent."""
 
-import warnings
-
 import numpy as np
 from scipy.special import softmax
-from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf._threads import checkpoint, range_runner, run_fixed_ranges
 from sklearn_crf.inference._base import Inference, Marginals
@@ -89,11 +86,9 @@ class MeanField(Inference):
             terms, tables = _bound(model, q, run)
         log_z = float(terms.sum())
         if np.isneginf(log_z):
-            warnings.warn(
+            self._warn_unconverged(
                 "The bound of MeanField is -inf: its marginals give a forbidden pair of states a positive "
                 "probability. Start from a feasible labeling by init, with damping=0.",
-                ConvergenceWarning,
-                stacklevel=3,
             )
         return Marginals(
             q.astype(model.dtype), tables, log_z, terms, bound="lower", n_iter=n_iter, converged=converged, state=q
@@ -111,11 +106,10 @@ class MeanField(Inference):
             change = max(sweep(run, groups, mean_field_update, *arguments, self.damping, q), default=0.0)
             if change <= self.tol:
                 return q, n_iter, True
-        warnings.warn(
+        self._warn_unconverged(
             f"MeanField stopped after max_iter={self.max_iter} sweeps with a change of {change:.2g}, more than "
             f"tol={self.tol:.2g}: increase max_iter or tol.",
-            ConvergenceWarning,
-            stacklevel=4,
+            depth=2,
         )
         return q, n_iter, False
 

@@ -1,16 +1,20 @@
 """Objectives: a model and labels in, a loss and its statistics out."""
 
 from sklearn_crf.objectives._base import Loss, Objective
+from sklearn_crf.objectives._contrastive_divergence import ContrastiveDivergence
 from sklearn_crf.objectives._discrete import MaximumMarginal, SaddlePoint
 from sklearn_crf.objectives._likelihood import Likelihood
+from sklearn_crf.objectives._pseudolikelihood import Pseudolikelihood
 from sklearn_crf.objectives._risk import EmpiricalRisk, RiskValue
 
 __all__ = [
+    "ContrastiveDivergence",
     "EmpiricalRisk",
     "Likelihood",
     "Loss",
     "MaximumMarginal",
     "Objective",
+    "Pseudolikelihood",
     "RiskValue",
     "SaddlePoint",
 ]

@@ -12,14 +12,29 @@ class Loss(NamedTuple):
 
     ``terms`` are per node; the terms of a connected component sum to that component's loss. Rules that follow an
     approximate gradient which is the gradient of nothing (Kumar et al. 2005, section 7.2) have no terms.
+
+    Attributes
+    ----------
+    statistics : Statistics
+        Derivative of the loss by unary scores and tables.
+    terms : ndarray of shape (N,), float64, or None
+        What each node adds to the loss.
+    predicted : ndarray of shape (N,), int32, or None
+        Labels by the inference that the rule used; None if it used none.
+    state : object
+        Warm start of the next call, for this batch only.
+    converged : bool
+        Whether the inference did.
+    n_nonsubmodular : int
+        Edges on which a binary MAP inference was not exact.
     """
 
-    statistics: Statistics  # derivative of the loss by unary and tables
-    terms: np.ndarray | None = None  # (N,) float64
-    predicted: np.ndarray | None = None  # (N,) int32: labels by the inference that the rule used
-    state: object = None  # warm start of the next call, for this batch only
+    statistics: Statistics
+    terms: np.ndarray | None = None
+    predicted: np.ndarray | None = None
+    state: object = None
     converged: bool = True
-    n_nonsubmodular: int = 0  # edges on which a binary MAP inference was not exact
+    n_nonsubmodular: int = 0
 
 
 class Objective:

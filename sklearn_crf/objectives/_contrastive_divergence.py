@@ -31,7 +31,6 @@ class ContrastiveDivergence(Objective):
         self.n_sweeps = n_sweeps
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
-        """Direction for a model against labels; see :meth:`Objective.loss_statistics`."""
         observed = labels >= 0
         if not observed.all():
             start = np.where(observed, labels, np.argmax(model.unary, axis=1) if state is None else state)

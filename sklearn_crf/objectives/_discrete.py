@@ -33,7 +33,6 @@ class SaddlePoint(Objective):
         self.inference = inference
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
-        """Loss of a model against labels; see :meth:`Objective.loss_statistics`."""
         # Every call starts cold, as prediction will: a local search that goes on from its last answer would count
         # errors that no prediction can repeat.
         best = self.inference.map(model, n_threads=n_threads)
@@ -74,7 +73,6 @@ class MaximumMarginal(Objective):
         self.inference = inference
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
-        """Direction for a model against labels; see :meth:`Objective.loss_statistics`."""
         free = self.inference.marginals(model, n_threads=n_threads)
         observed = observed_model(model, labels)
         if observed is not None:

@@ -30,7 +30,6 @@ class Likelihood(Objective):
         self.inference = inference
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
-        """Loss of a model against labels; see :meth:`Objective.loss_statistics`."""
         free_state, clamped_state = state if state is not None else (None, None)
         free = self.inference.marginals(model, init=free_state, n_threads=n_threads)
         observed = observed_model(model, labels)

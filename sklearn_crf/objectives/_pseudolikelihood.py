@@ -20,7 +20,6 @@ class Pseudolikelihood(Objective):
     missing = "rejected"
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
-        """Loss of a model against labels; see :meth:`Objective.loss_statistics`."""
         if np.any(labels < 0):
             raise ValueError("learning='pl' needs a label for every node: pseudolikelihood has no missing labels.")
         terms, statistics = pseudolikelihood_terms(model, labels, n_threads=n_threads)

@@ -9,13 +9,27 @@ from sklearn_crf.inference import convergence_left_to_caller
 
 
 class RiskValue(NamedTuple):
-    """What one pass over the training examples gives."""
+    """What one pass over the training examples gives.
 
-    value: float | None  # weighted sum of losses; None for rules without one
-    gradient: np.ndarray  # (n_coef,) float64
-    n_errors: float | None  # weighted number of wrong labels by the rule's own inference
-    converged: bool  # whether every inference did
-    n_nonsubmodular: int  # edges on which a binary MAP inference was not exact
+    Attributes
+    ----------
+    value : float or None
+        Weighted sum of losses; None for rules without one.
+    gradient : ndarray of shape (n_coef,), float64
+        Its derivative by the weights, or what stands for it.
+    n_errors : float or None
+        Weighted number of wrong labels by the rule's own inference; None if it used none.
+    converged : bool
+        Whether every inference did.
+    n_nonsubmodular : int
+        Edges on which a binary MAP inference was not exact.
+    """
+
+    value: float | None
+    gradient: np.ndarray
+    n_errors: float | None
+    converged: bool
+    n_nonsubmodular: int
 
 
 class EmpiricalRisk:
@@ -111,7 +125,16 @@ class EmpiricalRisk:
         )
 
     def labelled_share(self, members):
-        """Share of the labelled nodes that these batches hold."""
+        """Share of the labelled nodes that some batches hold.
+
+        Parameters
+        ----------
+        members : sequence of int
+
+        Returns
+        -------
+        float
+        """
         return float(self._labelled[list(members)].sum() / self.n_labelled)
 
     def forget(self):

@@ -12,11 +12,21 @@ _ROWS = 8192
 
 
 class Weights(NamedTuple):
-    """The flat vector of weights, seen by its parts (views, not copies)."""
+    """The flat vector of weights, seen by its parts.
 
-    coef: np.ndarray  # (n_node_types, n_columns, n_features); n_columns is 1 for two classes
-    intercept: np.ndarray  # (n_node_types, n_columns); size 0 without intercepts
-    edge_coef: np.ndarray  # (n_edge_types, n_edge_features, n_table_weights)
+    Attributes
+    ----------
+    coef : ndarray of shape (n_node_types, n_columns, n_features)
+        ``n_columns`` is 1 for two classes.
+    intercept : ndarray of shape (n_node_types, n_columns)
+        Of size 0 without intercepts.
+    edge_coef : ndarray of shape (n_edge_types, n_edge_features, n_table_weights)
+        Weights of the pairwise tables.
+    """
+
+    coef: np.ndarray
+    intercept: np.ndarray
+    edge_coef: np.ndarray
 
 
 class LinearPotentials:
@@ -74,7 +84,17 @@ class LinearPotentials:
         return int(np.prod(self._coef_shape) + np.prod(self._intercept_shape) + np.prod(self._edge_shape))
 
     def unpack(self, coef):
-        """The parts of a flat vector, as :class:`Weights`."""
+        """The parts of a flat vector.
+
+        Parameters
+        ----------
+        coef : ndarray of shape (n_coef,)
+
+        Returns
+        -------
+        Weights
+            Views of the vector.
+        """
         first = int(np.prod(self._coef_shape))
         second = first + int(np.prod(self._intercept_shape))
         return Weights(
@@ -84,7 +104,17 @@ class LinearPotentials:
         )
 
     def pack(self, coef, intercept, edge_coef):
-        """The flat vector of its parts, the inverse of :meth:`unpack`."""
+        """The flat vector of its parts, the inverse of :meth:`unpack`.
+
+        Parameters
+        ----------
+        coef, intercept, edge_coef : array-like
+            As in :class:`Weights`.
+
+        Returns
+        -------
+        ndarray of shape (n_coef,), float64
+        """
         parts = (
             np.reshape(coef, self._coef_shape),
             np.reshape(intercept, self._intercept_shape),
