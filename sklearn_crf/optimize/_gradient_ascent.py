@@ -1,0 +1,91 @@
+"""Plain steps along a direction: for approximate gradients that are the gradient of nothing."""
+
+import numpy as np
+from scipy.optimize import OptimizeResult
+
+from sklearn_crf.optimize._iterates import checked_start, largest, step_sizes, stopped_by
+
+
+def gradient_ascent(
+    gradient, x0, *, step_size, schedule="constant", decay_steps=100, max_iter=100, tol=0.0, first_step=0, callback=None
+):
+    r"""Follow a gradient, exact or approximate, with steps of a given size.
+
+    .. math::
+        x_{t+1} = x_t + \eta_t \, g(x_t)
+
+    Saddle point and maximum marginal approximations give such directions without a value to maximise
+    (Kumar, August and Hebert 2005, section 3): there is no line search to be made, and where they are piecewise
+    constant the steps do not converge but cycle. The whole trajectory is kept, to choose from.
+
+    Parameters
+    ----------
+    gradient : callable
+        ``gradient(x)`` returns the direction of ascent, an ndarray of shape (n,).
+    x0 : array-like of shape (n,)
+        Where to start.
+    step_size : float
+        The first step's :math:`\eta_0`.
+    schedule : {"constant", "annealed", "sqrt"}, default="constant"
+        :math:`\eta_t` is :math:`\eta_0`, :math:`\eta_0 / (1 + t / d)` or :math:`\eta_0 / \sqrt{1 + t / d}`.
+    decay_steps : float, default=100
+        The number of steps :math:`d` of the schedule.
+    max_iter : int, default=100
+        Most steps; the gradient is looked up once more, at the end.
+    tol : float, default=0
+        Largest absolute entry of the gradient at which to stop.
+    first_step : int, default=0
+        Number t of the first step, to go on with a schedule where a former call stopped.
+    callback : callable, optional
+        ``callback(intermediate)`` at each point with fields ``x``, ``jac``, ``nit``, the start included. Returning a
+        true value or raising StopIteration stops here; any other exception goes through.
+
+    Returns
+    -------
+    scipy.optimize.OptimizeResult
+        ``x`` and ``jac``, the last point and its gradient; ``fun`` None; ``nit`` steps made; ``success``, False if
+        ``max_iter`` or a gradient that is not finite ended it; ``message``; ``trajectory`` and ``gradients``, both
+        (nit + 1, n).
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range, or the gradient at ``x0`` is not finite.
+
+    References
+    ----------
+    S. Kumar, J. August and M. Hebert. Exploiting Inference for Approximate Parameter Learning in Discriminative
+    Fields. EMMCVPR 2005.
+    """
+    x = checked_start(x0)
+    if max_iter < 0:
+        raise ValueError(f"max_iter must not be negative, got {max_iter!r}.")
+    size = step_sizes(step_size, schedule, decay_steps)
+    trajectory, gradients = [], []
+    for t in range(max_iter + 1):
+        direction = np.array(gradient(x), dtype=np.float64)
+        if not np.all(np.isfinite(direction)):
+            if t == 0:
+                raise ValueError("gradient must be finite at x0, found NaN or infinity.")
+            return _result(trajectory, gradients, False, "ABNORMAL: gradient is not finite, try a smaller step_size")
+        trajectory.append(x)
+        gradients.append(direction)
+        if largest(direction) <= tol:
+            return _result(trajectory, gradients, True, "CONVERGENCE: gradient within tol")
+        if stopped_by(callback, x=x.copy(), jac=direction.copy(), nit=t):
+            return _result(trajectory, gradients, True, "STOP: by the callback")
+        x = x + size(first_step + t) * direction
+    return _result(trajectory, gradients, False, f"STOP: max_iter={max_iter} steps made")
+
+
+def _result(trajectory, gradients, success, message):
+    return OptimizeResult(
+        x=trajectory[-1].copy(),
+        fun=None,
+        jac=gradients[-1].copy(),
+        nit=len(trajectory) - 1,
+        success=success,
+        message=message,
+        trajectory=np.array(trajectory),
+        gradients=np.array(gradients),
+    )

@@ -1,0 +1,152 @@
+"""Limited-memory BFGS for smooth losses, also where inference makes them a little inexact."""
+
+import numpy as np
+from scipy.optimize import OptimizeResult, minimize
+
+from sklearn_crf.optimize._iterates import checked_start, largest, stopped_by
+
+
+def minimize_lbfgs(fun, x0, *, max_iter=100, tol=1e-4, callback=None):
+    r"""Minimize a smooth function by limited-memory BFGS.
+
+    .. math::
+        x_{t+1} = x_t - \eta_t H_t \nabla f(x_t), \qquad \text{until } \|\nabla f(x_t)\|_\infty \le \mathrm{tol}
+
+    Parameters
+    ----------
+    fun : callable
+        ``fun(x)`` returns the value, a float, and the gradient, an ndarray of shape (n,).
+    x0 : array-like of shape (n,)
+        Where to start.
+    max_iter : int, default=100
+        Most iterations.
+    tol : float, default=1e-4
+        Largest absolute entry of the gradient at which to stop, as in scikit-learn's LogisticRegression.
+    callback : callable, optional
+        ``callback(intermediate)`` after each iteration, with fields ``x``, ``fun``, ``jac``, ``nit``. Returning a true
+        value or raising StopIteration stops here; any other exception goes through.
+
+    Returns
+    -------
+    scipy.optimize.OptimizeResult
+        ``x``, ``fun``, ``jac``, ``nit``, ``nfev``, ``success``, ``message``, and ``loss_curve``: the value at the
+        start and after each iteration. ``success`` is False if ``max_iter`` or a failed line search ended it.
+
+    Raises
+    ------
+    ValueError
+        If ``x0`` is not a finite vector, or ``fun`` is not finite there.
+
+    Notes
+    -----
+    Where messages have not quite converged, value and gradient disagree a little, and near the minimum the line search
+    fails or accepts a larger value. Then the best point seen is returned, with ``success=False`` and a message, unless
+    its gradient is within ``tol``. The same happens if ``fun`` is not finite somewhere along the way. Where rounding
+    allows no further reduction of an exact ``fun``, ``success`` is True though the gradient may exceed ``tol``.
+
+    References
+    ----------
+    R. H. Byrd, P. Lu, J. Nocedal and C. Zhu. A Limited Memory Algorithm for Bound Constrained Optimization.
+    SIAM Journal on Scientific Computing 16, 1995.
+    """
+    x0 = checked_start(x0)
+    if max_iter < 0:
+        raise ValueError(f"max_iter must not be negative, got {max_iter!r}.")
+    seen = _Evaluations(fun)
+    value, gradient = seen(x0)
+    if not seen.is_finite(value, gradient):
+        raise ValueError(f"fun must be finite at x0, got value {value}.")
+    run = _Run(seen, callback, value)
+    if max_iter == 0 or largest(gradient) <= tol:
+        return run.result(x0, tol, "STOP: no iteration was needed or allowed", failed=max_iter == 0)
+    options = {"maxiter": max_iter, "gtol": tol, "ftol": _VALUE_TOL, "maxls": 50, "maxfun": 10**9}
+    try:
+        found = minimize(seen.checked, x0, jac=True, method="L-BFGS-B", options=options, callback=run.iteration)
+    except _NotFinite:
+        return run.result(None, tol, "ABNORMAL: fun is not finite on the way", failed=True)
+    if run.stopped:
+        return run.result(run.x, tol, "STOP: by the callback", failed=False)
+    if found.status == 0 and largest(found.jac) <= tol:
+        return run.result(found.x, tol, "CONVERGENCE: gradient within tol", failed=False)
+    if found.status == 0 and run.stands_still():
+        return run.result(None, tol, "CONVERGENCE: the value no longer changes", failed=False)
+    if found.status == 1:
+        return run.result(found.x, tol, f"STOP: max_iter={max_iter} iterations made", failed=True)
+    return run.result(None, tol, "ABNORMAL: no better point on the line, value and gradient disagree", failed=True)
+
+
+# Relative, as in scikit-learn's LogisticRegression: nearly off, so that the gradient decides.
+_VALUE_TOL = 64 * np.finfo(float).eps
+
+
+class _NotFinite(Exception):
+    """The objective left the finite numbers during a line search."""
+
+
+class _Evaluations:
+    """Calls of the objective: how many, the last, and the best."""
+
+    def __init__(self, fun):
+        self.fun = fun
+        self.count = 0
+        self.best = self.last = None
+
+    def __call__(self, x):
+        if self.last is not None and np.array_equal(x, self.last[0]):
+            return self.last[1:]
+        value, gradient = self.fun(x)
+        value, gradient = float(value), np.array(gradient, dtype=np.float64)
+        self.count += 1
+        self.last = np.array(x), value, gradient
+        if self.is_finite(value, gradient) and (self.best is None or value < self.best[1]):
+            self.best = self.last
+        return value, gradient
+
+    @staticmethod
+    def is_finite(value, gradient):
+        return np.isfinite(value) and np.all(np.isfinite(gradient))
+
+    def checked(self, x):
+        value, gradient = self(x)
+        if not self.is_finite(value, gradient):
+            raise _NotFinite
+        return value, gradient
+
+
+class _Run:
+    """The iterations made so far."""
+
+    def __init__(self, seen, callback, value):
+        self.seen = seen
+        self.callback = callback
+        self.loss_curve = [value]
+        self.x = None
+        self.stopped = False
+
+    def iteration(self, x):
+        self.x = np.array(x)
+        value, gradient = self.seen(self.x)
+        self.loss_curve.append(value)
+        nit = len(self.loss_curve) - 1
+        self.stopped = stopped_by(self.callback, x=self.x.copy(), fun=value, jac=gradient.copy(), nit=nit)
+        if self.stopped:
+            raise StopIteration
+
+    def stands_still(self):
+        """True if the last iteration changed the value by rounding only; noise can also let it grow."""
+        before, after = self.loss_curve[-2:]
+        return abs(after - before) <= _VALUE_TOL * max(abs(before), abs(after), 1)
+
+    def result(self, x, tol, message, failed):
+        """The result at ``x``, or at the best point seen if that is None."""
+        x, value, gradient = self.seen.best if x is None else (x, *self.seen(x))
+        return OptimizeResult(
+            x=x,
+            fun=value,
+            jac=gradient,
+            nit=len(self.loss_curve) - 1,
+            nfev=self.seen.count,
+            success=not failed or largest(gradient) <= tol,
+            message=message,
+            loss_curve=np.array(self.loss_curve),
+        )
