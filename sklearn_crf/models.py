@@ -1,7 +1,7 @@
 """Values on a topology: the score of every labeling of a graph."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, singledispatch
 from typing import NamedTuple
 
 import numpy as np
@@ -97,12 +97,12 @@ class PairwiseModel:
     n_states: np.ndarray | None = None
 
     def __post_init__(self):
-        unary = _as_scores(self.unary, "unary")
+        unary = as_scores(self.unary, "unary")
         n_nodes, n_edges = self.graph.n_nodes, self.graph.n_edges
         if unary.ndim != 2 or len(unary) != n_nodes or unary.shape[1] < 1:
             raise ValueError(f"unary must have shape ({n_nodes}, n_states), got {unary.shape}.")
         n_columns = unary.shape[1]
-        tables = _as_scores(self.tables, "tables", unary.dtype)
+        tables = as_scores(self.tables, "tables", unary.dtype)
         if tables.ndim == 3:
             tables = tables[:, None]
         if tables.ndim != 4 or tables.shape[2:] != (n_columns, n_columns) or tables.shape[1] < 1:
@@ -157,7 +157,8 @@ class PairwiseModel:
         return np.einsum("er,erab->eab", self.edge_weight[edges], tables)
 
 
-def _as_scores(values, name, dtype=None):
+def as_scores(values, name, dtype=None):
+    """Values as float32 or float64 (anything else becomes float64), each finite or -inf."""
     values = np.asarray(values)
     if dtype is None:
         dtype = values.dtype if values.dtype in (np.float32, np.float64) else np.float64
@@ -238,14 +239,23 @@ def _check_label_vector(model, labels):
     return labels
 
 
-def score_terms(model, labels):
-    """What each node adds to the score of a labeling: its unary score and its edges'.
+@singledispatch
+def check_allowed_states(model):
+    """Raise ValueError if no labeling can be allowed because one node alone, or one factor alone, forbids all."""
+    nodes = np.flatnonzero(np.isneginf(model.unary).all(axis=1))
+    if len(nodes):
+        raise ValueError(f"model is infeasible: every state of node {nodes[0]} is forbidden by unary.")
 
-    An edge counts for its first end. Terms of a connected component sum to that component's score.
+
+@singledispatch
+def score_terms(model, labels):
+    """What each node adds to the score of a labeling: its unary score and its edges' or factors'.
+
+    An edge or factor counts for its first node. Terms of a connected component sum to that component's score.
 
     Parameters
     ----------
-    model : PairwiseModel
+    model : PairwiseModel or FactorGraph
     labels : array-like of shape (N,) of int
 
     Returns
@@ -272,7 +282,7 @@ def score(model, labels):
 
     Parameters
     ----------
-    model : PairwiseModel
+    model : PairwiseModel or FactorGraph
     labels : array-like of shape (N,) of int
 
     Returns
@@ -282,18 +292,20 @@ def score(model, labels):
     return float(score_terms(model, labels).sum())
 
 
+@singledispatch
 def labeling_statistics(model, labels):
     """Derivative of the score of a labeling by the values of the model.
 
     Parameters
     ----------
-    model : PairwiseModel
+    model : PairwiseModel or FactorGraph
     labels : array-like of shape (N,) of int
 
     Returns
     -------
-    Statistics
-        One-hot rows for nodes; for tables, the summed edge weights of each (type, feature, state, state).
+    Statistics or FactorStatistics
+        One-hot rows for nodes; for tables, the summed edge weights of each (type, feature, state, state). Of a
+        factor graph, how often each stored score is used.
     """
     labels = check_labels(model, labels)
     unary = np.zeros(model.unary.shape, dtype=model.dtype)
@@ -311,18 +323,20 @@ def labeling_statistics(model, labels):
     return Statistics(unary, tables)
 
 
+@singledispatch
 def clamped(model, labels):
     """The same model with some nodes observed: their other states are forbidden.
 
     Parameters
     ----------
-    model : PairwiseModel
+    model : PairwiseModel or FactorGraph
     labels : array-like of shape (N,) of int
         State of each observed node, negative where it is unknown.
 
     Returns
     -------
-    PairwiseModel
+    PairwiseModel or FactorGraph
+        Of the type of ``model``.
 
     Raises
     ------

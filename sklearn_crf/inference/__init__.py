@@ -1,6 +1,12 @@
 """Inference: scores in, labels, marginals or samples out."""
 
-from sklearn_crf.inference._base import Inference, Labeling, Marginals, convergence_left_to_caller
+from sklearn_crf.inference._base import (
+    FactorMarginals,
+    Inference,
+    Labeling,
+    Marginals,
+    convergence_left_to_caller,
+)
 from sklearn_crf.inference._brute_force import BruteForce
 from sklearn_crf.inference._gibbs import GibbsSampler, gibbs_sweeps
 from sklearn_crf.inference._icm import ICM
@@ -9,6 +15,7 @@ from sklearn_crf.inference._mean_field import MeanField
 __all__ = [
     "ICM",
     "BruteForce",
+    "FactorMarginals",
     "GibbsSampler",
     "Inference",
     "Labeling",

@@ -9,7 +9,8 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
-from sklearn_crf.models import PairwiseModel, Statistics, score
+from sklearn_crf.factor_graphs import FactorStatistics
+from sklearn_crf.models import PairwiseModel, Statistics, check_allowed_states, score
 
 
 class Marginals(NamedTuple):
@@ -53,6 +54,47 @@ class Marginals(NamedTuple):
         return Statistics(self.unary, self.tables)
 
 
+class FactorMarginals(NamedTuple):
+    """Marginals of a factor graph: each array is the derivative of ``log_z`` by the model's field of that name.
+
+    Attributes
+    ----------
+    unary : ndarray of shape (N, K), float32 or float64
+        Probability of each state of each node, in the precision of the model; 0 past a node's number of states.
+    log_table : ndarray of shape (n_cells,), float64
+        Sums of probabilities of the joint states of factors, over the factors that share a stored score.
+    table_default : ndarray of shape (T,), float64
+        Summed probability of what a sparse or count table does not list.
+    log_z : float or None
+        Log-partition; None where the algorithm has none.
+    log_z_terms : ndarray of shape (N,), float64, or None
+        What each node adds to ``log_z``; terms of a connected component sum to that component's.
+    bound : {"exact", "upper", "lower"} or None
+        What ``log_z`` is of the true one, for this result.
+    n_iter : int
+        Sweeps made.
+    converged : bool
+        Whether the tolerance was reached within ``max_iter``.
+    state : object
+        To warm-start the next call; belongs to one example.
+    """
+
+    unary: np.ndarray
+    log_table: np.ndarray
+    table_default: np.ndarray
+    log_z: float | None
+    log_z_terms: np.ndarray | None
+    bound: str | None
+    n_iter: int = 0
+    converged: bool = True
+    state: object = None
+
+    @property
+    def statistics(self):
+        """The expected sufficient statistics alone, as :class:`~sklearn_crf.factor_graphs.FactorStatistics`."""
+        return FactorStatistics(self.log_table, self.table_default)
+
+
 class Labeling(NamedTuple):
     """A labeling, its score, and how good it could have been.
 
@@ -70,6 +112,8 @@ class Labeling(NamedTuple):
         Whether the algorithm came to its own end, not to ``max_iter``.
     state : object
         To warm-start the next call; belongs to one example.
+    fractional : ndarray of shape (N, K), float64, or None
+        Solution of the linear relaxation, where the algorithm has one: rows sum to one.
     """
 
     labels: np.ndarray
@@ -78,11 +122,17 @@ class Labeling(NamedTuple):
     n_iter: int = 0
     converged: bool = True
     state: object = None
+    fractional: np.ndarray | None = None
 
     @property
     def gap(self):
         """Upper bound on what the labeling lacks to the best score; 0 certifies it."""
         return max(self.bound - self.score, 0.0)
+
+    @property
+    def certified(self):
+        """True if the gap is zero up to rounding: no labeling scores higher."""
+        return self.gap <= 1e-9 * max(1.0, abs(self.score))
 
 
 _silence = threading.local()
@@ -114,9 +164,12 @@ class Inference(BaseEstimator):
         Out of ``"map"``, ``"marginals"``, ``"sample"``.
     exact_on : str or None
         Where it is exact: ``"any"``, ``"forest"``, ``"submodular"``, or nowhere.
+    takes : tuple of type
+        The types of models it takes.
     """
 
     tasks = frozenset()
+    takes = (PairwiseModel,)
     exact_on = None
 
     def map(self, model, *, init=None, n_threads=1):
@@ -124,7 +177,8 @@ class Inference(BaseEstimator):
 
         Parameters
         ----------
-        model : PairwiseModel
+        model : PairwiseModel or FactorGraph
+            One of the types in ``takes``.
         init : object, optional
             ``state`` of a former :class:`Labeling` of the same topology: a warm start.
         n_threads : int, default=1
@@ -142,7 +196,8 @@ class Inference(BaseEstimator):
 
         Parameters
         ----------
-        model : PairwiseModel
+        model : PairwiseModel or FactorGraph
+            One of the types in ``takes``.
         init : object, optional
             ``state`` of a former :class:`Marginals` of the same topology: a warm start.
         n_threads : int, default=1
@@ -160,7 +215,8 @@ class Inference(BaseEstimator):
 
         Parameters
         ----------
-        model : PairwiseModel
+        model : PairwiseModel or FactorGraph
+            One of the types in ``takes``.
         n_samples : int, default=1
         random_state : int, RandomState instance or None, default=None
         n_threads : int, default=1
@@ -178,15 +234,14 @@ class Inference(BaseEstimator):
         if task not in self.tasks:
             able = ", ".join(sorted(self.tasks))
             raise ValueError(f"{name} cannot do task {task!r}; it can do: {able}.")
-        if not isinstance(model, PairwiseModel):
-            raise TypeError(f"model must be a PairwiseModel for {name}, got {type(model).__name__}.")
+        if not isinstance(model, self.takes):
+            taken = " or ".join(kind.__name__ for kind in self.takes)
+            raise TypeError(f"model must be a {taken} for {name}, got {type(model).__name__}.")
         self._check_model(model)
 
     def _check_model(self, model):
         """Raise ValueError if the algorithm cannot take this model; a subclass adds its own conditions."""
-        nodes = np.flatnonzero(np.isneginf(model.unary).all(axis=1))
-        if len(nodes):
-            raise ValueError(f"model is infeasible: every state of node {nodes[0]} is forbidden by unary.")
+        check_allowed_states(model)
 
     def _warn_unconverged(self, message, depth=1):
         """Warn whoever called ``map``, ``marginals`` or ``sample``, from ``depth`` calls below the public method."""

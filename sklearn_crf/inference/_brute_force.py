@@ -1,10 +1,23 @@
 """Enumeration of all labelings: the reference for everything else."""
 
+from functools import singledispatch
+from typing import NamedTuple
+
 import numpy as np
 from scipy.special import logsumexp
 from sklearn.utils import check_random_state
 
-from sklearn_crf.inference._base import Inference, Labeling, Marginals
+from sklearn_crf.factor_graphs import FactorGraph, add_cells
+from sklearn_crf.inference._base import FactorMarginals, Inference, Labeling, Marginals
+from sklearn_crf.models import PairwiseModel
+
+
+class _Component(NamedTuple):
+    nodes: np.ndarray  # (n,)
+    parts: np.ndarray  # its edges or factors
+    column: dict  # node -> its state in each labeling
+    labelings: np.ndarray  # (n_labelings, n)
+    scores: np.ndarray  # (n_labelings,)
 
 
 class BruteForce(Inference):
@@ -21,81 +34,132 @@ class BruteForce(Inference):
 
     tasks = frozenset({"map", "marginals", "sample"})
     exact_on = "any"
+    takes = (PairwiseModel, FactorGraph)
 
     def __init__(self, max_labelings=2**20):
         self.max_labelings = max_labelings
 
     def _components(self, model):
-        """Nodes, edges, labelings and scores of each connected component in turn."""
-        component = model.graph.component
-        tables = model.edge_tables().astype(np.float64)
-        tails, heads = model.graph.edges.T
-        for c in range(model.graph.n_components):
+        component, n_states, parts_of, score_of = _view(model)
+        for c in range(int(component.max(initial=-1)) + 1):
             nodes = np.flatnonzero(component == c)
-            edges = np.flatnonzero(component[tails] == c) if len(tails) else np.zeros(0, dtype=np.int64)
-            labelings = self._enumerate(model, nodes)
-            position = np.zeros(model.graph.n_nodes, dtype=np.int64)
-            position[nodes] = np.arange(len(nodes))
-            scores = np.zeros(len(labelings))
-            for k, node in enumerate(nodes):
-                scores += model.unary[node].astype(np.float64)[labelings[:, k]]
-            for e in edges:
-                scores += tables[e][labelings[:, position[tails[e]]], labelings[:, position[heads[e]]]]
+            labelings = self._enumerate(nodes, n_states[nodes])
+            column = {node: labelings[:, k] for k, node in enumerate(nodes.tolist())}
+            parts = parts_of(c)
+            scores = score_of(nodes, parts, column)
             if np.isneginf(scores).all():
                 raise ValueError(f"model is infeasible: no labeling of the component of node {nodes[0]} is allowed.")
-            yield nodes, edges, labelings, scores
+            yield _Component(nodes, parts, column, labelings, scores)
 
-    def _enumerate(self, model, nodes):
-        n_labelings = float(model.n_columns) ** len(nodes)
+    def _enumerate(self, nodes, n_states):
+        n_labelings = np.prod(n_states, dtype=float)
         if n_labelings > self.max_labelings:
             raise ValueError(
                 f"The component of node {nodes[0]} has {n_labelings:.3g} labelings, more than "
                 f"max_labelings={self.max_labelings}."
             )
-        shape = (model.n_columns,) * len(nodes)
-        return np.indices(shape, dtype=np.int32).reshape(len(nodes), -1).T
+        # np.indices stops at 64 axes, which nodes of one state reach.
+        labelings = np.empty((int(n_labelings), len(nodes)), dtype=np.int32)
+        number = np.arange(len(labelings))
+        for k in range(len(nodes) - 1, -1, -1):
+            number, labelings[:, k] = np.divmod(number, n_states[k])
+        return labelings
 
     def _map(self, model, *, init=None, n_threads=1):
-        labels = np.zeros(model.graph.n_nodes, dtype=np.int32)
+        components = list(self._components(model))
+        labels = np.zeros(sum(len(component.nodes) for component in components), dtype=np.int32)
         total = 0.0
-        for nodes, _, labelings, scores in self._components(model):
-            best = int(np.argmax(scores))
-            labels[nodes] = labelings[best]
-            total += float(scores[best])
+        for component in components:
+            best = int(np.argmax(component.scores))
+            labels[component.nodes] = component.labelings[best]
+            total += float(component.scores[best])
         return Labeling(labels, total, bound=total)
 
     def _marginals(self, model, *, init=None, n_threads=1):
-        unary = np.zeros(model.unary.shape)
-        pairs = np.zeros((model.graph.n_edges, model.n_columns, model.n_columns))
-        terms = np.zeros(model.graph.n_nodes)
-        for nodes, edges, labelings, scores in self._components(model):
-            log_z = logsumexp(scores)
-            probability = np.exp(scores - log_z)
-            terms[nodes[0]] = log_z
-            column = {node: labelings[:, k] for k, node in enumerate(nodes)}
-            for node in nodes:
-                unary[node] = np.bincount(column[node], weights=probability, minlength=model.n_columns)
-            for e in edges:
-                tail, head = model.graph.edges[e]
-                np.add.at(pairs[e], (column[tail], column[head]), probability)
-        return Marginals(
-            unary.astype(model.dtype), _sum_by_type(model, pairs), float(terms.sum()), terms, bound="exact"
-        )
+        components = list(self._components(model))
+        n_nodes = sum(len(component.nodes) for component in components)
+        unary = np.zeros((n_nodes, model.n_columns))
+        terms = np.zeros(n_nodes)
+        probabilities = []
+        for component in components:
+            log_z = logsumexp(component.scores)
+            probabilities.append(np.exp(component.scores - log_z))
+            terms[component.nodes[0]] = log_z
+            for node, states in component.column.items():
+                unary[node] = np.bincount(states, weights=probabilities[-1], minlength=model.n_columns)
+        return _gather(model, components, probabilities, unary.astype(model.dtype), terms)
 
     def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
         rng = check_random_state(random_state)
-        samples = np.zeros((n_samples, model.graph.n_nodes), dtype=np.int32)
-        for nodes, _, labelings, scores in self._components(model):
-            probability = np.exp(scores - logsumexp(scores))
-            drawn = rng.choice(len(labelings), size=n_samples, p=probability / probability.sum())
-            samples[:, nodes] = labelings[drawn]
+        components = list(self._components(model))
+        samples = np.zeros((n_samples, sum(len(component.nodes) for component in components)), dtype=np.int32)
+        for component in components:
+            probability = np.exp(component.scores - logsumexp(component.scores))
+            drawn = rng.choice(len(component.labelings), size=n_samples, p=probability / probability.sum())
+            samples[:, component.nodes] = component.labelings[drawn]
         return samples
 
 
-def _sum_by_type(model, pairs):
-    """Sums over the edges of each type of weight times pair marginals."""
+@singledispatch
+def _view(model):
+    """Component of each node, states of each node, parts of a component, score of its labelings."""
+    graph = model.graph
+    tails, heads = graph.edges.T
+    n_states = np.full(graph.n_nodes, model.n_columns)
+    tables = model.edge_tables().astype(np.float64)
+
+    def score_of(nodes, edges, column):
+        scores = sum(model.unary[node].astype(np.float64)[column[node]] for node in nodes)
+        for e in edges:
+            scores = scores + tables[e][column[tails[e]], column[heads[e]]]
+        return scores
+
+    component_of_edge = graph.component[tails]
+    return graph.component, n_states, lambda c: np.flatnonzero(component_of_edge == c), score_of
+
+
+@_view.register
+def _(model: FactorGraph):
+    def score_of(nodes, factors, column):
+        scores = np.zeros(len(column[nodes[0]]))
+        for f in factors:
+            scores = scores + model.factor_scores(np.full(len(scores), f), _states(model, f, column))
+        return scores
+
+    # Constants, factors without nodes, count for the first node.
+    first = np.zeros(model.n_factors, dtype=np.int64)
+    first[model.arity > 0] = model.scope[model.scope_ptr[:-1][model.arity > 0]]
+    component_of_factor = model.component[first]
+    return model.component, model.n_states, lambda c: np.flatnonzero(component_of_factor == c), score_of
+
+
+def _states(model, factor, column):
+    """State of each node of a factor in each labeling."""
+    scope = model.scope[model.scope_ptr[factor] : model.scope_ptr[factor + 1]].tolist()
+    n_labelings = len(next(iter(column.values())))
+    return np.stack([column[node] for node in scope], axis=1) if scope else np.zeros((n_labelings, 0), dtype=np.int32)
+
+
+@singledispatch
+def _gather(model, components, probabilities, unary, terms):
+    """The marginals of the model's own type."""
     tables = np.zeros(model.tables.shape)
-    weight = np.ones((len(pairs), 1)) if model.edge_weight is None else model.edge_weight.astype(np.float64)
-    for e, kind in enumerate(model.edge_type):
-        tables[kind] += weight[e, :, None, None] * pairs[e]
-    return tables
+    for component, probability in zip(components, probabilities, strict=True):
+        for e in component.parts:
+            tail, head = model.graph.edges[e]
+            pair = np.zeros((model.n_columns, model.n_columns))
+            np.add.at(pair, (component.column[tail], component.column[head]), probability)
+            weight = np.ones(1) if model.edge_weight is None else model.edge_weight[e].astype(np.float64)
+            tables[model.edge_type[e]] += weight[:, None, None] * pair
+    return Marginals(unary, tables, float(terms.sum()), terms, bound="exact")
+
+
+@_gather.register
+def _(model: FactorGraph, components, probabilities, unary, terms):
+    log_table, table_default = np.zeros(model.log_table.size), np.zeros(model.n_tables)
+    for component, probability in zip(components, probabilities, strict=True):
+        for f in component.parts:
+            factors = np.full(len(probability), f)
+            cells = model.cells(factors, _states(model, f, component.column))
+            add_cells(model, factors, cells, probability, log_table, table_default)
+    return FactorMarginals(unary, log_table, table_default, float(terms.sum()), terms, bound="exact")

@@ -1,0 +1,121 @@
+"""What the functions of ``models`` do for a factor graph."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf.factor_graphs._graph import FactorGraph
+from sklearn_crf.factor_graphs._tables import DENSE
+from sklearn_crf.models import check_allowed_states, clamped, labeling_statistics, score_terms
+
+
+class FactorStatistics(NamedTuple):
+    """Derivative of a scalar by the values of a :class:`FactorGraph`.
+
+    Of ``log_z`` they are the expected sufficient statistics, of the score of a labeling the counted ones.
+
+    Attributes
+    ----------
+    log_table : ndarray of shape (n_cells,), float64
+        Derivative by each stored score, summed over the factors that share it.
+    table_default : ndarray of shape (T,), float64
+        Derivative by the score of what a sparse or count table does not list; zero for dense tables.
+    """
+
+    log_table: np.ndarray
+    table_default: np.ndarray
+
+
+def _checked(model, labels, *, partial=False):
+    labels = np.asarray(labels)
+    if labels.shape != (model.n_nodes,) or (labels.size and not np.issubdtype(labels.dtype, np.integer)):
+        raise ValueError(
+            f"labels must be {model.n_nodes} integers, got an array of {labels.dtype} of shape {labels.shape}."
+        )
+    wrong = (labels >= model.n_states) | ((labels < 0) & (not partial))
+    if wrong.any():
+        node = int(np.argmax(wrong))
+        raise ValueError(f"labels[{node}] is {labels[node]}, but node {node} has {model.n_states[node]} states.")
+    return labels
+
+
+@check_allowed_states.register
+def _check_allowed_states(model: FactorGraph):
+    allowed = np.bincount(
+        np.repeat(np.arange(model.n_tables), np.diff(model.table_ptr)),
+        weights=model.log_table > -np.inf,
+        minlength=model.n_tables,
+    )
+    dense = model.table_kind == DENSE
+    forbidding = (allowed == 0) & (dense | np.isneginf(model.table_default))
+    factors = np.flatnonzero(forbidding[model.table_id])
+    if len(factors):
+        raise ValueError(f"model is infeasible: factor {factors[0]} forbids every joint state of its nodes.")
+
+
+@score_terms.register
+def _score_terms(model: FactorGraph, labels):
+    labels = _checked(model, labels)
+    terms = np.zeros(model.n_nodes)
+    for factors, scope in model.by_arity():
+        first = scope[:, 0] if scope.shape[1] else np.zeros(len(factors), dtype=np.int64)
+        terms += np.bincount(first, weights=model.factor_scores(factors, labels[scope]), minlength=model.n_nodes)
+    return terms
+
+
+@labeling_statistics.register
+def _labeling_statistics(model: FactorGraph, labels):
+    labels = _checked(model, labels)
+    log_table = np.zeros(model.log_table.size)
+    table_default = np.zeros(model.n_tables)
+    for factors, scope in model.by_arity():
+        add_cells(model, factors, model.cells(factors, labels[scope]), None, log_table, table_default)
+    return FactorStatistics(log_table, table_default)
+
+
+def add_cells(model, factors, cells, weights, log_table, table_default):
+    """Add weights to statistics in place, where the cells of factors point.
+
+    Parameters
+    ----------
+    model : FactorGraph
+    factors : array of shape (G,) of int
+    cells : array of shape (G,) of int
+        As :meth:`FactorGraph.cells` returns for these factors.
+    weights : array of shape (G,) or None
+        None is one each.
+    log_table : ndarray of shape (n_cells,), float64
+        Added to in place.
+    table_default : ndarray of shape (T,), float64
+        Added to in place.
+    """
+    stored = cells >= 0
+    kept = None if weights is None else weights[stored]
+    log_table += np.bincount(cells[stored], weights=kept, minlength=log_table.size)
+    rest = None if weights is None else weights[~stored]
+    table_default += np.bincount(model.table_id[factors[~stored]], weights=rest, minlength=table_default.size)
+
+
+@clamped.register
+def _clamped(model: FactorGraph, labels):
+    labels = _checked(model, labels, partial=True)
+    nodes = np.flatnonzero(labels >= 0)
+    pairs = np.stack((model.n_states[nodes], labels[nodes]), axis=1)
+    distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
+    tables = [np.where(np.arange(n) == label, 0.0, -np.inf) for n, label in distinct.tolist()]
+    n_new = sum(len(table) for table in tables)
+    length = np.concatenate((np.diff(model.table_ptr), [len(table) for table in tables])).astype(np.int64)
+    cell = model.table_cell
+    return replace(
+        model,
+        scope=np.concatenate((model.scope, nodes)),
+        scope_ptr=np.concatenate((model.scope_ptr, model.scope_ptr[-1] + 1 + np.arange(len(nodes)))),
+        table_id=np.concatenate((model.table_id, model.n_tables + inverse.ravel())),
+        log_table=np.concatenate((model.log_table, *tables)).astype(model.dtype),
+        table_ptr=np.concatenate(([0], np.cumsum(length))),
+        table_kind=np.concatenate((model.table_kind, np.zeros(len(tables), dtype=np.int64))),
+        table_cell=None if cell is None else np.concatenate((cell, np.zeros(n_new, dtype=np.int64))),
+        table_default=np.concatenate((model.table_default, np.full(len(tables), -np.inf))).astype(model.dtype),
+        table_state=np.concatenate((model.table_state, np.ones(len(tables), dtype=np.int64))),
+    )

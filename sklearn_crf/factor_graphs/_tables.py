@@ -1,0 +1,186 @@
+"""Tables of factors: dense, sparse, and by counting; a list of them laid out as flat arrays."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+DENSE, SPARSE, COUNT = 0, 1, 2
+
+# Cells of a table are numbered by int64, with room for the sums that find them.
+MAX_CELLS = 2.0**62
+
+
+class SparseTable(NamedTuple):
+    """A table that lists the scores of a few joint states; all others have the same score.
+
+    Attributes
+    ----------
+    states : array-like of shape (n_listed, arity) of int
+        The listed joint states, in the order of the factor's nodes.
+    values : array-like of shape (n_listed,)
+        Their scores.
+    default : float
+        Score of every other joint state; -inf forbids them.
+    """
+
+    states: np.ndarray
+    values: np.ndarray
+    default: float = -np.inf
+
+
+class CountTable(NamedTuple):
+    """A table that depends only on how many of the factor's nodes are in one given state.
+
+    It takes as much room as it lists counts, whatever the number of nodes, and factors of different arity can
+    share it. Hard constraints are such tables: see :func:`at_most_one`, :func:`exactly_one`, :func:`at_least_one`.
+
+    Attributes
+    ----------
+    values : array-like of shape (n_listed,)
+        Score of the counts 0, 1, ..., n_listed - 1.
+    default : float
+        Score of every larger count.
+    state : int
+        The state that is counted.
+    """
+
+    values: np.ndarray
+    default: float = -np.inf
+    state: int = 1
+
+
+def at_most_one(state=1):
+    """Hard constraint that at most one node of a factor is in the given state.
+
+    Parameters
+    ----------
+    state : int, default=1
+
+    Returns
+    -------
+    CountTable
+    """
+    return CountTable(np.zeros(2), -np.inf, state)
+
+
+def exactly_one(state=1):
+    """Hard constraint that exactly one node of a factor is in the given state.
+
+    Parameters
+    ----------
+    state : int, default=1
+
+    Returns
+    -------
+    CountTable
+    """
+    return CountTable(np.array([-np.inf, 0.0]), -np.inf, state)
+
+
+def at_least_one(state=1):
+    """Hard constraint that at least one node of a factor is in the given state.
+
+    Parameters
+    ----------
+    state : int, default=1
+
+    Returns
+    -------
+    CountTable
+    """
+    return CountTable(np.array([-np.inf]), 0.0, state)
+
+
+def arrays_of_factors(n_states, factors):
+    """The fields of a FactorGraph for a list of (scope, table)."""
+    n_states = np.asarray(n_states)
+    scopes, table_id, number, tables = [], [], {}, []
+    for f, (scope, table) in enumerate(factors):
+        scope = np.asarray(scope, dtype=np.int64 if np.size(scope) == 0 else None).ravel()
+        if scope.size and (scope.min() < 0 or scope.max() >= len(n_states)):
+            raise ValueError(
+                f"factors[{f}] has scope {scope.tolist()}, but nodes are numbered 0 to {len(n_states) - 1}."
+            )
+        # The list keeps every table alive, so that an id cannot be given away to a later one.
+        if id(table) not in number:
+            number[id(table)] = len(tables)
+            tables.append((table, _flat(table, n_states[scope], f)))
+        elif not isinstance(table, CountTable):
+            _require_shape(table, n_states[scope], f)
+        scopes.append(scope)
+        table_id.append(number[id(table)])
+    flat = [fields for _, fields in tables]
+    single = bool(flat) and all(fields["values"].dtype == np.float32 for fields in flat)
+    is_sparse = any(fields["kind"] == SPARSE for fields in flat)
+    return {
+        "n_states": n_states,
+        "scope": _joined(scopes, np.int64),
+        "scope_ptr": _offsets(scopes),
+        "table_id": np.array(table_id, dtype=np.int64),
+        "log_table": _joined([fields["values"] for fields in flat], np.float32 if single else np.float64),
+        "table_ptr": _offsets([fields["values"] for fields in flat]),
+        "table_kind": np.array([fields["kind"] for fields in flat], dtype=np.int64),
+        "table_cell": _joined([fields["cell"] for fields in flat], np.int64) if is_sparse else None,
+        "table_default": np.array([fields["default"] for fields in flat], dtype=np.float64),
+        "table_state": np.array([fields["state"] for fields in flat], dtype=np.int64),
+    }
+
+
+def _joined(arrays, dtype):
+    return np.concatenate(arrays).astype(dtype) if arrays else np.zeros(0, dtype=dtype)
+
+
+def _offsets(arrays):
+    return np.concatenate(([0], np.cumsum([len(array) for array in arrays]))).astype(np.int64)
+
+
+def _flat(table, shape, f):
+    """Kind, stored scores, their cells, default and counted state of one table."""
+    if isinstance(table, CountTable):
+        values = np.asarray(table.values, dtype=np.float64).ravel()
+        return {
+            "kind": COUNT,
+            "values": values,
+            "cell": np.zeros(len(values), dtype=np.int64),
+            "default": table.default,
+            "state": table.state,
+        }
+    _require_shape(table, shape, f)
+    if isinstance(table, SparseTable):
+        values = np.asarray(table.values, dtype=np.float64).ravel()
+        cell = _numbered(table, shape, f)
+        order = np.argsort(cell, kind="stable")
+        cell, values = cell[order], values[order]
+        return {"kind": SPARSE, "values": values, "cell": cell, "default": table.default, "state": 1}
+    values = np.asarray(table)
+    values = values.astype(values.dtype if values.dtype == np.float32 else np.float64, copy=False).ravel()
+    return {
+        "kind": DENSE,
+        "values": values,
+        "cell": np.zeros(len(values), dtype=np.int64),
+        "default": -np.inf,
+        "state": 1,
+    }
+
+
+def _numbered(table, shape, f):
+    states = np.asarray(table.states, dtype=np.int64).reshape(-1, len(shape))
+    if np.prod(shape, dtype=float) > MAX_CELLS:
+        raise ValueError(f"factors[{f}] has more than 2**62 joint states, too many for a SparseTable.")
+    outside = ((states < 0) | (states >= shape)).any(axis=1)
+    if outside.any():
+        row = int(np.argmax(outside))
+        raise ValueError(f"factors[{f}] lists the states {states[row].tolist()}, but its nodes have {shape.tolist()}.")
+    return np.ravel_multi_index(tuple(states.T), tuple(shape.tolist())) if len(shape) else np.zeros(len(states), int)
+
+
+def _require_shape(table, shape, f):
+    if isinstance(table, SparseTable):
+        states = np.shape(table.states)
+        if len(states) != 2 or states[1] != len(shape) or np.shape(table.values) != states[:1]:
+            raise ValueError(
+                f"factors[{f}] has {len(shape)} nodes, so its SparseTable needs states of shape (n_listed, "
+                f"{len(shape)}) and values of shape (n_listed,), got {states} and {np.shape(table.values)}."
+            )
+    elif np.shape(table) != tuple(shape):
+        raise ValueError(f"factors[{f}] needs a table of shape {tuple(shape.tolist())}, got {np.shape(table)}.")
