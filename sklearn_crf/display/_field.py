@@ -326,7 +326,9 @@ def _class_colours(n_classes):
     from matplotlib.colors import to_rgba_array
 
     if n_classes <= 2:
-        colours = to_rgba_array(_TWO_CLASSES[:n_classes])
+        colours = to_rgba_array(
+            list(_TWO_CLASSES[:n_classes])
+        )  # a tuple of two would be (colour, alpha) to Matplotlib 3.8
     elif n_classes <= 10:
         colours = to_rgba_array(colormaps["tab10"].colors[:n_classes])
     else:

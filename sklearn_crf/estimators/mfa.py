@@ -123,7 +123,7 @@ class MultiConditionalMFA(
     B. M. Kelm, C. Pal, A. McCallum. Combining Generative and Discriminative Methods for Pixel Classification with
     Multi-Conditional Learning. ICPR 2006.
 
-    Z. Ghahramani, G. E. Hinton. The EM Algorithm for Mixtures of Factor Analyzers. Technical report, 1997.
+    Zoubin Ghahramani, Geoffrey E. Hinton. The EM Algorithm for Mixtures of Factor Analyzers. Technical report, 1997.
 
     Examples
     --------
