@@ -1,9 +1,14 @@
-"""Input of every kind that the lattice rule knows, for the tests."""
+"""Input of every kind that the lattice rule knows, and the simplest classifier that takes it all."""
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf import Example
+from sklearn_crf.encoding import decode, encode_X, encode_y, make_batches, validate_sample_weight
+from sklearn_crf.metrics import node_accuracy_score
 
 RNG = np.random.default_rng(0)
 
@@ -54,3 +59,59 @@ ROWS_OF_THE_TABLE = {
 
 def as_dense(x):
     return x.toarray() if sp.issparse(x) else np.asarray(x)
+
+
+class NodewiseClassifier(ClassifierMixin, BaseEstimator):
+    """Logistic regression of each node, behind the encoding: all else that is seen of it is the encoding's doing."""
+
+    def __init__(self, C=1.0, missing_label=None, max_nodes=4096):
+        self.C = C
+        self.missing_label = missing_label
+        self.max_nodes = max_nodes
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def fit(self, X, y, sample_weight=None):
+        encoded = encode_X(X, edge_features="constant", estimator=self)
+        y = encode_y(y, encoded, missing_label=self.missing_label)
+        sample_weight = validate_sample_weight(sample_weight, encoded.n_examples)
+        batches = make_batches(encoded, y.labels, sample_weight, max_nodes=self.max_nodes)
+        rows = [batch.example.node_features for batch in batches]
+        rows = sp.vstack(rows, format="csr") if sp.issparse(rows[0]) else np.concatenate(rows)
+        labels = np.concatenate([batch.labels for batch in batches])
+        weight = np.ones(len(labels))
+        if sample_weight is not None:
+            weight = np.concatenate([np.repeat(batch.weight, np.diff(batch.node_ptr)) for batch in batches])
+        known = labels >= 0
+        self.model_ = LogisticRegression(C=self.C).fit(rows[known], labels[known], weight[known])
+        self.classes_ = y.classes_
+        encoded.record(self)
+        return self
+
+    def predict(self, X):
+        check_is_fitted(self)
+        return self._apply("predict", X, classes=self.classes_)
+
+    def predict_proba(self, X):
+        check_is_fitted(self)
+        return self._apply("predict_proba", X)
+
+    def score(self, X, y, sample_weight=None):
+        return node_accuracy_score(y, self.predict(X), missing_label=self.missing_label, sample_weight=sample_weight)
+
+    def _apply(self, method, X, classes=None):
+        encoded = encode_X(X, edge_features="constant", estimator=self, reset=False)
+        batches = make_batches(encoded, max_nodes=self.max_nodes)
+        values = [getattr(self.model_, method)(batch.example.node_features) for batch in batches]
+        return decode(encoded, values, batches, classes=classes)
+
+
+def labelled_images(n_examples=8, seed=0):
+    """Images of different sizes whose first feature tells the label, mostly."""
+    rng = np.random.default_rng(seed)
+    y = [rng.integers(3, size=(rng.integers(2, 5), rng.integers(2, 5))) for _ in range(n_examples)]
+    X = [np.stack((labels, labels**2), axis=-1) + rng.normal(size=(*labels.shape, 2)) for labels in y]
+    return X, y

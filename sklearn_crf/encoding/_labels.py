@@ -108,14 +108,64 @@ def _hint_features(part, encoded, i):
     return ""
 
 
+def missing_nodes(labels, missing_label):
+    """Where labels are missing, in an array of any shape.
+
+    Parameters
+    ----------
+    labels : ndarray
+    missing_label : object
+        As in :func:`encode_y`; ``None`` in object arrays is missing whatever this says.
+
+    Returns
+    -------
+    ndarray of bool of the same shape
+    """
+    if labels.dtype == object:
+        missing = [value is None or _is_label(value, missing_label) for value in labels.flat]
+        return np.array(missing, dtype=bool).reshape(labels.shape)
+    if missing_label is None:
+        return np.zeros(labels.shape, dtype=bool)
+    if _is_nan(missing_label):
+        return np.isnan(labels) if labels.dtype.kind == "f" else np.zeros(labels.shape, dtype=bool)
+    # A string among numbers, or a number among strings, marks nothing.
+    if isinstance(missing_label, str) != (labels.dtype.kind == "U"):
+        return np.zeros(labels.shape, dtype=bool)
+    return labels == missing_label
+
+
+def from_objects(values, name):
+    """Labels out of an object array, in the one type they share.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n,), of object
+    name : str
+        What errors call them.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+
+    Raises
+    ------
+    ValueError
+        If strings and other labels are mixed.
+    """
+    n_strings = sum(isinstance(value, str) for value in values)
+    if n_strings not in (0, len(values)):
+        raise ValueError(f"{name} mixes strings with other labels.")
+    if not len(values):
+        return np.zeros(0, dtype=np.int64)
+    return np.array(values.tolist())
+
+
 def _split_missing(flat, missing_label, name):
     """(labels that are there, where they are or None for everywhere)."""
-    if flat.dtype == object:
-        missing = np.array([value is None or _is_label(value, missing_label) for value in flat], dtype=bool)
-        present = _from_objects(flat[~missing], name)
-    else:
-        missing = _equals(flat, missing_label)
-        present = flat[~missing] if missing.any() else flat
+    missing = missing_nodes(flat, missing_label)
+    present = flat[~missing] if missing.any() else flat
+    if present.dtype == object:
+        present = from_objects(present, name)
     if present.dtype.kind == "f":
         _require_discrete(present, name)
     elif present.dtype.kind not in "iubUS":
@@ -129,27 +179,6 @@ def _is_nan(value):
 
 def _is_label(value, label):
     return _is_nan(value) if _is_nan(label) else bool(value == label)
-
-
-def _equals(flat, label):
-    if label is None:
-        return np.zeros(flat.shape, dtype=bool)
-    if _is_nan(label):
-        return np.isnan(flat) if flat.dtype.kind == "f" else np.zeros(flat.shape, dtype=bool)
-    # A string among numbers, or a number among strings, marks nothing.
-    if isinstance(label, str) != (flat.dtype.kind == "U"):
-        return np.zeros(flat.shape, dtype=bool)
-    return flat == label
-
-
-def _from_objects(values, name):
-    """Labels out of an object array, in the one type they share."""
-    n_strings = sum(isinstance(value, str) for value in values)
-    if n_strings not in (0, len(values)):
-        raise ValueError(f"{name} mixes strings with other labels.")
-    if not len(values):
-        return np.zeros(0, dtype=np.int64)
-    return np.array(values.tolist())
 
 
 def _require_discrete(present, name):
@@ -182,7 +211,7 @@ def _find_classes(parts, names):
 def _given_classes(classes):
     classes = np.asarray(classes)
     if classes.dtype == object:
-        classes = _from_objects(classes, "classes")
+        classes = from_objects(classes, "classes")
     if classes.ndim != 1 or len(classes) < 2:
         raise ValueError(f"classes must name at least 2 classes in one axis, got shape {classes.shape}.")
     return np.unique(classes)
