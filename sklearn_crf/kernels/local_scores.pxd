@@ -110,7 +110,7 @@ cdef inline void scores_given_marginals(
         Py_ssize_t n_columns = unary.shape[1]
         int64_t slot, edge
         int32_t kind, other
-        double weight, gain
+        double weight, gain, least
     for k in range(n_columns):
         scores[k] = unary[node, k]
     if agreement.shape[0]:
@@ -126,24 +126,18 @@ cdef inline void scores_given_marginals(
         kind = edge_type[edge]
         other = neighbor[slot]
         for feature in range(tables.shape[1]):
-            weight = weight_of(edge_weight, edge, feature)
-            if half_edge[slot] & 1:
-                for j in range(n_columns):
+            for j in range(n_columns):
+                # What is forbidden costs nothing if it cannot happen, and very much if it can.
+                if marginals[other, j] == 0:
+                    continue
+                least = min(FORBIDDEN_PAIR * marginals[other, j], FORBIDDEN_TRACE)
+                weight = weight_of(edge_weight, edge, feature) * marginals[other, j]
+                if half_edge[slot] & 1:
                     for k in range(n_columns):
-                        scores[k] += expected(weight * tables[kind, feature, j, k], marginals[other, j])
-            else:
-                for k in range(n_columns):
-                    for j in range(n_columns):
-                        scores[k] += expected(weight * tables[kind, feature, k, j], marginals[other, j])
-
-
-cdef inline double expected(double score, double probability) noexcept nogil:
-    """score * probability, where what is forbidden costs nothing if it cannot happen and very much if it can."""
-    if score > FORBIDDEN_PAIR:
-        return score * probability
-    if probability > 0:
-        return min(FORBIDDEN_PAIR * probability, FORBIDDEN_TRACE)
-    return 0
+                        scores[k] += at_least(weight * tables[kind, feature, j, k], least)
+                else:
+                    for k in range(n_columns):
+                        scores[k] += at_least(weight * tables[kind, feature, k, j], least)
 
 
 cdef inline double normalize(double[::1] scores) noexcept nogil:
