@@ -9,6 +9,7 @@ from sklearn.model_selection import BaseCrossValidator, KFold, check_cv
 from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 
+from sklearn_crf.encoding import object_array
 from sklearn_crf.encoding._labels import from_objects, missing_nodes
 
 __all__ = ["StratifiedLatticeKFold", "cross_val_predict"]
@@ -177,16 +178,7 @@ def _fit_and_predict(estimator, X, y, train, test, params, method):
     else:
         estimator.fit(_take(X, train), _take(y, train), **params)
     value = getattr(estimator, method)(_take(X, test))
-    return _one_entry_each(value, len(test)), getattr(estimator, "classes_", None)
-
-
-def _one_entry_each(value, n_examples):
-    if not isinstance(value, list):
-        return value
-    entries = np.empty(n_examples, dtype=object)
-    for i, part in enumerate(value):
-        entries[i] = part
-    return entries
+    return object_array(value) if isinstance(value, list) else value, getattr(estimator, "classes_", None)
 
 
 def _cut(value, train, n_examples):
@@ -219,7 +211,7 @@ def _spread(value, columns, n_classes, method):
     if len(columns) == n_classes:
         return value
     if value.dtype == object:
-        return _one_entry_each([_spread(part, columns, n_classes, method) for part in value], len(value))
+        return object_array([_spread(part, columns, n_classes, method) for part in value])
     if value.shape[-1] != len(columns):
         raise ValueError(f"cross_val_predict: a fold lacks a class, and {method} has no column for each of the others.")
     spread = np.full((*value.shape[:-1], n_classes), _UNSEEN[method], dtype=value.dtype)

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from lattice_inputs import RNG, ROWS_OF_THE_TABLE, NodewiseClassifier, as_dense, images, objects
+from lattice_inputs import RNG, ROWS_OF_THE_TABLE, NodewiseClassifier, as_dense, images
 from sklearn.base import BaseEstimator
 from sklearn.utils.estimator_checks import check_estimator
 
 from sklearn_crf import Example
-from sklearn_crf.encoding import decode, encode_X, make_batches
+from sklearn_crf.encoding import decode, encode_X, make_batches, object_array
 from sklearn_crf.graphs import lattice
 
 
@@ -158,7 +158,7 @@ def test_plain_rows_make_no_object_each():
         (Example(np.zeros((2, 3)), []), {}, r"one Example: pass a list"),
         (np.full((2, 3), "a"), {}, "could not convert|not compatible|numeric"),
         (np.full((2, 3, 1), "a"), {}, "must hold numbers"),
-        (objects([np.full((2, 3), "a")]), {}, r"X\[0\] must hold numbers"),
+        (object_array([np.full((2, 3), "a")]), {}, r"X\[0\] must hold numbers"),
         (np.zeros((2, 3), dtype=complex), {}, "Complex data not supported"),
         (np.zeros((2, 3, 1), dtype=complex), {}, "Complex data not supported"),
         ([np.zeros((2, 3), dtype=complex)], {}, "Complex data not supported"),

@@ -4,10 +4,11 @@ import pickle
 
 import numpy as np
 import pytest
-from lattice_inputs import NodewiseClassifier, labelled_images, objects
+from lattice_inputs import NodewiseClassifier, labelled_images
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score, jaccard_score, log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
 
+from sklearn_crf.encoding import object_array
 from sklearn_crf.metrics import (
     NODE_SCORERS,
     flatten_nodes,
@@ -34,7 +35,7 @@ METRICS = [
 
 
 @pytest.mark.parametrize(("ours", "flat", "options"), METRICS)
-@pytest.mark.parametrize("layout", [list, tuple, objects])
+@pytest.mark.parametrize("layout", [list, tuple, object_array])
 def test_metrics_equal_those_on_flat_labels(ours, flat, options, layout):
     assert np.array_equal(ours(layout(TRUE), layout(PRED), **options), flat(FLAT_TRUE, FLAT_PRED, **options))
     assert np.array_equal(ours(FLAT_TRUE, FLAT_PRED, **options), flat(FLAT_TRUE, FLAT_PRED, **options))
@@ -152,7 +153,7 @@ def test_flatten_keeps_the_order_of_nodes():
 # -- Scorers --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("layout", [list, objects])
+@pytest.mark.parametrize("layout", [list, object_array])
 def test_scorers_in_a_grid_search(layout):
     X, y = labelled_images()
     search = GridSearchCV(NodewiseClassifier(), {"C": [1e-4, 1.0]}, scoring=NODE_SCORERS, refit=False, cv=2)

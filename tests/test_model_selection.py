@@ -6,12 +6,13 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from joblib import parallel_config
-from lattice_inputs import NodewiseClassifier, labelled_images, objects
+from lattice_inputs import NodewiseClassifier, labelled_images
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, ShuffleSplit, StratifiedKFold
 from sklearn.model_selection import cross_val_predict as flat_cross_val_predict
 
+from sklearn_crf.encoding import object_array
 from sklearn_crf.model_selection import StratifiedLatticeKFold, cross_val_predict
 
 
@@ -80,7 +81,7 @@ def test_shuffle_is_seeded():
     assert folds(0) != folds(1)
 
 
-@pytest.mark.parametrize("layout", [list, objects])
+@pytest.mark.parametrize("layout", [list, object_array])
 def test_in_a_grid_search(layout):
     X, y = labelled_images()
     search = GridSearchCV(NodewiseClassifier(), {"C": [1e-4, 1.0]}, cv=StratifiedLatticeKFold(3))
@@ -100,7 +101,7 @@ def test_bad_splitters():
 
 
 @pytest.mark.parametrize("method", ["predict", "predict_proba"])
-@pytest.mark.parametrize("layout", [list, objects])
+@pytest.mark.parametrize("layout", [list, object_array])
 def test_ragged_examples(method, layout):
     X, y = labelled_images()
     n_jobs = 2 if layout is list else None

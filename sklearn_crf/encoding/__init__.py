@@ -3,6 +3,16 @@
 from sklearn_crf.encoding._batches import decode, make_batches
 from sklearn_crf.encoding._labels import EncodedLabels, encode_y
 from sklearn_crf.encoding._lattices import Encoded, encode_X
+from sklearn_crf.encoding._layout import object_array
 from sklearn_crf.encoding._weights import validate_sample_weight
 
-__all__ = ["Encoded", "EncodedLabels", "decode", "encode_X", "encode_y", "make_batches", "validate_sample_weight"]
+__all__ = [
+    "Encoded",
+    "EncodedLabels",
+    "decode",
+    "encode_X",
+    "encode_y",
+    "make_batches",
+    "object_array",
+    "validate_sample_weight",
+]

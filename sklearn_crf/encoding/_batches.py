@@ -4,6 +4,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from sklearn_crf.edge_features import compute_edge_features
+from sklearn_crf.encoding._layout import object_array
 from sklearn_crf.examples import Batch, Example
 from sklearn_crf.graphs import Graph, disjoint_union
 
@@ -197,10 +198,10 @@ def decode(encoded, values, batches=None, *, classes=None):
     if encoded.layout == "array":
         stacked = np.concatenate(values)
         return stacked.reshape(*encoded.array.shape[:-1], *stacked.shape[1:])
-    result = np.empty(encoded.n_examples, dtype=object)
+    results = []
     for batch, part in zip(batches, values, strict=True):
         for k, i in enumerate(batch.members):
             member = part[batch.node_ptr[k] : batch.node_ptr[k + 1]]
             # A copy, so that one kept example does not keep its whole batch alive.
-            result[i] = member.reshape(*encoded.shapes[i], *part.shape[1:]).copy()
-    return result
+            results.append(member.reshape(*encoded.shapes[i], *part.shape[1:]).copy())
+    return object_array(results)

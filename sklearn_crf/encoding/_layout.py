@@ -45,8 +45,6 @@ def read_layout(X, lattice_ndim=None):
     if X.ndim <= 2:
         _require_plain(X, lattice_ndim)
         return "nodes", X
-    if X.dtype.kind not in "fiubcO":
-        raise ValueError(f"X must hold numbers, got an array of {X.dtype}.")
     _require_axes(X, lattice_ndim)
     return "array", X
 
@@ -147,3 +145,21 @@ def _wrong_axes(shape, lattice_ndim):
         f"X of shape {tuple(shape)} does not fit lattice_ndim={lattice_ndim}: its axes must be "
         f"(n_examples{lattice}, n_features)."
     )
+
+
+def object_array(parts):
+    """1-D object array of arrays: what predictions and transformed examples are where X is a list.
+
+    Parameters
+    ----------
+    parts : sequence
+
+    Returns
+    -------
+    ndarray of shape (len(parts),), of object
+    """
+    # Assigned one by one, for NumPy would make one array of parts that happen to have the same shape.
+    array = np.empty(len(parts), dtype=object)
+    for i, part in enumerate(parts):
+        array[i] = part
+    return array

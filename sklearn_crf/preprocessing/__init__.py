@@ -1,5 +1,7 @@
 """Transformers on lattices, in scikit-learn's sense."""
 
+from sklearn_crf.preprocessing._local_image_features import LocalImageFeatures
+from sklearn_crf.preprocessing._node_transformer import NodeTransformer
 from sklearn_crf.preprocessing._pixel_features import PixelFeatures
 
-__all__ = ["PixelFeatures"]
+__all__ = ["LocalImageFeatures", "NodeTransformer", "PixelFeatures"]

@@ -5,6 +5,8 @@ from scipy.ndimage import gaussian_filter, sobel
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_scalar
 
+from sklearn_crf.encoding import object_array
+
 SCALES = {"linear": lambda values: values, "sqrt": np.sqrt, "log": np.log1p}
 
 
@@ -91,9 +93,7 @@ class PixelFeatures(TransformerMixin, BaseEstimator):
         features = [self._features(_check_image(image, i)) for i, image in enumerate(_images(X))]
         if isinstance(X, np.ndarray) and X.dtype != object:
             return np.stack(features)
-        out = np.empty(len(features), dtype=object)
-        out[:] = features
-        return out
+        return object_array(features)
 
     def get_feature_names_out(self, input_features=None):
         """Names of the nine features.

@@ -1,0 +1,218 @@
+"""What a pixel's neighbourhood looks like, in a few numbers."""
+
+from itertools import product
+from numbers import Integral, Real
+
+import numpy as np
+from scipy.ndimage import gaussian_filter, gaussian_gradient_magnitude
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_crf.encoding import object_array
+
+KINDS = ("intensity", "mean", "deviation", "gradient", "patch", "position")
+
+
+class LocalImageFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
+    r"""Features of each pixel of grey or colour images: values, averages, contrast, edges, position.
+
+    With :math:`G_\sigma` the Gaussian of standard deviation :math:`\sigma` and :math:`x` one channel, borders continued
+    by reflection:
+
+    - ``"intensity"``: :math:`x`
+    - ``"mean"``: :math:`G_\sigma * x` for each scale
+    - ``"deviation"``: :math:`\sqrt{G_\sigma * x^2 - (G_\sigma * x)^2}` for each scale
+    - ``"gradient"``: :math:`|\nabla (G_\sigma * x)|` for each scale
+    - ``"patch"``: x at the other pixels of a square of side ``2 * patch_radius + 1``
+    - ``"position"``: row and column, from 0 at the first border of the image to 1 at the last
+
+    Parameters
+    ----------
+    kinds : tuple of str, default=("intensity", "mean", "deviation", "gradient", "position")
+        Which of these, in this order; the first five for each channel.
+    scales : tuple of float, default=(1.0, 2.0, 4.0)
+        Standard deviations :math:`\sigma`, in pixels.
+    patch_radius : int, default=1
+        Of ``"patch"``, in pixels.
+
+    Attributes
+    ----------
+    n_channels_ : int
+        Channels of the images seen in ``fit``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.preprocessing import LocalImageFeatures
+    >>> images = [np.zeros((8, 9), dtype=np.uint8), np.zeros((5, 7), dtype=np.uint8)]
+    >>> features = LocalImageFeatures(("intensity", "mean", "position"), scales=(2.0,))
+    >>> [x.shape for x in features.fit_transform(images)]
+    [(8, 9, 4), (5, 7, 4)]
+    >>> features.get_feature_names_out().tolist()
+    ['intensity', 'mean_2', 'row', 'column']
+    """
+
+    def __init__(
+        self,
+        kinds=("intensity", "mean", "deviation", "gradient", "position"),
+        scales=(1.0, 2.0, 4.0),
+        patch_radius=1,
+    ):
+        self.kinds = kinds
+        self.scales = scales
+        self.patch_radius = patch_radius
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.no_validation = True
+        return tags
+
+    def fit(self, X, y=None):
+        """Check the parameters and note the number of channels; nothing is learned.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, H, W) or (n, H, W, C), or list of ndarray of shape (H, W) or (H, W, C)
+            Images.
+        y : object, optional
+            Not used.
+
+        Returns
+        -------
+        LocalImageFeatures
+        """
+        self._check_parameters()
+        images = _as_images(X)
+        self.n_channels_ = images[0].shape[2]
+        return self
+
+    def transform(self, X):
+        """Features of each pixel.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, H, W) or (n, H, W, C), or list of ndarray of shape (H, W) or (H, W, C)
+            Images; integers are read as float32, without rescaling.
+
+        Returns
+        -------
+        ndarray of shape (n, H, W, F), or of shape (n,) of ndarray of shape (H, W, F)
+            An array for an array, a 1-D object array for a list; float64 for float64 images, otherwise float32.
+        """
+        check_is_fitted(self)
+        images = _as_images(X)
+        if images[0].shape[2] != self.n_channels_:
+            raise ValueError(
+                f"X[0] has {images[0].shape[2]} channels, but LocalImageFeatures was fitted on {self.n_channels_}."
+            )
+        results = [self._features(image) for image in images]
+        return np.stack(results) if _is_stack(X) else object_array(results)
+
+    def get_feature_names_out(self, input_features=None):
+        """Names of the features, such as ``"mean_2"`` or, of more than one channel, ``"channel0_mean_2"``.
+
+        Parameters
+        ----------
+        input_features : array-like of str, optional
+            Names of the channels.
+
+        Returns
+        -------
+        ndarray of str
+        """
+        check_is_fitted(self)
+        channels = [f"channel{c}" for c in range(self.n_channels_)] if input_features is None else list(input_features)
+        prefixes = [f"{name}_" for name in channels] if input_features is not None or len(channels) > 1 else [""]
+        names = []
+        for kind in self.kinds:
+            if kind == "position":
+                names += ["row", "column"]
+            else:
+                names += [prefix + name for prefix in prefixes for name in self._names(kind)]
+        return np.array(names, dtype=object)
+
+    def _names(self, kind):
+        if kind == "intensity":
+            return [kind]
+        if kind == "patch":
+            return [f"patch({i},{j})" for i, j in self._patch_offsets()]
+        return [f"{kind}_{scale:g}" for scale in self.scales]
+
+    def _patch_offsets(self):
+        reach = range(-self.patch_radius, self.patch_radius + 1)
+        return [offset for offset in product(reach, reach) if offset != (0, 0)]
+
+    def _check_parameters(self):
+        if isinstance(self.kinds, str) or not self.kinds or any(kind not in KINDS for kind in self.kinds):
+            raise ValueError(f"kinds must be a tuple of names out of {KINDS}, got {self.kinds!r}.")
+        if any(not isinstance(scale, Real) or not 0 < scale < np.inf for scale in self.scales):
+            raise ValueError(f"scales must be positive numbers, got {self.scales!r}.")
+        if not isinstance(self.patch_radius, Integral) or self.patch_radius < 0:
+            raise ValueError(f"patch_radius must be an integer of at least 0, got {self.patch_radius!r}.")
+
+    def _features(self, image):
+        planes = []
+        for kind in self.kinds:
+            if kind == "position":
+                planes += _positions(*image.shape[:2])
+            else:
+                for channel in np.moveaxis(image, 2, 0):
+                    planes += self._of_channel(kind, channel)
+        return np.stack(planes, axis=-1).astype(image.dtype, copy=False)
+
+    def _of_channel(self, kind, channel):
+        if kind == "intensity":
+            return [channel]
+        if kind == "mean":
+            return [gaussian_filter(channel, scale) for scale in self.scales]
+        if kind == "deviation":
+            return [_deviation(channel, scale) for scale in self.scales]
+        if kind == "gradient":
+            return [gaussian_gradient_magnitude(channel, scale) for scale in self.scales]
+        r = self.patch_radius
+        padded = np.pad(channel, r, mode="symmetric")
+        height, width = channel.shape
+        return [padded[r + i : r + i + height, r + j : r + j + width] for i, j in self._patch_offsets()]
+
+
+def _deviation(channel, scale):
+    # Centred first: the variance of a bright flat region is then no difference of two large squares.
+    channel = channel - channel.mean(dtype=np.float64).astype(channel.dtype)
+    variance = gaussian_filter(channel**2, scale) - gaussian_filter(channel, scale) ** 2
+    return np.sqrt(np.maximum(variance, 0))
+
+
+def _positions(height, width):
+    row = (np.arange(height) + 0.5) / height
+    column = (np.arange(width) + 0.5) / width
+    return np.meshgrid(row, column, indexing="ij")
+
+
+def _is_stack(X):
+    return isinstance(X, np.ndarray) and X.dtype != object
+
+
+def _as_images(X):
+    """List of (H, W, C) arrays, float32 or float64."""
+    if _is_stack(X) and X.ndim not in (3, 4):
+        raise ValueError(
+            f"X must be images of shape (n, H, W) or (n, H, W, C), got {X.shape}: one image is X[np.newaxis]."
+        )
+    if not len(X):
+        raise ValueError("X holds no image.")
+    images = []
+    for i, image in enumerate(X):
+        image = np.asarray(image)
+        if image.ndim not in (2, 3) or 0 in image.shape:
+            raise ValueError(f"X[{i}] must be an image of shape (H, W) or (H, W, C), got {image.shape}.")
+        if image.dtype.kind not in "fiub":
+            raise ValueError(f"X[{i}] must hold real numbers, got {image.dtype}.")
+        image = image if image.ndim == 3 else image[..., None]
+        if images and image.shape[2] != images[0].shape[2]:
+            raise ValueError(f"X[{i}] has {image.shape[2]} channels, but X[0] has {images[0].shape[2]}.")
+        image = image if image.dtype in (np.float32, np.float64) else image.astype(np.float32)
+        if not np.isfinite(image).all():
+            raise ValueError(f"X[{i}] contains NaN or infinity.")
+        images.append(image)
+    return images

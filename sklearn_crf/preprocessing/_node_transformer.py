@@ -1,0 +1,261 @@
+"""Any scikit-learn transformer, applied to the features of every node."""
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.utils import get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_crf.encoding import object_array
+from sklearn_crf.encoding._labels import from_objects, missing_nodes
+from sklearn_crf.encoding._layout import read_layout
+from sklearn_crf.examples import Example
+
+# Nodes transformed at once: enough to hide the cost of a call, few enough not to double a large X.
+_NODES_AT_ONCE = 2**17
+
+
+def _has(method):
+    def check(self):
+        inner = getattr(self, "transformer_", self.transformer)
+        getattr(inner, method)  # its AttributeError is the message
+        return True
+
+    return check
+
+
+class NodeTransformer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
+    """Apply a transformer to the last axis of every example.
+
+    It is fitted on the nodes of all examples stacked to ``(n_nodes, n_features)``, and what it returns is put back into
+    the layout of X: an array for an array, a 1-D object array of examples for a list; an
+    :class:`~sklearn_crf.Example` keeps its edges. Plain 2-D data go through as they are.
+
+    Parameters
+    ----------
+    transformer : transformer
+        Cloned by ``fit``; its parameters are reached as ``transformer__<name>``. It must give one row for each row.
+    missing_label : object, optional
+        Nodes with this label take no part in ``fit``.
+
+    Attributes
+    ----------
+    transformer_ : transformer
+        The fitted clone.
+    n_features_in_ : int
+        Length of the last axis seen in ``fit``, where the transformer says it.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns of a 2-D data frame, where they are strings.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from sklearn_crf.preprocessing import NodeTransformer
+    >>> images = [np.zeros((3, 4, 2)), np.ones((5, 2, 2))]
+    >>> [x.shape for x in NodeTransformer(StandardScaler()).fit_transform(images)]
+    [(3, 4, 2), (5, 2, 2)]
+    """
+
+    def __init__(self, transformer, missing_label=None):
+        self.transformer = transformer
+        self.missing_label = missing_label
+
+    def fit(self, X, y=None):
+        """Fit a clone of the transformer on all nodes.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, list of array-like, or list of Example
+            Examples, as estimators take them.
+        y : array-like or list of array-like, optional
+            Labels of the nodes, for transformers that use them.
+
+        Returns
+        -------
+        NodeTransformer
+        """
+        layout, X = read_layout(X)
+        if layout != "nodes":
+            y = None if y is None else _flat_labels(y, X)
+            X = _stacked(X)
+        if y is not None:
+            X, y = _labelled(X, y, self.missing_label)
+        transformer = clone(self.transformer)
+        self.transformer_ = transformer.fit(X) if y is None else transformer.fit(X, y)
+        return self
+
+    def transform(self, X):
+        """Transform the features of every node.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, list of array-like, or list of Example
+            Examples.
+
+        Returns
+        -------
+        ndarray or sparse matrix
+            In the layout of X; of a list, a 1-D object array.
+        """
+        check_is_fitted(self)
+        return self._apply(self.transformer_.transform, X)
+
+    @available_if(_has("inverse_transform"))
+    def inverse_transform(self, X):
+        """Undo ``transform``.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, list of array-like, or list of Example
+            Transformed examples.
+
+        Returns
+        -------
+        ndarray or sparse matrix
+            In the layout of X; of a list, a 1-D object array.
+        """
+        check_is_fitted(self)
+        return self._apply(self.transformer_.inverse_transform, X)
+
+    @available_if(_has("get_feature_names_out"))
+    def get_feature_names_out(self, input_features=None):
+        """Names of the features that the transformer returns.
+
+        Parameters
+        ----------
+        input_features : array-like of str, optional
+            Names of the features it gets.
+
+        Returns
+        -------
+        ndarray of str
+        """
+        check_is_fitted(self)
+        return self.transformer_.get_feature_names_out(input_features)
+
+    def _apply(self, function, X):
+        layout, X = read_layout(X)
+        if layout == "nodes":
+            return function(X)
+        _require_one_width(X)
+        if layout == "array":
+            return _put_back(function(_rows(X)), X)
+        return object_array([result for group in _groups(X) for result in _transform_group(function, group)])
+
+    @property
+    def n_features_in_(self):
+        """Length of the last axis seen in ``fit``."""
+        return self._inner("n_features_in_")
+
+    @property
+    def feature_names_in_(self):
+        """Names of the columns of a 2-D data frame seen in ``fit``."""
+        return self._inner("feature_names_in_")
+
+    def _inner(self, name):
+        if not hasattr(self, "transformer_") or not hasattr(self.transformer_, name):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}.")
+        return getattr(self.transformer_, name)
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "transformer_")
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self.transformer)
+        tags.input_tags = inner.input_tags
+        tags.target_tags = inner.target_tags
+        tags.transformer_tags = inner.transformer_tags
+        return tags
+
+
+def _rows(x):
+    """Features of the nodes of one example, or of an array of examples, as (n_nodes, n_features)."""
+    if isinstance(x, Example):
+        return x.node_features
+    return x if sp.issparse(x) else x.reshape(-1, x.shape[-1])
+
+
+def _stacked(examples):
+    if isinstance(examples, np.ndarray):
+        return _rows(examples)
+    _require_one_width(examples)
+    parts = [_rows(x) for x in examples]
+    if any(sp.issparse(part) for part in parts):
+        return sp.vstack(parts, format="csr")
+    return np.concatenate(parts)
+
+
+def _require_one_width(examples):
+    for i, x in enumerate(examples):
+        if x.shape[-1] != examples[0].shape[-1]:
+            raise ValueError(f"X[{i}] has {x.shape[-1]} features, but X[0] has {examples[0].shape[-1]}.")
+
+
+def _groups(examples):
+    """Consecutive examples, a call's worth of nodes together."""
+    group, n_nodes = [], 0
+    for x in examples:
+        group.append(x)
+        n_nodes += _rows(x).shape[0]
+        if n_nodes >= _NODES_AT_ONCE:
+            yield group
+            group, n_nodes = [], 0
+    if group:
+        yield group
+
+
+def _transform_group(function, group):
+    rows = function(_stacked(group))
+    start = 0
+    for x in group:
+        stop = start + _rows(x).shape[0]
+        yield _put_back(rows[start:stop], x)
+        start = stop
+
+
+def _put_back(rows, x):
+    """Transformed rows in the place of the features of x, be it an example or an array of examples."""
+    if hasattr(rows, "columns"):  # a data frame, if scikit-learn is so configured
+        rows = rows.to_numpy()
+    if isinstance(x, Example):
+        return Example(rows, x.graph, x.edge_features, x.node_type, x.edge_type, x.n_states)
+    if not sp.issparse(rows):
+        return rows.reshape(*x.shape[:-1], rows.shape[1])
+    if x.ndim == 2:
+        return rows
+    raise ValueError(
+        f"The transformer returned a sparse matrix, which cannot take the shape {tuple(x.shape[:-1])} of a lattice: "
+        "ask it for dense output."
+    )
+
+
+def _flat_labels(y, examples):
+    """Labels of all nodes in a row."""
+    if len(y) != len(examples):
+        raise ValueError(f"y has {len(y)} examples, but X has {len(examples)}.")
+    parts = []
+    for i, (labels, x) in enumerate(zip(y, examples, strict=True)):
+        labels = np.asarray(labels)
+        shape = x.shape[:1] if isinstance(x, Example) else x.shape[:-1]
+        if labels.shape != tuple(shape):
+            raise ValueError(f"y[{i}] has shape {labels.shape}, but the lattice of X[{i}] has shape {tuple(shape)}.")
+        parts.append(labels.ravel())
+    return np.concatenate(parts)
+
+
+def _labelled(rows, labels, missing_label):
+    """The rows whose labels are known, with these."""
+    values = np.asarray(labels)
+    missing = missing_nodes(values, missing_label)
+    if not missing.any():
+        return rows, labels
+    known = np.flatnonzero(~missing)
+    values = values[known]
+    if values.dtype == object:
+        values = from_objects(values, "y")
+    if hasattr(rows, "iloc"):
+        return rows.iloc[known], values
+    return (rows.tocsr() if sp.issparse(rows) else np.asarray(rows))[known], values
