@@ -17,10 +17,18 @@ _MAX_DENSE_CELLS = 2**26
 
 
 class ArityGroup(NamedTuple):
-    """Factors with the same number of nodes."""
+    """Factors with the same number of nodes.
 
-    factors: np.ndarray  # (G,) their numbers
-    scope: np.ndarray  # (G, arity) their nodes
+    Attributes
+    ----------
+    factors : ndarray of shape (G,)
+        Their numbers.
+    scope : ndarray of shape (G, arity)
+        Their nodes.
+    """
+
+    factors: np.ndarray
+    scope: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
