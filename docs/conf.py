@@ -37,7 +37,6 @@ html_static_path = ["_static"] if (DOCS / "_static").exists() else []
 html_show_sourcelink = False
 html_theme_options = {"navigation_with_keys": False, "show_prev_next": False}
 
-autosummary_generate = True
 numpydoc_show_class_members = False  # the template of classes lists them
 
 # -- API pages ------------------------------------------------------------------------------------
@@ -50,17 +49,21 @@ def write_api_pages():
     folder = DOCS / "generated" / "api"
     folder.mkdir(parents=True, exist_ok=True)
     listed = set()
-    written = set()
-    for number, name in enumerate(public_modules()):
-        module = importlib.import_module(name)
+    tables = set()
+    stubs = set()
+    for number, module_name in enumerate(public_modules()):
+        module = importlib.import_module(module_name)
         names = [n for n in sorted(module.__all__) if is_listable(module, n) and id(getattr(module, n)) not in listed]
-        listed.update(id(getattr(module, n)) for n in names)
+        listed.update(id(getattr(module, name)) for name in names)
         if names:
-            page = folder / f"{number:02d}_{name}.rst"
-            write_if_changed(page, api_page(module, names))
-            written.add(page)
-    for page in set(folder.glob("*.rst")) - written:
+            table = folder / f"{number:02d}_{module_name}.rst"
+            write_if_changed(table, api_page(module, names))
+            tables.add(table)
+            stubs.update(folder.parent / f"{module_name}.{name}.rst" for name in names)
+    # what a former build wrote of names that are gone would be pages that no other page leads to
+    for page in {*folder.glob("*.rst"), *folder.parent.glob("*.rst")} - tables - stubs:
         page.unlink()
+    return sorted(map(str, tables))
 
 
 def public_modules():
@@ -103,15 +106,16 @@ def skip_member(app, what, name, obj, skip, options):
     return True if module is not None and module.startswith("sklearn.") else skip
 
 
-def escape_fitted_attributes(app, what, name, obj, options, lines):
-    """In a type such as "(n_iter_ + 1,)" the trailing underscore is no link."""
+def escape_types(app, what, name, obj, options, lines):
+    """In a type such as "(n_iter_ + 1,)" the underscore makes no link, in "f(**options)" stars make nothing bold."""
     for number, line in enumerate(lines):
         entry, colon, kind = line.partition(" : ")
         if colon and re.fullmatch(r"[\w*, ]+", entry) and "`" not in kind:
-            lines[number] = entry + colon + re.sub(r"(?<=\w)_(?!\w)", r"\_", kind)
+            lines[number] = entry + colon + re.sub(r"(?<=\w)_(?!\w)|\*", r"\\\g<0>", kind)
 
 
-write_api_pages()
+# Named one by one, since an environment kept from a former build does not know of new pages.
+autosummary_generate = write_api_pages()
 
 # -- Gallery --------------------------------------------------------------------------------------
 
@@ -138,4 +142,4 @@ warnings.filterwarnings("ignore", message="FigureCanvasAgg is non-interactive", 
 
 def setup(app):
     app.connect("autodoc-skip-member", skip_member)
-    app.connect("autodoc-process-docstring", escape_fitted_attributes, priority=1)  # before numpydoc's
+    app.connect("autodoc-process-docstring", escape_types, priority=1)  # before numpydoc's
