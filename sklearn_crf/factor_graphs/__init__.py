@@ -1,7 +1,7 @@
 """Factor graphs: scores of labelings as a sum over factors of any arity."""
 
 from sklearn_crf.factor_graphs._graph import ArityGroup, FactorGraph
-from sklearn_crf.factor_graphs._pairwise import factor_graph_of, pairwise_model_of
+from sklearn_crf.factor_graphs._pairwise import factor_graph_of, pairwise_model_of, pairwise_statistics
 from sklearn_crf.factor_graphs._scores import FactorStatistics, add_cells
 from sklearn_crf.factor_graphs._tables import (
     COUNT,
@@ -29,4 +29,5 @@ __all__ = [
     "exactly_one",
     "factor_graph_of",
     "pairwise_model_of",
+    "pairwise_statistics",
 ]

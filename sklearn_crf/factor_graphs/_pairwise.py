@@ -23,25 +23,60 @@ def factor_graph_of(model):
     """
     graph = model.graph
     n_nodes, n_edges = graph.n_nodes, graph.n_edges
-    n_states = np.full(n_nodes, model.n_columns) if model.n_states is None else model.n_states
+    n_states = _states(model)
     listed = np.arange(model.n_columns) < n_states[:, None]
-    tails, heads = graph.edges.T
-    value = model.edge_type if model.edge_weight is None else np.arange(n_edges)
-    key = np.stack((value, n_states[tails], n_states[heads]), axis=1).astype(np.int64)
-    distinct, first, inverse = np.unique(key, axis=0, return_index=True, return_inverse=True)
+    first, inverse, shapes = _distinct_tables(model)
     tables = [
         table[:rows, :columns].ravel()
-        for table, (_, rows, columns) in zip(model.edge_tables(first), distinct.tolist(), strict=True)
+        for table, (rows, columns) in zip(model.edge_tables(first), shapes.tolist(), strict=True)
     ]
     length = np.concatenate((n_states, [len(table) for table in tables])).astype(np.int64)
     return FactorGraph(
         n_states=n_states,
         scope=np.concatenate((np.arange(n_nodes), graph.edges.ravel())),
         scope_ptr=np.concatenate((np.arange(n_nodes), n_nodes + 2 * np.arange(n_edges + 1))),
-        table_id=np.concatenate((np.arange(n_nodes), n_nodes + inverse.ravel())),
+        table_id=np.concatenate((np.arange(n_nodes), n_nodes + inverse)),
         log_table=np.concatenate((model.unary[listed], *tables)),
         table_ptr=np.concatenate(([0], np.cumsum(length))),
     )
+
+
+def _states(model):
+    return np.full(model.graph.n_nodes, model.n_columns) if model.n_states is None else model.n_states
+
+
+def _distinct_tables(model):
+    """First edge of each table of the factor graph, the table of each edge, and the tables' shapes."""
+    tails, heads = model.graph.edges.T
+    n_states = _states(model)
+    value = model.edge_type if model.edge_weight is None else np.arange(model.graph.n_edges)
+    key = np.stack((value, n_states[tails], n_states[heads]), axis=1).astype(np.int64)
+    distinct, first, inverse = np.unique(key, axis=0, return_index=True, return_inverse=True)
+    return first, inverse.ravel(), distinct[:, 1:]
+
+
+def pairwise_statistics(model, log_table):
+    """Derivative by the tables of a pairwise model, from the derivative by those of its factor graph.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+    log_table : ndarray of shape (n_cells,)
+        Derivative by ``factor_graph_of(model).log_table``.
+
+    Returns
+    -------
+    ndarray of shape (T, R, K, K), float64
+    """
+    first, _, shapes = _distinct_tables(model)
+    tables = np.zeros(model.tables.shape)
+    start = int(_states(model).sum())
+    for e, (rows, columns) in zip(first, shapes.tolist(), strict=True):
+        pair = log_table[start : start + rows * columns].reshape(rows, columns)
+        weight = np.ones(1) if model.edge_weight is None else model.edge_weight[e].astype(np.float64)
+        tables[model.edge_type[e], :, :rows, :columns] += weight[:, None, None] * pair
+        start += rows * columns
+    return tables
 
 
 def pairwise_model_of(model):

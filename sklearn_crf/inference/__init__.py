@@ -10,6 +10,7 @@ from sklearn_crf.inference._base import (
 from sklearn_crf.inference._brute_force import BruteForce
 from sklearn_crf.inference._gibbs import GibbsSampler, gibbs_sweeps
 from sklearn_crf.inference._icm import ICM
+from sklearn_crf.inference._junction_tree import JunctionTree
 from sklearn_crf.inference._mean_field import MeanField
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "FactorMarginals",
     "GibbsSampler",
     "Inference",
+    "JunctionTree",
     "Labeling",
     "Marginals",
     "MeanField",

@@ -1,0 +1,90 @@
+"""A factor graph less what is already decided: forbidden states, and nodes with one state left."""
+
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from sklearn_crf.factor_graphs import DENSE
+
+
+class Reduction:
+    """The factors of a model over the nodes that are free: those with more than one allowed state.
+
+    Parameters
+    ----------
+    model : FactorGraph
+
+    Raises
+    ------
+    ValueError
+        If no state of some node is allowed.
+    """
+
+    def __init__(self, model):
+        self.model = model
+        mask = _allowed(model)
+        if not mask.any(axis=1).all():
+            node = int(np.argmin(mask.any(axis=1)))
+            raise ValueError(f"model is infeasible: every state of node {node} is forbidden.")
+        self.states = [np.flatnonzero(row) for row in mask]
+        self.n_states = mask.sum(axis=1)
+        self.is_free = self.n_states > 1
+        self.free_nodes = np.flatnonzero(self.is_free).tolist()
+
+    @cached_property
+    def scopes(self):
+        """Free nodes of each factor, a list of lists."""
+        ptr, scope = self.model.scope_ptr.tolist(), self.model.scope.tolist()
+        free = self.is_free.tolist()
+        return [[s for s in scope[a:b] if free[s]] for a, b in pairwise(ptr)]
+
+    def table(self, factor):
+        """Scores of the joint allowed states of a factor's nodes, float64, nodes with one state without an axis."""
+        nodes = self._nodes(factor)
+        model = self.model
+        shape = [int(self.n_states[s]) for s in self.scopes[factor]]
+        if model.table_kind[model.table_id[factor]] == DENSE:
+            allowed = np.ix_(*(self.states[s] for s in nodes))
+            return model.dense_table(factor)[allowed].astype(np.float64).reshape(shape)
+        states = self._joint_states(nodes)
+        return model.factor_scores(np.full(len(states), factor), states).reshape(shape)
+
+    def cells(self, factor):
+        """Where the scores of :meth:`table` are stored, (n_joint_states,) int64; -1 is the table's default."""
+        nodes = self._nodes(factor)
+        model = self.model
+        table = model.table_id[factor]
+        if model.table_kind[table] == DENSE:
+            numbers = np.zeros(1, dtype=np.int64)
+            for s in nodes:
+                numbers = (numbers[:, None] * int(model.n_states[s]) + self.states[s]).ravel()
+            return numbers + model.table_ptr[table]
+        states = self._joint_states(nodes)
+        return model.cells(np.full(len(states), factor), states)
+
+    def _nodes(self, factor):
+        return self.model.scope[self.model.scope_ptr[factor] : self.model.scope_ptr[factor + 1]].tolist()
+
+    def _joint_states(self, nodes):
+        size = int(np.prod([self.n_states[s] for s in nodes], dtype=np.int64))
+        states = np.empty((size, len(nodes)), dtype=np.int64)
+        number = np.arange(size)
+        for k in range(len(nodes) - 1, -1, -1):
+            number, place = np.divmod(number, self.n_states[nodes[k]])
+            states[:, k] = self.states[nodes[k]][place]
+        return states
+
+
+def _allowed(model):
+    """(N, K) bool: the states that no factor of one node forbids."""
+    mask = np.arange(model.n_columns) < model.n_states[:, None]
+    for factors, scope in model.by_arity():
+        if scope.shape[1] != 1:
+            continue
+        node = scope[:, 0]
+        for state in range(model.n_columns):
+            exists = model.n_states[node] > state
+            scores = model.factor_scores(factors[exists], np.full((exists.sum(), 1), state))
+            mask[node[exists][np.isneginf(scores)], state] = False
+    return mask
