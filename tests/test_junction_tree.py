@@ -71,10 +71,11 @@ def test_samples_are_allowed_and_follow_the_marginals(model):
     assert samples.shape == (400, model.n_nodes)
     assert samples.dtype == np.int32
     assert all(np.isfinite(score(model, labels)) for labels in samples[:20])
-    expected = BruteForce().marginals(model).unary
+    expected = np.clip(BruteForce().marginals(model).unary, 0, 1)
     shares = np.stack([(samples == k).mean(axis=0) for k in range(expected.shape[1])], axis=1)
-    # Five standard deviations of a share of 400, which 80 models do not reach.
-    assert np.all(np.abs(shares - expected) <= 5 * np.sqrt(expected * (1 - expected) / 400) + 1e-9)
+    # Five standard deviations, and ten draws more for the rare states whose counts are not normal.
+    assert np.all(np.abs(shares - expected) <= 5 * np.sqrt(expected * (1 - expected) / 400) + 10 / 400)
+    assert not np.any(shares[expected == 0])
 
 
 def test_joint_samples_follow_the_joint_distribution():
