@@ -5,13 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from local_reference import log_conditional
-from model_strategies import TABLE_KINDS, TOPOLOGIES, models, random_model
+from model_strategies import FORESTS, TABLE_KINDS, TOPOLOGIES, models, random_model
 from scipy import stats
 
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import BruteForce, GibbsSampler
+from sklearn_crf.inference._feasible_start import _feasible_on_spanning_forest, without_violations
 from sklearn_crf.inference._gibbs import gibbs_sweeps
+from sklearn_crf.inference._local_updates import random_labels
 from sklearn_crf.kernels.gibbs import stream_key, uniforms
 from sklearn_crf.models import PairwiseModel, clamped, score
 
@@ -138,6 +141,23 @@ def test_a_feasible_start_is_found():
     model = PairwiseModel(lattice((40,)), np.tile([[9.0, 0.0, 0.5], [0.0, 0.2, 9.0]], (20, 1)), tables)
     samples = GibbsSampler(burn_in=0, thin=1, n_chains=4, random_state=0).sample(model, 20)
     assert all(np.isfinite(score(model, labels)) for labels in samples)
+
+
+@given(model=models(topologies=tuple(FORESTS)), seed=st.integers(0, 100))
+@settings(max_examples=40, deadline=None)
+def test_on_forests_a_feasible_start_is_always_found(model, seed):
+    start = random_labels(model, np.random.RandomState(seed))
+    assert np.isfinite(score(model, without_violations(model, start)))
+    assert np.isfinite(score(model, _feasible_on_spanning_forest(model)))
+
+
+def test_a_start_far_from_any_feasible_one():
+    # States may only stay or go up by one: nodes one at a time do not find their way there.
+    steps = np.arange(5) - np.arange(5)[:, None]
+    tables = np.where((steps == 0) | (steps == 1), 0.0, -np.inf)[None]
+    model = PairwiseModel(lattice((40,)), np.random.default_rng(0).normal(size=(40, 5)), tables)
+    samples = GibbsSampler(burn_in=0, n_chains=3, random_state=0).sample(model, 6)
+    assert np.isin(np.diff(samples, axis=1), [0, 1]).all()
 
 
 def test_no_feasible_start_is_an_error():

@@ -5,15 +5,14 @@ from sklearn.utils import check_random_state
 
 from sklearn_crf._threads import checkpoint, range_runner, run_fixed_ranges
 from sklearn_crf.inference._base import Inference, Marginals
+from sklearn_crf.inference._feasible_start import is_feasible, without_violations
 from sklearn_crf.inference._local_updates import (
     best_alone,
     given_labels,
-    is_feasible,
     local_arguments,
     random_labels,
     table_buffers,
     visits,
-    without_violations,
 )
 from sklearn_crf.kernels.gibbs import gibbs_update, stream_key
 from sklearn_crf.models import check_labels
@@ -53,8 +52,8 @@ class GibbsSampler(Inference):
     -----
     The first chain starts from the best state of each node alone, the others from random labels, or all from
     ``init``: labels of shape (N,), or (n_chains, N) such as the ``state`` of a former result. Forbidden pairs are
-    removed from the start where that is easy, and never drawn after. Where they cut the labelings into parts that
-    no change of one node connects, a chain stays in the part it starts in.
+    removed from the start, on forests always and elsewhere where that is easy, and never drawn after. Where they cut
+    the labelings into parts that no change of one node connects, a chain stays in the part it starts in.
 
     Nodes of one colour of ``graph.colouring`` are drawn at once. Each draw has a random number of its own, made from
     the seed, the chain, the sweep and the node alone.

@@ -6,14 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import checkpoint, range_runner
-from sklearn_crf.kernels.icm import icm_update
-from sklearn_crf.models import check_labels, score_terms
+from sklearn_crf.models import check_labels
 
 SCHEDULES = ("sequential", "checkerboard")
-
-# Sweeps in search of a feasible start: each removes violations, a few are enough where one is easily found.
-_REPAIR_SWEEPS = 100
 
 # Numbers in the buffers of partial sums of tables: where tables are untied there are many, and fewer ranges.
 _BUFFER_SIZE = 2**22
@@ -152,34 +147,4 @@ def given_labels(model, init):
     if len(forbidden):
         s = forbidden[0]
         raise ValueError(f"init[{s}] is {labels[s]}, a state that unary forbids.")
-    return labels
-
-
-def is_feasible(model, labels):
-    """True if no node and no edge of a labeling has score -inf."""
-    return not np.isneginf(score_terms(model, labels)).any()
-
-
-def without_violations(model, labels):
-    """The labels themselves if no pair of them is forbidden, else after sweeps that remove violations if they can.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-    labels : ndarray of shape (N,), int32
-
-    Returns
-    -------
-    ndarray of shape (N,), int32
-    """
-    if np.isfinite(model.tables).all() or is_feasible(model, labels):
-        return labels
-    labels = labels.copy()
-    arguments, groups = local_arguments(model), visits(model.graph, "sequential")
-    with range_runner(1) as run:
-        for _ in range(_REPAIR_SWEEPS):
-            checkpoint()
-            n_changed = sum(sweep(run, groups, icm_update, *arguments, labels))
-            if not n_changed or is_feasible(model, labels):
-                break
     return labels
