@@ -1,0 +1,61 @@
+"""Handwritten digits under noise, from the images that scikit-learn brings along."""
+
+from numbers import Integral
+
+import numpy as np
+from scipy.ndimage import zoom
+from sklearn.datasets import load_digits
+from sklearn.utils import check_random_state
+
+# The digits are counts of ink from 0 to 16.
+_INK = 8
+_LEVELS = {"flip": 0.1, "gaussian": 0.5}
+
+
+def make_noisy_digits(n_samples=None, *, noise="flip", level=None, scale=1, random_state=None):
+    r"""Binary handwritten digits under noise, and what they were: an image restoration task.
+
+    The labels y are the 8 x 8 images of :func:`sklearn.datasets.load_digits`, enlarged by bilinear interpolation and
+    thresholded at half of full ink. ``"flip"`` turns each pixel over with probability ``level``; ``"gaussian"`` adds
+    :math:`N(0, \mathrm{level}^2)` to y.
+
+    Parameters
+    ----------
+    n_samples : int, optional
+        Number of digits, in the order of the data set; None is all 1797.
+    noise : {"flip", "gaussian"}, default="flip"
+        Independent for each pixel.
+    level : float, optional
+        Probability or standard deviation; None is 0.1 or 0.5.
+    scale : int, default=1
+        Images have ``8 * scale`` pixels each way.
+    random_state : int, RandomState instance or None, default=None
+        Of the noise.
+
+    Returns
+    -------
+    X : ndarray of shape (n, 8 * scale, 8 * scale, 1), float64
+        Noisy images.
+    y : ndarray of shape (n, 8 * scale, 8 * scale), int64
+        1 on ink, 0 elsewhere.
+    digits : ndarray of shape (n,), int64
+        Which digit each is.
+    """
+    if noise not in _LEVELS:
+        raise ValueError(f"noise must be 'flip' or 'gaussian', got {noise!r}.")
+    level = _LEVELS[noise] if level is None else level
+    if not level >= 0 or (noise == "flip" and level > 1):
+        raise ValueError(f"level must be {'a probability' if noise == 'flip' else 'at least 0'}, got {level!r}.")
+    if not isinstance(scale, Integral) or scale < 1:
+        raise ValueError(f"scale must be an integer of at least 1, got {scale!r}.")
+    source = load_digits()
+    if n_samples is not None and not 1 <= n_samples <= len(source.images):
+        raise ValueError(f"n_samples must be 1 to {len(source.images)}, got {n_samples!r}.")
+    ink = zoom(source.images[:n_samples], (1, scale, scale), order=1, mode="nearest", grid_mode=True)
+    y = (ink >= _INK).astype(np.int64)
+    rng = check_random_state(random_state)
+    if noise == "flip":
+        x = np.where(rng.uniform(size=y.shape) < level, 1 - y, y).astype(np.float64)
+    else:
+        x = y + level * rng.standard_normal(y.shape)
+    return x[..., np.newaxis], y, source.target[:n_samples].astype(np.int64)
