@@ -11,7 +11,9 @@ from sklearn_crf.inference._brute_force import BruteForce
 from sklearn_crf.inference._gibbs import GibbsSampler, gibbs_sweeps
 from sklearn_crf.inference._icm import ICM
 from sklearn_crf.inference._junction_tree import JunctionTree
+from sklearn_crf.inference._loopy_bp import LoopyBP
 from sklearn_crf.inference._mean_field import MeanField
+from sklearn_crf.inference._tree import TreeInference
 
 __all__ = [
     "ICM",
@@ -21,8 +23,10 @@ __all__ = [
     "Inference",
     "JunctionTree",
     "Labeling",
+    "LoopyBP",
     "Marginals",
     "MeanField",
+    "TreeInference",
     "convergence_left_to_caller",
     "gibbs_sweeps",
 ]

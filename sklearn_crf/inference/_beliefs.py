@@ -1,0 +1,138 @@
+"""Marginals and log-partition of messages, the same for exact and loopy belief propagation."""
+
+import numpy as np
+
+from sklearn_crf._threads import run_fixed_ranges
+from sklearn_crf.inference._base import Marginals
+from sklearn_crf.inference._field import SUM_PROBABILITY
+from sklearn_crf.kernels.beliefs import edge_beliefs, node_beliefs, pair_statistics
+
+# Most numbers held in all partial sums of pairwise beliefs together (16 MB).
+_STATISTICS_BUDGET = 2**21
+
+
+def infeasible_at_node(node):
+    """The error for a node that messages left without a state."""
+    return ValueError(f"model is infeasible: the scores around node {node} leave it no state.")
+
+
+def beliefs_of(field, messages, run):
+    """Beliefs of nodes (their logarithms if the field keeps scores) and the log of each node's normaliser.
+
+    Parameters
+    ----------
+    field : Field
+    messages : ndarray of shape (2E, width)
+    run : callable
+        As :func:`~sklearn_crf._threads.range_runner` gives it.
+
+    Returns
+    -------
+    beliefs : ndarray of shape (N, width)
+    log_z_terms : ndarray of shape (N,), float64
+    """
+    beliefs = np.empty_like(field.unary)
+    log_z_terms = np.empty(len(beliefs))
+    failed = []
+
+    def part(start, stop):
+        failed.append(node_beliefs(field, messages, beliefs, log_z_terms, start, stop, field.work_space()))
+
+    run(part, len(beliefs))
+    if max(failed) >= 0:
+        raise infeasible_at_node(max(failed))
+    return beliefs, log_z_terms
+
+
+def marginals_of(field, unary_shift, messages, run, **fields):
+    """The :class:`Marginals` of messages, with the Bethe (or reweighted Bethe) log-partition.
+
+    Parameters
+    ----------
+    field : Field
+    unary_shift : ndarray of shape (N,)
+        As :func:`~sklearn_crf.inference._field.make_field` returns it.
+    messages : ndarray of shape (2E, width)
+    run : callable
+    **fields
+        The other fields of the result.
+    """
+    n_columns = field.tables.shape[3]
+    beliefs, log_z_terms = beliefs_of(field, messages, run)
+    log_z_terms += unary_shift
+    tables = _sum_pairs(field, messages, beliefs, log_z_terms, run)
+    if field.semiring != SUM_PROBABILITY:
+        np.exp(beliefs, out=beliefs)
+    unary = np.ascontiguousarray(beliefs[:, :n_columns])
+    return Marginals(unary, tables, float(log_z_terms.sum()), log_z_terms, **fields)
+
+
+def _sum_pairs(field, messages, beliefs, log_z_terms, run):
+    """Sums of edge weight times pairwise beliefs by type; adds what edges contribute to ``log_z_terms``."""
+    n_types, n_features, n_columns, _ = field.tables.shape
+    shape = (n_types, n_features, n_columns, field.width)
+    size = max(int(np.prod(shape)), 1)
+    n_ranges = int(np.clip(_STATISTICS_BUDGET // size, 1, 16))
+    partial = np.zeros((n_ranges, *shape))
+    without_factor = field.semiring == SUM_PROBABILITY and field.is_tied and len(field.factors) + len(field.on) > 0
+    failed = []
+
+    def part(k, start, stop):
+        work = field.work_space()
+        failed.append(
+            pair_statistics(field, messages, beliefs, partial[k], without_factor, log_z_terms, start, stop, work)
+        )
+
+    if len(field.neighbor):
+        run_fixed_ranges(run, part, len(beliefs), n_ranges)
+        if max(failed) >= 0:
+            raise ValueError(f"model is infeasible: the scores around edge {max(failed)} leave it no pair of states.")
+    total = partial[0]
+    for other in partial[1:]:
+        total += other
+    total = np.ascontiguousarray(total[..., :n_columns])
+    if without_factor:
+        total[:, 0] *= _tied_factors(field)
+    return total
+
+
+def _tied_factors(field):
+    """Factor of each type, (T, K, K)."""
+    n_columns = field.tables.shape[3]
+    if len(field.factors):
+        return field.factors[:, 0, :, :n_columns]
+    return np.where(np.eye(n_columns, dtype=bool), field.on[:, None, None], field.off[:, None, None])
+
+
+def edge_marginals_of(field, graph, messages, edges, run):
+    """Pairwise beliefs of single edges.
+
+    Parameters
+    ----------
+    field : Field
+    graph : Graph
+    messages : ndarray of shape (2E, width)
+    edges : array-like of int or None
+        Numbers of edges; None is all.
+    run : callable
+
+    Returns
+    -------
+    ndarray of shape (n_edges, K, K)
+    """
+    edges = np.arange(graph.n_edges) if edges is None else np.asarray(edges)
+    if edges.size and (not np.issubdtype(edges.dtype, np.integer) or edges.min() < 0 or edges.max() >= graph.n_edges):
+        raise ValueError(f"edges must be numbers of edges, 0 to {graph.n_edges - 1}, got {edges!r}.")
+    n_columns = field.tables.shape[3]
+    marginals = np.empty((edges.size, n_columns, n_columns), dtype=field.unary.dtype)
+    if edges.size == 0:
+        return marginals
+    slot_of_half_edge = np.empty(2 * graph.n_edges, dtype=np.int32)
+    slot_of_half_edge[field.half_edge] = np.arange(2 * graph.n_edges, dtype=np.int32)
+    edges = edges.ravel()
+    slots = np.stack((graph.edges[edges, 0], slot_of_half_edge[2 * edges]), axis=1).astype(np.int32)
+    beliefs, _ = beliefs_of(field, messages, run)
+    failed = edge_beliefs(field, messages, beliefs, slots, marginals, field.work_space())
+    if failed >= 0:
+        raise ValueError(f"model is infeasible: the scores around edge {edges[failed]} leave it no pair of states.")
+    return marginals

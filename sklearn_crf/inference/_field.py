@@ -1,0 +1,225 @@
+"""A model made ready for message passing: padded, exponentiated where its range permits, edges in both directions."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf.kernels.messages import fill_factors
+
+# How messages add up, the numbers that the kernels know.
+SUM_PROBABILITY, SUM_SCORE, MAX_SCORE = 0, 1, 2
+
+# Most bytes for tables that differ from edge to edge; past it they are worked out anew for each message.
+FACTOR_BUDGET = 256 * 2**20
+
+# Largest range (as a difference of scores) that the messages to a node may span together if they are kept as
+# probabilities: what underflows then is less than exp(-25) of the rest in single precision, in which 87 is the
+# limit, and exp(-60) in double precision, in which 708 is.
+LARGEST_RANGE = {np.dtype(np.float32): 60.0, np.dtype(np.float64): 640.0}
+
+_VECTOR_BYTES = 16
+
+
+class Field(NamedTuple):
+    """The arrays that every kernel of message passing takes. Arrays that a model does without have length 0."""
+
+    semiring: int
+    ptr: np.ndarray  # (N + 1,) int64 first slot of each node
+    neighbor: np.ndarray  # (2E,) int32
+    half_edge: np.ndarray  # (2E,) int32
+    reverse: np.ndarray  # (2E,) int32
+    n_states: np.ndarray  # (N,) int32 or empty: K everywhere
+    factor: np.ndarray  # (E,) int32 row of each edge in factors, on, off and shift
+    edge_type: np.ndarray  # (E,) int32
+    shift: np.ndarray  # (n,) float64 score taken out of each factor
+    unary: np.ndarray  # (N, width) exp(score - best) for SUM_PROBABILITY, else scores
+    factors: np.ndarray  # (n, 2, K, width) exp(score - shift) for sums, score - shift for maxima; empty if not stored
+    on: np.ndarray  # (n,) diagonal of a Potts factor, or empty
+    off: np.ndarray  # (n,) the rest of it
+    tables: np.ndarray  # (T, R, K, K) scores
+    edge_weight: np.ndarray  # (E, R) or empty
+    appearance: np.ndarray  # (E,) or empty: edge appearance probabilities, none is 1 (belief propagation)
+
+    @property
+    def width(self):
+        """Number of states, padded."""
+        return self.unary.shape[1]
+
+    @property
+    def is_tied(self):
+        """True if an edge's factor is that of its type alone."""
+        return len(self.edge_weight) == 0
+
+    def work_space(self):
+        """What a kernel needs for itself; one for each thread."""
+        return np.empty((6 + 2 * self.tables.shape[3]) * self.width)
+
+
+def make_field(model, maximum, appearance=None):
+    """The field of a model for sums or maxima, and the score taken out of each node's unary row.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+        For tree-reweighted messages, with tables or edge weights divided by ``appearance``.
+    maximum : bool
+        Maxima instead of sums.
+    appearance : ndarray of shape (E,), optional
+        Edge appearance probabilities.
+
+    Returns
+    -------
+    Field, unary_shift : ndarray of shape (N,), float64
+
+    Raises
+    ------
+    ValueError
+        If a table forbids every pair of states.
+    """
+    semiring = MAX_SCORE if maximum else SUM_PROBABILITY if _fits_probabilities(model) else SUM_SCORE
+    dtype = model.dtype
+    unary, unary_shift = _padded_unary(model, semiring)
+    none = np.zeros(0, dtype=dtype)
+    bare = Field(
+        semiring,
+        *model.graph.incidence,
+        n_states=np.zeros(0, dtype=np.int32) if model.n_states is None else model.n_states,
+        factor=model.edge_type,
+        edge_type=model.edge_type,
+        shift=np.zeros(0),
+        unary=unary,
+        factors=np.zeros((0, 2, model.n_columns, unary.shape[1]), dtype=dtype),
+        on=none,
+        off=none,
+        tables=model.tables,
+        edge_weight=np.zeros((0, model.tables.shape[1]), dtype) if model.edge_weight is None else model.edge_weight,
+        appearance=none if appearance is None else np.ascontiguousarray(appearance, dtype=dtype),
+    )
+    field = _with_factors(bare, model)
+    impossible = np.flatnonzero(np.isneginf(field.shift))
+    if len(impossible):
+        edges = np.flatnonzero(np.isin(field.factor, impossible))
+        if len(edges):
+            raise ValueError(f"model is infeasible: tables forbid every pair of states of edge {edges[0]}.")
+    return field, unary_shift
+
+
+def padded_width(n_columns, dtype):
+    """Number of states, rounded up to whole vectors of 16 bytes."""
+    lanes = _VECTOR_BYTES // dtype.itemsize
+    return -(-n_columns // lanes) * lanes
+
+
+def _padded_unary(model, semiring):
+    n_columns, width = model.n_columns, padded_width(model.n_columns, model.dtype)
+    if semiring == SUM_PROBABILITY:
+        best = model.unary.max(axis=1, keepdims=True)
+        unary = np.zeros((len(model.unary), width), dtype=model.dtype)
+        np.exp(model.unary - best, out=unary[:, :n_columns])
+        return unary, best[:, 0].astype(np.float64)
+    shift = np.zeros(len(model.unary))
+    if width == n_columns:
+        return model.unary, shift
+    unary = np.full((len(model.unary), width), -np.inf, dtype=model.dtype)
+    unary[:, :n_columns] = model.unary
+    return unary, shift
+
+
+def _fits_probabilities(model):
+    if model.graph.n_edges == 0:
+        return True
+    if np.isneginf(model.tables).any():
+        # What is passed on is then not bounded by the range of one table.
+        return False
+    spread = (model.tables.max(axis=(2, 3)) - model.tables.min(axis=(2, 3))).astype(np.float64)
+    if model.edge_weight is not None:
+        largest = np.einsum("er,er->e", np.abs(model.edge_weight), spread[model.edge_type]).max()
+    else:
+        largest = spread.max()
+    degree = int(model.graph.degree.max())
+    return degree * (largest + np.log(model.n_columns)) + largest <= LARGEST_RANGE[model.dtype]
+
+
+def _with_factors(field, model):
+    """The field with its factors: one per type of edge if they are tied, else one per edge while they fit."""
+    n_edges = len(field.edge_type)
+    if n_edges == 0:
+        return field
+    if not field.is_tied:
+        field = field._replace(factor=np.arange(n_edges, dtype=np.int32))
+    n_factors = len(field.tables) if field.is_tied else n_edges
+    if model.is_potts and model.n_columns > 1:
+        return _with_potts_factors(field)
+    n_columns, width = model.n_columns, field.width
+    if n_factors * 2 * n_columns * width * model.dtype.itemsize > FACTOR_BUDGET:
+        return field
+    factors = np.empty((n_factors, 2, n_columns, width), dtype=model.dtype)
+    shift = np.empty(n_factors)
+    source = field
+    if field.is_tied:
+        kinds = np.arange(n_factors, dtype=np.int32)
+        source = field._replace(factor=kinds, edge_type=kinds)
+    fill_factors(source, factors, shift)
+    return field._replace(factors=factors, shift=shift)
+
+
+def _with_potts_factors(field):
+    on, off = field.tables[:, :, 0, 0], field.tables[:, :, 0, 1]
+    if field.is_tied:
+        on, off = on[:, 0], off[:, 0]
+    else:
+        on, off = (np.einsum("er,er->e", field.edge_weight, part[field.edge_type]) for part in (on, off))
+    shift = np.maximum(on, off)
+    possible = shift > -np.inf
+    on, off = (np.subtract(part, shift, where=possible, out=np.full_like(part, -np.inf)) for part in (on, off))
+    if field.semiring != MAX_SCORE:
+        on, off = np.exp(on), np.exp(off)
+    return field._replace(on=on, off=off, shift=shift.astype(np.float64))
+
+
+class Messages(NamedTuple):
+    """State of message passing, for a warm start: messages by the slot of the receiving node."""
+
+    values: np.ndarray  # (2E, K), probabilities or scores
+    as_scores: bool
+
+
+def initial_messages(field, init=None):
+    """Uniform messages of the field's width, or those of a former result.
+
+    Parameters
+    ----------
+    field : Field
+    init : Messages or None
+
+    Raises
+    ------
+    ValueError
+        If ``init`` belongs to another topology, number of states or precision.
+    """
+    n_slots, n_columns = len(field.neighbor), field.tables.shape[3]
+    as_scores = field.semiring != SUM_PROBABILITY
+    values = np.full((n_slots, field.width), -np.inf if as_scores else 0.0, dtype=field.unary.dtype)
+    if init is None:
+        values[:, :n_columns] = 0.0 if as_scores else 1.0 / n_columns
+        return values
+    if not isinstance(init, Messages):
+        raise ValueError(f"init must be the state of a former result of message passing, got {type(init).__name__}.")
+    if init.values.shape != (n_slots, n_columns) or init.values.dtype != field.unary.dtype:
+        raise ValueError(
+            f"init must hold {field.unary.dtype} messages of shape {(n_slots, n_columns)} for this model, "
+            f"got {init.values.dtype} of shape {init.values.shape}."
+        )
+    if not as_scores and not init.as_scores:
+        # A zero may date from a state that is allowed now.
+        values[:, :n_columns] = np.maximum(init.values, np.finfo(values.dtype).eps * 1e-2)
+        return values
+    with np.errstate(divide="ignore"):
+        scores = init.values if init.as_scores else np.log(init.values)
+    scores = np.maximum(scores - scores.max(axis=1, keepdims=True), _LEAST_INITIAL_SCORE)
+    values[:, :n_columns] = scores if as_scores else np.exp(scores)
+    return values
+
+
+# Where a warm start says "impossible", it may have become possible: exp(-20) leaves the way open.
+_LEAST_INITIAL_SCORE = -20.0

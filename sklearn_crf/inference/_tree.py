@@ -1,0 +1,150 @@
+"""Exact inference on graphs without cycles."""
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from sklearn_crf._threads import range_runner
+from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._beliefs import beliefs_of, edge_marginals_of, infeasible_at_node, marginals_of
+from sklearn_crf.inference._field import SUM_PROBABILITY, make_field
+from sklearn_crf.kernels.forests import decode, sample_forest
+from sklearn_crf.kernels.messages import send
+
+# Most random numbers drawn at once for samples (8 MB).
+_UNIFORM_BUDGET = 2**20
+
+
+class TreeInference(Inference):
+    r"""Exact inference on forests: chains, trees and disjoint unions of them.
+
+    One message goes along every edge in both directions, from the leaves to the roots and back,
+
+    .. math::
+        m_{s \to t}(b) = \sum_a \exp(u_s(a) + \theta_{st}(a, b)) \prod_{q \ne t} m_{q \to s}(a),
+
+    with a maximum in place of the sum for the best labeling: forward-backward and Viterbi on a chain. Messages are
+    kept as normalised probabilities where the range of the model's scores permits it, otherwise as scores, so
+    that no score is too large. A call takes O(E K^2) time, O(E K) on Potts tables.
+
+    References
+    ----------
+    J. Pearl. Probabilistic Reasoning in Intelligent Systems, 1988, chapter 4. L. Rabiner. A tutorial on hidden
+    Markov models, Proc. IEEE 77, 1989, section III for chains.
+    """
+
+    tasks = frozenset({"map", "marginals", "sample"})
+    exact_on = "forest"
+
+    def edge_marginals(self, model, edges=None, *, n_threads=1):
+        """Joint marginals of the two ends of edges.
+
+        Parameters
+        ----------
+        model : PairwiseModel
+        edges : array-like of int, optional
+            Numbers of the edges wanted; all by default, which takes E x K x K numbers.
+        n_threads : int, default=1
+
+        Returns
+        -------
+        ndarray of shape (n_edges, K, K)
+            Entry (a, b) is the probability of state a at ``graph.edges[e, 0]`` and b at ``graph.edges[e, 1]``.
+        """
+        self._require("marginals", model)
+        field, _, messages = _sum_messages(model)
+        with range_runner(n_threads) as run:
+            return edge_marginals_of(field, model.graph, messages, edges, run)
+
+    def _check_model(self, model):
+        super()._check_model(model)
+        if not model.graph.is_forest:
+            raise ValueError(
+                f"TreeInference needs a graph without cycles, but edge {_closing_edge(model.graph)} closes one; "
+                "LoopyBP takes any graph."
+            )
+
+    def _map(self, model, *, init=None, n_threads=1):
+        field, _ = make_field(model, maximum=True)
+        messages, rank, order = _collect(model.graph, field)
+        labels = np.empty(model.graph.n_nodes, dtype=np.int32)
+        failed = decode(field, messages, order, rank, labels, field.work_space())
+        if failed >= 0:
+            raise infeasible_at_node(failed)
+        result = self._labeling(model, labels)
+        return result._replace(bound=result.score)
+
+    def _marginals(self, model, *, init=None, n_threads=1):
+        field, unary_shift, messages = _sum_messages(model)
+        with range_runner(n_threads) as run:
+            return marginals_of(field, unary_shift, messages, run, bound="exact", n_iter=1)
+
+    def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
+        rng = check_random_state(random_state)
+        field, _ = make_field(model, maximum=False)
+        messages, _, order = _collect(model.graph, field)
+        n_nodes = model.graph.n_nodes
+        labels = np.empty((n_samples, n_nodes), dtype=np.int32)
+        step = max(1, _UNIFORM_BUDGET // max(n_nodes, 1))
+        with range_runner(n_threads) as run:
+            upward = _subtree_scores(field, messages, run)
+            parent_slot = model.graph.forest.parent_slot
+            for first in range(0, n_samples, step):
+                drawn = labels[first : first + step]
+                uniform = rng.random_sample(drawn.shape)
+
+                def part(start, stop, uniform=uniform, drawn=drawn):
+                    work = field.work_space()
+                    sample_forest(field, upward, order, parent_slot, uniform, drawn, start, stop, work)
+
+                run(part, len(drawn), smallest_range=1)
+        return labels
+
+
+def _closing_edge(graph):
+    """Number of an edge that a spanning forest leaves out."""
+    parent_slot = graph.forest.parent_slot
+    used = graph.incidence.half_edge[parent_slot[parent_slot >= 0]] >> 1
+    return int(np.setdiff1d(np.arange(graph.n_edges), used)[0])
+
+
+def _ranks(order):
+    rank = np.empty(len(order), dtype=np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    return rank
+
+
+def _collect(graph, field):
+    """Messages from the leaves to the roots, the others still 0; ranks from the roots on; nodes in that order."""
+    order = graph.forest.order
+    rank = _ranks(order)
+    messages = np.zeros((len(field.neighbor), field.width), dtype=field.unary.dtype)
+    # From the last node back, each sends to lower ranks: to its parent alone.
+    _send(field, messages, order, rank, -1)
+    return messages, rank, order
+
+
+def _sum_messages(model):
+    field, unary_shift = make_field(model, maximum=False)
+    messages, rank, order = _collect(model.graph, field)
+    _send(field, messages, order, rank, 1)
+    return field, unary_shift, messages
+
+
+def _send(field, messages, order, rank, direction):
+    status = send(field, messages, order, rank, direction, 0.0, 0, len(order), field.work_space())
+    if status < 0:
+        raise infeasible_at_node(int(-1 - status))
+
+
+def _subtree_scores(field, messages, run):
+    """Scores of the states of each node with its subtree summed out, from messages to the roots alone."""
+    messages = messages.copy()
+    neutral = 1.0 if field.semiring == SUM_PROBABILITY else 0.0
+    # Only messages towards the leaves are all 0 in probabilities; in scores 0 is neutral already.
+    if field.semiring == SUM_PROBABILITY:
+        messages[~messages.any(axis=1)] = neutral
+    beliefs, _ = beliefs_of(field, messages, run)
+    if field.semiring != SUM_PROBABILITY:
+        return beliefs
+    with np.errstate(divide="ignore"):
+        return np.log(beliefs)

@@ -1,0 +1,124 @@
+"""A pairwise model as the kernels of message passing read it, and the pieces their recursions share.
+
+A kernel takes the arrays of a model as one tuple, ``sklearn_crf.inference._field.Field``; ``open_field`` checks
+their types and keeps their addresses. Rows are padded to ``width``, so inside the loops pointers are used: a
+memoryview passed to an inline function copies 200 bytes.
+"""
+
+from cython cimport floating
+from libc.math cimport INFINITY, exp
+from libc.stdint cimport int32_t, int64_t
+
+# How messages add up. Sums of exponentials are kept as probabilities where the range of the scores permits,
+# as scores where it does not; maxima are always taken of scores.
+cdef enum Semiring:
+    SUM_PROBABILITY = 0
+    SUM_SCORE = 1
+    MAX_SCORE = 2
+
+cdef struct Field:
+    Semiring semiring
+    Py_ssize_t n_columns  # K
+    Py_ssize_t width  # K padded to a multiple of 16 bytes
+    Py_ssize_t n_features  # R
+    const int64_t* ptr  # (N + 1,) first slot of each node
+    const int32_t* neighbor  # (2E,)
+    const int32_t* half_edge  # (2E,)
+    const int32_t* reverse  # (2E,)
+    const int32_t* n_states  # (N,) or NULL
+    const int32_t* factor  # (E,) row of factors, coupling and shift
+    const int32_t* edge_type  # (E,)
+    const double* shift  # (n,) score taken out of each factor
+    const void* unary  # (N, width) of floating: exp(score - best) for SUM_PROBABILITY, else scores
+    const void* factors  # (n, 2, K, width) or NULL: exp(score - shift) for sums, score - shift for maxima
+    const void* on  # (n,) or NULL: a Potts table's factor on the diagonal, as in factors; the larger of on
+    const void* off  # (n,) or NULL: and off is 1 (score 0)
+    const void* tables  # (T, R, K, K) scores
+    const void* edge_weight  # (E, R) or NULL
+    const void* appearance  # (E,) or NULL: edge appearance probabilities, 1 is belief propagation
+
+
+cdef inline void open_field(object arrays, Field* f, floating* precision) except *:
+    """Addresses of the arrays, which the caller keeps alive; ``precision`` only selects the type."""
+    cdef:
+        const int64_t[::1] ptr = arrays.ptr
+        const int32_t[::1] neighbor = arrays.neighbor
+        const int32_t[::1] half_edge = arrays.half_edge
+        const int32_t[::1] reverse = arrays.reverse
+        const int32_t[::1] n_states = arrays.n_states
+        const int32_t[::1] factor = arrays.factor
+        const int32_t[::1] edge_type = arrays.edge_type
+        const double[::1] shift = arrays.shift
+        const floating[:, ::1] unary = arrays.unary
+        const floating[:, :, :, ::1] factors = arrays.factors
+        const floating[::1] on = arrays.on
+        const floating[::1] off = arrays.off
+        const floating[:, :, :, ::1] tables = arrays.tables
+        const floating[:, ::1] edge_weight = arrays.edge_weight
+        const floating[::1] appearance = arrays.appearance
+    f.semiring = arrays.semiring
+    f.n_columns = tables.shape[3]
+    f.n_features = tables.shape[1]
+    f.width = unary.shape[1]
+    f.ptr = &ptr[0]
+    f.neighbor = &neighbor[0] if neighbor.shape[0] else NULL
+    f.half_edge = &half_edge[0] if half_edge.shape[0] else NULL
+    f.reverse = &reverse[0] if reverse.shape[0] else NULL
+    f.n_states = &n_states[0] if n_states.shape[0] else NULL
+    f.factor = &factor[0] if factor.shape[0] else NULL
+    f.edge_type = &edge_type[0] if edge_type.shape[0] else NULL
+    f.shift = &shift[0] if shift.shape[0] else NULL
+    f.unary = &unary[0, 0] if unary.shape[0] else NULL
+    f.factors = &factors[0, 0, 0, 0] if factors.shape[0] else NULL
+    f.on = &on[0] if on.shape[0] else NULL
+    f.off = &off[0] if off.shape[0] else NULL
+    f.tables = &tables[0, 0, 0, 0] if tables.shape[0] else NULL
+    f.edge_weight = &edge_weight[0, 0] if edge_weight.shape[0] else NULL
+    f.appearance = &appearance[0] if appearance.shape[0] else NULL
+
+
+cdef inline Py_ssize_t states_of(const Field* f, Py_ssize_t node) noexcept nogil:
+    return f.n_columns if f.n_states == NULL else f.n_states[node]
+
+
+cdef inline double pair_score(const Field* f, int32_t half_edge, Py_ssize_t a, Py_ssize_t b,
+                              floating* precision) noexcept nogil:
+    """Score of state a at the end that a half-edge starts from and b at the other, weights applied."""
+    cdef:
+        Py_ssize_t edge = half_edge >> 1, K = f.n_columns, R = f.n_features, r
+        Py_ssize_t cell = b * K + a if half_edge & 1 else a * K + b
+        const floating* table = (<const floating*> f.tables) + f.edge_type[edge] * R * K * K
+        const floating* weight = <const floating*> f.edge_weight
+        double score = 0.0
+    if weight == NULL:
+        return table[cell]
+    for r in range(R):
+        score += <double> weight[edge * R + r] * table[r * K * K + cell]
+    return score
+
+
+cdef inline const floating* half_edge_factor(const Field* f, int32_t half_edge, floating* room,
+                                             double* shift) noexcept nogil:
+    """Rows (K, width) from the starting end's states to the other's; written to ``room`` if they are not stored."""
+    cdef:
+        Py_ssize_t K = f.n_columns, W = f.width, a, b
+        int32_t row = f.factor[half_edge >> 1]
+        double top = -INFINITY, score
+    if f.factors != NULL:
+        shift[0] = f.shift[row]
+        return (<const floating*> f.factors) + (2 * row + (half_edge & 1)) * K * W
+    for a in range(K):
+        for b in range(K):
+            score = pair_score(f, half_edge, a, b, <floating*> NULL)
+            room[a * W + b] = <floating> score
+            if score > top:
+                top = score
+        for b in range(K, W):
+            room[a * W + b] = -INFINITY
+    shift[0] = top
+    for a in range(K * W):
+        if f.semiring == MAX_SCORE:
+            room[a] = <floating> (room[a] - top) if top > -INFINITY else -INFINITY
+        else:
+            room[a] = <floating> exp(room[a] - top) if top > -INFINITY else 0
+    return room

@@ -1,0 +1,98 @@
+"""Labels from messages, node after node along a forest: the best labeling, or one at random."""
+
+from cython cimport floating
+from libc.math cimport INFINITY, exp
+from libc.stdint cimport int32_t
+
+from sklearn_crf.kernels.field cimport Field, open_field, pair_score, states_of
+
+
+def decode(
+    object field,  # IN arrays of the model, unary as scores
+    const floating[:, ::1] messages,  # IN (2E, width) max-product messages
+    const int32_t[::1] order,  # IN (N,) every node after its parent
+    const int32_t[::1] rank,  # IN (N,) position of each node in order
+    int32_t[::1] labels,  # OUT (N,)
+    double[::1] work,  # work space
+):
+    """Give each node in turn its best state, given the labels of neighbours that have one and messages of the rest.
+
+    A node without a state left takes the best one by messages alone; -1, or the last such node.
+    """
+    cdef:
+        Field f
+        Py_ssize_t i, s, q, a, best, n_tries, W = field.width, failed = -1
+        const floating* values = &messages[0, 0] if messages.shape[0] else NULL
+        const floating* unary
+        double score, top
+        int32_t other
+    open_field(field, &f, <floating*> values)
+    unary = <const floating*> f.unary
+    with nogil:
+        for i in range(order.shape[0]):
+            s = order[i]
+            for n_tries in range(2):
+                best = 0
+                for a in range(W):
+                    work[a] = unary[s * W + a]
+                for q in range(f.ptr[s], f.ptr[s + 1]):
+                    other = f.neighbor[q]
+                    if rank[other] < rank[s] and n_tries == 0:
+                        for a in range(f.n_columns):
+                            work[a] += pair_score(&f, f.half_edge[q], a, labels[other], <floating*> NULL)
+                    else:
+                        for a in range(f.n_columns):
+                            work[a] += values[q * W + a]
+                top = -INFINITY
+                for a in range(states_of(&f, s)):
+                    score = work[a]
+                    if score > top:
+                        top = score
+                        best = a
+                if top > -INFINITY:
+                    break
+                failed = s
+            labels[s] = <int32_t> best
+    return failed
+
+
+def sample_forest(
+    object field,  # IN arrays of the model
+    const floating[:, ::1] upward,  # IN (N, width) score of each state of a node with its whole subtree summed out
+    const int32_t[::1] order,  # IN (N,) every node after its parent
+    const int32_t[::1] parent_slot,  # IN (N,) -1 at a root
+    const double[:, ::1] uniform,  # IN (n_samples, N) numbers in [0, 1)
+    int32_t[:, ::1] labels,  # OUT (n_samples, N)
+    Py_ssize_t start,
+    Py_ssize_t stop,  # samples to draw
+    double[::1] work,  # work space
+):
+    """Draw labelings from the root down, each node given its parent."""
+    cdef:
+        Field f
+        Py_ssize_t i, k, s, a, n
+        double top, total
+        int32_t slot, parent_label
+    open_field(field, &f, <floating*> NULL)
+    with nogil:
+        for k in range(start, stop):
+            for i in range(order.shape[0]):
+                s = order[i]
+                n = states_of(&f, s)
+                slot = parent_slot[s]
+                parent_label = labels[k, f.neighbor[slot]] if slot >= 0 else 0
+                top = -INFINITY
+                for a in range(n):
+                    work[a] = upward[s, a]
+                    if slot >= 0:
+                        work[a] += pair_score(&f, f.half_edge[slot], a, parent_label, <floating*> NULL)
+                    top = work[a] if work[a] > top else top
+                total = 0
+                for a in range(n):
+                    total += exp(work[a] - top)
+                    work[a] = total
+                # Rounding must not lead past the last state of positive probability, hence the second condition.
+                for a in range(n):
+                    if work[a] > uniform[k, s] * total or work[a] == total:
+                        labels[k, s] = <int32_t> a
+                        break

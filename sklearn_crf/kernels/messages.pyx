@@ -1,0 +1,145 @@
+"""Sweeps of belief propagation: every message of some nodes renewed in a given order."""
+
+from cython cimport floating
+from libc.stdint cimport int32_t
+
+from sklearn_crf.kernels.field cimport Field, half_edge_factor, open_field
+from sklearn_crf.kernels.send cimport FEW_EDGES, Room, partition_room, send_message, total_messages
+
+
+def send(
+    object field,  # IN arrays of the model
+    floating[:, ::1] messages,  # INOUT (2E, width) by the slot of the receiving node
+    const int32_t[::1] nodes,  # IN (n,) in the order of sending
+    const int32_t[::1] rank,  # IN (N,) position of each node in a whole order, read if direction is not 0
+    int direction,  # 1: only to nodes of higher rank, -1: to lower ones and from the last node back, 0: to all
+    double damping,  # share of the old message that is kept
+    Py_ssize_t start,
+    Py_ssize_t stop,  # the nodes nodes[start:stop] send
+    double[::1] work,  # work space ((5 + K) * width,)
+):
+    """Let nodes send messages in turn; the largest change of one, or -1 - t if no state is left to node t."""
+    cdef:
+        Field f
+        Room room
+        Py_ssize_t i, s, q
+        double change, worst = 0.0
+        floating* values = &messages[0, 0] if messages.shape[0] else NULL
+    open_field(field, &f, values)
+    partition_room(&f, &work[0], &room)
+    with nogil:
+        for i in range(start, stop):
+            s = nodes[i if direction >= 0 else start + stop - 1 - i]
+            if f.ptr[s + 1] - f.ptr[s] > FEW_EDGES:
+                total_messages(&f, s, <const floating*> values, &room)
+            for q in range(f.ptr[s], f.ptr[s + 1]):
+                if direction != 0 and direction * (rank[f.neighbor[q]] - rank[s]) < 0:
+                    continue
+                change = send_message(&f, s, q, values, damping, &room)
+                if change < 0:
+                    worst = -1.0 - f.neighbor[q]
+                    break
+                if change > worst:
+                    worst = change
+            if worst < 0:
+                break
+    return worst
+
+
+def send_by_residual(
+    object field,  # IN arrays of the model
+    floating[:, ::1] messages,  # INOUT (2E, width)
+    double[::1] priority,  # INOUT (N,) summed change of the messages to a node since it last sent its own
+    int32_t[::1] heap,  # INOUT (N,) nodes, a binary heap with the highest priority first
+    int32_t[::1] position,  # INOUT (N,) of each node in the heap
+    double tol,  # stop when no priority is above it
+    double damping,
+    Py_ssize_t n_nodes,  # nodes to let send at most
+    double[::1] work,  # work space ((5 + K) * width,)
+):
+    """Let nodes send, always the one whose input changed most; the highest priority left, or -1 - t."""
+    cdef:
+        Field f
+        Room room
+        Py_ssize_t _, s, q, t
+        double change, worst
+        int failed = -1
+        floating* values = &messages[0, 0] if messages.shape[0] else NULL
+    open_field(field, &f, values)
+    partition_room(&f, &work[0], &room)
+    if priority.shape[0] == 0:
+        return 0.0
+    with nogil:
+        for _ in range(n_nodes):
+            s = heap[0]
+            if priority[s] <= tol:
+                break
+            worst = 0
+            priority[s] = 0
+            sift_down(&priority[0], &heap[0], &position[0], priority.shape[0])
+            if f.ptr[s + 1] - f.ptr[s] > FEW_EDGES:
+                total_messages(&f, s, <const floating*> values, &room)
+            for q in range(f.ptr[s], f.ptr[s + 1]):
+                t = f.neighbor[q]
+                change = send_message(&f, s, q, values, damping, &room)
+                if change < 0:
+                    failed = <int> t
+                    break
+                worst = change if change > worst else worst
+                priority[t] += change
+                sift_up(&priority[0], &heap[0], &position[0], position[t])
+            if failed >= 0:
+                break
+            if damping > 0:
+                # What damping held back is still to be sent.
+                priority[s] += damping * worst
+                sift_up(&priority[0], &heap[0], &position[0], position[s])
+    return -1.0 - failed if failed >= 0 else priority[heap[0]]
+
+
+cdef void sift_up(const double* priority, int32_t* heap, int32_t* position, Py_ssize_t place) noexcept nogil:
+    cdef:
+        int32_t node = heap[place], other
+    while place > 0:
+        other = heap[(place - 1) // 2]
+        if priority[other] >= priority[node]:
+            break
+        heap[place] = other
+        position[other] = <int32_t> place
+        place = (place - 1) // 2
+    heap[place] = node
+    position[node] = <int32_t> place
+
+
+cdef void sift_down(const double* priority, int32_t* heap, int32_t* position, Py_ssize_t size) noexcept nogil:
+    cdef:
+        int32_t node = heap[0], other
+        Py_ssize_t place = 0, child
+    while 2 * place + 1 < size:
+        child = 2 * place + 1
+        if child + 1 < size and priority[heap[child + 1]] > priority[heap[child]]:
+            child += 1
+        other = heap[child]
+        if priority[other] <= priority[node]:
+            break
+        heap[place] = other
+        position[other] = <int32_t> place
+        place = child
+    heap[place] = node
+    position[node] = <int32_t> place
+
+
+def fill_factors(
+    object field,  # IN arrays of a model without stored factors, its edges the rows to fill
+    floating[:, :, :, ::1] factors,  # OUT (n, 2, K, width)
+    double[::1] shift,  # OUT (n,) score taken out of each
+):
+    """Exponentiated (or, for maxima, plain) tables of edges in both directions."""
+    cdef:
+        Field f
+        Py_ssize_t e
+    open_field(field, &f, &factors[0, 0, 0, 0] if factors.shape[0] else NULL)
+    with nogil:
+        for e in range(factors.shape[0]):
+            half_edge_factor(&f, <int32_t> (2 * e), &factors[e, 0, 0, 0], &shift[e])
+            half_edge_factor(&f, <int32_t> (2 * e + 1), &factors[e, 1, 0, 0], &shift[e])

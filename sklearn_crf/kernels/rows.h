@@ -1,0 +1,42 @@
+/* Arithmetic on rows of numbers: what message passing does inside a node or an edge.
+
+   Loops over the graph are written in Cython; here is what must be vectorised to be fast. A row is
+   padded to whole vectors of 16 bytes, so that no loop has a remainder. Vector extensions of GCC and clang are
+   used instead of trusting auto-vectorisation, since -ffast-math is out of the question (scores may be -inf);
+   other compilers get the same code with vectors of one number. */
+
+#ifndef SKLEARN_CRF_ROWS_H
+#define SKLEARN_CRF_ROWS_H
+
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#if defined(__GNUC__) || defined(__clang__)
+#define ROWS_INLINE static inline __attribute__((always_inline))
+#define ROWS_VECTORS 1
+#define ROWS_VECTOR_BYTES 16
+#else
+#define ROWS_INLINE static __inline
+#define ROWS_VECTORS 0
+#define ROWS_VECTOR_BYTES 0
+#define restrict __restrict
+#endif
+
+#define REAL float
+#define NAME(name) name##_float
+#define EXP expf
+#include "rows_template.h"
+#undef REAL
+#undef NAME
+#undef EXP
+
+#define REAL double
+#define NAME(name) name##_double
+#define EXP exp
+#include "rows_template.h"
+#undef REAL
+#undef NAME
+#undef EXP
+
+#endif

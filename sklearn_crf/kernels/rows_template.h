@@ -1,0 +1,296 @@
+/* Included by rows.h once for each precision, with REAL, NAME and EXP defined. */
+
+#define V NAME(vector)
+#if ROWS_VECTORS
+typedef REAL V __attribute__((vector_size(16)));
+#else
+typedef REAL V;
+#endif
+#define LANES ((ptrdiff_t)(sizeof(V) / sizeof(REAL)))
+
+ROWS_INLINE V NAME(load)(const REAL *from)
+{
+    V v;
+    memcpy(&v, from, sizeof(V));
+    return v;
+}
+
+ROWS_INLINE void NAME(store)(REAL *to, V v) { memcpy(to, &v, sizeof(V)); }
+
+ROWS_INLINE V NAME(splat)(REAL x)
+{
+#if ROWS_VECTORS
+    V v = {0};
+    return v + x;
+#else
+    return x;
+#endif
+}
+
+/* NaN in a gives b: a change from -inf to -inf is none. */
+ROWS_INLINE V NAME(larger)(V a, V b)
+{
+#if ROWS_VECTORS
+    for (int l = 0; l < LANES; l++)
+        a[l] = a[l] > b[l] ? a[l] : b[l];
+    return a;
+#else
+    return a > b ? a : b;
+#endif
+}
+
+ROWS_INLINE REAL NAME(sum_lanes)(V v)
+{
+    REAL x[sizeof(V) / sizeof(REAL)], total;
+    memcpy(x, &v, sizeof(V));
+    total = x[0];
+    for (int l = 1; l < LANES; l++)
+        total += x[l];
+    return total;
+}
+
+ROWS_INLINE REAL NAME(max_lanes)(V v)
+{
+    REAL x[sizeof(V) / sizeof(REAL)], top;
+    memcpy(x, &v, sizeof(V));
+    top = x[0];
+    for (int l = 1; l < LANES; l++)
+        top = x[l] > top ? x[l] : top;
+    return top;
+}
+
+ROWS_INLINE REAL NAME(row_sum)(const REAL *row, ptrdiff_t width)
+{
+    V total = NAME(splat)(0);
+    for (ptrdiff_t j = 0; j < width; j += LANES)
+        total += NAME(load)(row + j);
+    return NAME(sum_lanes)(total);
+}
+
+ROWS_INLINE REAL NAME(row_max)(const REAL *row, ptrdiff_t width)
+{
+    V top = NAME(load)(row);
+    for (ptrdiff_t j = LANES; j < width; j += LANES)
+        top = NAME(larger)(NAME(load)(row + j), top);
+    return NAME(max_lanes)(top);
+}
+
+ROWS_INLINE void NAME(row_scale)(REAL *row, REAL factor, ptrdiff_t width)
+{
+    for (ptrdiff_t j = 0; j < width; j += LANES)
+        NAME(store)(row + j, NAME(load)(row + j) * factor);
+}
+
+/* out = base * product of rows first to last - 1 without row skip */
+ROWS_INLINE void NAME(product_of_rows)(const REAL *base, const REAL *rows, ptrdiff_t first, ptrdiff_t last,
+                                       ptrdiff_t skip, ptrdiff_t width, REAL *out)
+{
+    for (ptrdiff_t j = 0; j < width; j += LANES) {
+        V x = NAME(load)(base + j);
+        for (ptrdiff_t q = first; q < skip; q++)
+            x *= NAME(load)(rows + q * width + j);
+        for (ptrdiff_t q = skip + 1; q < last; q++)
+            x *= NAME(load)(rows + q * width + j);
+        NAME(store)(out + j, x);
+    }
+}
+
+ROWS_INLINE void NAME(sum_of_rows)(const REAL *base, const REAL *rows, ptrdiff_t first, ptrdiff_t last,
+                                   ptrdiff_t skip, ptrdiff_t width, REAL *out)
+{
+    for (ptrdiff_t j = 0; j < width; j += LANES) {
+        V x = NAME(load)(base + j);
+        for (ptrdiff_t q = first; q < skip; q++)
+            x += NAME(load)(rows + q * width + j);
+        for (ptrdiff_t q = skip + 1; q < last; q++)
+            x += NAME(load)(rows + q * width + j);
+        NAME(store)(out + j, x);
+    }
+}
+
+/* Columns are kept in registers while the rows go by: n_vectors must be a constant of at most 4. */
+ROWS_INLINE void NAME(sum_product_block)(const REAL *table, const REAL *x, ptrdiff_t n, ptrdiff_t width, REAL *out,
+                                         const int n_vectors)
+{
+    V total[4];
+    for (int k = 0; k < n_vectors; k++)
+        total[k] = NAME(splat)(0);
+    for (ptrdiff_t a = 0; a < n; a++)
+        for (int k = 0; k < n_vectors; k++)
+            total[k] += x[a] * NAME(load)(table + a * width + k * LANES);
+    for (int k = 0; k < n_vectors; k++)
+        NAME(store)(out + k * LANES, total[k]);
+}
+
+ROWS_INLINE void NAME(max_sum_block)(const REAL *table, const REAL *x, ptrdiff_t n, ptrdiff_t width, REAL *out,
+                                     const int n_vectors)
+{
+    V top[4];
+    for (int k = 0; k < n_vectors; k++)
+        top[k] = NAME(splat)((REAL)-INFINITY);
+    for (ptrdiff_t a = 0; a < n; a++)
+        for (int k = 0; k < n_vectors; k++)
+            top[k] = NAME(larger)(x[a] + NAME(load)(table + a * width + k * LANES), top[k]);
+    for (int k = 0; k < n_vectors; k++)
+        NAME(store)(out + k * LANES, top[k]);
+}
+
+/* out[b] = sum over a < n of x[a] table[a, b] */
+ROWS_INLINE void NAME(sum_product)(const REAL *table, const REAL *x, ptrdiff_t n, ptrdiff_t width, REAL *out)
+{
+    ptrdiff_t j = 0;
+    for (; j + 4 * LANES <= width; j += 4 * LANES)
+        NAME(sum_product_block)(table + j, x, n, width, out + j, 4);
+    for (; j + 2 * LANES <= width; j += 2 * LANES)
+        NAME(sum_product_block)(table + j, x, n, width, out + j, 2);
+    for (; j < width; j += LANES)
+        NAME(sum_product_block)(table + j, x, n, width, out + j, 1);
+}
+
+/* out[b] = max over a < n of x[a] + table[a, b] */
+ROWS_INLINE void NAME(max_sum)(const REAL *table, const REAL *x, ptrdiff_t n, ptrdiff_t width, REAL *out)
+{
+    ptrdiff_t j = 0;
+    for (; j + 4 * LANES <= width; j += 4 * LANES)
+        NAME(max_sum_block)(table + j, x, n, width, out + j, 4);
+    for (; j + 2 * LANES <= width; j += 2 * LANES)
+        NAME(max_sum_block)(table + j, x, n, width, out + j, 2);
+    for (; j < width; j += LANES)
+        NAME(max_sum_block)(table + j, x, n, width, out + j, 1);
+}
+
+/* Normalise a new row of probabilities and put it in place of the old one; largest change, or -1 if all are zero. */
+ROWS_INLINE double NAME(replace_probabilities)(const REAL *fresh, REAL *kept, ptrdiff_t width, double damping)
+{
+    REAL total = NAME(row_sum)(fresh, width), scale;
+    V worst = NAME(splat)(0);
+    if (!(total > 0))
+        return -1.0;
+    scale = 1 / total;
+    for (ptrdiff_t j = 0; j < width; j += LANES) {
+        V p = NAME(load)(fresh + j) * scale, change = p - NAME(load)(kept + j);
+        NAME(store)(kept + j, p - change * (REAL)damping);
+        worst = NAME(larger)(NAME(larger)(change, -change), worst);
+    }
+    return NAME(max_lanes)(worst);
+}
+
+/* The same for scores, shifted so that the best is 0; -1 if all are -inf. */
+ROWS_INLINE double NAME(replace_scores)(REAL *fresh, REAL *kept, ptrdiff_t width, double damping)
+{
+    REAL top = NAME(row_max)(fresh, width);
+    V worst = NAME(splat)(0);
+    if (!(top > -INFINITY))
+        return -1.0;
+    for (ptrdiff_t j = 0; j < width; j += LANES) {
+        V x = NAME(load)(fresh + j) - top, change = x - NAME(load)(kept + j);
+        worst = NAME(larger)(NAME(larger)(change, -change), worst);
+        NAME(store)(fresh + j, x);
+    }
+    for (ptrdiff_t a = 0; a < width; a++) /* a change from or to -inf has no fraction */
+        kept[a] = damping > 0 && isfinite(kept[a]) && isfinite(fresh[a])
+                      ? (REAL)(fresh[a] + damping * (kept[a] - fresh[a]))
+                      : fresh[a];
+    return NAME(max_lanes)(worst);
+}
+
+/* Messages of a Potts table: out[b] = on x[b] + off * (sum of the others), one of on and off being 1, the other ratio.
+   Nothing is subtracted that could cancel: at most one state holds more than half of the sum. */
+ROWS_INLINE void NAME(potts_sum_product)(const REAL *x, REAL on, REAL off, ptrdiff_t n, ptrdiff_t width, REAL *out)
+{
+    const REAL total = NAME(row_sum)(x, width);
+    for (ptrdiff_t j = 0; j < width; j += LANES) {
+        V own = NAME(load)(x + j);
+        NAME(store)(out + j, off * (total - own) + on * own);
+    }
+    if (on < off)
+        for (ptrdiff_t b = 0; b < n; b++)
+            if (2 * x[b] > total) {
+                REAL others = 0;
+                for (ptrdiff_t a = 0; a < n; a++)
+                    others += a == b ? 0 : x[a];
+                out[b] = off * others + on * x[b];
+            }
+    for (ptrdiff_t b = n; b < width; b++)
+        out[b] = 0;
+}
+
+ROWS_INLINE void NAME(potts_max_sum)(const REAL *x, REAL on, REAL off, ptrdiff_t n, ptrdiff_t width, REAL *out)
+{
+    REAL best = (REAL)-INFINITY, second = (REAL)-INFINITY;
+    ptrdiff_t winner = 0;
+    for (ptrdiff_t a = 0; a < n; a++) {
+        if (x[a] > best) {
+            second = best;
+            best = x[a];
+            winner = a;
+        } else if (x[a] > second)
+            second = x[a];
+    }
+    for (ptrdiff_t b = 0; b < width; b++) {
+        REAL same = x[b] + on, other = (b == winner ? second : best) + off;
+        out[b] = b >= n ? (REAL)-INFINITY : same > other ? same : other;
+    }
+}
+
+/* A whole message where a row is a single vector (two states, or up to four in single precision), without leaving
+   registers: cavity, sum over states, normalisation. table is NULL for a Potts table of two states. */
+ROWS_INLINE double NAME(send_one_vector)(const REAL *base, const REAL *rows, ptrdiff_t first, ptrdiff_t last,
+                                         ptrdiff_t skip, const REAL *table, REAL on, REAL off, ptrdiff_t n, REAL *kept,
+                                         double damping)
+{
+    V x = NAME(load)(base), out, change;
+    REAL total;
+    for (ptrdiff_t q = first; q < skip; q++)
+        x *= NAME(load)(rows + q * LANES);
+    for (ptrdiff_t q = skip + 1; q < last; q++)
+        x *= NAME(load)(rows + q * LANES);
+#if ROWS_VECTORS
+    if (table == NULL) {
+        V swapped = x;
+        swapped[0] = x[1];
+        swapped[1] = x[0];
+        out = on * x + off * swapped;
+    } else {
+        out = x[0] * NAME(load)(table);
+        for (ptrdiff_t a = 1; a < n; a++)
+            out += x[a] * NAME(load)(table + a * LANES);
+    }
+#else
+    (void)on, (void)off;
+    out = x * table[0];
+#endif
+    total = NAME(sum_lanes)(out);
+    if (!(total > 0))
+        return -1.0;
+    out = out * (1 / total);
+    change = out - NAME(load)(kept);
+    NAME(store)(kept, out - change * (REAL)damping);
+    return NAME(max_lanes)(NAME(larger)(change, -change));
+}
+
+/* x = exp(x - max x) over n entries, the padding 0; the maximum */
+ROWS_INLINE REAL NAME(exponentiate)(REAL *x, ptrdiff_t n, ptrdiff_t width)
+{
+    REAL top = NAME(row_max)(x, width);
+    for (ptrdiff_t a = 0; a < n; a++)
+        x[a] = EXP(x[a] - top);
+    for (ptrdiff_t a = n; a < width; a++)
+        x[a] = 0;
+    return top;
+}
+
+/* accumulated[a, b] += x[a] y[b] in double precision, whatever that of x and y is */
+ROWS_INLINE void NAME(add_outer)(const REAL *x, double scale, const double *restrict y, ptrdiff_t n,
+                                 ptrdiff_t width, double *accumulated)
+{
+    for (ptrdiff_t a = 0; a < n; a++) {
+        const double factor = scale * x[a];
+        double *restrict row = accumulated + a * width;
+        for (ptrdiff_t b = 0; b < width; b++)
+            row[b] += factor * y[b];
+    }
+}
+
+#undef V
+#undef LANES

@@ -1,0 +1,248 @@
+"""One message of belief propagation, the same recursion for sums and maxima.
+
+The message from node s along an edge e = (s, t) is
+
+    m(b) = [ sum or max over a of  u_s(a) theta_e(a, b) prod_q m_q(a) / m_e(a)^(1 / rho_e) ]^rho_e
+
+with q over the edges of s, normalised; belief propagation is rho_e = 1, tree-reweighted belief propagation has
+theta_e divided by rho_e, which is the caller's to do (Wainwright, Jaakkola & Willsky 2005, Eq. 39, for messages
+raised to the power rho_e).
+"""
+
+from cython cimport floating
+from libc.math cimport INFINITY, exp, expf, fabs, isinf, log, logf, pow
+from libc.stdint cimport int32_t
+
+from sklearn_crf.kernels.field cimport (
+    MAX_SCORE,
+    SUM_PROBABILITY,
+    Field,
+    half_edge_factor,
+    pair_score,
+    states_of,
+)
+from sklearn_crf.kernels.rows cimport (
+    VECTOR_BYTES,
+    exponentiate,
+    max_sum,
+    potts_max_sum,
+    potts_sum_product,
+    product_of_rows,
+    replace_probabilities,
+    replace_scores,
+    row_max,
+    send_one_vector,
+    sum_of_rows,
+    sum_product,
+)
+
+# Up to this many edges, a node multiplies the other messages anew for each edge; past it, one total is divided.
+cdef enum:
+    FEW_EDGES = 8
+
+
+cdef struct Room:
+    void* cavity  # (width,) of floating, as the next three
+    void* fresh  # (width,)
+    void* shifted  # (width,)
+    void* factor  # (K, width)
+    double* total  # (width,)
+    double* n_forbidding  # (width,)
+
+
+cdef inline void partition_room(const Field* f, double* work, Room* room) noexcept nogil:
+    """Places in work space of (5 + K) * width numbers."""
+    cdef Py_ssize_t W = f.width
+    room.total = work
+    room.n_forbidding = work + W
+    room.cavity = work + 2 * W
+    room.fresh = work + 3 * W
+    room.shifted = work + 4 * W
+    room.factor = work + 5 * W
+
+
+cdef inline void total_messages(const Field* f, Py_ssize_t s, const floating* messages, Room* room) noexcept nogil:
+    """Product (sum of scores) of all messages to a node of many edges, in double precision; -inf is counted apart."""
+    cdef:
+        Py_ssize_t W = f.width, q, a
+        const floating* base = (<const floating*> f.unary) + s * W
+        double value
+    for a in range(W):
+        room.total[a] = base[a]
+        room.n_forbidding[a] = 0
+    for q in range(f.ptr[s], f.ptr[s + 1]):
+        for a in range(W):
+            value = messages[q * W + a]
+            if f.semiring == SUM_PROBABILITY:
+                room.total[a] *= value
+            elif isinf(value):
+                room.n_forbidding[a] += 1
+            else:
+                room.total[a] += value
+
+
+cdef inline void take_out(const Field* f, const floating* message, const Room* room, floating* cavity) noexcept nogil:
+    """The total without one message."""
+    cdef Py_ssize_t a
+    for a in range(f.width):
+        if f.semiring == SUM_PROBABILITY:
+            cavity[a] = <floating> (room.total[a] / message[a]) if message[a] > 0 else 0
+        elif isinf(message[a]):
+            cavity[a] = <floating> room.total[a] if room.n_forbidding[a] == 1 else -INFINITY
+        else:
+            cavity[a] = <floating> (room.total[a] - message[a]) if room.n_forbidding[a] == 0 else -INFINITY
+
+
+cdef inline void reweight_cavity(const Field* f, const floating* message, double power,
+                                 floating* cavity) noexcept nogil:
+    """Take out of the cavity what a message is raised to besides its own power one."""
+    cdef Py_ssize_t a
+    for a in range(f.width):
+        if f.semiring == SUM_PROBABILITY:
+            cavity[a] = cavity[a] * <floating> pow(message[a], power) if message[a] > 0 else 0
+        else:
+            cavity[a] = cavity[a] + <floating> (power * message[a]) if not isinf(message[a]) else -INFINITY
+
+
+cdef inline double sum_in_scores(const Field* f, int32_t half_edge, const floating* cavity, Py_ssize_t b,
+                                 double shift) noexcept nogil:
+    """log sum_a exp(cavity(a) + score(a, b) - shift), whatever the range."""
+    cdef:
+        Py_ssize_t a
+        double top = -INFINITY, total = 0.0, score
+    for a in range(f.n_columns):
+        score = cavity[a] + pair_score(f, half_edge, a, b, <floating*> NULL)
+        if score > top:
+            top = score
+    if top == -INFINITY:
+        return -INFINITY
+    for a in range(f.n_columns):
+        total += exp(cavity[a] + pair_score(f, half_edge, a, b, <floating*> NULL) - top)
+    return top + log(total) - shift
+
+
+cdef inline floating log_of(floating x) noexcept nogil:
+    if floating is float:
+        return logf(x)
+    else:
+        return log(x)
+
+
+cdef inline floating exp_of(floating x) noexcept nogil:
+    if floating is float:
+        return expf(x)
+    else:
+        return exp(x)
+
+
+cdef inline void apply_factor(const Field* f, int32_t half_edge, const floating* x, Py_ssize_t n, floating* out,
+                              floating* room, double* shift) noexcept nogil:
+    """Sum (or max) over the first n states of x times (plus) the factor of a half-edge."""
+    cdef:
+        Py_ssize_t K = f.n_columns, W = f.width
+        int32_t row = f.factor[half_edge >> 1]
+        const floating* factor
+        floating on, off
+    if f.on != NULL:
+        shift[0] = f.shift[row]
+        on = (<const floating*> f.on)[row]
+        off = (<const floating*> f.off)[row]
+        if f.semiring == MAX_SCORE:
+            potts_max_sum(x, on, off, K, W, out)
+        else:
+            potts_sum_product(x, on, off, K, W, out)
+        return
+    factor = half_edge_factor(f, half_edge, room, shift)
+    if f.semiring == MAX_SCORE:
+        max_sum(factor, x, n, W, out)
+    else:
+        sum_product(factor, x, n, W, out)
+
+
+cdef inline double replace_sums_in_scores(const Field* f, int32_t half_edge, Room* room, floating* kept, Py_ssize_t n,
+                                          Py_ssize_t n_other, double damping, double power) noexcept nogil:
+    """A message of sums kept as scores; the largest change of its probabilities (of best 1), or -1 if all are zero."""
+    cdef:
+        Py_ssize_t W = f.width, a, b
+        floating* cavity = <floating*> room.cavity
+        floating* fresh = <floating*> room.fresh
+        floating* x = <floating*> room.shifted
+        floating top
+        # Terms lost by underflow do not matter in a sum above this; a smaller sum is done again in scores.
+        double least = 1e-30 if floating is float else 1e-290
+        double shift = 0, change, worst = 0
+    for a in range(W):
+        x[a] = cavity[a]
+    if row_max(x, W) == -INFINITY:
+        return -1
+    top = exponentiate(x, n, W)
+    apply_factor(f, half_edge, x, n, fresh, <floating*> room.factor, &shift)
+    for b in range(n_other):
+        if fresh[b] > least:
+            fresh[b] = log_of(fresh[b])
+        else:
+            fresh[b] = <floating> (sum_in_scores(f, half_edge, cavity, b, shift) - top)
+        if power != 1:
+            fresh[b] = <floating> (power * fresh[b])
+    for b in range(n_other, W):
+        fresh[b] = -INFINITY
+    for b in range(W):
+        x[b] = kept[b]
+    if replace_scores(fresh, kept, W, damping) < 0:
+        return -1
+    for b in range(n_other):
+        change = fabs(<double> fresh[b] - x[b])
+        # |exp x - exp y| <= |x - y| for x, y <= 0; not a number (both -inf) is no change
+        if change > worst:
+            change = fabs(<double> exp_of(fresh[b]) - exp_of(x[b]))
+            worst = change if change > worst else worst
+    return worst
+
+
+cdef inline double send_message(const Field* f, Py_ssize_t s, Py_ssize_t q, floating* messages, double damping,
+                                Room* room) noexcept nogil:
+    """Renew the message that node s sends along its slot q; its largest change, or -1 if no state is left.
+
+    A node of more than FEW_EDGES edges needs total_messages first.
+    """
+    cdef:
+        Py_ssize_t W = f.width, first = f.ptr[s], last = f.ptr[s + 1]
+        Py_ssize_t n = states_of(f, s), a
+        int32_t half_edge = f.half_edge[q], row
+        const floating* base = (<const floating*> f.unary) + s * W
+        floating* kept = messages + <Py_ssize_t> f.reverse[q] * W
+        floating* cavity = <floating*> room.cavity
+        floating* fresh = <floating*> room.fresh
+        double power = 1, shift = 0
+    if f.semiring == SUM_PROBABILITY and W * <Py_ssize_t> sizeof(floating) == VECTOR_BYTES:
+        if last - first <= FEW_EDGES and f.appearance == NULL:
+            if f.on != NULL and f.n_columns == 2:
+                row = f.factor[half_edge >> 1]
+                return send_one_vector(base, <const floating*> messages, first, last, q, <const floating*> NULL,
+                                       (<const floating*> f.on)[row], (<const floating*> f.off)[row], n, kept, damping)
+            elif f.factors != NULL:
+                return send_one_vector(base, <const floating*> messages, first, last, q,
+                                       half_edge_factor(f, half_edge, <floating*> NULL, &shift),
+                                       <floating> 0, <floating> 0, n, kept, damping)
+    if last - first > FEW_EDGES:
+        take_out(f, <const floating*> messages + q * W, room, cavity)
+    elif f.semiring == SUM_PROBABILITY:
+        product_of_rows(base, <const floating*> messages, first, last, q, W, cavity)
+    else:
+        sum_of_rows(base, <const floating*> messages, first, last, q, W, cavity)
+    if f.appearance != NULL:
+        power = (<const floating*> f.appearance)[half_edge >> 1]
+        reweight_cavity(f, <const floating*> messages + q * W, 1 - 1 / power, cavity)
+    if f.semiring == SUM_PROBABILITY:
+        apply_factor(f, half_edge, <const floating*> cavity, n, fresh, <floating*> room.factor, &shift)
+        if power != 1:
+            for a in range(f.n_columns):
+                fresh[a] = <floating> pow(fresh[a], power)
+        return replace_probabilities(<const floating*> fresh, kept, W, damping)
+    if f.semiring == MAX_SCORE:
+        apply_factor(f, half_edge, <const floating*> cavity, n, fresh, <floating*> room.factor, &shift)
+        if power != 1:
+            for a in range(f.n_columns):
+                fresh[a] = <floating> (power * fresh[a])
+        return replace_scores(fresh, kept, W, damping)
+    return replace_sums_in_scores(f, half_edge, room, kept, n, states_of(f, f.neighbor[q]), damping, power)

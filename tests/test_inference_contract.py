@@ -1,0 +1,306 @@
+"""What every inference algorithm promises, checked against enumeration on small models.
+
+Algorithms are found by what ``sklearn_crf.inference`` exports; a new one is covered as soon as it is exported.
+"""
+
+import warnings
+from dataclasses import replace
+from functools import cache
+from itertools import product
+
+import numpy as np
+import pytest
+from model_strategies import FORESTS, TABLE_KINDS, TOPOLOGIES, random_model, read_only, relabelled, renumbered
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+
+import sklearn_crf.inference
+from sklearn_crf.graphs import lattice
+from sklearn_crf.inference import BruteForce, Inference
+from sklearn_crf.models import score
+
+EXPORTED = [getattr(sklearn_crf.inference, name) for name in sklearn_crf.inference.__all__]
+ALGORITHMS = [
+    cls
+    for cls in EXPORTED
+    if isinstance(cls, type) and issubclass(cls, Inference) and cls not in (Inference, BruteForce)
+]
+
+# Cut-based algorithms may reject models; these they must take. The others take everything.
+CUTS = {"GraphCut", "AlphaExpansion", "AlphaBetaSwap"}
+
+PLAIN, FORBIDDEN, N_STATES = {}, {"forbidden": 0.25}, {"vary_states": True}
+TOLERANCE = {np.float64: 1e-9, np.float32: 2e-4}
+
+
+def configured(cls):
+    """An algorithm that iterates until nothing changes, with a fixed seed."""
+    algorithm = cls()
+    wanted = {"max_iter": 5000, "tol": 1e-13, "damping": 0.2, "random_state": 0}
+    params = algorithm.get_params()
+    return algorithm.set_params(**{name: value for name, value in wanted.items() if name in params})
+
+
+def able(task):
+    """Algorithms of a task, for parametrize."""
+    return [pytest.param(cls, id=cls.__name__) for cls in ALGORITHMS if task in cls.tasks]
+
+
+def is_exact(algorithm, graph):
+    """Whether an algorithm is exact on any model of a graph."""
+    return algorithm.exact_on == "any" or (algorithm.exact_on == "forest" and graph.is_forest)
+
+
+def must_take(algorithm, model, structure="full"):
+    """Whether rejecting a model would break the algorithm's promise."""
+    name = type(algorithm).__name__
+    if name == "TreeInference":
+        return model.graph.is_forest
+    if name in CUTS:
+        return structure == "submodular" and (name != "GraphCut" or model.n_columns == 2)
+    return True
+
+
+def run(algorithm, task, model, structure="full", **kwargs):
+    """Result of a task, or None for a model that the algorithm may and does reject."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return getattr(algorithm, task)(model, **kwargs)
+        except ValueError:
+            if must_take(algorithm, model, structure):
+                raise
+            return None
+
+
+def states_of(topology):
+    """Numbers of states to try: up to five, fewer where enumeration takes long."""
+    return {"grid": (2, 3), "tree": (1, 2, 3), "chain": (2, 4), "cycle": (2, 5)}.get(topology, (1, 3, 5))
+
+
+@cache
+def case(topology, n_columns, kind, structure="full", dtype=np.float64, scale=1.0, extra=()):
+    """A model with its exact marginals and best labeling."""
+    model = random_model(
+        topology, n_columns, kind, structure=structure, dtype=dtype, scale=scale, seed=n_columns, **dict(extra)
+    )
+    return model, BruteForce(2**19).marginals(model), BruteForce(2**19).map(model)
+
+
+def cases(topology, dtypes=(np.float64,), structures=("full", "potts"), extras=(PLAIN, FORBIDDEN, N_STATES), **kwargs):
+    """Everything that a model of a topology can be."""
+    for n_columns, kind, structure, dtype, extra in product(
+        states_of(topology), TABLE_KINDS, structures, dtypes, extras
+    ):
+        yield case(topology, n_columns, kind, structure, dtype, extra=tuple(extra.items()), **kwargs)
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("cls", able("marginals"))
+def test_exact_marginals(cls, topology):
+    algorithm = configured(cls)
+    for model, exact, _ in cases(topology, dtypes=(np.float64, np.float32)):
+        if not is_exact(algorithm, model.graph):
+            continue
+        tol = TOLERANCE[model.dtype.type]
+        found = run(algorithm, "marginals", model)
+        assert found.bound == "exact"
+        assert found.unary.dtype == model.dtype
+        assert found.tables.dtype == np.float64
+        assert_allclose(found.unary, exact.unary, atol=tol)
+        assert_allclose(found.tables, exact.tables, atol=tol * 10)
+        assert_allclose(found.log_z, exact.log_z, atol=tol, rtol=tol)
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("cls", able("map"))
+def test_labels_and_bounds(cls, topology):
+    algorithm = configured(cls)
+    for structure in ("full", "potts", "submodular"):
+        for model, _, best in cases(topology, (np.float64, np.float32), (structure,)):
+            tol = TOLERANCE[model.dtype.type] * (1 + abs(best.score))
+            found = run(algorithm, "map", model, structure)
+            if found is None:
+                continue
+            assert found.labels.dtype == np.int32
+            assert found.labels.shape == (model.graph.n_nodes,)
+            assert found.score == pytest.approx(score(model, found.labels), abs=tol)
+            assert found.score <= best.score + tol
+            assert found.bound >= best.score - tol
+            if is_exact(algorithm, model.graph):
+                assert found.score >= best.score - tol
+            if algorithm.exact_on == "submodular" and structure == "submodular" and model.n_columns == 2:
+                assert found.score >= best.score - tol
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("cls", able("marginals"))
+def test_marginals_are_distributions_and_bounds_hold(cls, topology):
+    algorithm = configured(cls)
+    for model, exact, _ in cases(topology, (np.float64, np.float32)):
+        tol = TOLERANCE[model.dtype.type]
+        found = run(algorithm, "marginals", model)
+        if found is None:
+            continue
+        assert np.all(found.unary >= 0)
+        assert_allclose(found.unary.sum(axis=1), 1, atol=tol)
+        assert np.all(found.unary[np.isneginf(model.unary)] == 0)
+        weight = np.ones((model.graph.n_edges, 1)) if model.edge_weight is None else model.edge_weight
+        by_type = np.zeros(model.tables.shape[:2])
+        np.add.at(by_type, model.edge_type, weight)
+        assert_allclose(found.tables.sum(axis=(2, 3)), by_type, atol=tol * 10)
+        if found.log_z is None:
+            continue
+        assert found.log_z_terms.dtype == np.float64
+        assert found.log_z == pytest.approx(found.log_z_terms.sum(), abs=1e-9)
+        if found.bound == "upper":
+            assert found.log_z >= exact.log_z - tol * (1 + abs(exact.log_z))
+        if found.bound == "lower":
+            assert found.log_z <= exact.log_z + tol * (1 + abs(exact.log_z))
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("cls", able("marginals"))
+def test_marginals_are_derivatives_of_log_z(cls, topology):
+    algorithm = configured(cls)
+    rng = np.random.default_rng(0)
+    for model, _, _ in cases(topology, scale=0.5):
+        found = run(algorithm, "marginals", model)
+        if found is None or found.log_z is None:
+            continue
+        direction = [np.where(np.isfinite(x), rng.normal(size=x.shape), 0) for x in (model.unary, model.tables)]
+
+        def log_z(step, model=model, direction=direction):
+            moved = replace(model, unary=model.unary + step * direction[0], tables=model.tables + step * direction[1])
+            return run(algorithm, "marginals", moved).log_z
+
+        h = 1e-3
+        numerical = (8 * (log_z(h) - log_z(-h)) - (log_z(2 * h) - log_z(-2 * h))) / (12 * h)
+        analytic = np.sum(found.unary * direction[0]) + np.sum(found.tables * direction[1])
+        assert numerical == pytest.approx(analytic, abs=1e-8)
+
+
+@pytest.mark.parametrize("cls", able("marginals"))
+def test_log_z_terms_sum_to_each_component(cls):
+    algorithm = configured(cls)
+    for topology in ("disconnected", "disconnected_forest", "no_edges"):
+        for model, exact, _ in cases(topology, extras=(PLAIN,), scale=0.5):
+            found = run(algorithm, "marginals", model)
+            if found is None or found.log_z is None:
+                continue
+            component = model.graph.component
+            per_component = np.bincount(component, weights=found.log_z_terms)
+            for c in range(model.graph.n_components):
+                # Nodes outside the component are fixed at a state by themselves; edges do not leave it.
+                alone = _component_alone(model, component == c)
+                assert run(algorithm, "marginals", alone).log_z == pytest.approx(per_component[c], abs=1e-9)
+            if is_exact(algorithm, model.graph):
+                assert_allclose(per_component, np.bincount(component, weights=exact.log_z_terms), atol=1e-9)
+
+
+def _component_alone(model, inside):
+    """The model with everything outside a component worth nothing: one free state, no edge scores."""
+    unary = np.where(inside[:, None], model.unary, np.where(np.arange(model.n_columns) == 0, 0, -np.inf))
+    weight = np.ones((model.graph.n_edges, 1)) if model.edge_weight is None else model.edge_weight
+    weight = np.where(inside[model.graph.edges[:, :1]], weight, 0)
+    return replace(model, unary=unary, edge_weight=weight)
+
+
+@pytest.mark.parametrize("task", ["map", "marginals"])
+@pytest.mark.parametrize("cls", [pytest.param(cls, id=cls.__name__) for cls in ALGORITHMS])
+def test_any_number_of_threads_gives_the_same_bits(cls, task):
+    algorithm = configured(cls)
+    if task not in algorithm.tasks:
+        pytest.skip(f"{cls.__name__} has no {task}")
+    algorithm.set_params(**{name: 20 for name in ("max_iter",) if name in algorithm.get_params()})
+    for graph, structure in product((lattice((40, 40)), lattice((2000,))), ("full", "submodular")):
+        model = random_model(graph, 2, "weighted", structure=structure, seed=1)
+        one, two = (run(clone(algorithm), task, model, structure, n_threads=n) for n in (1, 2))
+        if one is None:
+            continue
+        for name in ("unary", "tables", "log_z_terms", "labels"):
+            if getattr(one, name, None) is not None:
+                assert_array_equal(getattr(one, name), getattr(two, name))
+
+
+@pytest.mark.parametrize("task", ["map", "marginals"])
+@pytest.mark.parametrize("cls", [pytest.param(cls, id=cls.__name__) for cls in ALGORITHMS])
+def test_warm_start_read_only_and_untouched_input(cls, task, tmp_path):
+    algorithm = configured(cls)
+    if task not in algorithm.tasks:
+        pytest.skip(f"{cls.__name__} has no {task}")
+    for topology, kind, structure in product(("chain", "grid"), TABLE_KINDS, ("full", "submodular")):
+        model, _, _ = case(topology, 2, kind, structure, scale=0.5)
+        before = model.unary.copy(), model.tables.copy()
+        first = run(algorithm, task, model, structure)
+        if first is None:
+            continue
+        field = "labels" if task == "map" else "unary"
+        frozen = read_only(model, tmp_path)
+        assert_array_equal(getattr(run(clone(algorithm), task, frozen, structure), field), getattr(first, field))
+        assert_array_equal(model.unary, before[0])
+        assert_array_equal(model.tables, before[1])
+        if first.state is None or not first.converged:
+            continue
+        again = run(algorithm, task, model, structure, init=first.state)
+        if task == "map":
+            assert again.score >= first.score - 1e-9
+        elif first.log_z is not None:
+            assert_allclose(again.unary, first.unary, atol=1e-9)
+            assert again.log_z == pytest.approx(first.log_z, abs=1e-9)
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("cls", able("marginals"))
+def test_numbering_of_nodes_and_states_does_not_matter(cls, topology):
+    algorithm = configured(cls)
+    rng = np.random.default_rng(1)
+    for model, _, _ in cases(topology, extras=(PLAIN,), scale=0.3):
+        found = run(algorithm, "marginals", model)
+        if found is None or found.log_z is None or not found.converged:
+            continue
+        order, states = rng.permutation(model.graph.n_nodes), rng.permutation(model.n_columns)
+        turned = run(algorithm, "marginals", renumbered(model, order))
+        assert_allclose(turned.unary, found.unary[order], atol=1e-9)
+        assert turned.log_z == pytest.approx(found.log_z, abs=1e-9)
+        renamed = run(algorithm, "marginals", relabelled(model, states))
+        assert_allclose(renamed.unary, found.unary[:, states], atol=1e-9)
+        assert_allclose(renamed.tables, found.tables[:, :, states][..., states], atol=1e-8)
+
+
+@pytest.mark.parametrize("task", ["map", "marginals", "sample"])
+@pytest.mark.parametrize("cls", [pytest.param(cls, id=cls.__name__) for cls in ALGORITHMS])
+def test_models_without_an_allowed_labeling(cls, task):
+    algorithm = configured(cls)
+    if task not in algorithm.tasks:
+        pytest.skip(f"{cls.__name__} has no {task}")
+    model, _, _ = case("chain", 2, "tied", "submodular")
+    no_state = np.array(model.unary)
+    no_state[2] = -np.inf
+    with pytest.raises(ValueError, match="node 2"):
+        getattr(algorithm, task)(replace(model, unary=no_state))
+    # Neighbours must be alike, but the ends must differ.
+    alike = np.where(np.eye(2), 0.0, -np.inf)[None]
+    unary = np.zeros((6, 2))
+    unary[0, 0] = unary[5, 1] = -np.inf
+    conflict = replace(model, unary=unary, tables=alike)
+    if is_exact(algorithm, model.graph):
+        with pytest.raises(ValueError, match="infeasible"):
+            getattr(algorithm, task)(conflict)
+
+
+@pytest.mark.parametrize("cls", able("sample"))
+def test_samples_have_the_frequencies_of_the_marginals(cls):
+    for topology, kind in product(FORESTS, TABLE_KINDS):
+        model, exact, _ = case(topology, 3, kind, extra=tuple(FORBIDDEN.items()))
+        algorithm = configured(cls)
+        if not is_exact(algorithm, model.graph):
+            continue
+        drawn = algorithm.sample(model, 4000, random_state=0)
+        assert drawn.shape == (4000, model.graph.n_nodes)
+        assert drawn.dtype == np.int32
+        frequency = (drawn[:, :, None] == np.arange(3)).mean(axis=0)
+        assert np.all(frequency[np.isneginf(model.unary)] == 0)
+        # Five standard deviations of a frequency.
+        assert_allclose(frequency, exact.unary, atol=5 * 0.5 / np.sqrt(4000))
+        assert_array_equal(drawn, algorithm.sample(model, 4000, random_state=0))
