@@ -166,7 +166,8 @@ def test_marginals_are_derivatives_of_log_z(cls, topology):
     rng = np.random.default_rng(0)
     for model, _, _ in cases(topology, scale=0.5):
         found = run(algorithm, "marginals", model)
-        if found is None or found.log_z is None:
+        # Of mean field, forbidden pairs can make a bound of -inf, which has no derivative.
+        if found is None or found.log_z is None or np.isneginf(found.log_z):
             continue
         direction = [np.where(np.isfinite(x), rng.normal(size=x.shape), 0) for x in (model.unary, model.tables)]
 
