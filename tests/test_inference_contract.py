@@ -164,7 +164,7 @@ def test_marginals_are_distributions_and_bounds_hold(cls, topology):
 def test_marginals_are_derivatives_of_log_z(cls, topology):
     algorithm = configured(cls)
     rng = np.random.default_rng(0)
-    for model, _, _ in cases(topology, scale=0.5):
+    for model, _, _ in cases(topology, scale=0.3):
         found = run(algorithm, "marginals", model)
         # Of mean field, forbidden pairs can make a bound of -inf, which has no derivative.
         if found is None or found.log_z is None or np.isneginf(found.log_z):
