@@ -129,3 +129,20 @@ def compute_edge_features(function, node_features, edges):
     if not np.isfinite(values.sum(dtype=np.float64)) and not np.all(np.isfinite(values)):
         raise ValueError("edge_features returned NaN or infinity.")
     return values
+
+
+def n_computed_features(function, node_features):
+    """Number of features that a function gives an edge.
+
+    Parameters
+    ----------
+    function : callable
+        As :func:`edge_feature_function` returns.
+    node_features : ndarray or CSR of shape (N, F)
+        Of one node or more; the first is tried on itself.
+
+    Returns
+    -------
+    int
+    """
+    return compute_edge_features(function, node_features[:1], np.zeros((1, 2), dtype=np.int32)).shape[1]

@@ -1,5 +1,7 @@
 """Edge features, batches of examples, and the way back."""
 
+import pickle
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from lattice_inputs import ROWS_OF_THE_TABLE, as_dense, chains, triangle_and_more
 
 from sklearn_crf import Example, edge_features
-from sklearn_crf.encoding import decode, encode_X, encode_y, make_batches
+from sklearn_crf.encoding import _batches, decode, encode_X, encode_y, make_batches
 
 # -- Edge features --------------------------------------------------------------------------------
 
@@ -33,6 +35,22 @@ def test_edge_features(name):
             if rows:
                 assert np.allclose(example.edge_features, rows)
                 assert example.edge_features.shape[1] == encoded.n_edge_features
+
+
+@pytest.mark.parametrize("name", ["chains", "images", "list of images", "examples"])
+def test_edge_features_that_take_much_memory_are_computed_where_used(name, monkeypatch):
+    X = ROWS_OF_THE_TABLE[name][0]
+    kept = make_batches(encode_X(X), max_nodes=8)
+    monkeypatch.setattr(_batches, "_MOST_KEPT", 0)
+    computed = make_batches(encode_X(X), max_nodes=8)
+    for a, b in zip(kept, computed, strict=True):
+        assert np.array_equal(a.example.edge_features, b.example.edge_features)
+        if a.example.graph.n_edges:
+            assert a.example.edge_features is a.example.edge_features
+            assert b.example.edge_features is not b.example.edge_features
+        again = pickle.loads(pickle.dumps(b)).example
+        assert np.array_equal(again.edge_features, a.example.edge_features)
+        assert np.array_equal(again.edge_type, a.example.edge_type)
 
 
 def test_edge_features_of_an_example_win():

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_array, validate_data
 
-from sklearn_crf.edge_features import edge_feature_function
+from sklearn_crf.edge_features import edge_feature_function, n_computed_features
 from sklearn_crf.encoding._layout import read_layout
 from sklearn_crf.examples import Example, as_numbers
 from sklearn_crf.graphs import Graph, lattice, lattice_offsets
@@ -77,6 +77,13 @@ class Encoded:
         return self.items
 
     @cached_property
+    def n_edges(self):
+        """Number of edges of all examples."""
+        if self.layout == "list":
+            return sum(example.graph.n_edges for example in self.items)
+        return self.n_examples * self.graph.n_edges if self.layout == "array" else 0
+
+    @cached_property
     def n_edge_features(self):
         """Number R of features of an edge, as if there were one; 0 for plain rows."""
         if self.layout == "nodes":
@@ -85,10 +92,8 @@ class Encoded:
             for example in self.items:
                 if example.edge_features is not None:
                     return example.edge_features.shape[1]
-            row = self.items[0].node_features[:1]
-        else:
-            row = self.array.reshape(-1, self.n_features)[:1]
-        return np.shape(self.edge_feature_function(row, row))[1]
+            return n_computed_features(self.edge_feature_function, self.items[0].node_features)
+        return n_computed_features(self.edge_feature_function, self.array.reshape(-1, self.n_features))
 
     def label_shape(self, i):
         """Shape of the labels of example i.
@@ -302,8 +307,7 @@ def _require_edge_features(items, function):
     first = next(i for i, width in enumerate(widths) if width is not None)
     for i, (x, width) in enumerate(zip(items, widths, strict=True)):
         if width is None and x.graph.n_edges:
-            row = x.node_features[:1]
-            width = np.shape(function(row, row))[1]
+            width = n_computed_features(function, x.node_features)
         if width not in (None, widths[first]):
             raise ValueError(f"X[{i}] has {width} edge features, but X[{first}] has {widths[first]}.")
 
