@@ -1,9 +1,10 @@
 """Discriminative random fields with the scikit-learn interface."""
 
+from sklearn_crf.estimators.drf import DRFClassifier
 from sklearn_crf.estimators.mfa import MultiConditionalMFA
 from sklearn_crf.examples import Example
 from sklearn_crf.graphs import Graph
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["Example", "Graph", "MultiConditionalMFA"]
+__all__ = ["DRFClassifier", "Example", "Graph", "MultiConditionalMFA"]

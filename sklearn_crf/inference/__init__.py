@@ -1,5 +1,6 @@
 """Inference: scores in, labels, marginals or samples out."""
 
+from sklearn_crf.inference._automatic import AutoMap, AutoMarginals
 from sklearn_crf.inference._base import (
     FactorMarginals,
     Inference,
@@ -17,6 +18,8 @@ from sklearn_crf.inference._tree import TreeInference
 
 __all__ = [
     "ICM",
+    "AutoMap",
+    "AutoMarginals",
     "BruteForce",
     "FactorMarginals",
     "GibbsSampler",

@@ -1,5 +1,7 @@
 """Plain steps along a direction: for approximate gradients that are the gradient of nothing."""
 
+from collections import deque
+
 import numpy as np
 from scipy.optimize import OptimizeResult
 
@@ -7,7 +9,17 @@ from sklearn_crf.optimize._iterates import checked_start, largest, step_sizes, s
 
 
 def gradient_ascent(
-    gradient, x0, *, step_size, schedule="constant", decay_steps=100, max_iter=100, tol=0.0, first_step=0, callback=None
+    gradient,
+    x0,
+    *,
+    step_size,
+    schedule="constant",
+    decay_steps=100,
+    max_iter=100,
+    tol=0.0,
+    first_step=0,
+    keep_trajectory=True,
+    callback=None,
 ):
     r"""Follow a gradient, exact or approximate, with steps of a given size.
 
@@ -36,6 +48,8 @@ def gradient_ascent(
         Largest absolute entry of the gradient at which to stop.
     first_step : int, default=0
         Number t of the first step, to go on with a schedule where a former call stopped.
+    keep_trajectory : bool, default=True
+        Whether every point and gradient is kept; if not, ``trajectory`` and ``gradients`` hold the last alone.
     callback : callable, optional
         ``callback(intermediate)`` at each point with fields ``x``, ``jac``, ``nit``, the start included. Returning a
         true value or raising StopIteration stops here; any other exception goes through.
@@ -45,7 +59,7 @@ def gradient_ascent(
     scipy.optimize.OptimizeResult
         ``x`` and ``jac``, the last point and its gradient; ``fun`` None; ``nit`` steps made; ``success``, False if
         ``max_iter`` or a gradient that is not finite ended it; ``message``; ``trajectory`` and ``gradients``, both
-        (nit + 1, n).
+        (nit + 1, n) if kept.
 
     Raises
     ------
@@ -61,29 +75,32 @@ def gradient_ascent(
     if max_iter < 0:
         raise ValueError(f"max_iter must not be negative, got {max_iter!r}.")
     size = step_sizes(step_size, schedule, decay_steps)
-    trajectory, gradients = [], []
+    most = None if keep_trajectory else 1
+    trajectory, gradients = deque(maxlen=most), deque(maxlen=most)
     for t in range(max_iter + 1):
         direction = np.array(gradient(x), dtype=np.float64)
         if not np.all(np.isfinite(direction)):
             if t == 0:
                 raise ValueError("gradient must be finite at x0, found NaN or infinity.")
-            return _result(trajectory, gradients, False, "ABNORMAL: gradient is not finite, try a smaller step_size")
+            return _result(
+                t - 1, trajectory, gradients, False, "ABNORMAL: gradient is not finite, try a smaller step_size"
+            )
         trajectory.append(x)
         gradients.append(direction)
         if largest(direction) <= tol:
-            return _result(trajectory, gradients, True, "CONVERGENCE: gradient within tol")
+            return _result(t, trajectory, gradients, True, "CONVERGENCE: gradient within tol")
         if stopped_by(callback, x=x.copy(), jac=direction.copy(), nit=t):
-            return _result(trajectory, gradients, True, "STOP: by the callback")
+            return _result(t, trajectory, gradients, True, "STOP: by the callback")
         x = x + size(first_step + t) * direction
-    return _result(trajectory, gradients, False, f"STOP: max_iter={max_iter} steps made")
+    return _result(max_iter, trajectory, gradients, False, f"STOP: max_iter={max_iter} steps made")
 
 
-def _result(trajectory, gradients, success, message):
+def _result(n_steps, trajectory, gradients, success, message):
     return OptimizeResult(
         x=trajectory[-1].copy(),
         fun=None,
         jac=gradients[-1].copy(),
-        nit=len(trajectory) - 1,
+        nit=n_steps,
         success=success,
         message=message,
         trajectory=np.array(trajectory),

@@ -1,0 +1,312 @@
+"""What every field classifier shares: arrays to batches, inference over batches, and results back."""
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_crf._threads import map_tasks, single_threaded_blas
+from sklearn_crf.encoding import decode, encode_X, encode_y, make_batches, validate_sample_weight
+from sklearn_crf.estimators._callbacks import CallbackSupportMixin
+from sklearn_crf.models import score_terms
+from sklearn_crf.potentials import LinearPotentials, pairwise_form
+
+
+class FieldClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
+    """Base of the classifiers whose scores are linear in features on a graph.
+
+    A subclass has the constructor parameters ``pairwise``, ``edge_features``, ``connectivity``, ``edge_types``,
+    ``fit_intercept``, ``missing_label``, ``classes``, ``lattice_ndim``, ``n_jobs``; its ``fit`` sets what
+    ``_weight_attributes`` returns; and it says which inference predicts in ``_decoding()``.
+    """
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.three_d_array = True
+        return tags
+
+    # Encoding ------------------------------------------------------------------------------------------------------
+
+    def _encode(self, X, *, reset):
+        return encode_X(
+            X,
+            lattice_ndim=self.lattice_ndim,
+            connectivity=self.connectivity,
+            edge_features=self.edge_features,
+            edge_types=self.edge_types,
+            estimator=self,
+            reset=reset,
+        )
+
+    def _encode_y(self, y, encoded, *, classes):
+        return encode_y(y, encoded, missing_label=self.missing_label, classes=classes)
+
+    def _make_potentials(self, encoded, n_classes):
+        return LinearPotentials(
+            encoded.n_features,
+            n_classes,
+            pairwise_form(self.pairwise, n_classes),
+            n_edge_features=max(encoded.n_edge_features, 1),
+            n_node_types=encoded.n_node_types,
+            n_edge_types=max(encoded.n_edge_types, 1),
+            fit_intercept=self.fit_intercept,
+        )
+
+    # Weights -------------------------------------------------------------------------------------------------------
+
+    def _weight_attributes(self, potentials, flat):
+        """``coef_``, ``intercept_`` and ``edge_coef_`` of a flat vector."""
+        coef, intercept, edge_coef = potentials.unpack(flat)
+        if not self.fit_intercept:
+            intercept = np.zeros(coef.shape[:2])
+        if potentials.n_node_types == 1:
+            coef, intercept = coef[0], intercept[0]
+        return {"coef_": coef.copy(), "intercept_": intercept.copy(), "edge_coef_": edge_coef.copy()}
+
+    def _fitted_potentials(self):
+        n_node_types = 1 if self.coef_.ndim == 2 else len(self.coef_)
+        n_classes = len(self.classes_)
+        return LinearPotentials(
+            self.n_features_in_,
+            n_classes,
+            pairwise_form(self.pairwise, n_classes),
+            n_edge_features=self.edge_coef_.shape[1],
+            n_node_types=n_node_types,
+            n_edge_types=self.edge_coef_.shape[0],
+            fit_intercept=self.fit_intercept,
+        )
+
+    def _flat_weights(self, potentials):
+        intercept = self.intercept_ if self.fit_intercept else np.zeros(0)
+        return potentials.pack(self.coef_, intercept, self.edge_coef_)
+
+    # Inference over examples ---------------------------------------------------------------------------------------
+
+    def _voters(self, potentials):
+        """Flat weight vectors that predict together; one unless a subclass lets several vote."""
+        return [self._flat_weights(potentials)]
+
+    def _prepare(self, X):
+        """Encoded X, its batches, and the fitted potentials."""
+        check_is_fitted(self)
+        encoded = self._encode(X, reset=False)
+        potentials = self._fitted_potentials()
+        self._check_edges(encoded, potentials)
+        return encoded, make_batches(encoded), potentials
+
+    def _check_edges(self, encoded, potentials):
+        if not encoded.n_edge_types:
+            return
+        if encoded.n_edge_types > potentials.n_edge_types:
+            raise ValueError(
+                f"X has {encoded.n_edge_types} types of edges, but {type(self).__name__} was fitted with "
+                f"{potentials.n_edge_types}."
+            )
+        if encoded.n_edge_features != potentials.n_edge_features:
+            raise ValueError(
+                f"X has {encoded.n_edge_features} edge features, but {type(self).__name__} was fitted with "
+                f"{potentials.n_edge_features}."
+            )
+
+    def _mean_marginals(self, X):
+        """Node marginals of every batch, averaged over the voters."""
+        encoded, batches, potentials = self._prepare(X)
+        inference = self._marginal_inference()
+        voters = self._voters(potentials)
+
+        def run(batch, n_threads):
+            total = 0.0
+            for weights in voters:
+                model = potentials.model(weights, batch.example)
+                total = total + inference.marginals(model, n_threads=n_threads).unary.astype(np.float64)
+            return total / len(voters)
+
+        with single_threaded_blas():
+            return encoded, batches, map_tasks(run, batches, self.n_jobs)
+
+    def _voted_labels(self, X):
+        """Labels of every batch by the best labeling of each voter and the majority of these."""
+        encoded, batches, potentials = self._prepare(X)
+        inference = self._decoding().inference
+        voters = self._voters(potentials)
+        n_classes = len(self.classes_)
+
+        def run(batch, n_threads):
+            votes = np.zeros((batch.example.n_nodes, n_classes), dtype=np.int32)
+            for weights in voters:
+                model = potentials.model(weights, batch.example)
+                labels = inference.map(model, n_threads=n_threads).labels
+                votes[np.arange(len(labels)), labels] += 1
+            return np.argmax(votes, axis=1).astype(np.int32)
+
+        with single_threaded_blas():
+            return encoded, batches, map_tasks(run, batches, self.n_jobs)
+
+    # The public methods --------------------------------------------------------------------------------------------
+
+    def predict(self, X):
+        """Labels of every node.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, or list of examples
+            As in ``fit``.
+
+        Returns
+        -------
+        ndarray
+            Of the shape of X without its last axis; for a list, a 1-D object array of arrays.
+        """
+        encoded, batches, columns = self._predict_columns(X)
+        return decode(encoded, columns, batches, classes=self.classes_)
+
+    def _predict_columns(self, X):
+        """Encoded X, its batches, and the column of each node's label for every batch."""
+        check_is_fitted(self)
+        if self._decoding().rule == "map":
+            return self._voted_labels(X)
+        encoded, batches, marginals = self._mean_marginals(X)
+        return encoded, batches, [self._decide(probability) for probability in marginals]
+
+    def _decide(self, probability):
+        """Columns chosen from marginals; the largest unless a subclass weighs costs."""
+        return np.argmax(probability, axis=1)
+
+    def predict_proba(self, X):
+        """Marginal probability of each class at every node.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, or list of examples
+            As in ``fit``.
+
+        Returns
+        -------
+        ndarray
+            As ``predict`` gives, with a last axis of ``n_classes``.
+        """
+        encoded, batches, marginals = self._mean_marginals(X)
+        return decode(encoded, marginals, batches)
+
+    def predict_log_proba(self, X):
+        """Logarithm of ``predict_proba``.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, or list of examples
+            As in ``fit``.
+
+        Returns
+        -------
+        ndarray
+            As ``predict_proba`` gives.
+        """
+        encoded, batches, marginals = self._mean_marginals(X)
+        with np.errstate(divide="ignore"):
+            return decode(encoded, [np.log(probability) for probability in marginals], batches)
+
+    def score(self, X, y, sample_weight=None):
+        """Accuracy over labelled nodes.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, or list of examples
+            As in ``fit``.
+        y : array-like
+            True labels; nodes that carry ``missing_label`` are left out.
+        sample_weight : array-like of shape (n_examples,), optional
+            One weight per example.
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        ValueError
+            If y holds a label that is not in ``classes_``: name all classes by ``classes`` where a fold may miss some.
+        """
+        encoded, _, columns = self._predict_columns(X)
+        truth = self._encode_y(y, encoded, classes=self.classes_).labels
+        weight = validate_sample_weight(sample_weight, encoded.n_examples)
+        weight = np.ones(encoded.n_examples) if weight is None else weight
+        right = total = 0.0
+        for batch, predicted in zip(make_batches(encoded, truth), columns, strict=True):
+            labelled = batch.labels >= 0
+            share = np.repeat(weight[batch.members], np.diff(batch.node_ptr))[labelled]
+            right += float(share[predicted[labelled] == batch.labels[labelled]].sum())
+            total += float(share.sum())
+        if not total:
+            raise ValueError("y has no labelled node of positive weight: there is nothing to score.")
+        return right / total
+
+    def sample(self, X, n_samples=1, random_state=None):
+        """Labelings drawn from the conditional distribution: exact on forests, Gibbs samples otherwise.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, or list of examples
+            As in ``fit``.
+        n_samples : int, default=1
+        random_state : int, RandomState instance or None, default=None
+
+        Returns
+        -------
+        ndarray
+            As ``predict`` gives, with a leading axis of ``n_samples``; for a list of examples, a 1-D object array
+            of arrays with that leading axis.
+        """
+        encoded, batches, potentials = self._prepare(X)
+        weights = self._flat_weights(potentials)
+        inference = self._sampling_inference()
+        seeds = check_random_state(random_state).randint(np.iinfo(np.int32).max, size=len(batches))
+
+        def run(task, n_threads):
+            batch, seed = task
+            model = potentials.model(weights, batch.example)
+            return inference.sample(model, n_samples, random_state=int(seed), n_threads=n_threads)
+
+        with single_threaded_blas():
+            drawn = map_tasks(run, list(zip(batches, seeds, strict=True)), self.n_jobs)
+        # Batches are decoded node by node, so the axis of samples travels last and comes back first.
+        decoded = decode(encoded, [labels.T for labels in drawn], batches, classes=self.classes_)
+        if encoded.layout == "list":
+            for i, labels in enumerate(decoded):
+                decoded[i] = np.moveaxis(labels, -1, 0)
+            return decoded
+        return np.moveaxis(decoded, -1, 0)
+
+    def energy(self, X, y):
+        """Energy of labelings, the negative of their scores: smaller is likelier.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, or list of examples
+            As in ``fit``.
+        y : array-like
+            A label for every node.
+
+        Returns
+        -------
+        ndarray of shape (n_examples,)
+        """
+        check_is_fitted(self)
+        encoded = self._encode(X, reset=False)
+        labels = self._encode_y(y, encoded, classes=self.classes_)
+        potentials = self._fitted_potentials()
+        self._check_edges(encoded, potentials)
+        weights = self._flat_weights(potentials)
+        energies = np.zeros(encoded.n_examples)
+        for batch in make_batches(encoded, labels.labels):
+            terms = score_terms(potentials.model(weights, batch.example), _require_complete(batch))
+            energies[batch.members] = -np.add.reduceat(terms, batch.node_ptr[:-1])
+        return energies
+
+
+def _require_complete(batch):
+    unlabelled = np.flatnonzero(batch.labels < 0)
+    if len(unlabelled):
+        member = batch.members[np.searchsorted(batch.node_ptr, unlabelled[0], side="right") - 1]
+        raise ValueError(f"y[{member}] has unlabelled nodes, but energy needs a label for every node.")
+    return batch.labels

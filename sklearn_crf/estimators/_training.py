@@ -1,0 +1,210 @@
+"""Training: a risk and a start in, weights and what was visited on the way out."""
+
+import warnings
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from sklearn_crf.estimators._problem import PenalisedRisk, Trace
+from sklearn_crf.estimators._progress import progress_reporter
+from sklearn_crf.estimators._selection import Selection
+from sklearn_crf.examples import Batch, Example
+from sklearn_crf.graphs import Graph
+from sklearn_crf.inference import TreeInference
+from sklearn_crf.objectives import EmpiricalRisk, Likelihood
+from sklearn_crf.optimize import CycleDetector, gradient_ascent, minimize_lbfgs, minimize_sgd
+
+
+class TrainingOptions(NamedTuple):
+    """Constructor parameters that govern training."""
+
+    solver: str
+    C: float | None
+    step_size: float
+    step_schedule: str
+    batch_size: int
+    select: str
+    n_cycles: int
+    max_iter: int
+    tol: float
+    keeps_interrupted: bool
+    verbose: int
+
+
+@dataclass(eq=False)
+class Outcome:
+    """What training found."""
+
+    coef: np.ndarray  # (n_coef,)
+    trace: Trace
+    n_iter: int
+    voters: np.ndarray | None = None  # (n_voters, n_coef) where several weights vote
+    interrupted: BaseException | None = None
+
+
+def train(risk, start, options, rng, on_iteration):
+    """Minimise a risk, or follow its approximate gradient.
+
+    Parameters
+    ----------
+    risk : EmpiricalRisk
+    start : ndarray of shape (n_coef,)
+    options : TrainingOptions
+    rng : RandomState
+        For the order of mini-batches.
+    on_iteration : callable(coef) -> bool
+        Called with every accepted iterate; True asks to stop.
+
+    Returns
+    -------
+    Outcome
+        After Ctrl-C with ``keeps_interrupted`` it carries the interruption, to be raised once stored.
+    """
+    problem = PenalisedRisk(risk, options.C, options.max_iter)
+    solver = _choose_solver(problem, start, options)
+    with progress_reporter(options.verbose, options.max_iter, solver) as show:
+
+        def report(coef):
+            show(problem.trace)
+            return on_iteration(coef)
+
+        try:
+            return _SOLVERS[solver](problem, start, options, rng, report)
+        except KeyboardInterrupt as interruption:
+            latest = problem.trace.latest
+            if not options.keeps_interrupted or latest is None:
+                raise
+            return Outcome(latest, problem.trace, len(problem.trace.loss), interrupted=interruption)
+
+
+def _choose_solver(problem, start, options):
+    objective = problem.risk.objective
+    if options.solver not in ("auto", "lbfgs"):
+        return options.solver
+    if objective.smooth and problem.evaluate(start)[0] is not None:
+        return "lbfgs"
+    if options.solver == "lbfgs":
+        raise ValueError(
+            "solver='lbfgs' needs a smooth loss, but this combination of learning and inference has none: "
+            "use solver='gradient'."
+        )
+    return "gradient"
+
+
+def _train_lbfgs(problem, start, options, rng, report):
+    def callback(point):
+        problem.record(point.x)
+        return report(point.x)
+
+    result = minimize_lbfgs(problem.evaluate, start, max_iter=options.max_iter, tol=options.tol, callback=callback)
+    if not problem.trace.loss:
+        problem.record(result.x)
+    if not result.success:
+        _warn(f"L-BFGS ended with {result.message!r}: increase max_iter, or scale the features", problem)
+    elif not problem.trace.inference_converged:
+        _warn("Inference did not converge at the last weights: increase its max_iter or its damping", problem)
+    return Outcome(result.x, problem.trace, len(problem.trace.loss))
+
+
+def _train_by_gradient(problem, start, options, rng, report):
+    """Steps along the negative gradient, until it vanishes or its errors have gone through their cycles."""
+    smooth = problem.risk.objective.smooth
+    selection = Selection("last" if smooth else options.select)
+    cycles = CycleDetector(options.n_cycles)
+    trace = problem.trace
+
+    def callback(point):
+        problem.record(point.x)
+        selection.visit(point.x, trace.errors[-1])
+        # A rule that counts no errors (CD) cycles in its gradient.
+        measure = trace.gradient_norm[-1] if trace.errors[-1] is None else trace.errors[-1]
+        cycled = not smooth and cycles.update(measure)
+        return report(point.x) or cycled
+
+    result = gradient_ascent(
+        lambda coef: -problem.evaluate(coef)[1],
+        start,
+        step_size=options.step_size,
+        schedule=options.step_schedule,
+        # The start is an iterate like any other.
+        max_iter=options.max_iter - 1,
+        tol=options.tol if smooth else 0.0,
+        keep_trajectory=False,
+        callback=callback,
+    )
+    if trace.latest is None or not np.array_equal(trace.latest, result.x):
+        # A vanishing gradient ends the ascent before the callback hears of its last point.
+        callback(result)
+    if smooth and not result.success:
+        _warn("Gradient steps did not converge: increase max_iter or change step_size", problem)
+    coef, voters = selection.chosen()
+    return Outcome(coef, trace, len(trace.loss), voters=voters)
+
+
+def _train_sgd(problem, start, options, rng, report):
+    selection = Selection("last" if problem.risk.objective.smooth else options.select)
+
+    def callback(point):
+        problem.record(point.x)
+        selection.visit(point.x, problem.trace.errors[-1])
+        return report(point.x)
+
+    result = minimize_sgd(
+        lambda members, coef: problem.evaluate(coef, members),
+        start,
+        len(problem.risk.batches),
+        step_size=options.step_size,
+        schedule=options.step_schedule,
+        n_epochs=options.max_iter,
+        batch_size=options.batch_size,
+        random_state=rng,
+        callback=callback,
+    )
+    if not result.success:
+        _warn(f"Stochastic gradient descent ended with {result.message!r}: decrease step_size", problem)
+    coef, voters = selection.chosen()
+    return Outcome(coef, problem.trace, len(problem.trace.loss), voters=voters)
+
+
+_SOLVERS = {"lbfgs": _train_lbfgs, "gradient": _train_by_gradient, "sgd": _train_sgd}
+
+
+def _warn(message, problem):
+    norm = problem.trace.gradient_norm[-1]
+    warnings.warn(f"{message} (norm of the gradient {norm:.3g}).", ConvergenceWarning, stacklevel=5)
+
+
+def train_without_edges(risk, options):
+    """Weights of the same potentials on the nodes alone: logistic regression, pairwise weights zero.
+
+    Parameters
+    ----------
+    risk : EmpiricalRisk
+        Its potentials and batches are used, its objective is not.
+    options : TrainingOptions
+
+    Returns
+    -------
+    ndarray of shape (n_coef,)
+    """
+    batches = [_without_edges(batch) for batch in risk.batches]
+    nodes = EmpiricalRisk(Likelihood(TreeInference()), risk.potentials, batches, n_jobs=risk.n_jobs)
+    problem = PenalisedRisk(nodes, options.C or 1.0, options.max_iter)
+    start = np.zeros(risk.potentials.n_coef)
+    return minimize_lbfgs(problem.evaluate, start, max_iter=options.max_iter, tol=options.tol).x
+
+
+def _without_edges(batch):
+    example = batch.example
+    graph = Graph._trusted(example.n_nodes, np.zeros((0, 2), dtype=np.int32))
+    n_edge_features = 1 if example.edge_features is None else example.edge_features.shape[1]
+    nodes = Example(
+        example.node_features,
+        graph,
+        edge_features=np.zeros((0, n_edge_features), dtype=example.node_features.dtype),
+        node_type=example.node_type,
+        n_states=example.n_states,
+    )
+    return Batch(nodes, batch.members, batch.node_ptr, batch.labels, batch.weight)

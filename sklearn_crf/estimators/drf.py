@@ -1,0 +1,386 @@
+"""DRFClassifier: learning coupled to inference."""
+
+from numbers import Integral, Real
+from typing import ClassVar
+
+import numpy as np
+from sklearn.base import _fit_context
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_array
+
+from sklearn_crf._threads import single_threaded_blas
+from sklearn_crf.encoding import make_batches, validate_sample_weight
+from sklearn_crf.estimators._callbacks import fit_callbacks
+from sklearn_crf.estimators._coupling import (
+    INFERENCES,
+    LEARNING,
+    marginal_inference,
+    resolve_decoding,
+    resolve_objective,
+    sampling_inference,
+)
+from sklearn_crf.estimators._field import FieldClassifier
+from sklearn_crf.estimators._training import TrainingOptions, train, train_without_edges
+from sklearn_crf.inference import Inference
+from sklearn_crf.objectives import EmpiricalRisk
+from sklearn_crf.potentials import PAIRWISE_FORMS
+
+
+class DRFClassifier(FieldClassifier):
+    r"""Discriminative random field whose learning is coupled to its inference.
+
+    .. math::
+        p(y \mid x) \propto \exp \Bigl( \sum_s w_{y_s}^\top x_s + b_{y_s}
+            + \sum_{(i, j)} v_{y_i y_j}^\top \mu_{ij}(x) \Bigr)
+
+    Parameters are learned by replacing the expectations of the likelihood's gradient with what an inference
+    algorithm yields, and predicted with by the same algorithm: pseudo-marginals for marginal decoding (PMA), the
+    best labeling for MAP decoding (SPA). A field without edges is exactly logistic regression.
+
+    Each edge is counted once. Kumar et al. count it from both its ends, so their :math:`v` is half of
+    ``edge_coef_``. For two classes the unary score is :math:`\pm (w^\top x + b) / 2`, as in their Eq. (3).
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        Inverse strength of the penalty in :math:`\tfrac12 \lVert w \rVert^2 + C \sum_i \ell_i`; intercepts are
+        free. It applies to ``learning`` "pma", "pl" and "likelihood"; SPA, MMA and CD have no penalty.
+    learning : {"auto", "pma", "spa", "mma", "pl", "cd", "likelihood"}, default="auto"
+        What replaces the expectations: pseudo-marginals ("pma"), the best labeling ("spa", saddle point
+        approximation), the labeling of largest marginals ("mma", maximum marginal approximation), each node given
+        its true neighbours ("pl", pseudolikelihood), ``cd_steps`` Gibbs sweeps from the truth ("cd"), or exact
+        expectations ("likelihood": forests, or an inference that is exact anywhere). "auto" matches ``inference``:
+        "pma" for marginal decoding, "spa" for MAP.
+    inference : str or Inference, default="auto"
+        What predicts, and learns where the rule can use it. "auto" and "mpm" choose each node's best state
+        under its marginals, exact on forests and by loopy belief propagation otherwise; "map" the best labeling
+        (max-product on forests, min-cut for two classes, alpha-expansion or max-product for more); "icm"; or
+        another name of ``INFERENCES``; or an :class:`~sklearn_crf.inference.Inference`, cloned, whose options are
+        reachable as ``inference__max_iter`` and so on.
+    pairwise : {"auto", "ising", "potts", "symmetric", "full"}, default="auto"
+        Weights of a pairwise table: see :func:`~sklearn_crf.potentials.pairwise_form`.
+    edge_features : str or callable, default="difference"
+        Features of an edge: "difference" is :math:`[1, |x_i - x_j|]`, "constant" is :math:`[1]` (a conventional
+        Markov random field), or a registered name or a callable ``f(x_tail, x_head)``.
+    connectivity : int or array-like of shape (n_offsets, ndim), default=1
+        Neighbours on a lattice: 1 joins axis neighbours, 2 adds diagonals; or offsets.
+    edge_types : {"tied", "offset"}, default="tied"
+        Whether all edges of a lattice share their weights, or those of one offset.
+    fit_intercept : bool, default=True
+        Whether nodes have a constant term.
+    solver : {"auto", "lbfgs", "gradient", "sgd"}, default="auto"
+        L-BFGS, gradient steps over all examples, or over mini-batches of them. "auto" is L-BFGS where there is a
+        smooth loss ("pma", "pl", "likelihood"), gradient steps elsewhere.
+    step_size : float, default=0.1
+        Length of gradient steps; the gradient is the mean over labelled nodes.
+    step_schedule : {"constant", "annealed"}, default="constant"
+        Whether steps shrink. Annealing makes SPA and MMA settle, at the price of a bias.
+    batch_size : int, default=8
+        Examples of a mini-batch (``solver="sgd"``).
+    init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
+        Where training starts: zero, normal random numbers times ``init_scale``, or the weights of the field without
+        edges, fitted first by logistic regression. "auto" is zero for L-BFGS, whose problems forget their start, and
+        "independent" for gradient steps, which would be long in finding the scale of the weights.
+    init_scale : float, default=1.0
+        Standard deviation of a random start.
+    select : {"best", "last", "averaged", "voted"}, default="best"
+        Which weights of a trajectory that does not converge are kept: those with the fewest training errors by the
+        rule's own inference (Kumar et al., section 7.2), the last, the mean of all, or a vote of several of the
+        trajectory's weights at prediction. Ignored by L-BFGS, which converges.
+    n_cycles : int, default=3
+        SPA, MMA and CD stop after this many cycles of their errors.
+    cd_steps : int, default=1
+        Gibbs sweeps of contrastive divergence.
+    cost : array-like of shape (n_classes, n_classes), optional
+        ``cost[a, b]`` of predicting class a where b is true, in the order of ``classes_``; labels of least expected
+        cost under the marginals are predicted (Jancsary 2012, Eq. 42 to 47). None is one for every error.
+    max_iter : int, default=200
+        Most iterations; epochs for ``solver="sgd"``.
+    tol : float, default=1e-4
+        Largest entry of the gradient per labelled node at which smooth training stops.
+    missing_label : object, default=None
+        Value in y of unlabelled nodes, such as -1 or NaN; None if all nodes are labelled. "pma", "likelihood" sum
+        over them, "spa", "mma", "cd" complete them, "pl" rejects them.
+    classes : array-like, optional
+        All classes, where some may be missing from the training labels.
+    lattice_ndim : int, optional
+        Number of lattice axes of an example; None reads it from X.
+    warm_start : bool, default=False
+        Start from the last fit's weights, also from those of a fit that was interrupted.
+    random_state : int, RandomState instance or None, default=None
+        For random starts, contrastive divergence and mini-batches.
+    n_jobs : int, default=None
+        Threads over examples, then inside large ones. Results do not depend on it.
+    verbose : int, default=0
+        Whether progress is shown.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+        With a leading axis of node types where examples have several.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+    edge_coef_ : ndarray of shape (n_edge_types, n_edge_features, n_table_weights)
+    loss_curve_ : ndarray of shape (n_iter_,)
+        The regularised objective at every iteration; NaN for rules without one (MMA, CD).
+    error_curve_ : ndarray of shape (n_iter_,)
+        Wrong training labels by the rule's own inference, weighted; NaN for PL and CD.
+    gradient_norm_curve_ : ndarray of shape (n_iter_,)
+        Euclidean norm of the gradient per labelled node.
+    nonsubmodular_curve_ : ndarray of shape (n_iter_,)
+        Number of edges on which min-cut was not exact, for binary MAP learning.
+    coef_path_, gradient_path_ : ndarray of shape (n_iter_, n_coef)
+        All weights and gradients, flat, for models of few weights; else empty.
+    n_iter_ : int
+    n_features_in_ : int
+        Features of a node.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Only for data frames.
+
+    References
+    ----------
+    S. Kumar, J. August, M. Hebert. Exploiting Inference for Approximate Parameter Learning in Discriminative
+    Fields: An Empirical Study. EMMCVPR 2005.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import DRFClassifier
+    >>> y = np.zeros((20, 8, 8), dtype=int)
+    >>> y[:, 2:6, 2:6] = 1
+    >>> X = y[..., np.newaxis] + np.random.default_rng(0).normal(scale=0.5, size=(20, 8, 8, 1))
+    >>> DRFClassifier().fit(X[:10], y[:10]).score(X[10:], y[10:]) > 0.95
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "C": [Interval(Real, 0, None, closed="neither")],
+        "learning": [StrOptions(set(LEARNING))],
+        "inference": [StrOptions(set(INFERENCES)), Inference],
+        "pairwise": [StrOptions({"auto", *PAIRWISE_FORMS})],
+        "edge_features": [str, callable],
+        "connectivity": [Interval(Integral, 1, None, closed="left"), "array-like"],
+        "edge_types": [StrOptions({"tied", "offset"})],
+        "fit_intercept": ["boolean"],
+        "solver": [StrOptions({"auto", "lbfgs", "gradient", "sgd"})],
+        "step_size": [Interval(Real, 0, None, closed="neither")],
+        "step_schedule": [StrOptions({"constant", "annealed"})],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "init": [StrOptions({"auto", "zeros", "random", "independent"}), np.ndarray],
+        "init_scale": [Interval(Real, 0, None, closed="left")],
+        "select": [StrOptions({"best", "last", "averaged", "voted"})],
+        "n_cycles": [Interval(Integral, 1, None, closed="left")],
+        "cd_steps": [Interval(Integral, 1, None, closed="left")],
+        "cost": ["array-like", None],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "missing_label": "no_validation",
+        "classes": ["array-like", None],
+        "lattice_ndim": [Interval(Integral, 0, None, closed="left"), None],
+        "warm_start": ["boolean"],
+        "random_state": ["random_state"],
+        "n_jobs": [Integral, None],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        C=1.0,
+        *,
+        learning="auto",
+        inference="auto",
+        pairwise="auto",
+        edge_features="difference",
+        connectivity=1,
+        edge_types="tied",
+        fit_intercept=True,
+        solver="auto",
+        step_size=0.1,
+        step_schedule="constant",
+        batch_size=8,
+        init="auto",
+        init_scale=1.0,
+        select="best",
+        n_cycles=3,
+        cd_steps=1,
+        cost=None,
+        max_iter=200,
+        tol=1e-4,
+        missing_label=None,
+        classes=None,
+        lattice_ndim=None,
+        warm_start=False,
+        random_state=None,
+        n_jobs=None,
+        verbose=0,
+    ):
+        self.C = C
+        self.learning = learning
+        self.inference = inference
+        self.pairwise = pairwise
+        self.edge_features = edge_features
+        self.connectivity = connectivity
+        self.edge_types = edge_types
+        self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.step_size = step_size
+        self.step_schedule = step_schedule
+        self.batch_size = batch_size
+        self.init = init
+        self.init_scale = init_scale
+        self.select = select
+        self.n_cycles = n_cycles
+        self.cd_steps = cd_steps
+        self.cost = cost
+        self.max_iter = max_iter
+        self.tol = tol
+        self.missing_label = missing_label
+        self.classes = classes
+        self.lattice_ndim = lattice_ndim
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    # Inference -----------------------------------------------------------------------------------------------------
+
+    def _decoding(self):
+        return resolve_decoding(self.inference)
+
+    def _marginal_inference(self):
+        return marginal_inference(self._decoding())
+
+    def _sampling_inference(self):
+        return sampling_inference(self._decoding())
+
+    def _voters(self, potentials):
+        if getattr(self, "voters_", None) is not None:
+            return list(self.voters_)
+        return super()._voters(potentials)
+
+    def _decide(self, probability):
+        if self.cost is None:
+            return super()._decide(probability)
+        return np.argmin(probability @ self._checked_cost(len(self.classes_)).T, axis=1)
+
+    def _checked_cost(self, n_classes):
+        if self._decoding().rule == "map":
+            raise ValueError(
+                "cost needs marginals to take expectations, but inference predicts by MAP: use inference='mpm'."
+            )
+        cost = check_array(self.cost, dtype=np.float64, input_name="cost")
+        if cost.shape != (n_classes, n_classes):
+            raise ValueError(f"cost must have shape ({n_classes}, {n_classes}), got {cost.shape}.")
+        return cost
+
+    # Training ------------------------------------------------------------------------------------------------------
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y, sample_weight=None):
+        """Learn the weights.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, or list of examples
+            Plain rows ``(n, F)``, chains ``(n, T, F)``, images ``(n, H, W, F)``, volumes ``(n, D, H, W, F)``, lists
+            of such examples of any sizes, or a list of :class:`~sklearn_crf.Example`.
+        y : array-like
+            Labels of the nodes: the shape of X without its last axis, or a list of arrays.
+        sample_weight : array-like of shape (n_examples,), optional
+            One weight per example.
+
+        Returns
+        -------
+        DRFClassifier
+            self
+        """
+        encoded = self._encode(X, reset=True)
+        labels = self._encode_y(y, encoded, classes=self.classes)
+        if self.cost is not None:
+            self._checked_cost(len(labels.classes_))
+        weight = validate_sample_weight(sample_weight, encoded.n_examples)
+        rng = check_random_state(self.random_state)
+        potentials = self._make_potentials(encoded, len(labels.classes_))
+        objective = resolve_objective(self.learning, self._decoding(), self.cd_steps)
+        risk = EmpiricalRisk(
+            objective,
+            potentials,
+            # Mini-batches are of examples, so none may be packed with others.
+            make_batches(encoded, labels.labels, weight, max_nodes=1 if self.solver == "sgd" else 4096),
+            n_jobs=self.n_jobs,
+            seed=int(rng.randint(np.iinfo(np.int32).max)),
+        )
+        options = self._training_options(objective)
+        with single_threaded_blas(), fit_callbacks(self, X, y, self.max_iter) as iteration:
+            start = self._start(labels, risk, options, rng)
+
+            def on_iteration(coef):
+                return iteration(lambda: self._fitted_now(encoded, labels, potentials, coef))
+
+            outcome = train(risk, start, options, rng, on_iteration)
+        # Everything that can fail has happened: only now does the estimator change.
+        encoded.record(self)
+        self.classes_ = labels.classes_
+        self._store(potentials, outcome)
+        if outcome.interrupted is not None:
+            raise outcome.interrupted
+        return self
+
+    def _training_options(self, objective):
+        return TrainingOptions(
+            solver=self.solver,
+            # Rules without a smooth loss are homogeneous in the weights or follow no loss: no penalty suits them.
+            C=self.C if objective.smooth else None,
+            step_size=self.step_size,
+            step_schedule=self.step_schedule,
+            batch_size=self.batch_size,
+            select=self.select,
+            n_cycles=self.n_cycles,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            keeps_interrupted=self.warm_start,
+            verbose=self.verbose,
+        )
+
+    def _fitted_now(self, encoded, labels, potentials, coef):
+        """What a callback needs to predict with the weights of now."""
+        return {
+            "n_features_in_": encoded.n_features,
+            "classes_": labels.classes_,
+            "voters_": None,
+            **self._weight_attributes(potentials, coef),
+        }
+
+    def _start(self, labels, risk, options, rng):
+        potentials = risk.potentials
+        if self.warm_start and hasattr(self, "coef_"):
+            fitted = self._fitted_potentials()
+            if fitted.n_coef != potentials.n_coef or not np.array_equal(self.classes_, labels.classes_):
+                raise ValueError(
+                    "warm_start=True needs the features, classes and edge types of the former fit: "
+                    f"it had {fitted.n_coef} weights, this one has {potentials.n_coef}."
+                )
+            return self._flat_weights(fitted)
+        if isinstance(self.init, np.ndarray):
+            if self.init.shape != (potentials.n_coef,) or not np.all(np.isfinite(self.init)):
+                raise ValueError(f"init must be {potentials.n_coef} finite numbers, got shape {self.init.shape}.")
+            return np.array(self.init, dtype=np.float64)
+        if self.init == "random":
+            return self.init_scale * rng.normal(size=potentials.n_coef)
+        if self.init == "independent" or (self.init == "auto" and not risk.objective.smooth):
+            return train_without_edges(risk, options)
+        return np.zeros(potentials.n_coef)
+
+    def _store(self, potentials, outcome):
+        self.voters_ = outcome.voters
+        for name, value in self._weight_attributes(potentials, outcome.coef).items():
+            setattr(self, name, value)
+        record = outcome.trace.arrays()
+        self.loss_curve_ = record["loss"]
+        self.error_curve_ = record["errors"]
+        self.gradient_norm_curve_ = record["gradient_norm"]
+        self.nonsubmodular_curve_ = record["n_nonsubmodular"]
+        self.coef_path_ = record["coef"]
+        self.gradient_path_ = record["gradient"]
+        self.n_iter_ = outcome.n_iter

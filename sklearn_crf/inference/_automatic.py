@@ -1,0 +1,90 @@
+"""The best algorithm at hand for a model, chosen by its graph and its tables."""
+
+from typing import NamedTuple
+
+from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._gibbs import GibbsSampler
+from sklearn_crf.inference._loopy_bp import LoopyBP
+from sklearn_crf.inference._tree import TreeInference
+
+
+class AutoMarginals(Inference):
+    """Exact marginals on forests, loopy belief propagation on graphs with cycles.
+
+    Samples are exact on forests and Gibbs samples otherwise.
+
+    Parameters
+    ----------
+    max_iter : int, default=100
+        Sweeps of belief propagation.
+    tol : float, default=1e-4
+        Its tolerance: largest change of a normalised message.
+    damping : float, default=0.0
+        Its damping, in [0, 1).
+    """
+
+    tasks = frozenset({"marginals", "sample"})
+    exact_on = "forest"
+
+    def __init__(self, max_iter=100, tol=1e-4, damping=0.0):
+        self.max_iter = max_iter
+        self.tol = tol
+        self.damping = damping
+
+    def _marginals(self, model, *, init=None, n_threads=1):
+        if model.graph.is_forest:
+            return TreeInference()._marginals(model, init=None, n_threads=n_threads)
+        loopy = LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=self.damping)
+        return loopy._marginals(model, init=init, n_threads=n_threads)
+
+    def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
+        sampler = TreeInference() if model.graph.is_forest else GibbsSampler()
+        return sampler.sample(model, n_samples, random_state=random_state, n_threads=n_threads)
+
+
+class AutoMapState(NamedTuple):
+    """State of a result of :class:`AutoMap`: of the algorithm that was chosen."""
+
+    maker: type
+    state: object
+    n_nonsubmodular: int  # edges that min-cut could not represent
+
+
+class AutoMap(Inference):
+    """The labeling of highest score: exact on forests and on binary submodular models.
+
+    Forests go to max-product on trees, two states to min-cut (quadratic pseudo-boolean optimisation with iterated
+    conditional modes where a pair is not submodular), more states to alpha-expansion where every table allows it
+    and to loopy max-product where one does not.
+
+    Parameters
+    ----------
+    max_iter : int, default=100
+        Cycles of alpha-expansion, sweeps of max-product.
+    tol : float, default=1e-4
+        Tolerance of max-product.
+    damping : float, default=0.0
+        Damping of max-product, in [0, 1).
+    """
+
+    tasks = frozenset({"map"})
+    exact_on = "forest"
+
+    def __init__(self, max_iter=100, tol=1e-4, damping=0.0):
+        self.max_iter = max_iter
+        self.tol = tol
+        self.damping = damping
+
+    def _map(self, model, *, init=None, n_threads=1):
+        chosen, warm = self._choose(model)
+        # A state made by one algorithm means nothing to another: it travels with its maker's name.
+        usable = warm and init is not None and init.maker is type(chosen)
+        result = chosen._map(model, init=init.state if usable else None, n_threads=n_threads)
+        n_nonsubmodular = getattr(result.state, "n_nonsubmodular", 0)
+        return result._replace(state=AutoMapState(type(chosen), result.state, n_nonsubmodular))
+
+    def _choose(self, model):
+        """Algorithm for the model, and whether it takes a warm start."""
+        if model.graph.is_forest:
+            return TreeInference(), False
+        return LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=self.damping), True

@@ -1,0 +1,484 @@
+"""DRFClassifier: scikit-learn's contract, logistic regression without edges, coupling, selection, interruption."""
+
+import pickle
+import warnings
+
+import joblib
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.ndimage import gaussian_filter
+from sklearn.base import clone
+from sklearn.datasets import load_iris, make_classification
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+from sklearn_crf import DRFClassifier, Example
+from sklearn_crf.graphs import lattice
+from sklearn_crf.inference import ICM, BruteForce, LoopyBP, MeanField, TreeInference
+from sklearn_crf.preprocessing import NodeTransformer
+
+TIGHT = {"tol": 1e-9, "max_iter": 2000}
+
+
+def noisy_blobs(n=12, side=10, noise=0.6, n_classes=2, seed=0):
+    """Images of smooth random regions, observed under noise: X (n, side, side, 1), y (n, side, side)."""
+    rng = np.random.default_rng(seed)
+    fields = gaussian_filter(rng.normal(size=(n_classes, n, side, side)), (0, 0, 1, 1))
+    y = fields.argmax(axis=0)
+    return y[..., np.newaxis] + noise * rng.normal(size=(*y.shape, 1)), y
+
+
+def chains(n=30, seed=0, n_classes=3):
+    """Ragged chains of sticky states: lists of (T, 2) features and (T,) labels."""
+    rng = np.random.default_rng(seed)
+    X, y = [], []
+    for _ in range(n):
+        length = int(rng.integers(1, 12))
+        labels = np.cumsum(rng.random(length) < 0.3) % n_classes
+        X.append(np.stack((labels, labels**2), axis=1) + rng.normal(size=(length, 2)))
+        y.append(labels)
+    return X, y
+
+
+# scikit-learn's contract -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"inference": "map"}, {"learning": "pl"}], ids=str)
+def test_check_estimator(options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(DRFClassifier(**options), on_fail=None)
+    failed = [(result["check_name"], result["exception"]) for result in results if result["status"] == "failed"]
+    assert not failed
+    # No check is lost in silence: those that scikit-learn gives to its own logistic regression all run, but for
+    # those on parameters that it has and we do not, and on other array libraries.
+    passed = {result["check_name"] for result in results if result["status"] == "passed"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        reference = check_estimator(LogisticRegression(), on_fail=None)
+    missing = {result["check_name"] for result in reference if result["status"] == "passed"} - passed
+    assert {name for name in missing if "array_api" not in name} <= {
+        "check_class_weight_balanced_linear_classifier",
+        "check_class_weight_classifiers",
+        "check_sparsify_coefficients",
+    }
+    assert sum(result["status"] == "passed" for result in results) >= 55
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix], ids=["dense", "csr"])
+def test_without_edges_it_is_logistic_regression(n_classes, form):
+    X, y = make_classification(300, 6, n_informative=5, n_redundant=0, n_classes=n_classes, random_state=0)
+    weight = np.random.default_rng(0).uniform(0.2, 2, size=300)
+    edge_features = "constant"
+    ours = DRFClassifier(C=0.7, edge_features=edge_features, **TIGHT).fit(form(X), y, sample_weight=weight)
+    theirs = LogisticRegression(C=0.7, **TIGHT).fit(X, y, sample_weight=weight)
+    assert_allclose(ours.coef_, theirs.coef_, atol=1e-5)
+    if n_classes == 2:
+        assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-5)
+    else:  # intercepts are free, hence determined up to a constant
+        assert_allclose(
+            ours.intercept_ - ours.intercept_.mean(), theirs.intercept_ - theirs.intercept_.mean(), atol=1e-5
+        )
+    assert_allclose(ours.predict_proba(form(X)), theirs.predict_proba(X), atol=1e-5)
+
+
+@pytest.mark.parametrize("learning", ["pl", "pma", "likelihood"])
+def test_likelihood_rules_agree_without_edges(learning):
+    X, y = load_iris(return_X_y=True)
+    one = DRFClassifier(learning=learning, **TIGHT).fit(X, y)
+    assert_allclose(one.coef_, DRFClassifier(**TIGHT).fit(X, y).coef_, atol=1e-5)
+
+
+def test_clone_pickle_joblib(tmp_path):
+    X, y = noisy_blobs(6)
+    model = DRFClassifier(inference=LoopyBP(max_iter=30), C=0.5).fit(X, y)
+    assert clone(model).get_params()["inference__max_iter"] == 30
+    path = tmp_path / "model.joblib"
+    joblib.dump(model, path)
+    for copy in (pickle.loads(pickle.dumps(model)), joblib.load(path)):
+        assert_array_equal(copy.predict(X), model.predict(X))
+    assert len(pickle.dumps(model)) < 100_000
+
+
+def test_skops_round_trip():
+    skops = pytest.importorskip("skops.io")
+    X, y = noisy_blobs(6)
+    model = DRFClassifier().fit(X, y)
+    data = skops.dumps(model)
+    untrusted = skops.get_untrusted_types(data=data)
+    assert all(kind.startswith("sklearn_crf.") for kind in untrusted)
+    assert_array_equal(skops.loads(data, trusted=untrusted).predict(X), model.predict(X))
+
+
+def test_pipeline_and_grid_search():
+    X, y = noisy_blobs(12)
+    pipeline = make_pipeline(
+        NodeTransformer(PolynomialFeatures(2, include_bias=False)), NodeTransformer(StandardScaler()), DRFClassifier()
+    )
+    grid = {"drfclassifier__C": [0.01, 1.0], "drfclassifier__learning": ["pma", "pl"]}
+    search = GridSearchCV(pipeline, grid, cv=3, n_jobs=2, error_score="raise").fit(X, y)
+    assert np.all(np.isfinite(search.cv_results_["mean_test_score"]))
+    assert search.best_score_ > 0.82
+    assert cross_val_score(DRFClassifier(), X, y, cv=3).min() > 0.8
+
+
+def test_grid_search_reaches_into_the_inference():
+    X, y = chains()
+    search = GridSearchCV(
+        DRFClassifier(inference=LoopyBP()), {"inference__max_iter": [1, 50]}, cv=2, n_jobs=2, error_score="raise"
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        search.fit(X, y)
+    assert search.best_estimator_.inference.max_iter in (1, 50)
+
+
+# Shapes and labels -----------------------------------------------------------------------------------------------
+
+
+def test_predictions_have_the_shape_of_the_input():
+    X, y = noisy_blobs(5)
+    model = DRFClassifier().fit(X, y)
+    assert model.predict(X).shape == y.shape
+    assert model.predict_proba(X).shape == (*y.shape, 2)
+    assert_allclose(model.predict_proba(X).sum(axis=-1), 1, rtol=1e-6)
+    ragged = [X[0], X[1, :5], X[2, :, :3]]
+    predicted = model.predict(ragged)
+    assert predicted.dtype == object
+    assert [part.shape for part in predicted] == [(10, 10), (5, 10), (10, 3)]
+    assert_array_equal(predicted[0], model.predict(X[:1])[0])
+    assert model.predict_proba(ragged)[1].shape == (5, 10, 2)
+
+
+def test_string_labels_and_named_classes():
+    X, y = chains()
+    names = np.array(["adenine", "cytosine", "guanine"])
+    labels = [names[part] for part in y]
+    model = DRFClassifier(classes=["adenine", "cytosine", "guanine", "thymine"]).fit(X, labels)
+    assert_array_equal(model.classes_, ["adenine", "cytosine", "guanine", "thymine"])
+    assert set(np.concatenate(model.predict(X))) <= set(model.classes_)
+    assert model.score(X, labels) > 0.5
+
+
+def test_irregular_graphs_with_types_and_state_counts():
+    rng = np.random.default_rng(0)
+    X, y = [], []
+    for _ in range(20):
+        n = int(rng.integers(4, 8))
+        labels = rng.integers(2, size=n)
+        edges = [[i, i + 1] for i in range(n - 1)] + [[0, n - 1]]
+        node_type = np.arange(n) % 2
+        features = (labels * np.where(node_type, -1, 1))[:, None] + 0.3 * rng.normal(size=(n, 1))
+        X.append(Example(features, edges, node_type=node_type, edge_type=rng.integers(2, size=n)))
+        y.append(labels)
+    model = DRFClassifier(edge_features="constant").fit(X, y)
+    assert model.coef_.shape == (2, 1, 1)
+    assert model.edge_coef_.shape == (2, 1, 1)
+    # The feature means the opposite on odd nodes, which only weights of their own can say.
+    assert model.coef_[0, 0, 0] > 0 > model.coef_[1, 0, 0]
+    assert model.score(X, y) > 0.9
+
+
+def test_offset_types_tell_directions_apart():
+    rng = np.random.default_rng(0)
+    y = np.repeat(rng.integers(2, size=(20, 6, 1)), 6, axis=2)  # rows alike, columns independent
+    X = y[..., None] + rng.normal(size=(20, 6, 6, 1))
+    model = DRFClassifier(edge_types="offset", edge_features="constant").fit(X, y)
+    along, across = model.edge_coef_[:, 0, 0]
+    assert along > across + 0.5
+
+
+def test_missing_labels_are_summed_out_or_completed():
+    X, y = noisy_blobs(8)
+    partial = y.copy()
+    partial[np.random.default_rng(0).random(y.shape) < 0.7] = -1
+    for learning in ("pma", "spa", "mma", "cd"):
+        model = DRFClassifier(learning=learning, missing_label=-1, max_iter=60, random_state=0).fit(X, partial)
+        assert_array_equal(model.classes_, [0, 1])
+        assert model.score(X, y) > 0.8
+    with pytest.raises(ValueError, match="label for every node"):
+        DRFClassifier(learning="pl", missing_label=-1).fit(X, partial)
+
+
+# Learning --------------------------------------------------------------------------------------------------------
+
+
+def test_chains_are_learned_exactly():
+    X, y = chains(8)
+    exact = DRFClassifier(pairwise="full", **TIGHT).fit(X, y)
+    brute = DRFClassifier(pairwise="full", learning="likelihood", inference=BruteForce(2**18), **TIGHT)
+    brute.fit([x[:7] for x in X], [part[:7] for part in y])
+    same = DRFClassifier(pairwise="full", **TIGHT).fit([x[:7] for x in X], [part[:7] for part in y])
+    assert_allclose(brute.coef_, same.coef_, atol=1e-5)
+    assert_allclose(brute.edge_coef_, same.edge_coef_, atol=1e-5)
+    assert np.all(np.diff(exact.loss_curve_) <= 1e-9 * exact.loss_curve_[0])
+
+
+@pytest.mark.parametrize("learning", ["pma", "spa", "mma", "pl", "cd"])
+@pytest.mark.parametrize("inference", ["mpm", "map", "icm"])
+def test_any_rule_goes_with_any_inference(learning, inference):
+    X, y = noisy_blobs(8)
+    model = DRFClassifier(learning=learning, inference=inference, max_iter=40, random_state=0).fit(X, y)
+    unary_only = (X[..., 0] > 0.5).astype(int)
+    assert model.score(X, y) > np.mean(unary_only == y) + 0.02
+    assert np.all(np.isfinite(model.predict_proba(X)))
+
+
+@pytest.mark.parametrize("n_classes", [3, 4])
+@pytest.mark.parametrize("inference", ["mpm", "map"])
+def test_more_than_two_classes(n_classes, inference):
+    X, y = noisy_blobs(8, noise=0.3, n_classes=n_classes)
+    features = np.concatenate((X, X**2), axis=-1)
+    model = DRFClassifier(inference=inference, max_iter=100).fit(features, y)
+    assert model.coef_.shape == (n_classes, 2)
+    assert model.score(features, y) > 0.85
+
+
+def test_mean_field_learns():
+    X, y = noisy_blobs(8)
+    assert DRFClassifier(inference=MeanField()).fit(X, y).score(X, y) > 0.82
+
+
+@pytest.mark.parametrize("learning", ["spa", "mma"])
+def test_errors_bound_the_gradient_along_the_trajectory(learning):
+    # Lemma 1 of Kumar et al., with edges counted once: |J| <= (R + 2 Q d) N_E.
+    X, y = noisy_blobs(6)
+    model = DRFClassifier(
+        learning=learning, inference="map" if learning == "spa" else "mpm", init="random", random_state=1, max_iter=60
+    ).fit(X, y)
+    features = X.reshape(-1, 1)
+    node_norm = np.sqrt(1 + features**2).max()
+    graph = lattice((10, 10))
+    edge_norm = max(
+        np.sqrt(1 + np.abs(x.ravel()[graph.edges[:, 0]] - x.ravel()[graph.edges[:, 1]]) ** 2).max() for x in X
+    )
+    bound = (node_norm + 2 * edge_norm * graph.degree.max()) * model.error_curve_
+    norms = np.linalg.norm(model.gradient_path_, axis=1) * y.size
+    assert len(norms) == model.n_iter_ > 3
+    assert np.all(norms <= bound + 1e-9)
+    assert norms.max() > 0
+
+
+@pytest.mark.parametrize("select", ["best", "last", "averaged", "voted"])
+def test_selection_among_the_trajectory(select):
+    X, y = noisy_blobs(8)
+    model = DRFClassifier(learning="spa", inference="map", select=select, max_iter=30, n_cycles=100).fit(X, y)
+    path, errors = model.coef_path_, model.error_curve_
+    flat = np.concatenate([model.coef_.ravel(), model.intercept_.ravel(), model.edge_coef_.ravel()])
+    if select == "best":
+        chosen = np.flatnonzero(np.all(path == flat, axis=1))
+        assert errors[chosen].min() == errors.min()
+        assert np.sum(model.predict(X) != y) == errors.min()
+    elif select == "last":
+        assert_array_equal(flat, path[-1])
+    elif select == "averaged":
+        assert_allclose(flat, path.mean(axis=0), rtol=1e-12)
+    else:
+        assert_allclose(flat, model.voters_.mean(axis=0))
+        assert 1 < len(model.voters_) <= 9
+    assert model.score(X, y) > 0.82
+
+
+def test_spa_stops_after_its_cycles():
+    X, y = noisy_blobs(8)
+    model = DRFClassifier(inference="map", n_cycles=1, max_iter=5000).fit(X, y)
+    assert model.n_iter_ < 5000
+
+
+def test_cost_moves_the_decision():
+    X, y = noisy_blobs(8, noise=1.0)
+    plain = DRFClassifier().fit(X, y)
+    wary = clone(plain).set_params(cost=[[0.0, 10.0], [1.0, 0.0]]).fit(X, y)
+    assert_array_equal(wary.coef_, plain.coef_)
+    assert (wary.predict(X) == 1).mean() > (plain.predict(X) == 1).mean()
+    zero_one = clone(plain).set_params(cost=1 - np.eye(2)).fit(X, y)
+    assert_array_equal(zero_one.predict(X), plain.predict(X))
+    with pytest.raises(ValueError, match="cost needs marginals"):
+        DRFClassifier(inference="map", cost=1 - np.eye(2)).fit(X, y)
+
+
+def test_constant_edge_features_learn_a_smoothing_parameter():
+    X, y = noisy_blobs(10)
+    model = DRFClassifier(edge_features="constant").fit(X, y)
+    assert model.edge_coef_.shape == (1, 1, 1)
+    assert model.edge_coef_[0, 0, 0] > 0.2
+
+
+@pytest.mark.parametrize("learning", ["pma", "spa", "mma", "pl", "cd"])
+def test_bit_identical_for_any_n_jobs(learning):
+    X, y = noisy_blobs(5)
+    one, two = (
+        DRFClassifier(learning=learning, n_jobs=n_jobs, max_iter=15, random_state=0).fit(X, y) for n_jobs in (1, 2)
+    )
+    assert_array_equal(one.coef_, two.coef_)
+    assert_array_equal(one.edge_coef_, two.edge_coef_)
+    assert_array_equal(one.predict_proba(X), two.predict_proba(X))
+
+
+@pytest.mark.parametrize("learning", ["pma", "spa", "pl"])
+def test_weight_two_is_seen_twice(learning):
+    X, y = noisy_blobs(4)
+    weighted = DRFClassifier(learning=learning, max_iter=30).fit(X, y, sample_weight=[2, 1, 1, 0])
+    repeated = DRFClassifier(learning=learning, max_iter=30).fit(X[[0, 0, 1, 2]], y[[0, 0, 1, 2]])
+    assert_allclose(weighted.coef_, repeated.coef_, rtol=1e-5, atol=1e-7)
+    assert_allclose(weighted.edge_coef_, repeated.edge_coef_, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("solver", ["lbfgs", "gradient", "sgd"])
+def test_solvers_reach_the_same_place(solver):
+    X, y = chains(40)
+    best = DRFClassifier(C=0.1, **TIGHT).fit(X, y).loss_curve_[-1]
+    options = {
+        "lbfgs": {},
+        "gradient": {"max_iter": 500, "step_size": 0.5},
+        "sgd": {"max_iter": 40, "random_state": 0, "step_size": 0.5},
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        reached = DRFClassifier(C=0.1, solver=solver, **options[solver]).fit(X, y).loss_curve_[-1]
+    assert reached < best * 1.02
+
+
+@pytest.mark.parametrize("init", ["zeros", "random", "independent"])
+def test_convex_learning_forgets_its_start(init):
+    X, y = chains(20)
+    reference = DRFClassifier(**TIGHT).fit(X, y)
+    model = DRFClassifier(init=init, random_state=3, **TIGHT).fit(X, y)
+    assert_allclose(model.coef_, reference.coef_, atol=1e-5)
+
+
+# Methods ---------------------------------------------------------------------------------------------------------
+
+
+def test_energy_is_the_negative_log_probability_up_to_a_constant():
+    X, y = chains(6)
+    model = DRFClassifier().fit(X, y)
+    x = X[int(np.argmax([len(part) for part in X]))][:3]
+    labelings = np.array(np.meshgrid(*[[0, 1, 2]] * len(x))).reshape(len(x), -1).T
+    energies = model.energy([x] * len(labelings), list(labelings))
+    probability = np.exp(-energies) / np.exp(-energies).sum()
+    for node in range(len(x)):
+        marginal = [probability[labelings[:, node] == k].sum() for k in range(3)]
+        assert_allclose(model.predict_proba([x])[0][node], marginal, rtol=1e-9)
+
+
+def test_samples_follow_the_marginals():
+    X, y = noisy_blobs(6)
+    model = DRFClassifier().fit(X, y)
+    drawn = model.sample(X[:2], n_samples=400, random_state=0)
+    assert drawn.shape == (400, 2, 10, 10)
+    assert_array_equal(drawn, model.sample(X[:2], n_samples=400, random_state=0))
+    assert np.abs((drawn == 1).mean(axis=0) - model.predict_proba(X[:2])[..., 1]).mean() < 0.1
+    ragged = model.sample([X[0], X[1, :3]], n_samples=5, random_state=0)
+    assert [part.shape for part in ragged] == [(5, 10, 10), (5, 3, 10)]
+
+
+def test_log_proba_and_score():
+    X, y = noisy_blobs(6)
+    model = DRFClassifier().fit(X, y)
+    assert_allclose(np.exp(model.predict_log_proba(X)), model.predict_proba(X))
+    assert model.score(X, y) == np.mean(model.predict(X) == y)
+
+
+# What can go wrong -----------------------------------------------------------------------------------------------
+
+
+BAD = {
+    "nan": (lambda X, y: (np.where(X > 1.5, np.nan, X), y), r"X\[\d+\] contains NaN"),
+    "label shape": (lambda X, y: (X, y[:, :-1]), r"y\[0\] has shape \(9, 10\)"),
+    "one class": (lambda X, y: (X, np.zeros_like(y)), "1 class"),
+    "empty": (lambda X, y: ([], []), r"0 sample\(s\)"),
+    "one image": (lambda X, y: (X[0], y[0]), "leading axis"),
+}
+
+
+@pytest.mark.parametrize("case", sorted(BAD))
+def test_bad_input_is_named_and_loses_nothing(case):
+    X, y = noisy_blobs(5)
+    model = DRFClassifier(lattice_ndim=2).fit(X, y)
+    before = pickle.dumps(model)
+    change, message = BAD[case]
+    with pytest.raises(ValueError, match=message):
+        model.fit(*change(X, y))
+    assert pickle.dumps(model) == before
+    assert_array_equal(model.predict(X), pickle.loads(before).predict(X))
+
+
+def test_wrong_width_and_unknown_label_afterwards():
+    X, y = noisy_blobs(5)
+    model = DRFClassifier().fit(X, y)
+    with pytest.raises(ValueError, match="X has 2 features, but DRFClassifier is expecting 1"):
+        model.predict(np.concatenate((X, X), axis=-1))
+    with pytest.raises(ValueError, match="7"):
+        model.score(X, np.full_like(y, 7))
+    with pytest.raises(NotFittedError):
+        DRFClassifier().predict(X)
+
+
+def test_exact_learning_refuses_cycles():
+    X, y = noisy_blobs(3)
+    with pytest.raises(ValueError, match="cycle"):
+        DRFClassifier(learning="likelihood", inference=TreeInference()).fit(X, y)
+
+
+def test_solver_that_does_not_suit_the_rule():
+    X, y = noisy_blobs(3)
+    with pytest.raises(ValueError, match="smooth"):
+        DRFClassifier(learning="mma", solver="lbfgs").fit(X, y)
+
+
+def test_unconverged_inference_warns_once_and_names_what_to_change():
+    X, y = noisy_blobs(5)
+    with pytest.warns(ConvergenceWarning) as caught:
+        DRFClassifier(inference=LoopyBP(max_iter=1)).fit(X, y)
+    assert len(caught) == 1
+    assert "max_iter" in str(caught[0].message)
+
+
+class Interrupting(ICM):
+    """ICM that is interrupted as by Ctrl-C after some calls."""
+
+    calls = 0
+
+    def _map(self, model, *, init=None, n_threads=1):
+        type(self).calls += 1
+        if type(self).calls == 40:
+            raise KeyboardInterrupt
+        return super()._map(model, init=init, n_threads=n_threads)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_interrupted_fit_goes_on_with_warm_start(n_jobs):
+    X, y = noisy_blobs(4)
+    options = {"inference": Interrupting(), "warm_start": True, "select": "last", "max_iter": 12, "n_cycles": 1000}
+    model = DRFClassifier(n_jobs=n_jobs, **options)
+    Interrupting.calls = 0
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    n_done = model.n_iter_
+    assert 0 < n_done < 12
+    stopped_at = model.coef_path_[-1]
+    model.fit(X, y)
+    uninterrupted = DRFClassifier(**{**options, "max_iter": n_done + 12}).fit(X, y)
+    assert_array_equal(uninterrupted.coef_path_[n_done - 1], stopped_at)
+
+
+def test_interrupted_fit_without_warm_start_changes_nothing():
+    X, y = noisy_blobs(4)
+    model = DRFClassifier(inference=Interrupting(), max_iter=5, n_cycles=1000)
+    Interrupting.calls = 1000
+    model.fit(X, y)
+    before = pickle.dumps(model)
+    Interrupting.calls = 20
+    model.max_iter = 50
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    model.max_iter = 5
+    assert pickle.dumps(model) == before
