@@ -35,6 +35,8 @@ class Example:
     def __init__(self, node_features, edges, edge_features=None, node_type=None, edge_type=None, n_states=None):
         self.node_features = _as_features(node_features)
         n_nodes = self.node_features.shape[0]
+        if edges is None:
+            raise ValueError("edges is None: pass an empty list for an example without edges.")
         self.graph = edges if isinstance(edges, Graph) else Graph(n_nodes, edges)
         if self.graph.n_nodes != n_nodes:
             raise ValueError(f"edges is a graph of {self.graph.n_nodes} nodes, node_features has {n_nodes} rows.")

@@ -233,6 +233,19 @@ def test_number_of_features_must_be_that_of_fit(name):
         encode_X(X, estimator=estimator, reset=False)
 
 
+def test_number_of_lattice_axes_must_be_that_of_fit():
+    estimator = Fitted()
+    encode_X(np.zeros((3, 4, 5, 2)), estimator=estimator).record(estimator)
+    for X in (np.zeros((4, 5, 2)), [np.zeros((5, 2))], np.zeros((3, 2))):
+        with pytest.raises(ValueError, match="lattice_ndim=2"):
+            encode_X(X, estimator=estimator, reset=False)
+        encode_X(X, estimator=estimator)
+    assert encode_X([np.zeros((4, 5, 2))], estimator=estimator, reset=False).lattice_ndim == 2
+    assert encode_X([Example(np.zeros((4, 2)), [])], estimator=estimator, reset=False).n_features == 2
+    encode_X([Example(np.zeros((4, 2)), [])], estimator=estimator).record(estimator)
+    assert encode_X(np.zeros((3, 4, 2)), estimator=estimator, reset=False).lattice_ndim == 1
+
+
 def test_names_of_columns_are_recorded_and_forgotten():
     pd = pytest.importorskip("pandas", reason="needs data frames")
     frame = pd.DataFrame({"a": [0.0, 1], "b": [2, 3]})

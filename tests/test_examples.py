@@ -75,6 +75,7 @@ def test_pickle():
         ({"node_features": [["a", "b"]] * 3}, "node_features must hold numbers"),
         ({"node_features": [[1, 2], [3]]}, "node_features"),
         ({"node_features": np.zeros((3, 2), dtype=complex)}, "node_features must hold numbers"),
+        ({"edges": None}, "pass an empty list"),
         ({"edges": [[0, 3]]}, r"edges\[0\]"),
         ({"edges": lattice((4,))}, "edges is a graph of 4 nodes"),
         ({"edge_features": np.zeros((3, 1))}, r"edge_features must have shape \(2, n_edge_features\)"),

@@ -111,13 +111,14 @@ class Encoded:
         return self.array.shape[1:-1]
 
     def record(self, estimator):
-        """Set ``n_features_in_`` and ``feature_names_in_``, at the end of a fit that succeeded.
+        """Set ``n_features_in_``, ``feature_names_in_`` and ``lattice_ndim_``, at the end of a fit that succeeded.
 
         Parameters
         ----------
         estimator : estimator
         """
         estimator.n_features_in_ = self.n_features
+        estimator.lattice_ndim_ = self.lattice_ndim
         if self.feature_names is not None:
             estimator.feature_names_in_ = self.feature_names
         elif hasattr(estimator, "feature_names_in_"):
@@ -144,7 +145,7 @@ def encode_X(
         ``(n, H, W, F)``, volumes ``(n, D, H, W, F)``. Lists or object arrays of such examples, of any sizes;
         chains may be sparse ``(T, F)``. Or a list of :class:`~sklearn_crf.Example`.
     lattice_ndim : int, optional
-        Number of lattice axes of an example; None reads it from X.
+        Number of lattice axes of an example; None takes that of ``fit``, and in ``fit`` reads it from X.
     connectivity : int or array-like of shape (n_offsets, lattice_ndim), default=1
         As in :func:`~sklearn_crf.graphs.lattice_offsets`.
     edge_features : str or callable, default="difference"
@@ -154,8 +155,8 @@ def encode_X(
     dtype : tuple of dtype, default=(float64, float32)
         Precisions that stay; anything else becomes the first.
     estimator : estimator, optional
-        Named in errors. With ``reset=False`` its ``n_features_in_`` and ``feature_names_in_`` are required of X.
-        It is never written to: see :meth:`Encoded.record`.
+        Named in errors. With ``reset=False`` its ``n_features_in_``, ``feature_names_in_`` and ``lattice_ndim_`` are
+        required of X. It is never written to: see :meth:`Encoded.record`.
     reset : bool, default=True
         True in ``fit``, False afterwards.
 
@@ -171,6 +172,9 @@ def encode_X(
     if edge_types not in ("offset", "tied"):
         raise ValueError(f"edge_types must be 'offset' or 'tied', got {edge_types!r}.")
     function = edge_feature_function(edge_features)
+    if lattice_ndim is None and not reset:
+        # One image given to a field of images would else be read as that many chains.
+        lattice_ndim = getattr(estimator, "lattice_ndim_", None)
     layout, X = read_layout(X, lattice_ndim)
     if layout == "nodes":
         return _encode_nodes(X, function, dtype, estimator, reset)
