@@ -8,10 +8,12 @@ The paper's lasso trimaps are not public. They are imitated from the ground trut
 pixels within a distance of the object's boundary (a tenth of the square root of the object's area, at least 8 pixels);
 half of the N training pixels are drawn from the object outside the band, half from the background outside it.
 
-    SKLEARN_CRF_DATA=/path/to/data python benchmarks/mcl_pixels.py --images 24 --jobs 2
+    SKLEARN_CRF_DATA=/path/to/data python benchmarks/mcl_pixels.py --images 20 --jobs 2
     python benchmarks/mcl_pixels.py --report
 
-A file of results per image is written to ``benchmarks/results/mcl_pixels``: an interrupted run goes on where it was.
+``--cells figures`` runs what the paper's figures 3 and 4 show (K = 5 for all N, all K for N = 1000), ``--cells all``
+every pair. A file of results per image and pair is written to ``benchmarks/results/mcl_pixels``: an interrupted run
+goes on where it was.
 """
 
 import argparse
@@ -39,6 +41,7 @@ CRITERIA = {
     "1": {"alpha": 1.0},
     "JL": {"objective": "joint"},
 }
+FIGURES = [(n, 5) for n in SIZES] + [(1000, k) for k in COMPONENTS if k != 5]
 MAX_TEST_PIXELS = 20000
 
 
@@ -56,25 +59,23 @@ def sample(mask, n, rng):
     return rng.choice(pixels, min(n, len(pixels)), replace=False)
 
 
-def one_image(name, image, truth, texture_scale, max_iter, n_init):
-    """Accuracies of all models on one image, as rows of a table."""
-    rng = np.random.default_rng(zlib.crc32(name.encode()))
-    features = PixelFeatures(texture_scale=texture_scale).fit_transform(image[None])[0].reshape(-1, 9)
+def one_cell(name, image, truth, n, k, options):
+    """Accuracies of all criteria on one image for one N and K, as rows of a table."""
+    features = PixelFeatures(texture_scale=options.texture_scale).fit_transform(image[None])[0].reshape(-1, 9)
     foreground, background, band = regions(truth)
     labels = (truth > 127).ravel().astype(int)
-    test = sample(band, MAX_TEST_PIXELS, rng)
+    # The same pixels for every K and criterion, the same starts for every criterion.
+    test = sample(band, MAX_TEST_PIXELS, np.random.default_rng(zlib.crc32(name.encode())))
+    rng = np.random.default_rng(zlib.crc32(f"{name} {n}".encode()))
+    train = np.r_[sample(foreground, n // 2, rng), sample(background, n // 2, rng)]
     rows = []
-    for n in SIZES:
-        train = np.r_[sample(foreground, n // 2, rng), sample(background, n // 2, rng)]
-        for k in COMPONENTS:
-            seed = int(rng.integers(2**31))
-            for criterion, options in CRITERIA.items():
-                start = time.perf_counter()
-                model = MultiConditionalMFA(k, 3, n_init=n_init, max_iter=max_iter, random_state=seed, **options)
-                model.fit(features[train], labels[train])
-                seconds = time.perf_counter() - start
-                accuracy = [model.score(features[part], labels[part]) for part in (train, test)]
-                rows.append([n, k, criterion, *accuracy, seconds, model.converged_, model.n_iter_])
+    for criterion, kwargs in CRITERIA.items():
+        model = MultiConditionalMFA(k, 3, n_init=options.n_init, max_iter=options.max_iter, random_state=0, **kwargs)
+        start = time.process_time()
+        model.fit(features[train], labels[train])
+        seconds = time.process_time() - start
+        accuracy = [model.score(features[part], labels[part]) for part in (train, test)]
+        rows.append([n, k, criterion, *accuracy, seconds, model.converged_, model.n_iter_])
     return rows
 
 
@@ -86,21 +87,24 @@ def load(folder, n_images):
 
 def run_and_save(path, *args):
     warnings.simplefilter("ignore")
-    rows = one_image(*args)
+    rows = one_cell(*args)
     part = path.with_suffix(".part")
     part.write_text(json.dumps(rows))
     part.rename(path)
-    print(path.stem, f"{sum(row[5] for row in rows):.0f} s", flush=True)
 
 
 def table(results, column, digits=2):
     """Mean accuracy in percent, rows N and K, a column a criterion."""
     lines = ["   N   K " + "".join(f"{c:>8}" for c in CRITERIA)]
-    for n in SIZES:
-        for k in COMPONENTS:
-            means = [100 * np.mean(values(results, column, c, n, k)) for c in CRITERIA]
-            lines.append(f"{n:5} {k:3} " + "".join(f"{m:8.{digits}f}" for m in means))
+    for n, k in cells_of(results):
+        means = [100 * np.mean(values(results, column, c, n, k)) for c in CRITERIA]
+        lines.append(f"{n:5} {k:3} " + "".join(f"{m:8.{digits}f}" for m in means))
     return "\n".join(lines)
+
+
+def cells_of(results):
+    """Pairs (N, K) that all images have."""
+    return sorted(set.intersection(*({(row[0], row[1]) for row in rows} for rows in results)))
 
 
 def values(results, column, criterion, n=None, k=None):
@@ -116,7 +120,7 @@ def compare(results, better, worse, **where):
     """Mean difference in percent, and the p-value of the two-sided Wilcoxon signed-rank test over images."""
     difference = values(results, 4, better, **where) - values(results, 4, worse, **where)
     p = wilcoxon(difference).pvalue if np.any(difference) else 1.0
-    at = " ".join(f"{key.upper()}={value}" for key, value in where.items()) or "all N, K"
+    at = " ".join(f"{key.upper()}={value}" for key, value in where.items()) or "all of these"
     wins, losses = (difference > 0).sum(), (difference < 0).sum()
     name = {"CL": "CL", "JL": "JL"}
     a, b = (name.get(c, f"alpha={c}") for c in (better, worse))
@@ -124,11 +128,16 @@ def compare(results, better, worse, **where):
 
 
 def report(folder):
-    results = [json.loads(path.read_text()) for path in sorted(Path(folder).glob("*.json"))]
+    images = {}
+    for path in sorted(Path(folder).glob("*.json")):
+        images.setdefault(path.name.rsplit("_", 2)[0], []).extend(json.loads(path.read_text()))
+    most = max(map(len, images.values()))
+    complete = {name: rows for name, rows in images.items() if len(rows) == most}
+    results = list(complete.values())
     print(f"{len(results)} images\n\nMean test accuracy, percent\n{table(results, 4)}")
     print(f"\nMean training accuracy, percent\n{table(results, 3)}\n")
     print("\nDifferences of test accuracy in percent points, Wilcoxon signed-rank tests over images")
-    for n in SIZES:
+    for n in sorted({n for n, k in cells_of(results) if k == 5}):
         for a, b in (("CL", "JL"), ("0.01", "CL"), ("0.001", "CL"), ("0.01", "JL"), ("0.1", "JL"), ("1", "JL")):
             print(compare(results, a, b, n=n, k=5))
     for a, b in (("CL", "JL"), ("0.001", "CL"), ("0.01", "CL"), ("0.01", "JL"), ("0.1", "JL"), ("1", "JL")):
@@ -142,25 +151,27 @@ def report(folder):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--images", type=int, default=24)
+    parser.add_argument("--images", type=int, default=20)
+    parser.add_argument("--cells", choices=["figures", "all"], default="all")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--max-iter", type=int, default=300)
     parser.add_argument("--n-init", type=int, default=5)
     parser.add_argument("--texture-scale", default="linear")
     parser.add_argument("--results", default=str(Path(__file__).parent / "results" / "mcl_pixels"))
     parser.add_argument("--report", action="store_true")
-    args = parser.parse_args()
-    folder = Path(args.results)
+    options = parser.parse_args()
+    folder = Path(options.results)
     folder.mkdir(parents=True, exist_ok=True)
-    if not args.report:
+    if not options.report:
         data = os.environ.get("SKLEARN_CRF_DATA")
         if data is None:
             raise SystemExit("set SKLEARN_CRF_DATA to the folder that holds grabcut/images.npz")
-        options = (args.texture_scale, args.max_iter, args.n_init)
-        Parallel(n_jobs=args.jobs)(
-            delayed(run_and_save)(folder / f"{name}.json", name, image, truth, *options)
-            for name, image, truth in load(data, args.images)
-            if not (folder / f"{name}.json").exists()
+        cells = FIGURES if options.cells == "figures" else [(n, k) for n in SIZES for k in COMPONENTS]
+        Parallel(n_jobs=options.jobs)(
+            delayed(run_and_save)(path, name, image, truth, n, k, options)
+            for name, image, truth in load(data, options.images)
+            for n, k in cells
+            if not (path := folder / f"{name}_{n}_{k}.json").exists()
         )
     report(folder)
 

@@ -1,9 +1,9 @@
 """Parameters of a mixture of factor analysers per class, and their packing into one flat vector."""
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
-from scipy.special import log_softmax, softmax
 
 NOISE_KINDS = ("tied", "class", "component")
 
@@ -95,20 +95,20 @@ class ParameterVector:
             (n_all, n_features, n_factors),
             (n_noise_groups(noise, n_classes, n_components), n_features),
         )
-        self._ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes])
-        self.size = int(self._ends[-1])
+        ends = np.cumsum([0] + [int(np.prod(shape)) for shape in self.shapes]).tolist()
+        self._parts = [slice(a, b) for a, b in pairwise(ends)]
+        self.size = ends[-1]
 
     def pack(self, params):
         return np.concatenate([part.ravel() for part in _fields(params)])
 
     def split(self, vector):
         """Views of the five parts of a flat vector."""
-        parts = np.split(vector, self._ends[:-1])
-        return [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
+        return [vector[part].reshape(shape) for part, shape in zip(self._parts, self.shapes, strict=True)]
 
     def unpack(self, vector):
         prior, weights, means, loadings, log_noise = self.split(vector)
-        return MixtureParameters(log_softmax(prior), log_softmax(weights, axis=1), means, loadings, log_noise)
+        return MixtureParameters(_log_softmax(prior), _log_softmax(weights), means, loadings, log_noise)
 
     def pack_gradient(self, params, gradient):
         """Gradient in the flat vector from the one in log-probabilities, means, loadings and log noise.
@@ -116,9 +116,14 @@ class ParameterVector:
         With ``l = log_softmax(u)`` the chain rule gives ``g_u = g_l - softmax(u) sum(g_l)``.
         """
         prior, weights = gradient.log_prior, gradient.log_weights
-        prior = prior - softmax(params.log_prior) * prior.sum()
-        weights = weights - softmax(params.log_weights, axis=1) * weights.sum(axis=1, keepdims=True)
+        prior = prior - np.exp(params.log_prior) * prior.sum()
+        weights = weights - np.exp(params.log_weights) * weights.sum(axis=1, keepdims=True)
         return self.pack(replace(gradient, log_prior=prior, log_weights=weights))
+
+
+def _log_softmax(logits):
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
 
 def _fields(params):
