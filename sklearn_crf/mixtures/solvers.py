@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
+from sklearn_crf._threads import checkpoint
 from sklearn_crf.mixtures.criteria import value_gradient
 from sklearn_crf.mixtures.em import em_step
 from sklearn_crf.mixtures.parameters import MixtureParameters
@@ -36,6 +37,7 @@ class Loss:
         self.packing, self.run = packing, run
 
     def __call__(self, vector, data=None):
+        checkpoint()
         data = self.data if data is None else data
         params = self.packing.unpack(vector)
         value, gradient = value_gradient(params, data, self.criterion, self.run)
@@ -60,6 +62,7 @@ def run_em(data, start, prior, *, max_iter, tol, run=map):
     """Expectation-maximisation of the joint likelihood until an iteration gains less than ``tol`` per sample."""
     params, losses = start, []
     for _ in range(max_iter):
+        checkpoint()
         value, following = em_step(params, data, prior, run)
         losses.append(-value / data.total_weight)
         if len(losses) > 1 and losses[-2] - losses[-1] < tol:
