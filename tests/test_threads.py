@@ -1,6 +1,7 @@
 """Threads: order of results, sums that do not depend on their number, and Ctrl-C."""
 
 import _thread
+import signal
 import threading
 import time
 
@@ -70,7 +71,16 @@ def test_an_error_stops_the_others(n_jobs):
     checkpoint()  # outside of tasks nothing is cancelled
 
 
+@pytest.fixture
+def interruptible():
+    """Python's own reaction to Ctrl-C, which a shell switches off in what it starts in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.usefixtures("interruptible")
 def test_interrupt_stops_workers(n_jobs):
     running = set()
 
