@@ -3,14 +3,9 @@
 import re
 from pathlib import Path
 
-import pytest
-
-import sklearn_crf
-
 README = Path(__file__).resolve().parents[1] / "README.rst"
 
 
-@pytest.mark.skipif(not hasattr(sklearn_crf, "DRFClassifier"), reason="DRFClassifier is yet to come")
 def test_readme_example(capsys):
     text = README.read_text(encoding="utf-8")
     block = re.search(r"\.\. code-block:: python\n\n((?:    .*\n|\n)+)", text).group(1)
