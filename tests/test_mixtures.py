@@ -14,6 +14,7 @@ from sklearn_crf.mixtures.densities import factor_means, joint_log_density, prec
 from sklearn_crf.mixtures.em import em_step
 from sklearn_crf.mixtures.parameters import NOISE_KINDS, ParameterVector
 from sklearn_crf.mixtures.priors import Prior
+from sklearn_crf.mixtures.scaling import fisher_information
 from sklearn_crf.mixtures.solvers import Loss, run_em
 from sklearn_crf.mixtures.standardise import measure
 from sklearn_crf.mixtures.start import kmeans_partition, start_parameters
@@ -192,6 +193,29 @@ def test_em_ends_where_the_gradient_vanishes(n_features, precision):
     packing = ParameterVector(2, 2, n_features, 1, "tied")
     _, gradient = Loss(data, CRITERIA["joint"], prior, packing)(packing.pack(params))
     assert_allclose(gradient, 0, atol=1e-5)
+
+
+@pytest.mark.parametrize("noise", NOISE_KINDS)
+def test_fisher_information_is_that_of_gaussians(noise):
+    _, params = random_parameters(2, 2, 3, 2, noise, seed=2)
+    share = np.array([0.3, 0.7])
+    information = fisher_information(params, share)
+    weight = (share[:, None] * np.exp(params.log_weights)).ravel()
+    log_noise = np.zeros_like(params.log_noise)
+    for s in range(4):
+        inverse = np.linalg.inv(covariance(params, s))
+        assert_allclose(information.means[s], weight[s] * np.diag(inverse))
+        for j in range(3):
+            unit = np.eye(3)[j]
+            for k in range(2):
+                change = np.outer(unit, params.loadings[s, :, k])
+                exact = 0.5 * weight[s] * np.trace(np.linalg.matrix_power(inverse @ (change + change.T), 2))
+                neglected = weight[s] * (inverse[j] @ params.loadings[s, :, k]) ** 2
+                assert_allclose(information.loadings[s, j, k], exact - neglected)
+            change = np.exp(params.log_noise[params.noise_group[s], j]) * np.outer(unit, unit)
+            exact = 0.5 * weight[s] * np.trace(np.linalg.matrix_power(inverse @ change, 2))
+            log_noise[params.noise_group[s], j] += exact
+    assert_allclose(information.log_noise, log_noise)
 
 
 def test_start_with_a_tiny_cluster_borrows_directions():

@@ -63,7 +63,8 @@ class MultiConditionalMFA(
         Iterations of a restart; epochs for ``"sgd"``.
     tol : float, default=1e-4
         ``"em"`` stops when an iteration gains less per sample, ``"lbfgs"`` when no entry of the gradient of the mean
-        criterion (divided by ``1 + alpha``) is larger, ``"sgd"`` after five epochs that gain less.
+        criterion is larger (divided by ``1 + alpha``, per standard error of the parameter), ``"sgd"`` after five epochs
+        that gain less.
     reg_covar : float, default=1e-4
         Least noise variance, as a fraction of the variance of the feature.
     mean_prior_scale : float or None, default=None

@@ -9,6 +9,7 @@ from sklearn_crf._threads import checkpoint
 from sklearn_crf.mixtures.criteria import value_gradient
 from sklearn_crf.mixtures.em import em_step
 from sklearn_crf.mixtures.parameters import MixtureParameters
+from sklearn_crf.mixtures.scaling import scales
 
 
 class Run(NamedTuple):
@@ -74,17 +75,26 @@ def run_em(data, start, prior, *, max_iter, tol, run=map):
 
 
 def run_lbfgs(loss, start, *, max_iter, tol):
-    """L-BFGS on the flat vector until no entry of the projected gradient exceeds ``tol``."""
+    """L-BFGS on the flat vector until no entry of the projected gradient exceeds ``tol``.
+
+    Entries are divided by their standard errors at the start, see `scaling`; the gradient is that in these units.
+    """
     lower, upper = loss.bounds()
     x0 = np.clip(loss.packing.pack(start), lower, upper)
+    scale = scales(loss.packing, start, loss.data.class_weight / loss.data.total_weight)
     losses = [loss(x0)[0]]
+
+    def scaled(z):
+        value, gradient = loss(z * scale)
+        return value, gradient * scale
+
     result = minimize(
-        loss,
-        x0,
+        scaled,
+        x0 / scale,
         jac=True,
         method="L-BFGS-B",
-        bounds=np.column_stack([lower, upper]),
+        bounds=np.column_stack([lower / scale, upper / scale]),
         callback=lambda intermediate_result: losses.append(intermediate_result.fun),
-        options={"maxiter": max_iter, "maxfun": 20 * max_iter, "gtol": tol, "ftol": 1e-12, "maxcor": 10},
+        options={"maxiter": max_iter, "maxfun": 20 * max_iter, "gtol": tol, "ftol": 1e-12, "maxcor": 20},
     )
-    return Run(loss.packing.unpack(result.x), np.array(losses), bool(result.status == 0))
+    return Run(loss.packing.unpack(result.x * scale), np.array(losses), bool(result.status == 0))
