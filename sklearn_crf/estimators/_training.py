@@ -94,18 +94,46 @@ def _choose_solver(problem, start, options):
 
 
 def _train_lbfgs(problem, start, options, rng, report):
-    def callback(point):
-        problem.record(point.x)
-        return report(point.x)
+    selection = Selection(options.select)
+    trace = problem.trace
+    exact = problem.risk.is_exact
 
+    def visit(coef):
+        problem.record(coef)
+        selection.visit(coef, trace.errors[-1])
+
+    def callback(point):
+        visit(point.x)
+        return report(point.x) or (not exact and _has_gone_astray(trace.errors))
+
+    visit(start)
     result = minimize_lbfgs(problem.evaluate, start, max_iter=options.max_iter, tol=options.tol, callback=callback)
-    if not problem.trace.loss:
-        problem.record(result.x)
-    if not result.success:
+    if result.success and trace.inference_converged and (exact or not _has_gone_astray(trace.errors)):
+        return Outcome(result.x, trace, len(trace.loss))
+    if exact:
         _warn(f"L-BFGS ended with {result.message!r}: increase max_iter, or scale the features", problem)
-    elif not problem.trace.inference_converged:
-        _warn("Inference did not converge at the last weights: increase its max_iter or its damping", problem)
-    return Outcome(result.x, problem.trace, len(problem.trace.loss))
+        return Outcome(result.x, trace, len(trace.loss))
+    # Past the point where the inference has one answer, its free energy falls on while its labels get worse: the
+    # number of errors is the better guide (Kumar et al. 2005, section 7.2).
+    _warn(
+        "The approximate inference has no consistent gradient near the last weights, so those chosen by "
+        f"select={options.select!r} among the weights visited are kept: increase its max_iter or damping, decrease C, "
+        "or use inference='map'",
+        problem,
+    )
+    coef, voters = selection.chosen()
+    return Outcome(coef, trace, len(trace.loss), voters=voters)
+
+
+# Iterations in a row, and how many more errors than the fewest, after which nothing better is to be expected.
+_PATIENCE = 6
+_MARGIN = 1.05
+
+
+def _has_gone_astray(errors):
+    """Whether the latest iterates all made clearly more errors than the best one."""
+    latest = errors[-_PATIENCE:]
+    return len(latest) == _PATIENCE and None not in latest and min(latest) > _MARGIN * min(errors)
 
 
 def _train_by_gradient(problem, start, options, rng, report):

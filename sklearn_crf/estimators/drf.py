@@ -80,14 +80,15 @@ class DRFClassifier(FieldClassifier):
         Examples of a mini-batch (``solver="sgd"``).
     init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
         Where training starts: zero, normal random numbers times ``init_scale``, or the weights of the field without
-        edges, fitted first by logistic regression. "auto" is zero for L-BFGS, whose problems forget their start, and
-        "independent" for gradient steps, which would be long in finding the scale of the weights.
+        edges, fitted first by logistic regression. "auto" is zero for convex problems, which forget their start, and
+        "independent" for gradient steps and for approximate marginals, which may be led astray from zero.
     init_scale : float, default=1.0
         Standard deviation of a random start.
     select : {"best", "last", "averaged", "voted"}, default="best"
-        Which weights of a trajectory that does not converge are kept: those with the fewest training errors by the
+        Which weights of a trajectory that does not converge (SPA, MMA, CD, and PMA where the approximate marginals
+        break down) are kept: those with the fewest training errors by the
         rule's own inference (Kumar et al., section 7.2), the last, the mean of all, or a vote of several of the
-        trajectory's weights at prediction. Ignored by L-BFGS, which converges.
+        trajectory's weights at prediction. Where training converges its result is kept.
     n_cycles : int, default=3
         SPA, MMA and CD stop after this many cycles of their errors.
     cd_steps : int, default=1
@@ -368,7 +369,7 @@ class DRFClassifier(FieldClassifier):
             return np.array(self.init, dtype=np.float64)
         if self.init == "random":
             return self.init_scale * rng.normal(size=potentials.n_coef)
-        if self.init == "independent" or (self.init == "auto" and not risk.objective.smooth):
+        if self.init == "independent" or (self.init == "auto" and not (risk.objective.smooth and risk.is_exact)):
             return train_without_edges(risk, options)
         return np.zeros(potentials.n_coef)
 

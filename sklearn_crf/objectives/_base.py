@@ -48,6 +48,8 @@ class Objective:
         Whether there is a loss to minimise, or a direction alone.
     smooth : bool
         Whether the loss is differentiable everywhere.
+    exact_on : str or None
+        Graphs on which value and gradient are those of one function: ``"any"``, ``"forest"``, or None.
     missing : str
         What happens to unlabelled nodes: ``"marginalised"``, ``"completed"`` by the rule's own inference given
         the labelled ones, or ``"rejected"``.
@@ -57,6 +59,7 @@ class Objective:
     has_value = True
     smooth = True
     missing = "marginalised"
+    exact_on = "any"
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
         """Loss of a model against labels.

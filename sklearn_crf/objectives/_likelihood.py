@@ -28,23 +28,25 @@ class Likelihood(Objective):
 
     def __init__(self, inference):
         self.inference = inference
+        self.exact_on = inference.exact_on
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
-        free_state, clamped_state = state if state is not None else (None, None)
-        free = self.inference.marginals(model, init=free_state, n_threads=n_threads)
+        # Every call starts cold, as prediction will. Loopy belief propagation may have several fixed points: messages
+        # that remember another model would follow a branch that prediction never finds, and a line search that
+        # comes back to a point would find another value there.
+        free = self.inference.marginals(model, n_threads=n_threads)
         observed = observed_model(model, labels)
         if observed is None:
             truth, truth_terms, converged = labeling_statistics(model, labels), None, free.converged
             if free.log_z_terms is not None:
                 truth_terms = score_terms(model, labels)
         else:
-            fixed = self.inference.marginals(observed, init=clamped_state, n_threads=n_threads)
-            truth, truth_terms, clamped_state = fixed.statistics, fixed.log_z_terms, fixed.state
+            fixed = self.inference.marginals(observed, n_threads=n_threads)
+            truth, truth_terms = fixed.statistics, fixed.log_z_terms
             converged = free.converged and fixed.converged
         return Loss(
             statistics=free.statistics.minus(truth),
             terms=None if free.log_z_terms is None else free.log_z_terms - truth_terms,
             predicted=np.argmax(free.unary, axis=1).astype(np.int32),
-            state=(free.state, clamped_state),
             converged=converged,
         )

@@ -63,6 +63,14 @@ class EmpiricalRisk:
         self._labelled = np.array([_node_weight(batch)[batch.labels >= 0].sum() for batch in batches])
         self.n_labelled = float(self._labelled.sum())
 
+    @property
+    def is_exact(self):
+        """Whether values and gradients are those of one function on the graphs at hand."""
+        exact_on = self.objective.exact_on
+        if exact_on == "forest":
+            return all(batch.example.graph.is_forest for batch in self.batches)
+        return exact_on == "any"
+
     def oracle(self, i, coef, *, n_threads=1):
         """Loss of batch i.
 
