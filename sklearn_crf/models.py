@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf.graphs import Graph
+from sklearn_crf.kernels.labelings import count_pairs, labeling_terms
 
 __all__ = ["PairwiseModel", "Statistics", "clamped", "labeling_statistics", "score", "score_terms"]
 
@@ -263,18 +264,14 @@ def score_terms(model, labels):
     ndarray of shape (N,), float64
     """
     labels = check_labels(model, labels)
-    terms = np.take_along_axis(model.unary, labels[:, None], axis=1)[:, 0].astype(np.float64)
-    if model.graph.n_edges:
-        tails, heads = model.graph.edges.T
-        n_columns = model.n_columns
-        cell = labels[tails] * n_columns + labels[heads]
-        flat = model.tables.reshape(len(model.tables), -1, n_columns * n_columns)
-        edge_score = np.zeros(model.graph.n_edges)
-        for r in range(flat.shape[1]):
-            value = flat[model.edge_type, r, cell].astype(np.float64)
-            edge_score += value if model.edge_weight is None else value * model.edge_weight[:, r]
-        terms += np.bincount(tails, weights=edge_score, minlength=len(terms))
+    terms = np.empty(model.graph.n_nodes)
+    labeling_terms(model.unary, model.tables, model.graph.edges, model.edge_type, _stored_weights(model), labels, terms)
     return terms
+
+
+def _stored_weights(model):
+    """Edge weights as kernels take them: an empty array where every weight is one."""
+    return np.zeros((0, 0), dtype=model.dtype) if model.edge_weight is None else model.edge_weight
 
 
 def score(model, labels):
@@ -311,15 +308,7 @@ def labeling_statistics(model, labels):
     unary = np.zeros(model.unary.shape, dtype=model.dtype)
     np.put_along_axis(unary, labels[:, None], 1, axis=1)
     tables = np.zeros(model.tables.shape)
-    if model.graph.n_edges:
-        tails, heads = model.graph.edges.T
-        n_columns, n_cells = model.n_columns, model.n_columns**2
-        cell = labels[tails].astype(np.int64) * n_columns + labels[heads] + model.edge_type * np.int64(n_cells)
-        flat = tables.reshape(len(tables), -1, n_cells)
-        for r in range(flat.shape[1]):
-            weights = None if model.edge_weight is None else model.edge_weight[:, r]
-            counted = np.bincount(cell, weights=weights, minlength=len(tables) * n_cells)
-            flat[:, r] = counted.reshape(len(tables), n_cells)
+    count_pairs(model.graph.edges, model.edge_type, _stored_weights(model), labels, tables)
     return Statistics(unary, tables)
 
 
