@@ -10,6 +10,9 @@ from sklearn_crf.kernels.beliefs import edge_beliefs, node_beliefs, pair_statist
 # Most numbers held in all partial sums of pairwise beliefs together (16 MB).
 _STATISTICS_BUDGET = 2**21
 
+# Nodes worth a partial sum of their own.
+_SMALLEST_PART = 1024
+
 
 def infeasible_at_node(node):
     """The error for a node that messages left without a state."""
@@ -44,7 +47,7 @@ def beliefs_of(field, messages, run):
     return beliefs, log_z_terms
 
 
-def marginals_of(field, unary_shift, messages, run, **fields):
+def marginals_of(field, unary_shift, messages, run, exact=False, **fields):
     """The :class:`Marginals` of messages, with the Bethe (or reweighted Bethe) log-partition.
 
     Parameters
@@ -54,33 +57,38 @@ def marginals_of(field, unary_shift, messages, run, **fields):
         As :func:`~sklearn_crf.inference._field.make_field` returns it.
     messages : ndarray of shape (2E, width)
     run : callable
+    exact : bool, default=False
+        The messages are a fixed point up to rounding, which saves work.
     **fields
         The other fields of the result.
     """
     n_columns = field.tables.shape[3]
     beliefs, log_z_terms = beliefs_of(field, messages, run)
     log_z_terms += unary_shift
-    tables = _sum_pairs(field, messages, beliefs, log_z_terms, run)
+    tables = _sum_pairs(field, messages, beliefs, log_z_terms, run, exact)
     if field.semiring != SUM_PROBABILITY:
         np.exp(beliefs, out=beliefs)
     unary = np.ascontiguousarray(beliefs[:, :n_columns])
     return Marginals(unary, tables, float(log_z_terms.sum()), log_z_terms, **fields)
 
 
-def _sum_pairs(field, messages, beliefs, log_z_terms, run):
+def _sum_pairs(field, messages, beliefs, log_z_terms, run, exact):
     """Sums of edge weight times pairwise beliefs by type; adds what edges contribute to ``log_z_terms``."""
     n_types, n_features, n_columns, _ = field.tables.shape
     shape = (n_types, n_features, n_columns, field.width)
     size = max(int(np.prod(shape)), 1)
-    n_ranges = int(np.clip(_STATISTICS_BUDGET // size, 1, 16))
+    n_ranges = max(1, min(_STATISTICS_BUDGET // size, len(beliefs) // _SMALLEST_PART, 16))
     partial = np.zeros((n_ranges, *shape))
     without_factor = field.semiring == SUM_PROBABILITY and field.is_tied and len(field.factors) + len(field.on) > 0
+    row_totals = _row_totals(field) if exact and without_factor else np.zeros((0, field.width), field.unary.dtype)
     failed = []
 
     def part(k, start, stop):
         work = field.work_space()
         failed.append(
-            pair_statistics(field, messages, beliefs, partial[k], without_factor, log_z_terms, start, stop, work)
+            pair_statistics(
+                field, messages, beliefs, partial[k], without_factor, row_totals, log_z_terms, start, stop, work
+            )
         )
 
     if len(field.neighbor):
@@ -94,6 +102,16 @@ def _sum_pairs(field, messages, beliefs, log_z_terms, run):
     if without_factor:
         total[:, 0] *= _tied_factors(field)
     return total
+
+
+def _row_totals(field):
+    """Sums of the rows of each stored factor, (n, width)."""
+    if len(field.factors):
+        totals = np.zeros((len(field.factors), field.width), dtype=field.unary.dtype)
+        totals[:, : field.factors.shape[2]] = field.factors[:, 0].sum(axis=2)
+        return totals
+    total = field.on + (field.tables.shape[3] - 1) * field.off
+    return np.ascontiguousarray(np.broadcast_to(total[:, None], (len(total), field.width)))
 
 
 def _tied_factors(field):

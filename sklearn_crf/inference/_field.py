@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf.kernels.messages import fill_factors
+from sklearn_crf.kernels.factors import fill_factors, rows_below_best
 
 # How messages add up, the numbers that the kernels know.
 SUM_PROBABILITY, SUM_SCORE, MAX_SCORE = 0, 1, 2
@@ -113,10 +113,10 @@ def padded_width(n_columns, dtype):
 def _padded_unary(model, semiring):
     n_columns, width = model.n_columns, padded_width(model.n_columns, model.dtype)
     if semiring == SUM_PROBABILITY:
-        best = model.unary.max(axis=1, keepdims=True)
-        unary = np.zeros((len(model.unary), width), dtype=model.dtype)
-        np.exp(model.unary - best, out=unary[:, :n_columns])
-        return unary, best[:, 0].astype(np.float64)
+        unary = np.empty((len(model.unary), width), dtype=model.dtype)
+        best = np.empty(len(unary))
+        rows_below_best(model.unary, unary, best)
+        return np.exp(unary, out=unary), best
     shift = np.zeros(len(model.unary))
     if width == n_columns:
         return model.unary, shift

@@ -76,7 +76,7 @@ class TreeInference(Inference):
     def _marginals(self, model, *, init=None, n_threads=1):
         field, unary_shift, messages = _sum_messages(model)
         with range_runner(n_threads) as run:
-            return marginals_of(field, unary_shift, messages, run, bound="exact", n_iter=1)
+            return marginals_of(field, unary_shift, messages, run, exact=True, bound="exact", n_iter=1)
 
     def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
         rng = check_random_state(random_state)

@@ -13,7 +13,17 @@ from libc.math cimport INFINITY, exp, isinf, log, pow
 from libc.stdint cimport int32_t
 
 from sklearn_crf.kernels.field cimport SUM_PROBABILITY, Field, half_edge_factor, open_field, pair_score, states_of
-from sklearn_crf.kernels.rows cimport add_outer, exponentiate, product_of_rows, row_max, row_scale, row_sum, sum_of_rows
+from sklearn_crf.kernels.rows cimport (
+    add_outer,
+    exponentiate,
+    product_of_rows,
+    row_dot,
+    row_max,
+    row_quotient,
+    row_scale,
+    row_sum,
+    sum_of_rows,
+)
 from sklearn_crf.kernels.send cimport Room, apply_factor, partition_room
 
 
@@ -71,19 +81,18 @@ cdef inline double cavity_of(const Field* f, const floating* belief, const float
     cdef:
         Py_ssize_t W = f.width, a
         floating top
-    for a in range(W):
-        if f.semiring == SUM_PROBABILITY:
-            if power == 1:
-                out[a] = belief[a] / message[a] if message[a] > 0 else 0
-            else:
-                out[a] = <floating> (belief[a] / pow(message[a], power)) if message[a] > 0 else 0
-        else:
-            # A message of -inf forbids the state whatever the rest says.
-            out[a] = <floating> (belief[a] - power * message[a]) if not isinf(message[a]) else -INFINITY
     if f.semiring == SUM_PROBABILITY:
+        if power == 1:
+            row_quotient(belief, message, W, out)
+        else:
+            for a in range(W):
+                out[a] = <floating> (belief[a] / pow(message[a], power)) if message[a] > 0 else 0
         top = row_max(<const floating*> out, W)
         row_scale(out, 1 / top, W)
         return log(top)
+    for a in range(W):
+        # A message of -inf forbids the state whatever the rest says.
+        out[a] = <floating> (belief[a] - power * message[a]) if not isinf(message[a]) else -INFINITY
     if row_max(<const floating*> out, W) == -INFINITY:
         return -INFINITY
     return exponentiate(out, n, W)
@@ -147,6 +156,29 @@ cdef inline double pair_belief(const Field* f, Py_ssize_t s, Py_ssize_t q, const
     return log(total) + log_scale + shift
 
 
+cdef inline double exact_pair_belief(const Field* f, Py_ssize_t s, Py_ssize_t q, const floating* beliefs,
+                                     const floating* messages, const floating* totals, Room* room,
+                                     double* scale) noexcept nogil:
+    """As pair_belief, from probabilities at a fixed point.
+
+    There a normalised message is its sum over states divided by Z_e, so that Z_e takes K steps, not K^2.
+    """
+    cdef:
+        Py_ssize_t W = f.width, t = f.neighbor[q], b
+        floating* cavity = <floating*> room.cavity
+        floating* other = <floating*> room.shifted
+        double total
+    row_quotient(beliefs + s * W, messages + q * W, W, cavity)
+    row_quotient(beliefs + t * W, messages + f.reverse[q] * W, W, other)
+    total = row_dot(<const floating*> cavity, totals, W)
+    if not total > 0:
+        return -INFINITY
+    for b in range(W):
+        room.total[b] = other[b]
+    scale[0] = 1 / total
+    return log(total) + f.shift[f.factor[f.half_edge[q] >> 1]]
+
+
 cdef inline double full_pair_belief(const Field* f, Py_ssize_t s, Py_ssize_t q, const floating* beliefs,
                                     const floating* messages, Room* room, double* pair) noexcept nogil:
     """All of a pairwise belief, (K, width); its log-normaliser."""
@@ -184,6 +216,7 @@ def pair_statistics(
     const floating[:, ::1] beliefs,  # IN (N, width) as node_beliefs left them
     double[:, :, :, ::1] statistics,  # INOUT (T, R, K, width) summed edge weight * pairwise belief
     bint without_factor,  # leave the edge's factor out of the sums: it is the same for all of a type
+    const floating[:, ::1] row_totals,  # IN (n, width) sums of a factor's rows; empty if messages may not be exact
     double[::1] log_z_terms,  # INOUT (N,) added to at the first end of each edge
     Py_ssize_t start,
     Py_ssize_t stop,  # nodes whose outgoing edges to do
@@ -208,7 +241,10 @@ def pair_statistics(
                 if f.half_edge[q] & 1:
                     continue
                 edge = f.half_edge[q] >> 1
-                if without_factor:
+                if row_totals.shape[0] > 0:
+                    log_z = exact_pair_belief(&f, s, q, node_values, values,
+                                              &row_totals[f.factor[edge], 0], &room, &scale)
+                elif without_factor:
                     log_z = pair_belief(&f, s, q, node_values, values, &room, &scale)
                 else:
                     log_z = full_pair_belief(&f, s, q, node_values, values, &room, pair)

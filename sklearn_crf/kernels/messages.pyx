@@ -3,8 +3,13 @@
 from cython cimport floating
 from libc.stdint cimport int32_t
 
-from sklearn_crf.kernels.field cimport Field, half_edge_factor, open_field
+from sklearn_crf.kernels.field cimport Field, open_field
+from sklearn_crf.kernels.rows cimport prefetch
 from sklearn_crf.kernels.send cimport FEW_EDGES, Room, partition_room, send_message, total_messages
+
+# How many nodes ahead memory is asked for: half the time of a sweep over messages that no cache holds.
+cdef enum:
+    AHEAD = 6
 
 
 def send(
@@ -29,6 +34,11 @@ def send(
     partition_room(&f, &work[0], &room)
     with nogil:
         for i in range(start, stop):
+            if i + AHEAD < stop:
+                s = nodes[i + AHEAD if direction >= 0 else start + stop - 1 - AHEAD - i]
+                for q in range(f.ptr[s], f.ptr[s + 1]):
+                    prefetch(values + q * f.width)
+                    prefetch(values + <Py_ssize_t> f.reverse[q] * f.width)
             s = nodes[i if direction >= 0 else start + stop - 1 - i]
             if f.ptr[s + 1] - f.ptr[s] > FEW_EDGES:
                 total_messages(&f, s, <const floating*> values, &room)
@@ -127,19 +137,3 @@ cdef void sift_down(const double* priority, int32_t* heap, int32_t* position, Py
         place = child
     heap[place] = node
     position[node] = <int32_t> place
-
-
-def fill_factors(
-    object field,  # IN arrays of a model without stored factors, its edges the rows to fill
-    floating[:, :, :, ::1] factors,  # OUT (n, 2, K, width)
-    double[::1] shift,  # OUT (n,) score taken out of each
-):
-    """Exponentiated (or, for maxima, plain) tables of edges in both directions."""
-    cdef:
-        Field f
-        Py_ssize_t e
-    open_field(field, &f, &factors[0, 0, 0, 0] if factors.shape[0] else NULL)
-    with nogil:
-        for e in range(factors.shape[0]):
-            half_edge_factor(&f, <int32_t> (2 * e), &factors[e, 0, 0, 0], &shift[e])
-            half_edge_factor(&f, <int32_t> (2 * e + 1), &factors[e, 1, 0, 0], &shift[e])

@@ -4,12 +4,19 @@ from cython cimport floating
 
 cdef extern from "rows.h" nogil:
     const Py_ssize_t VECTOR_BYTES "ROWS_VECTOR_BYTES"
+    void prefetch "ROWS_PREFETCH" (const void*)
     float row_sum_float(const float*, Py_ssize_t)
     double row_sum_double(const double*, Py_ssize_t)
     float row_max_float(const float*, Py_ssize_t)
     double row_max_double(const double*, Py_ssize_t)
     void row_scale_float(float*, float, Py_ssize_t)
     void row_scale_double(double*, double, Py_ssize_t)
+    float row_dot_float(const float*, const float*, Py_ssize_t)
+    double row_dot_double(const double*, const double*, Py_ssize_t)
+    void row_quotient_float(const float*, const float*, Py_ssize_t, float*)
+    void row_quotient_double(const double*, const double*, Py_ssize_t, double*)
+    float row_below_best_float(const float*, Py_ssize_t, Py_ssize_t, float*)
+    double row_below_best_double(const double*, Py_ssize_t, Py_ssize_t, double*)
     void product_of_rows_float(const float*, const float*, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, float*)
     void product_of_rows_double(const double*, const double*, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, double*)
     void sum_of_rows_float(const float*, const float*, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, float*)
@@ -157,3 +164,24 @@ cdef inline void add_outer(
         add_outer_float(x, scale, y, n, width, accumulated)
     else:
         add_outer_double(x, scale, y, n, width, accumulated)
+
+
+cdef inline floating row_dot(const floating* x, const floating* y, Py_ssize_t width) noexcept nogil:
+    if floating is float:
+        return row_dot_float(x, y, width)
+    else:
+        return row_dot_double(x, y, width)
+
+
+cdef inline void row_quotient(const floating* x, const floating* y, Py_ssize_t width, floating* out) noexcept nogil:
+    if floating is float:
+        row_quotient_float(x, y, width, out)
+    else:
+        row_quotient_double(x, y, width, out)
+
+
+cdef inline floating row_below_best(const floating* row, Py_ssize_t n, Py_ssize_t width, floating* out) noexcept nogil:
+    if floating is float:
+        return row_below_best_float(row, n, width, out)
+    else:
+        return row_below_best_double(row, n, width, out)

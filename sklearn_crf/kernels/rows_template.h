@@ -1,8 +1,10 @@
-/* Included by rows.h once for each precision, with REAL, NAME and EXP defined. */
+/* Included by rows.h once for each precision, with REAL, INTEGER (as wide), NAME, EXP and MAX_INSTRUCTION defined. */
 
 #define V NAME(vector)
+#define INTEGERS NAME(integers)
 #if ROWS_VECTORS
 typedef REAL V __attribute__((vector_size(16)));
+typedef INTEGER INTEGERS __attribute__((vector_size(16)));
 #else
 typedef REAL V;
 #endif
@@ -30,10 +32,11 @@ ROWS_INLINE V NAME(splat)(REAL x)
 /* NaN in a gives b: a change from -inf to -inf is none. */
 ROWS_INLINE V NAME(larger)(V a, V b)
 {
-#if ROWS_VECTORS
-    for (int l = 0; l < LANES; l++)
-        a[l] = a[l] > b[l] ? a[l] : b[l];
-    return a;
+#if ROWS_SSE2
+    return (V)MAX_INSTRUCTION(a, b);
+#elif ROWS_VECTORS
+    const INTEGERS mask = a > b;
+    return (V)((mask & (INTEGERS)a) | (~mask & (INTEGERS)b));
 #else
     return a > b ? a : b;
 #endif
@@ -79,6 +82,28 @@ ROWS_INLINE void NAME(row_scale)(REAL *row, REAL factor, ptrdiff_t width)
 {
     for (ptrdiff_t j = 0; j < width; j += LANES)
         NAME(store)(row + j, NAME(load)(row + j) * factor);
+}
+
+ROWS_INLINE REAL NAME(row_dot)(const REAL *x, const REAL *y, ptrdiff_t width)
+{
+    V total = NAME(splat)(0);
+    for (ptrdiff_t j = 0; j < width; j += LANES)
+        total += NAME(load)(x + j) * NAME(load)(y + j);
+    return NAME(sum_lanes)(total);
+}
+
+/* out = x / y, 0 where y is 0 */
+ROWS_INLINE void NAME(row_quotient)(const REAL *x, const REAL *y, ptrdiff_t width, REAL *out)
+{
+    for (ptrdiff_t j = 0; j < width; j += LANES) {
+        V divisor = NAME(load)(y + j), ratio = NAME(load)(x + j) / divisor;
+#if ROWS_VECTORS
+        ratio = (V)((INTEGERS)ratio & (INTEGERS)(divisor > 0));
+#else
+        ratio = divisor > 0 ? ratio : 0;
+#endif
+        NAME(store)(out + j, ratio);
+    }
 }
 
 /* out = base * product of rows first to last - 1 without row skip */
@@ -269,6 +294,20 @@ ROWS_INLINE double NAME(send_one_vector)(const REAL *base, const REAL *rows, ptr
     return NAME(max_lanes)(NAME(larger)(change, -change));
 }
 
+/* out = row - max row over n entries, -inf in the padding; the maximum */
+ROWS_INLINE REAL NAME(row_below_best)(const REAL *row, ptrdiff_t n, ptrdiff_t width, REAL *out)
+{
+    REAL best;
+    for (ptrdiff_t a = 0; a < n; a++)
+        out[a] = row[a];
+    for (ptrdiff_t a = n; a < width; a++)
+        out[a] = (REAL)-INFINITY;
+    best = NAME(row_max)(out, width);
+    for (ptrdiff_t j = 0; j < width; j += LANES)
+        NAME(store)(out + j, NAME(load)(out + j) - best);
+    return best;
+}
+
 /* x = exp(x - max x) over n entries, the padding 0; the maximum */
 ROWS_INLINE REAL NAME(exponentiate)(REAL *x, ptrdiff_t n, ptrdiff_t width)
 {
@@ -293,4 +332,5 @@ ROWS_INLINE void NAME(add_outer)(const REAL *x, double scale, const double *rest
 }
 
 #undef V
+#undef INTEGERS
 #undef LANES
