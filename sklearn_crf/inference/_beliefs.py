@@ -47,12 +47,14 @@ def beliefs_of(field, messages, run):
     return beliefs, log_z_terms
 
 
-def marginals_of(field, unary_shift, messages, run, exact=False, **fields):
+def marginals_of(field, dtype, unary_shift, messages, run, exact=False, **fields):
     """The :class:`Marginals` of messages, with the Bethe (or reweighted Bethe) log-partition.
 
     Parameters
     ----------
     field : Field
+    dtype : dtype
+        Precision of the result.
     unary_shift : ndarray of shape (N,)
         As :func:`~sklearn_crf.inference._field.make_field` returns it.
     messages : ndarray of shape (2E, width)
@@ -68,7 +70,7 @@ def marginals_of(field, unary_shift, messages, run, exact=False, **fields):
     tables = _sum_pairs(field, messages, beliefs, log_z_terms, run, exact)
     if field.semiring != SUM_PROBABILITY:
         np.exp(beliefs, out=beliefs)
-    unary = np.ascontiguousarray(beliefs[:, :n_columns])
+    unary = np.ascontiguousarray(beliefs[:, :n_columns], dtype=dtype)
     return Marginals(unary, tables, float(log_z_terms.sum()), log_z_terms, **fields)
 
 
@@ -79,7 +81,9 @@ def _sum_pairs(field, messages, beliefs, log_z_terms, run, exact):
     size = max(int(np.prod(shape)), 1)
     n_ranges = max(1, min(_STATISTICS_BUDGET // size, len(beliefs) // _SMALLEST_PART, 16))
     partial = np.zeros((n_ranges, *shape))
-    without_factor = field.semiring == SUM_PROBABILITY and field.is_tied and len(field.factors) + len(field.on) > 0
+    # The factor of a type can wait until its edges are summed, if it is stored and no power of it is meant.
+    stored = len(field.factors) + len(field.on) > 0
+    without_factor = field.semiring == SUM_PROBABILITY and field.is_tied and stored and len(field.appearance) == 0
     row_totals = _row_totals(field) if exact and without_factor else np.zeros((0, field.width), field.unary.dtype)
     failed = []
 
@@ -122,13 +126,13 @@ def _tied_factors(field):
     return np.where(np.eye(n_columns, dtype=bool), field.on[:, None, None], field.off[:, None, None])
 
 
-def edge_marginals_of(field, graph, messages, edges, run):
+def edge_marginals_of(field, model, messages, edges, run):
     """Pairwise beliefs of single edges.
 
     Parameters
     ----------
     field : Field
-    graph : Graph
+    model : PairwiseModel
     messages : ndarray of shape (2E, width)
     edges : array-like of int or None
         Numbers of edges; None is all.
@@ -138,13 +142,14 @@ def edge_marginals_of(field, graph, messages, edges, run):
     -------
     ndarray of shape (n_edges, K, K)
     """
+    graph = model.graph
     edges = np.arange(graph.n_edges) if edges is None else np.asarray(edges)
     if edges.size and (not np.issubdtype(edges.dtype, np.integer) or edges.min() < 0 or edges.max() >= graph.n_edges):
         raise ValueError(f"edges must be numbers of edges, 0 to {graph.n_edges - 1}, got {edges!r}.")
     n_columns = field.tables.shape[3]
     marginals = np.empty((edges.size, n_columns, n_columns), dtype=field.unary.dtype)
     if edges.size == 0:
-        return marginals
+        return marginals.astype(model.dtype, copy=False)
     slot_of_half_edge = np.empty(2 * graph.n_edges, dtype=np.int32)
     slot_of_half_edge[field.half_edge] = np.arange(2 * graph.n_edges, dtype=np.int32)
     edges = edges.ravel()
@@ -153,4 +158,4 @@ def edge_marginals_of(field, graph, messages, edges, run):
     failed = edge_beliefs(field, messages, beliefs, slots, marginals, field.work_space())
     if failed >= 0:
         raise ValueError(f"model is infeasible: the scores around edge {edges[failed]} leave it no pair of states.")
-    return marginals
+    return marginals.astype(model.dtype, copy=False)

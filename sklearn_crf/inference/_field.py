@@ -55,8 +55,11 @@ class Field(NamedTuple):
         return np.empty((6 + 2 * self.tables.shape[3]) * self.width)
 
 
-def make_field(model, maximum, appearance=None):
+def make_field(model, maximum, appearance=None, unbounded=False):
     """The field of a model for sums or maxima, and the score taken out of each node's unary row.
+
+    Sums are kept as probabilities if the range of the model's scores permits it, in double precision if single
+    is too narrow, else as scores.
 
     Parameters
     ----------
@@ -66,6 +69,9 @@ def make_field(model, maximum, appearance=None):
         Maxima instead of sums.
     appearance : ndarray of shape (E,), optional
         Edge appearance probabilities.
+    unbounded : bool, default=False
+        Keep probabilities in spite of forbidden pairs, which let the range of messages grow without a bound known
+        beforehand; the caller looks at what came out.
 
     Returns
     -------
@@ -76,11 +82,17 @@ def make_field(model, maximum, appearance=None):
     ValueError
         If a table forbids every pair of states.
     """
-    semiring = MAX_SCORE if maximum else SUM_PROBABILITY if _fits_probabilities(model) else SUM_SCORE
-    dtype = model.dtype
-    unary, unary_shift = _padded_unary(model, semiring)
-    none = np.zeros(0, dtype=dtype)
-    bare = Field(
+    semiring, dtype = (MAX_SCORE, model.dtype) if maximum else _kind_of_sum(model, unbounded)
+    scores = {
+        name: np.zeros((0, *shape), dtype) if values is None else np.ascontiguousarray(values, dtype=dtype)
+        for name, values, shape in (
+            ("tables", model.tables, ()),
+            ("edge_weight", model.edge_weight, (model.tables.shape[1],)),
+            ("appearance", appearance, ()),
+        )
+    }
+    unary, unary_shift = _padded_unary(model.unary, semiring, dtype)
+    field = Field(
         semiring,
         *model.graph.incidence,
         n_states=np.zeros(0, dtype=np.int32) if model.n_states is None else model.n_states,
@@ -89,13 +101,11 @@ def make_field(model, maximum, appearance=None):
         shift=np.zeros(0),
         unary=unary,
         factors=np.zeros((0, 2, model.n_columns, unary.shape[1]), dtype=dtype),
-        on=none,
-        off=none,
-        tables=model.tables,
-        edge_weight=np.zeros((0, model.tables.shape[1]), dtype) if model.edge_weight is None else model.edge_weight,
-        appearance=none if appearance is None else np.ascontiguousarray(appearance, dtype=dtype),
+        on=np.zeros(0, dtype=dtype),
+        off=np.zeros(0, dtype=dtype),
+        **scores,
     )
-    field = _with_factors(bare, model)
+    field = _with_factors(field, model.is_potts)
     impossible = np.flatnonzero(np.isneginf(field.shift))
     if len(impossible):
         edges = np.flatnonzero(np.isin(field.factor, impossible))
@@ -104,43 +114,50 @@ def make_field(model, maximum, appearance=None):
     return field, unary_shift
 
 
+def _kind_of_sum(model, unbounded):
+    """Semiring and precision for sums."""
+    if model.graph.n_edges == 0:
+        return SUM_PROBABILITY, model.dtype
+    if np.isneginf(model.tables).any():
+        spread = model.tables.max(axis=(2, 3)) - model.tables.min(axis=(2, 3), where=model.tables > -np.inf, initial=0)
+        candidates = (np.dtype(np.float64),) if unbounded else ()
+    else:
+        spread = model.tables.max(axis=(2, 3)) - model.tables.min(axis=(2, 3))
+        candidates = (model.dtype, np.dtype(np.float64))
+    spread = spread.astype(np.float64)
+    if model.edge_weight is None:
+        largest = spread.max()
+    else:
+        largest = np.einsum("er,er->e", np.abs(model.edge_weight), spread[model.edge_type]).max()
+    together = int(model.graph.degree.max()) * (largest + np.log(model.n_columns)) + largest
+    for dtype in candidates:
+        if together <= LARGEST_RANGE[dtype]:
+            return SUM_PROBABILITY, dtype
+    return SUM_SCORE, model.dtype
+
+
 def padded_width(n_columns, dtype):
     """Number of states, rounded up to whole vectors of 16 bytes."""
     lanes = _VECTOR_BYTES // dtype.itemsize
     return -(-n_columns // lanes) * lanes
 
 
-def _padded_unary(model, semiring):
-    n_columns, width = model.n_columns, padded_width(model.n_columns, model.dtype)
+def _padded_unary(scores, semiring, dtype):
+    scores = np.ascontiguousarray(scores, dtype=dtype)
+    n_nodes, n_columns = scores.shape
+    width = padded_width(n_columns, dtype)
     if semiring == SUM_PROBABILITY:
-        unary = np.empty((len(model.unary), width), dtype=model.dtype)
-        best = np.empty(len(unary))
-        rows_below_best(model.unary, unary, best)
+        unary, best = np.empty((n_nodes, width), dtype=dtype), np.empty(n_nodes)
+        rows_below_best(scores, unary, best)
         return np.exp(unary, out=unary), best
-    shift = np.zeros(len(model.unary))
     if width == n_columns:
-        return model.unary, shift
-    unary = np.full((len(model.unary), width), -np.inf, dtype=model.dtype)
-    unary[:, :n_columns] = model.unary
-    return unary, shift
+        return scores, np.zeros(n_nodes)
+    unary = np.full((n_nodes, width), -np.inf, dtype=dtype)
+    unary[:, :n_columns] = scores
+    return unary, np.zeros(n_nodes)
 
 
-def _fits_probabilities(model):
-    if model.graph.n_edges == 0:
-        return True
-    if np.isneginf(model.tables).any():
-        # What is passed on is then not bounded by the range of one table.
-        return False
-    spread = (model.tables.max(axis=(2, 3)) - model.tables.min(axis=(2, 3))).astype(np.float64)
-    if model.edge_weight is not None:
-        largest = np.einsum("er,er->e", np.abs(model.edge_weight), spread[model.edge_type]).max()
-    else:
-        largest = spread.max()
-    degree = int(model.graph.degree.max())
-    return degree * (largest + np.log(model.n_columns)) + largest <= LARGEST_RANGE[model.dtype]
-
-
-def _with_factors(field, model):
+def _with_factors(field, is_potts):
     """The field with its factors: one per type of edge if they are tied, else one per edge while they fit."""
     n_edges = len(field.edge_type)
     if n_edges == 0:
@@ -148,12 +165,12 @@ def _with_factors(field, model):
     if not field.is_tied:
         field = field._replace(factor=np.arange(n_edges, dtype=np.int32))
     n_factors = len(field.tables) if field.is_tied else n_edges
-    if model.is_potts and model.n_columns > 1:
+    n_columns, width, dtype = field.tables.shape[3], field.width, field.tables.dtype
+    if is_potts and n_columns > 1:
         return _with_potts_factors(field)
-    n_columns, width = model.n_columns, field.width
-    if n_factors * 2 * n_columns * width * model.dtype.itemsize > FACTOR_BUDGET:
+    if n_factors * 2 * n_columns * width * dtype.itemsize > FACTOR_BUDGET:
         return field
-    factors = np.empty((n_factors, 2, n_columns, width), dtype=model.dtype)
+    factors = np.empty((n_factors, 2, n_columns, width), dtype=dtype)
     shift = np.empty(n_factors)
     source = field
     if field.is_tied:
@@ -185,7 +202,7 @@ class Messages(NamedTuple):
 
 
 def initial_messages(field, init=None):
-    """Uniform messages of the field's width, or those of a former result.
+    """Uniform messages of the field's width and precision, or those of a former result.
 
     Parameters
     ----------
@@ -195,7 +212,7 @@ def initial_messages(field, init=None):
     Raises
     ------
     ValueError
-        If ``init`` belongs to another topology, number of states or precision.
+        If ``init`` belongs to another topology or number of states, or is no state at all.
     """
     n_slots, n_columns = len(field.neighbor), field.tables.shape[3]
     as_scores = field.semiring != SUM_PROBABILITY
@@ -205,11 +222,13 @@ def initial_messages(field, init=None):
         return values
     if not isinstance(init, Messages):
         raise ValueError(f"init must be the state of a former result of message passing, got {type(init).__name__}.")
-    if init.values.shape != (n_slots, n_columns) or init.values.dtype != field.unary.dtype:
+    if init.values.shape != (n_slots, n_columns) or init.values.dtype not in (np.float32, np.float64):
         raise ValueError(
-            f"init must hold {field.unary.dtype} messages of shape {(n_slots, n_columns)} for this model, "
-            f"got {init.values.dtype} of shape {init.values.shape}."
+            f"init must hold messages of shape {(n_slots, n_columns)} for this model, got {init.values.shape} "
+            f"of {init.values.dtype}."
         )
+    if np.isnan(init.values).any():
+        raise ValueError("init must not hold NaN.")
     if not as_scores and not init.as_scores:
         # A zero may date from a state that is allowed now.
         values[:, :n_columns] = np.maximum(init.values, np.finfo(values.dtype).eps * 1e-2)

@@ -79,7 +79,7 @@ class LoopyBP(Inference):
         field, _ = make_field(model, maximum=False)
         with range_runner(n_threads) as run:
             messages, _, _ = self._iterate(model.graph, field, init, run)
-            return edge_marginals_of(field, model.graph, messages, edges, run)
+            return edge_marginals_of(field, model, messages, edges, run)
 
     def _marginals(self, model, *, init=None, n_threads=1):
         field, unary_shift = make_field(model, maximum=False)
@@ -87,6 +87,7 @@ class LoopyBP(Inference):
             messages, n_iter, converged = self._iterate(model.graph, field, init, run)
             return marginals_of(
                 field,
+                model.dtype,
                 unary_shift,
                 messages,
                 run,

@@ -7,6 +7,9 @@ from sklearn_crf.kernels.field cimport Field, open_field
 from sklearn_crf.kernels.rows cimport prefetch
 from sklearn_crf.kernels.send cimport FEW_EDGES, Room, partition_room, send_message, total_messages
 
+# A node of more edges than this reads all its messages to send one; for the callers that leave some unset.
+READS_ALL_ABOVE = FEW_EDGES
+
 # How many nodes ahead memory is asked for: half the time of a sweep over messages that no cache holds.
 cdef enum:
     AHEAD = 6
@@ -18,7 +21,7 @@ def send(
     const int32_t[::1] nodes,  # IN (n,) in the order of sending
     const int32_t[::1] rank,  # IN (N,) position of each node in a whole order, read if direction is not 0
     int direction,  # 1: only to nodes of higher rank, -1: to lower ones and from the last node back, 0: to all
-    double damping,  # share of the old message that is kept
+    double damping,  # share of the old message that is kept; below 0: there are no old messages
     Py_ssize_t start,
     Py_ssize_t stop,  # the nodes nodes[start:stop] send
     double[::1] work,  # work space ((5 + K) * width,)

@@ -184,7 +184,8 @@ ROWS_INLINE void NAME(max_sum)(const REAL *table, const REAL *x, ptrdiff_t n, pt
         NAME(max_sum_block)(table + j, x, n, width, out + j, 1);
 }
 
-/* Normalise a new row of probabilities and put it in place of the old one; largest change, or -1 if all are zero. */
+/* Normalise a new row of probabilities and put it in place of the old one; largest change, or -1 if all are zero.
+   With damping below 0 there is no old one. */
 ROWS_INLINE double NAME(replace_probabilities)(const REAL *fresh, REAL *kept, ptrdiff_t width, double damping)
 {
     REAL total = NAME(row_sum)(fresh, width), scale;
@@ -192,6 +193,11 @@ ROWS_INLINE double NAME(replace_probabilities)(const REAL *fresh, REAL *kept, pt
     if (!(total > 0))
         return -1.0;
     scale = 1 / total;
+    if (damping < 0) {
+        for (ptrdiff_t j = 0; j < width; j += LANES)
+            NAME(store)(kept + j, NAME(load)(fresh + j) * scale);
+        return 0;
+    }
     for (ptrdiff_t j = 0; j < width; j += LANES) {
         V p = NAME(load)(fresh + j) * scale, change = p - NAME(load)(kept + j);
         NAME(store)(kept + j, p - change * (REAL)damping);
@@ -207,6 +213,11 @@ ROWS_INLINE double NAME(replace_scores)(REAL *fresh, REAL *kept, ptrdiff_t width
     V worst = NAME(splat)(0);
     if (!(top > -INFINITY))
         return -1.0;
+    if (damping < 0) {
+        for (ptrdiff_t j = 0; j < width; j += LANES)
+            NAME(store)(kept + j, NAME(load)(fresh + j) - top);
+        return 0;
+    }
     for (ptrdiff_t j = 0; j < width; j += LANES) {
         V x = NAME(load)(fresh + j) - top, change = x - NAME(load)(kept + j);
         worst = NAME(larger)(NAME(larger)(change, -change), worst);
@@ -289,6 +300,10 @@ ROWS_INLINE double NAME(send_one_vector)(const REAL *base, const REAL *rows, ptr
     if (!(total > 0))
         return -1.0;
     out = out * (1 / total);
+    if (damping < 0) {
+        NAME(store)(kept, out);
+        return 0;
+    }
     change = out - NAME(load)(kept);
     NAME(store)(kept, out - change * (REAL)damping);
     return NAME(max_lanes)(NAME(larger)(change, -change));

@@ -62,35 +62,44 @@ cdef inline void partition_room(const Field* f, double* work, Room* room) noexce
 
 
 cdef inline void total_messages(const Field* f, Py_ssize_t s, const floating* messages, Room* room) noexcept nogil:
-    """Product (sum of scores) of all messages to a node of many edges, in double precision; -inf is counted apart."""
+    """Product (sum of scores) of all messages to a node of many edges, in double precision.
+
+    Messages of probability 0 (score -inf) are counted apart, so that one can be taken out again.
+    """
     cdef:
         Py_ssize_t W = f.width, q, a
         const floating* base = (<const floating*> f.unary) + s * W
         double value
+        bint products = f.semiring == SUM_PROBABILITY
     for a in range(W):
         room.total[a] = base[a]
         room.n_forbidding[a] = 0
     for q in range(f.ptr[s], f.ptr[s + 1]):
         for a in range(W):
             value = messages[q * W + a]
-            if f.semiring == SUM_PROBABILITY:
-                room.total[a] *= value
-            elif isinf(value):
+            if value == (0 if products else -INFINITY):
                 room.n_forbidding[a] += 1
+            elif products:
+                room.total[a] *= value
             else:
                 room.total[a] += value
 
 
 cdef inline void take_out(const Field* f, const floating* message, const Room* room, floating* cavity) noexcept nogil:
     """The total without one message."""
-    cdef Py_ssize_t a
+    cdef:
+        Py_ssize_t a
+        bint products = f.semiring == SUM_PROBABILITY
+        floating none = 0 if products else -INFINITY
     for a in range(f.width):
-        if f.semiring == SUM_PROBABILITY:
-            cavity[a] = <floating> (room.total[a] / message[a]) if message[a] > 0 else 0
-        elif isinf(message[a]):
-            cavity[a] = <floating> room.total[a] if room.n_forbidding[a] == 1 else -INFINITY
+        if room.n_forbidding[a] > (1 if message[a] == none else 0):
+            cavity[a] = none
+        elif message[a] == none:
+            cavity[a] = <floating> room.total[a]
+        elif products:
+            cavity[a] = <floating> (room.total[a] / message[a])
         else:
-            cavity[a] = <floating> (room.total[a] - message[a]) if room.n_forbidding[a] == 0 else -INFINITY
+            cavity[a] = <floating> (room.total[a] - message[a])
 
 
 cdef inline void reweight_cavity(const Field* f, const floating* message, double power,
@@ -190,7 +199,7 @@ cdef inline double replace_sums_in_scores(const Field* f, int32_t half_edge, Roo
         x[b] = kept[b]
     if replace_scores(fresh, kept, W, damping) < 0:
         return -1
-    for b in range(n_other):
+    for b in range(n_other if damping >= 0 else 0):
         change = fabs(<double> fresh[b] - x[b])
         # |exp x - exp y| <= |x - y| for x, y <= 0; not a number (both -inf) is no change
         if change > worst:
