@@ -19,9 +19,13 @@ SKIP_KERNELS = os.environ.get("SKLEARN_CRF_SKIP_KERNELS", "0") == "1"
 # MSVC writes one shared debug database per directory, on which parallel compilers trip.
 JOBS = int(os.environ.get("SKLEARN_CRF_BUILD_JOBS", "1" if sys.platform == "win32" else os.cpu_count() or 1))
 
-# -ffast-math is out of the question: scores may be -inf. These two give most of its speed and
-# keep infinities and NaN intact. Wheels must run anywhere, hence no -march=native.
-COMPILE_ARGS = ["/O2"] if sys.platform == "win32" else ["-O3", "-fno-math-errno", "-fno-trapping-math"]
+# -ffast-math is out of the question: scores may be -inf. The two flags beside -O3 give most of its speed
+# and keep infinities and NaN intact. Wheels must run anywhere, hence no -march=native. Checked kernels build
+# in half the time at -O1 and run the tests no slower.
+if sys.platform == "win32":
+    COMPILE_ARGS = ["/O2"]
+else:
+    COMPILE_ARGS = ["-O1" if BOUNDSCHECK else "-O3", "-fno-math-errno", "-fno-trapping-math"]
 
 # Apple's compiler and MSVC default to older standards.
 CPP_ARGS = ["/std:c++17"] if sys.platform == "win32" else ["-std=c++17"]
