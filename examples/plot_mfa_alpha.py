@@ -7,9 +7,12 @@ conditional likelihood where classes meet, and the multi-conditional likelihood 
 fewer components here than clusters, so that the densities cannot be right everywhere and the criterion has to choose.
 """
 
+import warnings
+
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import Ellipse
+from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf import MultiConditionalMFA
 
@@ -32,7 +35,10 @@ X, y = draw(150)
 X_test, y_test = draw(20000)
 
 # %%
-# Two components for each class, from the same starts for all criteria.
+# Two components for each class, from the same starts for all criteria. The training samples can be separated: their
+# conditional likelihood has no maximum, and training ends at ``max_iter``, far from any density of the samples.
+
+warnings.simplefilter("ignore", ConvergenceWarning)
 
 settings = {
     "joint likelihood": {"objective": "joint"},
