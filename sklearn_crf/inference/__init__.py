@@ -12,6 +12,7 @@ from sklearn_crf.inference._brute_force import BruteForce
 from sklearn_crf.inference._gibbs import GibbsSampler, gibbs_sweeps
 from sklearn_crf.inference._icm import ICM
 from sklearn_crf.inference._junction_tree import JunctionTree
+from sklearn_crf.inference._linear_program import LinearProgram
 from sklearn_crf.inference._loopy_bp import LoopyBP
 from sklearn_crf.inference._mean_field import MeanField
 from sklearn_crf.inference._tree import TreeInference
@@ -26,6 +27,7 @@ __all__ = [
     "Inference",
     "JunctionTree",
     "Labeling",
+    "LinearProgram",
     "LoopyBP",
     "Marginals",
     "MeanField",

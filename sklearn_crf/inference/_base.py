@@ -132,7 +132,7 @@ class Labeling(NamedTuple):
     @property
     def certified(self):
         """True if the gap is zero up to rounding: no labeling scores higher."""
-        return self.gap <= 1e-9 * max(1.0, abs(self.score))
+        return bool(np.isfinite(self.score) and self.gap <= 1e-9 * max(1.0, abs(self.score)))
 
 
 _silence = threading.local()

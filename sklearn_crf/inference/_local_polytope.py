@@ -1,0 +1,229 @@
+"""The local polytope of a factor graph: pieces that agree on the marginals of single nodes."""
+
+import numpy as np
+
+from sklearn_crf.factor_graphs import COUNT, SPARSE
+from sklearn_crf.inference._reduction import Reduction
+
+
+class TablePiece:
+    """A factor as a list of its allowed joint states.
+
+    Parameters
+    ----------
+    nodes : list of int
+        Its free nodes.
+    places : ndarray of shape (n_cells, n_nodes)
+        Joint states, each as the place among the allowed states of its node.
+    scores : ndarray of shape (n_cells,)
+        Finite.
+    """
+
+    def __init__(self, nodes, places, scores):
+        self.nodes, self.places, self.scores = nodes, places, scores
+
+    def best(self, messages):
+        """Largest score plus messages, ``messages[j][k]`` for place k of the j-th node."""
+        return self._total(messages, np.ones(len(self.scores), dtype=bool)).max()
+
+    def best_given(self, messages, labels, j):
+        """The same for each place of the j-th node, given the places of other nodes (-1 for those that are open)."""
+        given = labels[self.nodes]
+        given[j] = -1
+        fits = ((given < 0) | (self.places == given)).all(axis=1)
+        best = np.full(len(messages[j]), -np.inf)
+        np.maximum.at(best, self.places[fits, j], self._total(messages, fits))
+        return best
+
+    def _total(self, messages, chosen):
+        total = self.scores[chosen]
+        for j, message in enumerate(messages):
+            total = total + message[self.places[chosen, j]]
+        return total
+
+
+class CountPiece:
+    """A count table over many nodes: runs of counts with the same finite score.
+
+    Parameters
+    ----------
+    nodes : list of int
+        Its free nodes that may be in the counted state.
+    place : list of int
+        Place of the counted state among the allowed states of each.
+    runs : list of (first, last, score)
+        Counts among these nodes, both ends included.
+    """
+
+    def __init__(self, nodes, place, runs):
+        self.nodes, self.place, self.runs = nodes, place, runs
+
+    def best(self, messages):
+        """Largest score plus messages of the nodes that are counted."""
+        return self._best([message[k] for message, k in zip(messages, self.place, strict=True)], 0)
+
+    def best_given(self, messages, labels, j):
+        """The same for each place of the j-th node, given the places of other nodes (-1 for those that are open)."""
+        gains = [message[k] for message, k in zip(messages, self.place, strict=True)]
+        given = labels[self.nodes]
+        given[j] = -2
+        counted = [i for i, place in enumerate(self.place) if given[i] == place]
+        is_open = np.flatnonzero(given == -1)
+        base = sum(gains[i] for i in counted)
+        rest = [gains[i] for i in is_open]
+        best = np.full(len(messages[j]), base + self._best(rest, len(counted)))
+        best[self.place[j]] = base + gains[j] + self._best(rest, len(counted) + 1)
+        return best
+
+    def _best(self, gains, n_counted):
+        """Best over the number of further nodes that are counted, those with the largest gains first."""
+        gained = np.concatenate(([0.0], np.cumsum(np.sort(gains)[::-1])))
+        best = -np.inf
+        for first, last, score in self.runs:
+            a, b = max(first - n_counted, 0), min(last - n_counted, len(gains))
+            if a <= b:
+                best = max(best, score + gained[a : b + 1].max())
+        return best
+
+
+class LocalPolytope:
+    """Scores of free nodes, pieces that join them, and a constant.
+
+    Parameters
+    ----------
+    model : FactorGraph
+
+    Raises
+    ------
+    ValueError
+        If a node or a factor allows no state.
+    """
+
+    def __init__(self, model):
+        self.problem = problem = Reduction(model)
+        self.free_nodes = problem.free_nodes
+        self.unary = {node: np.zeros(len(problem.states[node])) for node in self.free_nodes}
+        self.constant = 0.0
+        self.pieces = []
+        for f, scope in enumerate(problem.scopes):
+            table = model.table_id[f]
+            if model.table_kind[table] == COUNT and len(scope) > 2:
+                self._add_count(f, table)
+            elif len(scope) > 1:
+                self.pieces.append(self._table_piece(f, scope, table))
+            elif scope:
+                self.unary[scope[0]] += problem.table(f)
+            else:
+                self.constant += float(problem.table(f)[()])
+        if np.isneginf(self.constant) or any(np.isneginf(scores).all() for scores in self.unary.values()):
+            raise ValueError("model is infeasible: a factor forbids every joint state that its nodes allow.")
+
+    def _table_piece(self, f, scope, table):
+        problem = self.problem
+        model = problem.model
+        if model.table_kind[table] == SPARSE and np.isneginf(model.table_default[table]):
+            places, scores = self._listed(f, table)
+        else:
+            dense = problem.table(f)
+            places = np.argwhere(dense > -np.inf)
+            scores = dense[tuple(places.T)]
+        if not len(scores):
+            raise ValueError(f"model is infeasible: factor {f} forbids every joint state that its nodes allow.")
+        return TablePiece(scope, places, scores)
+
+    def _listed(self, f, table):
+        """Joint states that a sparse table lists and the nodes allow."""
+        problem = self.problem
+        model = problem.model
+        nodes = model.scope[model.scope_ptr[f] : model.scope_ptr[f + 1]]
+        cells = slice(*model.table_ptr[table : table + 2])
+        states = np.stack(np.unravel_index(model.table_cell[cells], tuple(model.n_states[nodes])), axis=1)
+        scores = model.log_table[cells].astype(np.float64)
+        places, allowed = np.empty_like(states), scores > -np.inf
+        for j, node in enumerate(nodes):
+            known = problem.states[node]
+            place = np.minimum(np.searchsorted(known, states[:, j]), len(known) - 1)
+            allowed &= known[place] == states[:, j]
+            places[:, j] = place
+        return places[allowed][:, problem.is_free[nodes]], scores[allowed]
+
+    def _add_count(self, f, table):
+        problem = self.problem
+        model = problem.model
+        state = model.table_state[table]
+        nodes, place, n_fixed = [], [], 0
+        for node in model.scope[model.scope_ptr[f] : model.scope_ptr[f + 1]].tolist():
+            known = problem.states[node]
+            if state in known:
+                if len(known) > 1:
+                    nodes.append(node)
+                    place.append(int(np.searchsorted(known, state)))
+                else:
+                    n_fixed += 1
+        values = model.log_table[slice(*model.table_ptr[table : table + 2])].astype(np.float64)
+        default = float(model.table_default[table])
+        by_count = [values[c] if c < len(values) else default for c in range(n_fixed, n_fixed + len(nodes) + 1)]
+        runs = []
+        for c, score in enumerate(by_count):
+            if runs and runs[-1][2] == score and runs[-1][1] == c - 1:
+                runs[-1] = (runs[-1][0], c, score)
+            elif score > -np.inf:
+                runs.append((c, c, float(score)))
+        if not runs:
+            raise ValueError(f"model is infeasible: factor {f} forbids every joint state that its nodes allow.")
+        self.pieces.append(CountPiece(nodes, place, runs))
+
+    def bound(self, messages):
+        """Upper bound on the score of every labeling, whatever the messages.
+
+        Parameters
+        ----------
+        messages : list of list of ndarray
+            For each piece and each of its nodes, what is moved from the node's scores into the piece.
+
+        Returns
+        -------
+        float
+        """
+        nodes = self.reparameterised(messages)
+        best = sum(scores.max() for scores in nodes.values())
+        pieces = sum(piece.best(message) for piece, message in zip(self.pieces, messages, strict=True))
+        return float(self.constant + best + pieces)
+
+    def reparameterised(self, messages):
+        """Scores of the nodes after the messages were taken out of them."""
+        scores = {node: own.copy() for node, own in self.unary.items()}
+        for piece, message in zip(self.pieces, messages, strict=True):
+            for node, moved in zip(piece.nodes, message, strict=True):
+                scores[node] -= moved
+        return scores
+
+    def rounded(self, messages, confidence):
+        """Labels node by node, the surest first: best own score plus what the pieces can still get.
+
+        Parameters
+        ----------
+        messages : list of list of ndarray
+        confidence : ndarray of shape (N,)
+
+        Returns
+        -------
+        ndarray of shape (N,), int32
+        """
+        own = self.reparameterised(messages)
+        places = np.full(len(self.problem.states), -1)
+        around = {node: [] for node in self.free_nodes}
+        for piece, message in zip(self.pieces, messages, strict=True):
+            for j, node in enumerate(piece.nodes):
+                around[node].append((piece, message, j))
+        for node in sorted(self.free_nodes, key=lambda s: (-confidence[s], s)):
+            score = own[node].copy()
+            for piece, message, j in around[node]:
+                score += piece.best_given(message, places, j)
+            places[node] = int(np.argmax(score))
+        return self.labels(places)
+
+    def labels(self, places):
+        """States of all nodes from the places of the free ones."""
+        fixed = np.maximum(places, 0)
+        return np.array([known[k] for known, k in zip(self.problem.states, fixed, strict=True)], dtype=np.int32)
