@@ -133,9 +133,13 @@ class DRFClassifier(FieldClassifier):
         Number of edges on which min-cut was not exact, for binary MAP learning.
     coef_path_, gradient_path_ : ndarray of shape (n_iter_, n_coef)
         All weights and gradients, flat, for models of few weights; else empty.
+    voters_ : ndarray of shape (n_voters, n_coef) or None
+        Weights that vote at prediction, for ``select="voted"``; ``coef_`` and the others are then their mean.
     n_iter_ : int
     n_features_in_ : int
         Features of a node.
+    lattice_ndim_ : int or None
+        Lattice axes of the training examples, which prediction requires; None for a list of ``Example``.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Only for data frames.
 
@@ -348,6 +352,7 @@ class DRFClassifier(FieldClassifier):
         """What a callback needs to predict with the weights of now."""
         return {
             "n_features_in_": encoded.n_features,
+            "lattice_ndim_": encoded.lattice_ndim,
             "classes_": labels.classes_,
             "voters_": None,
             **self._weight_attributes(potentials, coef),
