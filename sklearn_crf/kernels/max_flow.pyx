@@ -1,0 +1,126 @@
+# distutils: language = c++
+# distutils: depends = sklearn_crf/kernels/max_flow.hpp
+"""Maximum flow on lattices without stored arcs, on general graphs, and on a graph joined to its mirror image."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+ctypedef fused capacity:
+    int32_t
+    int64_t
+
+
+cdef extern from "max_flow.hpp" namespace "crf" nogil:
+    cdef cppclass Buffers[Cap]:
+        Cap* residual
+        Cap* excess
+        int32_t* label
+        int32_t* lists
+        int32_t* bucket
+        void* parent
+        uint8_t* flag
+        int64_t n_nodes
+        int64_t n_arcs
+        int64_t n_buckets
+    cdef cppclass Box:
+        int n_axes
+        const int64_t* shape
+        const int64_t* low
+        const int64_t* high
+    bint run_lattice[Cap](
+        const Buffers[Cap]&, const int64_t*, int, int64_t, const Box&, int64_t, int64_t, int64_t*, int64_t
+    )
+    bint run_slots[Cap](
+        const Buffers[Cap]&, const int64_t*, const int32_t*, const int32_t*, int64_t*, int64_t
+    )
+    bint run_mirrored[Cap](
+        const Buffers[Cap]&, const int64_t*, const int32_t*, const int32_t*, const uint8_t*, int64_t*, int64_t
+    )
+    void flow_along_lines[Cap](const Buffers[Cap]&, int64_t, int, int, int64_t, Cap*, Cap*)
+
+
+def lattice_flow(
+    capacity[:, ::1] residual,  # IN/OUT (guard + N + guard, D) by node and direction; 0 where an arc leaves the lattice
+    capacity[::1] excess,  # IN/OUT (N,) supply > 0, demand < 0
+    const int64_t[::1] delta,  # IN (D,) step of each direction in the numbering of nodes, delta[D - 1 - k] = -delta[k]
+    const int64_t[::1] shape,  # IN lengths of the axes
+    const int64_t[:, ::1] box,  # IN (2, n_axes) the part to solve: low <= coordinate < high
+    int64_t start,  # IN nodes in the boxes before this one: its place in the lists
+    int32_t[::1] label,  # IN/OUT (guard + N + guard,) 0 in the guards; negative: can reach demand
+    uint8_t[::1] parent,  # work space (N,)
+    uint8_t[::1] flag,  # work space (N,)
+    int32_t[:, ::1] lists,  # work space (5, N)
+    int32_t[::1] bucket,  # work space (nodes in the box + 4,), of this call alone
+    int64_t[::1] progress,  # IN/OUT (8,) zeros at first
+    int64_t max_work,  # IN about how many node visits to make before coming back
+):
+    """Send flow from supply to demand inside a box whose border has no residual capacity; True when it is maximal."""
+    cdef:
+        Buffers[capacity] buffers
+        Box part
+        int axis
+        int64_t size = 1, guard = (residual.shape[0] - excess.shape[0]) // 2
+        bint done
+    buffers.residual, buffers.excess, buffers.label = &residual[0, 0], &excess[0], &label[0]
+    buffers.parent, buffers.flag = <void*> &parent[0], &flag[0]
+    buffers.lists, buffers.bucket = &lists[0, 0], &bucket[0]
+    buffers.n_nodes, buffers.n_arcs = excess.shape[0], excess.shape[0] * residual.shape[1]
+    buffers.n_buckets = bucket.shape[0]
+    part.n_axes, part.shape, part.low, part.high = <int> shape.shape[0], &shape[0], &box[0, 0], &box[1, 0]
+    for axis in range(part.n_axes):
+        size *= part.high[axis] - part.low[axis]
+    with nogil:
+        done = run_lattice(
+            buffers, &delta[0], <int> residual.shape[1], guard, part, start, size, &progress[0], max_work
+        )
+    return done
+
+
+def flow_along_offset(
+    capacity[:, ::1] residual,  # IN/OUT (guard + N + guard, D)
+    capacity[::1] excess,  # IN/OUT (N,)
+    int64_t delta,  # IN step of the direction, positive
+    int direction,  # IN its number
+    capacity[::1] arriving,  # work space (N,)
+    capacity[::1] used,  # work space (delta,)
+):
+    """Maximum flow along the lines of one offset alone, exact and in linear time: a head start for lattice_flow."""
+    cdef:
+        Buffers[capacity] buffers
+        int64_t guard = (residual.shape[0] - excess.shape[0]) // 2
+    buffers.residual, buffers.excess = &residual[0, 0], &excess[0]
+    buffers.n_nodes, buffers.n_arcs = excess.shape[0], excess.shape[0] * residual.shape[1]
+    with nogil:
+        flow_along_lines(buffers, delta, direction, <int> residual.shape[1], guard, &arriving[0], &used[0])
+
+
+def slot_flow(
+    capacity[::1] residual,  # IN/OUT (2E,) by slot, from the slot's node to its neighbour; (4E,) if mirrored
+    capacity[::1] excess,  # IN/OUT (N,) supply > 0, demand < 0; (2N,) if mirrored
+    const int64_t[::1] ptr,  # IN (N + 1,) slots of each node
+    const int32_t[::1] neighbor,  # IN (2E,)
+    const int32_t[::1] reverse,  # IN (2E,)
+    const uint8_t[::1] cross,  # IN (2E,) mirrored: 1 if an edge leads to the other copy; empty: no mirror
+    int32_t[::1] label,  # IN/OUT as excess; negative: can reach demand
+    int32_t[::1] parent,  # work space, as excess
+    uint8_t[::1] flag,  # work space, as excess
+    int32_t[:, ::1] lists,  # work space (5, as excess)
+    int32_t[::1] bucket,  # work space (as excess + 4,)
+    int64_t[::1] progress,  # IN/OUT (8,) zeros at first
+    int64_t max_work,  # IN about how many node visits to make before coming back
+):
+    """Send flow from supply to demand on a general graph, or on the graph joined to its mirror; True when maximal."""
+    cdef:
+        Buffers[capacity] buffers
+        bint done
+    buffers.residual, buffers.excess, buffers.label = &residual[0], &excess[0], &label[0]
+    buffers.parent, buffers.flag = <void*> &parent[0], &flag[0]
+    buffers.lists, buffers.bucket = &lists[0, 0], &bucket[0]
+    buffers.n_nodes, buffers.n_arcs, buffers.n_buckets = excess.shape[0], residual.shape[0], bucket.shape[0]
+    with nogil:
+        if cross.shape[0]:
+            done = run_mirrored(
+                buffers, &ptr[0], &neighbor[0], &reverse[0], &cross[0], &progress[0], max_work
+            )
+        else:
+            done = run_slots(buffers, &ptr[0], &neighbor[0], &reverse[0], &progress[0], max_work)
+    return done
