@@ -10,6 +10,7 @@ from sklearn_crf.inference import (
     AutoMarginals,
     BruteForce,
     GibbsSampler,
+    GraphCut,
     Inference,
     LoopyBP,
     MeanField,
@@ -34,6 +35,7 @@ INFERENCES = {
     "max_product": (LoopyBP, "map"),
     "mean_field": (MeanField, "mpm"),
     "gibbs": (GibbsSampler, "mpm"),
+    "graph_cut": (GraphCut, "map"),
     "brute_force": (BruteForce, "mpm"),
 }
 

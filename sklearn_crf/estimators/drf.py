@@ -155,7 +155,7 @@ class DRFClassifier(FieldClassifier):
     >>> y = np.zeros((20, 8, 8), dtype=int)
     >>> y[:, 2:6, 2:6] = 1
     >>> X = y[..., np.newaxis] + np.random.default_rng(0).normal(scale=0.5, size=(20, 8, 8, 1))
-    >>> DRFClassifier().fit(X[:10], y[:10]).score(X[10:], y[10:]) > 0.95
+    >>> DRFClassifier(inference="map").fit(X[:10], y[:10]).score(X[10:], y[10:]) > 0.95
     True
     """
 

@@ -10,7 +10,7 @@ from sklearn_crf.inference._base import (
 )
 from sklearn_crf.inference._brute_force import BruteForce
 from sklearn_crf.inference._gibbs import GibbsSampler, gibbs_sweeps
-from sklearn_crf.inference._graph_cut import GraphCut
+from sklearn_crf.inference._graph_cut import CutState, GraphCut
 from sklearn_crf.inference._icm import ICM
 from sklearn_crf.inference._junction_tree import JunctionTree
 from sklearn_crf.inference._linear_program import LinearProgram
@@ -23,6 +23,7 @@ __all__ = [
     "AutoMap",
     "AutoMarginals",
     "BruteForce",
+    "CutState",
     "FactorMarginals",
     "GibbsSampler",
     "GraphCut",

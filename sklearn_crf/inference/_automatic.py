@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._gibbs import GibbsSampler
+from sklearn_crf.inference._graph_cut import GraphCut
 from sklearn_crf.inference._loopy_bp import LoopyBP
 from sklearn_crf.inference._tree import TreeInference
 
@@ -87,4 +88,6 @@ class AutoMap(Inference):
         """Algorithm for the model, and whether it takes a warm start."""
         if model.graph.is_forest:
             return TreeInference(), False
+        if model.n_columns == 2:
+            return GraphCut(nonsubmodular="qpbo"), False
         return LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=self.damping), True
