@@ -152,7 +152,7 @@ def _train_by_gradient(problem, start, options, rng, report):
         return report(point.x) or cycled
 
     result = gradient_ascent(
-        lambda coef: -problem.evaluate(coef)[1],
+        problem.direction,
         start,
         step_size=options.step_size,
         schedule=options.step_schedule,

@@ -73,7 +73,8 @@ class DRFClassifier(FieldClassifier):
         L-BFGS, gradient steps over all examples, or over mini-batches of them. "auto" is L-BFGS where there is a
         smooth loss ("pma", "pl", "likelihood"), gradient steps elsewhere.
     step_size : float, default=0.1
-        Length of gradient steps; the gradient is the mean over labelled nodes.
+        Length of gradient steps; the gradient is the mean over labelled nodes. Pairwise weights take steps four times
+        as long on lattices of four neighbours, as those of Kumar et al. are, and shorter ones on denser graphs.
     step_schedule : {"constant", "annealed"}, default="constant"
         Whether steps shrink. Annealing makes SPA and MMA settle, at the price of a bias.
     batch_size : int, default=8

@@ -173,9 +173,7 @@ class CutNetwork:
         arriving = np.empty(len(self._excess), dtype=self.dtype)
         for direction in range(len(counts)):
             step = int(delta[direction])
-            flow_along_offset(
-                self._residual, self._excess, step, direction, arriving, np.empty(step, dtype=self.dtype)
-            )
+            flow_along_offset(self._residual, self._excess, step, direction, arriving, np.empty(step, dtype=self.dtype))
 
 
 def _lattice_steps(graph):

@@ -64,6 +64,12 @@ class EmpiricalRisk:
         self.n_labelled = float(self._labelled.sum())
 
     @property
+    def edges_per_node(self):
+        """Edges of all examples over their nodes."""
+        graphs = [batch.example.graph for batch in self.batches]
+        return sum(graph.n_edges for graph in graphs) / max(sum(graph.n_nodes for graph in graphs), 1)
+
+    @property
     def is_exact(self):
         """Whether values and gradients are those of one function on the graphs at hand."""
         exact_on = self.objective.exact_on
