@@ -134,6 +134,19 @@ def test_rounding_respects_forbidden_pairs():
     assert found.certified
 
 
+def test_deciding_nodes_one_by_one_finds_allowed_labels():
+    """Eight queens: nearly all labelings are forbidden, and so is what rounding alone finds."""
+    n = 8
+    queens = Graph(n, np.stack(np.triu_indices(n, 1), axis=1))
+    a, b = np.indices((n, n))
+    tables = [np.where((a == b) | (np.abs(a - b) == j - i), -np.inf, 0.0) for i, j in queens.edges]
+    unary = np.random.default_rng(2).normal(size=(n, n))
+    model = PairwiseModel(queens, unary, np.array(tables), np.arange(len(tables)))
+    found = LinearProgram().map(model)
+    assert np.isfinite(found.score)
+    assert sorted(found.labels) == list(range(n))
+
+
 def test_float32_and_other_methods():
     model = random_model("grid", 3, dtype=np.float32, seed=2)
     bounds = [LinearProgram(method=method).map(model).bound for method in ("highs", "highs-ds", "highs-ipm")]

@@ -7,7 +7,7 @@ from scipy.optimize import linprog
 from sklearn_crf.factor_graphs import FactorGraph, factor_graph_of
 from sklearn_crf.inference._base import Inference, Labeling
 from sklearn_crf.inference._local_polytope import CountPiece, LocalPolytope
-from sklearn_crf.models import PairwiseModel, score
+from sklearn_crf.models import PairwiseModel, clamped, score
 
 
 class LinearProgram(Inference):
@@ -26,7 +26,8 @@ class LinearProgram(Inference):
 
     The bound is computed anew from the dual variables, so that it holds whatever the tolerances of the solver. Where
     the relaxation is tight, the labels are optimal and the gap is zero up to rounding (``certified``). Where it is
-    not, labels are rounded node by node, the surest first.
+    not, labels are rounded node by node, the surest first, and then changed one at a time as long as that gains.
+    Should the score still be -inf, the surest node is decided and the program solved again, and so on.
 
     ``fractional`` of the result is the solution :math:`\tau_s` of the nodes.
 
@@ -53,6 +54,16 @@ class LinearProgram(Inference):
 
     def _map(self, model, *, init=None, n_threads=1):
         graph = model if isinstance(model, FactorGraph) else factor_graph_of(model)
+        polytope, messages, fractional, n_iter = self._relax(graph)
+        labels = self._rounded(graph, polytope, messages, fractional)
+        if np.isneginf(score(graph, labels)):
+            labels = self._dive(graph, fractional, labels)
+        padded = np.zeros((graph.n_nodes, model.n_columns))
+        padded[:, : fractional.shape[1]] = fractional
+        return Labeling(labels, score(model, labels), bound=polytope.bound(messages), n_iter=n_iter, fractional=padded)
+
+    def _relax(self, graph):
+        """The relaxation, its dual variables, the marginals of nodes, and iterations of the solver."""
         polytope = LocalPolytope(graph)
         program = _Program(polytope)
         if program.n_variables > self.max_variables:
@@ -61,15 +72,41 @@ class LinearProgram(Inference):
                 f"max_variables={self.max_variables}."
             )
         solution, messages, n_iter = program.solve(self.method)
-        fractional = np.zeros((graph.n_nodes, model.n_columns))
+        fractional = np.zeros((graph.n_nodes, graph.n_columns))
         for node, known in enumerate(polytope.problem.states):
             fractional[node, known] = solution.get(node, 1.0)
-        candidates = [fractional.argmax(axis=1).astype(np.int32)]
-        if np.any(fractional.max(axis=1) < 1 - 1e-9):
-            candidates.append(polytope.rounded(messages, fractional.max(axis=1)))
-        scored = [(score(model, labels), labels) for labels in candidates]
-        best, labels = max(scored, key=lambda pair: pair[0])
-        return Labeling(labels, best, bound=polytope.bound(messages), n_iter=n_iter, fractional=fractional)
+        return polytope, messages, fractional, n_iter
+
+    def _rounded(self, graph, polytope, messages, fractional):
+        labels = fractional.argmax(axis=1).astype(np.int32)
+        if not _undecided(fractional).size:
+            return labels
+        candidates = [labels, polytope.rounded(messages, fractional.max(axis=1))]
+        return max((polytope.improved(labels) for labels in candidates), key=lambda labels: score(graph, labels))
+
+    def _dive(self, graph, fractional, labels):
+        """Where rounding ends at forbidden labels: decide the surest node, solve again, and so on."""
+        decided = np.full(graph.n_nodes, -1)
+        while (undecided := _undecided(fractional)).size:
+            node = undecided[np.argmax(fractional[undecided].max(axis=1))]
+            for state in np.argsort(-fractional[node], kind="stable")[: graph.n_states[node]]:
+                decided[node] = state
+                try:
+                    polytope, messages, fractional, _ = self._relax(clamped(graph, decided))
+                except ValueError:
+                    continue
+                found = self._rounded(graph, polytope, messages, fractional)
+                if score(graph, found) > -np.inf:
+                    return found
+                break
+            else:
+                return labels
+        return labels
+
+
+def _undecided(fractional):
+    """Nodes without a state of probability one."""
+    return np.flatnonzero(fractional.max(axis=1) < 1 - 1e-9)
 
 
 class _Program:
