@@ -91,10 +91,10 @@ def add_cells(model, factors, cells, weights, log_table, table_default):
         Added to in place.
     """
     stored = cells >= 0
-    kept = None if weights is None else weights[stored]
-    log_table += np.bincount(cells[stored], weights=kept, minlength=log_table.size)
-    rest = None if weights is None else weights[~stored]
-    table_default += np.bincount(model.table_id[factors[~stored]], weights=rest, minlength=table_default.size)
+    weights = np.broadcast_to(1.0 if weights is None else weights, cells.shape)
+    # In place, since this is called once for each factor: its cost must not depend on the size of all tables.
+    np.add.at(log_table, cells[stored], weights[stored])
+    np.add.at(table_default, model.table_id[factors[~stored]], weights[~stored])
 
 
 @clamped.register
