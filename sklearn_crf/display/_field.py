@@ -274,8 +274,6 @@ class FieldDisplay:
         return encoded[0], true, classes
 
     def _marginals(self, classes):
-        from matplotlib import colormaps
-
         proba = np.asarray(self.proba)
         if proba.shape != (*np.shape(self.y_pred), len(classes)):
             raise ValueError(
@@ -285,9 +283,9 @@ class FieldDisplay:
         proba = proba.reshape(-1, len(classes))
         label = self.pos_label
         if label is None and len(classes) > 2:
-            return "largest marginal", colormaps["cividis"](proba.max(axis=1))
+            return "largest marginal", _probability_colours(proba.max(axis=1))
         column = len(classes) - 1 if label is None else int(_columns(np.ravel(label), None, classes, "pos_label")[0])
-        return f"marginal of {classes[column]}", colormaps["cividis"](proba[:, column])
+        return f"marginal of {classes[column]}", _probability_colours(proba[:, column])
 
 
 def _final_estimator(estimator):
@@ -318,6 +316,13 @@ def _image_colours(image, shape):
     colours = colours / 255.0 if image.dtype == np.uint8 else colours.astype(np.float64)
     opaque = np.ones((n_nodes, 1))
     return np.clip(colours if colours.shape[1] == 4 else np.hstack([colours, opaque]), 0.0, 1.0)
+
+
+def _probability_colours(probability):
+    """From the colour of the first of two classes to that of the second."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("probability", [_TWO_CLASSES[0], "#7fb8ad", _TWO_CLASSES[1]])(probability)
 
 
 def _class_colours(n_classes):

@@ -1,0 +1,227 @@
+"""Table 1 of Kumar, August & Hebert (2005): five learning rules under three inferences.
+
+The protocol is the paper's: binary images of 64 x 64 pixels, features [1, I] of pixels and [1, |I_i - I_j|] of pairs,
+10 noisy copies of one shape to learn from, 50 of each of four shapes to test on, two noise models, each rule learned
+from several random starts and used with each inference. The paper's images are not to be had, so the shapes are our
+own: read the order of the entries, not their size. Nothing is chosen on test images.
+
+    python benchmarks/drf_table1.py            # the whole of it
+    python benchmarks/drf_table1.py --quick    # two starts, 40 test images
+"""
+
+import argparse
+import copy
+import time
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import wilcoxon
+from sklearn.exceptions import ConvergenceWarning
+
+from sklearn_crf import DRFClassifier
+from sklearn_crf.datasets import add_noise, binary_shapes
+
+NOISES = ("gaussian", "bimodal")
+RULES = ("pma", "spa", "mma", "pl", "cd")
+INFERENCES = ("map", "mpm", "icm")
+# What a rule learns with; pl and cd need no inference to learn.
+LEARNS_WITH = {"pma": "mpm", "spa": "map", "mma": "mpm", "pl": "mpm", "cd": "mpm"}
+# Per cent of wrong test pixels by MAP, MPM and ICM, and seconds of learning, as printed in the paper.
+PAPER = {
+    "gaussian": {
+        "pma": (2.73, 2.51, 3.91),
+        "spa": (2.49, 7.64, 3.98),
+        "mma": (34.34, 2.96, 4.11),
+        "pl": (3.82, 3.10, 3.89),
+        "cd": (3.78, 2.82, 4.09),
+    },
+    "bimodal": {
+        "pma": (6.45, 5.48, 17.39),
+        "spa": (5.82, 19.19, 14.88),
+        "mma": (26.53, 5.70, 16.00),
+        "pl": (17.69, 7.31, 22.22),
+        "cd": (8.88, 6.29, 8.92),
+    },
+}
+PAPER_SECONDS = {"pma": 1183.13, "spa": 81.52, "mma": 635.78, "pl": 299.75, "cd": 206.93}
+
+
+class Data(NamedTuple):
+    """Training and test images of one noise model."""
+
+    X_train: np.ndarray
+    y_train: np.ndarray
+    X_test: np.ndarray
+    y_test: np.ndarray
+
+
+class Cell(NamedTuple):
+    """One entry of the table."""
+
+    errors: np.ndarray  # (n_starts, n_test) share of wrong pixels
+    length: float  # neighbours that differ, predicted over true: below 1 is too smooth, above 1 too rough
+
+    @property
+    def percent(self):
+        """Mean error in per cent."""
+        return 100 * self.errors.mean()
+
+
+def make_data(noise, n_train, n_test):
+    """Noisy copies of the first shape to learn from, and of all four to test on."""
+    shapes = binary_shapes()
+    rng = np.random.RandomState(0)
+    y_train = np.repeat(shapes[:1], n_train, axis=0)
+    y_test = np.repeat(shapes, n_test // len(shapes), axis=0)
+    X_train = add_noise(y_train, noise, random_state=rng)
+    return Data(X_train, y_train, add_noise(y_test, noise, random_state=rng), y_test)
+
+
+def learn(rule, data, **parameters):
+    """Fitted estimator of one rule, and the seconds it took."""
+    estimator = DRFClassifier(learning=rule, inference=LEARNS_WITH[rule], **parameters)
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        estimator.fit(data.X_train, data.y_train)
+    return estimator, time.perf_counter() - start
+
+
+def use(estimator, inference, data):
+    """Labels of the test images by an inference that the weights need not have been learned with."""
+    other = copy.copy(estimator).set_params(inference=inference)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return other.predict(data.X_test)
+
+
+def error_rates(labels, y):
+    """Share of wrong pixels of each image."""
+    return np.mean(labels != y, axis=(1, 2))
+
+
+def boundary_length(labels):
+    """Number of neighbours that differ, over all images."""
+    return np.sum(labels[:, 1:] != labels[:, :-1]) + np.sum(labels[:, :, 1:] != labels[:, :, :-1])
+
+
+def weight_norm(estimator):
+    """Euclidean norm of all weights."""
+    parts = (estimator.coef_, estimator.intercept_, estimator.edge_coef_)
+    return float(np.sqrt(sum(np.sum(np.square(part)) for part in parts)))
+
+
+def run(noise, n_starts, n_test):
+    """Every entry of the table for one noise model, with seconds of learning by rule and of inference."""
+    data = make_data(noise, 10, n_test)
+    true_length = boundary_length(data.y_test)
+    cells, learning_seconds, inference_seconds = {}, {}, dict.fromkeys(INFERENCES, 0.0)
+    print(f"\n{noise} noise: weights, and pixels wrong on the training images by the rule's own inference")
+    for rule in RULES:
+        runs = [learn(rule, data, init="random", max_iter=400, random_state=seed) for seed in range(n_starts)]
+        learning_seconds[rule] = np.mean([seconds for _, seconds in runs])
+        print_runs(rule, runs, data)
+        for inference in INFERENCES:
+            start = time.perf_counter()
+            labels = [use(estimator, inference, data) for estimator, _ in runs]
+            inference_seconds[inference] += (time.perf_counter() - start) / (n_starts * len(RULES))
+            cells[rule, inference] = Cell(
+                np.array([error_rates(each, data.y_test) for each in labels]),
+                np.mean([boundary_length(each) for each in labels]) / true_length,
+            )
+    return cells, learning_seconds, inference_seconds
+
+
+def print_runs(rule, runs, data):
+    """One line per start: what was learned."""
+    for seed, (estimator, seconds) in enumerate(runs):
+        weights = np.concatenate([estimator.intercept_, estimator.coef_.ravel(), estimator.edge_coef_.ravel()])
+        errors = np.nanmin(np.append(estimator.error_curve_, np.inf)) / data.y_train.size
+        counted = f"{100 * errors:5.2f} %" if np.isfinite(errors) else "      -"
+        print(f"  {rule:4} start {seed}: {np.round(weights, 2)} {counted} {estimator.n_iter_:4d} it {seconds:6.1f} s")
+
+
+def print_table(noise, cells, learning_seconds, inference_seconds):
+    """Ours beside the paper's."""
+    print(f"\n{noise} noise: wrong test pixels in per cent, ours (paper's); +- is over starts; seconds of learning")
+    print("      " + "".join(f"{name.upper():>24}" for name in INFERENCES) + f"{'learning':>18}")
+    for rule in RULES:
+        line = f"{rule.upper():6}"
+        for inference, paper in zip(INFERENCES, PAPER[noise][rule], strict=True):
+            cell = cells[rule, inference]
+            spread = 100 * cell.errors.mean(axis=1).std()
+            line += f"{cell.percent:9.2f} +-{spread:5.2f} ({paper:5.2f})"
+        print(f"{line} {learning_seconds[rule]:7.2f} ({PAPER_SECONDS[rule]:7.2f})")
+    print("time  " + "".join(f"{inference_seconds[name]:18.2f} s    " for name in INFERENCES))
+    print("boundary length, predicted / true:")
+    for rule in RULES:
+        print(f"{rule.upper():6}" + "".join(f"{cells[rule, name].length:24.2f}" for name in INFERENCES))
+
+
+def is_better(cells, first, second):
+    """Whether one entry has fewer errors than another, and the p of a Wilcoxon test paired over test images."""
+    difference = cells[first].errors.mean(axis=0) - cells[second].errors.mean(axis=0)
+    p = wilcoxon(difference).pvalue if np.any(difference) else 1.0
+    return difference.mean() < 0 and p < 0.01, p
+
+
+def check_pattern(noise, cells, learning_seconds):
+    """The paper's statements, one a line."""
+    print(f"\n{noise} noise: the paper's pattern (Wilcoxon tests paired over test images, p < 0.01)")
+    for inference, best in (("map", "spa"), ("mpm", "pma"), ("mpm", "mma")):
+        for other in RULES:
+            if other != best and {best, other} != {"pma", "mma"}:
+                better, p = is_better(cells, (best, inference), (other, inference))
+                report(better, f"{inference.upper()}: {best} better than {other}", cells, best, other, inference, p)
+    better, p = is_better(cells, ("pma", "mpm"), ("mma", "mpm"))
+    report(better, "MPM: pma better than mma", cells, "pma", "mma", "mpm", p)
+    verdict("MAP with MMA's weights is too smooth", cells["mma", "map"].length, "<", 0.9)
+    verdict("MPM with SPA's weights is too rough", cells["spa", "mpm"].length, ">", 1.1)
+    for rule in RULES:
+        best = min(cells[rule, name].percent for name in ("map", "mpm"))
+        verdict(f"ICM is behind with {rule.upper()}'s weights", cells[rule, "icm"].percent, ">", best)
+    verdict("PMA's learning time over SPA's", learning_seconds["pma"] / learning_seconds["spa"], ">", 10)
+    verdict("PMA's learning time over MMA's", learning_seconds["pma"] / learning_seconds["mma"], ">", 1)
+
+
+def report(holds, claim, cells, first, second, inference, p):
+    """A comparison of two entries of a column."""
+    found = f"{cells[first, inference].percent:.2f} against {cells[second, inference].percent:.2f} %, p = {p:.1g}"
+    print(f"  [{'holds' if holds else 'NO':5}] {claim}: {found}")
+
+
+def verdict(claim, value, relation, bound):
+    """A comparison of a number with a bound."""
+    holds = value > bound if relation == ">" else value < bound
+    print(f"  [{'holds' if holds else 'NO':5}] {claim}: {value:.2f} {relation} {bound:.2f}")
+
+
+def print_scales(noise, n_test):
+    """SPA's weights from zero: the step sets their scale, which MAP does not see and MPM does."""
+    data = make_data(noise, 10, n_test)
+    print(f"\n{noise} noise: SPA from zero, by step_size")
+    for step_size in (0.02, 0.1, 0.5, 2.5, 12.5):
+        estimator, _ = learn("spa", data, init="zeros", step_size=step_size, max_iter=400)
+        found = [100 * error_rates(use(estimator, name, data), data.y_test).mean() for name in ("map", "mpm")]
+        print(
+            f"  step {step_size:5.2f}: |w| {weight_norm(estimator):8.2f}, training errors {estimator.error_curve_.min():.0f},"
+            f" MAP {found[0]:6.2f} %, MPM {found[1]:6.2f} %"
+        )
+
+
+def main():
+    """Print everything."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="two starts, 40 test images")
+    arguments = parser.parse_args()
+    n_starts, n_test = (2, 40) if arguments.quick else (5, 200)
+    for noise in NOISES:
+        cells, learning_seconds, inference_seconds = run(noise, n_starts, n_test)
+        print_table(noise, cells, learning_seconds, inference_seconds)
+        check_pattern(noise, cells, learning_seconds)
+        print_scales(noise, n_test)
+
+
+if __name__ == "__main__":
+    main()
