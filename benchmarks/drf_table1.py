@@ -20,7 +20,7 @@ from scipy.stats import wilcoxon
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf import DRFClassifier
-from sklearn_crf.datasets import add_noise, binary_shapes
+from sklearn_crf.datasets import make_binary_shapes, make_noisy_shapes
 
 NOISES = ("gaussian", "bimodal")
 RULES = ("pma", "spa", "mma", "pl", "cd")
@@ -70,12 +70,10 @@ class Cell(NamedTuple):
 
 def make_data(noise, n_train, n_test):
     """Noisy copies of the first shape to learn from, and of all four to test on."""
-    shapes = binary_shapes()
-    rng = np.random.RandomState(0)
-    y_train = np.repeat(shapes[:1], n_train, axis=0)
-    y_test = np.repeat(shapes, n_test // len(shapes), axis=0)
-    X_train = add_noise(y_train, noise, random_state=rng)
-    return Data(X_train, y_train, add_noise(y_test, noise, random_state=rng), y_test)
+    names = make_binary_shapes().names
+    X_train, y_train, _ = make_noisy_shapes(noise, n_train, shapes=names[:1], random_state=0)
+    X_test, y_test, _ = make_noisy_shapes(noise, n_test // len(names), random_state=1)
+    return Data(X_train, y_train, X_test, y_test)
 
 
 def learn(rule, data, **parameters):

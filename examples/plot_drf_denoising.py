@@ -20,13 +20,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from sklearn_crf import DRFClassifier
-from sklearn_crf.datasets import add_noise, binary_shapes
+from sklearn_crf.datasets import make_binary_shapes, make_noisy_shapes
 from sklearn_crf.display import FieldDisplay
 
-shapes = binary_shapes()
-y_train = np.repeat(shapes[:1], 8, axis=0)
-X_train = add_noise(y_train, "bimodal", random_state=0)
-X_test = add_noise(shapes, "bimodal", random_state=1)
+names = make_binary_shapes().names
+X_train, y_train, _ = make_noisy_shapes("bimodal", 8, shapes=names[:1], random_state=0)
+X_test, y_test, _ = make_noisy_shapes("bimodal", 1, random_state=1)
 print("images, rows, columns, features:", X_train.shape)
 
 # %%
@@ -43,8 +42,8 @@ for name, field in {"SPA": matched_map, "PMA": matched_mpm}.items():
 # %%
 # Without edges a field is logistic regression: each pixel by itself.
 alone = DRFClassifier().fit(X_train.reshape(-1, 1), y_train.ravel())
-y_alone = alone.predict(X_test.reshape(-1, 1)).reshape(shapes.shape)
-print(f"pixel by pixel: {100 * np.mean(y_alone != shapes):.1f} % wrong")
+y_alone = alone.predict(X_test.reshape(-1, 1)).reshape(y_test.shape)
+print(f"pixel by pixel: {100 * np.mean(y_alone != y_test):.1f} % wrong")
 
 # %%
 # Four ways to predict
@@ -59,12 +58,12 @@ predicted = {
     for inference in inferences
 }
 for (rule, inference), labels in predicted.items():
-    print(f"{rule} + {inference.upper()}: {100 * np.mean(labels != shapes):.2f} % wrong")
+    print(f"{rule} + {inference.upper()}: {100 * np.mean(labels != y_test):.2f} % wrong")
 
 # %%
 # One column a pair; matched pairs are in bold.
 titles = ["input", "truth", "pixel by pixel", *(f"{rule} + {name.upper()}" for rule, name in predicted)]
-rows = [[X_test[i, ..., 0], shapes[i], y_alone[i], *(labels[i] for labels in predicted.values())] for i in range(4)]
+rows = [[X_test[i, ..., 0], y_test[i], y_alone[i], *(labels[i] for labels in predicted.values())] for i in range(4)]
 figure, axes = plt.subplots(4, len(titles), figsize=(2 * len(titles), 8.6), layout="constrained")
 for i, row in enumerate(axes):
     for ax, picture, title in zip(row, rows[i], titles, strict=True):
@@ -75,7 +74,7 @@ for i, row in enumerate(axes):
             matched = title in ("SPA + MAP", "PMA + MPM")
             ax.set_title(title, weight="bold" if matched else "normal")
         if title not in ("input", "truth"):
-            ax.set_xlabel(f"{100 * np.mean(picture != shapes[i]):.1f} % wrong")
+            ax.set_xlabel(f"{100 * np.mean(picture != y_test[i]):.1f} % wrong")
 plt.show()
 
 # %%
@@ -83,5 +82,5 @@ plt.show()
 # --------------------------
 #
 # The marginals say where the field is unsure: along the outlines, and where a stroke is as thin as a pixel.
-FieldDisplay.from_estimator(matched_mpm, X_test[1], shapes[1])
+FieldDisplay.from_estimator(matched_mpm, X_test[1], y_test[1])
 plt.show()

@@ -13,11 +13,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from sklearn_crf import DRFClassifier
-from sklearn_crf.datasets import add_noise, binary_shapes
+from sklearn_crf.datasets import make_noisy_shapes
 from sklearn_crf.display import TrainingTraceDisplay
 
-y = np.repeat(binary_shapes()[:1], 4, axis=0)
-X = add_noise(y, "bimodal", random_state=0)
+X, y, _ = make_noisy_shapes("bimodal", 4, shapes=["gear"], random_state=0)
 
 # %%
 # The three rules start from the same random weights and take steps of the same length. So many cycles are asked for
