@@ -202,10 +202,9 @@ def print_scales(noise, n_test):
     for step_size in (0.02, 0.1, 0.5, 2.5, 12.5):
         estimator, _ = learn("spa", data, init="zeros", step_size=step_size, max_iter=400)
         found = [100 * error_rates(use(estimator, name, data), data.y_test).mean() for name in ("map", "mpm")]
-        print(
-            f"  step {step_size:5.2f}: |w| {weight_norm(estimator):8.2f}, training errors {estimator.error_curve_.min():.0f},"
-            f" MAP {found[0]:6.2f} %, MPM {found[1]:6.2f} %"
-        )
+        norm, errors = weight_norm(estimator), estimator.error_curve_.min()
+        print(f"  step {step_size:5.2f}: |w| {norm:8.2f}, training errors {errors:.0f}, ", end="")
+        print(f"MAP {found[0]:6.2f} %, MPM {found[1]:6.2f} %")
 
 
 def main():

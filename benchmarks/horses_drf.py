@@ -143,7 +143,9 @@ def print_line(method, settings, found, seconds):
     if method != UNARY:
         difference = accuracy - found[UNARY]
         p = wilcoxon(difference).pvalue
-        against = f"{100 * difference.mean():+6.2f}, better on {np.sum(difference > 0)} of {len(difference)}, p = {p:.1g}"
+        against = (
+            f"{100 * difference.mean():+6.2f}, better on {np.sum(difference > 0)} of {len(difference)}, p = {p:.1g}"
+        )
     print(f"{method:10} {100 * accuracy.mean():6.2f} %  {against}  {settings}  {seconds:.0f} s", flush=True)
 
 

@@ -3,9 +3,9 @@ Any graph, of any size
 ======================
 
 Sensors are scattered over a field and each measures, badly, whether it lies in wet or in dry ground. Their neighbours
-are given by a triangulation: no lattice, and no two fields have as many sensors. An
-:class:`~sklearn_crf.Example` carries the features of the nodes, the edges, and if one likes features of the edges; a list
-of them is an ``X`` like any other.
+are given by a triangulation: no lattice, and no two fields have as many sensors. An :class:`~sklearn_crf.Example`
+carries the features of the nodes, the edges, and if one likes features of the edges; a list of them is an ``X`` like
+any other.
 """
 
 # %%
@@ -47,9 +47,7 @@ print(X_train[0], X_train[1], sep="\n")
 # %%
 # Sensors alone, and together
 # ---------------------------
-alone = DRFClassifier().fit(
-    np.vstack([example.node_features for example in X_train]), np.concatenate(y_train)
-)
+alone = DRFClassifier().fit(np.vstack([example.node_features for example in X_train]), np.concatenate(y_train))
 field = DRFClassifier(init="independent").fit(X_train, y_train)
 measured = np.vstack([example.node_features for example in X_test])
 print(f"each sensor by itself: {100 * alone.score(measured, np.concatenate(y_test)):.1f} % right")

@@ -19,6 +19,7 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from sklearn_crf import DRFClassifier, Example
+from sklearn_crf.datasets import make_noisy_shapes
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import ICM, BruteForce, LoopyBP, MeanField, TreeInference
 from sklearn_crf.preprocessing import NodeTransformer
@@ -284,6 +285,12 @@ def test_selection_among_the_trajectory(select):
         assert_allclose(flat, model.voters_.mean(axis=0))
         assert 1 < len(model.voters_) <= 9
     assert model.score(X, y) > 0.82
+
+
+def test_one_label_everywhere_is_no_cycle():
+    X, y, _ = make_noisy_shapes("bimodal", 2, shapes=["key"], random_state=0)
+    model = DRFClassifier(inference="map", init="random", random_state=2, n_cycles=1).fit(X, y)
+    assert model.error_curve_.min() < 0.6 * y.sum()
 
 
 def test_spa_stops_after_its_cycles():

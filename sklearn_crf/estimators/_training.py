@@ -142,14 +142,19 @@ def _train_by_gradient(problem, start, options, rng, report):
     selection = Selection("last" if smooth else options.select)
     cycles = CycleDetector(options.n_cycles)
     trace = problem.trace
+    n_constant_errors = problem.risk.n_constant_errors
 
     def callback(point):
         problem.record(point.x)
         selection.visit(point.x, trace.errors[-1])
-        # A rule that counts no errors (CD) cycles in its gradient.
-        measure = trace.gradient_norm[-1] if trace.errors[-1] is None else trace.errors[-1]
-        cycled = not smooth and cycles.update(measure)
+        cycled = not smooth and has_cycled(trace.errors[-1])
         return report(point.x) or cycled
+
+    def has_cycled(n_errors):
+        if n_errors is None:  # a rule that counts no errors (CD) cycles in its gradient
+            return cycles.update(trace.gradient_norm[-1])
+        # From a bad start every node gets one label, then the other: the same errors again, but no cycle yet.
+        return n_errors < n_constant_errors and cycles.update(n_errors)
 
     result = gradient_ascent(
         problem.direction,

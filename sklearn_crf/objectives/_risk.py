@@ -77,6 +77,15 @@ class EmpiricalRisk:
             return all(batch.example.graph.is_forest for batch in self.batches)
         return exact_on == "any"
 
+    @property
+    def n_constant_errors(self):
+        """Weighted number of wrong labels if every node had the commonest label."""
+        counts = np.zeros(self.potentials.n_classes)
+        for batch in self.batches:
+            labelled = batch.labels >= 0
+            counts += np.bincount(batch.labels[labelled], _node_weight(batch)[labelled], minlength=len(counts))
+        return float(counts.sum() - counts.max())
+
     def oracle(self, i, coef, *, n_threads=1):
         """Loss of batch i.
 
