@@ -67,5 +67,5 @@ plt.show()
 # Displays take the whole search: the pipeline inside prepares the features.
 figure, axes = plt.subplots(3, 5, figsize=(10, 6), layout="constrained")
 for row, i in zip(axes, (0, 7, 12), strict=True):
-    FieldDisplay.from_estimator(search, X_test[i], y_test[i], axes=row)
+    FieldDisplay.from_estimator(search, X_test[i], y_test[i], image=-X_test[i], axes=row)
 plt.show()
