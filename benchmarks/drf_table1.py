@@ -1,9 +1,9 @@
 """Table 1 of Kumar, August & Hebert (2005): five learning rules under three inferences.
 
 The protocol is the paper's: binary images of 64 x 64 pixels, features [1, I] of pixels and [1, |I_i - I_j|] of pairs,
-10 noisy copies of one shape to learn from, 50 of each of four shapes to test on, two noise models, each rule learned
-from several random starts and used with each inference. The paper's images are not to be had, so the shapes are our
-own: read the order of the entries, not their size. Nothing is chosen on test images.
+10 noisy copies of one shape to learn from, 50 of each of four shapes to test on, two noise models, each rule used with
+each inference, rules that cycle learned from several random starts. The paper's images are not to be had, so the shapes
+are our own: read the order of the entries, not their size. Nothing is chosen on test images.
 
     python benchmarks/drf_table1.py            # the whole of it
     python benchmarks/drf_table1.py --quick    # two starts, 40 test images
@@ -27,6 +27,8 @@ RULES = ("pma", "spa", "mma", "pl", "cd")
 INFERENCES = ("map", "mpm", "icm")
 # What a rule learns with; pl and cd need no inference to learn.
 LEARNS_WITH = {"pma": "mpm", "spa": "map", "mma": "mpm", "pl": "mpm", "cd": "mpm"}
+# Losses: they start where the estimator starts them. The others start at random, several times.
+STARTS_ONCE = ("pma", "pl")
 # Per cent of wrong test pixels by MAP, MPM and ICM, and seconds of learning, as printed in the paper.
 PAPER = {
     "gaussian": {
@@ -117,18 +119,23 @@ def run(noise, n_starts, n_test):
     cells, learning_seconds, inference_seconds = {}, {}, dict.fromkeys(INFERENCES, 0.0)
     print(f"\n{noise} noise: weights, and pixels wrong on the training images by the rule's own inference")
     for rule in RULES:
-        runs = [learn(rule, data, init="random", max_iter=400, random_state=seed) for seed in range(n_starts)]
+        runs = [learn(rule, data)] if rule in STARTS_ONCE else learn_from_random(rule, data, n_starts)
         learning_seconds[rule] = np.mean([seconds for _, seconds in runs])
         print_runs(rule, runs, data)
         for inference in INFERENCES:
             start = time.perf_counter()
             labels = [use(estimator, inference, data) for estimator, _ in runs]
-            inference_seconds[inference] += (time.perf_counter() - start) / (n_starts * len(RULES))
+            inference_seconds[inference] += (time.perf_counter() - start) / (len(runs) * len(RULES))
             cells[rule, inference] = Cell(
                 np.array([error_rates(each, data.y_test) for each in labels]),
                 np.mean([boundary_length(each) for each in labels]) / true_length,
             )
     return cells, learning_seconds, inference_seconds
+
+
+def learn_from_random(rule, data, n_starts):
+    """One run per random start."""
+    return [learn(rule, data, init="random", max_iter=400, random_state=seed) for seed in range(n_starts)]
 
 
 def print_runs(rule, runs, data):
@@ -179,8 +186,7 @@ def check_pattern(noise, cells, learning_seconds):
     for rule in RULES:
         best = min(cells[rule, name].percent for name in ("map", "mpm"))
         verdict(f"ICM is behind with {rule.upper()}'s weights", cells[rule, "icm"].percent, ">", best)
-    verdict("PMA's learning time over SPA's", learning_seconds["pma"] / learning_seconds["spa"], ">", 10)
-    verdict("PMA's learning time over MMA's", learning_seconds["pma"] / learning_seconds["mma"], ">", 1)
+    verdict("seconds of learning, PMA by L-BFGS over SPA", learning_seconds["pma"] / learning_seconds["spa"], ">", 10)
 
 
 def report(holds, claim, cells, first, second, inference, p):
@@ -207,6 +213,26 @@ def print_scales(noise, n_test):
         print(f"MAP {found[0]:6.2f} %, MPM {found[1]:6.2f} %")
 
 
+def print_times(noise):
+    """Seconds of an equal number of steps of equal length, as the paper learned."""
+    data = make_data(noise, 10, 4)
+    settings = {"solver": "gradient", "init": "independent", "max_iter": 100, "n_cycles": 1000, "tol": 0.0}
+    seconds = {rule: learn(rule, data, **settings)[1] for rule in ("pma", "spa", "mma")}
+    print(f"\n{noise} noise: 100 gradient steps", ", ".join(f"{rule} {each:.1f} s" for rule, each in seconds.items()))
+    verdict("seconds of 100 steps, PMA over SPA", seconds["pma"] / seconds["spa"], ">", 10)
+    verdict("seconds of 100 steps, PMA over MMA", seconds["pma"] / seconds["mma"], ">", 1)
+
+
+def print_pma_starts(noise, n_starts, n_test):
+    """PMA from random weights: loopy belief propagation makes its loss one of several minima."""
+    data = make_data(noise, 10, n_test)
+    print(f"\n{noise} noise: PMA from random starts")
+    runs = learn_from_random("pma", data, n_starts)
+    print_runs("pma", runs, data)
+    found = [100 * error_rates(use(estimator, "mpm", data), data.y_test).mean() for estimator, _ in runs]
+    print("  MPM on test images:", ", ".join(f"{each:.2f} %" for each in found))
+
+
 def main():
     """Print everything."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -217,7 +243,9 @@ def main():
         cells, learning_seconds, inference_seconds = run(noise, n_starts, n_test)
         print_table(noise, cells, learning_seconds, inference_seconds)
         check_pattern(noise, cells, learning_seconds)
+        print_times(noise)
         print_scales(noise, n_test)
+        print_pma_starts(noise, n_starts, n_test)
 
 
 if __name__ == "__main__":

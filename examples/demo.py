@@ -2,8 +2,8 @@
 
     python examples/demo.py --output demo_output
 
-Prints how many pixels are wrong with the unary model (each pixel by itself) and with the field, and writes pictures. Horses are
-segmented if SKLEARN_CRF_DATA names a folder that holds weizmann_horses/ with gray.npz and mask.npz.
+Prints how many pixels are wrong with the unary model (each pixel by itself) and with the field, and writes pictures.
+Horses are segmented if SKLEARN_CRF_DATA names a folder that holds weizmann_horses/ with gray.npz and mask.npz.
 """
 
 import argparse
@@ -33,10 +33,14 @@ COLOURS = {"sky": (0.55, 0.75, 0.95), "temple": (0.80, 0.20, 0.15), "trees": (0.
 # What a user might draw on the photograph, as (x, y) to (x, y) in pixels. The second set is only for checking.
 STROKES = {
     "sky": [((20, 40), (120, 60)), ((280, 60), (600, 40)), ((345, 190), (480, 180)), ((350, 260), (520, 255))],
-    "temple": [((204, 40), (204, 395)), ((130, 105), (290, 110)), ((120, 160), (300, 160)), ((75, 262), (330, 252))]
-    + [((150, 180), (150, 330)), ((280, 130), (280, 330)), ((310, 355), (355, 335))],
-    "trees": [((30, 390), (190, 390)), ((590, 150), (590, 400)), ((400, 390), (520, 300)), ((15, 200), (50, 225))]
-    + [((560, 210), (620, 170)), ((350, 400), (420, 340))],
+    "temple": [
+        *[((204, 40), (204, 395)), ((150, 180), (150, 330)), ((280, 130), (280, 330)), ((310, 355), (355, 335))],
+        *[((130, 105), (290, 110)), ((120, 160), (300, 160)), ((75, 262), (330, 252))],
+    ],
+    "trees": [
+        *[((30, 390), (190, 390)), ((590, 150), (590, 400)), ((400, 390), (520, 300)), ((15, 200), (50, 225))],
+        *[((560, 210), (620, 170)), ((350, 400), (420, 340)), ((285, 400), (345, 420))],
+    ],
 }
 CHECKS = {
     "sky": [((40, 110), (80, 140)), ((340, 110), (560, 130)), ((400, 290), (430, 300)), ((20, 300), (60, 300))],
