@@ -17,6 +17,7 @@ from sklearn_crf.inference._linear_program import LinearProgram
 from sklearn_crf.inference._loopy_bp import LoopyBP
 from sklearn_crf.inference._mean_field import MeanField
 from sklearn_crf.inference._tree import TreeInference
+from sklearn_crf.inference._trw import TRWMessagePassing
 
 __all__ = [
     "ICM",
@@ -34,6 +35,7 @@ __all__ = [
     "LoopyBP",
     "Marginals",
     "MeanField",
+    "TRWMessagePassing",
     "TreeInference",
     "convergence_left_to_caller",
     "gibbs_sweeps",

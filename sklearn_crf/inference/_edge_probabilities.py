@@ -1,0 +1,44 @@
+"""The edge appearance probabilities that a user asked for, made or checked once for a graph."""
+
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from sklearn_crf.spanning_trees import check_edge_probabilities, effective_resistances, uniform_edge_probabilities
+
+_MAKERS = {"auto": effective_resistances, "uniform": uniform_edge_probabilities}
+
+# Training runs inference on the same graphs hundreds of times, and a factorisation takes longer than a sweep.
+_made = {name: WeakKeyDictionary() for name in _MAKERS}
+
+
+def edge_probabilities_of(graph, choice):
+    """Valid edge probabilities, all positive.
+
+    Parameters
+    ----------
+    graph : Graph
+    choice : {"auto", "uniform"} or array-like of shape (E,)
+
+    Returns
+    -------
+    ndarray of shape (E,), float64
+
+    Raises
+    ------
+    ValueError
+        If the choice is unknown, or the probabilities belong to no distribution over spanning trees or leave an edge
+        out.
+    """
+    if isinstance(choice, str):
+        if choice not in _MAKERS:
+            raise ValueError(f'edge_probabilities must be "auto", "uniform" or an array, got {choice!r}.')
+        if graph not in _made[choice]:
+            _made[choice][graph] = _MAKERS[choice](graph)
+        return _made[choice][graph]
+    probabilities = np.asarray(choice, dtype=np.float64)
+    check_edge_probabilities(graph, probabilities)
+    if not np.all(probabilities > 0):
+        e = int(np.argmin(probabilities))
+        raise ValueError(f"edge_probabilities[{e}] is {probabilities[e]:g}: every edge must be in a tree.")
+    return probabilities

@@ -1,0 +1,144 @@
+"""What loopy and tree-reweighted belief propagation share: sweeps until messages stand still, and their results."""
+
+import numpy as np
+
+from sklearn_crf._threads import checkpoint, range_runner
+from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._beliefs import beliefs_of, edge_marginals_of, infeasible_at_node, marginals_of
+from sklearn_crf.inference._field import MAX_SCORE, SUM_PROBABILITY, Messages, initial_messages
+from sklearn_crf.inference._schedules import SCHEDULES, choose_schedule
+from sklearn_crf.kernels.forests import decode
+
+
+class MessagePassing(Inference):
+    """Base of the algorithms that renew messages until they stand still.
+
+    A subclass makes the field of a model, and says what the bounds of its results are worth.
+    """
+
+    tasks = frozenset({"map", "marginals"})
+    exact_on = "forest"
+
+    def _make_field(self, model, maximum):
+        """Field and shift of the unary rows, as :func:`~sklearn_crf.inference._field.make_field` returns them."""
+        raise NotImplementedError
+
+    def _sum_bound(self, graph):
+        """What the log-partition of a fixed point is on a graph with cycles."""
+        return None
+
+    def _decoding_field(self, model, field):
+        """The field whose tables are the model's own."""
+        return field
+
+    def _max_bound(self, model, messages):
+        """Upper bound on the best score, from max-product messages that need not have converged."""
+        return np.inf
+
+    def edge_marginals(self, model, edges=None, *, init=None, n_threads=1):
+        """Joint beliefs of the two ends of edges.
+
+        Parameters
+        ----------
+        model : PairwiseModel
+        edges : array-like of int, optional
+            Numbers of the edges wanted; all by default, which takes E x K x K numbers.
+        init : Messages, optional
+            ``state`` of a former result.
+        n_threads : int, default=1
+
+        Returns
+        -------
+        ndarray of shape (n_edges, K, K)
+            Entry (a, b) belongs to state a at ``graph.edges[e, 0]`` and b at ``graph.edges[e, 1]``.
+        """
+        self._require("marginals", model)
+        field, _ = self._make_field(model, maximum=False)
+        with range_runner(n_threads) as run:
+            messages, _, _ = self._iterate(model.graph, field, init, run)
+            return edge_marginals_of(field, model, messages, edges, run)
+
+    def _marginals(self, model, *, init=None, n_threads=1):
+        field, unary_shift = self._make_field(model, maximum=False)
+        with range_runner(n_threads) as run:
+            messages, n_iter, converged = self._iterate(model.graph, field, init, run)
+            return marginals_of(
+                field,
+                model.dtype,
+                unary_shift,
+                messages,
+                run,
+                bound=self._worth(model.graph, converged),
+                n_iter=n_iter,
+                converged=converged,
+                state=_state(field, messages),
+            )
+
+    def _map(self, model, *, init=None, n_threads=1):
+        graph = model.graph
+        field, _ = self._make_field(model, maximum=True)
+        with range_runner(n_threads) as run:
+            messages, n_iter, converged = self._iterate(graph, field, init, run)
+            labels, failed = _decode(graph, self._decoding_field(model, field), messages)
+            if failed >= 0:
+                # On a forest a dead end proves that there is no labeling, elsewhere only a node without belief does.
+                beliefs_of(field, messages, run)
+                if graph.is_forest and converged:
+                    raise infeasible_at_node(failed)
+        state = _state(field, messages)
+        result = self._labeling(model, labels, n_iter=n_iter, converged=converged, state=state)
+        if converged and graph.is_forest:
+            return result._replace(bound=result.score)
+        return result._replace(bound=max(self._max_bound(model, state.values), result.score))
+
+    def _worth(self, graph, converged):
+        if not converged:
+            return None
+        return "exact" if graph.is_forest else self._sum_bound(graph)
+
+    def _check_model(self, model):
+        super()._check_model(model)
+        if not self.max_iter >= 1:
+            raise ValueError(f"max_iter must be at least 1, got {self.max_iter!r}.")
+        if not self.tol >= 0:
+            raise ValueError(f"tol must not be negative, got {self.tol!r}.")
+        if not 0 <= self.damping < 1:
+            raise ValueError(f"damping must lie in [0, 1), got {self.damping!r}.")
+        if self.schedule not in ("auto", *SCHEDULES):
+            names = ", ".join(("auto", *SCHEDULES))
+            raise ValueError(f"schedule must be one of {names}, got {self.schedule!r}.")
+
+    def _iterate(self, graph, field, init, run):
+        """Messages, number of sweeps, converged?"""
+        messages = initial_messages(field, init)
+        if graph.n_edges == 0:
+            return messages, 0, True
+        sweep = choose_schedule(self.schedule, graph)(graph, field, messages, self.damping, self.tol, run)
+        for n_iter in range(1, self.max_iter + 1):
+            checkpoint()
+            change = sweep()
+            if change < 0:
+                raise infeasible_at_node(int(-1 - change))
+            if change <= self.tol:
+                return messages, n_iter, True
+        what = "scores" if field.semiring == MAX_SCORE else "probabilities"
+        self._warn_unconverged(
+            f"{type(self).__name__} stopped after max_iter={self.max_iter} sweeps with {what} of messages still "
+            f"changing by {change:.2g}, more than tol={self.tol:g}: raise max_iter, or damping if they oscillate.",
+            depth=2,
+        )
+        return messages, self.max_iter, False
+
+
+def _decode(graph, field, messages):
+    """Labels node after node along a spanning forest, so that ties are broken alike; a node at a dead end, or -1."""
+    order = graph.forest.order
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    labels = np.empty_like(order)
+    return labels, decode(field, messages, order, rank, labels, field.work_space())
+
+
+def _state(field, messages):
+    n_columns = field.tables.shape[3]
+    return Messages(np.ascontiguousarray(messages[:, :n_columns]), field.semiring != SUM_PROBABILITY)
