@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf.kernels.factors import fill_factors, rows_below_best
+from sklearn_crf.kernels.factors import fill_factors, range_of_tables, rows_below_best
 
 # How messages add up, the numbers that the kernels know.
 SUM_PROBABILITY, SUM_SCORE, MAX_SCORE = 0, 1, 2
@@ -118,17 +118,16 @@ def _kind_of_sum(model, unbounded):
     """Semiring and precision for sums."""
     if model.graph.n_edges == 0:
         return SUM_PROBABILITY, model.dtype
-    if np.isneginf(model.tables).any():
-        spread = model.tables.max(axis=(2, 3)) - model.tables.min(axis=(2, 3), where=model.tables > -np.inf, initial=0)
-        candidates = (np.dtype(np.float64),) if unbounded else ()
-    else:
-        spread = model.tables.max(axis=(2, 3)) - model.tables.min(axis=(2, 3))
-        candidates = (model.dtype, np.dtype(np.float64))
-    spread = spread.astype(np.float64)
+    n_types, n_features, n_columns, _ = model.tables.shape
+    spread = np.empty(n_types * n_features)
+    forbids = range_of_tables(model.tables.reshape(len(spread), n_columns**2), spread)
+    double = np.dtype(np.float64)
+    candidates = () if forbids and not unbounded else (double,) if forbids else (model.dtype, double)
     if model.edge_weight is None:
         largest = spread.max()
     else:
-        largest = np.einsum("er,er->e", np.abs(model.edge_weight), spread[model.edge_type]).max()
+        by_type = spread.reshape(n_types, n_features)[model.edge_type]
+        largest = np.einsum("er,er->e", np.abs(model.edge_weight), by_type).max()
     together = int(model.graph.degree.max()) * (largest + np.log(model.n_columns)) + largest
     for dtype in candidates:
         if together <= LARGEST_RANGE[dtype]:
@@ -216,9 +215,11 @@ def initial_messages(field, init=None):
     """
     n_slots, n_columns = len(field.neighbor), field.tables.shape[3]
     as_scores = field.semiring != SUM_PROBABILITY
-    values = np.full((n_slots, field.width), -np.inf if as_scores else 0.0, dtype=field.unary.dtype)
+    padding = -np.inf if as_scores else 0.0
+    uniform = 0.0 if as_scores else 1.0 / n_columns
+    values = np.full((n_slots, field.width), uniform, dtype=field.unary.dtype)
+    values[:, n_columns:] = padding
     if init is None:
-        values[:, :n_columns] = 0.0 if as_scores else 1.0 / n_columns
         return values
     if not isinstance(init, Messages):
         raise ValueError(f"init must be the state of a former result of message passing, got {type(init).__name__}.")

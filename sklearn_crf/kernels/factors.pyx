@@ -1,9 +1,10 @@
 """Scores made ready for message passing: padded rows, exponentiated tables."""
 
 from cython cimport floating
+from libc.math cimport INFINITY
 from libc.stdint cimport int32_t
 
-from sklearn_crf.kernels.field cimport Field, half_edge_factor, open_field
+from sklearn_crf.kernels.field cimport MAX_SCORE, Field, half_edge_factor, open_field
 from sklearn_crf.kernels.rows cimport row_below_best
 
 
@@ -19,6 +20,30 @@ def rows_below_best(
             best[s] = row_below_best(&scores[s, 0], scores.shape[1], shifted.shape[1], &shifted[s, 0])
 
 
+def range_of_tables(
+    const floating[:, ::1] tables,  # IN (n, K * K) scores
+    double[::1] largest_range,  # OUT (n,) between the finite scores of each table
+):
+    """Spread of the scores of tables; whether one of them forbids a pair."""
+    cdef:
+        Py_ssize_t i, cell
+        floating low, high, x
+        bint forbids = False
+    with nogil:
+        for i in range(tables.shape[0]):
+            low = INFINITY
+            high = -INFINITY
+            for cell in range(tables.shape[1]):
+                x = tables[i, cell]
+                if x == -INFINITY:
+                    forbids = True
+                    continue
+                low = x if x < low else low
+                high = x if x > high else high
+            largest_range[i] = <double> high - low if high > -INFINITY else 0
+    return forbids
+
+
 def fill_factors(
     object field,  # IN arrays of a model without stored factors, its edges the rows to fill
     floating[:, :, :, ::1] factors,  # OUT (n, 2, K, width)
@@ -27,9 +52,16 @@ def fill_factors(
     """Exponentiated (or, for maxima, plain) tables of edges in both directions."""
     cdef:
         Field f
-        Py_ssize_t e
+        Py_ssize_t e, a, b
+        Py_ssize_t K = factors.shape[2], W = factors.shape[3]
+        floating padding
     open_field(field, &f, &factors[0, 0, 0, 0] if factors.shape[0] else NULL)
+    padding = -INFINITY if f.semiring == MAX_SCORE else 0
     with nogil:
         for e in range(factors.shape[0]):
             half_edge_factor(&f, <int32_t> (2 * e), &factors[e, 0, 0, 0], &shift[e])
-            half_edge_factor(&f, <int32_t> (2 * e + 1), &factors[e, 1, 0, 0], &shift[e])
+            for a in range(K):
+                for b in range(K):
+                    factors[e, 1, a, b] = factors[e, 0, b, a]
+                for b in range(K, W):
+                    factors[e, 1, a, b] = padding
