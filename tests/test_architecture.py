@@ -21,13 +21,13 @@ TIERS = [
     {"kernels"},
     {"_threads", "graphs", "models", "factor_graphs", "edge_features", "examples", "spanning_trees"},
     {"losses", "mixtures", "regression_trees"},
+    {"optimize"},
     {"inference"},
     {"potentials"},
     {"objectives"},
     {"encoding"},
     {"metrics"},
     {"preprocessing", "datasets", "model_selection", "display"},
-    {"optimize"},
     {"estimators"},
     {"__init__"},
 ]
@@ -35,7 +35,9 @@ TIER = {unit: tier for tier, units in enumerate(TIERS) for unit in units}
 CORE = TIERS[1]
 
 STANDS_ALONE = {"kernels", "optimize"}  # these know nothing of the package
-ONLY_FOR_ESTIMATORS = {"optimize"}
+# Learning minimises over weights, and some inference over what it shares out among subproblems. Who stands between
+# them passes functions on, and minimises nothing.
+ONLY_FOR = {"optimize": ("inference", "estimators", "__init__")}
 THIRD_PARTY = {"numpy", "scipy", "sklearn", "joblib", "threadpoolctl"}
 THIRD_PARTY_OF = {"kernels": {"numpy", "scipy", "cython", "libc", "libcpp"}, "optimize": {"numpy", "scipy"}}
 OPTIONAL = {"matplotlib", "skimage", "rich", "tqdm"}  # importing the package must not need these
@@ -103,8 +105,8 @@ def arrow_problem(importer, imported):
         return "is in no tier"
     if importer in STANDS_ALONE:
         return f"but {importer} must know nothing of the package"
-    if imported in ONLY_FOR_ESTIMATORS and importer not in ("estimators", "__init__"):
-        return "which only estimators may"
+    if importer not in ONLY_FOR.get(imported, TIER):
+        return f"which only {', '.join(ONLY_FOR[imported])} may"
     if TIER[imported] < TIER[importer] or {imported, importer} <= CORE:
         return None
     return "and that arrow runs back"
@@ -115,7 +117,9 @@ def test_arrows_that_run_back_are_seen():
     assert arrow_problem("inference", "objectives")
     assert arrow_problem("objectives", "optimize")
     assert arrow_problem("kernels", "graphs")
+    assert arrow_problem("optimize", "inference")
     assert not arrow_problem("estimators", "optimize")
+    assert not arrow_problem("inference", "optimize")
     assert not arrow_problem("potentials", "graphs")
 
 

@@ -16,6 +16,7 @@ from sklearn_crf.inference._junction_tree import JunctionTree
 from sklearn_crf.inference._linear_program import LinearProgram
 from sklearn_crf.inference._loopy_bp import LoopyBP
 from sklearn_crf.inference._mean_field import MeanField
+from sklearn_crf.inference._tighten_bound import TightenBound, TightenedBound
 from sklearn_crf.inference._tree import TreeInference
 from sklearn_crf.inference._trw import TRWMessagePassing
 
@@ -36,6 +37,8 @@ __all__ = [
     "Marginals",
     "MeanField",
     "TRWMessagePassing",
+    "TightenBound",
+    "TightenedBound",
     "TreeInference",
     "convergence_left_to_caller",
     "gibbs_sweeps",

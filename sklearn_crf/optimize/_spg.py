@@ -1,0 +1,188 @@
+"""Spectral projected gradient for smooth functions on convex sets that are easy to project on."""
+
+from collections import deque
+
+import numpy as np
+from scipy.optimize import OptimizeResult
+
+from sklearn_crf.optimize._iterates import checked_start, largest, stopped_by
+
+
+def minimize_spg(
+    fun,
+    x0,
+    *,
+    project,
+    max_iter=1000,
+    tol=1e-6,
+    history=10,
+    step_range=(1e-10, 1e10),
+    backtracking=0.3,
+    sufficient_decrease=1e-4,
+    callback=None,
+):
+    r"""Minimize a smooth function over a convex set by the spectral projected gradient method.
+
+    .. math::
+        d_t = P(x_t - a_t \nabla f(x_t)) - x_t, \qquad x_{t+1} = x_t + \lambda_t d_t, \qquad
+        a_{t+1} = \frac{s_t \cdot s_t}{s_t \cdot y_t}
+
+    with the Euclidean projection P, the steps :math:`s_t = x_{t+1} - x_t` and the changes :math:`y_t` of the gradient,
+    until :math:`\|P(x_t - \nabla f(x_t)) - x_t\|_\infty \le \mathrm{tol}`. The value may rise for a while: a step is
+    taken if it falls enough below the largest of the last values.
+
+    Parameters
+    ----------
+    fun : callable
+        ``fun(x)`` returns the value, a float, and the gradient, an ndarray of shape (n,). Only called at points of the
+        set. A value that is not finite makes the step shorter.
+    x0 : array-like of shape (n,)
+        Where to start; projected first.
+    project : callable
+        ``project(x)`` returns the point of the set that is nearest to ``x``, as a new array.
+    max_iter : int, default=1000
+        Most iterations.
+    tol : float, default=1e-6
+        Largest absolute entry of the projected gradient at which to stop.
+    history : int, default=10
+        Number of last values that a new one is compared with; 1 never lets the value rise.
+    step_range : tuple of float, default=(1e-10, 1e10)
+        Bounds of the step size a.
+    backtracking : float, default=0.3
+        Factor of the line search, in (0, 1).
+    sufficient_decrease : float, default=1e-4
+        Share of the linear decrease that a step must reach (Armijo).
+    callback : callable, optional
+        ``callback(intermediate)`` after each iteration, with fields ``x``, ``fun``, ``jac``, ``nit``. Returning a true
+        value or raising StopIteration stops here; any other exception goes through.
+
+    Returns
+    -------
+    scipy.optimize.OptimizeResult
+        ``x``, ``fun``, ``jac``, ``nit``, ``nfev``, ``success``, ``message``, ``residual`` (largest entry of the
+        projected gradient at ``x``), and ``loss_curve``: the value at the start and after each iteration. Without
+        success, ``x`` is the point of lowest value seen.
+
+    Raises
+    ------
+    ValueError
+        If ``x0`` is not a finite vector, ``fun`` is not finite there, or an option is out of range.
+
+    References
+    ----------
+    E. G. Birgin, J. M. Martinez, M. Raydan. Nonmonotone spectral projected gradient methods on convex sets. SIAM J.
+    Optimization 10, 2000. The defaults are those of J. Jancsary, Approximate discriminative training of graphical
+    models, 2012, Figure 19, except for ``sufficient_decrease``, whose value it does not give.
+    """
+    _check_options(max_iter, tol, history, step_range, backtracking, sufficient_decrease)
+    run = _Run(fun, project, project(checked_start(x0)), history, callback)
+    if run.residual <= tol:
+        return run.result(True, "CONVERGENCE: no iteration was needed")
+    step = 1 / run.residual
+    while run.nit < max_iter:
+        # Rounding can make a spectral step far too long; the plain gradient's is the way out.
+        for length in (np.clip(step, *step_range), 1.0):
+            direction = project(run.x - length * run.gradient) - run.x
+            if run.move_along(direction, backtracking, sufficient_decrease):
+                break
+        else:
+            return run.result(False, "ABNORMAL: no better point on the line")
+        if run.residual <= tol:
+            return run.result(True, "CONVERGENCE: projected gradient within tol")
+        if run.stopped:
+            return run.result(True, "STOP: by the callback")
+        step = run.spectral_step(step_range[1])
+    return run.result(False, f"STOP: max_iter={max_iter} iterations made")
+
+
+def _check_options(max_iter, tol, history, step_range, backtracking, sufficient_decrease):
+    if max_iter < 0:
+        raise ValueError(f"max_iter must not be negative, got {max_iter!r}.")
+    if not tol >= 0:
+        raise ValueError(f"tol must not be negative, got {tol!r}.")
+    if not history >= 1:
+        raise ValueError(f"history must be at least 1, got {history!r}.")
+    if not 0 < step_range[0] <= step_range[1] < np.inf:
+        raise ValueError(f"step_range must be two positive numbers in ascending order, got {step_range!r}.")
+    if not 0 < backtracking < 1:
+        raise ValueError(f"backtracking must lie between 0 and 1, got {backtracking!r}.")
+    if not 0 < sufficient_decrease < 1:
+        raise ValueError(f"sufficient_decrease must lie between 0 and 1, got {sufficient_decrease!r}.")
+
+
+# Differences of values below this share of them are rounding: gradients are exact to more digits than values.
+_ROUNDING = 16 * np.finfo(float).eps
+
+# A direction whose every step down to this length fails is none.
+_SHORTEST = 1e-14
+
+
+class _Run:
+    """Where the iterations have come to."""
+
+    def __init__(self, fun, project, x, history, callback):
+        self.fun, self.project, self.callback = fun, project, callback
+        self.x = x
+        self.value, self.gradient = self._evaluated(x, n_before=0)
+        if not (np.isfinite(self.value) and np.all(np.isfinite(self.gradient))):
+            raise ValueError(f"fun must be finite at the projection of x0, got value {self.value}.")
+        self.nit = 0
+        self.recent = deque([self.value], maxlen=history)
+        self.loss_curve = [self.value]
+        self.best = self.x, self.value, self.gradient
+        self.stopped = False
+        self.residual = self._residual(self.x, self.gradient)
+
+    def _evaluated(self, x, n_before):
+        self.nfev = n_before + 1
+        value, gradient = self.fun(x)
+        return float(value), np.array(gradient, dtype=np.float64)
+
+    def _residual(self, x, gradient):
+        return largest(self.project(x - gradient) - x)
+
+    def move_along(self, direction, backtracking, sufficient_decrease):
+        """Take the longest step that is good enough; False if there is none."""
+        slope = float(self.gradient @ direction)
+        reference = max(self.recent) + _ROUNDING * max(1.0, abs(self.value))
+        length = 1.0
+        while length > _SHORTEST:
+            x = self.x + length * direction
+            value, gradient = self._evaluated(x, self.nfev)
+            if value <= reference + sufficient_decrease * length * min(slope, 0.0) and np.all(np.isfinite(gradient)):
+                self._accept(x, value, gradient)
+                return True
+            length *= backtracking
+        return False
+
+    def _accept(self, x, value, gradient):
+        self.moved, self.turned = x - self.x, gradient - self.gradient
+        self.x, self.value, self.gradient = x, value, gradient
+        self.residual = self._residual(x, gradient)
+        self.nit += 1
+        self.recent.append(value)
+        self.loss_curve.append(value)
+        if value < self.best[1]:
+            self.best = x, value, gradient
+        self.stopped = stopped_by(self.callback, x=x.copy(), fun=value, jac=gradient.copy(), nit=self.nit)
+
+    def spectral_step(self, longest):
+        """Inverse curvature along the last step."""
+        curvature = float(self.moved @ self.turned)
+        return float(self.moved @ self.moved) / curvature if curvature > 0 else longest
+
+    def result(self, success, message):
+        if not success and self.best[1] < self.value:
+            self.x, self.value, self.gradient = self.best
+            self.residual = self._residual(self.x, self.gradient)
+        return OptimizeResult(
+            x=self.x,
+            fun=self.value,
+            jac=self.gradient,
+            nit=self.nit,
+            nfev=self.nfev,
+            success=success,
+            message=message,
+            residual=self.residual,
+            loss_curve=np.array(self.loss_curve),
+        )

@@ -1,0 +1,139 @@
+"""Direct minimisation of the tree-reweighted bound."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from model_strategies import TABLE_KINDS, models, random_model
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.exceptions import ConvergenceWarning
+
+from sklearn_crf.graphs import Graph, lattice
+from sklearn_crf.inference import BruteForce, TightenBound, TRWMessagePassing, convergence_left_to_caller
+from sklearn_crf.inference._tree_scores import TreeScores
+from sklearn_crf.spanning_trees import SpanningTrees, covering_trees
+
+PENDANT = Graph(6, [[0, 1], [2, 1], [2, 0], [2, 3], [4, 3], [5, 4]])
+
+
+@pytest.mark.parametrize("kind", TABLE_KINDS)
+@pytest.mark.parametrize("trees", ["minimal", "uniform", "snakes", 7])
+def test_agrees_with_message_passing_at_the_same_edge_probabilities(trees, kind):
+    model = random_model("grid", 3, kind, seed=7)
+    found = TightenBound(trees, max_iter=3000, tol=1e-8).marginals(model)
+    probabilities = found.state.trees.edge_probabilities
+    other = TRWMessagePassing(probabilities, damping=0.3, max_iter=5000, tol=1e-12).marginals(model)
+    assert found.converged
+    assert found.bound == "upper"
+    assert found.state.disagreement <= 1e-8
+    assert found.log_z == pytest.approx(other.log_z, abs=1e-6)
+    assert_allclose(found.unary, other.unary, atol=1e-6)
+    assert_allclose(found.tables, other.tables, atol=1e-5)
+
+
+@given(models(topologies=("grid", "cycle", "disconnected"), max_states=3, dtypes=(np.float64, np.float32)))
+@settings(max_examples=25, deadline=None)
+def test_bound_holds_after_any_number_of_iterations(model):
+    exact = BruteForce().marginals(model).log_z
+    tol = 1e-4 if model.dtype == np.float32 else 1e-9
+    with convergence_left_to_caller():
+        for max_iter in (1, 3, 30):
+            found = TightenBound(max_iter=max_iter).marginals(model)
+            assert found.bound == "upper"
+            assert found.log_z >= exact - tol * (1 + abs(exact))
+            assert_allclose(found.unary.sum(axis=1), 1, atol=1e-5)
+
+
+def test_bridges():
+    for seed in range(10):
+        model = random_model(PENDANT, 2, "untied", scale=2.0, seed=seed)
+        found = TightenBound().marginals(model)
+        assert found.log_z >= BruteForce().marginals(model).log_z - 1e-9
+
+
+def test_trees_of_different_probability():
+    model = random_model("cycle", 3, "untied", seed=8)
+    lists = [[1, 2, 3, 4], [0, 2, 3, 4], [0, 1, 3, 4], [0, 1, 2, 4], [0, 1, 2, 3]]
+    trees = SpanningTrees.from_edge_lists(model.graph, lists, [0.4, 0.3, 0.15, 0.1, 0.05])
+    found = TightenBound(trees, max_iter=2000, tol=1e-9).marginals(model)
+    other = TRWMessagePassing(trees.edge_probabilities, max_iter=3000, tol=1e-12).marginals(model)
+    assert found.converged
+    assert found.log_z == pytest.approx(other.log_z, abs=1e-9)
+    assert_allclose(found.unary, other.unary, atol=1e-8)
+    equal = TightenBound(lists, tol=1e-9).marginals(model)
+    assert_allclose(equal.state.trees.weights, 0.2)
+
+
+@pytest.mark.parametrize("kind", TABLE_KINDS)
+def test_shared_out_scores_add_up(kind):
+    model = random_model("grid", 2, kind, seed=9)
+    trees = covering_trees(model.graph, 5).merged()
+    scores = TreeScores(model, trees, map)
+    rng = np.random.default_rng(0)
+    x = scores.project(rng.normal(size=scores.size))
+    assert_allclose(scores.project(x), x, atol=1e-12)
+    nodes, edges = scores._parts(x)
+    of_trees = scores.unary + nodes / scores.scale_of_nodes, scores.tables + edges / scores.scale_of_edges
+    assert_allclose(np.tensordot(trees.weights, of_trees[0], axes=1), model.unary, atol=1e-12)
+    total = np.zeros((model.graph.n_edges, 2, 2))
+    np.add.at(total, scores.edge, trees.weights[scores.tree, None, None] * of_trees[1])
+    assert_allclose(total, model.edge_tables(), atol=1e-12)
+    # Nothing that adds up is nearer: the difference to the projection is orthogonal to all directions that do.
+    y = rng.normal(size=scores.size)
+    assert (y - scores.project(y)) @ (x - scores.project(y)) == pytest.approx(0, abs=1e-9)
+
+
+def test_gradient_is_the_derivative():
+    model = random_model("grid", 2, "untied", seed=10)
+    scores = TreeScores(model, covering_trees(model.graph, 4).merged(), map)
+    rng = np.random.default_rng(1)
+    x, direction = rng.normal(size=(2, scores.size))
+    h = 1e-5
+    numerical = (scores.value_grad(x + h * direction)[0] - scores.value_grad(x - h * direction)[0]) / (2 * h)
+    assert numerical == pytest.approx(scores.value_grad(x)[1] @ direction, rel=1e-7)
+
+
+def test_threads_and_groups_of_trees_give_the_same(monkeypatch):
+    model = random_model(lattice((12, 12)), 2, "untied", seed=11)
+    algorithm = TightenBound("snakes", max_iter=20)
+    with convergence_left_to_caller():
+        together = algorithm.marginals(model)
+        monkeypatch.setattr("sklearn_crf.inference._tree_scores._NODES_AT_ONCE", 200)
+        one, two = (algorithm.marginals(model, n_threads=n) for n in (1, 2))
+    assert_array_equal(one.unary, two.unary)
+    assert_array_equal(one.log_z_terms, two.log_z_terms)
+    assert_allclose(one.unary, together.unary, atol=1e-9)
+
+
+def test_warm_start():
+    model = random_model("grid", 3, "untied", seed=12)
+    algorithm = TightenBound(tol=1e-4)
+    first = algorithm.marginals(model)
+    again = algorithm.marginals(model, init=first.state)
+    assert first.n_iter > 5
+    assert again.n_iter == 0
+    assert again.log_z == pytest.approx(first.log_z, abs=1e-12)
+    with pytest.raises(ValueError, match="init must be the state"):
+        algorithm.marginals(model, init=3)
+    with pytest.raises(ValueError, match="init must come from the same graph"):
+        algorithm.marginals(random_model("cycle", 3, seed=0), init=first.state)
+
+
+def test_errors():
+    model = random_model("cycle", 2, seed=13)
+    with pytest.warns(ConvergenceWarning, match="TightenBound stopped after 1"):
+        TightenBound(max_iter=1, tol=0).marginals(model)
+    with pytest.raises(ValueError, match="uncovered"):
+        TightenBound([[0, 1, 2, 3]]).marginals(model)
+    with pytest.raises(ValueError, match="rule"):
+        TightenBound("few").marginals(model)
+    with pytest.raises(ValueError, match="trees must be"):
+        TightenBound(1.5).marginals(model)
+    with pytest.raises(ValueError, match="lattice"):
+        TightenBound("snakes").marginals(model)
+    with pytest.raises(ValueError, match="model's graph"):
+        TightenBound(covering_trees(lattice((2, 2)))).marginals(model)
+    unary = np.zeros((5, 2))
+    unary[0, 0] = unary[2, 1] = -np.inf
+    alike = np.where(np.eye(2, dtype=bool), 0, -np.inf)[None]
+    with pytest.raises(ValueError, match="model is infeasible"):
+        TightenBound().marginals(type(model)(model.graph, unary, alike))
