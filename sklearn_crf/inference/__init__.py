@@ -19,9 +19,11 @@ from sklearn_crf.inference._mean_field import MeanField
 from sklearn_crf.inference._tighten_bound import TightenBound, TightenedBound
 from sklearn_crf.inference._tree import TreeInference
 from sklearn_crf.inference._trw import TRWMessagePassing
+from sklearn_crf.inference._trws import TRWS, TRWSState
 
 __all__ = [
     "ICM",
+    "TRWS",
     "AutoMap",
     "AutoMarginals",
     "BruteForce",
@@ -37,6 +39,7 @@ __all__ = [
     "Marginals",
     "MeanField",
     "TRWMessagePassing",
+    "TRWSState",
     "TightenBound",
     "TightenedBound",
     "TreeInference",
