@@ -159,7 +159,7 @@ class CutNetwork:
             while not slot_flow(*topology, *work_space, progress, _WORK_PER_CALL):
                 checkpoint()
             return self._label < 0
-        delta, counts = self._lattice
+        delta, _ = self._lattice
         self._flow_along_offsets()
         shape = np.array(graph.shape, dtype=np.int64)
         box = np.stack((np.zeros_like(shape), shape))
