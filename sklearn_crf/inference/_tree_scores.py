@@ -116,7 +116,11 @@ class TreeScores:
         n_states = None if self.n_states is None else np.tile(self.n_states, last - first)
         kinds = np.arange(stop - start, dtype=np.int32)
         model = PairwiseModel(graph, unary[first:last].reshape(-1, n_columns), tables, kinds, n_states=n_states)
-        found = TreeInference()._marginals(model)
+        try:
+            found = TreeInference()._marginals(model)
+        except ValueError as error:
+            # Nodes have other numbers there than in the user's model.
+            raise ValueError("model is infeasible: a spanning tree of its graph has no allowed labeling.") from error
         shape = last - first, unary.shape[1]
         return found.unary.reshape(*shape, -1), found.tables[: stop - start, 0], found.log_z_terms.reshape(shape)
 

@@ -51,6 +51,11 @@ class TRWMessagePassing(MessagePassing):
     schedule : {"auto", "sequential", "checkerboard", "residual"}, default="auto"
         Order of the messages, as in :class:`LoopyBP`.
 
+    See Also
+    --------
+    TightenBound : The same bound by direct minimisation, which always converges.
+    TRWS : Labels by messages in a fixed order, whose bound never rises.
+
     Notes
     -----
     Messages are kept raised to the power :math:`\nu`, so that a belief is a plain product. For max-product the scores
