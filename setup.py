@@ -27,6 +27,9 @@ if sys.platform == "win32":
 else:
     COMPILE_ARGS = ["-O1" if BOUNDSCHECK else "-O3", "-fno-math-errno", "-fno-trapping-math"]
 
+# C++ headers check their own indices.
+CHECKS = [("SKLEARN_CRF_BOUNDSCHECK", "1")] if BOUNDSCHECK else []
+
 # Apple's compiler and MSVC default to older standards.
 CPP_ARGS = ["/std:c++17"] if sys.platform == "win32" else ["-std=c++17"]
 
@@ -37,7 +40,7 @@ def kernel(path):
         name=".".join(path.with_suffix("").parts),
         sources=[path.as_posix()],
         include_dirs=[np.get_include(), "sklearn_crf/kernels"],
-        define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
+        define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION"), *CHECKS],
         extra_compile_args=COMPILE_ARGS + (CPP_ARGS if is_cpp else []),
     )
 

@@ -1,5 +1,6 @@
 """Inference: scores in, labels, marginals or samples out."""
 
+from sklearn_crf.inference._alpha_expansion import AlphaBetaSwap, AlphaExpansion
 from sklearn_crf.inference._automatic import AutoMap, AutoMarginals
 from sklearn_crf.inference._base import (
     FactorMarginals,
@@ -24,6 +25,8 @@ from sklearn_crf.inference._trws import TRWS, TRWSState
 __all__ = [
     "ICM",
     "TRWS",
+    "AlphaBetaSwap",
+    "AlphaExpansion",
     "AutoMap",
     "AutoMarginals",
     "BruteForce",

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import checkpoint
-from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._base import Inference, Labeling
 from sklearn_crf.inference._cut_network import CROSS, TRUNCATE, CutNetwork, pairwise_values, precision
 from sklearn_crf.kernels.fusion_moves import (
     complete_sweep,
@@ -91,7 +91,7 @@ class GraphCut(Inference):
         if n_nonsubmodular and (self.nonsubmodular == "error" or np.isinf(lacking)):
             raise ValueError(_explain(model, edge, lacking, self.nonsubmodular))
         keep, take = np.zeros(n_nodes, dtype=np.int32), np.ones(n_nodes, dtype=np.int32)
-        taken, _ = CutNetwork(model).cut(keep, take, TRUNCATE)
+        taken = CutNetwork(model).cut(keep, take, TRUNCATE, n_threads)
         labels = taken.astype(np.int32)
         if not n_nonsubmodular:
             return self._exact(model, labels)
@@ -104,24 +104,29 @@ class GraphCut(Inference):
         return labeling._replace(bound=labeling.score, state=CutState(0, 0))
 
     def _feasible(self, model, labels):
-        labeling = self._labeling(model, labels)
-        if np.isneginf(labeling.score):
+        score = _relaxed_score(model, labels) if model.n_columns == 2 else self._labeling(model, labels).score
+        if np.isneginf(score):
             raise ValueError("model is infeasible: -inf in unary and tables forbids every labeling.")
-        return labeling
+        return Labeling(labels, score)
 
     def _roof_dual(self, model, n_nonsubmodular):
         n_nodes = model.graph.n_nodes
         keep, take = np.zeros(n_nodes, dtype=np.int32), np.ones(n_nodes, dtype=np.int32)
-        taken, _ = CutNetwork(model, mirrored=True).cut(keep, take, CROSS)
+        taken = CutNetwork(model, mirrored=True).cut(keep, take, CROSS)
         labels = np.full(n_nodes, -1, dtype=np.int32)
         labels[taken[:n_nodes]] = 1
         labels[taken[n_nodes:]] = 0
-        bound = half_integral_score(model.unary, *pairwise_values(model), model.graph.edges, labels)
+        bound = _relaxed_score(model, labels)
         n_unlabelled = int(np.count_nonzero(labels < 0))
         _complete(model, labels)
         labeling = self._feasible(model, labels)
         bound = max(bound, labeling.score) if n_unlabelled else labeling.score
         return labeling._replace(bound=bound, state=CutState(n_nonsubmodular, n_unlabelled))
+
+
+def _relaxed_score(model, labels):
+    """Score in the local polytope of a labeling in which -1 is half of each state; the plain score without any."""
+    return half_integral_score(model.unary, *pairwise_values(model), model.graph.edges, labels)
 
 
 def check_nonsubmodular(value, options):

@@ -147,6 +147,28 @@ cdef inline bint move_edge(
     return True
 
 
+def unary_spread(
+    const floating[:, ::1] unary,  # IN (N, K)
+):
+    """(sum over nodes of best minus worst finite score, number of nodes where they differ)."""
+    cdef:
+        Py_ssize_t node, state
+        int64_t n_unlike = 0
+        double total = 0.0
+        floating high, low, value
+    with nogil:
+        for node in range(unary.shape[0]):
+            high = low = unary[node, 0]
+            for state in range(1, unary.shape[1]):
+                value = unary[node, state]
+                high = value if value > high else high
+                low = value if (value < low and value > -INFINITY) or low == -INFINITY else low
+            if high > low and low > -INFINITY:
+                total += <double> high - <double> low
+                n_unlike += 1
+    return total, n_unlike
+
+
 def node_terms(
     const floating[:, ::1] unary,  # IN (N, K)
     const int32_t[::1] keep,  # IN (N,) state kept

@@ -48,7 +48,7 @@ struct Array {
 
 // Nodes of a lattice in C order; delta[k] leads to neighbour k, delta[D - 1 - k] = -delta[k]. Arcs that would leave
 // the lattice have no capacity in either direction, so wherever their head wraps to, no path goes through them;
-// residual and label carry a guard of max |delta| nodes at both ends so that it may be looked at.
+// residual, label and parent carry a guard of max |delta| nodes at both ends so that it may be looked at.
 template <int D>
 struct Lattice {
     using Parent = u8;
@@ -175,18 +175,28 @@ struct MaxFlow {
         farthest = std::max(farthest, d);
     }
 
-    // Arc to the nearest node of the forest that can feed i, or -1; found early if one at `wanted` turns up.
+    // Arc to a node of the forest that can feed i at distance `wanted`, or -1. No branches: they would be guesses.
     template <int side>
-    i64 nearest_parent(i64 i, i32 wanted, i32& best) const {
+    i64 parent_at(i64 i, i32 wanted) const {
         i64 arc = -1;
         const auto last = graph.last(i);
         for (auto k = graph.first(i); k < last; ++k) {
-            if (rootward<side>(i, k) <= 0) continue;
+            const bool fits = (rootward<side>(i, k) > 0) & (distance<side>(graph.head(i, k)) == wanted);
+            arc = fits ? i64(k) : arc;
+        }
+        return arc;
+    }
+
+    // Arc to the nearest node of the forest that can feed i and is nearer than best, or -1.
+    template <int side>
+    i64 nearest_parent(i64 i, i32& best) const {
+        i64 arc = -1;
+        const auto last = graph.last(i);
+        for (auto k = graph.first(i); k < last; ++k) {
             const i32 d = distance<side>(graph.head(i, k));
-            if (d <= 0 || d >= best) continue;
-            best = d;
-            arc = k;
-            if (d == wanted) break;
+            const bool fits = (rootward<side>(i, k) > 0) & (d > 0) & (d < best);
+            arc = fits ? i64(k) : arc;
+            best = fits ? d : best;
         }
         return arc;
     }
@@ -204,8 +214,7 @@ struct MaxFlow {
             const i32 d = nearest;
             bucket[d] = next[i];
             if (d > 1) {
-                i32 best = d;
-                const i64 arc = nearest_parent<side>(i, d - 1, best);
+                const i64 arc = parent_at<side>(i, d - 1);
                 if (arc >= 0) {
                     parent[i] = static_cast<Parent>(arc);
                     continue;
@@ -216,7 +225,7 @@ struct MaxFlow {
             const auto last = graph.last(i);
             for (auto k = graph.first(i); k < last; ++k) {
                 const i64 child = graph.head(i, k);
-                if (distance<side>(child) == d + 1 && parent[child] == graph.back(i, k)) orphan<side>(child);
+                if ((distance<side>(child) == d + 1) & (parent[child] == graph.back(i, k))) orphan<side>(child);
             }
         }
         nearest = INT32_MAX;
@@ -240,7 +249,7 @@ struct MaxFlow {
         for (i64 position = 0; position < n_loose; ++position) {
             const i64 i = loose[position];
             i32 best = most;
-            const i64 arc = nearest_parent<side>(i, 0, best);
+            const i64 arc = nearest_parent<side>(i, best);
             flag[i] |= kLoose;
             parent[i] = kOrphan;
             if (arc < 0) continue;
@@ -395,7 +404,7 @@ bool advance(MaxFlow<Cap, Topology>& flow, i64* progress, i64 max_work) {
     return done;
 }
 
-// The arrays of a network, as a caller owns them. Lattices: residual and label carry their guards.
+// The arrays of a network, as a caller owns them. Lattices: residual, label and parent carry their guards.
 template <class Cap>
 struct Buffers {
     Cap *residual, *excess;
@@ -412,7 +421,7 @@ void attach(MaxFlow<Cap, Topology>& flow, const Buffers<Cap>& b, i64 guard, i64 
     flow.residual = Array<Cap>(b.residual, b.n_arcs + 2 * arc_guard, arc_guard);
     flow.excess = Array<Cap>(b.excess, b.n_nodes);
     flow.label = Array<i32>(b.label, b.n_nodes + 2 * guard, guard);
-    flow.parent = Array<Parent>(static_cast<Parent*>(b.parent), b.n_nodes);
+    flow.parent = Array<Parent>(static_cast<Parent*>(b.parent), b.n_nodes + 2 * guard, guard);
     flow.flag = Array<u8>(b.flag, b.n_nodes);
     flow.next = Array<i32>(b.lists, b.n_nodes);
     Array<i32>* const lists[4] = {&flow.waiting[0], &flow.waiting[1], &flow.loose, &flow.front};
@@ -531,6 +540,30 @@ void flow_along_lines(const Buffers<Cap>& b, i64 delta, int k, int degree, i64 g
             residual[i * degree + back] += in;
         }
         place = place == 0 ? delta - 1 : place - 1;
+    }
+}
+
+// Carry all excess as far along its offsets as capacity lets it, down the numbering of nodes or up: it meets its
+// opposite, or spreads over what it has to fill anyhow. Trees grown afterwards are short.
+template <class Cap>
+void spread(const Buffers<Cap>& b, const i64* deltas, int degree, i64 guard, bool down) {
+    const Array<Cap> residual(b.residual, b.n_arcs + 2 * guard * degree, guard * degree);
+    const int n_offsets = degree / 2, first = down ? 0 : n_offsets;
+    for (i64 step = 0; step < b.n_nodes; ++step) {
+        const i64 i = down ? step : b.n_nodes - 1 - step;
+        for (int k = first; k < first + n_offsets; ++k) {
+            const i64 j = i + deltas[k];
+            if (j < 0 || j >= b.n_nodes) continue;
+            Cap& ahead = residual[i * degree + k];
+            Cap& behind = residual[j * degree + degree - 1 - k];
+            // Equal shares of what is left; the last direction takes all.
+            const Cap share = b.excess[i] / (first + n_offsets - k);
+            const Cap moved = std::max<Cap>(-behind, std::min<Cap>(ahead, share));
+            b.excess[i] -= moved;
+            b.excess[j] += moved;
+            ahead -= moved;
+            behind += moved;
+        }
     }
 }
 

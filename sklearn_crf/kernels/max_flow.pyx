@@ -36,6 +36,7 @@ cdef extern from "max_flow.hpp" namespace "crf" nogil:
         const Buffers[Cap]&, const int64_t*, const int32_t*, const int32_t*, const uint8_t*, int64_t*, int64_t
     )
     void flow_along_lines[Cap](const Buffers[Cap]&, int64_t, int, int, int64_t, Cap*, Cap*)
+    void spread[Cap](const Buffers[Cap]&, const int64_t*, int, int64_t, bint)
 
 
 def lattice_flow(
@@ -46,7 +47,7 @@ def lattice_flow(
     const int64_t[:, ::1] box,  # IN (2, n_axes) the part to solve: low <= coordinate < high
     int64_t start,  # IN nodes in the boxes before this one: its place in the lists
     int32_t[::1] label,  # IN/OUT (guard + N + guard,) 0 in the guards; negative: can reach demand
-    uint8_t[::1] parent,  # work space (N,)
+    uint8_t[::1] parent,  # work space (guard + N + guard,)
     uint8_t[::1] flag,  # work space (N,)
     int32_t[:, ::1] lists,  # work space (5, N)
     int32_t[::1] bucket,  # work space (nodes in the box + 4,), of this call alone
@@ -91,6 +92,22 @@ def flow_along_offset(
     buffers.n_nodes, buffers.n_arcs = excess.shape[0], excess.shape[0] * residual.shape[1]
     with nogil:
         flow_along_lines(buffers, delta, direction, <int> residual.shape[1], guard, &arriving[0], &used[0])
+
+
+def spread_excess(
+    capacity[:, ::1] residual,  # IN/OUT (guard + N + guard, D)
+    capacity[::1] excess,  # IN/OUT (N,)
+    const int64_t[::1] delta,  # IN (D,)
+    bint down,  # IN with the numbering of nodes, or against it
+):
+    """Carry all excess along the lattice as far as it goes: where most nodes have some, lattice_flow is faster then."""
+    cdef:
+        Buffers[capacity] buffers
+        int64_t guard = (residual.shape[0] - excess.shape[0]) // 2
+    buffers.residual, buffers.excess = &residual[0, 0], &excess[0]
+    buffers.n_nodes, buffers.n_arcs = excess.shape[0], excess.shape[0] * residual.shape[1]
+    with nogil:
+        spread(buffers, &delta[0], <int> residual.shape[1], guard, down)
 
 
 def slot_flow(
