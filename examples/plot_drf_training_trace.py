@@ -25,7 +25,7 @@ X, y, _ = make_noisy_shapes("bimodal", 2, shapes=["key"], random_state=0)
 # %%
 # All take steps of fixed length along their approximate gradient. PMA and one SPA start from the weights of single
 # pixels, the others from random weights. So many cycles are asked for that ``max_iter`` ends the training.
-settings = {"solver": "gradient", "step_size": 0.3, "max_iter": 250, "n_cycles": 1000, "tol": 0.0, "random_state": 1}
+settings = {"solver": "gradient", "step_size": 0.1, "max_iter": 400, "n_cycles": 1000, "tol": 0.0, "random_state": 1}
 rules = {
     "PMA": {"learning": "pma", "inference": "mpm", "init": "independent"},
     "SPA-1": {"learning": "spa", "inference": "map", "init": "random"},
@@ -33,7 +33,7 @@ rules = {
     "MMA": {"learning": "mma", "inference": "mpm", "init": "random"},
 }
 with warnings.catch_warnings():
-    # 250 steps do not satisfy tol=0
+    # 400 steps do not satisfy tol=0
     warnings.simplefilter("ignore", ConvergenceWarning)
     fields = {name: DRFClassifier(**settings, **rule).fit(X, y) for name, rule in rules.items()}
 
