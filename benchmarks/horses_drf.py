@@ -34,7 +34,7 @@ N_VALIDATION = 50
 UNARY = "unary only"
 # Learning, inference, and the settings that validation chooses from. Training starts from the unary weights.
 METHODS = {
-    "SPA + MAP": ("spa", "map", [{"step_size": 0.02}, {"step_size": 0.1}]),
+    "SPA + MAP": ("spa", "map", [{"step_size": 0.1}, {"step_size": 2.0}]),
     "PMA + MPM": ("pma", "mpm", [{"C": 0.01}, {"C": 1.0}]),
     "PL + MAP": ("pl", "map", [{"C": 0.0001}, {"C": 0.01}, {"C": 1.0}]),
 }
