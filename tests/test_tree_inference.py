@@ -204,3 +204,16 @@ def test_deep_and_wide_trees():
         assert_allclose(found.unary.sum(axis=1), 1)
         best = TreeInference().map(model)
         assert best.score <= found.log_z <= best.score + 5000 * np.log(3)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_columns", [7, 10, 13, 17, 22, 31])
+def test_many_states(n_columns, dtype):
+    # Rows of many lengths go through vectors of several widths; enumeration of three nodes is the reference.
+    chain = lattice((3,))
+    for kind, extra in (("tied", {}), ("weighted", {}), ("typed", {"vary_states": True}), ("tied", {"forbidden": 0.3})):
+        model = random_model(chain, n_columns, kind, dtype=dtype, seed=n_columns, **extra)
+        same_marginals(
+            TreeInference().marginals(model), BruteForce().marginals(model), 1e-9 if dtype == np.float64 else 2e-5
+        )
+        assert TreeInference().map(model).score == pytest.approx(BruteForce().map(model).score, rel=1e-5)

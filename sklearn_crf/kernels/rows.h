@@ -34,28 +34,50 @@
 #define ROWS_SSE2 0
 #endif
 
+/* Wheels must run on any processor of an architecture, so what needs a newer one is chosen when it runs. */
+#if ROWS_SSE2 && defined(__x86_64__)
+#include <immintrin.h>
+#define ROWS_DISPATCH 1
+#define ROWS_AVX2 __attribute__((target("avx2,fma"), noinline))
+#define ROWS_WORTH_A_CALL 96
+
+static int rows_have_avx2(void)
+{
+    static int known = -1;
+    if (known < 0)
+        known = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return known;
+}
+#else
+#define ROWS_DISPATCH 0
+#endif
+
 #define REAL float
 #define INTEGER int32_t
 #define NAME(name) name##_float
 #define EXP expf
 #define MAX_INSTRUCTION _mm_max_ps
+#define WIDE_MAX_INSTRUCTION _mm256_max_ps
 #include "rows_template.h"
 #undef REAL
 #undef INTEGER
 #undef NAME
 #undef EXP
 #undef MAX_INSTRUCTION
+#undef WIDE_MAX_INSTRUCTION
 
 #define REAL double
 #define INTEGER int64_t
 #define NAME(name) name##_double
 #define EXP exp
 #define MAX_INSTRUCTION _mm_max_pd
+#define WIDE_MAX_INSTRUCTION _mm256_max_pd
 #include "rows_template.h"
 #undef REAL
 #undef INTEGER
 #undef NAME
 #undef EXP
 #undef MAX_INSTRUCTION
+#undef WIDE_MAX_INSTRUCTION
 
 #endif
