@@ -91,7 +91,7 @@ def image_job(n_threads, side=1000, n_states=8):
     field, _ = make_field(model, maximum=False)
     with range_runner(n_threads) as run:
         sweep = checkerboard(model.graph, field, initial_messages(field), 0.0, 0.0, run)
-        seconds, _ = fastest(sweep, 12, time.perf_counter)
+        seconds, _ = fastest(sweep, 20, time.perf_counter)
     return {"build": build, "sweep": seconds, "call": call, "peak": peak}
 
 
