@@ -16,10 +16,18 @@ from sklearn_crf.kernels.fusion_moves import (
 
 
 class CutState(NamedTuple):
-    """What a minimum cut could not decide."""
+    """What a minimum cut could not decide.
 
-    n_nonsubmodular: int  # edges with a + d < b + c
-    n_unlabelled: int  # nodes that roof duality left open
+    Attributes
+    ----------
+    n_nonsubmodular : int
+        Edges with a + d < b + c.
+    n_unlabelled : int
+        Nodes that roof duality left open.
+    """
+
+    n_nonsubmodular: int
+    n_unlabelled: int
 
 
 class GraphCut(Inference):

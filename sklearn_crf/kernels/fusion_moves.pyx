@@ -1,150 +1,21 @@
 """Binary choices between two labelings, written as a network: node s keeps its state or takes the one on offer.
 
-With x_s = 0 for keep and 1 for take, the energy (minus the score) of an edge with scores a, b, c, d of
-(x_i, x_j) = (0, 0), (0, 1), (1, 0), (1, 1) is
-
-    const + (a + b - c - d) / 2 x_i + (a - b + c - d) / 2 x_j + q / 2 |x_i - x_j|,    q = a + d - b - c,
-
-which is a pair of arcs of capacity q / 2 if q >= 0, the edge is then submodular (Kolmogorov & Zabih 2004).
+What an edge becomes is in binary_edge.pxd.
 """
 
-from libc.math cimport INFINITY, fabs, isinf, llrint
+from cython cimport floating
+from libc.math cimport INFINITY, isinf, llrint
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from cython cimport floating
+from sklearn_crf.kernels.binary_edge cimport STOP, TRUNCATE, Edge, move_edge, pair_score
 
 ctypedef fused capacity:
     int32_t
     int64_t
 
-# What becomes of an edge with q < 0.
-cdef enum:
-    STOP = 0  # report it
-    TRUNCATE = 1  # drop the term: both mixed choices become dearer by |q| / 2
-    CROSS = 2  # exchange the states of its second end: an arc to the mirror image of that node
-
-cdef struct Edge:
-    double first  # what taking costs at the first end
-    double second  # and at the second
-    double there  # capacity from the first end to the second
-    double back  # and in return
-    double lacking  # -q if the edge is not submodular, else 0
-    bint crossed
-
-
-cdef inline double pair_score(
-    const floating[:, :, :, ::1] tables,
-    const floating[:, ::1] weight,
-    Py_ssize_t edge,
-    int32_t kind,
-    int32_t i,
-    int32_t j,
-) noexcept nogil:
-    cdef double total = 0.0
-    cdef Py_ssize_t r
-    if weight.shape[0] == 0:
-        return tables[kind, 0, i, j]
-    for r in range(weight.shape[1]):
-        total += <double> weight[edge, r] * <double> tables[kind, r, i, j]
-    return total
-
-
-cdef inline void submodular_edge(Edge* edge, double a, double b, double c, double d) noexcept nogil:
-    """Terms of an edge whose infinite scores, if any, are b and c."""
-    cdef double half = (a + d - b - c) / 2
-    if not isinf(half):
-        edge.first = a - c - half
-        edge.second = a - b - half
-        edge.there = edge.back = half
-        return
-    # Forbidding (0, 1) alone: a node at 1 drags the first end along, and the scores split without b.
-    edge.there = INFINITY if isinf(b) else 0.0
-    edge.back = INFINITY if isinf(c) else 0.0
-    if isinf(b) and isinf(c):
-        edge.first, edge.second = a - d, 0.0
-    elif isinf(b):
-        edge.first, edge.second = a - c, c - d
-    else:
-        edge.first, edge.second = b - d, a - b
-
-
-cdef inline void hard_edge(Edge* edge, double a, double b, double c, double d) noexcept nogil:
-    """Terms of an edge that forbids a state of one end: at least two scores beside each other are -inf."""
-    edge.there = edge.back = edge.first = edge.second = 0.0
-    if isinf(a) and isinf(b) and isinf(c) and isinf(d):
-        edge.first = INFINITY - INFINITY
-    elif isinf(a) and isinf(b):
-        edge.first = -INFINITY
-        edge.second = c - d
-    elif isinf(c) and isinf(d):
-        edge.first = INFINITY
-        edge.second = a - b
-    elif isinf(a) and isinf(c):
-        edge.second = -INFINITY
-        edge.first = b - d
-    else:
-        edge.second = INFINITY
-        edge.first = a - c
-
-
-cdef inline void binary_edge(
-    Edge* edge, double a, double b, double c, double d, double precision, int mode
-) noexcept nogil:
-    cdef double q
-    edge.lacking = 0.0
-    edge.crossed = False
-    if (isinf(a) or isinf(d)) and (isinf(b) or isinf(c)):
-        hard_edge(edge, a, b, c, d)
-        return
-    q = a + d - b - c
-    if q >= 0.0:
-        submodular_edge(edge, a, b, c, d)
-        return
-    # Rounding of tables that are modular on paper, such as [[0.1, 0.2], [0.3, 0.4]], is not held against them.
-    if not isinf(q) and -q <= precision * (fabs(a) + fabs(b) + fabs(c) + fabs(d)):
-        edge.first, edge.second = a - c - q / 2, a - b - q / 2
-        edge.there = edge.back = 0.0
-        return
-    edge.lacking = -q
-    if mode == CROSS:
-        edge.crossed = True
-        submodular_edge(edge, b, a, d, c)
-        edge.second = -edge.second
-    elif not isinf(q):
-        edge.first, edge.second = a - c - q / 2, a - b - q / 2
-        edge.there = edge.back = 0.0
-
 
 cdef inline int64_t to_integer(double value, double scale, int64_t endless) noexcept nogil:
     return endless if isinf(value) else llrint(value * scale)
-
-
-cdef inline bint move_edge(
-    Edge* terms,
-    const floating[:, :, :, ::1] tables,
-    const floating[:, ::1] weight,
-    Py_ssize_t edge,
-    int32_t kind,
-    int32_t keep_i,
-    int32_t take_i,
-    int32_t keep_j,
-    int32_t take_j,
-    double precision,
-    int mode,
-) noexcept nogil:
-    """Terms of an edge; False if there are none, because neither end has a choice."""
-    if keep_i == take_i and keep_j == take_j:
-        return False
-    binary_edge(
-        terms,
-        pair_score(tables, weight, edge, kind, keep_i, keep_j),
-        pair_score(tables, weight, edge, kind, keep_i, take_j),
-        pair_score(tables, weight, edge, kind, take_i, keep_j),
-        pair_score(tables, weight, edge, kind, take_i, take_j),
-        precision,
-        mode,
-    )
-    return True
 
 
 def unary_spread(
