@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from mfa_problems import brute_force_joint, covariance, labelled_clusters, random_parameters, with_gaps
 from numpy.testing import assert_allclose, assert_array_equal
@@ -169,6 +169,7 @@ def _start(X, y, n_components, n_factors, noise, seed=0):
     precision=st.sampled_from([(0.0, 0.0), (3.0, 0.0), (0.0, 5.0), (2.0, 40.0)]),
     seed=st.integers(0, 100),
 )
+@example(n_features=2, n_factors=0, noise="component", precision=(0.0, 0.0), seed=98)  # starts below the floor
 def test_em_never_lowers_the_joint_likelihood(n_features, n_factors, noise, precision, seed):
     X, y = labelled_clusters(80, n_features, 2, seed=seed)
     units, _ = measure(X, np.ones(80))

@@ -7,6 +7,8 @@ from sklearn.base import clone
 
 from sklearn_crf.inference import (
     ICM,
+    AlphaBetaSwap,
+    AlphaExpansion,
     AutoMap,
     AutoMarginals,
     BruteForce,
@@ -36,8 +38,10 @@ INFERENCES = {
     "max_product": (LoopyBP, "map"),
     "mean_field": (MeanField, "mpm"),
     "gibbs": (GibbsSampler, "mpm"),
-    # Training may pass through weights that no minimum cut can represent.
+    # Training may pass through weights that no minimum cut represents.
     "graph_cut": (partial(GraphCut, nonsubmodular="qpbo"), "map"),
+    "alpha_expansion": (partial(AlphaExpansion, nonsubmodular="truncate"), "map"),
+    "alpha_beta_swap": (partial(AlphaBetaSwap, nonsubmodular="truncate"), "map"),
     "brute_force": (BruteForce, "mpm"),
 }
 

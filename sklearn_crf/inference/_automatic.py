@@ -2,6 +2,9 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
+from sklearn_crf.inference._alpha_expansion import AlphaExpansion
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._gibbs import GibbsSampler
 from sklearn_crf.inference._graph_cut import GraphCut
@@ -55,8 +58,8 @@ class AutoMap(Inference):
     """The labeling of highest score: exact on forests and on binary submodular models.
 
     Forests go to max-product on trees, two states to min-cut (quadratic pseudo-boolean optimisation with iterated
-    conditional modes where a pair is not submodular), more states to alpha-expansion where every table allows it
-    and to loopy max-product where one does not.
+    conditional modes where a pair is not submodular), more states to alpha-expansion where every edge is a Potts term
+    that prefers equal states, and to loopy max-product elsewhere.
 
     Parameters
     ----------
@@ -90,4 +93,15 @@ class AutoMap(Inference):
             return TreeInference(), False
         if model.n_columns == 2:
             return GraphCut(nonsubmodular="qpbo"), False
+        if _rewards_equal_states(model):
+            return AlphaExpansion(max_iter=self.max_iter), True
         return LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=self.damping), True
+
+
+def _rewards_equal_states(model):
+    """Whether every edge is a Potts term that prefers equal states: then alpha-expansion applies."""
+    if not model.is_potts:
+        return False
+    gain = (model.tables[:, :, 0, 0] - model.tables[:, :, 0, 1])[model.edge_type]
+    weighted = gain if model.edge_weight is None else gain * model.edge_weight
+    return bool(np.all(weighted.sum(axis=1) >= 0))

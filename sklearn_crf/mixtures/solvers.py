@@ -1,5 +1,6 @@
 """Runs of one solver from one start: expectation-maximisation, L-BFGS, or stochastic gradients."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -61,7 +62,8 @@ class Loss:
 
 def run_em(data, start, prior, *, max_iter, tol, run=map):
     """Expectation-maximisation of the joint likelihood until an iteration gains less than ``tol`` per sample."""
-    params, losses = start, []
+    # Noise below its floor would be lifted by the first step, and the likelihood would fall.
+    params, losses = replace(start, log_noise=np.clip(start.log_noise, *prior.log_noise_bounds)), []
     for _ in range(max_iter):
         checkpoint()
         value, following = em_step(params, data, prior, run)
