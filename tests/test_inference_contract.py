@@ -37,10 +37,10 @@ PLAIN, FORBIDDEN, N_STATES = {}, {"forbidden": 0.25}, {"vary_states": True}
 TOLERANCE = {np.float64: 1e-9, np.float32: 2e-4}
 
 
-def configured(cls):
+def configured(cls, max_iter=3000):
     """An algorithm that iterates until nothing changes, with a fixed seed."""
     algorithm = cls()
-    wanted = {"max_iter": 5000, "tol": 1e-13, "damping": 0.2, "random_state": 0}
+    wanted = {"max_iter": max_iter, "tol": 1e-13, "damping": 0.2, "random_state": 0}
     params = algorithm.get_params()
     if cls.__name__ in OVER_TREES:
         wanted["tol"] = 1e-11
@@ -86,7 +86,7 @@ def run(algorithm, task, model, structure="full", **kwargs):
 
 def states_of(topology):
     """Numbers of states to try: up to five, fewer where enumeration takes long."""
-    return {"grid": (2, 3), "tree": (1, 2, 3), "chain": (2, 4), "cycle": (2, 5)}.get(topology, (1, 3, 5))
+    return {"grid": (2, 3), "tree": (1, 2, 3), "chain": (2, 4), "cycle": (2, 5)}.get(topology, (1, 3))
 
 
 @cache
@@ -131,7 +131,7 @@ def test_exact_marginals(cls, topology):
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 @pytest.mark.parametrize("cls", able("map"))
 def test_labels_and_bounds(cls, topology):
-    algorithm = configured(cls)
+    algorithm = configured(cls, max_iter=200)
     for structure in ("full", "potts", "submodular"):
         for model, _, best in cases(topology, (np.float64, np.float32), (structure,)):
             tol = TOLERANCE[model.dtype.type] * (1 + abs(best.score))
@@ -226,12 +226,14 @@ def _component_alone(model, inside):
 @pytest.mark.parametrize("task", ["map", "marginals"])
 @pytest.mark.parametrize("cls", [pytest.param(cls, id=cls.__name__) for cls in ALGORITHMS])
 def test_any_number_of_threads_gives_the_same_bits(cls, task):
-    algorithm = configured(cls)
+    algorithm = configured(cls, max_iter=20)
     if task not in algorithm.tasks:
         pytest.skip(f"{cls.__name__} has no {task}")
-    algorithm.set_params(**{name: 20 for name in ("max_iter",) if name in algorithm.get_params()})
-    for graph, structure in product((lattice((40, 40)), lattice((2000,))), ("full", "submodular")):
+    sides = (8, 200) if cls.__name__ == "LinearProgram" else (40, 2000)  # its solver knows no threads, and is slow
+    for graph, structure in product((lattice((sides[0], sides[0])), lattice((sides[1],))), ("full", "submodular")):
         model = random_model(graph, 2, "weighted", structure=structure, seed=1)
+        if not must_take(algorithm, model, structure):
+            continue
         one, two = (run(clone(algorithm), task, model, structure, n_threads=n) for n in (1, 2))
         if one is None:
             continue

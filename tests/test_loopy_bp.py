@@ -126,6 +126,17 @@ def test_forests_need_one_sweep_and_one_to_see_it():
     assert found.n_iter == 2
 
 
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_forests_are_exact_whatever_the_tolerance(schedule):
+    for seed in range(5):
+        model = random_model("tree", 3, seed=seed)
+        loose = LoopyBP(tol=0.3, damping=0.5, schedule=schedule)
+        found, exact = loose.marginals(model), BruteForce().marginals(model)
+        assert found.bound == "exact"
+        assert_allclose(found.unary, exact.unary, atol=1e-10)
+        assert loose.map(model).score == pytest.approx(BruteForce().map(model).score, abs=1e-10)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_single_precision_is_as_good_as_its_scores(dtype):
     model = random_model("grid", 3, "weighted", scale=0.5, dtype=dtype, seed=7)

@@ -120,6 +120,9 @@ class MessagePassing(Inference):
             if change < 0:
                 raise infeasible_at_node(int(-1 - change))
             if change <= self.tol:
+                if graph.is_forest:
+                    # Whatever was left within the tolerance: this sweep is exact from any start.
+                    SCHEDULES["sequential"](graph, field, messages, 0.0, self.tol, run)()
                 return messages, n_iter, True
         what = "scores" if field.semiring == MAX_SCORE else "probabilities"
         self._warn_unconverged(
