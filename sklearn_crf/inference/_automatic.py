@@ -100,7 +100,7 @@ class AutoMap(Inference):
 
 def _rewards_equal_states(model):
     """Whether every edge is a Potts term that prefers equal states: then alpha-expansion applies."""
-    if not model.is_potts:
+    if model.n_columns == 1 or not model.is_potts:
         return False
     gain = (model.tables[:, :, 0, 0] - model.tables[:, :, 0, 1])[model.edge_type]
     weighted = gain if model.edge_weight is None else gain * model.edge_weight
