@@ -91,7 +91,7 @@ class AutoMap(Inference):
         """Algorithm for the model, and whether it takes a warm start."""
         if model.graph.is_forest:
             return TreeInference(), False
-        if model.n_columns == 2:
+        if model.n_columns <= 2:
             return GraphCut(nonsubmodular="qpbo"), False
         if _rewards_equal_states(model):
             return AlphaExpansion(max_iter=self.max_iter), True
