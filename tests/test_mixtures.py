@@ -17,7 +17,7 @@ from sklearn_crf.mixtures.priors import Prior
 from sklearn_crf.mixtures.scaling import fisher_information
 from sklearn_crf.mixtures.solvers import Loss, run_em
 from sklearn_crf.mixtures.standardise import measure
-from sklearn_crf.mixtures.start import kmeans_partition, start_parameters
+from sklearn_crf.mixtures.start import kmeans_partition, principal_loadings, start_parameters
 from sklearn_crf.mixtures.training_data import TrainingData
 
 FLAT = Prior(0.0, 0.0, 1e-6)
@@ -159,6 +159,14 @@ def _start(X, y, n_components, n_factors, noise, seed=0):
         floor=1e-6,
         seed=seed,
     )
+
+
+def test_directions_without_variance_are_not_left_to_rounding():
+    # One distinct sample: what variance it has is rounding, which differs between a weight and a repetition.
+    X = np.random.default_rng(0).normal(size=(1, 5))
+    weighted, _ = principal_loadings(X, np.array([3.0]), 2, seed=0)
+    repeated, _ = principal_loadings(np.repeat(X, 3, axis=0), np.ones(3), 2, seed=0)
+    assert_allclose(weighted, repeated, rtol=1e-12, atol=1e-15)
 
 
 @settings(max_examples=20, deadline=None)

@@ -103,8 +103,9 @@ def principal_loadings(X, weight, n_factors, seed):
         found = len(singular)
         values, vectors = np.zeros(n_factors), np.zeros((n_features, n_factors))
         values[:found], vectors[:, :found] = singular**2, rows.T
-    # Directions without variance are arbitrary, and rounding would choose them: take axes instead.
-    empty = np.flatnonzero(values <= 1e-10 * variances.sum())
+    # Directions without variance are arbitrary, and rounding would choose them: take axes instead. Features are
+    # standardised, so that a class of one distinct sample, whose variance is rounding throughout, is found too.
+    empty = np.flatnonzero(values <= 1e-10 * max(variances.sum(), 1.0))
     vectors[:, empty] = np.eye(n_features)[:, empty]
     values = np.maximum(values, 0)
     rest = max(variances.sum() - values.sum(), 0) / max(n_features - n_factors, 1)
