@@ -163,9 +163,9 @@ def _start(X, y, n_components, n_factors, noise, seed=0):
 
 def test_directions_without_variance_are_not_left_to_rounding():
     # One distinct sample: what variance it has is rounding, which differs between a weight and a repetition.
-    X = np.random.default_rng(0).normal(size=(1, 5))
-    weighted, _ = principal_loadings(X, np.array([3.0]), 2, seed=0)
-    repeated, _ = principal_loadings(np.repeat(X, 3, axis=0), np.ones(3), 2, seed=0)
+    X = np.random.default_rng(0).normal(size=(1, 10))
+    weighted, _ = principal_loadings(X, np.array([7.0]), 2, seed=0)
+    repeated, _ = principal_loadings(np.repeat(X, 7, axis=0), np.ones(7), 2, seed=0)
     assert_allclose(weighted, repeated, rtol=1e-12, atol=1e-15)
 
 
