@@ -13,6 +13,7 @@ from sklearn_crf.inference._brute_force import BruteForce
 from sklearn_crf.inference._gibbs import GibbsSampler, gibbs_sweeps
 from sklearn_crf.inference._graph_cut import CutState, GraphCut
 from sklearn_crf.inference._icm import ICM
+from sklearn_crf.inference._incmp import IncMP, IncMPState
 from sklearn_crf.inference._junction_tree import JunctionTree
 from sklearn_crf.inference._linear_program import LinearProgram
 from sklearn_crf.inference._loopy_bp import LoopyBP
@@ -34,6 +35,8 @@ __all__ = [
     "FactorMarginals",
     "GibbsSampler",
     "GraphCut",
+    "IncMP",
+    "IncMPState",
     "Inference",
     "JunctionTree",
     "Labeling",

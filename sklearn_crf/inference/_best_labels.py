@@ -1,0 +1,59 @@
+"""The best labeling that an algorithm for the linear relaxation has come across."""
+
+import numpy as np
+
+from sklearn_crf._threads import checkpoint
+from sklearn_crf.inference._feasible_start import without_violations
+from sklearn_crf.inference._local_updates import best_alone, local_arguments, visits
+from sklearn_crf.kernels.icm import icm_update
+from sklearn_crf.models import check_labels, score
+
+# Climbing mostly ends after some ten sweeps.
+_MAX_SWEEPS = 100
+
+
+class BestLabels:
+    """Candidates are offered; the one of the highest score is kept.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+    climb : bool
+        Whether to change candidates one node at a time as long as that gains (iterated conditional modes).
+    init : array-like of shape (N,) of int, optional
+        Labels to begin with.
+
+    Attributes
+    ----------
+    labels : ndarray of shape (N,), int32
+    score : float
+    """
+
+    def __init__(self, model, climb, init=None):
+        self.model, self.climb = model, climb
+        self.arguments = local_arguments(model)
+        self.nodes = visits(model.graph, "sequential")[0]
+        self.work = np.empty(model.n_columns)
+        self.labels = best_alone(model) if init is None else check_labels(model, init)
+        self.score = score(model, self.labels)
+
+    def offer(self, labels):
+        """Look at a candidate, which is not changed."""
+        if self.climb:
+            labels = self._climbed(labels.copy())
+        found = score(self.model, labels)
+        if found > self.score:
+            self.labels, self.score = labels.copy(), found
+
+    def repair(self):
+        """If no candidate was allowed, look for labels that are."""
+        if np.isneginf(self.score):
+            self.labels = without_violations(self.model, self.labels)
+            self.score = score(self.model, self.labels)
+
+    def _climbed(self, labels):
+        for _ in range(_MAX_SWEEPS):
+            checkpoint()
+            if not icm_update(self.nodes, 0, len(self.nodes), *self.arguments, labels, self.work):
+                break
+        return labels

@@ -1,0 +1,84 @@
+"""The best pair of states of an edge whose ends have scores of their own."""
+
+from libc.math cimport INFINITY
+
+from sklearn_crf.kernels.field cimport Field, half_edge_factor
+
+
+cdef struct Pair:
+    Py_ssize_t a  # state of the end that the half-edge starts from
+    Py_ssize_t b
+    double score
+
+
+cdef inline void top_two(const double* x, Py_ssize_t n, Py_ssize_t* best, Py_ssize_t* second) noexcept nogil:
+    """Places of the largest and the second largest number; the second is -1 if there is one number only."""
+    cdef Py_ssize_t a
+    best[0] = 0
+    second[0] = -1
+    for a in range(1, n):
+        if x[a] > x[best[0]]:
+            second[0] = best[0]
+            best[0] = a
+        elif second[0] < 0 or x[a] > x[second[0]]:
+            second[0] = a
+
+
+cdef inline void best_potts_pair(double on, double off, const double* x, const double* y, Py_ssize_t n_x,
+                                 Py_ssize_t n_y, Pair* best) noexcept nogil:
+    """Best of x(a) + y(b) plus ``on`` for equal states and ``off`` for others, in O(K)."""
+    cdef:
+        Py_ssize_t a, x_best, x_second, y_best, y_second
+        double score
+    best.a = best.b = 0
+    best.score = -INFINITY
+    for a in range(min(n_x, n_y)):
+        score = x[a] + y[a] + on
+        if score > best.score:
+            best.a = best.b = a
+            best.score = score
+    top_two(x, n_x, &x_best, &x_second)
+    top_two(y, n_y, &y_best, &y_second)
+    if x_best != y_best:
+        offer(best, x_best, y_best, x[x_best] + y[y_best] + off)
+        return
+    if x_second >= 0:
+        offer(best, x_second, y_best, x[x_second] + y[y_best] + off)
+    if y_second >= 0:
+        offer(best, x_best, y_second, x[x_best] + y[y_second] + off)
+
+
+cdef inline void offer(Pair* best, Py_ssize_t a, Py_ssize_t b, double score) noexcept nogil:
+    if score > best.score:
+        best.a = a
+        best.b = b
+        best.score = score
+
+
+cdef inline void best_pair(const Field* f, int edge, const double* x, const double* y, Py_ssize_t n_x,
+                           Py_ssize_t n_y, double* room, Pair* best) noexcept nogil:
+    """Best of x(a) + y(b) + score of the edge, over the first states of both ends; first of equals."""
+    cdef:
+        Py_ssize_t a, b, W = f.width
+        const double* row
+        double score, shift = 0, x_a
+        int row_of_edge = f.factor[edge]
+    if f.on != NULL:
+        best_potts_pair((<const double*> f.on)[row_of_edge], (<const double*> f.off)[row_of_edge], x, y, n_x, n_y,
+                        best)
+        best.score += f.shift[row_of_edge]
+        return
+    row = half_edge_factor(f, 2 * edge, room, &shift)
+    best.a = best.b = 0
+    best.score = -INFINITY
+    for a in range(n_x):
+        x_a = x[a]
+        if x_a == -INFINITY:
+            continue
+        for b in range(n_y):
+            score = x_a + y[b] + row[a * W + b]
+            if score > best.score:
+                best.a = a
+                best.b = b
+                best.score = score
+    best.score += shift
