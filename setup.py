@@ -39,6 +39,8 @@ def kernel(path):
     return Extension(
         name=".".join(path.with_suffix("").parts),
         sources=[path.as_posix()],
+        # Headers that include each other: nothing else tells which of them a kernel is made of.
+        depends=sorted(str(header) for header in path.parent.glob("*.hpp")) if is_cpp else [],
         include_dirs=[np.get_include(), "sklearn_crf/kernels"],
         define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION"), *CHECKS],
         extra_compile_args=COMPILE_ARGS + (CPP_ARGS if is_cpp else []),

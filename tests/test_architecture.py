@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "sklearn_crf"
 SOURCES = sorted([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.pyx"), *PACKAGE.rglob("*.pxd")])
 MODULES = [path for path in SOURCES if path.suffix == ".py"]
+HEADERS = sorted([*PACKAGE.rglob("*.h"), *PACKAGE.rglob("*.hpp")])
 MAX_LINES = 400
 
 # A unit is a folder or a file right under sklearn_crf. It may import units of earlier tiers and other
@@ -178,7 +179,7 @@ def test_third_party_imports(path):
             assert name in allowed, f"{module_name(path)} imports {name}, {unit} may import {sorted(allowed)}"
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=module_name)
+@pytest.mark.parametrize("path", SOURCES + HEADERS, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_files_are_short(path):
     n_lines = len(path.read_text(encoding="utf-8").splitlines())
     assert n_lines <= MAX_LINES, f"{module_name(path)} has {n_lines} lines: two ideas, two files"

@@ -1,5 +1,4 @@
 # distutils: language = c++
-# distutils: depends = sklearn_crf/kernels/max_flow.hpp
 """Maximum flow on lattices without stored arcs, on general graphs, and on a graph joined to its mirror image."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -9,7 +8,7 @@ ctypedef fused capacity:
     int64_t
 
 
-cdef extern from "max_flow.hpp" namespace "crf" nogil:
+cdef extern from "flow_buffers.hpp" namespace "crf" nogil:
     cdef cppclass Buffers[Cap]:
         Cap* residual
         Cap* excess
@@ -21,6 +20,9 @@ cdef extern from "max_flow.hpp" namespace "crf" nogil:
         int64_t n_nodes
         int64_t n_arcs
         int64_t n_buckets
+
+
+cdef extern from "flow_calls.hpp" namespace "crf" nogil:
     cdef cppclass Box:
         int n_axes
         const int64_t* shape
@@ -35,6 +37,9 @@ cdef extern from "max_flow.hpp" namespace "crf" nogil:
     bint run_mirrored[Cap](
         const Buffers[Cap]&, const int64_t*, const int32_t*, const int32_t*, const uint8_t*, int64_t*, int64_t
     )
+
+
+cdef extern from "flow_head_start.hpp" namespace "crf" nogil:
     void flow_along_lines[Cap](const Buffers[Cap]&, int64_t, int, int, int64_t, Cap*, Cap*)
     void spread[Cap](const Buffers[Cap]&, const int64_t*, int, int64_t, bint)
 

@@ -1,0 +1,61 @@
+// Flow that needs no search: along straight lines of a lattice, and onwards as far as it goes.
+#pragma once
+
+#include <algorithm>
+
+#include "flow_buffers.hpp"
+
+namespace crf {
+
+// The most flow along the lines of a lattice that follow one offset, all lines at once, in two passes over the nodes:
+// first what supply (or demand, negative) could arrive from the nodes before, then what of it is used.
+template <class Cap>
+void flow_along_lines(const Buffers<Cap>& b, i64 delta, int k, int degree, i64 guard, Cap* arriving, Cap* used) {
+    const i64 n = b.n_nodes;
+    const Array<Cap> residual(b.residual, b.n_arcs + 2 * guard * degree, guard * degree);
+    const int back = degree - 1 - k;
+    for (i64 i = 0; i < std::min(delta, n); ++i) arriving[i] = 0;
+    for (i64 i = 0; i < n - delta; ++i) {
+        const Cap ahead = residual[i * degree + k], behind = residual[(i + delta) * degree + back];
+        arriving[i + delta] = std::max<Cap>(-behind, std::min<Cap>(ahead, b.excess[i] + arriving[i]));
+    }
+    // used[i % delta] is what node i passes on.
+    for (i64 i = 0; i < delta; ++i) used[i] = 0;
+    for (i64 i = n - 1, place = (n - 1) % delta; i >= 0; --i) {
+        const Cap out = used[place], most = arriving[i];
+        const Cap in = std::max<Cap>(std::min<Cap>(0, most), std::min<Cap>(std::max<Cap>(0, most), out - b.excess[i]));
+        b.excess[i] += in - out;
+        used[place] = in;
+        if (i >= delta) {
+            residual[(i - delta) * degree + k] -= in;
+            residual[i * degree + back] += in;
+        }
+        place = place == 0 ? delta - 1 : place - 1;
+    }
+}
+
+// Carry all excess as far along its offsets as capacity lets it, down the numbering of nodes or up: it meets its
+// opposite, or spreads over what it has to fill anyhow. Trees grown afterwards are short.
+template <class Cap>
+void spread(const Buffers<Cap>& b, const i64* deltas, int degree, i64 guard, bool down) {
+    const Array<Cap> residual(b.residual, b.n_arcs + 2 * guard * degree, guard * degree);
+    const int n_offsets = degree / 2, first = down ? 0 : n_offsets;
+    for (i64 step = 0; step < b.n_nodes; ++step) {
+        const i64 i = down ? step : b.n_nodes - 1 - step;
+        for (int k = first; k < first + n_offsets; ++k) {
+            const i64 j = i + deltas[k];
+            if (j < 0 || j >= b.n_nodes) continue;
+            Cap& ahead = residual[i * degree + k];
+            Cap& behind = residual[j * degree + degree - 1 - k];
+            // Equal shares of what is left; the last direction takes all.
+            const Cap share = b.excess[i] / (first + n_offsets - k);
+            const Cap moved = std::max<Cap>(-behind, std::min<Cap>(ahead, share));
+            b.excess[i] -= moved;
+            b.excess[j] += moved;
+            ahead -= moved;
+            behind += moved;
+        }
+    }
+}
+
+}  // namespace crf
