@@ -111,7 +111,7 @@ class PairwiseModel:
                 f"tables must have shape (n_types, n_features, {n_columns}, {n_columns}) or "
                 f"(n_types, {n_columns}, {n_columns}), got {np.shape(self.tables)}."
             )
-        edge_type = _check_edge_type(self.edge_type, n_edges, len(tables))
+        edge_type = check_edge_type(self.edge_type, n_edges, len(tables), "tables")
         edge_weight = _check_edge_weight(self.edge_weight, n_edges, tables, unary.dtype)
         if self.n_states is not None:
             unary, n_states = _forbid_missing_states(unary, self.n_states)
@@ -177,9 +177,10 @@ def as_scores(values, name, dtype=None):
     return values
 
 
-def _check_edge_type(edge_type, n_edges, n_types):
+def check_edge_type(edge_type, n_edges, n_types, name):
+    """Types as contiguous int32, each a row of the field ``name``."""
     if n_types < 1 and n_edges:
-        raise ValueError("tables holds no type, but the graph has edges.")
+        raise ValueError(f"{name} holds no type, but the graph has edges.")
     if edge_type is None:
         return np.zeros(n_edges, dtype=np.int32)
     edge_type = np.asarray(edge_type)

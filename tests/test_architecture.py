@@ -20,7 +20,7 @@ MAX_LINES = 400
 # files of itself; in the tier of the core types units may also import each other, but not in a circle.
 TIERS = [
     {"kernels"},
-    {"_threads", "graphs", "models", "factor_graphs", "edge_features", "examples", "spanning_trees"},
+    {"_threads", "graphs", "models", "gaussian_models", "factor_graphs", "edge_features", "examples", "spanning_trees"},
     {"losses", "mixtures", "regression_trees"},
     {"optimize"},
     {"inference"},

@@ -10,6 +10,11 @@ from sklearn_crf.inference._base import (
     convergence_left_to_caller,
 )
 from sklearn_crf.inference._brute_force import BruteForce
+from sklearn_crf.inference._conjugate_gradient import ConjugateGradient, Solution
+from sklearn_crf.inference._gaussian import GaussianInference, GaussianMarginals
+from sklearn_crf.inference._gaussian_bp import GaussianBP, GaussianMessages
+from sklearn_crf.inference._gaussian_direct import GaussianDirect
+from sklearn_crf.inference._gaussian_gibbs import GaussianGibbs
 from sklearn_crf.inference._gibbs import GibbsSampler, gibbs_sweeps
 from sklearn_crf.inference._graph_cut import CutState, GraphCut
 from sklearn_crf.inference._icm import ICM
@@ -31,8 +36,15 @@ __all__ = [
     "AutoMap",
     "AutoMarginals",
     "BruteForce",
+    "ConjugateGradient",
     "CutState",
     "FactorMarginals",
+    "GaussianBP",
+    "GaussianDirect",
+    "GaussianGibbs",
+    "GaussianInference",
+    "GaussianMarginals",
+    "GaussianMessages",
     "GibbsSampler",
     "GraphCut",
     "IncMP",
@@ -44,6 +56,7 @@ __all__ = [
     "LoopyBP",
     "Marginals",
     "MeanField",
+    "Solution",
     "TRWMessagePassing",
     "TRWSState",
     "TightenBound",

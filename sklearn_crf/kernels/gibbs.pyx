@@ -4,19 +4,7 @@ from cython cimport floating
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from sklearn_crf.kernels.local_scores cimport add_pairs, normalize, scores_given_labels
-
-
-cdef inline uint64_t scrambled(uint64_t bits) noexcept nogil:
-    """The output function of SplitMix64 (Steele, Lea and Flood 2014): every output bit depends on all input bits."""
-    bits = (bits ^ (bits >> 30)) * <uint64_t> 0xBF58476D1CE4E5B9
-    bits = (bits ^ (bits >> 27)) * <uint64_t> 0x94D049BB133111EB
-    return bits ^ (bits >> 31)
-
-
-cdef inline double uniform(uint64_t key, uint64_t counter) noexcept nogil:
-    """Number ``counter`` of the SplitMix64 stream that starts at ``key``, in [0, 1)."""
-    cdef uint64_t bits = scrambled(key + (counter + 1) * <uint64_t> 0x9E3779B97F4A7C15)
-    return <double> (bits >> 11) * (1.0 / 9007199254740992.0)
+from sklearn_crf.kernels.random_streams cimport scrambled, uniform
 
 
 def stream_key(uint64_t seed, uint64_t chain, uint64_t sweep):
