@@ -21,13 +21,14 @@ from sklearn_crf.estimators._coupling import (
     sampling_inference,
 )
 from sklearn_crf.estimators._field import FieldClassifier
+from sklearn_crf.estimators._marginal_predictions import MarginalPredictions
 from sklearn_crf.estimators._training import TrainingOptions, train, train_without_edges
 from sklearn_crf.inference import Inference
 from sklearn_crf.objectives import EmpiricalRisk
 from sklearn_crf.potentials import PAIRWISE_FORMS
 
 
-class DRFClassifier(FieldClassifier):
+class DRFClassifier(MarginalPredictions, FieldClassifier):
     r"""Discriminative random field whose learning is coupled to its inference.
 
     .. math::
