@@ -1,0 +1,352 @@
+r"""Differentiable losses of a prediction, image by image: what regression tree fields are trained for.
+
+Each returns the value, smaller is better, and the derivative by the prediction.
+"""
+
+from functools import partial
+
+import numpy as np
+from scipy.special import expit, logsumexp, softmax
+
+__all__ = ["LOSSES", "iw_ssim", "logistic", "loss_function", "mae", "mse", "multinomial", "psnr", "ssim"]
+
+
+def mse(prediction, target):
+    r"""Mean squared error, :math:`\frac1n \sum_i (p_i - t_i)^2`.
+
+    Parameters
+    ----------
+    prediction, target : array-like of one shape
+        Of one example.
+
+    Returns
+    -------
+    value : float
+    gradient : ndarray, float64
+        Of the shape of ``prediction``.
+    """
+    difference = _difference(prediction, target)
+    return float(np.mean(difference**2)), 2 / difference.size * difference
+
+
+def mae(prediction, target, smoothing=1e-3):
+    r"""Smoothed mean absolute error, :math:`\frac1n \sum_i \sqrt{(p_i - t_i)^2 + \epsilon^2} - \epsilon`.
+
+    Parameters
+    ----------
+    prediction, target : array-like of one shape
+        Of one example.
+    smoothing : float, default=1e-3
+        :math:`\epsilon`, in units of the prediction: what is much smaller counts squared. 0 is the plain error, whose
+        derivative at 0 is taken to be 0.
+
+    Returns
+    -------
+    value : float
+    gradient : ndarray, float64
+        Of the shape of ``prediction``.
+
+    References
+    ----------
+    M. Tappen, C. Liu, E. Adelson and W. Freeman. Learning Gaussian Conditional Random Fields for Low-Level Vision.
+    CVPR 2007.
+    """
+    if not smoothing >= 0:
+        raise ValueError(f"smoothing must not be negative, got {smoothing!r}.")
+    difference = _difference(prediction, target)
+    root = np.hypot(difference, smoothing)
+    slope = np.divide(difference, root, out=np.zeros_like(difference), where=root > 0)
+    return float(np.mean(root)) - smoothing, slope / difference.size
+
+
+def psnr(prediction, target, data_range=1.0):
+    r"""Negative peak signal-to-noise ratio in decibels, :math:`10 \log_{10} (\mathrm{mse} / r^2)`.
+
+    Parameters
+    ----------
+    prediction, target : array-like of one shape
+        Of one example.
+    data_range : float, default=1.0
+        The peak r: 255 for images of bytes.
+
+    Returns
+    -------
+    value : float
+        -inf where nothing differs.
+    gradient : ndarray, float64
+        Of the shape of ``prediction``.
+    """
+    _check_positive(data_range, "data_range")
+    error, slope = mse(prediction, target)
+    if error == 0:
+        return -np.inf, np.zeros_like(slope)
+    return float(10 * np.log10(error / data_range**2)), 10 / np.log(10) / error * slope
+
+
+def ssim(prediction, target, data_range=1.0, window=8):
+    r"""One minus the structural similarity, averaged over all square windows inside the image, and over channels.
+
+    .. math::
+        S = \frac{(2 \mu_p \mu_t + c_1) (2 \sigma_{pt} + c_2)}
+            {(\mu_p^2 + \mu_t^2 + c_1) (\sigma_p^2 + \sigma_t^2 + c_2)}, \qquad c_1 = (0.01 r)^2, \quad c_2 = (0.03 r)^2
+
+    with means and (population) variances over the pixels of a window, each pixel counted alike.
+
+    Parameters
+    ----------
+    prediction, target : array-like of shape (H, W) or (H, W, D)
+        One image.
+    data_range : float, default=1.0
+        The range r of values: 255 for images of bytes.
+    window : int, default=8
+        Side of a window, in pixels.
+
+    Returns
+    -------
+    value : float
+    gradient : ndarray, float64
+        Of the shape of ``prediction``.
+
+    Raises
+    ------
+    ValueError
+        If the image is smaller than the window, or shapes differ.
+
+    References
+    ----------
+    Z. Wang, A. Bovik, H. Sheikh and E. Simoncelli. Image Quality Assessment: From Error Visibility to Structural
+    Similarity. IEEE Transactions on Image Processing 13, 2004. With windows of 8 x 8 pixels: Z. Wang and E. Simoncelli.
+    Maximum differentiation (MAD) competition. Journal of Vision 8, 2008.
+    """
+    windows = _Windows(prediction, target, data_range, window)
+    similarity = windows.similarity()
+    return float(1 - similarity.mean()), windows.pulled_back(
+        np.full(similarity.shape, -1 / similarity.size), np.zeros(similarity.shape)
+    )
+
+
+def iw_ssim(prediction, target, data_range=1.0, window=8):
+    r"""One minus the structural similarity, windows weighted by the information that they hold.
+
+    .. math::
+        1 - \frac{\sum_w I_w S_w}{\sum_w I_w}, \qquad
+        I_w = \log \Big( 1 + \frac{\sigma_p^2}{c} \Big) + \log \Big( 1 + \frac{\sigma_t^2}{c} \Big), \qquad
+        c = 0.4 \, (r / 255)^2
+
+    Windows with structure count more than flat ones. This is the weighting by local information at one scale; the
+    measure of Wang and Li weights by a Gaussian scale mixture over a pyramid of scales.
+
+    Parameters
+    ----------
+    prediction, target : array-like of shape (H, W) or (H, W, D)
+        One image.
+    data_range : float, default=1.0
+        The range r of values: 255 for images of bytes.
+    window : int, default=8
+        Side of a window, in pixels.
+
+    Returns
+    -------
+    value : float
+    gradient : ndarray, float64
+        Of the shape of ``prediction``, weights included.
+
+    Raises
+    ------
+    ValueError
+        If the image is smaller than the window, or shapes differ.
+
+    References
+    ----------
+    Z. Wang and X. Shang. Spatial Pooling Strategies for Perceptual Image Quality Assessment. ICIP 2006. Z. Wang and Q.
+    Li. Information Content Weighting for Perceptual Image Quality Assessment. IEEE Transactions on Image Processing
+    20, 2011.
+    """
+    windows = _Windows(prediction, target, data_range, window)
+    similarity = windows.similarity()
+    noise = 0.4 * (data_range / 255) ** 2
+    weight = np.log1p(windows.variance_p / noise) + np.log1p(windows.variance_t / noise)
+    # Two flat images: all windows count alike.
+    weight += np.finfo(float).tiny
+    share = weight / weight.sum()
+    value = float(np.sum(share * similarity))
+    by_variance = (similarity - value) / weight.sum() / (noise + windows.variance_p)
+    return 1 - value, windows.pulled_back(-share, -by_variance)
+
+
+def logistic(prediction, target):
+    r"""Mean logistic loss, :math:`\frac1n \sum_i \log (1 + e^{-t_i p_i})`.
+
+    Parameters
+    ----------
+    prediction : array-like
+        Of one example.
+    target : array-like of the same shape
+        Labels, each -1 or 1.
+
+    Returns
+    -------
+    value : float
+    gradient : ndarray, float64
+        Of the shape of ``prediction``.
+
+    References
+    ----------
+    J. Jancsary. Approximate discriminative training of graphical models, 2012, Eq. (274).
+    """
+    prediction, target = _same_shape(prediction, target)
+    if not np.all(np.abs(target) == 1):
+        raise ValueError("target must hold -1 and 1 only.")
+    margin = target * prediction
+    return float(np.mean(np.logaddexp(0, -margin))), -target * expit(-margin) / prediction.size
+
+
+def multinomial(prediction, target):
+    r"""Mean multinomial logistic loss, :math:`\frac1n \sum_s \log \sum_k e^{p_{sk}} - p_{s t_s}`.
+
+    Parameters
+    ----------
+    prediction : array-like of shape (..., K)
+        A score for each label.
+    target : array-like of shape (...) of int
+        Labels, 0 to K - 1.
+
+    Returns
+    -------
+    value : float
+    gradient : ndarray, float64
+        Of the shape of ``prediction``.
+
+    References
+    ----------
+    J. Jancsary. Approximate discriminative training of graphical models, 2012, Eq. (275).
+    """
+    prediction, target = np.asarray(prediction, dtype=np.float64), np.asarray(target)
+    if target.shape != prediction.shape[:-1]:
+        raise ValueError(f"target must have shape {prediction.shape[:-1]}, got {target.shape}.")
+    n_labels = prediction.shape[-1]
+    if target.dtype.kind not in "iu" or target.min() < 0 or target.max() >= n_labels:
+        raise ValueError(f"target must hold labels from 0 to {n_labels - 1}, got {target.dtype}.")
+    chosen = np.take_along_axis(prediction, target[..., None], axis=-1)[..., 0]
+    gradient = softmax(prediction, axis=-1)
+    gradient -= np.arange(n_labels) == target[..., None]
+    return float(np.mean(logsumexp(prediction, axis=-1) - chosen)), gradient / max(target.size, 1)
+
+
+LOSSES = {
+    "mse": mse,
+    "psnr": psnr,
+    "mae": mae,
+    "ssim": ssim,
+    "iw_ssim": iw_ssim,
+    "logistic": logistic,
+    "multinomial": multinomial,
+}
+
+_WITH_RANGE = ("psnr", "ssim", "iw_ssim")
+
+
+def loss_function(loss, data_range=1.0):
+    """The function that a loss is named by.
+
+    Parameters
+    ----------
+    loss : str or callable
+        A key of ``LOSSES``, or a function of prediction and target that returns value and gradient.
+    data_range : float, default=1.0
+        Range of the values, for losses that have a parameter of this name; smoothing of ``"mae"`` is a thousandth of
+        it.
+
+    Returns
+    -------
+    callable
+
+    Raises
+    ------
+    ValueError
+        If ``loss`` is neither.
+    """
+    if callable(loss):
+        return loss
+    if loss not in LOSSES:
+        raise ValueError(f"loss must be one of {', '.join(map(repr, LOSSES))} or a callable, got {loss!r}.")
+    if loss in _WITH_RANGE:
+        return partial(LOSSES[loss], data_range=data_range)
+    return partial(mae, smoothing=1e-3 * data_range) if loss == "mae" else LOSSES[loss]
+
+
+class _Windows:
+    """Moments of two images in all windows of a size, and how they depend on the first."""
+
+    def __init__(self, prediction, target, data_range, window):
+        _check_positive(data_range, "data_range")
+        prediction, target = _same_shape(prediction, target)
+        if prediction.ndim not in (2, 3) or min(prediction.shape[:2]) < window or window < 1:
+            raise ValueError(
+                f"prediction must be an image of at least {window} x {window} pixels, the window, got shape "
+                f"{prediction.shape}."
+            )
+        self.window = window
+        # Structure does not depend on a common shift, and small numbers lose less when squared means are taken off.
+        self.shift = target.mean()
+        self.p, self.t = prediction - self.shift, target - self.shift
+        self.mean_p, self.mean_t = (_means(x, window) for x in (self.p, self.t))
+        self.variance_p = np.maximum(_means(self.p**2, window) - self.mean_p**2, 0)
+        self.variance_t = np.maximum(_means(self.t**2, window) - self.mean_t**2, 0)
+        self.covariance = _means(self.p * self.t, window) - self.mean_p * self.mean_t
+        light_p, light_t = self.mean_p + self.shift, self.mean_t + self.shift
+        c1, c2 = (0.01 * data_range) ** 2, (0.03 * data_range) ** 2
+        self.light = light_p, light_t
+        self.luminance = (2 * light_p * light_t + c1) / (light_p**2 + light_t**2 + c1)
+        self.light_scale = light_p**2 + light_t**2 + c1
+        self.structure_scale = self.variance_p + self.variance_t + c2
+        self.structure = (2 * self.covariance + c2) / self.structure_scale
+
+    def similarity(self):
+        """S of each window."""
+        return self.luminance * self.structure
+
+    def pulled_back(self, by_similarity, by_variance):
+        """Derivative by the prediction of what has these derivatives by S and by the variance of the prediction."""
+        light_p, light_t = self.light
+        by_light = by_similarity * self.structure * 2 * (light_t - self.luminance * light_p) / self.light_scale
+        by_covariance = by_similarity * self.luminance * 2 / self.structure_scale
+        by_variance = by_variance - by_similarity * self.similarity() / self.structure_scale
+        by_mean = by_light - by_covariance * self.mean_t - 2 * by_variance * self.mean_p
+        return (
+            _spread(by_mean, self.window)
+            + 2 * self.p * _spread(by_variance, self.window)
+            + self.t * _spread(by_covariance, self.window)
+        )
+
+
+def _means(image, window):
+    """Mean of each window that lies in the image, (H - window + 1, W - window + 1, ...)."""
+    for axis in (0, 1):
+        sums = np.cumsum(np.insert(image, 0, 0.0, axis=axis), axis=axis)
+        n = sums.shape[axis]
+        image = np.take(sums, np.arange(window, n), axis=axis) - np.take(sums, np.arange(n - window), axis=axis)
+    return image / window**2
+
+
+def _spread(values, window):
+    """The adjoint of :func:`_means`: each pixel gets the share of all windows it lies in."""
+    padding = [(window - 1, window - 1)] * 2 + [(0, 0)] * (values.ndim - 2)
+    return _means(np.pad(values, padding), window)
+
+
+def _same_shape(prediction, target):
+    prediction, target = (np.asarray(values, dtype=np.float64) for values in (prediction, target))
+    if prediction.shape != target.shape:
+        raise ValueError(f"target must have the shape of prediction, {prediction.shape}, got {target.shape}.")
+    return prediction, target
+
+
+def _difference(prediction, target):
+    prediction, target = _same_shape(prediction, target)
+    return prediction - target
+
+
+def _check_positive(value, name):
+    if not value > 0:
+        raise ValueError(f"{name} must be positive, got {value!r}.")
