@@ -1,7 +1,8 @@
 """Transformers on lattices, in scikit-learn's sense."""
 
+from sklearn_crf.preprocessing._filter_bank import FilterBank
 from sklearn_crf.preprocessing._local_image_features import LocalImageFeatures
 from sklearn_crf.preprocessing._node_transformer import NodeTransformer
 from sklearn_crf.preprocessing._pixel_features import PixelFeatures
 
-__all__ = ["LocalImageFeatures", "NodeTransformer", "PixelFeatures"]
+__all__ = ["FilterBank", "LocalImageFeatures", "NodeTransformer", "PixelFeatures"]

@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf.encoding import object_array
+from sklearn_crf.preprocessing._image_input import as_images, is_stack
 
 KINDS = ("intensity", "mean", "deviation", "gradient", "patch", "position")
 
@@ -83,7 +84,7 @@ class LocalImageFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
         LocalImageFeatures
         """
         self._check_parameters()
-        images = _as_images(X)
+        images = as_images(X)
         self.n_channels_ = images[0].shape[2]
         return self
 
@@ -101,13 +102,13 @@ class LocalImageFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
             An array for an array, a 1-D object array for a list; float64 for float64 images, otherwise float32.
         """
         check_is_fitted(self)
-        images = _as_images(X)
+        images = as_images(X)
         if images[0].shape[2] != self.n_channels_:
             raise ValueError(
                 f"X[0] has {images[0].shape[2]} channels, but LocalImageFeatures was fitted on {self.n_channels_}."
             )
         results = [self._features(image) for image in images]
-        return np.stack(results) if _is_stack(X) else object_array(results)
+        return np.stack(results) if is_stack(X) else object_array(results)
 
     def get_feature_names_out(self, input_features=None):
         """Names of the features, such as ``"mean_2"`` or, of more than one channel, ``"channel0_mean_2"``.
@@ -187,32 +188,3 @@ def _positions(height, width):
     row = (np.arange(height) + 0.5) / height
     column = (np.arange(width) + 0.5) / width
     return np.meshgrid(row, column, indexing="ij")
-
-
-def _is_stack(X):
-    return isinstance(X, np.ndarray) and X.dtype != object
-
-
-def _as_images(X):
-    """List of (H, W, C) arrays, float32 or float64."""
-    if _is_stack(X) and X.ndim not in (3, 4):
-        raise ValueError(
-            f"X must be images of shape (n, H, W) or (n, H, W, C), got {X.shape}: one image is X[np.newaxis]."
-        )
-    if not len(X):
-        raise ValueError("X holds no image.")
-    images = []
-    for i, image in enumerate(X):
-        image = np.asarray(image)
-        if image.ndim not in (2, 3) or 0 in image.shape:
-            raise ValueError(f"X[{i}] must be an image of shape (H, W) or (H, W, C), got {image.shape}.")
-        if image.dtype.kind not in "fiub":
-            raise ValueError(f"X[{i}] must hold real numbers, got {image.dtype}.")
-        image = image if image.ndim == 3 else image[..., None]
-        if images and image.shape[2] != images[0].shape[2]:
-            raise ValueError(f"X[{i}] has {image.shape[2]} channels, but X[0] has {images[0].shape[2]}.")
-        image = image if image.dtype in (np.float32, np.float64) else image.astype(np.float32)
-        if not np.isfinite(image).all():
-            raise ValueError(f"X[{i}] contains NaN or infinity.")
-        images.append(image)
-    return images

@@ -1,0 +1,213 @@
+"""Responses of every pixel to a bank of linear filters."""
+
+from functools import lru_cache
+from itertools import product
+from numbers import Integral
+
+import numpy as np
+import scipy.fft
+from scipy.ndimage import correlate1d
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_crf._threads import map_tasks
+from sklearn_crf.encoding import object_array
+from sklearn_crf.preprocessing._filter_kernels import BANKS, Separable
+from sklearn_crf.preprocessing._image_input import as_images, is_stack
+
+# Images are filtered in tiles of at most this many pixels a side, so that memory does not grow with the image.
+_TILE = 272
+
+
+class FilterBank(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
+    r"""Responses of every pixel to a bank of linear filters, in float32.
+
+    .. math::
+        r_k(i, j) = \sum_{a, b} f_k(a, b) \, x(i + a, j + b)
+
+    for each channel x, borders continued by reflection. Kernels that are products of a column and a row are applied
+    one after the other, all others by the fast Fourier transform.
+
+    Parameters
+    ----------
+    bank : {"rfs", "gaussian_derivatives", "haar"}, tuple of these, or array-like of shape (n_filters, height, width)
+        ``"rfs"``: 38 edges, bars and blobs (three scales, six orientations). ``"gaussian_derivatives"``: Gaussians of
+        standard deviation 1, 2 and 4 and their derivatives up to the second. ``"haar"``: means and differences of
+        halves of boxes of 2, 4, 8 and 16 pixels. Or kernels of your own, sides odd or even: the origin of a side of
+        length n is entry ``n // 2``.
+    include_input : bool, default=True
+        Whether the channels themselves come first.
+    n_jobs : int or None, default=None
+        Threads over images and filters; results do not depend on it.
+
+    Attributes
+    ----------
+    n_channels_ : int
+        Channels of the images seen in ``fit``.
+    kernels_ : list of ndarray of shape (height, width)
+        The filters.
+
+    References
+    ----------
+    M. Varma and A. Zisserman. A Statistical Approach to Texture Classification from Single Images. International
+    Journal of Computer Vision 62, 2005 (the RFS bank).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.preprocessing import FilterBank
+    >>> FilterBank("rfs").fit_transform(np.zeros((2, 20, 30))).shape
+    (2, 20, 30, 39)
+    """
+
+    def __init__(self, bank="rfs", include_input=True, n_jobs=None):
+        self.bank = bank
+        self.include_input = include_input
+        self.n_jobs = n_jobs
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.no_validation = True
+        return tags
+
+    def fit(self, X, y=None):
+        """Make the kernels and note the number of channels; nothing is learned.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, H, W) or (n, H, W, C), or list of ndarray of shape (H, W) or (H, W, C)
+            Images.
+        y : object, optional
+            Not used.
+
+        Returns
+        -------
+        FilterBank
+        """
+        kernels = self._kernels()
+        self.n_channels_ = as_images(X)[0].shape[2]
+        self._names = list(kernels)
+        self.kernels_ = [kernel.image if isinstance(kernel, Separable) else kernel for kernel in kernels.values()]
+        return self
+
+    def transform(self, X):
+        """Responses of each pixel.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, H, W) or (n, H, W, C), or list of ndarray of shape (H, W) or (H, W, C)
+            Images; integers are read without rescaling.
+
+        Returns
+        -------
+        ndarray of shape (n, H, W, F), or of shape (n,) of ndarray of shape (H, W, F), float32
+            An array for an array, a 1-D object array for a list.
+        """
+        check_is_fitted(self)
+        images = as_images(X)
+        if images[0].shape[2] != self.n_channels_:
+            raise ValueError(
+                f"X[0] has {images[0].shape[2]} channels, but FilterBank was fitted on {self.n_channels_}."
+            )
+        kernels = list(self._kernels().values())
+        results = map_tasks(lambda image, n_threads: self._responses(image, kernels, n_threads), images, self.n_jobs)
+        return np.stack(results) if is_stack(X) else object_array(results)
+
+    def get_feature_names_out(self, input_features=None):
+        """Names of the responses, such as ``"edge_2_30"`` or, of more than one channel, ``"channel0_edge_2_30"``.
+
+        Parameters
+        ----------
+        input_features : array-like of str, optional
+            Names of the channels.
+
+        Returns
+        -------
+        ndarray of str
+        """
+        check_is_fitted(self)
+        single = input_features is None and self.n_channels_ == 1
+        channels = [f"channel{c}" for c in range(self.n_channels_)] if input_features is None else list(input_features)
+        own = (["intensity"] if single else channels) if self.include_input else []
+        names = [name if single else f"{channel}_{name}" for channel in channels for name in self._names]
+        return np.array([*own, *names], dtype=object)
+
+    def _kernels(self):
+        """Kernels by name, written out or separable."""
+        names = (self.bank,) if isinstance(self.bank, str) else self.bank
+        if isinstance(names, tuple | list) and names and all(isinstance(name, str) for name in names):
+            unknown = [name for name in names if name not in BANKS]
+            if unknown:
+                raise ValueError(f"bank must be out of {', '.join(map(repr, BANKS))}, or kernels, got {unknown[0]!r}.")
+            return {name: kernel for bank in names for name, kernel in BANKS[bank]().items()}
+        kernels = np.asarray(self.bank, dtype=np.float64)
+        if kernels.ndim != 3 or 0 in kernels.shape or not np.all(np.isfinite(kernels)):
+            raise ValueError(
+                "bank given as kernels must be finite numbers of shape (n_filters, height, width), "
+                f"got {kernels.shape}."
+            )
+        return {f"filter{k}": kernel for k, kernel in enumerate(kernels)}
+
+    def _responses(self, image, kernels, n_threads):
+        height, width, n_channels = image.shape
+        n_own = n_channels if self.include_input else 0
+        out = np.empty((height, width, n_own + n_channels * len(kernels)), dtype=np.float32)
+        out[..., :n_own] = image[..., :n_own]
+        whole = [k for k, kernel in enumerate(kernels) if not isinstance(kernel, Separable)]
+        tasks = [k for k, kernel in enumerate(kernels) if isinstance(kernel, Separable)]
+        # Enough groups for threads to share; each transforms its tile anew, which is one part in as many as it holds.
+        tasks += [whole[k : k + 19] for k in range(0, len(whole), 19)]
+        for channel in range(n_channels):
+            # A constant shift keeps float32 where it is needed: kernels that sum to zero do not see it.
+            level = np.float32(image[..., channel].mean(dtype=np.float64))
+            plane = image[..., channel].astype(np.float32) - level
+            first = n_own + channel * len(kernels)
+
+            def run(task, n_threads, plane=plane, first=first, level=level):
+                if isinstance(task, Integral):
+                    out[..., first + task] = _separable(plane, kernels[task], level)
+                else:
+                    at = first + np.array(task)
+                    _fourier(plane, [kernels[k] for k in task], level, out, at)
+
+            map_tasks(run, tasks, n_threads)
+        return out
+
+
+def _separable(plane, kernel, level):
+    response = correlate1d(plane, kernel.column, axis=0, output=np.float32)
+    response = correlate1d(response, kernel.row, axis=1, output=np.float32)
+    return response + np.float32(level * kernel.column.sum() * kernel.row.sum())
+
+
+def _fourier(plane, kernels, level, out, channels):
+    """Write the responses to some kernels, tile by tile (overlap and save)."""
+    before = [max(kernel.shape[axis] // 2 for kernel in kernels) for axis in (0, 1)]
+    after = [max((kernel.shape[axis] - 1) // 2 for kernel in kernels) for axis in (0, 1)]
+    sides = [min(length, _TILE) for length in plane.shape]
+    padded = np.pad(plane, [(before[axis], after[axis]) for axis in (0, 1)], mode="symmetric")
+    shape = tuple(scipy.fft.next_fast_len(sides[a] + before[a] + after[a], real=True) for a in (0, 1))
+    spectra = _spectra(tuple(kernel.tobytes() for kernel in kernels), tuple(k.shape for k in kernels), shape)
+    constant = np.array([kernel.sum() * level for kernel in kernels], dtype=np.float32)
+    starts = [range(0, length, side) for length, side in zip(plane.shape, sides, strict=True)]
+    for top, left in product(*starts):
+        tile = padded[top : top + sides[0] + before[0] + after[0], left : left + sides[1] + before[1] + after[1]]
+        spectrum = scipy.fft.rfft2(tile, s=shape)
+        bottom, right = min(top + sides[0], plane.shape[0]), min(left + sides[1], plane.shape[1])
+        rows, columns = (slice(b, b + n) for b, n in zip(before, (bottom - top, right - left), strict=True))
+        for k, channel in enumerate(channels):
+            response = scipy.fft.irfft2(spectrum * spectra[k], s=shape)
+            out[top:bottom, left:right, channel] = response[rows, columns] + constant[k]
+
+
+@lru_cache(maxsize=8)
+def _spectra(kernels, kernel_shapes, shape):
+    """Conjugate transforms of kernels, their origin at the corner; images of one size share them."""
+    spectra = []
+    for data, kernel_shape in zip(kernels, kernel_shapes, strict=True):
+        grid = np.zeros(shape, dtype=np.float32)
+        grid[: kernel_shape[0], : kernel_shape[1]] = np.frombuffer(data).reshape(kernel_shape)
+        grid = np.roll(grid, [-(length // 2) for length in kernel_shape], axis=(0, 1))
+        spectra.append(np.conj(scipy.fft.rfft2(grid)))
+    return np.stack(spectra)
