@@ -1,4 +1,8 @@
-"""libDAI's belief propagation as a peer, if it is installed: driver compiled on the spot, model handed over as text."""
+"""libDAI's belief propagation as a peer, if it is installed: driver compiled on the spot, model handed over as text.
+
+Where no package has it, it is built from its sources in a folder of its own: ``cp Makefile.LINUX Makefile.conf && make
+lib``, with the headers of GMP and Boost installed, and ``LIBDAI_PREFIX`` set to that folder.
+"""
 
 import os
 import shutil
@@ -56,14 +60,18 @@ def _factor(variables, scores):
     return "\n".join(lines)
 
 
-def run_libdai(model, tol, max_iter, updates="SEQFIX", repetitions=3):
-    """Result of libDAI on a model, or None and why there is none."""
+def run_libdai(model, tol, max_iter, updates="SEQFIX", repetitions=3, reweighted=()):
+    """Result of libDAI on a model, or None and why there is none.
+
+    ``reweighted``, if not empty, is the damping and the edge probability of tree-reweighted belief propagation.
+    """
     with tempfile.TemporaryDirectory() as folder:
         program, problem = compiled_driver(folder)
         if program is None:
             return None, problem
         write_factor_graph(model, Path(folder) / "field.fg")
         arguments = [str(Path(folder) / "field.fg"), str(tol), str(max_iter), updates, str(repetitions)]
+        arguments += [str(value) for value in reweighted]
         lines = subprocess.run([program, *arguments], capture_output=True, text=True, check=True).stdout.splitlines()
     runs = [line.split() for line in lines[:repetitions]]
     n_sweeps, seconds = min(((int(n), float(t)) for n, t in runs), key=lambda run: run[1])

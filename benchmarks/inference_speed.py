@@ -12,8 +12,9 @@ import importlib.util
 def rows():
     """Rows of (job, this package, peer, remark) of every part that can be run."""
     import _bp_speed
+    import _trw_speed
 
-    found = _bp_speed.run()
+    found = [*_bp_speed.run(), *_trw_speed.run()]
     if importlib.util.find_spec("_cut_speed"):
         import _cut_speed
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf.kernels.factors import fill_factors, range_of_tables, rows_below_best
+from sklearn_crf.kernels.messages import send
 
 # How messages add up, the numbers that the kernels know.
 SUM_PROBABILITY, SUM_SCORE, MAX_SCORE = 0, 1, 2
@@ -53,6 +54,10 @@ class Field(NamedTuple):
     def work_space(self):
         """What a kernel needs for itself; one for each thread."""
         return np.empty((6 + 2 * self.tables.shape[3]) * self.width)
+
+    def send(self, messages, *how):
+        """Let nodes send messages in turn, see the kernel."""
+        return send(self, messages, *how)
 
 
 def make_field(model, maximum, appearance=None, unbounded=False):

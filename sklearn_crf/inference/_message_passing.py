@@ -6,6 +6,7 @@ from sklearn_crf._threads import checkpoint, range_runner
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._beliefs import beliefs_of, edge_marginals_of, infeasible_at_node, marginals_of
 from sklearn_crf.inference._field import MAX_SCORE, SUM_PROBABILITY, Messages, initial_messages
+from sklearn_crf.inference._odds import OddsField, takes_odds
 from sklearn_crf.inference._schedules import SCHEDULES, choose_schedule
 from sklearn_crf.kernels.forests import decode
 
@@ -113,17 +114,18 @@ class MessagePassing(Inference):
         messages = initial_messages(field, init)
         if graph.n_edges == 0:
             return messages, 0, True
-        sweep = choose_schedule(self.schedule, graph)(graph, field, messages, self.damping, self.tol, run)
-        for n_iter in range(1, self.max_iter + 1):
-            checkpoint()
-            change = sweep()
-            if change < 0:
-                raise infeasible_at_node(int(-1 - change))
-            if change <= self.tol:
-                if graph.is_forest:
-                    # Whatever was left within the tolerance: this sweep is exact from any start.
-                    SCHEDULES["sequential"](graph, field, messages, 0.0, self.tol, run)()
-                return messages, n_iter, True
+        schedule = choose_schedule(self.schedule, graph)
+        as_odds = takes_odds(field) and schedule is not SCHEDULES["residual"]
+        swept = OddsField.of(field) if as_odds else field
+        values = swept.odds_of(messages) if as_odds else messages
+        change, n_iter = self._sweep_until_still(schedule(graph, swept, values, self.damping, self.tol, run))
+        if as_odds:
+            swept.write_messages(values, messages)
+        if change <= self.tol:
+            if graph.is_forest:
+                # Whatever was left within the tolerance: this sweep is exact from any start.
+                SCHEDULES["sequential"](graph, field, messages, 0.0, self.tol, run)()
+            return messages, n_iter, True
         what = "scores" if field.semiring == MAX_SCORE else "probabilities"
         self._warn_unconverged(
             f"{type(self).__name__} stopped after max_iter={self.max_iter} sweeps with {what} of messages still "
@@ -131,6 +133,17 @@ class MessagePassing(Inference):
             depth=2,
         )
         return messages, self.max_iter, False
+
+    def _sweep_until_still(self, sweep):
+        """The last change of a message, and how many sweeps were made."""
+        n_iter, change = 0, np.inf
+        while n_iter < self.max_iter and change > self.tol:
+            checkpoint()
+            change = sweep()
+            if change < 0:
+                raise infeasible_at_node(int(-1 - change))
+            n_iter += 1
+        return change, n_iter
 
 
 def _decode(graph, field, messages):

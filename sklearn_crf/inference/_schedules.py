@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from sklearn_crf.kernels.messages import send, send_by_residual
+from sklearn_crf.kernels.messages import send_by_residual
 
 # On smaller graphs threads gain less than the sweeps that the sequential schedule saves.
 _LARGEST_SEQUENTIAL = 20_000
@@ -27,7 +27,7 @@ def sequential(graph, field, messages, damping, tol, run):
     def sweep():
         changes = []
         for direction in (1, -1):
-            changes.append(send(field, messages, order, rank, direction, damping, 0, len(order), work))
+            changes.append(field.send(messages, order, rank, direction, damping, 0, len(order), work))
             if changes[-1] < 0:
                 return changes[-1]
         return max(changes)
@@ -47,7 +47,7 @@ def checkerboard(graph, field, messages, damping, tol, run):
 
             def part(start, stop, members=members):
                 work = field.work_space()
-                changes.append(send(field, messages, members, unranked, 0, damping, start, stop, work))
+                changes.append(field.send(messages, members, unranked, 0, damping, start, stop, work))
 
             run(part, len(members))
             if min(changes) < 0:

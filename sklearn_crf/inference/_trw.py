@@ -47,7 +47,8 @@ class TRWMessagePassing(MessagePassing):
         Largest change of a message that counts as none: of its probabilities for marginals, of its scores for
         labels, before damping.
     damping : float, default=0.0
-        Share of the old message that is kept, in [0, 1). Strong interactions may need it.
+        Share of the old message that is kept, in [0, 1). Strong interactions may need it. It is a share of the
+        message's logarithm.
     schedule : {"auto", "sequential", "checkerboard", "residual"}, default="auto"
         Order of the messages, as in :class:`LoopyBP`.
 

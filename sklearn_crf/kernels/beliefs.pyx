@@ -9,7 +9,7 @@ Z_e is what an edge adds to its two nodes.
 """
 
 from cython cimport floating
-from libc.math cimport INFINITY, exp, isinf, log, pow
+from libc.math cimport INFINITY, exp, isinf, log
 from libc.stdint cimport int32_t
 
 from sklearn_crf.kernels.field cimport SUM_PROBABILITY, Field, half_edge_factor, open_field, pair_score, states_of
@@ -19,6 +19,7 @@ from sklearn_crf.kernels.rows cimport (
     product_of_rows,
     row_dot,
     row_max,
+    row_power,
     row_quotient,
     row_scale,
     row_sum,
@@ -86,7 +87,10 @@ cdef inline double cavity_of(const Field* f, const floating* belief, const float
             row_quotient(belief, message, W, out)
         else:
             for a in range(W):
-                out[a] = <floating> (belief[a] / pow(message[a], power)) if message[a] > 0 else 0
+                out[a] = message[a]
+            row_power(out, <floating> -power, W)
+            for a in range(W):
+                out[a] = belief[a] * out[a]
         top = row_max(<const floating*> out, W)
         row_scale(out, 1 / top, W)
         return log(top)

@@ -8,6 +8,7 @@
 #ifndef SKLEARN_CRF_ROWS_H
 #define SKLEARN_CRF_ROWS_H
 
+#include <float.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -54,29 +55,61 @@ static int rows_have_avx2(void)
 
 #define REAL float
 #define INTEGER int32_t
+#define UNSIGNED uint32_t
 #define NAME(name) name##_float
 #define EXP expf
+#define LOG logf
+#define MANTISSA 23
+#define BIAS 127
+#define SQRT_HALF_BITS 0x3F3504F3u
+#define LEAST_NORMAL FLT_MIN
+#define LOG2_HIGH 0.693359375f
+#define LOG2_LOW -2.12194440e-4f
 #define MAX_INSTRUCTION _mm_max_ps
 #define WIDE_MAX_INSTRUCTION _mm256_max_ps
 #include "rows_template.h"
 #undef REAL
 #undef INTEGER
+#undef UNSIGNED
 #undef NAME
 #undef EXP
+#undef LOG
+#undef MANTISSA
+#undef BIAS
+#undef SQRT_HALF_BITS
+#undef LEAST_NORMAL
+#undef LOG2_HIGH
+#undef LOG2_LOW
 #undef MAX_INSTRUCTION
 #undef WIDE_MAX_INSTRUCTION
 
 #define REAL double
 #define INTEGER int64_t
+#define UNSIGNED uint64_t
 #define NAME(name) name##_double
 #define EXP exp
+#define LOG log
+#define MANTISSA 52
+#define BIAS 1023
+#define SQRT_HALF_BITS 0x3FE6A09E667F3BCDu
+#define LEAST_NORMAL DBL_MIN
+#define LOG2_HIGH 6.93147180369123816490e-01
+#define LOG2_LOW 1.90821492927058770002e-10
 #define MAX_INSTRUCTION _mm_max_pd
 #define WIDE_MAX_INSTRUCTION _mm256_max_pd
 #include "rows_template.h"
 #undef REAL
 #undef INTEGER
+#undef UNSIGNED
 #undef NAME
 #undef EXP
+#undef LOG
+#undef MANTISSA
+#undef BIAS
+#undef SQRT_HALF_BITS
+#undef LEAST_NORMAL
+#undef LOG2_HIGH
+#undef LOG2_LOW
 #undef MAX_INSTRUCTION
 #undef WIDE_MAX_INSTRUCTION
 

@@ -13,6 +13,10 @@ cdef extern from "rows.h" nogil:
     void row_scale_double(double*, double, Py_ssize_t)
     float row_dot_float(const float*, const float*, Py_ssize_t)
     double row_dot_double(const double*, const double*, Py_ssize_t)
+    void row_power_float(float*, float, Py_ssize_t)
+    void row_power_double(double*, double, Py_ssize_t)
+    void send_odds_float(const float*, const float*, const float*, Py_ssize_t, float, float*)
+    void send_odds_double(const double*, const double*, const double*, Py_ssize_t, double, double*)
     void row_quotient_float(const float*, const float*, Py_ssize_t, float*)
     void row_quotient_double(const double*, const double*, Py_ssize_t, double*)
     float row_below_best_float(const float*, Py_ssize_t, Py_ssize_t, float*)
@@ -185,3 +189,19 @@ cdef inline floating row_below_best(const floating* row, Py_ssize_t n, Py_ssize_
         return row_below_best_float(row, n, width, out)
     else:
         return row_below_best_double(row, n, width, out)
+
+
+cdef inline void row_power(floating* row, floating power, Py_ssize_t width) noexcept nogil:
+    if floating is float:
+        row_power_float(row, power, width)
+    else:
+        row_power_double(row, power, width)
+
+
+cdef inline void odds_from_node(
+    const floating* odds, const floating* coupling, const floating* power, Py_ssize_t n, floating total, floating* fresh
+) noexcept nogil:
+    if floating is float:
+        send_odds_float(odds, coupling, power, n, total, fresh)
+    else:
+        send_odds_double(odds, coupling, power, n, total, fresh)

@@ -6,6 +6,19 @@
 #define WIDE (2 * LANES)
 typedef REAL W32 __attribute__((vector_size(32)));
 
+#define VECTOR W32
+#define BITS NAME(wide_bits)
+typedef UNSIGNED BITS __attribute__((vector_size(32)));
+#define MATH_NAME(name) NAME(wide_##name)
+#define MATH_INLINE static inline __attribute__((always_inline, target("avx2,fma")))
+#define MATH_FUNCTION ROWS_AVX2 static
+#include "vector_math_template.h"
+#undef VECTOR
+#undef BITS
+#undef MATH_NAME
+#undef MATH_INLINE
+#undef MATH_FUNCTION
+
 ROWS_AVX2 static void NAME(wide_sum_product)(const REAL *table, const REAL *x, ptrdiff_t n, ptrdiff_t width, REAL *out)
 {
     ptrdiff_t j = 0;

@@ -10,7 +10,7 @@ raised to the power rho_e).
 """
 
 from cython cimport floating
-from libc.math cimport INFINITY, exp, expf, fabs, isinf, log, logf, pow
+from libc.math cimport INFINITY, exp, expf, fabs, isinf, log, logf
 from libc.stdint cimport int32_t
 
 from sklearn_crf.kernels.field cimport (
@@ -31,6 +31,7 @@ from sklearn_crf.kernels.rows cimport (
     replace_probabilities,
     replace_scores,
     row_max,
+    row_power,
     send_one_vector,
     sum_of_rows,
     sum_product,
@@ -107,10 +108,18 @@ cdef inline void reweight_cavity(const Field* f, const floating* message, double
     """Take out of the cavity what a message is raised to besides its own power one."""
     cdef Py_ssize_t a
     for a in range(f.width):
-        if f.semiring == SUM_PROBABILITY:
-            cavity[a] = cavity[a] * <floating> pow(message[a], power) if message[a] > 0 else 0
-        else:
-            cavity[a] = cavity[a] + <floating> (power * message[a]) if not isinf(message[a]) else -INFINITY
+        cavity[a] = cavity[a] + <floating> (power * message[a]) if not isinf(message[a]) else -INFINITY
+
+
+cdef inline void divide_out(const floating* message, floating power, Py_ssize_t width, floating* cavity,
+                            floating* room) noexcept nogil:
+    """The same for probabilities, to which a message is a factor of the power ``power``, 0 where it is 0."""
+    cdef Py_ssize_t a
+    for a in range(width):
+        room[a] = message[a]
+    row_power(room, power, width)
+    for a in range(width):
+        cavity[a] = cavity[a] * room[a]
 
 
 cdef inline double sum_in_scores(const Field* f, int32_t half_edge, const floating* cavity, Py_ssize_t b,
@@ -208,6 +217,30 @@ cdef inline double replace_sums_in_scores(const Field* f, int32_t half_edge, Roo
     return worst
 
 
+cdef inline double replace_powers(const floating* fresh, floating* kept, Py_ssize_t width, double damping,
+                                  floating* room, floating* other_room) noexcept nogil:
+    """Replace probabilities whose logarithms are damped: powers of what is all but 0 reach other messages too."""
+    cdef:
+        Py_ssize_t a
+        double change
+    if damping <= 0:
+        return replace_probabilities(fresh, kept, width, damping)
+    for a in range(width):
+        room[a] = kept[a]
+    change = replace_probabilities(fresh, kept, width, 0)
+    if change < 0:
+        return change
+    for a in range(width):
+        other_room[a] = kept[a]
+    row_power(room, <floating> damping, width)
+    row_power(other_room, <floating> (1 - damping), width)
+    for a in range(width):
+        other_room[a] = room[a] * other_room[a]
+    if replace_probabilities(<const floating*> other_room, kept, width, -1) < 0:
+        return -1
+    return change
+
+
 cdef inline double send_message(const Field* f, Py_ssize_t s, Py_ssize_t q, floating* messages, double damping,
                                 Room* room) noexcept nogil:
     """Renew the message that node s sends along its slot q; its largest change, or -1 if no state is left.
@@ -241,12 +274,15 @@ cdef inline double send_message(const Field* f, Py_ssize_t s, Py_ssize_t q, floa
         sum_of_rows(base, <const floating*> messages, first, last, q, W, cavity)
     if f.appearance != NULL:
         power = (<const floating*> f.appearance)[half_edge >> 1]
-        reweight_cavity(f, <const floating*> messages + q * W, 1 - 1 / power, cavity)
+        if f.semiring == SUM_PROBABILITY:
+            divide_out(<const floating*> messages + q * W, <floating> (1 - 1 / power), W, cavity, fresh)
+        else:
+            reweight_cavity(f, <const floating*> messages + q * W, 1 - 1 / power, cavity)
     if f.semiring == SUM_PROBABILITY:
         apply_factor(f, half_edge, <const floating*> cavity, n, fresh, <floating*> room.factor, &shift)
-        if power != 1:
-            for a in range(f.n_columns):
-                fresh[a] = <floating> pow(fresh[a], power)
+        if f.appearance != NULL:
+            row_power(fresh, <floating> power, W)
+            return replace_powers(<const floating*> fresh, kept, W, damping, cavity, <floating*> room.shifted)
         return replace_probabilities(<const floating*> fresh, kept, W, damping)
     if f.semiring == MAX_SCORE:
         apply_factor(f, half_edge, <const floating*> cavity, n, fresh, <floating*> room.factor, &shift)

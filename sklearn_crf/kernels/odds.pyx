@@ -1,0 +1,62 @@
+"""Sweeps of tree-reweighted belief propagation between nodes of two states, a message being one number.
+
+With messages as log-odds of the second state, raised to the power rho as everywhere, and every table a coupling J for
+equal states (what else is in it belongs to the nodes), the message from node s along an edge e = (s, t) is
+
+    m = rho_e log((e^h e^J + 1) / (e^h + e^J)),    h = u_s + sum_q m_q - m_e / rho_e
+
+with q over the edges of s. That takes one exponential and one logarithm, where powers of probabilities take four of
+each, and all messages of a node are worked out together.
+"""
+
+from cython cimport floating
+from libc.math cimport fabs, tanh
+from libc.stdint cimport int32_t, int64_t
+
+from sklearn_crf.kernels.rows cimport odds_from_node
+
+
+def send_odds(
+    const int64_t[::1] ptr,  # IN (N + 1,) first slot of each node
+    const int32_t[::1] neighbor,  # IN (2E,)
+    const int32_t[::1] reverse,  # IN (2E,)
+    const floating[::1] unary,  # IN (N,) log-odds of each node by itself
+    const floating[::1] coupling,  # IN (2E + PADDING,) exp(-|J|) with the sign of J, by slot
+    const floating[::1] power,  # IN (2E + PADDING,) rho, by slot
+    floating[::1] odds,  # INOUT (2E + PADDING,) messages by the slot of the receiving node
+    const int32_t[::1] nodes,  # IN (n,) in the order of sending
+    const int32_t[::1] rank,  # IN (N,) position of each node in a whole order, read if direction is not 0
+    int direction,  # 1: only to nodes of higher rank, -1: to lower ones and from the last node back, 0: to all
+    double damping,  # share of the old message that is kept
+    Py_ssize_t start,
+    Py_ssize_t stop,  # the nodes nodes[start:stop] send
+    floating[::1] fresh,  # work space (largest degree + PADDING,)
+):
+    """Let nodes send messages in turn; the largest change of a probability that one stands for."""
+    cdef:
+        Py_ssize_t i, s, q, first, last
+        floating total, new, old
+        double change, worst = 0.0
+    with nogil:
+        for i in range(start, stop):
+            s = nodes[i if direction >= 0 else start + stop - 1 - i]
+            first = ptr[s]
+            last = ptr[s + 1]
+            if first == last:
+                continue
+            total = unary[s]
+            for q in range(first, last):
+                total += odds[q]
+            odds_from_node(&odds[first], &coupling[first], &power[first], last - first, total, &fresh[0])
+            for q in range(first, last):
+                if direction != 0 and direction * (rank[neighbor[q]] - rank[s]) < 0:
+                    continue
+                new = fresh[q - first]
+                old = odds[reverse[q]]
+                odds[reverse[q]] = <floating> (new + damping * (old - new))
+                # The slope of a probability by its log-odds is at most 1/4, so that few have to be worked out.
+                change = fabs(<double> new - old) / 4
+                if change > worst:
+                    change = fabs(tanh(<double> new / 2) - tanh(<double> old / 2)) / 2
+                    worst = change if change > worst else worst
+    return worst
