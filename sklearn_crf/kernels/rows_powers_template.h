@@ -1,0 +1,45 @@
+/* Included by rows_template.h: what takes exponentials and logarithms of whole rows. */
+
+#define VECTOR V
+#define BITS NAME(bits)
+#if ROWS_VECTORS
+typedef UNSIGNED BITS __attribute__((vector_size(16)));
+#endif
+#define MATH_NAME(name) NAME(name)
+#define MATH_INLINE ROWS_INLINE
+#define MATH_FUNCTION static
+#include "vector_math_template.h"
+#undef VECTOR
+#undef BITS
+#undef MATH_NAME
+#undef MATH_INLINE
+#undef MATH_FUNCTION
+
+/* odds_messages in the widest vectors there are */
+ROWS_INLINE void NAME(send_odds)(const REAL *odds, const REAL *coupling, const REAL *power, ptrdiff_t n, REAL total,
+                                 REAL *fresh)
+{
+#if ROWS_DISPATCH
+    if (rows_have_avx2()) {
+        NAME(wide_odds_messages)(odds, coupling, power, n, total, fresh);
+        return;
+    }
+#endif
+    NAME(odds_messages)(odds, coupling, power, n, total, fresh);
+}
+
+/* row = row to a power, 0 where it is 0 (or no normal number) */
+ROWS_INLINE void NAME(row_power)(REAL *row, REAL power, ptrdiff_t width)
+{
+    for (ptrdiff_t j = 0; j < width; j += LANES) {
+        V x = NAME(load)(row + j), raised;
+#if ROWS_VECTORS
+        const INTEGERS possible = x >= LEAST_NORMAL;
+        raised = NAME(vector_exp)(power * NAME(vector_log)(x));
+        raised = (V)((INTEGERS)raised & possible);
+#else
+        raised = x > 0 ? EXP(power * LOG(x)) : 0;
+#endif
+        NAME(store)(row + j, raised);
+    }
+}
