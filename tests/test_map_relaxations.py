@@ -10,10 +10,10 @@ from numpy.testing import assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf.graphs import Graph, lattice
-from sklearn_crf.inference import BruteForce, IncMP, LinearProgram, convergence_left_to_caller
+from sklearn_crf.inference import BruteForce, DualDecomposition, IncMP, LinearProgram, convergence_left_to_caller
 from sklearn_crf.models import PairwiseModel, score
 
-ALGORITHMS = [IncMP]
+ALGORITHMS = [IncMP, DualDecomposition]
 every = pytest.mark.parametrize("cls", ALGORITHMS, ids=lambda cls: cls.__name__)
 
 ALIKE = np.where(np.eye(2), 0.0, -np.inf)

@@ -11,6 +11,7 @@ from sklearn_crf.inference._base import (
 )
 from sklearn_crf.inference._brute_force import BruteForce
 from sklearn_crf.inference._conjugate_gradient import ConjugateGradient, Solution
+from sklearn_crf.inference._dual_decomposition import DualDecomposition, DualDecompositionState
 from sklearn_crf.inference._gaussian import GaussianInference, GaussianMarginals
 from sklearn_crf.inference._gaussian_bp import GaussianBP, GaussianMessages
 from sklearn_crf.inference._gaussian_direct import GaussianDirect
@@ -38,6 +39,8 @@ __all__ = [
     "BruteForce",
     "ConjugateGradient",
     "CutState",
+    "DualDecomposition",
+    "DualDecompositionState",
     "FactorMarginals",
     "GaussianBP",
     "GaussianDirect",

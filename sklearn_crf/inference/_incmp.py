@@ -5,18 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils import check_random_state
 
-from sklearn_crf._threads import checkpoint
-from sklearn_crf.inference._base import Inference
-from sklearn_crf.inference._best_labels import BestLabels
 from sklearn_crf.inference._field import make_field
-from sklearn_crf.inference._relaxed_problem import (
-    check_not_below,
-    consistent,
-    in_double_precision,
-    least_score,
-    spread_of_scores,
-)
-from sklearn_crf.inference._step_sizes import AnnealedSteps, first_step
+from sklearn_crf.inference._subgradient import Run, SubgradientMap, relative_first_step
 from sklearn_crf.inference._tree import TreeInference
 from sklearn_crf.kernels.incremental import decode_shares, dual_value, incremental_sweep, pick_labels, shuffle
 
@@ -59,7 +49,7 @@ class IncMPState(NamedTuple):
         return self.moved.reshape(*edges.shape, -1) + (left / degree[:, None])[edges]
 
 
-class IncMP(Inference):
+class IncMP(SubgradientMap):
     r"""Incremental subgradient steps on the dual of the linear relaxation over single edges.
 
     .. math::
@@ -112,9 +102,6 @@ class IncMP(Inference):
     Incremental subgradient methods for nondifferentiable optimization. SIAM J. Optimization 12, 2001.
     """
 
-    tasks = frozenset({"map"})
-    exact_on = "forest"
-
     def __init__(self, max_iter=1000, tol=1e-5, decay=0.995, backoff=0.95, least_step=1e-3, climb=True, random_state=0):
         self.max_iter = max_iter
         self.tol = tol
@@ -124,96 +111,57 @@ class IncMP(Inference):
         self.climb = climb
         self.random_state = random_state
 
-    def _check_model(self, model):
-        super()._check_model(model)
-        if not self.max_iter >= 1:
-            raise ValueError(f"max_iter must be at least 1, got {self.max_iter!r}.")
-        for name in ("tol", "least_step"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)!r}.")
-        for name in ("decay", "backoff"):
-            if not 0 < getattr(self, name) <= 1:
-                raise ValueError(f"{name} must lie above 0 and be at most 1, got {getattr(self, name)!r}.")
-
     def _map(self, model, *, init=None, n_threads=1):
         if model.graph.is_forest:
             return TreeInference()._map(model)
-        run = _Run(model, init, self.climb, check_random_state(self.random_state))
-        least = self.least_step * run.spread
-        former_gap = None if init is None else init.gap
-        start = first_step(run.spread, least, run.gap, former_gap, model.graph.n_edges)
-        steps = AnnealedSteps(start, least, self.decay, self.backoff)
-        for n_iter in range(1, self.max_iter + 1):
-            checkpoint()
-            steps.advance(run.sweep(steps.step))
-            if steps.step <= self.tol * run.spread or run.is_certain():
-                return self._result(model, run, n_iter, converged=True)
-        self._warn_unconverged(
-            f"IncMP stopped after max_iter={self.max_iter} sweeps with a step of {steps.step / run.spread:.2g} times "
-            f"the standard deviation of the scores: raise max_iter or tol (now {self.tol:g})."
-        )
-        return self._result(model, run, self.max_iter, converged=False)
-
-    def _result(self, model, run, n_iter, converged):
-        run.best.repair()
-        state = IncMPState(run.moved[:, : model.n_columns].copy(), run.best.labels, run.gap)
-        found = self._labeling(model, run.best.labels, n_iter=n_iter, converged=converged, state=state)
-        return found._replace(bound=max(run.bound, found.score))
+        return self._minimised(model, _Run(model, init, self.climb, check_random_state(self.random_state)))
 
 
-class _Run:
-    """Shares of the edges, the bound that they give, and labels, as they have come to be."""
+class _Run(Run):
+    """Shares of the edges."""
 
     def __init__(self, model, init, climb, rng):
-        self.model = model = consistent(in_double_precision(model))
-        graph = model.graph
-        self.field, _ = make_field(model, maximum=True)
+        if init is not None:
+            _check_start(init, model)
+        super().__init__(model, climb, init)
+        graph = self.model.graph
+        self.field, _ = make_field(self.model, maximum=True)
         self.share = 1 / np.maximum(graph.degree, 1)
         self.moved = np.zeros((2 * graph.n_edges, self.field.width))
         if init is not None:
-            self.moved[:, : model.n_columns] = _checked(init, model).moved
+            self.moved[:, : model.n_columns] = init.moved
         self.base = np.empty((graph.n_nodes, self.field.width))
         self.picked = np.empty(2 * graph.n_edges, dtype=np.int32)
         self.order = np.arange(graph.n_edges, dtype=np.int32)
         self.random = np.array([rng.randint(1, 2**31 - 1)], dtype=np.uint64)
         self.direction = 1
         self.work = self.field.work_space()
-        self.spread, self.least = spread_of_scores(model), least_score(model)
-        self.best = BestLabels(model, climb, None if init is None else init.labels)
         self.candidate = self.best.labels.copy()
-        self.present = self.bound = self._dual_value()
-        if np.isneginf(self.bound):
-            raise ValueError("model is infeasible: every labeling has a score of -inf.")
+        self._evaluate()
 
-    @property
-    def gap(self):
-        """What the best labels lack to the bound."""
-        return self.bound - self.best.score
+    def first_step(self, least):
+        return relative_first_step(self, self.spread * self.model.graph.n_edges, least)
 
-    def sweep(self, step):
-        """A step on every edge, and candidates; whether the dual fell."""
+    def iterate(self, step):
         edges = self.model.graph.edges
+        step = step * self.spread
         shuffle(self.order, self.random)
         incremental_sweep(
             self.field, edges, self.order, self.share, step, self.moved, self.base, self.picked, self.work
         )
         self._offer_picked()
-        value = self._dual_value()
+        self._evaluate()
         self._offer_picked()
         decode_shares(self.field, self.moved, self.base, self.direction, self.candidate, self.work)
         self.best.offer(self.candidate)
         self.direction = -self.direction
-        fell, self.present, self.bound = value < self.present, value, min(self.bound, value)
-        check_not_below(self.model, self.bound, self.least)
-        return fell
 
-    def is_certain(self):
-        """The score meets the bound up to rounding."""
-        return self.gap <= 1e-12 * max(1.0, abs(self.bound))
+    def state(self):
+        return IncMPState(self.moved[:, : self.model.n_columns].copy(), self.best.labels, self.gap)
 
-    def _dual_value(self):
+    def _evaluate(self):
         edges = self.model.graph.edges
-        return dual_value(self.field, edges, self.share, self.moved, self.base, self.picked, self.work)
+        self.note(dual_value(self.field, edges, self.share, self.moved, self.base, self.picked, self.work))
 
     def _offer_picked(self):
         ptr, _, half_edge, _ = self.model.graph.incidence
@@ -221,11 +169,9 @@ class _Run:
         self.best.offer(self.candidate)
 
 
-def _checked(init, model):
-    """The state, if it is one of this topology."""
+def _check_start(init, model):
     if not isinstance(init, IncMPState):
         raise ValueError(f"init must be the state of a former result of IncMP, got {type(init).__name__}.")
     shape = 2 * model.graph.n_edges, model.n_columns
     if init.moved.shape != shape or not np.isfinite(init.moved).all():
         raise ValueError(f"init must hold finite shares of shape {shape} for this model, got {init.moved.shape}.")
-    return init

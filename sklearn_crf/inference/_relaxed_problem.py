@@ -86,7 +86,7 @@ def spread_of_scores(model):
     return float(np.sqrt(variance)) if variance > 1e-12 * square / max(n, 1) else 1.0
 
 
-def check_not_below(model, bound, least):
+def check_not_below(bound, least):
     """Raise ValueError if an upper bound is below what every allowed labeling scores at least."""
     if bound < least - 1e-9 * max(1.0, abs(least)):
         raise ValueError("model is infeasible: an upper bound lies below the least score of an allowed labeling.")

@@ -7,7 +7,7 @@ class AnnealedSteps:
     """Steps that shrink by a little while the bound falls and by more where it does not; in the end ``least / k``.
 
     The sum of all steps is then infinite, so that the bound converges to its minimum (Nedic and Bertsekas 2001), and
-    the sum up to where they reach ``least`` is what makes it fall fast.
+    those before ``least`` are what makes it fall fast.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ class AnnealedSteps:
         self.n_harmonic = int(start <= least)
 
     def advance(self, fell):
-        """The next step, ``fell`` telling whether the bound fell by the last one."""
+        """Go on to the next step, ``fell`` telling whether the bound fell by the last one."""
         if self.n_harmonic:
             self.n_harmonic += 1
             self.step = self.least / self.n_harmonic
@@ -37,12 +37,19 @@ class AnnealedSteps:
             self.step, self.n_harmonic = self.least, 1
 
 
-def first_step(spread, least, gap, former_gap, n_parts):
-    """The spread of the scores, or after a warm start what the change of the gap since then asks for.
+def first_step(change_of_gap, unit, least):
+    """Where a warm start begins, relative to the first step of a cold one: between ``least`` and 1.
 
-    A step of a moves the bound by about a for each part of the decomposition. A warm start that is off by some amount
-    needs steps of that amount, divided by the number of parts, and larger ones would lose what it knows.
+    A start that is off by some amount needs steps of that amount; larger ones would lose what it knows.
+
+    Parameters
+    ----------
+    change_of_gap : float
+        What the gap has changed by since the former result.
+    unit : float
+        What the bound can change by in an iteration with a step of 1.
+    least : float
     """
-    if former_gap is None or not np.isfinite(gap - former_gap):
-        return spread
-    return float(np.clip(abs(gap - former_gap) / max(n_parts, 1), min(least, spread), spread))
+    if not np.isfinite(change_of_gap):
+        return 1.0
+    return float(np.clip(abs(change_of_gap) / unit, min(least, 1.0), 1.0))

@@ -1,16 +1,16 @@
 """Direct minimisation of the tree-reweighted bound over the scores of spanning trees."""
 
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from sklearn_crf._threads import checkpoint, ordered_map, single_threaded_blas
 from sklearn_crf.inference._base import Inference, Marginals
 from sklearn_crf.inference._tree import TreeInference
+from sklearn_crf.inference._tree_choice import spanning_trees_of
 from sklearn_crf.inference._tree_scores import TreeScores
 from sklearn_crf.optimize import minimize_spg
-from sklearn_crf.spanning_trees import SpanningTrees, covering_trees, snakes
+from sklearn_crf.spanning_trees import SpanningTrees
 
 
 class TightenedBound(NamedTuple):
@@ -97,7 +97,7 @@ class TightenBound(Inference):
     def _marginals(self, model, *, init=None, n_threads=1):
         if model.graph.is_forest:
             return TreeInference()._marginals(model, n_threads=n_threads)
-        trees = self._spanning_trees(model.graph)
+        trees = spanning_trees_of(model.graph, self.trees, self.random_state)
         # Inner products shared by threads of BLAS took ten times as long as sum-product on a busy machine.
         with ordered_map(n_threads) as mapped, single_threaded_blas():
             scores = TreeScores(model, trees, mapped)
@@ -118,43 +118,6 @@ class TightenBound(Inference):
                 depth=1,
             )
         return result
-
-    def _spanning_trees(self, graph):
-        """The distribution over trees, each of them once, that covers every edge."""
-        if isinstance(self.trees, SpanningTrees):
-            if not np.array_equal(self.trees.graph.edges, graph.edges):
-                raise ValueError("trees must be spanning trees of the model's graph.")
-            trees = self.trees
-        elif isinstance(self.trees, (list, tuple)):
-            trees = SpanningTrees.from_edge_lists(graph, self.trees)
-        else:
-            return _chosen_trees(graph, self.trees, self.random_state)
-        return _covering(trees.merged())
-
-
-# Training asks for the trees of the same graphs hundreds of times.
-_chosen = WeakKeyDictionary()
-
-
-def _chosen_trees(graph, rule, random_state):
-    if isinstance(rule, bool) or not isinstance(rule, (str, int, np.integer)):
-        raise ValueError(f'trees must be "minimal", "uniform", "snakes", a number or trees, got {rule!r}.')
-    if rule == "snakes":
-        return snakes(graph)
-    key = rule, random_state
-    if not isinstance(random_state, int):
-        return covering_trees(graph, rule, random_state=random_state).merged()
-    known = _chosen.setdefault(graph, {})
-    if key not in known:
-        known[key] = covering_trees(graph, rule, random_state=random_state).merged()
-    return known[key]
-
-
-def _covering(trees):
-    missing = np.flatnonzero(~trees.trees.any(axis=0))
-    if len(missing):
-        raise ValueError(f"trees leave {len(missing)} edges uncovered, the first is edge {missing[0]}.")
-    return trees
 
 
 def _start(scores, trees, init):

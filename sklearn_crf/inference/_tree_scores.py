@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._tree import TreeInference
-from sklearn_crf.models import PairwiseModel
+from sklearn_crf.models import PairwiseModel, score_terms
 
 # Nodes of trees that are done in one go: many small trees at once save calls, few large ones can be shared by threads.
 _NODES_AT_ONCE = 20_000
@@ -102,13 +102,30 @@ class TreeScores:
 
     def marginals(self, x):
         """Sum-product on all trees, :class:`TreeMarginals`."""
+        parts = self._of_groups(_marginals_of_trees, x)
+        return TreeMarginals(*(np.concatenate(values) for values in zip(*parts, strict=True)))
+
+    def labelings(self, x):
+        """Max-product on all trees: (n_trees, N) int32 labels, and the bound, sum_T rho(T) max score_T."""
+        labels, terms = zip(*self._of_groups(_labels_of_trees, x), strict=True)
+        return np.concatenate(labels), float(self.weights @ np.concatenate(terms).sum(axis=1))
+
+    def subtract_labelings(self, x, labels, step):
+        """Subtract, in place, ``step`` times the derivative of the bound by x, which counts the labels of each tree."""
+        nodes, edges = self._parts(x)
+        trees, kept = np.arange(len(labels)), np.arange(labels.shape[1])
+        nodes[trees[:, None], kept, labels] -= step * self.scale_of_nodes[:, 0]
+        ends = labels[self.tree[:, None], self.graph.edges[self.edge]]
+        edges[np.arange(len(edges)), ends[:, 0], ends[:, 1]] -= step * self.scale_of_edges[:, 0, 0]
+
+    def _of_groups(self, infer, x):
+        """What ``infer`` makes of the model of each group of trees, shaped ``(n_trees, N)``."""
         nodes, edges = self._parts(x)
         unary = self.unary + nodes / self.scale_of_nodes
         tables = self.tables + edges / self.scale_of_edges
-        parts = list(self.mapped(lambda group: self._of_group(group, unary, tables), self.groups))
-        return TreeMarginals(*(np.concatenate(values) for values in zip(*parts, strict=True)))
+        return list(self.mapped(lambda group: self._of_group(infer, group, unary, tables), self.groups))
 
-    def _of_group(self, group, unary, tables):
+    def _of_group(self, infer, group, unary, tables):
         checkpoint()
         first, last, start, stop, graph = group
         n_columns = unary.shape[2]
@@ -117,13 +134,22 @@ class TreeScores:
         kinds = np.arange(stop - start, dtype=np.int32)
         model = PairwiseModel(graph, unary[first:last].reshape(-1, n_columns), tables, kinds, n_states=n_states)
         try:
-            found = TreeInference()._marginals(model)
+            return infer(model, (last - first, unary.shape[1]))
         except ValueError as error:
             # Nodes have other numbers there than in the user's model.
             raise ValueError("model is infeasible: a spanning tree of its graph has no allowed labeling.") from error
-        shape = last - first, unary.shape[1]
-        return found.unary.reshape(*shape, -1), found.tables[: stop - start, 0], found.log_z_terms.reshape(shape)
 
     def _parts(self, x):
         n = int(np.prod(self.shape_of_nodes))
         return x[:n].reshape(self.shape_of_nodes), x[n:].reshape(self.tables.shape)
+
+
+def _marginals_of_trees(model, shape):
+    found = TreeInference()._marginals(model)
+    tables = found.tables[: model.graph.n_edges, 0]
+    return found.unary.reshape(*shape, -1), tables, found.log_z_terms.reshape(shape)
+
+
+def _labels_of_trees(model, shape):
+    labels = TreeInference()._map(model).labels
+    return labels.reshape(shape), score_terms(model, labels).reshape(shape)
