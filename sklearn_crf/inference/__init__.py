@@ -11,7 +11,9 @@ from sklearn_crf.inference._base import (
 )
 from sklearn_crf.inference._brute_force import BruteForce
 from sklearn_crf.inference._conjugate_gradient import ConjugateGradient, Solution
+from sklearn_crf.inference._counting_numbers import CountingNumbers
 from sklearn_crf.inference._dual_decomposition import DualDecomposition, DualDecompositionState
+from sklearn_crf.inference._factor_messages import FactorMessages
 from sklearn_crf.inference._gaussian import GaussianInference, GaussianMarginals
 from sklearn_crf.inference._gaussian_bp import GaussianBP, GaussianMessages
 from sklearn_crf.inference._gaussian_direct import GaussianDirect
@@ -24,6 +26,7 @@ from sklearn_crf.inference._junction_tree import JunctionTree
 from sklearn_crf.inference._linear_program import LinearProgram
 from sklearn_crf.inference._loopy_bp import LoopyBP
 from sklearn_crf.inference._mean_field import MeanField
+from sklearn_crf.inference._norm_product import NormProductBP
 from sklearn_crf.inference._tighten_bound import TightenBound, TightenedBound
 from sklearn_crf.inference._tree import TreeInference
 from sklearn_crf.inference._trw import TRWMessagePassing
@@ -38,10 +41,12 @@ __all__ = [
     "AutoMarginals",
     "BruteForce",
     "ConjugateGradient",
+    "CountingNumbers",
     "CutState",
     "DualDecomposition",
     "DualDecompositionState",
     "FactorMarginals",
+    "FactorMessages",
     "GaussianBP",
     "GaussianDirect",
     "GaussianGibbs",
@@ -59,6 +64,7 @@ __all__ = [
     "LoopyBP",
     "Marginals",
     "MeanField",
+    "NormProductBP",
     "Solution",
     "TRWMessagePassing",
     "TRWSState",
