@@ -68,6 +68,13 @@ class Encoded:
         """Precision of the features, float32 or float64."""
         return self.items[0].node_features.dtype if self.layout == "list" else self.array.dtype
 
+    @property
+    def is_sparse(self):
+        """Whether features are sparse, of one example at least."""
+        if self.layout == "list":
+            return any(sp.issparse(example.node_features) for example in self.items)
+        return sp.issparse(self.array)
+
     @cached_property
     def examples(self):
         """List of :class:`~sklearn_crf.Example`; None for plain rows, which need no object each."""

@@ -7,11 +7,11 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_crf._threads import map_tasks, single_threaded_blas
 from sklearn_crf.encoding import decode, encode_X, encode_y, make_batches, validate_sample_weight
 from sklearn_crf.estimators._callbacks import CallbackSupportMixin
+from sklearn_crf.estimators._weights import LinearWeights
 from sklearn_crf.models import score_terms
-from sklearn_crf.potentials import LinearPotentials, pairwise_form
 
 
-class FieldClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
+class FieldClassifier(LinearWeights, CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     """Base of the classifiers whose scores are linear in features on a graph.
 
     A subclass has the constructor parameters ``pairwise``, ``edge_features``, ``connectivity``, ``edge_types``,
@@ -41,45 +41,6 @@ class FieldClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _encode_y(self, y, encoded, *, classes):
         return encode_y(y, encoded, missing_label=self.missing_label, classes=classes)
 
-    def _make_potentials(self, encoded, n_classes):
-        return LinearPotentials(
-            encoded.n_features,
-            n_classes,
-            pairwise_form(self.pairwise, n_classes),
-            n_edge_features=max(encoded.n_edge_features, 1),
-            n_node_types=encoded.n_node_types,
-            n_edge_types=max(encoded.n_edge_types, 1),
-            fit_intercept=self.fit_intercept,
-        )
-
-    # Weights -------------------------------------------------------------------------------------------------------
-
-    def _weight_attributes(self, potentials, flat):
-        """``coef_``, ``intercept_`` and ``edge_coef_`` of a flat vector."""
-        coef, intercept, edge_coef = potentials.unpack(flat)
-        if not self.fit_intercept:
-            intercept = np.zeros(coef.shape[:2])
-        if potentials.n_node_types == 1:
-            coef, intercept = coef[0], intercept[0]
-        return {"coef_": coef.copy(), "intercept_": intercept.copy(), "edge_coef_": edge_coef.copy()}
-
-    def _fitted_potentials(self):
-        n_node_types = 1 if self.coef_.ndim == 2 else len(self.coef_)
-        n_classes = len(self.classes_)
-        return LinearPotentials(
-            self.n_features_in_,
-            n_classes,
-            pairwise_form(self.pairwise, n_classes),
-            n_edge_features=self.edge_coef_.shape[1],
-            n_node_types=n_node_types,
-            n_edge_types=self.edge_coef_.shape[0],
-            fit_intercept=self.fit_intercept,
-        )
-
-    def _flat_weights(self, potentials):
-        intercept = self.intercept_ if self.fit_intercept else np.zeros(0)
-        return potentials.pack(self.coef_, intercept, self.edge_coef_)
-
     # Inference over examples ---------------------------------------------------------------------------------------
 
     def _voters(self, potentials):
@@ -90,7 +51,7 @@ class FieldClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """Encoded X, its batches, and the fitted potentials."""
         check_is_fitted(self)
         encoded = self._encode(X, reset=False)
-        potentials = self._fitted_potentials()
+        potentials = self._fitted_potentials(encoded)
         self._check_edges(encoded, potentials)
         return encoded, make_batches(encoded), potentials
 
@@ -200,7 +161,7 @@ class FieldClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         encoded = self._encode(X, reset=False)
         labels = self._encode_y(y, encoded, classes=self.classes_)
-        potentials = self._fitted_potentials()
+        potentials = self._fitted_potentials(encoded)
         self._check_edges(encoded, potentials)
         weights = self._flat_weights(potentials)
         energies = np.zeros(encoded.n_examples)

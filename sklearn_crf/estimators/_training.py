@@ -13,7 +13,7 @@ from sklearn_crf.estimators._selection import Selection
 from sklearn_crf.examples import Batch, Example
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import TreeInference
-from sklearn_crf.objectives import EmpiricalRisk, Likelihood
+from sklearn_crf.objectives import Likelihood
 from sklearn_crf.optimize import CycleDetector, gradient_ascent, minimize_lbfgs, minimize_sgd
 
 
@@ -223,7 +223,7 @@ def train_without_edges(risk, options):
     ndarray of shape (n_coef,)
     """
     batches = [_without_edges(batch) for batch in risk.batches]
-    nodes = EmpiricalRisk(Likelihood(TreeInference()), risk.potentials, batches, n_jobs=risk.n_jobs)
+    nodes = type(risk)(Likelihood(TreeInference()), risk.potentials, batches, n_jobs=risk.n_jobs)
     problem = PenalisedRisk(nodes, options.C or 1.0, options.max_iter)
     start = np.zeros(risk.potentials.n_coef)
     return minimize_lbfgs(problem.evaluate, start, max_iter=options.max_iter, tol=options.tol).x
@@ -231,13 +231,13 @@ def train_without_edges(risk, options):
 
 def _without_edges(batch):
     example = batch.example
-    graph = Graph._trusted(example.n_nodes, np.zeros((0, 2), dtype=np.int32))
-    n_edge_features = 1 if example.edge_features is None else example.edge_features.shape[1]
-    nodes = Example(
+    edge_features = example.edge_features
+    nodes = Example._trusted(
         example.node_features,
-        graph,
-        edge_features=np.zeros((0, n_edge_features), dtype=example.node_features.dtype),
+        Graph._trusted(example.n_nodes, np.zeros((0, 2), dtype=np.int32)),
+        edge_features=None if edge_features is None else edge_features[:0],
         node_type=example.node_type,
+        edge_type=np.zeros(0, dtype=np.int32),
         n_states=example.n_states,
     )
     return Batch(nodes, batch.members, batch.node_ptr, batch.labels, batch.weight)

@@ -5,13 +5,9 @@ from typing import ClassVar
 
 import numpy as np
 from sklearn.base import _fit_context
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_array
 
-from sklearn_crf._threads import single_threaded_blas
-from sklearn_crf.encoding import make_batches, validate_sample_weight
-from sklearn_crf.estimators._callbacks import fit_callbacks
 from sklearn_crf.estimators._coupling import (
     INFERENCES,
     LEARNING,
@@ -20,15 +16,14 @@ from sklearn_crf.estimators._coupling import (
     resolve_objective,
     sampling_inference,
 )
-from sklearn_crf.estimators._field import FieldClassifier
 from sklearn_crf.estimators._marginal_predictions import MarginalPredictions
-from sklearn_crf.estimators._training import TrainingOptions, train, train_without_edges
+from sklearn_crf.estimators._trained_field import TrainedField
+from sklearn_crf.estimators._training import TrainingOptions, train_without_edges
 from sklearn_crf.inference import Inference
-from sklearn_crf.objectives import EmpiricalRisk
 from sklearn_crf.potentials import PAIRWISE_FORMS
 
 
-class DRFClassifier(MarginalPredictions, FieldClassifier):
+class DRFClassifier(MarginalPredictions, TrainedField):
     r"""Discriminative random field whose learning is coupled to its inference.
 
     .. math::
@@ -302,37 +297,14 @@ class DRFClassifier(MarginalPredictions, FieldClassifier):
         DRFClassifier
             self
         """
-        encoded = self._encode(X, reset=True)
-        labels = self._encode_y(y, encoded, classes=self.classes)
+        return self._fit(X, y, sample_weight)
+
+    def _check_labels(self, labels):
         if self.cost is not None:
             self._checked_cost(len(labels.classes_))
-        weight = validate_sample_weight(sample_weight, encoded.n_examples)
-        rng = check_random_state(self.random_state)
-        potentials = self._make_potentials(encoded, len(labels.classes_))
-        objective = resolve_objective(self.learning, self._decoding(), self.cd_steps)
-        risk = EmpiricalRisk(
-            objective,
-            potentials,
-            # Mini-batches are of examples, so none may be packed with others.
-            make_batches(encoded, labels.labels, weight, max_nodes=1 if self.solver == "sgd" else 4096),
-            n_jobs=self.n_jobs,
-            seed=int(rng.randint(np.iinfo(np.int32).max)),
-        )
-        options = self._training_options(objective)
-        with single_threaded_blas(), fit_callbacks(self, X, y, self.max_iter) as iteration:
-            start = self._start(labels, risk, options, rng)
 
-            def on_iteration(coef):
-                return iteration(lambda: self._fitted_now(encoded, labels, potentials, coef))
-
-            outcome = train(risk, start, options, rng, on_iteration)
-        # Everything that can fail has happened: only now does the estimator change.
-        encoded.record(self)
-        self.classes_ = labels.classes_
-        self._store(potentials, outcome)
-        if outcome.interrupted is not None:
-            raise outcome.interrupted
-        return self
+    def _objective(self, batches):
+        return resolve_objective(self.learning, self._decoding(), self.cd_steps)
 
     def _training_options(self, objective):
         return TrainingOptions(
@@ -351,25 +323,10 @@ class DRFClassifier(MarginalPredictions, FieldClassifier):
         )
 
     def _fitted_now(self, encoded, labels, potentials, coef):
-        """What a callback needs to predict with the weights of now."""
-        return {
-            "n_features_in_": encoded.n_features,
-            "lattice_ndim_": encoded.lattice_ndim,
-            "classes_": labels.classes_,
-            "voters_": None,
-            **self._weight_attributes(potentials, coef),
-        }
+        return super()._fitted_now(encoded, labels, potentials, coef) | {"voters_": None}
 
-    def _start(self, labels, risk, options, rng):
+    def _cold_start(self, risk, options, rng):
         potentials = risk.potentials
-        if self.warm_start and hasattr(self, "coef_"):
-            fitted = self._fitted_potentials()
-            if fitted.n_coef != potentials.n_coef or not np.array_equal(self.classes_, labels.classes_):
-                raise ValueError(
-                    "warm_start=True needs the features, classes and edge types of the former fit: "
-                    f"it had {fitted.n_coef} weights, this one has {potentials.n_coef}."
-                )
-            return self._flat_weights(fitted)
         if isinstance(self.init, np.ndarray):
             if self.init.shape != (potentials.n_coef,) or not np.all(np.isfinite(self.init)):
                 raise ValueError(f"init must be {potentials.n_coef} finite numbers, got shape {self.init.shape}.")
@@ -378,17 +335,10 @@ class DRFClassifier(MarginalPredictions, FieldClassifier):
             return self.init_scale * rng.normal(size=potentials.n_coef)
         if self.init == "independent" or (self.init == "auto" and not (risk.objective.smooth and risk.is_exact)):
             return train_without_edges(risk, options)
-        return np.zeros(potentials.n_coef)
+        return super()._cold_start(risk, options, rng)
 
-    def _store(self, potentials, outcome):
+    def _store_trace(self, outcome, record):
         self.voters_ = outcome.voters
-        for name, value in self._weight_attributes(potentials, outcome.coef).items():
-            setattr(self, name, value)
-        record = outcome.trace.arrays()
-        self.loss_curve_ = record["loss"]
-        self.error_curve_ = record["errors"]
-        self.gradient_norm_curve_ = record["gradient_norm"]
         self.nonsubmodular_curve_ = record["n_nonsubmodular"]
         self.coef_path_ = record["coef"]
         self.gradient_path_ = record["gradient"]
-        self.n_iter_ = outcome.n_iter

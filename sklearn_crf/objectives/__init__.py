@@ -6,6 +6,7 @@ from sklearn_crf.objectives._discrete import MaximumMarginal, SaddlePoint
 from sklearn_crf.objectives._likelihood import Likelihood
 from sklearn_crf.objectives._pseudolikelihood import Pseudolikelihood
 from sklearn_crf.objectives._risk import EmpiricalRisk, RiskValue
+from sklearn_crf.objectives._sparse_risk import SparseRisk
 
 __all__ = [
     "ContrastiveDivergence",
@@ -17,4 +18,5 @@ __all__ = [
     "Pseudolikelihood",
     "RiskValue",
     "SaddlePoint",
+    "SparseRisk",
 ]

@@ -6,6 +6,7 @@ import numpy as np
 
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.inference import convergence_left_to_caller
+from sklearn_crf.models import Statistics
 
 
 class RiskValue(NamedTuple):
@@ -30,6 +31,27 @@ class RiskValue(NamedTuple):
     n_errors: float | None
     converged: bool
     n_nonsubmodular: int
+
+
+class WeightedLoss(NamedTuple):
+    """What one batch adds, its examples weighted, before the pullback to weights."""
+
+    statistics: Statistics
+    value: float | None
+    n_errors: float | None
+    converged: bool
+    n_nonsubmodular: int
+
+
+def total_of(parts, gradient):
+    """A RiskValue of parts, added in their order, and of the gradient that is theirs."""
+    return RiskValue(
+        value=None if any(part.value is None for part in parts) else sum(part.value for part in parts),
+        gradient=gradient,
+        n_errors=None if any(part.n_errors is None for part in parts) else sum(part.n_errors for part in parts),
+        converged=all(part.converged for part in parts),
+        n_nonsubmodular=sum(part.n_nonsubmodular for part in parts),
+    )
 
 
 class EmpiricalRisk:
@@ -99,6 +121,10 @@ class EmpiricalRisk:
         -------
         RiskValue
         """
+        part = self._weighted_loss(i, coef, n_threads)
+        return total_of([part], self.potentials.pullback(self.batches[i].example, part.statistics))
+
+    def _weighted_loss(self, i, coef, n_threads):
         batch = self.batches[i]
         model = self.potentials.model(coef, batch.example)
         seed = int(np.random.SeedSequence([self.seed, i, self._n_passes]).generate_state(1, np.uint32)[0])
@@ -115,13 +141,8 @@ class EmpiricalRisk:
         n_errors = None
         if loss.predicted is not None:
             n_errors = float(node_weight[(loss.predicted != batch.labels) & (batch.labels >= 0)].sum())
-        return RiskValue(
-            value=None if loss.terms is None else float(loss.terms @ node_weight),
-            gradient=self.potentials.pullback(batch.example, statistics),
-            n_errors=n_errors,
-            converged=loss.converged,
-            n_nonsubmodular=loss.n_nonsubmodular,
-        )
+        value = None if loss.terms is None else float(loss.terms @ node_weight)
+        return WeightedLoss(statistics, value, n_errors, loss.converged, loss.n_nonsubmodular)
 
     def value_grad(self, coef, members=None):
         """Loss over batches, added in their order.
@@ -139,13 +160,7 @@ class EmpiricalRisk:
         members = range(len(self.batches)) if members is None else members
         parts = map_tasks(lambda i, n_threads: self.oracle(i, coef, n_threads=n_threads), members, self.n_jobs)
         self._n_passes += 1
-        return RiskValue(
-            value=None if any(part.value is None for part in parts) else sum(part.value for part in parts),
-            gradient=np.sum([part.gradient for part in parts], axis=0),
-            n_errors=None if any(part.n_errors is None for part in parts) else sum(p.n_errors for p in parts),
-            converged=all(part.converged for part in parts),
-            n_nonsubmodular=sum(part.n_nonsubmodular for part in parts),
-        )
+        return total_of(parts, np.sum([part.gradient for part in parts], axis=0))
 
     def labelled_share(self, members):
         """Share of the labelled nodes that some batches hold.

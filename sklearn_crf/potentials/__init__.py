@@ -1,6 +1,18 @@
 """Potentials: weights and features in, a model out, and the adjoint of that."""
 
+from sklearn_crf.potentials._feature_columns import FeatureColumns, FeaturePairs, feature_columns
 from sklearn_crf.potentials._linear import LinearPotentials
 from sklearn_crf.potentials._pairwise_forms import PAIRWISE_FORMS, PairwiseForm, pairwise_form
+from sklearn_crf.potentials._sparse import SparsePotentials, with_feature_columns
 
-__all__ = ["PAIRWISE_FORMS", "LinearPotentials", "PairwiseForm", "pairwise_form"]
+__all__ = [
+    "PAIRWISE_FORMS",
+    "FeatureColumns",
+    "FeaturePairs",
+    "LinearPotentials",
+    "PairwiseForm",
+    "SparsePotentials",
+    "feature_columns",
+    "pairwise_form",
+    "with_feature_columns",
+]

@@ -73,10 +73,14 @@ class LinearPotentials:
         self.n_node_types = n_node_types
         self.n_edge_types = n_edge_types
         self.fit_intercept = fit_intercept
-        n_columns = 1 if n_classes == 2 else n_classes
-        self._coef_shape = (n_node_types, n_columns, n_features)
-        self._intercept_shape = (n_node_types, n_columns if fit_intercept else 0)
+        self._coef_shape, self.n_columns = self._node_shape()
+        self._intercept_shape = (n_node_types, self.n_columns if fit_intercept else 0)
         self._edge_shape = (n_edge_types, n_edge_features, form.n_weights)
+
+    def _node_shape(self):
+        """Shape of the weights of features, and the number of columns of scores that they make."""
+        n_columns = 1 if self.n_classes == 2 else self.n_classes
+        return (self.n_node_types, n_columns, self.n_features), n_columns
 
     @property
     def n_coef(self):
@@ -168,32 +172,41 @@ class LinearPotentials:
         """
         gradient = np.zeros(self.n_coef)
         parts = self.unpack(gradient)
-        columns = self._columns(statistics.unary)
-        for node_type, nodes in self._nodes_by_type(example):
-            chosen = columns[nodes]
-            parts.coef[node_type] = _gram(example.node_features[nodes], chosen)
-            if self.fit_intercept:
-                parts.intercept[node_type] = chosen.sum(axis=0, dtype=np.float64)
+        self._pull_nodes(parts, example, self._columns(statistics.unary))
         parts.edge_coef[...] = self.form.adjoint(statistics.tables)
         return gradient
 
     def _unary(self, weights, example):
+        scores = self._columns_of_scores(weights, example)
+        if self.n_columns < self.n_classes:
+            half = scores.dtype.type(0.5)
+            return np.concatenate((scores * -half, scores * half), axis=1)
+        return scores
+
+    def _columns(self, unary):
+        """Adjoint of the step from weight columns to states."""
+        if self.n_columns < self.n_classes:
+            return (unary[:, 1:] - unary[:, :1]) * unary.dtype.type(0.5)
+        return unary
+
+    def _columns_of_scores(self, weights, example):
+        """(N, n_columns): what features and intercepts say of each node."""
         dtype = example.node_features.dtype
-        scores = np.zeros((example.n_nodes, self._coef_shape[1]), dtype=dtype)
+        scores = np.zeros((example.n_nodes, self.n_columns), dtype=dtype)
         for node_type, nodes in self._nodes_by_type(example):
             part = example.node_features[nodes] @ weights.coef[node_type].T.astype(dtype)
             if self.fit_intercept:
                 part = part + weights.intercept[node_type].astype(dtype)
             scores[nodes] = part
-        if self.n_classes == 2:
-            return np.concatenate((scores * dtype.type(-0.5), scores * dtype.type(0.5)), axis=1)
         return scores
 
-    def _columns(self, unary):
-        """Adjoint of the step from weight columns to states."""
-        if self.n_classes == 2:
-            return (unary[:, 1:] - unary[:, :1]) * unary.dtype.type(0.5)
-        return unary
+    def _pull_nodes(self, parts, example, columns):
+        """The adjoint of that, into the weights of nodes."""
+        for node_type, nodes in self._nodes_by_type(example):
+            chosen = columns[nodes]
+            parts.coef[node_type] = _gram(example.node_features[nodes], chosen)
+            if self.fit_intercept:
+                parts.intercept[node_type] = chosen.sum(axis=0, dtype=np.float64)
 
     def _nodes_by_type(self, example):
         if self.n_node_types == 1:

@@ -58,6 +58,38 @@ class PairwiseForm:
         gather = sp.csr_matrix((self.sign.ravel(), (np.arange(self.index.size), self.index.ravel())))
         return (flat.reshape(-1, flat.shape[-1]) @ gather).reshape(*flat.shape[:-1], self.n_weights)
 
+    def restricted(self, allowed):
+        """The same form with weights for some entries alone; the others are always zero.
+
+        Parameters
+        ----------
+        allowed : ndarray of shape (K, K) of bool
+            Where False, the weight of the entry is left out unless an entry that shares it is allowed.
+
+        Returns
+        -------
+        PairwiseForm
+        """
+        kept = np.unique(self.index[allowed & (self.sign != 0)])
+        sign = np.where(np.isin(self.index, kept), self.sign, 0.0)
+        return PairwiseForm(self.name, np.searchsorted(kept, self.index).clip(max=max(len(kept) - 1, 0)), sign)
+
+    def contract(self, tables):
+        """Weights of tables, the inverse of :meth:`expand`.
+
+        Parameters
+        ----------
+        tables : ndarray of shape (..., K, K)
+
+        Returns
+        -------
+        ndarray of shape (..., P)
+        """
+        weights = np.zeros((*tables.shape[:-2], self.n_weights))
+        used = self.sign != 0
+        weights[..., self.index[used]] = tables[..., used] / self.sign[used]
+        return weights
+
 
 def _ising(n_classes):
     if n_classes != 2:

@@ -1,0 +1,101 @@
+"""What every field that is trained by minimising over its weights shares: from X and y to a risk, a start, a result."""
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from sklearn_crf._threads import single_threaded_blas
+from sklearn_crf.encoding import make_batches, validate_sample_weight
+from sklearn_crf.estimators._callbacks import fit_callbacks
+from sklearn_crf.estimators._field import FieldClassifier
+from sklearn_crf.estimators._training import train
+from sklearn_crf.objectives import EmpiricalRisk, SparseRisk
+
+
+class TrainedField(FieldClassifier):
+    """Base of the fields whose weights minimise an objective over training examples.
+
+    A subclass has the constructor parameters ``solver``, ``max_iter``, ``warm_start``, ``random_state`` beside those
+    of :class:`FieldClassifier`, calls :meth:`_fit`, and says which objective it minimises, by what, from where.
+    """
+
+    def _check_labels(self, labels):
+        """Raise ValueError where a parameter does not fit the classes."""
+
+    def _objective(self, batches):
+        """Objective for the graphs of the batches."""
+        raise NotImplementedError(type(self).__name__)
+
+    def _training_options(self, objective):
+        """The :class:`TrainingOptions` of the constructor parameters."""
+        raise NotImplementedError(type(self).__name__)
+
+    def _cold_start(self, risk, options, rng):
+        """Flat weights where training starts."""
+        return np.zeros(risk.potentials.n_coef)
+
+    def _fit(self, X, y, sample_weight):
+        encoded = self._encode(X, reset=True)
+        labels = self._encode_y(y, encoded, classes=self.classes)
+        self._check_labels(labels)
+        weight = validate_sample_weight(sample_weight, encoded.n_examples)
+        rng = check_random_state(self.random_state)
+        # Mini-batches are of examples, so none may be packed with others.
+        max_nodes = 1 if self.solver == "sgd" else 4096
+        batches = make_batches(encoded, labels.labels, weight, max_nodes=max_nodes)
+        batches = self._prepared_batches(encoded, batches)
+        potentials = self._make_potentials(encoded, len(labels.classes_), batches)
+        objective = self._objective(batches)
+        make_risk = SparseRisk if encoded.is_sparse else EmpiricalRisk
+        seed = int(rng.randint(np.iinfo(np.int32).max))
+        risk = make_risk(objective, potentials, batches, n_jobs=self.n_jobs, seed=seed)
+        options = self._training_options(objective)
+        with single_threaded_blas(), fit_callbacks(self, X, y, self.max_iter) as iteration:
+            start = self._start(encoded, labels, risk, options, rng)
+
+            def on_iteration(coef):
+                return iteration(lambda: self._fitted_now(encoded, labels, potentials, coef))
+
+            outcome = train(risk, start, options, rng, on_iteration)
+        # Everything that can fail has happened: only now does the estimator change.
+        encoded.record(self)
+        self.classes_ = labels.classes_
+        self._store(potentials, outcome)
+        if outcome.interrupted is not None:
+            raise outcome.interrupted
+        return self
+
+    def _fitted_now(self, encoded, labels, potentials, coef):
+        """What a callback needs to predict with the weights of now."""
+        return {
+            "n_features_in_": encoded.n_features,
+            "lattice_ndim_": encoded.lattice_ndim,
+            "classes_": labels.classes_,
+            **self._weight_attributes(potentials, coef),
+        }
+
+    def _start(self, encoded, labels, risk, options, rng):
+        if not (self.warm_start and hasattr(self, "coef_")):
+            return self._cold_start(risk, options, rng)
+        found = self.n_features_in_, self.intercept_.shape[:-1], *self.edge_coef_.shape[:2]
+        potentials = risk.potentials
+        node_types = () if potentials.n_node_types == 1 else (potentials.n_node_types,)
+        needed = encoded.n_features, node_types, potentials.n_edge_types, potentials.n_edge_features
+        if found != needed or not np.array_equal(self.classes_, labels.classes_):
+            raise ValueError(
+                "warm_start=True needs the features, classes and edge types of the former fit: it had "
+                f"{self._fitted_potentials(encoded).n_coef} weights, this one has {potentials.n_coef}."
+            )
+        return self._flat_weights(potentials)
+
+    def _store(self, potentials, outcome):
+        for name, value in self._weight_attributes(potentials, outcome.coef).items():
+            setattr(self, name, value)
+        record = outcome.trace.arrays()
+        self.loss_curve_ = record["loss"]
+        self.gradient_norm_curve_ = record["gradient_norm"]
+        self.error_curve_ = record["errors"]
+        self.n_iter_ = outcome.n_iter
+        self._store_trace(outcome, record)
+
+    def _store_trace(self, outcome, record):
+        """Set what else an estimator keeps of its training."""

@@ -1,0 +1,118 @@
+"""Weights of a field: the potentials that they belong to, and how they are kept as attributes."""
+
+import numpy as np
+import scipy.sparse as sp
+
+from sklearn_crf.potentials import (
+    FeaturePairs,
+    LinearPotentials,
+    SparsePotentials,
+    pairwise_form,
+    with_feature_columns,
+)
+
+
+class LinearWeights:
+    """Mixin of field classifiers: from ``coef_``, ``intercept_``, ``edge_coef_`` to flat vectors and back.
+
+    Sparse features get :class:`SparsePotentials`, whose weights are in the order of the features.
+    """
+
+    def _seen_only(self):
+        """Whether weights are only for what occurs in training."""
+        return False
+
+    def _base_form(self, n_classes):
+        return pairwise_form(self.pairwise, n_classes)
+
+    def _prepared_batches(self, encoded, batches):
+        """Batches in the form that is quickest for many passes; they are replaced in the list, one after the other."""
+        if encoded.is_sparse:
+            for i, batch in enumerate(batches):
+                example = with_feature_columns(batch.example, encoded.n_node_types)
+                batches[i] = type(batch)(example, batch.members, batch.node_ptr, batch.labels, batch.weight)
+        return batches
+
+    def _make_potentials(self, encoded, n_classes, batches):
+        """Potentials for training on prepared batches."""
+        form = self._base_form(n_classes)
+        options = {
+            "n_edge_features": max(encoded.n_edge_features, 1),
+            "n_node_types": encoded.n_node_types,
+            "n_edge_types": max(encoded.n_edge_types, 1),
+            "fit_intercept": self.fit_intercept,
+        }
+        n_features = encoded.n_features
+        if not encoded.is_sparse:
+            if self._seen_only():
+                raise ValueError("weights='seen' needs sparse X, got dense features: use weights='all'.")
+            return LinearPotentials(n_features, n_classes, form, **options)
+        if self._seen_only():
+            pairs = FeaturePairs.seen(n_features * encoded.n_node_types, n_classes, batches)
+            form = form.restricted(_seen_on_edges(batches, n_classes))
+        else:
+            pairs = FeaturePairs.all(n_features * encoded.n_node_types, 1 if n_classes == 2 else n_classes)
+        return SparsePotentials(pairs, n_features, n_classes, form, **options)
+
+    def _weight_attributes(self, potentials, flat):
+        """``coef_``, ``intercept_`` and ``edge_coef_`` of a flat vector."""
+        coef, intercept, edge_coef = potentials.unpack(flat)
+        if not self.fit_intercept:
+            intercept = np.zeros((potentials.n_node_types, potentials.n_columns))
+        edge_coef = self._base_form(potentials.n_classes).contract(potentials.form.expand(edge_coef))
+        coef = self._kept_coef(potentials, coef)
+        if potentials.n_node_types == 1:
+            intercept = intercept[0]
+        return {"coef_": coef, "intercept_": intercept.copy(), "edge_coef_": edge_coef}
+
+    def _kept_coef(self, potentials, coef):
+        if isinstance(potentials, SparsePotentials):
+            if self._seen_only():
+                return potentials.pairs.matrix(coef)
+            shape = potentials.n_node_types, potentials.n_features, potentials.n_columns
+            coef = np.moveaxis(coef.reshape(shape), 2, 1)
+        return np.array(coef[0] if potentials.n_node_types == 1 else coef, order="C")
+
+    def _fitted_potentials(self, encoded=None):
+        """Potentials of the fitted weights, for the features of some encoded X."""
+        n_classes = len(self.classes_)
+        n_node_types = self.intercept_.shape[0] if self.intercept_.ndim == 2 else 1
+        options = {
+            "n_edge_features": self.edge_coef_.shape[1],
+            "n_node_types": n_node_types,
+            "n_edge_types": self.edge_coef_.shape[0],
+            "fit_intercept": self.fit_intercept,
+        }
+        form = self._base_form(n_classes)
+        if sp.issparse(self.coef_):
+            pairs = FeaturePairs.of_matrix(self.coef_)
+        elif encoded is not None and encoded.is_sparse:
+            pairs = FeaturePairs.all(self.n_features_in_ * n_node_types, self.coef_.shape[-2])
+        else:
+            return LinearPotentials(self.n_features_in_, n_classes, form, **options)
+        return SparsePotentials(pairs, self.n_features_in_, n_classes, form, **options)
+
+    def _flat_weights(self, potentials):
+        """The fitted weights as a flat vector of potentials, which may have been made for other training data."""
+        coef = self.coef_
+        if isinstance(potentials, SparsePotentials):
+            if not sp.issparse(coef):
+                types_apart = coef.reshape(potentials.n_node_types, -1, self.n_features_in_)
+                coef = np.moveaxis(types_apart, 1, 0).reshape(-1, potentials.n_node_types * self.n_features_in_)
+            coef = potentials.pairs.pick(coef)
+        intercept = self.intercept_ if self.fit_intercept else np.zeros(0)
+        edge_coef = potentials.form.contract(self._base_form(len(self.classes_)).expand(self.edge_coef_))
+        return potentials.pack(coef, intercept, edge_coef)
+
+
+def _seen_on_edges(batches, n_classes):
+    """(K, K) bool: which labels of the two ends of an edge occur together."""
+    seen = np.zeros((n_classes, n_classes), dtype=bool)
+    for batch in batches:
+        edges, labels = batch.example.graph.edges, batch.labels
+        if batch.weight is not None:
+            labels = np.where(np.repeat(batch.weight > 0, np.diff(batch.node_ptr)), labels, -1)
+        tail, head = labels[edges[:, 0]], labels[edges[:, 1]]
+        known = (tail >= 0) & (head >= 0)
+        seen[tail[known], head[known]] = True
+    return seen

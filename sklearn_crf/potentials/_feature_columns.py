@@ -1,0 +1,209 @@
+"""Sparse node features by column, and which of their weights exist."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+_MOST_FEATURES = np.iinfo(np.int32).max
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureColumns:
+    """Sparse features of the nodes of an example: of each feature that occurs, its nodes.
+
+    A node of type t has the features from ``t * n_features`` on, so that types have weights of their own.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Nodes, and features of one type.
+    dtype : dtype
+        Precision of the features.
+    feature : ndarray of shape (n,), int32
+        Those that occur, ascending.
+    ptr : ndarray of shape (n + 1,), int32
+        Entries of each.
+    node : ndarray of shape (nnz,), int32
+    value : ndarray of shape (nnz,)
+        Of size 0 where every value is one.
+    """
+
+    shape: tuple
+    dtype: np.dtype
+    feature: np.ndarray
+    ptr: np.ndarray
+    node: np.ndarray
+    value: np.ndarray
+
+    @property
+    def arrays(self):
+        """What kernels take."""
+        return self.feature, self.ptr, self.node, self.value
+
+
+def feature_columns(features, node_type=None):
+    """Columns of a sparse matrix.
+
+    Parameters
+    ----------
+    features : sparse matrix of shape (N, F)
+    node_type : ndarray of shape (N,), optional
+        None is one type.
+
+    Returns
+    -------
+    FeatureColumns
+
+    Raises
+    ------
+    ValueError
+        If features and types are more than int32 can number.
+    """
+    n_nodes, n_features = features.shape
+    n_types = 1 if node_type is None else int(node_type.max(initial=0)) + 1
+    if n_features * n_types > _MOST_FEATURES:
+        raise ValueError(f"X has {n_features} features for {n_types} types of nodes: at most {_MOST_FEATURES} in all.")
+    features = sp.csr_matrix(features)
+    index = features.indices
+    if n_types > 1:
+        index = index + n_features * np.repeat(node_type, np.diff(features.indptr)).astype(np.int64)
+    # Numbered anew, so that time does not depend on how many features there might be.
+    occurring, index = np.unique(index, return_inverse=True)
+    is_one = bool(np.all(features.data == 1))
+    data = np.ones(len(index), dtype=np.int8) if is_one else features.data
+    columns = sp.csr_matrix((data, index, features.indptr), shape=(n_nodes, len(occurring))).tocsc()
+    return FeatureColumns(
+        shape=(n_nodes, n_features),
+        dtype=features.dtype,
+        feature=occurring.astype(np.int32),
+        ptr=columns.indptr.astype(np.int32, copy=False),
+        node=columns.indices.astype(np.int32, copy=False),
+        value=np.zeros(0, dtype=features.dtype) if is_one else columns.data,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class FeaturePairs:
+    """The pairs of a feature and a column of scores that have a weight.
+
+    Parameters
+    ----------
+    n_columns : int
+    ptr : ndarray of shape (n_features + 1,), int64
+        Pairs of each feature, those of a node type after those of the type before.
+    column : ndarray of shape (n_pairs,), int32
+        Ascending for each feature.
+    """
+
+    n_columns: int
+    ptr: np.ndarray
+    column: np.ndarray
+
+    def __len__(self):
+        return len(self.column)
+
+    @classmethod
+    def all(cls, n_features, n_columns):
+        """Every pair.
+
+        Parameters
+        ----------
+        n_features, n_columns : int
+
+        Returns
+        -------
+        FeaturePairs
+        """
+        ptr = np.arange(n_features + 1, dtype=np.int64) * n_columns
+        return cls(n_columns, ptr, np.tile(np.arange(n_columns, dtype=np.int32), n_features))
+
+    @classmethod
+    def seen(cls, n_features, n_classes, batches):
+        """The pairs of a feature and the label of a node that has it.
+
+        Parameters
+        ----------
+        n_features, n_classes : int
+        batches : sequence of Batch
+            With :class:`FeatureColumns` as features. Nodes without label and examples of weight 0 do not count.
+
+        Returns
+        -------
+        FeaturePairs
+        """
+        found = [_keys(batch, n_classes) for batch in batches]
+        feature, column = np.divmod(np.unique(np.concatenate(found)), n_classes)
+        ptr = np.concatenate(([0], np.cumsum(np.bincount(feature, minlength=n_features))))
+        return cls(n_classes, ptr.astype(np.int64), column.astype(np.int32))
+
+    @classmethod
+    def of_matrix(cls, weights):
+        """The pairs that a sparse matrix of weights holds.
+
+        Parameters
+        ----------
+        weights : sparse matrix of shape (n_columns, n_features)
+
+        Returns
+        -------
+        FeaturePairs
+        """
+        by_feature = _by_feature(weights)
+        return cls(weights.shape[0], by_feature.indptr.astype(np.int64), by_feature.indices.astype(np.int32))
+
+    def matrix(self, values):
+        """Weights as a matrix, those that are zero left out.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n_pairs,)
+
+        Returns
+        -------
+        CSR matrix of shape (n_columns, n_features)
+        """
+        by_feature = sp.csr_matrix((values, self.column, self.ptr), shape=(len(self.ptr) - 1, self.n_columns))
+        matrix = by_feature.T.tocsr()
+        matrix.eliminate_zeros()
+        return matrix
+
+    def pick(self, weights):
+        """The weights of these pairs in a matrix, the inverse of :meth:`matrix`.
+
+        Parameters
+        ----------
+        weights : ndarray or sparse matrix of shape (n_columns, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_pairs,), float64
+        """
+        if sp.issparse(weights):
+            by_feature = _by_feature(weights)
+            if np.array_equal(by_feature.indptr, self.ptr) and np.array_equal(by_feature.indices, self.column):
+                return by_feature.data.astype(np.float64)
+            weights = weights.tocsr()
+        elif len(self) == weights.size:
+            return weights.T.astype(np.float64).ravel()
+        feature = np.repeat(np.arange(len(self.ptr) - 1), np.diff(self.ptr))
+        return np.asarray(weights[self.column, feature], dtype=np.float64).ravel()
+
+
+def _by_feature(weights):
+    """Weights (n_columns, n_features) as a CSR matrix with a row for each feature, sorted."""
+    by_feature = weights.T.tocsr()
+    by_feature.sort_indices()
+    return by_feature
+
+
+def _keys(batch, n_classes):
+    """feature * n_classes + label, each that occurs in a batch once."""
+    columns = batch.example.node_features
+    labels = batch.labels
+    if batch.weight is not None:
+        counts = np.repeat(batch.weight > 0, np.diff(batch.node_ptr))
+        labels = np.where(counts, labels, -1)
+    label = labels[columns.node]
+    keys = np.repeat(columns.feature.astype(np.int64) * n_classes, np.diff(columns.ptr)) + label
+    return np.unique(keys[label >= 0])

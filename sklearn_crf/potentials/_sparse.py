@@ -1,0 +1,157 @@
+"""Scores linear in sparse features, with weights for all pairs of a feature and a class or for some."""
+
+from itertools import pairwise
+
+import numpy as np
+
+from sklearn_crf._threads import map_tasks
+from sklearn_crf.examples import Example
+from sklearn_crf.kernels.feature_pairs import pair_gradient, pair_scores
+from sklearn_crf.potentials._feature_columns import FeatureColumns, feature_columns
+from sklearn_crf.potentials._linear import LinearPotentials
+
+# Ranges of features that threads share; all statistics are read for each.
+_N_RANGES = 8
+
+
+class SparsePotentials(LinearPotentials):
+    r"""Scores linear in sparse features, weights of nodes for given pairs of a feature and a column of scores.
+
+    .. math:: u_{s, k} = \sum_{f : (f, k) \in P} w_{f k} \, x_{s f} + b_k
+
+    Weights are in the order of the features and take memory for the pairs alone. ``Weights.coef`` is their vector.
+
+    Parameters
+    ----------
+    pairs : FeaturePairs
+        Of the features of every node type, those of a type after those of the type before. One column for two
+        classes is shared as in :class:`LinearPotentials`.
+    n_features, n_classes, form, n_edge_features, n_node_types, n_edge_types, fit_intercept
+        As of :class:`LinearPotentials`.
+    """
+
+    def __init__(self, pairs, n_features, n_classes, form, **options):
+        self.pairs = pairs
+        super().__init__(n_features, n_classes, form, **options)
+
+    def _node_shape(self):
+        return (len(self.pairs),), self.pairs.n_columns
+
+    def prepared(self, example):
+        """An example whose features are in the order in which they are used, for many calls with it.
+
+        Parameters
+        ----------
+        example : Example
+
+        Returns
+        -------
+        Example
+        """
+        return with_feature_columns(example, self.n_node_types)
+
+    def _columns_of_scores(self, weights, example):
+        scores = np.zeros((example.n_nodes, self.n_columns))
+        if self.fit_intercept:
+            for node_type, nodes in self._nodes_by_type(example):
+                scores[nodes] = weights.intercept[node_type]
+        columns = self.prepared(example).node_features
+        coef = np.ascontiguousarray(weights.coef, dtype=np.float64)
+        work = np.empty(self.n_columns)
+        pair_scores(*columns.arrays, self.pairs.ptr, self.pairs.column, coef, scores, work)
+        return scores
+
+    def _pull_nodes(self, parts, example, columns):
+        self._pull_intercepts(parts, example, columns)
+        features = self.prepared(example).node_features
+        work = np.empty(self.n_columns)
+        columns = np.ascontiguousarray(columns, dtype=np.float64)
+        self._add_gradient(features, columns, 0, len(features.feature), parts.coef, work)
+
+    def _pull_intercepts(self, parts, example, columns):
+        if self.fit_intercept:
+            for node_type, nodes in self._nodes_by_type(example):
+                parts.intercept[node_type] += columns[nodes].sum(axis=0, dtype=np.float64)
+
+    def _add_gradient(self, features, columns, start, stop, gradient, work):
+        pair_gradient(*features.arrays, start, stop, self.pairs.ptr, self.pairs.column, columns, gradient, work)
+
+    def pullback_sum(self, examples, statistics, ranges, *, n_jobs=None):
+        """Sum of the pullbacks of many examples, without a vector of weights for each.
+
+        Every feature adds up its nodes in the order of the examples, whatever the number of threads.
+
+        Parameters
+        ----------
+        examples : sequence of Example
+            As :meth:`prepared` returns.
+        statistics : sequence of Statistics
+        ranges : sequence of (int, int)
+            Features that a thread does at once, as :meth:`shared_ranges` returns.
+        n_jobs : int or None, default=None
+
+        Returns
+        -------
+        ndarray of shape (n_coef,), float64
+        """
+        gradient = np.zeros(self.n_coef)
+        parts = self.unpack(gradient)
+        blocks = []
+        for example, part in zip(examples, statistics, strict=True):
+            columns = np.ascontiguousarray(self._columns(part.unary), dtype=np.float64)
+            self._pull_intercepts(parts, example, columns)
+            parts.edge_coef[...] += self.form.adjoint(part.tables)
+            blocks.append((example.node_features, columns))
+
+        def run(limits, n_threads):
+            work = np.empty(self.n_columns)
+            for features, columns in blocks:
+                start, stop = np.searchsorted(features.feature, limits)
+                self._add_gradient(features, columns, start, stop, parts.coef, work)
+
+        map_tasks(run, ranges, n_jobs)
+        return gradient
+
+    def shared_ranges(self, examples):
+        """Ranges of features with about as many entries each.
+
+        Parameters
+        ----------
+        examples : sequence of Example
+            As :meth:`prepared` returns.
+
+        Returns
+        -------
+        list of (int, int)
+        """
+        n_features = len(self.pairs.ptr) - 1
+        entries = np.zeros(n_features, dtype=np.int64)
+        for example in examples:
+            features = example.node_features
+            entries[features.feature] += np.diff(features.ptr)
+        ends = np.cumsum(entries)
+        wanted = np.arange(1, _N_RANGES) * (ends[-1] / _N_RANGES if n_features else 0)
+        return list(pairwise([0, *np.searchsorted(ends, wanted).tolist(), n_features]))
+
+
+def with_feature_columns(example, n_node_types):
+    """An example with :class:`FeatureColumns` in place of a sparse matrix, and no edge features where all are one.
+
+    Parameters
+    ----------
+    example : Example
+    n_node_types : int
+
+    Returns
+    -------
+    Example
+    """
+    if isinstance(example.node_features, FeatureColumns):
+        return example
+    edge_features = example.edge_features
+    if edge_features is not None and edge_features.shape[1] == 1 and np.all(edge_features == 1):
+        edge_features = None
+    columns = feature_columns(example.node_features, example.node_type if n_node_types > 1 else None)
+    return Example._trusted(
+        columns, example.graph, edge_features, example.node_type, example.edge_type, example.n_states
+    )

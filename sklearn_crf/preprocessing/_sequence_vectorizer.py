@@ -1,0 +1,204 @@
+"""Token features as dictionaries, the way taggers are fed, to sparse chains."""
+
+from array import array
+from collections.abc import Mapping
+from numbers import Number
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_crf.encoding import object_array
+
+
+class SequenceVectorizer(TransformerMixin, BaseEstimator):
+    """Sequences of tokens with named features to chains with sparse features.
+
+    A token is what users of CRFsuite write: a mapping of names to values, or an iterable of names. A string value is
+    one of several categories and gets the column ``name + separator + value`` with a one, a number goes to the column
+    ``name`` (booleans as 0 and 1), a name in an iterable gets a one. Mappings may nest: a value that is a mapping or an
+    iterable of strings has its names put behind its own.
+
+    Parameters
+    ----------
+    dtype : dtype, default=float64
+        float32 or float64.
+    separator : str, default="="
+        Between the name and the value of a category; names that nest are joined by ":".
+    min_count : int, default=1
+        Columns that fewer training tokens have are left out.
+
+    Attributes
+    ----------
+    vocabulary_ : dict
+        Column of each name, in the order of their first occurrence.
+    n_columns_ : int
+        Number of columns.
+
+    See Also
+    --------
+    sklearn.feature_extraction.DictVectorizer : For single tokens.
+
+    Examples
+    --------
+    >>> from sklearn_crf.preprocessing import SequenceVectorizer
+    >>> sentences = [[{"word": "to", "upper": False}, {"word": "Rome", "upper": True}], [["word=to", "last"]]]
+    >>> chains = SequenceVectorizer().fit_transform(sentences)
+    >>> chains[0].toarray()
+    array([[1., 0., 0., 0.],
+           [0., 1., 1., 0.]])
+    >>> chains[1].toarray()
+    array([[1., 0., 0., 1.]])
+    """
+
+    def __init__(self, dtype=np.float64, separator="=", min_count=1):
+        self.dtype = dtype
+        self.separator = separator
+        self.min_count = min_count
+
+    def fit(self, X, y=None):
+        """Learn the columns.
+
+        Parameters
+        ----------
+        X : iterable of sequences of tokens
+        y : object, optional
+            Ignored.
+
+        Returns
+        -------
+        SequenceVectorizer
+            self
+        """
+        self.fit_transform(X)
+        return self
+
+    def fit_transform(self, X, y=None):
+        """Learn the columns and transform, in one pass: ``X`` may be a generator.
+
+        Parameters
+        ----------
+        X : iterable of sequences of tokens
+        y : object, optional
+            Ignored.
+
+        Returns
+        -------
+        ndarray of shape (n_sequences,), of object
+            A CSR matrix ``(n_tokens, n_columns)`` each.
+
+        Raises
+        ------
+        ValueError
+            If a sequence is empty, a token is neither mapping nor iterable of strings, or a value is neither string
+            nor finite number.
+        """
+        if self.min_count < 1:
+            raise ValueError(f"min_count must be at least 1, got {self.min_count!r}.")
+        vocabulary = {}
+        columns, values, token_ptr, lengths = self._read(X, lambda name: vocabulary.setdefault(name, len(vocabulary)))
+        if not lengths:
+            raise ValueError("X holds no sequence: at least one is needed to learn the columns.")
+        columns = np.frombuffer(columns, dtype=np.int32)
+        if self.min_count > 1:
+            counts = np.bincount(columns, minlength=len(vocabulary))
+            kept = counts >= self.min_count
+            new = np.cumsum(kept) - 1
+            vocabulary = {name: int(new[column]) for name, column in vocabulary.items() if kept[column]}
+            keep = kept[columns]
+            token_ptr = np.concatenate(([0], np.cumsum(keep)))[token_ptr]
+            columns, values = new[columns[keep]].astype(np.int32), values[keep]
+        self.vocabulary_ = vocabulary
+        self.n_columns_ = len(vocabulary)
+        return self._chains(columns, values, token_ptr, lengths)
+
+    def transform(self, X):
+        """Chains with the columns of training; names that training did not have are left out.
+
+        Parameters
+        ----------
+        X : iterable of sequences of tokens
+
+        Returns
+        -------
+        ndarray of shape (n_sequences,), of object
+            A CSR matrix ``(n_tokens, n_columns)`` each.
+        """
+        check_is_fitted(self)
+        columns, values, token_ptr, lengths = self._read(X, self.vocabulary_.get)
+        return self._chains(np.frombuffer(columns, dtype=np.int32), values, token_ptr, lengths)
+
+    def get_feature_names_out(self, input_features=None):
+        """Names of the columns.
+
+        Parameters
+        ----------
+        input_features : object, optional
+            Ignored.
+
+        Returns
+        -------
+        ndarray of shape (n_columns,), of str
+        """
+        check_is_fitted(self)
+        return np.array(list(self.vocabulary_), dtype=object)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.dict = True
+        return tags
+
+    def _read(self, X, column_of):
+        """Columns and values of all tokens in turn, where each token ends, the number of tokens of each sequence."""
+        if isinstance(X, str | Mapping):
+            raise ValueError(f"X must be an iterable of sequences of tokens, got a {type(X).__name__}.")
+        columns, values = array("i"), array("d")
+        ends, lengths = array("q", [0]), []
+        for i, sequence in enumerate(X):
+            n_before = len(ends)
+            for t, token in enumerate(sequence):
+                try:
+                    for name, value in self._named_values(token):
+                        column = column_of(name)
+                        if column is not None:
+                            columns.append(column)
+                            values.append(value)
+                except TypeError as error:
+                    raise ValueError(f"X[{i}][{t}]: {error}") from error
+                ends.append(len(columns))
+            lengths.append(len(ends) - n_before)
+            if not lengths[-1]:
+                raise ValueError(f"X[{i}] is empty: every sequence needs a token.")
+        values = np.frombuffer(values, dtype=np.float64).astype(self.dtype, copy=False)
+        if not np.all(np.isfinite(values)):
+            raise ValueError("X contains NaN or infinity.")
+        return columns, values, np.frombuffer(ends, dtype=np.int64), lengths
+
+    def _named_values(self, token, prefix=""):
+        if isinstance(token, Mapping):
+            for name, value in token.items():
+                if isinstance(value, str):
+                    yield f"{prefix}{name}{self.separator}{value}", 1.0
+                elif isinstance(value, Number):
+                    yield f"{prefix}{name}", float(value)
+                else:
+                    yield from self._named_values(value, f"{prefix}{name}:")
+            return
+        if isinstance(token, str) or not hasattr(token, "__iter__"):
+            raise TypeError(f"features must be a mapping or an iterable of strings, got {token!r}.")
+        for name in token:
+            if not isinstance(name, str):
+                raise TypeError(f"a feature in an iterable must be a string, got {name!r}.")
+            yield prefix + name, 1.0
+
+    def _chains(self, columns, values, token_ptr, lengths):
+        chains, first = [], 0
+        for length in lengths:
+            ptr = token_ptr[first : first + length + 1]
+            part = slice(ptr[0], ptr[-1])
+            arrays = values[part], columns[part], (ptr - ptr[0]).astype(np.int32)
+            chains.append(sp.csr_matrix(arrays, shape=(length, self.n_columns_)))
+            first += length
+        return object_array(chains)

@@ -1,0 +1,82 @@
+"""Dictionaries of token features to sparse chains."""
+
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from sklearn.base import clone
+from sklearn.feature_extraction import DictVectorizer
+from sklearn.pipeline import make_pipeline
+
+from sklearn_crf import TRWCRF
+from sklearn_crf.preprocessing import SequenceVectorizer
+
+SENTENCES = [
+    [{"word": "the", "n": 1.5, "upper": False}, {"word": "cat", "upper": True}],
+    [{"word": "the", "next": {"word": "end"}, "affix": ["t", "th"]}],
+]
+
+
+def test_columns_are_those_of_dict_vectorizer():
+    flat = [token for sentence in SENTENCES[:1] for token in sentence]
+    reference = DictVectorizer(sort=False).fit(flat)
+    ours = SequenceVectorizer().fit(SENTENCES[:1])
+    assert ours.vocabulary_ == reference.vocabulary_
+    assert_array_equal(ours.transform(SENTENCES[:1])[0].toarray(), reference.transform(flat).toarray())
+
+
+def test_nested_mappings_and_names():
+    vectorizer = SequenceVectorizer()
+    chains = vectorizer.fit_transform(SENTENCES)
+    names = vectorizer.get_feature_names_out()
+    row = dict(zip(names, chains[1].toarray()[0], strict=True))
+    assert {name for name, value in row.items() if value} == {"word=the", "next:word=end", "affix:t", "affix:th"}
+    assert chains.dtype == object
+    assert [chain.shape for chain in chains] == [(2, 7), (1, 7)]
+
+
+def test_iterables_of_names_and_generators():
+    vectorizer = SequenceVectorizer(dtype=np.float32)
+    chains = vectorizer.fit_transform([token, ["b"]] for token in (["a"], ("b", "a")))
+    assert [chain.toarray().tolist() for chain in chains] == [[[1, 0], [0, 1]], [[1, 1], [0, 1]]]
+    assert chains[0].dtype == np.float32
+
+
+def test_unknown_names_are_left_out_and_rare_ones_on_request():
+    vectorizer = SequenceVectorizer(min_count=2)
+    chains = vectorizer.fit_transform([[["rare", "a"], ["b"]], [["b", "a"]]])
+    assert vectorizer.vocabulary_ == {"a": 0, "b": 1}
+    assert chains[0].toarray().tolist() == [[1, 0], [0, 1]]
+    assert vectorizer.transform([[["new", "rare"], ["b"]]])[0].toarray().tolist() == [[0, 0], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        ([], "no sequence"),
+        ("text", "got a str"),
+        ([[["a"]], []], r"X\[1\] is empty"),
+        ([["word"]], r"X\[0\]\[0\]: features must be a mapping"),
+        ([[["a"]], [["a", 3]]], r"X\[1\]\[0\]: a feature in an iterable must be a string, got 3"),
+        ([[{"a": np.nan}]], "NaN"),
+        ([[{"a": None}]], r"X\[0\]\[0\]"),
+    ],
+)
+def test_what_is_refused(X, message):
+    with pytest.raises(ValueError, match=message):
+        SequenceVectorizer().fit(X)
+
+
+def test_min_count_is_checked():
+    with pytest.raises(ValueError, match="min_count must be at least 1"):
+        SequenceVectorizer(min_count=0).fit(SENTENCES)
+
+
+def test_a_tagger_is_a_pipeline_of_two_steps():
+    tags = [np.array(["D", "N"]), np.array(["D"])]
+    pipeline = make_pipeline(SequenceVectorizer(), TRWCRF(weights="seen", inference="map"))
+    fitted = clone(pipeline).fit(SENTENCES, tags)
+    copy = pickle.loads(pickle.dumps(fitted))
+    for predicted, truth in zip(copy.predict(SENTENCES), tags, strict=True):
+        assert_array_equal(predicted, truth)
