@@ -1,5 +1,7 @@
 """Batches: examples put together for inference, and results taken apart again."""
 
+from dataclasses import replace
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -28,7 +30,7 @@ class _ComputedEdges(Example):
         return compute_edge_features(self._function, self.node_features, self.graph.edges)
 
 
-def make_batches(encoded, labels=None, sample_weight=None, *, max_nodes=4096):
+def make_batches(encoded, labels=None, sample_weight=None, *, max_nodes=4096, prepare=None):
     """Put examples together: consecutive forests up to ``max_nodes`` nodes; those with cycles alone.
 
     What goes together does not depend on the number of threads. Examples with edges share a batch only if their
@@ -43,6 +45,8 @@ def make_batches(encoded, labels=None, sample_weight=None, *, max_nodes=4096):
         As :func:`validate_sample_weight` returns.
     max_nodes : int, default=4096
         A larger forest is a batch of its own.
+    prepare : callable(Example) -> Example, optional
+        Applied to the example of each batch as soon as it is made, so that what it replaces is never held for all.
 
     Returns
     -------
@@ -50,15 +54,13 @@ def make_batches(encoded, labels=None, sample_weight=None, *, max_nodes=4096):
         In the order of the examples; edge features and edge types resolved. Where edge features would take much
         memory they are computed anew whenever ``batch.example.edge_features`` is read.
     """
-    if encoded.layout == "nodes":
-        return _row_batches(encoded, labels, sample_weight, max_nodes)
-    if encoded.layout == "array":
-        return _array_batches(encoded, labels, sample_weight, max_nodes)
-    return _list_batches(encoded, labels, sample_weight, max_nodes)
+    made = _MAKERS[encoded.layout](encoded, labels, sample_weight, max_nodes)
+    if prepare is None:
+        return list(made)
+    return [replace(batch, example=prepare(batch.example)) for batch in made]
 
 
 def _row_batches(encoded, labels, sample_weight, max_nodes):
-    batches = []
     no_edges = np.zeros((0, 2), dtype=np.int32)
     graphs = {}
     for start in range(0, encoded.n_examples, max_nodes):
@@ -66,16 +68,13 @@ def _row_batches(encoded, labels, sample_weight, max_nodes):
         n_rows = part.stop - start
         if n_rows not in graphs:
             graphs[n_rows] = Graph._trusted(n_rows, no_edges)
-        batches.append(
-            Batch(
-                example=Example._trusted(encoded.array[part], graphs[n_rows]),
-                members=np.arange(start, part.stop),
-                node_ptr=np.arange(n_rows + 1),
-                labels=None if labels is None else labels[part],
-                weight=None if sample_weight is None else sample_weight[part],
-            )
+        yield Batch(
+            example=Example._trusted(encoded.array[part], graphs[n_rows]),
+            members=np.arange(start, part.stop),
+            node_ptr=np.arange(n_rows + 1),
+            labels=None if labels is None else labels[part],
+            weight=None if sample_weight is None else sample_weight[part],
         )
-    return batches
 
 
 def _array_batches(encoded, labels, sample_weight, max_nodes):
@@ -83,7 +82,6 @@ def _array_batches(encoded, labels, sample_weight, max_nodes):
     most = max(1, max_nodes // n_nodes) if encoded.graph.is_forest else 1
     mix = encoded.graph.n_edges == 0
     unions = {}
-    batches = []
     for start, stop in _runs(encoded.n_examples, most, None if mix else sample_weight):
         n_members = stop - start
         if n_members not in unions:
@@ -92,8 +90,7 @@ def _array_batches(encoded, labels, sample_weight, max_nodes):
         graph, edge_type = unions[n_members]
         features = encoded.array[start:stop].reshape(-1, encoded.n_features)
         example = Example._trusted(features, graph, edge_type=edge_type)
-        batches.append(_batch(encoded, example, start, np.full(n_members, n_nodes), labels, sample_weight))
-    return batches
+        yield _batch(encoded, example, start, np.full(n_members, n_nodes), labels, sample_weight)
 
 
 def _runs(n_examples, most, sample_weight):
@@ -107,14 +104,15 @@ def _runs(n_examples, most, sample_weight):
 
 
 def _list_batches(encoded, labels, sample_weight, max_nodes):
-    batches = []
     unions = {}
     for start, stop in _packs(encoded.items, sample_weight, max_nodes):
         members = encoded.items[start:stop]
         sizes = np.array([example.n_nodes for example in members])
         example = _joined(members, encoded.n_node_types, unions)
-        batches.append(_batch(encoded, example, start, sizes, labels, sample_weight))
-    return batches
+        yield _batch(encoded, example, start, sizes, labels, sample_weight)
+
+
+_MAKERS = {"nodes": _row_batches, "array": _array_batches, "list": _list_batches}
 
 
 def _packs(items, sample_weight, max_nodes):

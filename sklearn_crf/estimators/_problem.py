@@ -76,9 +76,12 @@ class PenalisedRisk:
         n_nodes = self.n_nodes * share
         penalty = np.where(self._penalised, coef, 0.0)
         strength = 0.0 if self.C is None else 1.0 / (self.C * self.n_nodes)
-        gradient = result.gradient / n_nodes + strength * penalty
+        # In place, and kept once: there may be many million weights.
+        gradient = result.gradient
+        gradient /= n_nodes
+        gradient += strength * penalty
         value = None if result.value is None else result.value / n_nodes + 0.5 * strength * (penalty @ penalty)
-        self._last = (np.array(coef), value, gradient, result)
+        self._last = (np.array(coef), value, gradient, result._replace(gradient=None))
         return value, gradient
 
     def direction(self, coef):

@@ -41,8 +41,8 @@ class TrainedField(FieldClassifier):
         rng = check_random_state(self.random_state)
         # Mini-batches are of examples, so none may be packed with others.
         max_nodes = 1 if self.solver == "sgd" else 4096
-        batches = make_batches(encoded, labels.labels, weight, max_nodes=max_nodes)
-        batches = self._prepared_batches(encoded, batches)
+        prepare = self._prepare_example(encoded)
+        batches = make_batches(encoded, labels.labels, weight, max_nodes=max_nodes, prepare=prepare)
         potentials = self._make_potentials(encoded, len(labels.classes_), batches)
         objective = self._objective(batches)
         make_risk = SparseRisk if encoded.is_sparse else EmpiricalRisk

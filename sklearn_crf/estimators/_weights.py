@@ -1,5 +1,7 @@
 """Weights of a field: the potentials that they belong to, and how they are kept as attributes."""
 
+from functools import partial
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -25,13 +27,9 @@ class LinearWeights:
     def _base_form(self, n_classes):
         return pairwise_form(self.pairwise, n_classes)
 
-    def _prepared_batches(self, encoded, batches):
-        """Batches in the form that is quickest for many passes; they are replaced in the list, one after the other."""
-        if encoded.is_sparse:
-            for i, batch in enumerate(batches):
-                example = with_feature_columns(batch.example, encoded.n_node_types)
-                batches[i] = type(batch)(example, batch.members, batch.node_ptr, batch.labels, batch.weight)
-        return batches
+    def _prepare_example(self, encoded):
+        """Function that puts an example into the form that is quickest for many passes; None if it is in it."""
+        return partial(with_feature_columns, n_node_types=encoded.n_node_types) if encoded.is_sparse else None
 
     def _make_potentials(self, encoded, n_classes, batches):
         """Potentials for training on prepared batches."""

@@ -17,7 +17,7 @@ class RiskValue(NamedTuple):
     value : float or None
         Weighted sum of losses; None for rules without one.
     gradient : ndarray of shape (n_coef,), float64
-        Its derivative by the weights, or what stands for it.
+        Its derivative by the weights, or what stands for it; the caller's own.
     n_errors : float or None
         Weighted number of wrong labels by the rule's own inference; None if it used none.
     converged : bool
@@ -36,7 +36,7 @@ class RiskValue(NamedTuple):
 class WeightedLoss(NamedTuple):
     """What one batch adds, its examples weighted, before the pullback to weights."""
 
-    statistics: Statistics
+    statistics: Statistics | None
     value: float | None
     n_errors: float | None
     converged: bool

@@ -133,7 +133,7 @@ class FeaturePairs:
         FeaturePairs
         """
         found = [_keys(batch, n_classes) for batch in batches]
-        feature, column = np.divmod(np.unique(np.concatenate(found)), n_classes)
+        feature, column = np.divmod(_each_once(np.concatenate(found)), n_classes)
         ptr = np.concatenate(([0], np.cumsum(np.bincount(feature, minlength=n_features))))
         return cls(n_classes, ptr.astype(np.int64), column.astype(np.int32))
 
@@ -206,4 +206,10 @@ def _keys(batch, n_classes):
         labels = np.where(counts, labels, -1)
     label = labels[columns.node]
     keys = np.repeat(columns.feature.astype(np.int64) * n_classes, np.diff(columns.ptr)) + label
-    return np.unique(keys[label >= 0])
+    return _each_once(keys[label >= 0])
+
+
+def _each_once(keys):
+    """Sorted keys without repetition, by sorting: tables of hashes would take several times the memory."""
+    keys.sort()
+    return keys[np.diff(keys, prepend=-1) > 0]

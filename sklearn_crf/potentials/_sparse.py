@@ -26,8 +26,10 @@ class SparsePotentials(LinearPotentials):
     pairs : FeaturePairs
         Of the features of every node type, those of a type after those of the type before. One column for two
         classes is shared as in :class:`LinearPotentials`.
-    n_features, n_classes, form, n_edge_features, n_node_types, n_edge_types, fit_intercept
-        As of :class:`LinearPotentials`.
+    n_features, n_classes : int
+    form : PairwiseForm
+    **options
+        The other parameters of :class:`LinearPotentials`.
     """
 
     def __init__(self, pairs, n_features, n_classes, form, **options):
@@ -76,25 +78,22 @@ class SparsePotentials(LinearPotentials):
     def _add_gradient(self, features, columns, start, stop, gradient, work):
         pair_gradient(*features.arrays, start, stop, self.pairs.ptr, self.pairs.column, columns, gradient, work)
 
-    def pullback_sum(self, examples, statistics, ranges, *, n_jobs=None):
-        """Sum of the pullbacks of many examples, without a vector of weights for each.
+    def add_pullbacks(self, gradient, examples, statistics, ranges, *, n_jobs=None):
+        """Add the pullbacks of many examples to a gradient, without a vector of weights for each.
 
         Every feature adds up its nodes in the order of the examples, whatever the number of threads.
 
         Parameters
         ----------
+        gradient : ndarray of shape (n_coef,), float64
+            Added to.
         examples : sequence of Example
             As :meth:`prepared` returns.
         statistics : sequence of Statistics
         ranges : sequence of (int, int)
             Features that a thread does at once, as :meth:`shared_ranges` returns.
         n_jobs : int or None, default=None
-
-        Returns
-        -------
-        ndarray of shape (n_coef,), float64
         """
-        gradient = np.zeros(self.n_coef)
         parts = self.unpack(gradient)
         blocks = []
         for example, part in zip(examples, statistics, strict=True):
@@ -110,7 +109,6 @@ class SparsePotentials(LinearPotentials):
                 self._add_gradient(features, columns, start, stop, parts.coef, work)
 
         map_tasks(run, ranges, n_jobs)
-        return gradient
 
     def shared_ranges(self, examples):
         """Ranges of features with about as many entries each.

@@ -1,7 +1,10 @@
 """Token features as dictionaries, the way taggers are fed, to sparse chains."""
 
 from array import array
+from collections import defaultdict
 from collections.abc import Mapping
+from functools import partial
+from itertools import repeat
 from numbers import Number
 
 import numpy as np
@@ -96,19 +99,17 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         """
         if self.min_count < 1:
             raise ValueError(f"min_count must be at least 1, got {self.min_count!r}.")
-        vocabulary = {}
-        columns, values, token_ptr, lengths = self._read(X, lambda name: vocabulary.setdefault(name, len(vocabulary)))
+        vocabulary = defaultdict()
+        vocabulary.default_factory = vocabulary.__len__  # a name that is new gets the next column
+        columns, values, token_ptr, lengths = self._read(X, partial(map, vocabulary.__getitem__))
+        vocabulary = dict(vocabulary)
         if not lengths:
             raise ValueError("X holds no sequence: at least one is needed to learn the columns.")
-        columns = np.frombuffer(columns, dtype=np.int32)
         if self.min_count > 1:
-            counts = np.bincount(columns, minlength=len(vocabulary))
-            kept = counts >= self.min_count
-            new = np.cumsum(kept) - 1
+            kept = np.bincount(columns, minlength=len(vocabulary)) >= self.min_count
+            new = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int32)
             vocabulary = {name: int(new[column]) for name, column in vocabulary.items() if kept[column]}
-            keep = kept[columns]
-            token_ptr = np.concatenate(([0], np.cumsum(keep)))[token_ptr]
-            columns, values = new[columns[keep]].astype(np.int32), values[keep]
+            columns, values, token_ptr = _without_unknown(new[columns], values, token_ptr)
         self.vocabulary_ = vocabulary
         self.n_columns_ = len(vocabulary)
         return self._chains(columns, values, token_ptr, lengths)
@@ -126,8 +127,9 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
             A CSR matrix ``(n_tokens, n_columns)`` each.
         """
         check_is_fitted(self)
-        columns, values, token_ptr, lengths = self._read(X, self.vocabulary_.get)
-        return self._chains(np.frombuffer(columns, dtype=np.int32), values, token_ptr, lengths)
+        column_or_none = self.vocabulary_.get
+        columns, values, token_ptr, lengths = self._read(X, lambda names: map(column_or_none, names, repeat(-1)))
+        return self._chains(*_without_unknown(columns, values, token_ptr), lengths)
 
     def get_feature_names_out(self, input_features=None):
         """Names of the columns.
@@ -150,7 +152,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         tags.input_tags.dict = True
         return tags
 
-    def _read(self, X, column_of):
+    def _read(self, X, columns_of):
         """Columns and values of all tokens in turn, where each token ends, the number of tokens of each sequence."""
         if isinstance(X, str | Mapping):
             raise ValueError(f"X must be an iterable of sequences of tokens, got a {type(X).__name__}.")
@@ -160,13 +162,11 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
             n_before = len(ends)
             for t, token in enumerate(sequence):
                 try:
-                    for name, value in self._named_values(token):
-                        column = column_of(name)
-                        if column is not None:
-                            columns.append(column)
-                            values.append(value)
+                    names, numbers = self._named_values(token)
                 except TypeError as error:
                     raise ValueError(f"X[{i}][{t}]: {error}") from error
+                columns.extend(columns_of(names))
+                values.extend(numbers)
                 ends.append(len(columns))
             lengths.append(len(ends) - n_before)
             if not lengths[-1]:
@@ -174,24 +174,31 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         values = np.frombuffer(values, dtype=np.float64).astype(self.dtype, copy=False)
         if not np.all(np.isfinite(values)):
             raise ValueError("X contains NaN or infinity.")
-        return columns, values, np.frombuffer(ends, dtype=np.int64), lengths
+        return np.frombuffer(columns, dtype=np.int32), values, np.frombuffer(ends, dtype=np.int64), lengths
 
-    def _named_values(self, token, prefix=""):
-        if isinstance(token, Mapping):
-            for name, value in token.items():
-                if isinstance(value, str):
-                    yield f"{prefix}{name}{self.separator}{value}", 1.0
-                elif isinstance(value, Number):
-                    yield f"{prefix}{name}", float(value)
-                else:
-                    yield from self._named_values(value, f"{prefix}{name}:")
-            return
-        if isinstance(token, str) or not hasattr(token, "__iter__"):
-            raise TypeError(f"features must be a mapping or an iterable of strings, got {token!r}.")
-        for name in token:
-            if not isinstance(name, str):
-                raise TypeError(f"a feature in an iterable must be a string, got {name!r}.")
-            yield prefix + name, 1.0
+    def _named_values(self, token):
+        """Names of the columns of a token, and an array of their values."""
+        if type(token) is not list and isinstance(token, Mapping):
+            names, numbers = [], array("d")
+            self._add_mapping(token, "", names, numbers)
+            return names, numbers
+        names = _as_names(token)
+        return names, _ones(len(names))
+
+    def _add_mapping(self, token, prefix, names, numbers):
+        for name, value in token.items():
+            if isinstance(value, str):
+                names.append(f"{prefix}{name}{self.separator}{value}")
+                numbers.append(1.0)
+            elif isinstance(value, Number):
+                names.append(f"{prefix}{name}")
+                numbers.append(value)
+            elif isinstance(value, Mapping):
+                self._add_mapping(value, f"{prefix}{name}:", names, numbers)
+            else:
+                inner = _as_names(value)
+                names.extend(f"{prefix}{name}:{part}" for part in inner)
+                numbers.extend(_ones(len(inner)))
 
     def _chains(self, columns, values, token_ptr, lengths):
         chains, first = [], 0
@@ -202,3 +209,29 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
             chains.append(sp.csr_matrix(arrays, shape=(length, self.n_columns_)))
             first += length
         return object_array(chains)
+
+
+def _without_unknown(columns, values, token_ptr):
+    """The entries whose column is not negative."""
+    known = columns >= 0
+    if known.all():
+        return columns, values, token_ptr
+    return columns[known], values[known], np.concatenate(([0], np.cumsum(known)))[token_ptr]
+
+
+def _as_names(token):
+    if type(token) is not list and (isinstance(token, str) or not hasattr(token, "__iter__")):
+        raise TypeError(f"features must be a mapping or an iterable of strings, got {token!r}.")
+    names = token if type(token) is list else list(token)
+    for kind in set(map(type, names)):
+        if not issubclass(kind, str):
+            other = next(name for name in names if type(name) is kind)
+            raise TypeError(f"a feature in an iterable must be a string, got {other!r}.")
+    return names
+
+
+def _ones(length):
+    return _ONES[:length] if length <= len(_ONES) else array("d", [1.0]) * length
+
+
+_ONES = array("d", [1.0]) * 1000
