@@ -1,5 +1,6 @@
 """Inference: scores in, labels, marginals or samples out."""
 
+from sklearn_crf.inference._ad3 import AD3, AD3State
 from sklearn_crf.inference._alpha_expansion import AlphaBetaSwap, AlphaExpansion
 from sklearn_crf.inference._automatic import AutoMap, AutoMarginals
 from sklearn_crf.inference._base import (
@@ -33,8 +34,10 @@ from sklearn_crf.inference._trw import TRWMessagePassing
 from sklearn_crf.inference._trws import TRWS, TRWSState
 
 __all__ = [
+    "AD3",
     "ICM",
     "TRWS",
+    "AD3State",
     "AlphaBetaSwap",
     "AlphaExpansion",
     "AutoMap",

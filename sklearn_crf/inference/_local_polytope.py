@@ -213,7 +213,7 @@ class LocalPolytope:
         places = np.where(self.problem.is_free, -1, 0)
         order = sorted(self.free_nodes, key=lambda s: (-confidence[s], s))
         self._visit(order, places, self.reparameterised(messages), self._around(messages))
-        return self._labels(places)
+        return self.labels(places)
 
     def improved(self, labels, max_sweeps=100):
         """Labels changed one node at a time, the others given, until no change gains anything."""
@@ -225,7 +225,7 @@ class LocalPolytope:
         for _ in range(max_sweeps):
             if not self._visit(self.free_nodes, places, self.unary, around):
                 break
-        return self._labels(places)
+        return self.labels(places)
 
     def _around(self, messages):
         """For each free node, the pieces that it is in, their messages, and which of their nodes it is."""
@@ -248,6 +248,6 @@ class LocalPolytope:
                 n_changes += 1
         return n_changes
 
-    def _labels(self, places):
+    def labels(self, places):
         """States of all nodes from the places of the free ones."""
         return np.array([known[k] for known, k in zip(self.problem.states, places, strict=True)], dtype=np.int32)
