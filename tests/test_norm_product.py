@@ -281,8 +281,11 @@ def test_numbers_that_are_not_convex_are_refused():
 
 def test_errors():
     model = random_model("cycle", 2, "untied", scale=3.0, seed=6)
-    with pytest.warns(ConvergenceWarning, match=r"NormProductBP stopped after max_iter=1 iterations with prob"):
+    with pytest.warns(
+        ConvergenceWarning, match=r"NormProductBP stopped after max_iter=1 iterations with prob"
+    ) as record:
         NormProductBP(max_iter=1, tol=0).marginals(model)
+    assert [warning.filename for warning in record] == [__file__]
     with pytest.warns(ConvergenceWarning, match="bound still falling by"):
         NormProductBP(max_iter=1, tol=0).map(model)
     for params, message in (

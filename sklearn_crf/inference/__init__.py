@@ -27,6 +27,7 @@ from sklearn_crf.inference._junction_tree import JunctionTree
 from sklearn_crf.inference._linear_program import LinearProgram
 from sklearn_crf.inference._loopy_bp import LoopyBP
 from sklearn_crf.inference._mean_field import MeanField
+from sklearn_crf.inference._mplp import MPLP
 from sklearn_crf.inference._norm_product import NormProductBP
 from sklearn_crf.inference._tighten_bound import TightenBound, TightenedBound
 from sklearn_crf.inference._tree import TreeInference
@@ -36,6 +37,7 @@ from sklearn_crf.inference._trws import TRWS, TRWSState
 __all__ = [
     "AD3",
     "ICM",
+    "MPLP",
     "TRWS",
     "AD3State",
     "AlphaBetaSwap",

@@ -67,11 +67,46 @@ def initial_messages(shape, cross_size, init):
     return np.array(init.values, dtype=np.float64), np.array(init.cross, dtype=np.float64)
 
 
-def read_labels(layered, layers, beliefs, left, right, work):
-    """Labels node after node, and the model's number of a node at a dead end, or -1."""
-    labels = np.zeros(len(layered.order), dtype=np.int32)
-    failed = decode_factors(layers, layered.node_scores, beliefs, left, right, labels, work)
-    return layered.in_order_of_nodes(labels), int(layered.order[failed]) if failed >= 0 else -1
+class Reader:
+    """Positions of the paths through all factors, and labels that are read off them.
+
+    Parameters
+    ----------
+    layered : LayeredModel
+    layers : FactorLayers
+        With the scales of ``own`` plus ``conditional``, and sums or maxima.
+    unit : float
+        Temperature, or 1 for maxima.
+    own : ndarray of shape (F,)
+        c_FF.
+    conditional : ndarray of shape (n_slots,)
+        c_sF.
+    node : ndarray of shape (N,), optional
+        c_ss.
+    """
+
+    def __init__(self, layered, layers, unit, own, conditional, node=0.0):
+        own_of_slot = own[layers.slot_factor]
+        at_nodes = np.bincount(layers.slot_node, weights=own_of_slot, minlength=len(layers.n_states))
+        cross_ptr, self.cross_size = _cross_places(layers, conditional)
+        self.layered, self.layers = layered, layers
+        self.numbers = Numbers(unit, layered.node_scores, node + at_nodes, own, own_of_slot + conditional, cross_ptr)
+        self.no_cross = np.zeros(1)
+        self.left, self.right = np.zeros((2, int(layers.position_ptr[-1]) + 1))
+        largest_degree = int(np.diff(layers.node_ptr).max(initial=0))
+        largest_table = int(np.diff(layers.leaf_ptr).max(initial=0))
+        self.work = np.empty((4 + largest_degree) * layers.n_columns + largest_table)
+
+    def read(self, messages, cross, beliefs):
+        """Make ready for a sweep forwards, and for labels."""
+        read_factors(self.layers, self.numbers, messages, cross, beliefs, self.left, self.right, self.work)
+
+    def labels(self, beliefs):
+        """Labels node after node, and the model's number of a node at a dead end, or -1."""
+        layered = self.layered
+        labels = np.zeros(len(layered.order), dtype=np.int32)
+        failed = decode_factors(self.layers, layered.node_scores, beliefs, self.left, self.right, labels, self.work)
+        return layered.in_order_of_nodes(labels), int(layered.order[failed]) if failed >= 0 else -1
 
 
 class MessageRun:
@@ -90,60 +125,45 @@ class MessageRun:
 
     def __init__(self, layered, split, temperature, init, damping=0.0):
         layers = layered.layers
-        maximum = temperature == 0
-        unit = 1.0 if maximum else float(temperature)
+        unit = 1.0 if temperature == 0 else float(temperature)
         factor = split.own + np.bincount(layers.slot_factor, weights=split.conditional, minlength=layers.n_factors)
-        at_nodes = np.bincount(layers.slot_node, weights=split.own[layers.slot_factor], minlength=len(split.node))
-        cross_ptr, cross_size = _cross_places(layers, split.conditional)
         self.layered, self.damping = layered, damping
-        self.layers = layers._replace(maximum=maximum, scale=1 / (unit * factor))
-        self.numbers = Numbers(
-            unit,
-            layered.node_scores,
-            split.node + at_nodes,
-            split.own,
-            split.own[layers.slot_factor] + split.conditional,
-            cross_ptr,
-        )
-        n_slots, width = len(layers.slot_node), layers.n_columns
-        self.messages, cross = initial_messages((n_slots, width), cross_size, init)
+        self.layers = layers._replace(maximum=temperature == 0, scale=1 / (unit * factor))
+        self.reader = Reader(layered, self.layers, unit, split.own, split.conditional, split.node)
+        shape = len(layers.slot_node), layers.n_columns
+        self.messages, cross = initial_messages(shape, self.reader.cross_size, init)
         self.cross = np.append(cross, 0.0)
         self.beliefs = np.where(np.isneginf(layered.node_scores), -np.inf, 0.0)
         self.values = np.zeros(len(self.beliefs))
-        self.left, self.right = np.zeros((2, int(layers.position_ptr[-1]) + 1))
-        largest_degree = int(np.diff(layers.node_ptr).max(initial=0))
-        largest_table = int(np.diff(layers.leaf_ptr).max(initial=0))
-        self.work = np.empty((4 + largest_degree) * width + largest_table)
         self.bound = np.inf
-        self._read()
-
-    def _read(self):
-        read_factors(
-            self.layers, self.numbers, self.messages, self.cross, self.beliefs, self.left, self.right, self.work
-        )
+        self.reader.read(self.messages, self.cross, self.beliefs)
 
     def iterate(self):
         """A sweep forwards and one back; the largest change of a message in them, and what the bound fell by."""
-        worst = 0.0
+        worst, reader = 0.0, self.reader
         for direction in (1, -1):
             change = sweep(
                 self.layers,
-                self.numbers,
+                reader.numbers,
                 self.messages,
                 self.cross,
                 self.beliefs,
                 self.values,
-                self.left,
-                self.right,
+                reader.left,
+                reader.right,
                 direction,
                 self.damping,
-                self.work,
+                reader.work,
             )
             if change < 0:
                 raise infeasible_at_node(int(self.layered.order[int(-1 - change)]))
-            worst = max(worst, change)
+            worst = max(worst, change / (1 - self.damping))
         before, self.bound = self.bound, float(self.values.sum()) + self.layered.constant
         return worst, before - self.bound
+
+    def lower(self):
+        """An iteration; what the bound fell by."""
+        return self.iterate()[1]
 
     @property
     def state(self):
@@ -151,16 +171,28 @@ class MessageRun:
         return FactorMessages(self.messages, self.cross[:-1])
 
     def labels(self):
-        """Labels, and a node at a dead end or -1."""
-        self._read()
-        return read_labels(self.layered, self.layers, self.beliefs, self.left, self.right, self.work)
+        """Labels read off the messages."""
+        return self.labels_and_dead_end()[0]
+
+    def labels_and_dead_end(self):
+        """Labels, and a node that is left no state by the labels before it, or -1."""
+        self.reader.read(self.messages, self.cross, self.beliefs)
+        return self.reader.labels(self.beliefs)
 
     def marginals(self, **fields):
         """The marginals of the model's own type."""
-        layered = self.layered
+        layered, reader = self.layered, self.reader
         leaves = np.zeros(len(self.layers.leaf))
         failed = leaf_statistics(
-            self.layers, self.numbers, self.messages, self.cross, self.beliefs, self.left, self.right, leaves, self.work
+            self.layers,
+            reader.numbers,
+            self.messages,
+            self.cross,
+            self.beliefs,
+            reader.left,
+            reader.right,
+            leaves,
+            reader.work,
         )
         if failed >= 0:
             node = layered.order[self.layers.slot_node[self.layers.slot_ptr[failed]]]

@@ -9,6 +9,7 @@ from sklearn_crf.inference._field import MAX_SCORE, SUM_PROBABILITY, Messages, i
 from sklearn_crf.inference._odds import OddsField, takes_odds
 from sklearn_crf.inference._schedules import SCHEDULES, choose_schedule
 from sklearn_crf.kernels.forests import decode
+from sklearn_crf.models import PairwiseModel
 
 
 class MessagePassing(Inference):
@@ -19,6 +20,7 @@ class MessagePassing(Inference):
 
     tasks = frozenset({"map", "marginals"})
     exact_on = "forest"
+    _sweep_depth = 2  # calls from the public method to the loop over sweeps
 
     def _make_field(self, model, maximum):
         """Field and shift of the unary rows, as :func:`~sklearn_crf.inference._field.make_field` returns them."""
@@ -54,6 +56,11 @@ class MessagePassing(Inference):
             Entry (a, b) belongs to state a at ``graph.edges[e, 0]`` and b at ``graph.edges[e, 1]``.
         """
         self._require("marginals", model)
+        if not isinstance(model, PairwiseModel):
+            raise TypeError(
+                f"edge_marginals needs a PairwiseModel, got {type(model).__name__}: joint marginals of its factors are "
+                "in log_table of its marginals."
+            )
         field, _ = self._make_field(model, maximum=False)
         with range_runner(n_threads) as run:
             messages, _, _ = self._iterate(model.graph, field, init, run)
@@ -126,13 +133,16 @@ class MessagePassing(Inference):
                 # Whatever was left within the tolerance: this sweep is exact from any start.
                 SCHEDULES["sequential"](graph, field, messages, 0.0, self.tol, run)()
             return messages, n_iter, True
-        what = "scores" if field.semiring == MAX_SCORE else "probabilities"
-        self._warn_unconverged(
-            f"{type(self).__name__} stopped after max_iter={self.max_iter} sweeps with {what} of messages still "
-            f"changing by {change:.2g}, more than tol={self.tol:g}: raise max_iter, or damping if they oscillate.",
-            depth=2,
-        )
+        self._warn_unconverged(self._unsteady(field.semiring == MAX_SCORE, change), depth=self._sweep_depth)
         return messages, self.max_iter, False
+
+    def _unsteady(self, maximum, change):
+        """The warning of messages that have not converged."""
+        what = "scores" if maximum else "probabilities"
+        return (
+            f"{type(self).__name__} stopped after max_iter={self.max_iter} sweeps with {what} of messages still "
+            f"changing by {change:.2g}, more than tol={self.tol:g}: raise max_iter, or damping if they oscillate."
+        )
 
     def _sweep_until_still(self, sweep):
         """The last change of a message, and how many sweeps were made."""

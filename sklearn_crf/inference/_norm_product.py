@@ -4,12 +4,10 @@ from sklearn_crf._threads import checkpoint
 from sklearn_crf.factor_graphs import FactorGraph
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._counting_numbers import counting_numbers_of, split_counting_numbers
+from sklearn_crf.inference._dual_descent import labeling_by_descent
 from sklearn_crf.inference._factor_layers import LayeredModel
 from sklearn_crf.inference._factor_messages import MessageRun
 from sklearn_crf.models import PairwiseModel
-
-_UNSTEADY = "probabilities of messages still changing by {change:.2g}, more than tol={tol:g}: raise max_iter."
-_FALLING = "the bound still falling by {fall:.2g} in the last: raise max_iter or tol (now {tol:g})."
 
 
 class NormProductBP(Inference):
@@ -32,7 +30,8 @@ class NormProductBP(Inference):
     negative and cover every node, :math:`c_s + \sum_{F \ni s} c_F \ge 1`, as long as :math:`T \ge 1`.
 
     Labels come from the same messages with maxima for sums (:math:`T = 0`), which lower the dual of the linear
-    relaxation of the labeling problem: an upper bound on the best score at every iteration.
+    relaxation of the labeling problem: an upper bound on the best score at every iteration. After each, labels are read
+    off node after node, each given the labels of the earlier ones; the best so far are kept.
 
     Parameters
     ----------
@@ -56,6 +55,7 @@ class NormProductBP(Inference):
     See Also
     --------
     TRWMessagePassing : The tree-reweighted case, faster where it converges.
+    MPLP : Labels by messages of one factor at a time.
 
     Notes
     -----
@@ -105,7 +105,7 @@ class NormProductBP(Inference):
 
     def _marginals(self, model, *, init=None, n_threads=1):
         run, bound = self._start(model, self.temperature, init)
-        n_iter, converged = self._iterate(run, lambda change, fall: change <= self.tol, _UNSTEADY)
+        n_iter, converged = self._iterate(run)
         if self.temperature != 1:
             bound = "upper" if bound and self.temperature > 1 else None
         elif bound == "exact" and not converged:
@@ -114,12 +114,7 @@ class NormProductBP(Inference):
 
     def _map(self, model, *, init=None, n_threads=1):
         run, _ = self._start(model, self.map_temperature, init)
-        n_iter, converged = self._iterate(
-            run, lambda change, fall: fall <= self.tol * max(1.0, abs(run.bound)), _FALLING
-        )
-        labels, _ = run.labels()
-        found = self._labeling(model, labels, n_iter=n_iter, converged=converged, state=run.state)
-        return found._replace(bound=max(run.bound, found.score))
+        return labeling_by_descent(self, model, run)
 
     def _start(self, model, temperature, init):
         layered = LayeredModel(model)
@@ -127,13 +122,16 @@ class NormProductBP(Inference):
         split = split_counting_numbers(layered, node, factor)
         return MessageRun(layered, split, temperature, init), bound
 
-    def _iterate(self, run, is_done, complaint):
+    def _iterate(self, run):
         """Number of iterations, converged?"""
         for n_iter in range(1, self.max_iter + 1):
             checkpoint()
-            change, fall = run.iterate()
-            if is_done(change, fall):
+            change, _ = run.iterate()
+            if change <= self.tol:
                 return n_iter, True
-        what = complaint.format(change=change, fall=fall, tol=self.tol)
-        self._warn_unconverged(f"NormProductBP stopped after max_iter={self.max_iter} iterations with {what}", depth=2)
+        self._warn_unconverged(
+            f"NormProductBP stopped after max_iter={self.max_iter} iterations with probabilities of messages still "
+            f"changing by {change:.2g}, more than tol={self.tol:g}: raise max_iter.",
+            depth=2,
+        )
         return self.max_iter, False

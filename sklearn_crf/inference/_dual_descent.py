@@ -1,0 +1,43 @@
+"""Labels by messages that lower an upper bound on the best score."""
+
+import numpy as np
+
+from sklearn_crf._threads import checkpoint
+from sklearn_crf.models import score
+
+
+def labeling_by_descent(algorithm, model, run):
+    """Lower the bound until it stands still or a labeling meets it; the best labeling of all iterations.
+
+    Parameters
+    ----------
+    algorithm : Inference
+        With ``max_iter`` and ``tol``, which is relative to the size of the bound.
+    model : PairwiseModel or FactorGraph
+    run : object
+        ``run.lower()`` does an iteration and returns what ``run.bound`` fell by, ``run.labels()`` the labels that it
+        has come to, ``run.state`` what a warm start needs.
+
+    Returns
+    -------
+    Labeling
+    """
+    best, best_score, converged, n_iter = None, -np.inf, False, 0
+    while not converged and n_iter < algorithm.max_iter:
+        checkpoint()
+        n_iter += 1
+        fall = run.lower()
+        labels = run.labels()
+        found = score(model, labels)
+        if best is None or found > best_score:
+            best, best_score = labels, found
+        size = max(1.0, abs(run.bound))
+        converged = fall <= algorithm.tol * size or run.bound - best_score <= 1e-12 * size
+    if not converged:
+        algorithm._warn_unconverged(
+            f"{type(algorithm).__name__} stopped after max_iter={algorithm.max_iter} iterations with the bound still "
+            f"falling by {fall:.2g} in the last: raise max_iter or tol (now {algorithm.tol:g}).",
+            depth=2,
+        )
+    result = algorithm._labeling(model, best, n_iter=n_iter, converged=converged, state=run.state)
+    return result._replace(bound=max(run.bound, result.score))
