@@ -6,8 +6,8 @@ from contextlib import contextmanager, nullcontext
 from functools import cache
 from itertools import pairwise
 
-from joblib import effective_n_jobs
-from sklearn.utils.parallel import Parallel, delayed
+from joblib import Parallel, delayed, effective_n_jobs
+from sklearn import config_context, get_config
 from threadpoolctl import ThreadpoolController
 
 _current = threading.local()
@@ -63,11 +63,15 @@ def map_tasks(function, tasks, n_jobs=None):
     if outer == 1:
         return [function(task, n_threads=inner) for task in tasks]
     cancelled = threading.Event()
+    # scikit-learn's own Parallel carries its configuration too, but also sets the filters of warnings in every task:
+    # threads share those, and tasks that overlap leave them empty.
+    config = get_config()
 
     def run(task):
         _current.cancelled = cancelled
         try:
-            return function(task, n_threads=inner)
+            with config_context(**config):
+                return function(task, n_threads=inner)
         finally:
             _current.cancelled = None
 

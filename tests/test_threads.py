@@ -4,12 +4,14 @@ import _thread
 import signal
 import threading
 import time
+import warnings
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from joblib import parallel_config
+from sklearn import config_context, get_config
 
 from sklearn_crf._threads import (
     Cancelled,
@@ -43,6 +45,24 @@ def test_results_come_in_the_order_of_the_tasks(n_jobs):
 
     inner = split_threads(n_jobs, 7)[1]
     assert map_tasks(work, range(7), n_jobs) == [(task, inner) for task in range(7)]
+
+
+def test_tasks_see_the_configuration_and_leave_the_filters_of_warnings_alone():
+    """Tasks that overlap must not save and restore what they share."""
+    together = threading.Barrier(2)
+
+    def work(task, n_threads):
+        together.wait(timeout=10)
+        with_config = get_config()["assume_finite"]
+        # The first to begin is the first to end.
+        time.sleep(0.01 * task)
+        return with_config
+
+    before = list(warnings.filters)
+    with config_context(assume_finite=True):
+        for _ in range(3):
+            assert map_tasks(work, range(2), n_jobs=2) == [True, True]
+    assert list(warnings.filters) == before
 
 
 def test_one_task_gets_all_threads():
