@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,9 +53,11 @@ class PairwiseForm:
         -------
         ndarray of shape (..., P)
         """
-        flat = tables.reshape(*tables.shape[:-2], -1)
-        gather = sp.csr_matrix((self.sign.ravel(), (np.arange(self.index.size), self.index.ravel())))
-        return (flat.reshape(-1, flat.shape[-1]) @ gather).reshape(*flat.shape[:-1], self.n_weights)
+        signed = (tables * self.sign).reshape(*tables.shape[:-2], -1)
+        # Entries of one weight side by side: every weight has one, which reduceat needs.
+        order = np.argsort(self.index, axis=None, kind="stable")
+        starts = np.searchsorted(self.index.ravel()[order], np.arange(self.n_weights))
+        return np.add.reduceat(signed[..., order], starts, axis=-1)
 
     def restricted(self, allowed):
         """The same form with weights for some entries alone; the others are always zero.
