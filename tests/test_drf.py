@@ -338,6 +338,12 @@ def test_weight_two_is_seen_twice(learning):
     assert_allclose(weighted.edge_coef_, repeated.edge_coef_, rtol=1e-5, atol=1e-7)
 
 
+def test_contrastive_divergence_is_not_stopped_by_the_noise_of_its_samples():
+    X, y = noisy_blobs(4)
+    model = DRFClassifier(learning="cd", max_iter=300, n_cycles=1, random_state=0).fit(X, y)
+    assert model.n_iter_ == 300
+
+
 @pytest.mark.parametrize("solver", ["lbfgs", "gradient", "sgd"])
 def test_solvers_reach_the_same_place(solver):
     X, y = chains(40)

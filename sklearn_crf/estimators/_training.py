@@ -151,10 +151,9 @@ def _train_by_gradient(problem, start, options, rng, report):
         return report(point.x) or cycled
 
     def has_cycled(n_errors):
-        if n_errors is None:  # a rule that counts no errors (CD) cycles in its gradient
-            return cycles.update(trace.gradient_norm[-1])
-        # From a bad start every node gets one label, then the other: the same errors again, but no cycle yet.
-        return n_errors < n_constant_errors and cycles.update(n_errors)
+        # From a bad start every node gets one label, then the other: the same errors again, but no cycle yet. A rule
+        # that counts no errors (CD) has none: its gradient is down to the noise of its samples long before it settles.
+        return n_errors is not None and n_errors < n_constant_errors and cycles.update(n_errors)
 
     result = gradient_ascent(
         problem.direction,

@@ -87,7 +87,7 @@ class DRFClassifier(MarginalPredictions, TrainedField):
         rule's own inference (Kumar et al., section 7.2), the last, the mean of all, or a vote of several of the
         trajectory's weights at prediction. Where training converges its result is kept.
     n_cycles : int, default=3
-        SPA, MMA and CD stop after this many cycles of their errors.
+        SPA and MMA stop after this many cycles of their errors. CD counts no errors and takes ``max_iter`` steps.
     cd_steps : int, default=1
         Gibbs sweeps of contrastive divergence.
     cost : array-like of shape (n_classes, n_classes), optional
