@@ -73,8 +73,10 @@ def test_one_task_gets_all_threads():
 @pytest.mark.parametrize("n_jobs", [1, 3])
 def test_an_error_stops_the_others(n_jobs):
     stopped = []
+    all_run = threading.Barrier(n_jobs)  # a task that has not begun when another fails need not be stopped
 
     def work(task, n_threads):
+        all_run.wait(timeout=60)
         if task == 0:
             raise ZeroDivisionError
         try:
