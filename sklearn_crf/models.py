@@ -248,6 +248,9 @@ def _check_label_vector(model, labels):
 @singledispatch
 def check_allowed_states(model):
     """Raise ValueError if no labeling can be allowed because one node alone, or one factor alone, forbids all."""
+    # One pass without a temporary, where nothing is forbidden.
+    if not model.unary.size or model.unary.min() > -np.inf:
+        return
     nodes = np.flatnonzero(np.isneginf(model.unary).all(axis=1))
     if len(nodes):
         raise ValueError(f"model is infeasible: every state of node {nodes[0]} is forbidden by unary.")

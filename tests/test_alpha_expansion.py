@@ -238,5 +238,5 @@ def test_warns_when_stopped():
     rng = np.random.default_rng(8)
     model = random_model(lattice((12, 12)), "tied", 5, rng)
     with pytest.warns(ConvergenceWarning, match="max_iter=1"):
-        labeling = AlphaExpansion(max_iter=1).map(model)
+        labeling = AlphaExpansion(max_iter=1).map(model, init=np.zeros(144, dtype=np.int32))
     assert not labeling.converged

@@ -59,9 +59,11 @@ class CutNetwork:
 
     def _choose_scale(self):
         model = self.model
-        total, n_unlike = unary_spread(model.unary)
-        typical = total / max(n_unlike, 1)
         carried, endless = _largest_capacity(model)
+        total = typical = 0.0
+        if model.dtype == np.float32 or endless or not carried:
+            total, n_unlike = unary_spread(model.unary)
+            typical = total / max(n_unlike, 1)
         # One more than the edges of a node: an excess cut off at ``most`` still beats all of them together.
         around = carried * (_largest_degree(model.graph) + 1)
         most = _MOST[np.dtype(np.int32)]

@@ -93,7 +93,7 @@ class GraphCut(Inference):
         n_nodes = model.graph.n_nodes
         if model.n_columns == 1 or n_nodes == 0:
             return self._exact(model, np.zeros(n_nodes, dtype=np.int32))
-        edge, lacking, n_nonsubmodular = find_not_submodular(*pairwise_values(model), precision(model))
+        edge, lacking, n_nonsubmodular = _not_submodular(model)
         if n_nonsubmodular and self.nonsubmodular == "qpbo":
             return self._roof_dual(model, n_nonsubmodular)
         if n_nonsubmodular and (self.nonsubmodular == "error" or np.isinf(lacking)):
@@ -141,6 +141,18 @@ def check_nonsubmodular(value, options):
     """Raise ValueError unless the parameter ``nonsubmodular`` is one of the options."""
     if value not in options:
         raise ValueError(f"nonsubmodular must be one of {', '.join(map(repr, options))}, got {value!r}.")
+
+
+def _not_submodular(model):
+    """First edge that is not submodular or -1, by how much it is not, and the number of such edges."""
+    tables, weight = model.tables, model.edge_weight
+    # Types that are submodular, times weights that are not negative, make edges that are: no need to look at each.
+    if len(tables) < model.graph.n_edges and (weight is None or weight.min() >= 0):
+        with np.errstate(invalid="ignore"):
+            slack = tables[..., 0, 0] + tables[..., 1, 1] - tables[..., 0, 1] - tables[..., 1, 0]
+        if np.all(slack >= 0):
+            return -1, 0.0, 0
+    return find_not_submodular(*pairwise_values(model), precision(model))
 
 
 def _explain(model, edge, lacking, nonsubmodular):

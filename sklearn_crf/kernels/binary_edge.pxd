@@ -40,18 +40,24 @@ cdef inline double pair_score(
     cdef Py_ssize_t r
     if weight.shape[0] == 0:
         return tables[kind, 0, i, j]
+    if weight.shape[1] == 1:
+        return <double> weight[edge, 0] * <double> tables[kind, 0, i, j]
     for r in range(weight.shape[1]):
         total += <double> weight[edge, r] * <double> tables[kind, r, i, j]
     return total
 
 
+cdef inline void finite_edge(Edge* edge, double a, double b, double c, double q) noexcept nogil:
+    edge.there = edge.back = q / 2
+    edge.first = a - c - q / 2
+    edge.second = a - b - q / 2
+
+
 cdef inline void submodular_edge(Edge* edge, double a, double b, double c, double d) noexcept nogil:
     """Terms of an edge whose infinite scores, if any, are b and c."""
-    cdef double half = (a + d - b - c) / 2
-    if not isinf(half):
-        edge.first = a - c - half
-        edge.second = a - b - half
-        edge.there = edge.back = half
+    cdef double q = a + d - b - c
+    if not isinf(q):
+        finite_edge(edge, a, b, c, q)
         return
     # Forbidding (0, 1) alone: a node at 1 drags the first end along, and the scores split without b.
     edge.there = INFINITY if isinf(b) else 0.0
@@ -86,19 +92,22 @@ cdef inline void hard_edge(Edge* edge, double a, double b, double c, double d) n
 cdef inline void binary_edge(
     Edge* edge, double a, double b, double c, double d, double precision, int mode
 ) noexcept nogil:
-    cdef double q
+    cdef double q = a + d - b - c
     edge.lacking = 0.0
     edge.crossed = False
+    # Nearly every edge; a finite sum has finite terms.
+    if 0.0 <= q < INFINITY:
+        finite_edge(edge, a, b, c, q)
+        return
     if (isinf(a) or isinf(d)) and (isinf(b) or isinf(c)):
         hard_edge(edge, a, b, c, d)
         return
-    q = a + d - b - c
     if q >= 0.0:
         submodular_edge(edge, a, b, c, d)
         return
     # Rounding of tables that are modular on paper, such as [[0.1, 0.2], [0.3, 0.4]], is not held against them.
     if not isinf(q) and -q <= precision * (fabs(a) + fabs(b) + fabs(c) + fabs(d)):
-        edge.first, edge.second = a - c - q / 2, a - b - q / 2
+        finite_edge(edge, a, b, c, q)
         edge.there = edge.back = 0.0
         return
     edge.lacking = -q
@@ -107,7 +116,7 @@ cdef inline void binary_edge(
         submodular_edge(edge, b, a, d, c)
         edge.second = -edge.second
     elif not isinf(q):
-        edge.first, edge.second = a - c - q / 2, a - b - q / 2
+        finite_edge(edge, a, b, c, q)
         edge.there = edge.back = 0.0
 
 

@@ -23,14 +23,14 @@ void attach(MaxFlow<Cap, Topology>& flow, const Buffers<Cap>& b, i64 guard, i64 
 }
 
 template <class Cap, class Topology>
-bool advance(MaxFlow<Cap, Topology>& flow, i64* progress, i64 max_work) {
+bool advance(MaxFlow<Cap, Topology>& flow, i64* progress, i64 max_work, bool complete) {
     for (int side = 0; side < 2; ++side) {
         flow.head[side] = progress[side];
         flow.n_waiting[side] = progress[2 + side];
         flow.level[side] = flow.limit[side] = static_cast<i32>(progress[4 + side]);
     }
     flow.n_buckets = static_cast<i32>(progress[6]);
-    const bool done = flow.run(max_work);
+    const bool done = flow.run(max_work, complete);
     for (int side = 0; side < 2; ++side) {
         progress[side] = flow.head[side];
         progress[2 + side] = flow.n_waiting[side];
@@ -77,7 +77,8 @@ bool run_lattice_as(const Buffers<Cap>& b, const i64* deltas, int degree, i64 gu
         box.each([&](i64 i) { flow.plant(i); });
         progress[2] = flow.n_waiting[0], progress[3] = flow.n_waiting[1], progress[6] = flow.n_buckets;
     }
-    return advance(flow, progress, max_work);
+    // Of a part the flow alone is wanted.
+    return advance(flow, progress, max_work, size == b.n_nodes);
 }
 
 template <class Cap>
@@ -100,7 +101,7 @@ bool run_slots_as(MaxFlow<Cap, Topology>& flow, const Buffers<Cap>& b, i64* prog
         for (i64 i = 0; i < b.n_nodes; ++i) flow.plant(i);
         progress[2] = flow.n_waiting[0], progress[3] = flow.n_waiting[1], progress[6] = flow.n_buckets;
     }
-    return advance(flow, progress, max_work);
+    return advance(flow, progress, max_work, true);
 }
 
 inline Slots slots_of(const i64* ptr, const i32* neighbor, const i32* reverse, i64 n_nodes, i64 n_slots) {

@@ -47,8 +47,10 @@ void spread(const Buffers<Cap>& b, const i64* deltas, int degree, i64 guard, boo
             if (j < 0 || j >= b.n_nodes) continue;
             Cap& ahead = residual[i * degree + k];
             Cap& behind = residual[j * degree + degree - 1 - k];
-            // Equal shares of what is left; the last direction takes all.
-            const Cap share = b.excess[i] / (first + n_offsets - k);
+            // Equal shares of what is left; the last direction takes all. Divisors known to the compiler cost no division.
+            const int n_left = first + n_offsets - k;
+            const Cap e = b.excess[i];
+            const Cap share = n_left == 1 ? e : n_left == 2 ? e / 2 : e / n_left;
             const Cap moved = std::max<Cap>(-behind, std::min<Cap>(ahead, share));
             b.excess[i] -= moved;
             b.excess[j] += moved;

@@ -290,10 +290,11 @@ struct MaxFlow {
         }
     }
 
-    // Grow until done (true) or until some work has been done (false: call again).
-    bool run(i64 max_work) {
+    // Grow until done (true) or until some work has been done (false: call again). Forest T is completed if the cut is
+    // wanted and not the flow alone.
+    bool run(i64 max_work, bool complete) {
         const i64 stop = work + max_work;
-        while (n_waiting[T]) {
+        while (n_waiting[T] && (complete || n_waiting[S])) {
             if (work >= stop) return false;
             if (n_waiting[S] && level[S] <= level[T]) grow<S>();
             else grow<T>();
