@@ -1,5 +1,6 @@
 """Examples: graphs with features, and the batches inference runs on."""
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -139,3 +140,14 @@ class Batch:
     node_ptr: np.ndarray  # (n + 1,) int64: nodes of member k are node_ptr[k]:node_ptr[k + 1]
     labels: np.ndarray | None = None  # (N,) int32: column of each node's label, -1 where unlabelled
     weight: np.ndarray | None = None  # (n,) float64: sample_weight of each member; None is 1
+
+    @contextmanager
+    def named_in_errors(self):
+        """Context that says in a ValueError which example of X it is about; an algorithm knows its model alone."""
+        try:
+            yield
+        except ValueError as error:
+            first, last = self.members[0], self.members[-1]
+            which = f"X[{first}]" if first == last else f"one of X[{first}] to X[{last}]"
+            error.args = (f"{which}: {error}",)
+            raise

@@ -80,7 +80,8 @@ class FieldClassifier(LinearWeights, CallbackSupportMixin, ClassifierMixin, Base
             votes = np.zeros((batch.example.n_nodes, n_classes), dtype=np.int32)
             for weights in voters:
                 model = potentials.model(weights, batch.example)
-                labels = inference.map(model, n_threads=n_threads).labels
+                with batch.named_in_errors():
+                    labels = inference.map(model, n_threads=n_threads).labels
                 votes[np.arange(len(labels)), labels] += 1
             return np.argmax(votes, axis=1).astype(np.int32)
 

@@ -25,7 +25,9 @@ class MarginalPredictions:
             total = 0.0
             for weights in voters:
                 model = potentials.model(weights, batch.example)
-                total = total + inference.marginals(model, n_threads=n_threads).unary.astype(np.float64)
+                with batch.named_in_errors():
+                    marginals = inference.marginals(model, n_threads=n_threads)
+                total = total + marginals.unary.astype(np.float64)
             return total / len(voters)
 
         with single_threaded_blas():
@@ -100,7 +102,8 @@ class MarginalPredictions:
         def run(task, n_threads):
             batch, seed = task
             model = potentials.model(weights, batch.example)
-            return inference.sample(model, n_samples, random_state=int(seed), n_threads=n_threads)
+            with batch.named_in_errors():
+                return inference.sample(model, n_samples, random_state=int(seed), n_threads=n_threads)
 
         with single_threaded_blas():
             drawn = map_tasks(run, list(zip(batches, seeds, strict=True)), self.n_jobs)

@@ -128,7 +128,7 @@ class EmpiricalRisk:
         batch = self.batches[i]
         model = self.potentials.model(coef, batch.example)
         seed = int(np.random.SeedSequence([self.seed, i, self._n_passes]).generate_state(1, np.uint32)[0])
-        with convergence_left_to_caller():
+        with convergence_left_to_caller(), batch.named_in_errors():
             loss = self.objective.loss_statistics(
                 model, batch.labels, state=self._states[i], seed=seed, n_threads=n_threads
             )
