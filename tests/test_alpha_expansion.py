@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf.graphs import Graph, disjoint_union, from_adjacency, lattice
-from sklearn_crf.inference import AlphaBetaSwap, AlphaExpansion, BruteForce
+from sklearn_crf.inference import ICM, AlphaBetaSwap, AlphaExpansion, BruteForce
 from sklearn_crf.models import PairwiseModel, score
 
 GRAPHS = {
@@ -144,6 +144,8 @@ def test_warm_start(algorithm):
     rng = np.random.default_rng(4)
     model = random_model(lattice((8, 9)), "typed", 4, rng)
     first = algorithm().map(model)
+    from_icm = algorithm().map(model, init=ICM().map(model).labels)
+    np.testing.assert_array_equal(from_icm.labels, first.labels)
     again = algorithm().map(model, init=first.state)
     np.testing.assert_array_equal(again.labels, first.labels)
     assert again.n_iter == 1

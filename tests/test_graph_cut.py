@@ -308,6 +308,10 @@ def test_errors():
     model = PairwiseModel(graph, unary, tables, edge_type=[0, 0, 1, 0])
     with pytest.raises(ValueError, match=r"edge 2 \(nodes 0 and 2\) .* by 0\.75; use nonsubmodular='qpbo'"):
         GraphCut().map(model)
+    # A negative weight turns attraction into repulsion.
+    repelling = PairwiseModel(graph, unary, tables[:1], edge_weight=[1, 1, 1, -0.5])
+    with pytest.raises(ValueError, match=r"edge 3 .* by 1;"):
+        GraphCut().map(repelling)
     with pytest.raises(ValueError, match="nonsubmodular must be one of"):
         GraphCut(nonsubmodular="ignore").map(model)
     tables[1, 0, 0] = -np.inf
