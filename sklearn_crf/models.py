@@ -9,7 +9,7 @@ import numpy as np
 from sklearn_crf.graphs import Graph
 from sklearn_crf.kernels.labelings import count_pairs, labeling_terms
 
-__all__ = ["PairwiseModel", "Statistics", "clamped", "labeling_statistics", "score", "score_terms"]
+__all__ = ["PairwiseModel", "Statistics", "clamped", "labeling_statistics", "pair_counts", "score", "score_terms"]
 
 
 class Statistics(NamedTuple):
@@ -318,6 +318,27 @@ def labeling_statistics(model, labels):
     tables = np.zeros(model.tables.shape)
     count_pairs(model.graph.edges, model.edge_type, _stored_weights(model), labels, tables)
     return Statistics(unary, tables)
+
+
+def pair_counts(model, labels, edge_group, n_groups):
+    """Derivative of the score of a labeling by the tables, for each group of edges apart.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+    labels : array-like of shape (N,) of int
+    edge_group : ndarray of shape (E,), int32
+        Such as the example that each edge is of.
+    n_groups : int
+
+    Returns
+    -------
+    ndarray of shape (n_groups, T, R, K, K), float64
+    """
+    counts = np.zeros((n_groups * len(model.tables), *model.tables.shape[1:]))
+    kind = model.edge_type + np.int32(len(model.tables)) * edge_group
+    count_pairs(model.graph.edges, kind, _stored_weights(model), check_labels(model, labels), counts)
+    return counts.reshape(n_groups, *model.tables.shape)
 
 
 @singledispatch

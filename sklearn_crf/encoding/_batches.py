@@ -194,6 +194,27 @@ def _with_kept_edges(x):
     return Example._trusted(x.node_features, x.graph, x.edge_features, x.node_type, x.edge_type, x.n_states)
 
 
+def tie_constant_edges(example):
+    """The example without edge features where it has one and that is 1 everywhere.
+
+    Edges without features of their own share tables, which inference makes ready once and not for each edge.
+
+    Parameters
+    ----------
+    example : Example
+
+    Returns
+    -------
+    Example
+    """
+    edge_features = None if isinstance(example, _ComputedEdges) else example.edge_features
+    if edge_features is None or edge_features.shape[1] != 1 or np.any(edge_features != 1):
+        return example
+    return Example._trusted(
+        example.node_features, example.graph, None, example.node_type, example.edge_type, example.n_states
+    )
+
+
 def decode(encoded, values, batches=None, *, classes=None):
     """Put results per node into the layout of X.
 

@@ -83,6 +83,13 @@ class Encoded:
             return [Example._trusted(x, self.graph, edge_type=self.edge_type) for x in features]
         return self.items
 
+    @property
+    def n_nodes(self):
+        """Number of nodes of all examples."""
+        if self.layout == "list":
+            return sum(example.n_nodes for example in self.items)
+        return self.n_examples * (self.graph.n_nodes if self.layout == "array" else 1)
+
     @cached_property
     def n_edges(self):
         """Number of edges of all examples."""

@@ -75,6 +75,34 @@ def resolve_decoding(inference):
     return Decoding(maker(), rule)
 
 
+def map_inference(inference, name):
+    """The inference of a constructor parameter for best labelings alone, cloned.
+
+    Parameters
+    ----------
+    inference : str or Inference
+        ``"auto"`` is :class:`~sklearn_crf.inference.AutoMap`.
+    name : str
+        Of the estimator, for the error.
+
+    Returns
+    -------
+    Inference
+
+    Raises
+    ------
+    ValueError
+        If it cannot do ``"map"``.
+    """
+    found = AutoMap() if isinstance(inference, str) and inference == "auto" else resolve_decoding(inference).inference
+    if "map" not in found.tasks or (isinstance(inference, str) and inference == "mpm"):
+        raise ValueError(
+            f"inference={inference!r} finds no best labelings (MAP), which {name} needs: use 'auto', 'max_product', "
+            "'icm' or another that does."
+        )
+    return found
+
+
 def resolve_objective(learning, decoding, cd_steps):
     """The learning rule of a constructor parameter, on the inference that predicts where that can serve it.
 

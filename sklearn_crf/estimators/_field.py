@@ -7,6 +7,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_crf._threads import map_tasks, single_threaded_blas
 from sklearn_crf.encoding import decode, encode_X, encode_y, make_batches, validate_sample_weight
 from sklearn_crf.estimators._callbacks import CallbackSupportMixin
+from sklearn_crf.estimators._complete_labels import require_complete
 from sklearn_crf.estimators._weights import LinearWeights
 from sklearn_crf.models import score_terms
 
@@ -167,14 +168,6 @@ class FieldClassifier(LinearWeights, CallbackSupportMixin, ClassifierMixin, Base
         weights = self._flat_weights(potentials)
         energies = np.zeros(encoded.n_examples)
         for batch in make_batches(encoded, labels.labels):
-            terms = score_terms(potentials.model(weights, batch.example), _require_complete(batch))
+            terms = score_terms(potentials.model(weights, batch.example), require_complete(batch, "energy"))
             energies[batch.members] = -np.add.reduceat(terms, batch.node_ptr[:-1])
         return energies
-
-
-def _require_complete(batch):
-    unlabelled = np.flatnonzero(batch.labels < 0)
-    if len(unlabelled):
-        member = batch.members[np.searchsorted(batch.node_ptr, unlabelled[0], side="right") - 1]
-        raise ValueError(f"y[{member}] has unlabelled nodes, but energy needs a label for every node.")
-    return batch.labels

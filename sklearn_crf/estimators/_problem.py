@@ -21,6 +21,15 @@ class Trace:
     inference_converged: bool = True  # at the latest entry
     latest: np.ndarray | None = None
 
+    def summary(self):
+        """The latest entry in words, for a progress bar."""
+        parts = [f"gradient {self.gradient_norm[-1]:.3g}"]
+        if self.loss[-1] is not None:
+            parts.insert(0, f"loss {self.loss[-1]:.6g}")
+        if self.errors[-1] is not None:
+            parts.append(f"errors {self.errors[-1]:g}")
+        return ", ".join(parts)
+
     def arrays(self):
         """Every record as an array; NaN where a rule has no loss or counts no errors."""
         curves = {

@@ -20,21 +20,12 @@ def progress_reporter(verbose, max_iter, title):
     try:
         from tqdm import tqdm
     except ImportError:
-        yield lambda trace: print(f"{title} {len(trace.loss)}/{max_iter}: {_summary(trace)}", flush=True)
+        yield lambda trace: print(f"{title} {len(trace.loss)}/{max_iter}: {trace.summary()}", flush=True)
         return
     with tqdm(total=max_iter, desc=title) as bar:
 
         def report(trace):
-            bar.set_postfix_str(_summary(trace), refresh=False)
+            bar.set_postfix_str(trace.summary(), refresh=False)
             bar.update()
 
         yield report
-
-
-def _summary(trace):
-    parts = [f"gradient {trace.gradient_norm[-1]:.3g}"]
-    if trace.loss[-1] is not None:
-        parts.insert(0, f"loss {trace.loss[-1]:.6g}")
-    if trace.errors[-1] is not None:
-        parts.append(f"errors {trace.errors[-1]:g}")
-    return ", ".join(parts)

@@ -21,17 +21,25 @@ class TrainedField(FieldClassifier):
     def _check_labels(self, labels):
         """Raise ValueError where a parameter does not fit the classes."""
 
-    def _objective(self, batches):
-        """Objective for the graphs of the batches."""
+    def _objective(self, batches, labels):
+        """Objective for the graphs of the batches and the classes of the labels."""
         raise NotImplementedError(type(self).__name__)
 
-    def _training_options(self, objective):
-        """The :class:`TrainingOptions` of the constructor parameters."""
+    def _training_options(self, objective, encoded, potentials):
+        """What :meth:`_train` needs of the constructor parameters."""
         raise NotImplementedError(type(self).__name__)
 
     def _cold_start(self, risk, options, rng):
         """Flat weights where training starts."""
         return np.zeros(risk.potentials.n_coef)
+
+    def _batch_nodes(self, encoded):
+        """Nodes up to which forests are packed."""
+        # Mini-batches are of examples, so none may be packed with others.
+        return 1 if self.solver == "sgd" else 4096
+
+    def _train(self, risk, start, options, rng, on_iteration):
+        return train(risk, start, options, rng, on_iteration)
 
     def _fit(self, X, y, sample_weight):
         encoded = self._encode(X, reset=True)
@@ -39,23 +47,21 @@ class TrainedField(FieldClassifier):
         self._check_labels(labels)
         weight = validate_sample_weight(sample_weight, encoded.n_examples)
         rng = check_random_state(self.random_state)
-        # Mini-batches are of examples, so none may be packed with others.
-        max_nodes = 1 if self.solver == "sgd" else 4096
-        prepare = self._prepare_example(encoded)
+        prepare, max_nodes = self._prepare_example(encoded), self._batch_nodes(encoded)
         batches = make_batches(encoded, labels.labels, weight, max_nodes=max_nodes, prepare=prepare)
         potentials = self._make_potentials(encoded, len(labels.classes_), batches)
-        objective = self._objective(batches)
+        objective = self._objective(batches, labels)
         make_risk = SparseRisk if encoded.is_sparse else EmpiricalRisk
         seed = int(rng.randint(np.iinfo(np.int32).max))
         risk = make_risk(objective, potentials, batches, n_jobs=self.n_jobs, seed=seed)
-        options = self._training_options(objective)
+        options = self._training_options(objective, encoded, potentials)
         with single_threaded_blas(), fit_callbacks(self, X, y, self.max_iter) as iteration:
             start = self._start(encoded, labels, risk, options, rng)
 
             def on_iteration(coef):
                 return iteration(lambda: self._fitted_now(encoded, labels, potentials, coef))
 
-            outcome = train(risk, start, options, rng, on_iteration)
+            outcome = self._train(risk, start, options, rng, on_iteration)
         # Everything that can fail has happened: only now does the estimator change.
         encoded.record(self)
         self.classes_ = labels.classes_

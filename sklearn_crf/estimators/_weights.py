@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import scipy.sparse as sp
 
+from sklearn_crf.encoding import tie_constant_edges
 from sklearn_crf.potentials import (
     FeaturePairs,
     LinearPotentials,
@@ -28,8 +29,10 @@ class LinearWeights:
         return pairwise_form(self.pairwise, n_classes)
 
     def _prepare_example(self, encoded):
-        """Function that puts an example into the form that is quickest for many passes; None if it is in it."""
-        return partial(with_feature_columns, n_node_types=encoded.n_node_types) if encoded.is_sparse else None
+        """Function that puts an example into the form that is quickest for many passes."""
+        if encoded.is_sparse:
+            return partial(with_feature_columns, n_node_types=encoded.n_node_types)
+        return tie_constant_edges
 
     def _make_potentials(self, encoded, n_classes, batches):
         """Potentials for training on prepared batches."""

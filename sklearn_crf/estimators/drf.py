@@ -303,10 +303,10 @@ class DRFClassifier(MarginalPredictions, TrainedField):
         if self.cost is not None:
             self._checked_cost(len(labels.classes_))
 
-    def _objective(self, batches):
+    def _objective(self, batches, labels):
         return resolve_objective(self.learning, self._decoding(), self.cd_steps)
 
-    def _training_options(self, objective):
+    def _training_options(self, objective, encoded, potentials):
         return TrainingOptions(
             solver=self.solver,
             # Rules without a smooth loss are homogeneous in the weights or follow no loss: no penalty suits them.

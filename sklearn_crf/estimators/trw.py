@@ -230,10 +230,10 @@ class TRWCRF(MarginalPredictions, TrainedField):
     def _sampling_inference(self):
         return sampling_inference(self._decoding())
 
-    def _objective(self, batches):
+    def _objective(self, batches, labels):
         return resolve_formulation(self.formulation, [batch.example.graph for batch in batches])
 
-    def _training_options(self, objective):
+    def _training_options(self, objective, encoded, potentials):
         return TrainingOptions(
             solver=self.solver,
             C=self.C,

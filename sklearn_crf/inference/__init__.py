@@ -11,6 +11,7 @@ from sklearn_crf.inference._base import (
     convergence_left_to_caller,
 )
 from sklearn_crf.inference._brute_force import BruteForce
+from sklearn_crf.inference._conditional_scores import conditional_scores
 from sklearn_crf.inference._conjugate_gradient import ConjugateGradient, Solution
 from sklearn_crf.inference._counting_numbers import CountingNumbers
 from sklearn_crf.inference._dual_decomposition import DualDecomposition, DualDecompositionState
@@ -76,6 +77,7 @@ __all__ = [
     "TightenBound",
     "TightenedBound",
     "TreeInference",
+    "conditional_scores",
     "convergence_left_to_caller",
     "gibbs_sweeps",
 ]

@@ -4,6 +4,8 @@ from sklearn_crf.objectives._base import Loss, Objective
 from sklearn_crf.objectives._contrastive_divergence import ContrastiveDivergence
 from sklearn_crf.objectives._discrete import MaximumMarginal, SaddlePoint
 from sklearn_crf.objectives._likelihood import Likelihood
+from sklearn_crf.objectives._margin import StructuredHinge
+from sklearn_crf.objectives._planes import PlaneOracle, make_blocks
 from sklearn_crf.objectives._pseudolikelihood import Pseudolikelihood
 from sklearn_crf.objectives._risk import EmpiricalRisk, RiskValue
 from sklearn_crf.objectives._sparse_risk import SparseRisk
@@ -15,8 +17,11 @@ __all__ = [
     "Loss",
     "MaximumMarginal",
     "Objective",
+    "PlaneOracle",
     "Pseudolikelihood",
     "RiskValue",
     "SaddlePoint",
     "SparseRisk",
+    "StructuredHinge",
+    "make_blocks",
 ]

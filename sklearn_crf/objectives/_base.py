@@ -27,6 +27,8 @@ class Loss(NamedTuple):
         Whether the inference did.
     n_nonsubmodular : int
         Edges on which a binary MAP inference was not exact.
+    gap : float
+        What the loss of all nodes may be too small by, where it is a maximum that was not proven; inf if unknown.
     """
 
     statistics: Statistics
@@ -35,6 +37,7 @@ class Loss(NamedTuple):
     state: object = None
     converged: bool = True
     n_nonsubmodular: int = 0
+    gap: float = 0.0
 
 
 class Objective:

@@ -45,6 +45,7 @@ class SaddlePoint(Objective):
             predicted=best.labels,
             converged=best.converged,
             n_nonsubmodular=_n_nonsubmodular(best.state),
+            gap=best.gap,
         )
 
 

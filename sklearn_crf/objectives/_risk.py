@@ -24,6 +24,8 @@ class RiskValue(NamedTuple):
         Whether every inference did.
     n_nonsubmodular : int
         Edges on which a binary MAP inference was not exact.
+    gap : float
+        What ``value`` may be too small by, where losses are maxima that were not proven; inf if unknown.
     """
 
     value: float | None
@@ -31,6 +33,7 @@ class RiskValue(NamedTuple):
     n_errors: float | None
     converged: bool
     n_nonsubmodular: int
+    gap: float = 0.0
 
 
 class WeightedLoss(NamedTuple):
@@ -41,6 +44,7 @@ class WeightedLoss(NamedTuple):
     n_errors: float | None
     converged: bool
     n_nonsubmodular: int
+    gap: float = 0.0
 
 
 def total_of(parts, gradient):
@@ -51,6 +55,7 @@ def total_of(parts, gradient):
         n_errors=None if any(part.n_errors is None for part in parts) else sum(part.n_errors for part in parts),
         converged=all(part.converged for part in parts),
         n_nonsubmodular=sum(part.n_nonsubmodular for part in parts),
+        gap=sum(part.gap for part in parts),
     )
 
 
@@ -142,7 +147,9 @@ class EmpiricalRisk:
         if loss.predicted is not None:
             n_errors = float(node_weight[(loss.predicted != batch.labels) & (batch.labels >= 0)].sum())
         value = None if loss.terms is None else float(loss.terms @ node_weight)
-        return WeightedLoss(statistics, value, n_errors, loss.converged, loss.n_nonsubmodular)
+        # Heaviest member: a bound, and exact where all weigh the same, as examples with edges in one batch do.
+        gap = loss.gap and loss.gap * float(node_weight.max(initial=0.0))
+        return WeightedLoss(statistics, value, n_errors, loss.converged, loss.n_nonsubmodular, gap)
 
     def value_grad(self, coef, members=None):
         """Loss over batches, added in their order.

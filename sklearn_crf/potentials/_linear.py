@@ -1,5 +1,6 @@
 """Scores linear in features and weights."""
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -176,6 +177,31 @@ class LinearPotentials:
         parts.edge_coef[...] = self.form.adjoint(statistics.tables)
         return gradient
 
+    def pullback_each(self, example, statistics, node_ptr):
+        """:meth:`pullback` for each of several scalars, of which every node and edge belongs to one.
+
+        Parameters
+        ----------
+        example : Example
+            Such as the disjoint union of a batch.
+        statistics : Statistics
+            ``unary`` (N, K) and ``tables`` (m, T, R, K, K).
+        node_ptr : ndarray of shape (m + 1,)
+            Scalar i is that of nodes ``node_ptr[i]:node_ptr[i + 1]`` and ``tables[i]``.
+
+        Returns
+        -------
+        ndarray of shape (m, n_coef), float64
+        """
+        gradients = np.zeros((len(node_ptr) - 1, self.n_coef))
+        columns = self._columns(statistics.unary)
+        edge_coef = self.form.adjoint(statistics.tables)
+        for i, (start, stop) in enumerate(pairwise(node_ptr)):
+            parts = self.unpack(gradients[i])
+            self._pull_nodes(parts, _part_of_nodes(example, start, stop), columns[start:stop])
+            parts.edge_coef[...] = edge_coef[i]
+        return gradients
+
     def _unary(self, weights, example):
         scores = self._columns_of_scores(weights, example)
         if self.n_columns < self.n_classes:
@@ -213,6 +239,19 @@ class LinearPotentials:
             return [(0, slice(None))]
         node_type = np.zeros(example.n_nodes, dtype=np.int32) if example.node_type is None else example.node_type
         return [(t, np.flatnonzero(node_type == t)) for t in range(self.n_node_types)]
+
+
+class _Nodes(NamedTuple):
+    """What of an example the pullback of its nodes reads."""
+
+    node_features: np.ndarray
+    node_type: np.ndarray | None
+    n_nodes: int
+
+
+def _part_of_nodes(example, start, stop):
+    node_type = None if example.node_type is None else example.node_type[start:stop]
+    return _Nodes(example.node_features[start:stop], node_type, stop - start)
 
 
 def _gram(features, columns):

@@ -78,6 +78,19 @@ class SparsePotentials(LinearPotentials):
     def _add_gradient(self, features, columns, start, stop, gradient, work):
         pair_gradient(*features.arrays, start, stop, self.pairs.ptr, self.pairs.column, columns, gradient, work)
 
+    def pullback_each(self, example, statistics, node_ptr):
+        gradients = np.zeros((len(node_ptr) - 1, self.n_coef))
+        columns = self._columns(statistics.unary)
+        edge_coef = self.form.adjoint(statistics.tables)
+        # Features are kept by column, so that there is no part of them that is of some nodes alone.
+        for i, (start, stop) in enumerate(pairwise(node_ptr)):
+            parts = self.unpack(gradients[i])
+            alone = np.zeros_like(columns)
+            alone[start:stop] = columns[start:stop]
+            self._pull_nodes(parts, example, alone)
+            parts.edge_coef[...] = edge_coef[i]
+        return gradients
+
     def add_pullbacks(self, gradient, examples, statistics, ranges, *, n_jobs=None):
         """Add the pullbacks of many examples to a gradient, without a vector of weights for each.
 

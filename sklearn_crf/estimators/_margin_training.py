@@ -1,0 +1,143 @@
+"""Training by margins: a risk of structured hinges in, weights with a duality gap out."""
+
+import warnings
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from joblib import effective_n_jobs
+from sklearn.exceptions import ConvergenceWarning
+
+from sklearn_crf._threads import ordered_map
+from sklearn_crf.estimators._progress import progress_reporter
+from sklearn_crf.objectives import PlaneOracle, make_blocks
+from sklearn_crf.optimize import bmrm, frank_wolfe, subgradient
+
+#: Solvers that go through the examples block by block, each step a few of them.
+BLOCK_SOLVERS = {"frank_wolfe": frank_wolfe, "subgradient": subgradient}
+
+
+class MarginOptions(NamedTuple):
+    """Constructor parameters that govern training."""
+
+    solver: str
+    C: float
+    scale: np.ndarray  # (n_coef,) solvers see weights divided by it, and penalise those
+    lower_bounded: np.ndarray  # (n_coef,) bool
+    max_iter: int
+    tol: float
+    n_jobs: int | None
+    verbose: int
+
+
+@dataclass(eq=False)
+class MarginTrace:
+    """What training has visited."""
+
+    loss: list = field(default_factory=list)
+    dual: float = 0.0
+
+    def summary(self):
+        """The latest entry in words, for a progress bar."""
+        return f"loss {self.loss[-1]:.6g}, dual {self.dual:.6g}"
+
+
+@dataclass(eq=False)
+class MarginOutcome:
+    """What training found."""
+
+    coef: np.ndarray  # (n_coef,)
+    found: object  # the optimizer's result
+    gap: float
+    n_inference_calls: int
+    interrupted: BaseException | None = None
+
+
+class PenalisedHinge:
+    r"""The risk of structured hinges, as optimizers see it.
+
+    .. math:: R(x) = C \sum_i \omega_i \, \ell_i(\mathrm{scale} \cdot x), \qquad P(x) = \tfrac12 \lVert x \rVert^2 +
+    R(x)
+
+    It remembers how much the best P that it met may be too small by, if losses were maxima that nothing proves.
+    """
+
+    def __init__(self, risk, options):
+        self.risk = risk
+        self.n_inference_calls = 0
+        self.best = np.inf
+        self.lacking = np.inf
+        self._C, self._scale = options.C, options.scale
+        self._n_examples = sum(len(batch.members) for batch in risk.batches)
+
+    def value_grad(self, x):
+        """R and a subgradient."""
+        result = self.risk.value_grad(self._scale * x)
+        self.n_inference_calls += self._n_examples
+        value = self._C * result.value
+        primal = 0.5 * float(x @ x) + value
+        if primal < self.best:
+            self.best, self.lacking = primal, self._C * result.gap
+        return value, self._C * self._scale * result.gradient
+
+    def value(self, x):
+        """R."""
+        return self.value_grad(x)[0]
+
+
+def train_by_margins(risk, start, options, rng, on_iteration):
+    """Minimise half the squared weights plus C times the structured hinges.
+
+    Parameters
+    ----------
+    risk : EmpiricalRisk
+        Of a :class:`~sklearn_crf.objectives.StructuredHinge`.
+    start : ndarray of shape (n_coef,)
+        For the bundle method; those that go block by block begin at zero.
+    options : MarginOptions
+    rng : RandomState
+        For the order of blocks.
+    on_iteration : callable(coef) -> bool
+        Called with every iterate; True asks to stop.
+
+    Returns
+    -------
+    MarginOutcome
+    """
+    problem = PenalisedHinge(risk, options)
+    trace = MarginTrace()
+    limits = {"lower_bounded": options.lower_bounded, "max_iter": options.max_iter, "tol": options.tol}
+    with (
+        progress_reporter(options.verbose, options.max_iter, options.solver) as show,
+        ordered_map(effective_n_jobs(options.n_jobs)) as map_in_threads,
+    ):
+
+        def callback(point):
+            trace.loss.append(point.fun)
+            trace.dual = point.dual
+            show(trace)
+            return on_iteration(options.scale * point.x)
+
+        if options.solver == "bmrm":
+            found = bmrm(problem.value_grad, start / options.scale, callback=callback, **limits)
+            n_calls = problem.n_inference_calls
+        else:
+            oracle = PlaneOracle(risk, options.C, options.scale, make_blocks(risk.batches), map_in_threads)
+            solve = BLOCK_SOLVERS[options.solver]
+            n_coef = len(options.scale)
+            found = solve(oracle, oracle.sizes, problem.value, n_coef, random_state=rng, callback=callback, **limits)
+            n_calls = problem.n_inference_calls + oracle.n_inference_calls
+    gap = found.gap + problem.lacking
+    if not found.success:
+        _warn(found, options)
+    return MarginOutcome(options.scale * found.x, found, gap, n_calls)
+
+
+def _warn(found, options):
+    share = found.gap / max(abs(found.fun), np.finfo(np.float64).tiny)
+    warnings.warn(
+        f"solver={options.solver!r} ended with {found.message!r} at a duality gap of {share:.2g} of the objective: "
+        "increase max_iter or tol, decrease C, or scale the features.",
+        ConvergenceWarning,
+        stacklevel=5,
+    )

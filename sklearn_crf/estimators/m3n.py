@@ -1,0 +1,320 @@
+"""M3NClassifier: learning by margins over any inference of best labelings."""
+
+from numbers import Integral, Real
+from typing import ClassVar
+
+import numpy as np
+from sklearn.base import _fit_context
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from sklearn_crf._threads import map_tasks, single_threaded_blas
+from sklearn_crf.encoding import decode
+from sklearn_crf.estimators._complete_labels import require_complete
+from sklearn_crf.estimators._coupling import INFERENCES, Decoding, map_inference
+from sklearn_crf.estimators._margin_cost import cost_matrix, require_associative
+from sklearn_crf.estimators._margin_training import BLOCK_SOLVERS, MarginOptions, train_by_margins
+from sklearn_crf.estimators._trained_field import TrainedField
+from sklearn_crf.inference import Inference, conditional_scores
+from sklearn_crf.objectives import StructuredHinge
+from sklearn_crf.potentials import PAIRWISE_FORMS, pairwise_form
+
+
+class M3NClassifier(TrainedField):
+    r"""Max-margin Markov network: a structured support vector machine on the scores of a field.
+
+    .. math::
+        \min_w \; \tfrac12 \lVert w \rVert^2 + C \sum_i \max_y \bigl[ \Delta(y, y_i)
+            + \mathrm{score}_w(x_i, y) - \mathrm{score}_w(x_i, y_i) \bigr]
+
+    The score is that of :class:`DRFClassifier`. The true labeling is to win by a margin of the cost :math:`\Delta` of
+    every other, which needs best labelings alone, and no marginals or partition function: minimum cuts will do. Without
+    edges it is the multi-class support vector machine of Crammer and Singer, for two classes the usual one.
+
+    Training stops at a duality gap. Inference that undergenerates (iterated conditional modes, max-product, expansion
+    moves) may miss the worst labeling, so that the loss is too small: ``duality_gap_`` then counts what the inference
+    cannot prove, and is infinite if it has no bound.
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        Inverse strength of the penalty, as in scikit-learn's LinearSVC.
+    formulation : {"max_margin"}, default="max_margin"
+        The plain objective, over whatever finds best labelings.
+    solver : {"auto", "frank_wolfe", "bmrm", "subgradient"}, default="auto"
+        "frank_wolfe" goes through the examples in mini-batches, with optimal steps in the dual; "bmrm" is the bundle
+        method, one plane for each pass over all examples (the 1-slack cutting-plane method), deterministic;
+        "subgradient" makes steps of Pegasos. "auto" is the bundle method without edges and for sparse features,
+        Frank-Wolfe otherwise.
+    cost : {"hamming"} or array-like of shape (n_classes, n_classes), default="hamming"
+        Number of wrong nodes, or ``cost[a, b]`` of each node of class b that is labelled a, in the order of
+        ``classes_``: not negative, zero on the diagonal.
+    class_weight : dict, "balanced" or None, default=None
+        Multiplies the cost of nodes of each true class.
+    inference : str or Inference, default="auto"
+        What finds best labelings, in training and at prediction: "auto" (max-product on forests, min-cut for two
+        classes, alpha-expansion or max-product for more), "icm", "max_product", "graph_cut", "alpha_expansion" and
+        other names that :class:`DRFClassifier` has; or an :class:`~sklearn_crf.inference.Inference`, cloned, whose
+        options are reachable as ``inference__max_iter`` and so on.
+    pairwise : {"auto", "ising", "potts", "symmetric", "full", "associative"}, default="auto"
+        Weights of a pairwise table: see :func:`~sklearn_crf.potentials.pairwise_form`. "associative" is "auto" with
+        weights that are not negative, so that equal labels are never worse and min-cut stays exact throughout
+        training; edge features must not be negative either.
+    edge_features : str or callable, default="difference"
+        Features of an edge: "difference" is :math:`[1, |x_i - x_j|]`, "constant" is :math:`[1]`, or a registered name
+        or a callable ``f(x_tail, x_head)``.
+    connectivity : int or array-like of shape (n_offsets, ndim), default=1
+        Neighbours on a lattice: 1 joins axis neighbours, 2 adds diagonals; or offsets.
+    edge_types : {"tied", "offset"}, default="tied"
+        Whether all edges of a lattice share their weights, or those of one offset.
+    fit_intercept : bool, default=True
+        Whether nodes have a constant term.
+    intercept_scaling : float, default=1.0
+        As in LinearSVC, intercepts are weights of a constant feature of this value and penalised, for the dual of a
+        free one has no block structure; the larger it is the freer they are.
+    max_iter : int, default=1000
+        Most epochs, or planes of the bundle method.
+    tol : float, default=1e-3
+        Training stops at a duality gap of this share of the objective.
+    missing_label : object, default=None
+        Value in y of nodes that ``score`` leaves out. Training needs all labels.
+    classes : array-like, optional
+        All classes, where some may be missing from the training labels.
+    lattice_ndim : int, optional
+        Number of lattice axes of an example; None reads it from X.
+    warm_start : bool, default=False
+        Start from the last fit's weights. Only the bundle method can: the others go on from dual variables, which are
+        not kept.
+    random_state : int, RandomState instance or None, default=None
+        For the order of mini-batches.
+    n_jobs : int, default=None
+        Threads over examples, then inside large ones. Results do not depend on it.
+    verbose : int, default=0
+        Whether progress is shown.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+        With a leading axis of node types where examples have several.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+    edge_coef_ : ndarray of shape (n_edge_types, n_edge_features, n_table_weights)
+    duality_gap_ : float
+        What the objective at these weights may be above the least, at most: of the exact problem, whatever the
+        inference.
+    loss_curve_ : ndarray
+        The objective at every plane of the bundle method; the best of those worked out so far, at the epochs
+        ``checks_``, of the others.
+    dual_curve_ : ndarray
+        The dual value at the same moments.
+    checks_ : ndarray of int
+        Planes or epochs made at these moments.
+    n_iter_ : int
+        Epochs, or planes of the bundle method.
+    n_inference_calls_ : int
+        Best labelings of one example that training asked for.
+    n_features_in_ : int
+        Features of a node.
+    lattice_ndim_ : int or None
+        Lattice axes of the training examples, which prediction requires; None for a list of ``Example``.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Only for data frames.
+
+    References
+    ----------
+    B. Taskar, C. Guestrin, D. Koller. Max-Margin Markov Networks. NIPS 2003.
+
+    J. Jancsary. Approximate Discriminative Training of Graphical Models. PhD thesis, TU Wien, 2012.
+
+    S. Lacoste-Julien, M. Jaggi, M. Schmidt, P. Pletscher. Block-Coordinate Frank-Wolfe Optimization for Structural
+    SVMs. ICML 2013.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import M3NClassifier
+    >>> y = np.zeros((20, 8, 8), dtype=int)
+    >>> y[:, 2:6, 2:6] = 1
+    >>> X = y[..., np.newaxis] + np.random.default_rng(0).normal(scale=0.5, size=(20, 8, 8, 1))
+    >>> M3NClassifier(random_state=0).fit(X[:10], y[:10]).score(X[10:], y[10:]) > 0.95
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "C": [Interval(Real, 0, None, closed="neither")],
+        "formulation": [StrOptions({"max_margin"})],
+        "solver": [StrOptions({"auto", "bmrm", *BLOCK_SOLVERS})],
+        "cost": [StrOptions({"hamming"}), "array-like"],
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+        "inference": [StrOptions(set(INFERENCES)), Inference],
+        "pairwise": [StrOptions({"auto", "associative", *PAIRWISE_FORMS})],
+        "edge_features": [str, callable],
+        "connectivity": [Interval(Integral, 1, None, closed="left"), "array-like"],
+        "edge_types": [StrOptions({"tied", "offset"})],
+        "fit_intercept": ["boolean"],
+        "intercept_scaling": [Interval(Real, 0, None, closed="neither")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "missing_label": "no_validation",
+        "classes": ["array-like", None],
+        "lattice_ndim": [Interval(Integral, 0, None, closed="left"), None],
+        "warm_start": ["boolean"],
+        "random_state": ["random_state"],
+        "n_jobs": [Integral, None],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        C=1.0,
+        *,
+        formulation="max_margin",
+        solver="auto",
+        cost="hamming",
+        class_weight=None,
+        inference="auto",
+        pairwise="auto",
+        edge_features="difference",
+        connectivity=1,
+        edge_types="tied",
+        fit_intercept=True,
+        intercept_scaling=1.0,
+        max_iter=1000,
+        tol=1e-3,
+        missing_label=None,
+        classes=None,
+        lattice_ndim=None,
+        warm_start=False,
+        random_state=None,
+        n_jobs=None,
+        verbose=0,
+    ):
+        self.C = C
+        self.formulation = formulation
+        self.solver = solver
+        self.cost = cost
+        self.class_weight = class_weight
+        self.inference = inference
+        self.pairwise = pairwise
+        self.edge_features = edge_features
+        self.connectivity = connectivity
+        self.edge_types = edge_types
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.max_iter = max_iter
+        self.tol = tol
+        self.missing_label = missing_label
+        self.classes = classes
+        self.lattice_ndim = lattice_ndim
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y, sample_weight=None):
+        """Learn the weights.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, or list of examples
+            Plain rows ``(n, F)``, chains ``(n, T, F)``, images ``(n, H, W, F)``, volumes ``(n, D, H, W, F)``, lists
+            of such examples of any sizes, or a list of :class:`~sklearn_crf.Example`.
+        y : array-like
+            Labels of the nodes: the shape of X without its last axis, or a list of arrays.
+        sample_weight : array-like of shape (n_examples,), optional
+            One weight per example, a factor of its C.
+
+        Returns
+        -------
+        M3NClassifier
+            self
+        """
+        return self._fit(X, y, sample_weight)
+
+    def decision_function(self, X):
+        """Scores of the states of every node, its neighbours labelled as ``predict`` labels them.
+
+        A best labeling has the state of the highest of these scores at each node: any other loses at least the
+        difference.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, or list of examples
+            As in ``fit``.
+
+        Returns
+        -------
+        ndarray
+            As ``predict`` gives, with a last axis of ``n_classes``; for two classes, without it, the score of the
+            second less that of the first.
+        """
+        encoded, batches, potentials = self._prepare(X)
+        weights = self._flat_weights(potentials)
+        inference = self._decoding().inference
+
+        def run(batch, n_threads):
+            model = potentials.model(weights, batch.example)
+            scores = conditional_scores(model, inference.map(model, n_threads=n_threads).labels)
+            return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+
+        with single_threaded_blas():
+            return decode(encoded, map_tasks(run, batches, self.n_jobs), batches)
+
+    # What training asks for ----------------------------------------------------------------------------------------
+
+    def _decoding(self):
+        return Decoding(map_inference(self.inference, type(self).__name__), "map")
+
+    def _base_form(self, n_classes):
+        return pairwise_form("auto" if self.pairwise == "associative" else self.pairwise, n_classes)
+
+    def _chosen_solver(self, encoded):
+        if self.solver != "auto":
+            return self.solver
+        return "bmrm" if encoded.is_sparse or not encoded.n_edges else "frank_wolfe"
+
+    def _batch_nodes(self, encoded):
+        if self._chosen_solver(encoded) == "bmrm":
+            return 4096
+        # Steps are made for one mini-batch after the other: of small ones there are more.
+        return int(np.clip(encoded.n_nodes // 64, 1, 1024))
+
+    def _check_labels(self, labels):
+        # Bad parameters are named before any work is done.
+        self._decoding()
+        cost_matrix(self.cost, self.class_weight, labels)
+
+    def _objective(self, batches, labels):
+        for batch in batches:
+            require_complete(batch, "training by margins")
+        if self.pairwise == "associative":
+            require_associative(batches)
+        return StructuredHinge(self._decoding().inference, cost_matrix(self.cost, self.class_weight, labels))
+
+    def _training_options(self, objective, encoded, potentials):
+        bounded = np.zeros(potentials.n_coef, dtype=bool)
+        potentials.unpack(bounded).edge_coef[...] = self.pairwise == "associative"
+        return MarginOptions(
+            solver=self._chosen_solver(encoded),
+            C=self.C,
+            scale=np.where(potentials.penalised, 1.0, self.intercept_scaling),
+            lower_bounded=bounded,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            n_jobs=self.n_jobs,
+            verbose=self.verbose,
+        )
+
+    def _train(self, risk, start, options, rng, on_iteration):
+        return train_by_margins(risk, start, options, rng, on_iteration)
+
+    def _store(self, potentials, outcome):
+        for name, value in self._weight_attributes(potentials, outcome.coef).items():
+            setattr(self, name, value)
+        found = outcome.found
+        self.duality_gap_ = outcome.gap
+        self.loss_curve_ = found.loss_curve
+        self.dual_curve_ = found.dual_curve
+        self.checks_ = found.get("checks", np.arange(1, found.nit + 1))
+        self.n_iter_ = found.nit
+        self.n_inference_calls_ = outcome.n_inference_calls

@@ -1,0 +1,95 @@
+"""The structured hinge of every example as the highest of its planes, for solvers that go example by example."""
+
+import numpy as np
+
+from sklearn_crf.inference import convergence_left_to_caller
+from sklearn_crf.models import Statistics, pair_counts
+
+
+class PlaneOracle:
+    r"""Highest planes of the losses of the examples of one block.
+
+    .. math::
+        C \omega_i \, \ell_i(w) = \max_y \bigl( o_{iy} + s_{iy}^\top w \bigr), \qquad
+        o_{iy} = C \omega_i \, \Delta(y, y_i), \qquad s_{iy} = C \omega_i \, B(x_i)^\top (\phi(y) - \phi(y_i))
+
+    Parameters
+    ----------
+    risk : EmpiricalRisk
+        Of a :class:`StructuredHinge`.
+    C : float
+    scale : ndarray of shape (n_coef,)
+        Solvers see x of w = scale x.
+    blocks : list of list of int
+        Batches of each block: whole mini-batches, whatever the number of threads.
+    map_in_threads : callable
+        ``map``, or one that works in threads.
+    """
+
+    def __init__(self, risk, C, scale, blocks, map_in_threads=map):
+        self.risk = risk
+        self.blocks = blocks
+        self.sizes = [sum(len(risk.batches[i].members) for i in block) for block in blocks]
+        self.n_inference_calls = 0
+        self._C = C
+        self._scale = scale
+        self._map = map_in_threads
+        self._edge_group = [_members_of_edges(batch) for batch in risk.batches]
+
+    def __call__(self, block, x):
+        """Slopes (m, n_coef) and offsets (m,) of the highest planes at x of the m examples of a block."""
+        coef = self._scale * x
+        parts = list(self._map(lambda i: self._planes(i, coef), self.blocks[block]))
+        self.n_inference_calls += self.sizes[block]
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+
+    def _planes(self, i, coef):
+        batch = self.risk.batches[i]
+        model = self.risk.potentials.model(coef, batch.example)
+        with convergence_left_to_caller():
+            found = self.risk.objective.most_violated(model, batch.labels)
+        return self._planes_of(i, model, found.labels)
+
+    def _planes_of(self, i, model, found):
+        """Planes of a labeling of batch i, one for each member."""
+        batch = self.risk.batches[i]
+        differences = self._differences(i, model, found)
+        slopes = self.risk.potentials.pullback_each(batch.example, differences, batch.node_ptr)
+        weight = np.full(len(batch.members), self._C) if batch.weight is None else self._C * batch.weight
+        slopes *= weight[:, None] * self._scale
+        cost = self.risk.objective.cost[found, batch.labels]
+        return slopes, weight * np.add.reduceat(cost, batch.node_ptr[:-1])
+
+    def _differences(self, i, model, found):
+        """Statistics of the labels found less those of the true ones, tables for each example."""
+        batch = self.risk.batches[i]
+        unary = np.zeros(model.unary.shape, dtype=np.float64)
+        nodes = np.arange(len(found))
+        unary[nodes, found] = 1.0
+        unary[nodes, batch.labels] -= 1.0
+        groups = self._edge_group[i], len(batch.members)
+        return Statistics(unary, pair_counts(model, found, *groups) - pair_counts(model, batch.labels, *groups))
+
+
+def _members_of_edges(batch):
+    """(E,) int32: which member of the batch each edge is of."""
+    tails = batch.example.graph.edges[:, 0]
+    return (np.searchsorted(batch.node_ptr, tails, side="right") - 1).astype(np.int32)
+
+
+def make_blocks(batches, n_blocks=32, largest=4):
+    """Consecutive batches put into blocks of equal size: at least ``n_blocks``, of at most ``largest`` batches.
+
+    Parameters
+    ----------
+    batches : list of Batch
+    n_blocks, largest : int
+
+    Returns
+    -------
+    list of list of int
+    """
+    size = min(max(len(batches) // n_blocks, 1), largest)
+    return [list(range(start, min(start + size, len(batches)))) for start in range(0, len(batches), size)]

@@ -1,0 +1,98 @@
+"""Stochastic subgradient steps for a quadratic penalty and a sum of maxima."""
+
+import numpy as np
+
+from sklearn_crf.optimize._checks import Checks
+from sklearn_crf.optimize._duality import checked_bounds
+
+
+class _Steps:
+    """The iterate of the Pegasos schedule, which is a dual point after each whole epoch."""
+
+    def __init__(self, bounded):
+        n = len(bounded)
+        self.x = np.zeros(n)
+        self.dual = 0.0
+        self._bounded = np.flatnonzero(bounded)
+        self._free = np.zeros(n)
+        self._offset = 0.0
+        self.n_steps = 0
+
+    def step(self, slope, offset, n_blocks):
+        self.n_steps += 1
+        share = 1.0 / self.n_steps
+        self._free = (1.0 - share) * self._free - share * n_blocks * slope
+        self._offset += share * (n_blocks * offset - self._offset)
+        self.x = self._free.copy()
+        self.x[self._bounded] = np.maximum(self.x[self._bounded], 0.0)
+
+    def end_epoch(self):
+        self.dual = max(self.dual, self._offset - 0.5 * float(self.x @ self.x))
+
+
+def subgradient(
+    oracle,
+    sizes,
+    risk,
+    n,
+    *,
+    lower_bounded=None,
+    max_iter=100,
+    tol=1e-3,
+    average=True,
+    check_every=10,
+    random_state=None,
+    callback=None,
+):
+    r"""Minimize a quadratic penalty plus a sum of maxima of planes by stochastic subgradient steps.
+
+    .. math::
+        x_t = \Pi \bigl[ (1 - \tfrac1t) \, z_{t-1} - \tfrac1t \, B \sum_{i \in b_t} s_{i \hat y_i} \bigr]
+
+    for B blocks, the schedule of Pegasos. Each block is visited once an epoch, so that after whole epochs
+    every term's planes have weights that sum to one: the iterate is then a dual point, and its value bounds P from
+    below.
+
+    Parameters
+    ----------
+    oracle, sizes, risk, n
+        As for :func:`frank_wolfe`.
+    lower_bounded : array-like of shape (n,) of bool, optional
+        Entries of x that must not be negative.
+    max_iter : int, default=100
+        Most epochs.
+    tol : float, default=1e-3
+        Duality gap, of the primal value, at which to stop.
+    average : bool, default=True
+        Whether the average of the iterates, which weighs late ones more, is a candidate too.
+    check_every : int, default=10
+        Epochs after which the gap is worked out.
+    random_state : int, RandomState instance or None, default=None
+        Draws the order of the blocks.
+    callback : callable, optional
+        As for :func:`frank_wolfe`.
+
+    Returns
+    -------
+    scipy.optimize.OptimizeResult
+        As of :func:`frank_wolfe`.
+
+    References
+    ----------
+    S. Shalev-Shwartz, Y. Singer, N. Srebro and A. Cotter. Pegasos: Primal Estimated sub-GrAdient SOlver for SVM.
+    Mathematical Programming 127, 2011.
+    """
+    rng = random_state if isinstance(random_state, np.random.RandomState) else np.random.RandomState(random_state)
+    state = _Steps(checked_bounds(lower_bounded, n))
+    found = Checks(risk, state, tol, callback)
+    mean = np.zeros(n)
+    for epoch in range(1, max_iter + 1):
+        for block in rng.permutation(len(sizes)):
+            slopes, offsets = oracle(block, state.x)
+            state.step(slopes.sum(axis=0), float(offsets.sum()), len(sizes))
+            mean += 2.0 / (state.n_steps + 1.0) * (state.x - mean)
+        state.end_epoch()
+        due = epoch % check_every == 0 or epoch == max_iter
+        if found.ends(epoch, [mean, state.x] if average else [state.x], due):
+            break
+    return found.result(epoch, max_iter)

@@ -1,0 +1,270 @@
+"""M3NClassifier: scikit-learn's contract, support vector machines without edges, costs, gaps and bad input."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from field_data import chains, noisy_blobs
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.datasets import load_iris, make_classification
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.svm import SVC, LinearSVC
+from sklearn.utils.estimator_checks import check_estimator
+
+from sklearn_crf import Example, M3NClassifier
+from sklearn_crf.inference import ICM, AlphaExpansion, GraphCut, TreeInference
+
+SOLVERS = ["frank_wolfe", "bmrm", "subgradient"]
+
+
+# scikit-learn's contract -----------------------------------------------------------------------------------------
+
+
+def test_check_estimator():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(M3NClassifier(), on_fail=None)
+        reference = check_estimator(LogisticRegression(), on_fail=None)
+    failed = [(result["check_name"], result["exception"]) for result in results if result["status"] == "failed"]
+    assert not failed
+    passed = {result["check_name"] for result in results if result["status"] == "passed"}
+    missing = {result["check_name"] for result in reference if result["status"] == "passed"} - passed
+    assert {name for name in missing if "array_api" not in name} <= {
+        "check_class_weight_balanced_linear_classifier",
+        "check_sparsify_coefficients",
+    }
+    assert sum(result["status"] == "passed" for result in results) >= 57
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix], ids=["dense", "csr"])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_without_edges_it_is_crammer_singer(form, fit_intercept):
+    X, y = load_iris(return_X_y=True)
+    ours = M3NClassifier(C=0.3, fit_intercept=fit_intercept, tol=1e-9).fit(form(X), y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        theirs = LinearSVC(
+            C=0.3, multi_class="crammer_singer", fit_intercept=fit_intercept, tol=1e-9, max_iter=100_000
+        ).fit(X, y)
+    assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
+    assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-4)
+    assert_allclose(ours.decision_function(form(X)), theirs.decision_function(X), atol=1e-3)
+
+
+def test_two_classes_are_a_support_vector_machine():
+    X, y = make_classification(80, 5, random_state=0)
+    ours = M3NClassifier(C=0.2, fit_intercept=False, tol=1e-9).fit(X, y)
+    # SVC's intercept is free: with one sample and its mirror image it is zero.
+    theirs = SVC(C=0.1, kernel="linear", tol=1e-10).fit(np.concatenate((X, -X)), np.concatenate((y, 1 - y)))
+    assert_allclose(theirs.intercept_, 0, atol=1e-6)
+    assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
+    assert ours.decision_function(X).shape == (80,)
+
+
+def test_clone_pickle_skops():
+    skops = pytest.importorskip("skops.io")
+    X, y = noisy_blobs(6)
+    model = M3NClassifier(inference=GraphCut(nonsubmodular="qpbo"), random_state=0, tol=0.05).fit(X, y)
+    assert clone(model).get_params()["inference__nonsubmodular"] == "qpbo"
+    data = skops.dumps(model)
+    untrusted = skops.get_untrusted_types(data=data)
+    assert all(kind.startswith("sklearn_crf.") for kind in untrusted)
+    for copy in (pickle.loads(pickle.dumps(model)), skops.loads(data, trusted=untrusted)):
+        assert_array_equal(copy.predict(X), model.predict(X))
+    assert len(pickle.dumps(model)) < 20_000
+
+
+def test_grid_search():
+    X, y = chains()
+    grid = {"C": [0.01, 1.0], "solver": ["frank_wolfe", "bmrm"]}
+    search = GridSearchCV(M3NClassifier(random_state=0), grid, cv=3, n_jobs=2, error_score="raise").fit(X, y)
+    assert np.all(np.isfinite(search.cv_results_["mean_test_score"]))
+    assert search.best_score_ > 0.7
+
+
+# Solvers ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", [chains, noisy_blobs], ids=["forests", "submodular"])
+def test_solvers_reach_one_optimum(data):
+    X, y = data(8)
+    options = {"C": 0.02, "pairwise": "associative", "edge_features": "constant", "random_state": 0, "max_iter": 1000}
+    optimum = M3NClassifier(solver="bmrm", tol=1e-7, **options).fit(X, y)
+    assert optimum.duality_gap_ <= 1.1e-7 * optimum.loss_curve_.min()
+    for solver in ("frank_wolfe", "subgradient"):
+        model = M3NClassifier(solver=solver, tol=1e-2, **options).fit(X, y)
+        loss, dual = model.loss_curve_[-1], model.dual_curve_[-1]
+        assert_allclose(model.duality_gap_, loss - dual, rtol=1e-6)
+        assert dual <= optimum.loss_curve_.min() <= loss + 1e-9
+        assert loss - dual <= 1e-2 * loss
+        assert len(model.loss_curve_) == len(model.dual_curve_) == len(model.checks_)
+        assert model.checks_[-1] == model.n_iter_
+        assert model.n_inference_calls_ >= len(X) * model.n_iter_
+        assert model.edge_coef_.min() >= 0
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_bit_identical_for_any_n_jobs(solver):
+    X, y = noisy_blobs(10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        one, two = (M3NClassifier(solver=solver, max_iter=5, random_state=0, n_jobs=k).fit(X, y) for k in (1, 2))
+    assert_array_equal(one.coef_, two.coef_)
+    assert_array_equal(one.edge_coef_, two.edge_coef_)
+    assert_array_equal(one.decision_function(X), two.decision_function(X))
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_weight_two_is_seen_twice(solver):
+    X, y = chains(4)
+    options = {"C": 0.05, "solver": solver, "random_state": 0, "tol": 1e-9 if solver == "bmrm" else 2e-2}
+    weighted = M3NClassifier(max_iter=1000, **options).fit(X, y, sample_weight=[2, 1, 1, 0])
+    repeated = M3NClassifier(max_iter=1000, **options).fit([X[0], X[0], *X[1:3]], [y[0], y[0], *y[1:3]])
+    # Strong convexity: half the squared distance to the optimum is at most the gap.
+    gap = weighted.duality_gap_ + repeated.duality_gap_
+    atol = 2 * np.sqrt(2 * gap) + 1e-9
+    assert_allclose(weighted.coef_, repeated.coef_, atol=atol)
+    assert_allclose(weighted.edge_coef_, repeated.edge_coef_, atol=atol)
+
+
+def test_unconverged_training_warns_and_names_what_to_change():
+    X, y = chains()
+    with pytest.warns(ConvergenceWarning, match="increase max_iter or tol"):
+        M3NClassifier(max_iter=2).fit(X, y)
+
+
+def test_the_gap_counts_what_inference_cannot_prove():
+    X, y = noisy_blobs(6)
+    proven = M3NClassifier(random_state=0, pairwise="associative", edge_features="constant").fit(X, y)
+    assert proven.duality_gap_ <= 1.1e-3 * proven.loss_curve_[-1]
+    assert M3NClassifier(random_state=0, inference="icm", tol=0.1).fit(X, y).duality_gap_ == np.inf
+
+
+def test_warm_start_of_the_bundle_method():
+    X, y = chains()
+    model = M3NClassifier(solver="bmrm", warm_start=True).fit(X, y)
+    first = model.loss_curve_
+    again = model.fit(X, y).loss_curve_
+    assert again[0] <= 1.01 * first.min() < first[0]
+
+
+# Model and cost --------------------------------------------------------------------------------------------------
+
+
+def test_edges_help():
+    X, y = noisy_blobs(12)
+    model = M3NClassifier(random_state=0, edge_features="constant").fit(X[:8], y[:8])
+    alone = M3NClassifier(random_state=0).fit(X[:8].reshape(-1, 1), y[:8].ravel())
+    assert model.score(X[8:], y[8:]) > alone.score(X[8:].reshape(-1, 1), y[8:].ravel()) + 0.02
+    assert model.predict(X[8:]).shape == y[8:].shape
+    assert not hasattr(model, "predict_proba")
+
+
+@pytest.mark.parametrize(
+    "inference", ["auto", "max_product", "icm", "alpha_expansion", AlphaExpansion(nonsubmodular="truncate")]
+)
+def test_three_classes_on_grids(inference):
+    X, y = noisy_blobs(6, noise=0.3, n_classes=3)
+    features = np.concatenate((X, X**2), axis=-1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = M3NClassifier(inference=inference, random_state=0, max_iter=10).fit(features, y)
+    assert model.score(features, y) > 0.8
+
+
+def test_decision_function_agrees_with_the_best_labeling():
+    X, y = chains()
+    model = M3NClassifier(random_state=0).fit(X, y)
+    for labels, scores in zip(model.predict(X), model.decision_function(X), strict=True):
+        assert scores.shape == (len(labels), 3)
+        chosen = np.take_along_axis(scores, labels[:, None], 1)[:, 0]
+        assert np.all(chosen >= scores.max(axis=1) - 1e-9)
+    X, y = noisy_blobs(4)
+    model = M3NClassifier(random_state=0, pairwise="associative", edge_features="constant").fit(X, y)
+    assert_array_equal(model.decision_function(X) > 0, model.predict(X) == 1)
+
+
+def test_cost_and_class_weight_move_the_decision():
+    X, y = noisy_blobs(8, noise=1.0)
+    options = {"random_state": 0, "edge_features": "constant", "C": 0.1}
+    plain = M3NClassifier(**options).fit(X, y)
+    wary = M3NClassifier(cost=[[0, 5], [1, 0]], **options).fit(X, y)
+    weighted = M3NClassifier(class_weight={1: 5}, **options).fit(X, y)
+    assert (wary.predict(X) == 1).mean() > (plain.predict(X) == 1).mean()
+    assert_array_equal(wary.coef_, weighted.coef_)
+    same = M3NClassifier(cost=1 - np.eye(2), **options).fit(X, y)
+    assert_array_equal(same.coef_, plain.coef_)
+
+
+def test_irregular_graphs_with_types():
+    rng = np.random.default_rng(0)
+    X, y = [], []
+    for _ in range(20):
+        n = int(rng.integers(4, 8))
+        labels = rng.integers(2, size=n)
+        edges = [[i, i + 1] for i in range(n - 1)] + [[0, n - 1]]
+        node_type = np.arange(n) % 2
+        features = (labels * np.where(node_type, -1, 1))[:, None] + 0.3 * rng.normal(size=(n, 1))
+        X.append(Example(features, edges, node_type=node_type, edge_type=rng.integers(2, size=n)))
+        y.append(labels)
+    model = M3NClassifier(edge_features="constant", random_state=0).fit(X, y)
+    assert model.coef_.shape == (2, 1, 1)
+    assert model.coef_[0, 0, 0] > 0 > model.coef_[1, 0, 0]
+    assert model.score(X, y) > 0.9
+
+
+def test_sparse_chains_by_any_solver():
+    X, y = chains(8)
+    options = {"edge_features": "constant", "C": 0.1, "random_state": 0}
+    for solver in ("bmrm", "frank_wolfe"):
+        dense = M3NClassifier(solver=solver, **options).fit(X, y)
+        sparse = M3NClassifier(solver=solver, **options).fit([sp.csr_matrix(x) for x in X], y)
+        assert_allclose(sparse.coef_, dense.coef_, atol=1e-6)
+
+
+# Bad input -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"C": 0}, "'C' parameter"),
+        ({"cost": [[0, 1], [-1, 0]]}, r"cost must not be negative, found cost\[1, 0\] = -1"),
+        ({"cost": [[0, 1], [1, 2]]}, r"cost must be zero on its diagonal, found cost\[1, 1\] = 2"),
+        ({"cost": np.ones((3, 3)) - np.eye(3)}, r"cost must have shape \(2, 2\)"),
+        ({"inference": "gibbs"}, "inference='gibbs' finds no best labelings"),
+        ({"inference": "mpm"}, "inference='mpm' finds no best labelings"),
+        ({"class_weight": {0: -1}}, "class_weight must be finite and not negative"),
+        ({"inference": TreeInference()}, "without cycles"),
+    ],
+    ids=str,
+)
+def test_bad_parameters(options, message):
+    X, y = noisy_blobs(3)
+    with pytest.raises(ValueError, match=message):
+        M3NClassifier(**options).fit(X, y)
+
+
+def test_bad_data():
+    X, y = noisy_blobs(3)
+    partial = y.copy()
+    partial[1, 2, 2] = -1
+    with pytest.raises(ValueError, match=r"y\[1\] has unlabelled nodes, but training by margins"):
+        M3NClassifier(missing_label=-1).fit(X, partial)
+    assert M3NClassifier(missing_label=-1, inference=ICM(), random_state=0, tol=0.1).fit(X, y).score(X, partial) > 0.5
+    with pytest.raises(ValueError, match="pairwise='associative' needs edge features that are not negative, found -"):
+        M3NClassifier(pairwise="associative", edge_features=_negative).fit(X, y)
+    model = M3NClassifier(random_state=0, tol=0.05).fit(X, y)
+    before = model.coef_.copy()
+    with pytest.raises(ValueError, match="y has 2 examples"):
+        model.fit(X, y[:2])
+    assert_array_equal(model.coef_, before)
+
+
+def _negative(x_tail, x_head):
+    return -np.abs(x_tail - x_head)
