@@ -1,4 +1,4 @@
-"""Labels by messages that lower an upper bound on the best score."""
+"""Results of messages that lower an upper bound."""
 
 import numpy as np
 
@@ -41,3 +41,34 @@ def labeling_by_descent(algorithm, model, run):
         )
     result = algorithm._labeling(model, best, n_iter=n_iter, converged=converged, state=run.state)
     return result._replace(bound=max(run.bound, result.score))
+
+
+def marginals_by_descent(algorithm, run, bound):
+    """Lower the bound until messages stand still, and the marginals there.
+
+    Parameters
+    ----------
+    algorithm : Inference
+        With ``max_iter`` and ``tol``, the largest change of the probabilities of a message that counts as none.
+    run : MessageRun
+    bound : {"exact", "upper"} or None
+        What the bound is, in the end, of the log-partition.
+
+    Returns
+    -------
+    Marginals or FactorMarginals
+    """
+    change, n_iter = np.inf, 0
+    while change > algorithm.tol and n_iter < algorithm.max_iter:
+        checkpoint()
+        n_iter += 1
+        change, _ = run.iterate()
+    converged = bool(change <= algorithm.tol)
+    if not converged:
+        algorithm._warn_unconverged(
+            f"{type(algorithm).__name__} stopped after max_iter={algorithm.max_iter} iterations with probabilities of "
+            f"messages still changing by {change:.2g}, more than tol={algorithm.tol:g}: raise max_iter.",
+            depth=2,
+        )
+    worth = "upper" if bound == "exact" and not converged else bound
+    return run.marginals(bound=worth, n_iter=n_iter, converged=converged)

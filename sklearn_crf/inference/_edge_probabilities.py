@@ -4,9 +4,14 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from sklearn_crf.spanning_trees import check_edge_probabilities, effective_resistances, uniform_edge_probabilities
+from sklearn_crf.spanning_trees import (
+    chain_probabilities,
+    check_edge_probabilities,
+    effective_resistances,
+    uniform_edge_probabilities,
+)
 
-_MAKERS = {"auto": effective_resistances, "uniform": uniform_edge_probabilities}
+_MAKERS = {"auto": effective_resistances, "uniform": uniform_edge_probabilities, "chains": chain_probabilities}
 
 # Training runs inference on the same graphs hundreds of times, and a factorisation takes longer than a sweep.
 _made = {name: WeakKeyDictionary() for name in _MAKERS}
@@ -18,7 +23,7 @@ def edge_probabilities_of(graph, choice):
     Parameters
     ----------
     graph : Graph
-    choice : {"auto", "uniform"} or array-like of shape (E,)
+    choice : {"auto", "uniform", "chains"} or array-like of shape (E,)
 
     Returns
     -------
@@ -32,7 +37,7 @@ def edge_probabilities_of(graph, choice):
     """
     if isinstance(choice, str):
         if choice not in _MAKERS:
-            raise ValueError(f'edge_probabilities must be "auto", "uniform" or an array, got {choice!r}.')
+            raise ValueError(f'edge_probabilities must be "auto", "uniform", "chains" or an array, got {choice!r}.')
         if graph not in _made[choice]:
             _made[choice][graph] = _MAKERS[choice](graph)
         return _made[choice][graph]

@@ -20,6 +20,7 @@ class MessagePassing(Inference):
 
     tasks = frozenset({"map", "marginals"})
     exact_on = "forest"
+    _schedules = ("auto", *SCHEDULES)
     _sweep_depth = 2  # calls from the public method to the loop over sweeps
 
     def _make_field(self, model, maximum):
@@ -30,11 +31,19 @@ class MessagePassing(Inference):
         """What the log-partition of a fixed point is on a graph with cycles."""
         return None
 
+    def _bounded(self, model, found):
+        """Marginals with a log-partition that is a bound where the algorithm has one."""
+        return found
+
+    def _schedule(self, graph):
+        """How sweeps are made."""
+        return choose_schedule(self.schedule, graph)
+
     def _decoding_field(self, model, field):
         """The field whose tables are the model's own."""
         return field
 
-    def _max_bound(self, model, messages):
+    def _max_bound(self, model, state):
         """Upper bound on the best score, from max-product messages that need not have converged."""
         return np.inf
 
@@ -70,7 +79,7 @@ class MessagePassing(Inference):
         field, unary_shift = self._make_field(model, maximum=False)
         with range_runner(n_threads) as run:
             messages, n_iter, converged = self._iterate(model.graph, field, init, run)
-            return marginals_of(
+            found = marginals_of(
                 field,
                 model.dtype,
                 unary_shift,
@@ -81,6 +90,7 @@ class MessagePassing(Inference):
                 converged=converged,
                 state=_state(field, messages),
             )
+        return self._bounded(model, found)
 
     def _map(self, model, *, init=None, n_threads=1):
         graph = model.graph
@@ -97,7 +107,7 @@ class MessagePassing(Inference):
         result = self._labeling(model, labels, n_iter=n_iter, converged=converged, state=state)
         if converged and graph.is_forest:
             return result._replace(bound=result.score)
-        return result._replace(bound=max(self._max_bound(model, state.values), result.score))
+        return result._replace(bound=max(self._max_bound(model, state), result.score))
 
     def _worth(self, graph, converged):
         if not converged:
@@ -112,8 +122,8 @@ class MessagePassing(Inference):
             raise ValueError(f"tol must not be negative, got {self.tol!r}.")
         if not 0 <= self.damping < 1:
             raise ValueError(f"damping must lie in [0, 1), got {self.damping!r}.")
-        if self.schedule not in ("auto", *SCHEDULES):
-            names = ", ".join(("auto", *SCHEDULES))
+        if self.schedule not in self._schedules:
+            names = ", ".join(self._schedules)
             raise ValueError(f"schedule must be one of {names}, got {self.schedule!r}.")
 
     def _iterate(self, graph, field, init, run):
@@ -121,7 +131,7 @@ class MessagePassing(Inference):
         messages = initial_messages(field, init)
         if graph.n_edges == 0:
             return messages, 0, True
-        schedule = choose_schedule(self.schedule, graph)
+        schedule = self._schedule(graph)
         as_odds = takes_odds(field) and schedule is not SCHEDULES["residual"]
         swept = OddsField.of(field) if as_odds else field
         values = swept.odds_of(messages) if as_odds else messages

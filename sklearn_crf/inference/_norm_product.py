@@ -1,10 +1,9 @@
 """Norm-product belief propagation."""
 
-from sklearn_crf._threads import checkpoint
 from sklearn_crf.factor_graphs import FactorGraph
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._counting_numbers import counting_numbers_of, split_counting_numbers
-from sklearn_crf.inference._dual_descent import labeling_by_descent
+from sklearn_crf.inference._dual_descent import labeling_by_descent, marginals_by_descent
 from sklearn_crf.inference._factor_layers import LayeredModel
 from sklearn_crf.inference._factor_messages import MessageRun
 from sklearn_crf.models import PairwiseModel
@@ -105,33 +104,21 @@ class NormProductBP(Inference):
 
     def _marginals(self, model, *, init=None, n_threads=1):
         run, bound = self._start(model, self.temperature, init)
-        n_iter, converged = self._iterate(run)
         if self.temperature != 1:
             bound = "upper" if bound and self.temperature > 1 else None
-        elif bound == "exact" and not converged:
-            bound = "upper"
-        return run.marginals(bound=bound, n_iter=n_iter, converged=converged)
+        return marginals_by_descent(self, run, bound)
 
     def _map(self, model, *, init=None, n_threads=1):
         run, _ = self._start(model, self.map_temperature, init)
         return labeling_by_descent(self, model, run)
 
     def _start(self, model, temperature, init):
-        layered = LayeredModel(model)
-        node, factor, bound = counting_numbers_of(self.counting_numbers, layered, self.edge_probabilities)
-        split = split_counting_numbers(layered, node, factor)
-        return MessageRun(layered, split, temperature, init), bound
+        return start_messages(model, self.counting_numbers, self.edge_probabilities, temperature, init)
 
-    def _iterate(self, run):
-        """Number of iterations, converged?"""
-        for n_iter in range(1, self.max_iter + 1):
-            checkpoint()
-            change, _ = run.iterate()
-            if change <= self.tol:
-                return n_iter, True
-        self._warn_unconverged(
-            f"NormProductBP stopped after max_iter={self.max_iter} iterations with probabilities of messages still "
-            f"changing by {change:.2g}, more than tol={self.tol:g}: raise max_iter.",
-            depth=2,
-        )
-        return self.max_iter, False
+
+def start_messages(model, counting_numbers, edge_probabilities, temperature, init):
+    """Messages at their start, and what the approximation of the entropy is."""
+    layered = LayeredModel(model)
+    node, factor, bound = counting_numbers_of(counting_numbers, layered, edge_probabilities)
+    split = split_counting_numbers(layered, node, factor)
+    return MessageRun(layered, split, temperature, init), bound

@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from sklearn_crf.inference._beliefs import infeasible_at_node
+from sklearn_crf.inference._dual_descent import labeling_by_descent, marginals_by_descent
 from sklearn_crf.inference._edge_probabilities import edge_probabilities_of
 from sklearn_crf.inference._field import make_field
 from sklearn_crf.inference._message_passing import MessagePassing
-
-# Numbers in the tables of the edges that are looked at together (16 MB).
-_BLOCK = 2**21
+from sklearn_crf.inference._norm_product import start_messages
+from sklearn_crf.inference._reweighted_bound import reweighted_bound_terms
+from sklearn_crf.inference._schedules import SCHEDULES
+from sklearn_crf.spanning_trees import follows_chains
 
 
 class TRWMessagePassing(MessagePassing):
@@ -31,16 +32,17 @@ class TRWMessagePassing(MessagePassing):
     with a maximum in place of the sum for labels. All edge probabilities one is belief propagation, exact on forests.
 
     The fixed point is unique and its ``log_z`` an upper bound, whose derivatives the marginals are; but convergence is
-    not certain. Before it, ``log_z`` bounds nothing (``bound`` is None). The bound of :meth:`map` on the best score
-    holds for any messages, also where ``max_iter`` ends it.
+    not certain, except with ``schedule="convergent"``. Where ``max_iter`` ends it, ``log_z`` is a looser upper bound
+    that holds for any messages, and so is the bound of :meth:`map` on the best score.
 
     Parameters
     ----------
-    edge_probabilities : {"auto", "uniform"} or array-like of shape (E,), default="auto"
+    edge_probabilities : {"auto", "uniform", "chains"} or array-like of shape (E,), default="auto"
         Probability of each edge to be in a spanning tree. ``"auto"`` is that in a tree drawn uniformly from all of
         them (effective resistances), valid on any graph. ``"uniform"`` is (nodes - 1) / edges in each component, an
-        error where that is not valid, as on graphs with a bridge. An array is checked to lie in the spanning tree
-        polytope.
+        error where that is not valid, as on graphs with a bridge. ``"chains"`` are even probabilities of chains that
+        ascend through the nodes, one half on a grid: a little less tight, and what the convergent schedule is
+        quick on. An array is checked to lie in the spanning tree polytope.
     max_iter : int, default=200
         Most sweeps; a sweep renews every message once (``"residual"``: as many messages as that on average).
     tol : float, default=1e-4
@@ -49,8 +51,11 @@ class TRWMessagePassing(MessagePassing):
     damping : float, default=0.0
         Share of the old message that is kept, in [0, 1). Strong interactions may need it. It is a share of the
         message's logarithm.
-    schedule : {"auto", "sequential", "checkerboard", "residual"}, default="auto"
-        Order of the messages, as in :class:`LoopyBP`.
+    schedule : {"auto", "sequential", "checkerboard", "residual", "convergent"}, default="auto"
+        Order of the messages, as in :class:`LoopyBP`. With ``"convergent"`` and without damping the bound falls with
+        every sweep. For ``edge_probabilities="chains"`` that is the sequential order. For others it is one node after
+        the other, by the messages of :class:`NormProductBP`, with a ``state`` of that kind; on large graphs these
+        are slow.
 
     See Also
     --------
@@ -59,24 +64,34 @@ class TRWMessagePassing(MessagePassing):
 
     Notes
     -----
-    Messages are kept raised to the power :math:`\nu`, so that a belief is a plain product. For max-product the scores
-    are, exactly and for any messages,
+    Messages are kept raised to the power :math:`\nu`, so that a belief is a plain product. The scores are, exactly and
+    for any messages,
 
     .. math::
         \mathrm{score}(y) = \sum_s \beta_s(y_s) + \sum_{st} \nu_{st} \lambda_{st}(y_s, y_t),
 
     an average over trees T of :math:`\sum_s \beta_s + \sum_{st \in T} \lambda_{st}`. With constants taken out so that
-    the best state of every node has :math:`\beta = 0`, each tree scores at most
-    :math:`\sum_{st \in T} \max(\lambda_{st} + \beta_t)`, t being the end away from its root. The bound is the average
-    of that, with the worse end for each edge; at a fixed point both ends agree, and it is the optimum of each tree
-    alone.
+    :math:`\sum_a \exp \beta_s(a) = 1`, the log-partition of each tree is at most
+    :math:`\sum_{st \in T} \max_{y_s} \log \sum_{y_t} \exp(\lambda_{st} + \beta_t)`, t being the end away from its root.
+    The bound is the average of that, with the worse end for each edge; at a fixed point the sums are one. For labels,
+    maxima take the place of sums.
+
+    Where every node passes on no more than one to later nodes, :math:`\sum_{t > s} \nu_{st} \le 1`, and receives no
+    more than one from earlier ones, the edge probabilities are those of chains that ascend through the nodes and
+    contain each node once on average. Their entropies bound the joint one by Shearer's inequality, though the chains
+    need not span the graph. A sequential sweep gives all chains through a node the same marginals there, one node after
+    the other, which never raises their summed log-partitions (Meltzer, Globerson, Weiss 2009).
 
     References
     ----------
     M. J. Wainwright, T. S. Jaakkola, A. S. Willsky. A new class of upper bounds on the log partition function. IEEE
     Trans. Information Theory 51, 2005; MAP estimation via agreement on trees. IEEE Trans. Information Theory 51, 2005.
-    J. Jancsary. Approximate discriminative training of graphical models, 2012, Eq. 135.
+    T. Meltzer, A. Globerson, Y. Weiss. Convergent message passing algorithms: a unifying view. UAI 2009. J. Jancsary.
+    Approximate discriminative training of graphical models, 2012, Eq. 135.
     """
+
+    _schedules = (*MessagePassing._schedules, "convergent")
+    _sweep_depth = 3
 
     def __init__(self, edge_probabilities="auto", max_iter=200, tol=1e-4, damping=0.0, schedule="auto"):
         self.edge_probabilities = edge_probabilities
@@ -103,53 +118,73 @@ class TRWMessagePassing(MessagePassing):
         weight = np.zeros((0, model.tables.shape[1]), field.unary.dtype)
         return field._replace(edge_weight=weight if model.edge_weight is None else model.edge_weight)
 
-    def _max_bound(self, model, messages):
+    def _schedule(self, graph):
+        return SCHEDULES["sequential"] if self.schedule == "convergent" else super()._schedule(graph)
+
+    def _marginals(self, model, *, init=None, n_threads=1):
+        if self._by_norm_products(model.graph):
+            run, bound = start_messages(model, "trw", self.edge_probabilities, 1, init)
+            return marginals_by_descent(self, run, bound)
+        return super()._marginals(model, init=init, n_threads=n_threads)
+
+    def _map(self, model, *, init=None, n_threads=1):
+        if self._by_norm_products(model.graph):
+            run, _ = start_messages(model, "trw", self.edge_probabilities, 0, init)
+            return labeling_by_descent(self, model, run)
+        return super()._map(model, init=init, n_threads=n_threads)
+
+    def edge_marginals(self, model, edges=None, *, init=None, n_threads=1):
+        """Joint beliefs of the two ends of edges.
+
+        Parameters
+        ----------
+        model : PairwiseModel
+        edges : array-like of int, optional
+            Numbers of the edges wanted; all by default, which takes E x K x K numbers.
+        init : Messages, optional
+            ``state`` of a former result.
+        n_threads : int, default=1
+
+        Returns
+        -------
+        ndarray of shape (n_edges, K, K)
+            Entry (a, b) belongs to state a at ``graph.edges[e, 0]`` and b at ``graph.edges[e, 1]``.
+
+        Raises
+        ------
+        ValueError
+            If the schedule is ``"convergent"`` and the edge probabilities are not those of chains.
+        """
+        if self._by_norm_products(model.graph):
+            raise ValueError(
+                'edge_marginals with schedule="convergent" needs edge_probabilities="chains"; other schedules take any.'
+            )
+        return super().edge_marginals(model, edges, init=init, n_threads=n_threads)
+
+    def _by_norm_products(self, graph):
+        return self.schedule == "convergent" and not graph.is_forest and not self._along_chains(graph)
+
+    def _along_chains(self, graph):
+        return follows_chains(graph, self._probabilities(graph))
+
+    def _check_model(self, model):
+        super()._check_model(model)
+        if self.schedule == "convergent" and self.damping:
+            raise ValueError(f'damping must be 0 with schedule="convergent", got {self.damping!r}.')
+
+    def _bounded(self, model, found):
         graph = model.graph
-        reparameterized = _Reparameterization(model, messages)
-        probabilities = self._probabilities(graph)
-        bound = reparameterized.constant
-        step = max(1, _BLOCK // model.n_columns**2)
-        for first in range(0, graph.n_edges, step):
-            edges = slice(first, first + step)
-            bound += reparameterized.largest_on_edges(edges, probabilities[edges]) @ probabilities[edges]
-        if np.isneginf(bound):
-            raise ValueError("model is infeasible: every labeling has a score of -inf.")
-        return float(bound)
+        is_descent = self.schedule == "convergent" and not graph.is_forest
+        if found.converged and not is_descent:
+            return found
+        terms = self._bound_terms(model, found.state, maximum=False, along_chains=is_descent)
+        return found._replace(log_z=float(terms.sum()), log_z_terms=terms, bound="upper")
 
+    def _bound_terms(self, model, state, **how):
+        with np.errstate(divide="ignore"):
+            messages = state.values if state.as_scores else np.log(state.values)
+        return reweighted_bound_terms(model, messages, self._probabilities(model.graph), **how)
 
-class _Reparameterization:
-    """The same scores after messages went from edges to nodes.
-
-    Attributes
-    ----------
-    nodes : ndarray of shape (N, K), float64
-        beta, with a maximum of 0 in each row.
-    constant : float
-        What was taken out of beta for that.
-    """
-
-    def __init__(self, model, messages):
-        incidence = model.graph.incidence
-        self.model = model
-        self.messages = messages.astype(np.float64)
-        self.slot_of_half_edge = np.argsort(incidence.half_edge)
-        self.nodes = model.unary.astype(np.float64)
-        np.add.at(self.nodes, np.repeat(np.arange(model.graph.n_nodes), model.graph.degree), self.messages)
-        best = self.nodes.max(axis=1, keepdims=True)
-        if np.isneginf(best).any():
-            raise infeasible_at_node(int(np.argmin(best)))
-        self.nodes -= best
-        self.constant = best.sum()
-
-    def largest_on_edges(self, edges, probabilities):
-        """Maximum of lambda plus beta of an end, the worse of both ends."""
-        ends = self.model.graph.edges[edges].T
-        numbers = np.arange(self.model.graph.n_edges)[edges]
-        pair = self.model.edge_tables(edges).astype(np.float64)
-        for side in (0, 1):
-            message = self.messages[self.slot_of_half_edge[2 * numbers + side]]
-            # What a message forbids counts at the node; here it must not become +inf.
-            pair -= np.expand_dims(np.where(np.isneginf(message), np.inf, message), 2 - side)
-        pair /= probabilities[:, None, None]
-        largest = [(pair + np.expand_dims(self.nodes[ends[side]], 2 - side)).max(axis=(1, 2)) for side in (0, 1)]
-        return np.maximum(*largest)
+    def _max_bound(self, model, state):
+        is_descent = self.schedule == "convergent" and not model.graph.is_forest
+        return float(self._bound_terms(model, state, maximum=True, along_chains=is_descent).sum())

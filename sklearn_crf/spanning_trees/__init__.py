@@ -1,5 +1,6 @@
 """Spanning trees of a graph, distributions over them, and the edge probabilities that these give."""
 
+from sklearn_crf.spanning_trees._chains import chain_probabilities, follows_chains
 from sklearn_crf.spanning_trees._covering import covering_trees
 from sklearn_crf.spanning_trees._probabilities import (
     check_edge_probabilities,
@@ -11,9 +12,11 @@ from sklearn_crf.spanning_trees._trees import SpanningTrees, minimum_spanning_tr
 
 __all__ = [
     "SpanningTrees",
+    "chain_probabilities",
     "check_edge_probabilities",
     "covering_trees",
     "effective_resistances",
+    "follows_chains",
     "minimum_spanning_tree",
     "snakes",
     "uniform_edge_probabilities",
