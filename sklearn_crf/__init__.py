@@ -3,10 +3,11 @@
 from sklearn_crf.estimators.drf import DRFClassifier
 from sklearn_crf.estimators.m3n import M3NClassifier
 from sklearn_crf.estimators.mfa import MultiConditionalMFA
+from sklearn_crf.estimators.rtf import RegressionTreeField
 from sklearn_crf.estimators.trw import TRWCRF
 from sklearn_crf.examples import Example
 from sklearn_crf.graphs import Graph
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["TRWCRF", "DRFClassifier", "Example", "Graph", "M3NClassifier", "MultiConditionalMFA"]
+__all__ = ["TRWCRF", "DRFClassifier", "Example", "Graph", "M3NClassifier", "MultiConditionalMFA", "RegressionTreeField"]

@@ -1,0 +1,270 @@
+"""What RegressionTreeField is given: parameters, images, targets; and the scaling of both."""
+
+from numbers import Integral, Real
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils import check_scalar
+
+from sklearn_crf.encoding import encode_X, object_array
+from sklearn_crf.encoding._layout import read_layout
+from sklearn_crf.examples import Example
+from sklearn_crf.graphs import Graph
+from sklearn_crf.inference import ConjugateGradient
+
+# Pixels that inputs are whitened by.
+_WHITENING_SAMPLES = 50_000
+
+# Directions of less variance than this share of the largest are not magnified to one.
+_LEAST_VARIANCE = 1e-6
+
+
+class Planes(NamedTuple):
+    """Images of an estimator's X as planes, chains being planes of one row and a table one plane of one row.
+
+    Attributes
+    ----------
+    features : list of ndarray of shape (H, W, F)
+    graphs : list of Graph
+    offsets : ndarray of shape (n_offsets, 2)
+        Rows and columns.
+    encoded : Encoded
+    """
+
+    features: list
+    graphs: list
+    offsets: np.ndarray
+    encoded: object
+
+
+def check_parameters(est):
+    """Raise for the first constructor parameter that cannot be meant.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Naming the parameter, what was found, and what is needed.
+    """
+    least = {"max_depth": 0, "min_samples_leaf": 1, "n_feature_tests": 1, "feature_radius": 0, "max_iter": 1}
+    for name, value in least.items():
+        check_scalar(getattr(est, name), name, Integral, min_val=value)
+    check_scalar(est.n_thresholds, "n_thresholds", Integral, min_val=1, max_val=255)
+    check_scalar(est.tol, "tol", Real, min_val=0)
+    for name, value in (("max_depth_pairwise", 0), ("split_samples", 2)):
+        if getattr(est, name) is not None:
+            check_scalar(getattr(est, name), name, Integral, min_val=value)
+    if est.data_range is not None:
+        check_scalar(est.data_range, "data_range", Real, min_val=0, include_boundaries="neither")
+    bounds = est.eigenvalue_bounds
+    if np.shape(bounds) != (2,) or not 0 < bounds[0] <= bounds[1] < np.inf:
+        raise ValueError(f"eigenvalue_bounds must be two positive numbers in ascending order, got {bounds!r}.")
+    if est.solver not in ("auto", "spg", "lbfgs"):
+        raise ValueError(f"solver must be 'auto', 'spg' or 'lbfgs', got {est.solver!r}.")
+    if est.inference != "auto" and not isinstance(est.inference, ConjugateGradient):
+        raise ValueError(f"inference must be 'auto' or a ConjugateGradient, got {est.inference!r}.")
+
+
+def read_planes(est, X, reset):
+    """Images of X.
+
+    Parameters
+    ----------
+    est : RegressionTreeField
+    X : array-like or list of array-like
+    reset : bool
+        True in ``fit``.
+
+    Returns
+    -------
+    Planes
+    """
+    layout, read = read_layout(X, None if reset else est.lattice_ndim_)
+    if layout == "nodes" and sp.issparse(read):
+        raise TypeError("Sparse data was passed for X, but dense data is required: use '.toarray()'.")
+    ndim = 0 if layout == "nodes" else read.ndim - 2 if layout == "array" else _list_ndim(read)
+    if ndim > 2:
+        raise ValueError(f"X must hold images, chains or plain samples, got lattices of {ndim} axes.")
+    offsets = window_offsets(est.window, ndim)
+    encoded = encode_X(
+        read, lattice_ndim=ndim, connectivity=offsets if len(offsets) else 1, dtype=(np.float32,), estimator=est,
+        reset=reset,
+    )  # fmt: skip
+    planar = np.zeros((len(offsets), 2), dtype=np.int64)
+    planar[:, 2 - offsets.shape[1] :] = offsets
+    if layout == "nodes":
+        n = encoded.n_examples
+        graph = Graph(n, [], shape=(n,), offsets=np.zeros((0, 1)))
+        return Planes([np.ascontiguousarray(encoded.array[None])], [graph], planar, encoded)
+    features, graphs = [], []
+    for example in encoded.examples:
+        shape = example.graph.shape
+        shape = (1, *shape) if len(shape) == 1 else shape
+        features.append(np.ascontiguousarray(example.node_features.reshape(*shape, -1)))
+        graphs.append(example.graph if len(offsets) else _without_edges(example.graph))
+    return Planes(features, graphs, planar, encoded)
+
+
+def _without_edges(graph):
+    return Graph(graph.n_nodes, [], shape=graph.shape, offsets=np.zeros((0, len(graph.shape))))
+
+
+def _list_ndim(X):
+    if isinstance(X[0], Example):
+        raise ValueError("X must hold images, chains or plain samples, got Example: a window needs a lattice.")
+    if any(sp.issparse(x) for x in X):
+        raise TypeError("Sparse data was passed for X, but images must be dense: use '.toarray()'.")
+    return X[0].ndim - 1
+
+
+def window_offsets(window, ndim):
+    """Offsets of the pairwise factors.
+
+    Parameters
+    ----------
+    window : int or array-like of shape (n_offsets, ndim)
+        An odd number joins each pixel with all others of the square of that side around it; 1 with none.
+    ndim : int
+        Axes of the lattices, 0 to 2.
+
+    Returns
+    -------
+    ndarray of shape (n_offsets, ndim)
+        One of each opposite pair.
+    """
+    if isinstance(window, Integral):
+        if window < 1 or window % 2 == 0:
+            raise ValueError(f"window must be an odd number of at least 1, or offsets, got {window!r}.")
+        if ndim == 0:
+            return np.zeros((0, 0), dtype=np.int64)
+        reach = np.arange(-(window // 2), window // 2 + 1)
+        offsets = np.stack(np.meshgrid(*[reach] * ndim, indexing="ij"), axis=-1).reshape(-1, ndim)
+    else:
+        offsets = np.asarray(window)
+        if ndim == 0:
+            return np.zeros((0, 0), dtype=np.int64)
+        if offsets.ndim != 2 or offsets.shape[1] != ndim or offsets.dtype.kind not in "iu":
+            raise ValueError(f"window given as offsets must be integers of shape (n_offsets, {ndim}), got {window!r}.")
+    kept = {}
+    for offset in offsets.tolist():
+        leading = next((step for step in offset if step), 0)
+        if leading:
+            kept.setdefault(tuple(offset) if leading > 0 else tuple(-step for step in offset))
+    return np.array(list(kept), dtype=np.int64).reshape(len(kept), ndim)
+
+
+def read_targets(planes, y):
+    """Targets of each plane as (N, D), and whether D was written out.
+
+    Parameters
+    ----------
+    planes : Planes
+    y : array-like or list of array-like
+
+    Returns
+    -------
+    targets : list of ndarray of shape (N, D), float64
+    has_channels : bool
+    """
+    if y is None:
+        raise ValueError("RegressionTreeField requires y to be passed, but the target y is None.")
+    encoded = planes.encoded
+    if encoded.layout == "nodes":
+        shapes, values = [(encoded.n_examples,)], [_finite(y, "y")]
+    else:
+        if len(y) != encoded.n_examples:
+            raise ValueError(f"y has {len(y)} examples, but X has {encoded.n_examples}.")
+        shapes = [encoded.label_shape(i) for i in range(encoded.n_examples)]
+        values = [_finite(part, f"y[{i}]") for i, part in enumerate(y)]
+    targets = []
+    for i, (value, shape) in enumerate(zip(values, shapes, strict=True)):
+        if value.shape not in (shape, (*shape, *value.shape[len(shape) :][:1])) or value.size == 0:
+            if encoded.layout == "nodes":
+                raise ValueError(f"y has shape {value.shape}, but X has {shape[0]} samples: inconsistent numbers.")
+            raise ValueError(f"y[{i}] has shape {value.shape}, but X[{i}] has pixels of shape {shape}.")
+        if value.ndim != values[0].ndim or value.shape[len(shape) :] != values[0].shape[len(shape) :]:
+            raise ValueError(f"y[{i}] has shape {value.shape}, but y[0] has shape {values[0].shape}.")
+        targets.append(value.reshape(int(np.prod(shape)), -1))
+    return targets, values[0].ndim > len(shapes[0])
+
+
+def centre_and_scale(targets, weights):
+    """Mean of each of the D values, and the standard deviation over all of them; 1 if nothing varies.
+
+    Parameters
+    ----------
+    targets : list of ndarray of shape (N, D)
+    weights : list of ndarray of shape (N,), or None
+
+    Returns
+    -------
+    mean : ndarray of shape (D,)
+    scale : float
+    """
+    stacked = np.concatenate(targets)
+    weight = None if weights is None else np.concatenate(weights)
+    mean = np.average(stacked, axis=0, weights=weight)
+    variance = np.average(np.mean((stacked - mean) ** 2, axis=1), weights=weight)
+    return mean, float(np.sqrt(variance)) or 1.0
+
+
+def _finite(values, name):
+    values = np.asarray(values)
+    if values.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: {name} must hold real numbers, got {values.dtype}.")
+    try:
+        values = values.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must hold numbers: {error}") from error
+    if not np.all(np.isfinite(values)):
+        raise ValueError(f"{name} contains NaN or infinity.")
+    return values
+
+
+def whitening_of(features, kind, rng):
+    """A matrix that makes what linear models see uncorrelated and of variance one, but for the constant.
+
+    Parameters
+    ----------
+    features : list of ndarray of shape (H, W, F)
+    kind : FactorType
+    rng : RandomState
+
+    Returns
+    -------
+    ndarray of shape (B, n_inputs)
+        B is at most n_inputs: channels that are constant, or sums of others, add nothing.
+    """
+    n_channels = features[0].shape[2]
+    samples = []
+    for plane in features:
+        top, left, rows, columns = kind.rectangle(plane.shape)
+        n = min(rows * columns, max(1, _WHITENING_SAMPLES // len(features)))
+        own = np.arange(n) if n == rows * columns else rng.randint(rows * columns, size=n)
+        if n:
+            pixels = np.stack([top + own // columns, left + own % columns], axis=1)
+            samples.append(kind.inputs(plane, pixels)[:, 1:])
+    size = kind.n_inputs(n_channels)
+    inputs = np.concatenate(samples).astype(np.float64) if samples else np.zeros((1, size - 1))
+    mean, deviation = inputs.mean(axis=0), inputs.std(axis=0)
+    used = deviation > 1e-7 * np.maximum(np.abs(mean), 1e-30)
+    scaled = (inputs - mean)[:, used] / deviation[used]
+    variance, directions = np.linalg.eigh(scaled.T @ scaled / len(scaled))
+    top = variance.max(initial=0.0)
+    kept = variance > 1e-10 * top
+    rows = directions[:, kept].T / np.sqrt(np.maximum(variance[kept], _LEAST_VARIANCE * top))[:, None]
+    white = np.zeros((1 + len(rows), size))
+    white[0, 0] = 1.0
+    white[1:, 1:][:, used] = rows / deviation[used]
+    white[1:, 0] = -white[1:, 1:] @ mean
+    return white
+
+
+def put_back(planes, values, has_channels):
+    """Values (N, D) of each plane in the layout of X."""
+    encoded = planes.encoded
+    values = [value if has_channels else value[:, 0] for value in values]
+    if encoded.layout == "nodes":
+        return values[0]
+    values = [value.reshape(*encoded.label_shape(i), *value.shape[1:]) for i, value in enumerate(values)]
+    return np.stack(values) if encoded.layout == "array" else object_array(values)

@@ -1,0 +1,144 @@
+"""Training of regression tree fields: parameters and trees in turn."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf._threads import map_tasks
+from sklearn_crf.estimators._rtf_growth import GrowthOptions, find_splits
+from sklearn_crf.objectives._gaussian_field import FieldRisk
+from sklearn_crf.optimize import minimize_lbfgs, minimize_spg
+from sklearn_crf.potentials._regression_tree_field import FieldImage, RegressionTreePotentials
+from sklearn_crf.regression_trees._eigenvalues import BoundedLogarithm
+from sklearn_crf.regression_trees._tree import RegressionTree
+
+
+class Trained(NamedTuple):
+    """What training found.
+
+    Attributes
+    ----------
+    trees : list of RegressionTree
+    potentials : RegressionTreePotentials
+    coef : ndarray of shape (n_coef,)
+    loss_curve : ndarray
+        The loss at the start, and after every iteration of all rounds.
+    rounds : ndarray of int
+        Iterations made by the end of each round.
+    success : bool
+        Whether the last round reached the tolerance.
+    solved : bool
+        Whether every solve did.
+    """
+
+    trees: list
+    potentials: RegressionTreePotentials
+    coef: np.ndarray
+    loss_curve: np.ndarray
+    rounds: np.ndarray
+    success: bool
+    solved: bool
+
+
+class TrainingOptions(NamedTuple):
+    """Constructor parameters that govern training."""
+
+    solver: str
+    max_depths: list
+    max_iter: int
+    tol: float
+    growth: GrowthOptions
+    report: object
+
+
+def train(objective, types, whitening, data, n_values, options, rng, n_jobs):
+    """Optimise all leaves, split them, and so on until the trees are as deep as allowed.
+
+    Parameters
+    ----------
+    objective : GaussianPseudolikelihood or PredictionLoss
+    types : list of FactorType
+    whitening : list of ndarray
+    data : tuple of (features, graphs, targets, weights)
+        Lists, one entry for each image.
+    n_values : int
+    options : TrainingOptions
+    rng : RandomState
+    n_jobs : int or None
+
+    Returns
+    -------
+    Trained
+    """
+    features, graphs, targets, weights = data
+    trees = [RegressionTree.stump() for _ in types]
+    potentials = RegressionTreePotentials(types, [1] * len(types), whitening, n_values)
+    images = _images(features, graphs, types, trees, n_jobs)
+    risk = FieldRisk(objective, potentials, images, targets, weights, n_jobs)
+    coef = potentials.project(potentials.start(), options.growth.bounds)
+    curve, rounds = [], []
+    while True:
+        found = _optimise(risk, coef, options)
+        coef = found.x
+        curve += list(found.loss_curve if not curve else found.loss_curve[1:])
+        rounds.append(len(curve) - 1)
+        options.report(rounds, found.fun, risk.potentials.n_leaves)
+        splits = find_splits(risk, trees, coef, options.max_depths, options.growth, rng)
+        if not any(splits):
+            break
+        grown = [tree.split(own) for tree, own in zip(trees, splits, strict=True)]
+        trees = [tree for tree, _ in grown]
+        potentials, coef = risk.potentials.grown(coef, [parent for _, parent in grown], [t.n_leaves for t in trees])
+        risk = risk.replaced(potentials, _images(features, graphs, types, trees, n_jobs))
+    return Trained(trees, risk.potentials, coef, np.array(curve), np.array(rounds), found.success, risk.converged)
+
+
+def _images(features, graphs, types, trees, n_jobs):
+    pairs = list(zip(features, graphs, strict=True))
+    return map_tasks(lambda pair, n_threads: FieldImage.of(*pair, types, trees, n_threads), pairs, n_jobs)
+
+
+def _optimise(risk, coef, options):
+    """The best parameters of the present leaves."""
+    risk.converged = True
+    limits = {"max_iter": options.max_iter, "tol": options.tol}
+    bounds = options.growth.bounds
+    if options.solver == "spg":
+        return minimize_spg(risk.value_grad, coef, project=lambda x: risk.potentials.project(x, bounds), **limits)
+    space = _FreeCoordinates(risk.potentials, bounds)
+    found = minimize_lbfgs(lambda x: space.value_grad(risk.value_grad, x), space.inside(coef), **limits)
+    found.x = space.outside(found.x)[0]
+    return found
+
+
+class _FreeCoordinates:
+    """Parameters whose precisions are given by coordinates without bounds."""
+
+    def __init__(self, potentials, bounds):
+        self.potentials = potentials
+        self.map = BoundedLogarithm(*bounds)
+
+    def inside(self, coef):
+        x = coef.copy()
+        for part in self.potentials.unpack(x):
+            part.precision[:] = self.map.coordinates(part.precision)
+        return x
+
+    def outside(self, x):
+        """Parameters, and the function that turns a derivative by them into one by the coordinates."""
+        coef, pullbacks = x.copy(), []
+        for part in self.potentials.unpack(coef):
+            part.precision[:], pullback = self.map.matrices(part.precision)
+            pullbacks.append(pullback)
+
+        def pulled_back(gradient):
+            for part, pullback in zip(self.potentials.unpack(gradient), pullbacks, strict=True):
+                part.precision[:] = pullback(part.precision)
+            return gradient
+
+        return coef, pulled_back
+
+    def value_grad(self, function, x):
+        coef, pulled_back = self.outside(x)
+        value, gradient = function(coef)
+        return value, pulled_back(gradient)

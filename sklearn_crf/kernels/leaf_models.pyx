@@ -1,0 +1,176 @@
+"""Trees over the pixels of a plane, and the linear models at their leaves.
+
+A factor sits at a pixel, or at a pixel and the one at an offset from it; the first pixels of the factors of one type
+are a rectangle. Channels are looked up at offsets from the first pixel, beyond the border at the border.
+"""
+
+from cython cimport floating
+from libc.stdint cimport int32_t, uint8_t
+
+# What a test compares: x[channel] at an offset, less another channel (if not negative) at another offset.
+cdef enum:
+    CHANNEL = 0
+    DOWN = 1
+    RIGHT = 2
+    OTHER_CHANNEL = 3
+    OTHER_DOWN = 4
+    OTHER_RIGHT = 5
+
+
+cdef inline Py_ssize_t within(Py_ssize_t position, Py_ssize_t length) noexcept nogil:
+    return 0 if position < 0 else length - 1 if position >= length else position
+
+
+cdef inline floating response(const floating[:, :, ::1] x, Py_ssize_t i, Py_ssize_t j,
+                              const int32_t* test) noexcept nogil:
+    cdef floating value = x[within(i + test[DOWN], x.shape[0]), within(j + test[RIGHT], x.shape[1]), test[CHANNEL]]
+    if test[OTHER_CHANNEL] >= 0:
+        value -= x[within(i + test[OTHER_DOWN], x.shape[0]), within(j + test[OTHER_RIGHT], x.shape[1]),
+                   test[OTHER_CHANNEL]]
+    return value
+
+
+def find_leaves(
+    const floating[:, :, ::1] x,  # IN (H, W, F)
+    Py_ssize_t top,
+    Py_ssize_t left,
+    Py_ssize_t columns,
+    const int32_t[:, ::1] children,  # IN (n_nodes, 2) for responses up to the threshold and above; -1 at a leaf
+    const int32_t[:, ::1] test,  # IN (n_nodes, 6)
+    const double[::1] threshold,  # IN (n_nodes,)
+    const int32_t[::1] leaf,  # IN (n_nodes,) number of the leaf, -1 at inner nodes
+    Py_ssize_t start,
+    Py_ssize_t stop,  # rows start to stop of the rectangle of factors
+    int32_t[::1] out,  # OUT (n_factors,)
+):
+    """The leaf of each factor."""
+    cdef Py_ssize_t i, j, node
+    with nogil:
+        for i in range(start, stop):
+            for j in range(columns):
+                node = 0
+                while children[node, 0] >= 0:
+                    node = children[node, response(x, top + i, left + j, &test[node, 0]) > threshold[node]]
+                out[i * columns + j] = leaf[node]
+
+
+def find_responses(
+    const floating[:, :, ::1] x,  # IN (H, W, F)
+    const int32_t[:, ::1] pixels,  # IN (n, 2)
+    const int32_t[:, ::1] tests,  # IN (T, 6)
+    Py_ssize_t start,
+    floating[:, ::1] out,  # OUT (T, ...) columns start to start + n are written
+):
+    """The response to each test at some pixels."""
+    cdef Py_ssize_t k, t
+    with nogil:
+        for k in range(pixels.shape[0]):
+            for t in range(tests.shape[0]):
+                out[t, start + k] = response(x, pixels[k, 0], pixels[k, 1], &tests[t, 0])
+
+
+cdef inline floating product(const floating* a, const floating* b, Py_ssize_t n) noexcept nogil:
+    """Sum of a * b; eight sums run side by side, as one would wait for each addition."""
+    cdef:
+        floating[8] lane
+        floating total = 0
+        Py_ssize_t i, k
+    for k in range(8):
+        lane[k] = 0
+    for i in range(n // 8):
+        for k in range(8):
+            lane[k] += a[8 * i + k] * b[8 * i + k]
+    for i in range(n - n % 8, n):
+        total += a[i] * b[i]
+    for k in range(8):
+        total += lane[k]
+    return total
+
+
+cdef inline void add_multiple(double factor, const floating* a, Py_ssize_t n, double* out) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(n):
+        out[i] += factor * a[i]
+
+
+def linear_values(
+    const floating[:, :, ::1] x,  # IN (H, W, F)
+    const int32_t[::1] leaf,  # IN (n_factors,)
+    const floating[:, :, ::1] weight,  # IN (L, m, 1 + F) or, for pairs, (L, m, 1 + 2 F)
+    Py_ssize_t top,
+    Py_ssize_t left,
+    Py_ssize_t columns,
+    Py_ssize_t down,
+    Py_ssize_t right,
+    Py_ssize_t start,
+    Py_ssize_t stop,  # rows start to stop of the rectangle of factors
+    floating[:, ::1] out,  # OUT (n_factors, m)
+):
+    """Weights of each factor's leaf times 1, the channels of its first pixel, and those of its second."""
+    cdef:
+        Py_ssize_t i, j, a, factor, F = x.shape[2], m = weight.shape[1]
+        bint paired = weight.shape[2] > 1 + F
+        const floating* w
+        const floating* first
+        const floating* second
+        floating value
+    with nogil:
+        for i in range(start, stop):
+            for j in range(columns):
+                factor = i * columns + j
+                first = &x[top + i, left + j, 0]
+                second = &x[top + i + down, left + j + right, 0]
+                for a in range(m):
+                    w = &weight[leaf[factor], a, 0]
+                    value = w[0] + product(w + 1, first, F)
+                    if paired:
+                        value += product(w + 1 + F, second, F)
+                    out[factor, a] = value
+
+
+def add_linear_gradient(
+    const floating[:, :, ::1] x,  # IN (H, W, F)
+    const int32_t[::1] leaf,  # IN (n_factors,)
+    const floating[:, ::1] slope,  # IN (n_factors, m) derivative by each factor's linear values
+    Py_ssize_t top,
+    Py_ssize_t left,
+    Py_ssize_t rows,
+    Py_ssize_t columns,
+    Py_ssize_t down,
+    Py_ssize_t right,
+    double[:, :, ::1] out,  # IN OUT (L, m, 1 + F) or, for pairs, (L, m, 1 + 2 F)
+):
+    """The adjoint of linear_values: out += slope times 1 and the channels, summed by leaf."""
+    cdef:
+        Py_ssize_t i, j, a, factor, F = x.shape[2], m = out.shape[1]
+        bint paired = out.shape[2] > 1 + F
+        double* total
+        double d
+    with nogil:
+        for i in range(rows):
+            for j in range(columns):
+                factor = i * columns + j
+                for a in range(m):
+                    total = &out[leaf[factor], a, 0]
+                    d = slope[factor, a]
+                    total[0] += d
+                    add_multiple(d, &x[top + i, left + j, 0], F, total + 1)
+                    if paired:
+                        add_multiple(d, &x[top + i + down, left + j + right, 0], F, total + 1 + F)
+
+
+def add_to_bins(
+    const floating[:, ::1] terms,  # IN (n, q)
+    const uint8_t[:, ::1] bins,  # IN (T, n)
+    Py_ssize_t start,
+    Py_ssize_t stop,  # tests start to stop
+    double[:, :, ::1] out,  # IN OUT (T, n_bins, q)
+):
+    """Sum the rows of terms by the bin that each test puts them into."""
+    cdef Py_ssize_t first, k, t, n = terms.shape[0], q = terms.shape[1], block = 64
+    with nogil:
+        # Some rows at a time, so that they stay in the cache from test to test.
+        for first in range(0, n, 64):
+            for t in range(start, stop):
+                for k in range(first, min(first + block, n)):
+                    add_multiple(1.0, &terms[k, 0], q, &out[t, bins[t, k], 0])

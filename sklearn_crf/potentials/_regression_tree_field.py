@@ -1,0 +1,327 @@
+"""Gaussian fields whose factors are looked up in regression trees."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf._threads import range_runner
+from sklearn_crf.gaussian_models import GaussianModel
+from sklearn_crf.graphs import Graph
+from sklearn_crf.kernels.leaf_models import add_linear_gradient, linear_values
+from sklearn_crf.regression_trees._eigenvalues import clip_eigenvalues
+
+# Pixels worth a thread of their own.
+_SMALLEST_RANGE = 2048
+
+
+@dataclass(frozen=True, eq=False)
+class FieldImage:
+    """An image as the potentials see it.
+
+    Parameters
+    ----------
+    features : ndarray of shape (H, W, F)
+        Channels, contiguous.
+    graph : Graph
+        The plane, its edges grouped by offset.
+    leaves : list of ndarray of shape (n_factors,)
+        Leaf of each factor, for each type.
+    """
+
+    features: np.ndarray
+    graph: Graph
+    leaves: list
+
+    @classmethod
+    def of(cls, features, graph, types, trees, n_threads=1):
+        """Look up the leaves.
+
+        Parameters
+        ----------
+        features : ndarray of shape (H, W, F)
+        graph : Graph
+        types : list of FactorType
+        trees : list of RegressionTree
+        n_threads : int, default=1
+        """
+        with range_runner(n_threads) as run:
+            leaves = [tree.leaves(features, kind, run) for tree, kind in zip(trees, types, strict=True)]
+        return cls(features, graph, leaves)
+
+
+class GaussianStatistics(NamedTuple):
+    r"""Derivative of a scalar by the values of a :class:`~sklearn_crf.gaussian_models.GaussianModel`, in factors.
+
+    By ``h`` it is ``linear``, by ``diagonal[s]`` it is ``square[s]``, and by the block of an edge (s, t) it is
+    ``-(linear[s] values[t]' + values[s] linear[t]')``.
+
+    Attributes
+    ----------
+    linear : ndarray of shape (N, D)
+    values : ndarray of shape (N, D)
+    square : ndarray of shape (N, D, D)
+    """
+
+    linear: np.ndarray
+    values: np.ndarray
+    square: np.ndarray
+
+
+class LeafParameters(NamedTuple):
+    """Parameters of the leaves of one type, views of the flat vector.
+
+    Attributes
+    ----------
+    precision : ndarray of shape (L, m, m)
+        m is D for one pixel, 2 D for two.
+    weight : ndarray of shape (L, m, B)
+        Of the whitened inputs.
+    """
+
+    precision: np.ndarray
+    weight: np.ndarray
+
+
+class RegressionTreePotentials:
+    r"""Gaussian field of an image, summed over factors with parameters that trees look up.
+
+    .. math::
+        h = \sum_F W_{l(F)} V_t b(x_F), \qquad J = \sum_F J_{l(F)}
+
+    where :math:`b(x_F)` holds 1 and the channels at the pixels of the factor, :math:`V_t` whitens them for the type of
+    the factor (so that no direction of the weights is much flatter than another), and l(F) is its leaf. Linear in the
+    parameters.
+
+    Parameters
+    ----------
+    types : list of FactorType
+    n_leaves : list of int
+        Leaves of the tree of each type.
+    whitening : list of ndarray of shape (B, n_inputs)
+        V of each type.
+    n_values : int
+        Values of a pixel D.
+    """
+
+    def __init__(self, types, n_leaves, whitening, n_values):
+        self.types = types
+        self.n_leaves = list(n_leaves)
+        self.whitening = whitening
+        self.n_values = n_values
+        self._sizes = [n_values * (2 if kind.paired else 1) for kind in types]
+
+    @property
+    def n_coef(self):
+        """Length of the flat vector of parameters."""
+        return sum(int(np.prod(shape)) for shapes in self._shapes() for shape in shapes)
+
+    def _shapes(self):
+        return [((n, m, m), (n, m, len(v))) for n, m, v in zip(self.n_leaves, self._sizes, self.whitening, strict=True)]
+
+    def unpack(self, coef):
+        """The parameters of each type.
+
+        Parameters
+        ----------
+        coef : ndarray of shape (n_coef,)
+
+        Returns
+        -------
+        list of LeafParameters
+            Views of the vector.
+        """
+        parts, start = [], 0
+        for shapes in self._shapes():
+            views = []
+            for shape in shapes:
+                size = int(np.prod(shape))
+                views.append(coef[start : start + size].reshape(shape))
+                start += size
+            parts.append(LeafParameters(*views))
+        return parts
+
+    def pack(self, precisions, weights):
+        """The flat vector of its parts, the inverse of :meth:`unpack`.
+
+        Parameters
+        ----------
+        precisions, weights : list of array-like
+            One entry for each type.
+
+        Returns
+        -------
+        ndarray of shape (n_coef,), float64
+        """
+        coef = np.empty(self.n_coef)
+        for part, precision, weight in zip(self.unpack(coef), precisions, weights, strict=True):
+            part.precision[:], part.weight[:] = precision, weight
+        return coef
+
+    def start(self):
+        """Identity precisions and zero weights."""
+        coef = np.zeros(self.n_coef)
+        for part in self.unpack(coef):
+            part.precision[:] = np.eye(part.precision.shape[1])
+        return coef
+
+    def grown(self, coef, parents, n_leaves):
+        """The same field with more leaves, each with the parameters of the leaf it comes from.
+
+        Parameters
+        ----------
+        coef : ndarray of shape (n_coef,)
+        parents : list of ndarray
+            The old leaf of each new one, for each type.
+        n_leaves : list of int
+
+        Returns
+        -------
+        potentials : RegressionTreePotentials
+        coef : ndarray
+        """
+        potentials = RegressionTreePotentials(self.types, n_leaves, self.whitening, self.n_values)
+        grown = np.empty(potentials.n_coef)
+        for old, new, parent in zip(self.unpack(coef), potentials.unpack(grown), parents, strict=True):
+            new.precision[:], new.weight[:] = old.precision[parent], old.weight[parent]
+        return potentials, grown
+
+    def project(self, coef, bounds):
+        """The nearest parameters whose precisions have eigenvalues between bounds.
+
+        Parameters
+        ----------
+        coef : ndarray of shape (n_coef,)
+        bounds : (float, float)
+
+        Returns
+        -------
+        ndarray of shape (n_coef,)
+        """
+        projected = coef.copy()
+        for part in self.unpack(projected):
+            symmetric = (part.precision + part.precision.transpose(0, 2, 1)) / 2
+            part.precision[:] = clip_eigenvalues(symmetric, *bounds)
+        return projected
+
+    def model(self, coef, image, n_threads=1):
+        """The field of an image.
+
+        Parameters
+        ----------
+        coef : ndarray of shape (n_coef,)
+        image : FieldImage
+        n_threads : int, default=1
+
+        Returns
+        -------
+        GaussianModel
+            In the precision of the features.
+        """
+        shape, dtype, d = image.features.shape[:2], image.features.dtype, self.n_values
+        h = np.zeros((*shape, d), dtype=dtype)
+        diagonal = np.zeros((*shape, d, d), dtype=dtype)
+        blocks, edge_type, n_blocks = [np.zeros((0, d, d), dtype=dtype)], [np.zeros(0, dtype=np.int32)], 0
+        with range_runner(n_threads) as run:
+            for kind, part, white, leaf in zip(
+                self.types, self.unpack(coef), self.whitening, image.leaves, strict=True
+            ):
+                values = self._linear_values(image, kind, (part.weight @ white).astype(dtype), leaf, run)
+                precision = part.precision.astype(dtype)
+                for end, pixels in enumerate(kind.ends(shape)):
+                    own = slice(end * d, (end + 1) * d)
+                    target = h[pixels]
+                    target += values[:, own].reshape(target.shape)
+                    target = diagonal[pixels]
+                    target += precision[:, own, own][leaf].reshape(target.shape)
+                if kind.paired:
+                    blocks.append(precision[:, :d, d:])
+                    edge_type.append(leaf + np.int32(n_blocks))
+                    n_blocks += len(precision)
+        return GaussianModel(
+            image.graph,
+            h.reshape(-1, d),
+            diagonal.reshape(-1, d, d),
+            np.concatenate(blocks),
+            np.concatenate(edge_type),
+        )
+
+    def _linear_values(self, image, kind, weight, leaf, run):
+        top, left, rows, columns = kind.rectangle(image.features.shape)
+        out = np.empty((rows * columns, weight.shape[1]), dtype=weight.dtype)
+        place = top, left, columns, kind.down, kind.right
+        if out.size:
+            run(
+                lambda start, stop: linear_values(image.features, leaf, weight, *place, start, stop, out),
+                rows,
+                smallest_range=max(1, _SMALLEST_RANGE // columns),
+            )
+        return out
+
+    def pullback(self, image, statistics):
+        """Derivative by the parameters of what has a derivative by the field of an image: the adjoint of ``model``.
+
+        Parameters
+        ----------
+        image : FieldImage
+        statistics : GaussianStatistics
+
+        Returns
+        -------
+        ndarray of shape (n_coef,), float64
+        """
+        gradient = np.zeros(self.n_coef)
+        shape = image.features.shape[:2]
+        planes = [array.reshape(*shape, *array.shape[1:]) for array in statistics]
+        for kind, part, white, leaf in zip(
+            self.types, self.unpack(gradient), self.whitening, image.leaves, strict=True
+        ):
+            if not len(leaf):
+                continue
+            slope, square = factor_terms(planes, kind.ends(shape))
+            top, left, rows, columns = kind.rectangle(shape)
+            sums = np.zeros((*part.weight.shape[:2], white.shape[1]))
+            add_linear_gradient(
+                image.features,
+                leaf,
+                np.ascontiguousarray(slope, dtype=image.features.dtype),
+                *(top, left, rows, columns, kind.down, kind.right),
+                sums,
+            )
+            part.weight[:] = sums @ white.T
+            for a in range(square.shape[1]):
+                for b in range(a + 1):
+                    part.precision[:, a, b] = np.bincount(leaf, square[:, a, b], minlength=len(part.precision))
+                    part.precision[:, b, a] = part.precision[:, a, b]
+        return gradient
+
+
+def factor_terms(planes, ends):
+    """Derivative by the linear values and the precision of each factor of a type.
+
+    Parameters
+    ----------
+    planes : sequence of ndarray of shape (H, W, ...)
+        ``linear``, ``values`` and ``square`` of the statistics.
+    ends : tuple of index
+        Pixels of the factors: of their first ends and, for pairs, of their second.
+
+    Returns
+    -------
+    slope : ndarray of shape (n_factors, m)
+    square : ndarray of shape (n_factors, m, m)
+    """
+    linear, values, square = ([plane[end] for end in ends] for plane in planes)
+    linear, values, square = (
+        [part.reshape(-1, *plane.shape[2:]) for part in parts]
+        for parts, plane in zip((linear, values, square), planes, strict=True)
+    )
+    if len(ends) == 1:
+        return linear[0], square[0]
+    cross = linear[0][:, :, None] * values[1][:, None, :] + values[0][:, :, None] * linear[1][:, None, :]
+    n, d = linear[0].shape
+    whole = np.empty((n, 2 * d, 2 * d), dtype=square[0].dtype)
+    whole[:, :d, :d], whole[:, d:, d:] = square
+    whole[:, :d, d:] = -cross / 2
+    whole[:, d:, :d] = whole[:, :d, d:].transpose(0, 2, 1)
+    return np.concatenate(linear, axis=1), whole

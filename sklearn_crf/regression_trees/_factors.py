@@ -1,0 +1,70 @@
+"""Where the factors of a type sit on a plane."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class FactorType(NamedTuple):
+    """Factors at every pixel, or at every pixel and the one at an offset from it.
+
+    Attributes
+    ----------
+    down, right : int
+        Offset of the second pixel.
+    paired : bool
+        False for factors of one pixel.
+    """
+
+    down: int = 0
+    right: int = 0
+    paired: bool = False
+
+    def rectangle(self, shape):
+        """First row and column, number of rows and columns of the first pixels, on a plane of this shape."""
+        rows, columns = max(shape[0] - abs(self.down), 0), max(shape[1] - abs(self.right), 0)
+        if rows == 0 or columns == 0:
+            rows = columns = 0
+        return max(-self.down, 0), max(-self.right, 0), rows, columns
+
+    def ends(self, shape):
+        """Slices of a plane: the first pixels of the factors, and the second."""
+        top, left, rows, columns = self.rectangle(shape)
+        first = slice(top, top + rows), slice(left, left + columns)
+        second = (
+            slice(top + self.down, top + self.down + rows),
+            slice(left + self.right, left + self.right + columns),
+        )
+        return (first, second) if self.paired else (first,)
+
+    def n_inputs(self, n_channels):
+        """Length of what a factor's linear model sees: 1 and the channels of its pixels."""
+        return 1 + n_channels * (2 if self.paired else 1)
+
+    def inputs(self, features, pixels):
+        """What the linear models see at some first pixels.
+
+        Parameters
+        ----------
+        features : ndarray of shape (H, W, F)
+        pixels : ndarray of shape (n, 2)
+
+        Returns
+        -------
+        ndarray of shape (n, n_inputs)
+        """
+        i, j = pixels.T
+        parts = [np.ones((len(pixels), 1), dtype=features.dtype), features[i, j]]
+        if self.paired:
+            parts.append(features[i + self.down, j + self.right])
+        return np.concatenate(parts, axis=1)
+
+
+def factor_types(offsets):
+    """One unary type and one pairwise type for each offset.
+
+    Parameters
+    ----------
+    offsets : ndarray of shape (n, 2)
+    """
+    return [FactorType(), *(FactorType(int(down), int(right), True) for down, right in offsets)]

@@ -1,0 +1,145 @@
+"""Where to split the leaves of a tree: by the growth of the projected gradient."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf._threads import checkpoint
+from sklearn_crf.kernels.leaf_models import add_to_bins
+from sklearn_crf.regression_trees._eigenvalues import clip_eigenvalues
+
+
+class Split(NamedTuple):
+    """The best split of a leaf.
+
+    Attributes
+    ----------
+    test : int
+        Row of the tests.
+    threshold : float
+    gain : float
+        By how much the squared norm of the projected gradient grows. Below 0 it shrinks, which happens before the
+        parameters are at their best.
+    """
+
+    test: int
+    threshold: float
+    gain: float
+
+
+def random_tests(n_tests, n_channels, radius, rng):
+    """Tests drawn at random: about half of them a channel at an offset, half a difference of two such.
+
+    Half of the differences are of one channel at two places, half of any two. Where there are no more channels than
+    tests and no offsets, every channel is tested once.
+
+    Parameters
+    ----------
+    n_tests, n_channels : int
+    radius : int or (int, int)
+        Largest offset, in rows and columns.
+    rng : RandomState
+
+    Returns
+    -------
+    ndarray of shape (n_tests, 6), int32
+    """
+    down, right = np.broadcast_to(radius, 2)
+    tests = np.zeros((n_tests, 6), dtype=np.int32)
+    for channel, rows, columns in ((0, 1, 2), (3, 4, 5)):
+        tests[:, channel] = rng.randint(n_channels, size=n_tests)
+        tests[:, rows] = rng.randint(-down, down + 1, size=n_tests)
+        tests[:, columns] = rng.randint(-right, right + 1, size=n_tests)
+    kind = rng.randint(4, size=n_tests)
+    tests[kind == 2, 3] = tests[kind == 2, 0]
+    alone = kind < 2
+    if down == right == 0 and n_channels <= n_tests:
+        tests[:n_channels, 0] = np.arange(n_channels)
+        alone[:n_channels] = True
+    tests[alone, 3], tests[alone, 4:] = -1, 0
+    return tests
+
+
+def projected_norm(linear, square, precision, bounds):
+    r"""Squared norm of the projected gradient, :math:`\|P(w - g) - w\|^2`, of the parameters of leaves.
+
+    Parameters
+    ----------
+    linear : ndarray of shape (..., n)
+        Gradient by what is not constrained.
+    square : ndarray of shape (..., m, m)
+        Gradient by the precision.
+    precision : ndarray of shape (m, m)
+        Of the leaf.
+    bounds : (float, float)
+        Of the eigenvalues of the precision.
+
+    Returns
+    -------
+    ndarray of shape (...)
+    """
+    moved = clip_eigenvalues(precision - square, *bounds) - precision
+    return np.sum(linear**2, axis=-1) + np.sum(moved**2, axis=(-2, -1))
+
+
+def best_split(terms, responses, precision, bounds, *, n_thresholds, min_samples):
+    """The test and threshold that let the projected gradient grow most, for one leaf.
+
+    Both new leaves keep the parameters of the old one, so that their gradients are sums of the terms that fall into
+    them.
+
+    Parameters
+    ----------
+    terms : ndarray of shape (n, q)
+        What each factor adds to the gradient: 1, then the m * m derivatives by the precision, then the others.
+    responses : ndarray of shape (T, n)
+        To each test.
+    precision : ndarray of shape (m, m)
+        Of the leaf.
+    bounds : (float, float)
+        Of its eigenvalues.
+    n_thresholds : int
+        Quantiles of the responses that are tried, at most 255.
+    min_samples : float
+        Fewest factors on either side.
+
+    Returns
+    -------
+    Split or None
+        None if no split is allowed, or there is no gradient at all.
+    """
+    checkpoint()
+    thresholds = _quantiles(responses, n_thresholds)
+    bins = np.zeros(responses.shape, dtype=np.uint8)
+    for k in range(n_thresholds):
+        bins += responses > thresholds[:, k : k + 1]
+    sums = np.zeros((len(responses), n_thresholds + 1, terms.shape[1]))
+    add_to_bins(terms, bins, 0, len(responses), sums)
+    left = np.cumsum(sums, axis=1)
+    total = left[:, -1:]
+    left = left[:, :-1]
+    right = total - left
+    allowed = np.minimum(left[..., 0], right[..., 0]) >= max(min_samples, 1)
+    if not allowed.any():
+        return None
+    norm = _norm(left[allowed], precision, bounds) + _norm(right[allowed], precision, bounds)
+    best = int(np.argmax(norm))
+    if not norm[best] > 0:
+        return None
+    gain = norm - _norm(total[:1, 0], precision, bounds)
+    test, k = (index[best] for index in np.nonzero(allowed))
+    return Split(int(test), float(thresholds[test, k]), float(gain[best]))
+
+
+def _norm(sums, precision, bounds):
+    size = precision.shape[0]
+    square = sums[..., 1 : 1 + size * size].reshape(*sums.shape[:-1], size, size)
+    return projected_norm(sums[..., 1 + size * size :], square, precision, bounds)
+
+
+def _quantiles(responses, n_thresholds):
+    """Thresholds (T, n_thresholds) that are responses themselves, evenly ranked."""
+    n = responses.shape[1]
+    ranks = (np.arange(1, n_thresholds + 1) * n) // (n_thresholds + 1)
+    ranks = np.minimum(np.maximum(ranks - 1, 0), n - 1)
+    return np.partition(responses, np.unique(ranks), axis=1)[:, ranks]

@@ -1,0 +1,114 @@
+"""Binary trees over feature tests, as arrays."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf.kernels.leaf_models import find_leaves
+
+# Pixels worth a thread of their own.
+_SMALLEST_RANGE = 4096
+
+
+class RegressionTree(NamedTuple):
+    """A binary tree; each inner node compares the response to a test with a threshold.
+
+    The response at a pixel is a channel at an offset, or that less another channel at another offset.
+
+    Attributes
+    ----------
+    children : ndarray of shape (n_nodes, 2), int32
+        Nodes for responses up to the threshold and above it; -1 at a leaf. Node 0 is the root.
+    test : ndarray of shape (n_nodes, 6), int32
+        Channel, rows down and columns right of it, and the same of what is subtracted (channel -1 for nothing).
+    threshold : ndarray of shape (n_nodes,), float64
+    leaf : ndarray of shape (n_nodes,), int32
+        Number of each leaf, -1 at inner nodes.
+    """
+
+    children: np.ndarray
+    test: np.ndarray
+    threshold: np.ndarray
+    leaf: np.ndarray
+
+    @classmethod
+    def stump(cls):
+        """A tree of one leaf."""
+        return cls(
+            np.full((1, 2), -1, dtype=np.int32),
+            np.zeros((1, 6), dtype=np.int32),
+            np.zeros(1),
+            np.zeros(1, dtype=np.int32),
+        )
+
+    @property
+    def n_leaves(self):
+        """Number of leaves L."""
+        return int(self.leaf.max()) + 1
+
+    @property
+    def depth(self):
+        """Most tests on a path to a leaf."""
+        depth = np.zeros(len(self.leaf), dtype=np.int64)
+        for node, pair in enumerate(self.children):
+            if pair[0] >= 0:
+                depth[pair] = depth[node] + 1
+        return int(depth.max())
+
+    def leaves(self, features, factor_type, run):
+        """Leaf of each factor of a type.
+
+        Parameters
+        ----------
+        features : ndarray of shape (H, W, F)
+        factor_type : FactorType
+        run : callable
+            As :func:`~sklearn_crf._threads.range_runner` gives it.
+
+        Returns
+        -------
+        ndarray of shape (n_factors,), int32
+        """
+        top, left, rows, columns = factor_type.rectangle(features.shape)
+        out = np.zeros(rows * columns, dtype=np.int32)
+        if out.size and self.n_leaves > 1:
+            run(
+                lambda start, stop: find_leaves(features, top, left, columns, *self, start, stop, out),
+                rows,
+                smallest_range=max(1, _SMALLEST_RANGE // columns),
+            )
+        return out
+
+    def split(self, splits):
+        """The tree with some leaves split in two.
+
+        Parameters
+        ----------
+        splits : dict of int to (test, threshold)
+            By number of the leaf.
+
+        Returns
+        -------
+        tree : RegressionTree
+        parent : ndarray of shape (n_leaves,)
+            The old leaf of each new one.
+        """
+        children, leaf = self.children.copy(), self.leaf.copy()
+        test, threshold = self.test.copy(), self.threshold.copy()
+        n_nodes, n_leaves = len(leaf), self.n_leaves
+        node_of_leaf = {int(number): node for node, number in enumerate(leaf) if number >= 0}
+        parent, new_leaves = list(range(n_leaves)), []
+        for number, (new_test, new_threshold) in sorted(splits.items()):
+            node = node_of_leaf[number]
+            children[node] = n_nodes + len(new_leaves), n_nodes + len(new_leaves) + 1
+            test[node], threshold[node], leaf[node] = new_test, new_threshold, -1
+            new_leaves += [number, len(parent)]
+            parent.append(number)
+        n_new = len(new_leaves)
+        tree = RegressionTree(
+            np.concatenate([children, np.full((n_new, 2), -1, dtype=np.int32)]),
+            np.concatenate([test, np.zeros((n_new, 6), dtype=np.int32)]),
+            np.concatenate([threshold, np.zeros(n_new)]),
+            np.concatenate([leaf, np.array(new_leaves, dtype=np.int32)]),
+        )
+        return tree, np.array(parent, dtype=np.int64)

@@ -1,0 +1,277 @@
+"""RegressionTreeField: scikit-learn's checks, input of all layouts, training that descends, predictions."""
+
+import pickle
+import re
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import check_estimator
+
+from sklearn_crf import Example, RegressionTreeField
+from sklearn_crf.encoding import object_array
+from sklearn_crf.inference import ConjugateGradient
+from sklearn_crf.losses import mse
+from sklearn_crf.preprocessing import FilterBank
+
+pytestmark = pytest.mark.filterwarnings("ignore:the last round stopped:sklearn.exceptions.ConvergenceWarning")
+
+QUICK = {"max_depth": 1, "max_iter": 8, "min_samples_leaf": 20, "random_state": 0}
+
+
+def denoising(n=6, shape=(16, 20), n_channels=0, seed=0):
+    """Blocks of constant grey, and the same with noise as one channel."""
+    rng = np.random.default_rng(seed)
+    blocks = rng.random((n, shape[0] // 4, shape[1] // 4, max(n_channels, 1)))
+    clean = np.kron(blocks, np.ones((1, 4, 4, 1)))
+    noisy = clean + 0.2 * rng.normal(size=clean.shape)
+    return noisy, clean if n_channels else clean[..., 0]
+
+
+def squared_error(field, X, y):
+    return np.mean([np.mean((p - t) ** 2) for p, t in zip(field.predict(X), y, strict=True)])
+
+
+def test_passes_the_checks_of_scikit_learn():
+    field = RegressionTreeField(max_depth=1, min_samples_leaf=3, max_iter=100, random_state=0)
+    because = "tests and samples are random: repeated samples are drawn differently"
+    expected = {
+        "check_sample_weight_equivalence_on_dense_data": because,
+        "check_sample_weight_equivalence_on_sparse_data": because,
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(field, expected_failed_checks=expected, on_fail=None, on_skip=None)
+    failed = [(r["check_name"], str(r["exception"])) for r in results if r["status"] == "failed"]
+    assert not failed
+    assert len(results) > 45
+
+
+def test_weights_equal_repetition_without_trees():
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(40, 3)), rng.normal(size=40)
+    weight = rng.integers(1, 4, size=40)
+    options = {"max_depth": 0, "tol": 1e-5, "max_iter": 200, "random_state": 0}
+    weighted = RegressionTreeField(**options).fit(X, y, sample_weight=weight)
+    repeated = RegressionTreeField(**options).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    assert_allclose(weighted.predict(X), repeated.predict(X), atol=2e-3)
+
+
+def test_a_leaf_without_neighbours_is_a_linear_regression():
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(200, 4))
+    y = X @ rng.normal(size=(4, 2)) + 3 + 0.3 * rng.normal(size=(200, 2))
+    expected = LinearRegression().fit(X, y).predict(X)
+    for loss in ("pseudolikelihood", "mse"):
+        field = RegressionTreeField(loss, max_depth=0, max_iter=200, tol=1e-5, random_state=0).fit(X, y)
+        assert_allclose(field.predict(X), expected, atol=5e-3)
+    # The precision is that of what the regression leaves over.
+    field = RegressionTreeField(max_depth=0, max_iter=200, tol=1e-5).fit(X, y)
+    left_over = np.cov((y - expected).T, bias=True) / field.target_scale_**2
+    assert_allclose(field.precisions_[0][0], np.linalg.inv(left_over), rtol=2e-2)
+
+
+@pytest.mark.parametrize("loss", ["pseudolikelihood", "mse", "psnr", "mae", "ssim", "iw_ssim", mse])
+def test_every_loss_learns_to_denoise(loss):
+    X, y = denoising()
+    field = RegressionTreeField(loss, **QUICK).fit(X[:4], y[:4])
+    assert squared_error(field, X[4:], y[4:]) < 0.75 * np.mean((X[4:, ..., 0] - y[4:]) ** 2)
+    assert field.score(X[4:], y[4:]) > 0.6
+    assert field.loss_curve_[-1] < field.loss_curve_[0]
+
+
+@pytest.mark.parametrize("loss", ["pseudolikelihood", "psnr"])
+@pytest.mark.parametrize("solver", ["spg", "lbfgs"])
+def test_the_loss_falls_from_round_to_round(loss, solver):
+    X, y = denoising()
+    field = RegressionTreeField(loss, solver=solver, **{**QUICK, "max_depth": 3}).fit(X, y)
+    ends = field.loss_curve_[field.round_ends_]
+    assert len(ends) == 4
+    assert np.all(np.diff(ends) <= 1e-6)
+    # Three rounds of splits, some leaves being too small to be split again.
+    assert all(10 < len(tree["threshold"]) <= 15 for tree in field.trees_)
+    assert all(part.shape[1:] == (2, 3) for part in field.weights_[1:])
+
+
+def test_trees_help():
+    # Two textures that want opposite answers: no linear model can tell them apart.
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(4, 16, 16, 2))
+    y = np.where(x[..., 1] > 0, x[..., 0], -x[..., 0])
+    errors = []
+    for depth in (0, 1):
+        options = {**QUICK, "max_depth": depth, "max_iter": 60, "n_feature_tests": 200, "feature_radius": 0}
+        errors.append(squared_error(RegressionTreeField("mse", **options).fit(x, y), x, y))
+    assert errors[0] > 0.8
+    assert errors[1] < 0.05
+
+
+@pytest.mark.parametrize("solver", ["spg", "lbfgs"])
+@pytest.mark.parametrize("bounds", [(0.5, 2.0), (1e-2, 1e2), (1.0, 1.0)])
+def test_eigenvalues_stay_between_their_bounds(solver, bounds):
+    X, y = denoising()
+    field = RegressionTreeField("mse", solver=solver, eigenvalue_bounds=bounds, **QUICK).fit(X, y)
+    for precision in field.precisions_:
+        values = np.linalg.eigvalsh(precision)
+        assert values.min() >= bounds[0] * (1 - 1e-9)
+        assert values.max() <= bounds[1] * (1 + 1e-9)
+
+
+def test_depths_of_pairs_and_pixels_are_apart():
+    X, y = denoising()
+    field = RegressionTreeField(**{**QUICK, "max_depth": 2}, max_depth_pairwise=0).fit(X, y)
+    assert [len(precision) for precision in field.precisions_] == [4, 1, 1, 1, 1]
+    field = RegressionTreeField(**{**QUICK, "max_depth": 0}, max_depth_pairwise=1, window=[[0, 1]]).fit(X, y)
+    assert [len(precision) for precision in field.precisions_] == [1, 2]
+    assert field.offsets_.tolist() == [[0, 1]]
+
+
+def layouts():
+    X, y = denoising()
+    yield "array", X, y
+    yield "list", list(X), list(y)
+    yield "ragged", object_array([X[0], X[1][:9], X[2][:, :7]]), object_array([y[0], y[1][:9], y[2][:, :7]])
+    colours, clean = denoising(2, (8, 8), n_channels=3)
+    yield "colours", colours, clean
+    yield "chains", X[:, 0], y[:, 0]
+    yield "ragged chains", [X[0, 0], X[1, 0, :9]], [y[0, 0], y[1, 0, :9]]
+    yield "samples", X[:, 0, 0], y[:, 0, 0]
+
+
+@pytest.mark.parametrize(("name", "X", "y"), list(layouts()))
+def test_predictions_have_the_layout_of_the_target(name, X, y):
+    field = RegressionTreeField(**{**QUICK, "min_samples_leaf": 2}).fit(X, y)
+    predicted, deviation = field.predict(X, return_std=True)
+    for found in (predicted, deviation):
+        assert isinstance(found, np.ndarray)
+        assert len(found) == len(y)
+        assert all(np.shape(a) == np.shape(b) for a, b in zip(found, y, strict=True))
+    assert all(np.all(np.asarray(part) > 0) for part in deviation)
+
+
+def test_one_image_of_a_ragged_list_is_predicted_alone():
+    X, y = denoising()
+    field = RegressionTreeField(**QUICK).fit(X, y)
+    alone = field.predict([X[2]])[0]
+    assert_array_equal(alone, field.predict(X)[2])
+    larger = np.concatenate([X[0], X[1]], axis=1)
+    assert field.predict([larger])[0].shape == (16, 40)
+
+
+@pytest.mark.parametrize("loss", ["pseudolikelihood", "psnr"])
+def test_threads_change_nothing(loss):
+    X, y = denoising()
+    one, three = (RegressionTreeField(loss, n_jobs=n, **QUICK).fit(X, y) for n in (1, 3))
+    assert_array_equal(one.loss_curve_, three.loss_curve_)
+    for a, b in zip(one.weights_, three.weights_, strict=True):
+        assert_array_equal(a, b)
+    large = denoising(1, (96, 120))[0]
+    assert_array_equal(one.predict(large), clone_fitted(one, n_jobs=3).predict(large))
+
+
+def clone_fitted(field, **params):
+    return pickle.loads(pickle.dumps(field)).set_params(**params)
+
+
+def test_pickle_clone_and_read_only(tmp_path):
+    X, y = denoising()
+    np.save(tmp_path / "X.npy", X)
+    frozen = np.load(tmp_path / "X.npy", mmap_mode="r")
+    field = RegressionTreeField(**QUICK)
+    again = clone(field).fit(frozen, y)
+    field.fit(X, y)
+    assert_array_equal(again.predict(frozen), field.predict(X))
+    assert_array_equal(clone_fitted(field).predict(X), field.predict(X))
+
+
+def test_fitted_state_loads_with_skops():
+    skops = pytest.importorskip("skops.io")
+    X, y = denoising()
+    field = RegressionTreeField(**QUICK).fit(X, y)
+    data = skops.dumps(field)
+    again = skops.loads(data, trusted=skops.get_untrusted_types(data=data))
+    assert skops.get_untrusted_types(data=data) == ["sklearn_crf.estimators.rtf.RegressionTreeField"]
+    assert_array_equal(again.predict(X), field.predict(X))
+
+
+def test_pipeline_in_a_grid_search():
+    X, y = denoising(8)
+    pipeline = make_pipeline(FilterBank("haar"), RegressionTreeField("mse", **QUICK))
+    search = GridSearchCV(pipeline, {"regressiontreefield__max_depth": [0, 1]}, cv=2, n_jobs=2).fit(X[..., 0], y)
+    assert np.all(np.isfinite(search.cv_results_["mean_test_score"]))
+    assert search.predict(X[..., 0]).shape == y.shape
+
+
+def test_standard_deviations_cover_the_errors():
+    X, y = denoising(12)
+    field = RegressionTreeField(**{**QUICK, "max_iter": 60}).fit(X[:8], y[:8])
+    predicted, deviation = field.predict(X[8:], return_std=True)
+    share = np.mean(np.abs(predicted - y[8:]) < 2 * deviation)
+    assert 0.85 < share <= 1
+    # More values than a factorisation is made for: sampled, and alike on average.
+    large = field.predict(np.tile(X[8:9], (1, 5, 4, 1)), return_std=True)[1]
+    assert large.mean() == pytest.approx(deviation.mean(), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"loss": "l1"}, "loss must be one of 'pseudolikelihood', 'mse'"),
+        ({"loss": "logistic"}, "loss must be one of"),
+        ({"window": 4}, "window must be an odd number of at least 1, or offsets, got 4."),
+        ({"window": [[1, 2, 3]]}, "window given as offsets must be integers of shape (n_offsets, 2)"),
+        ({"eigenvalue_bounds": (1.0, 0.1)}, "eigenvalue_bounds must be two positive numbers in ascending order"),
+        ({"max_depth": -1}, "max_depth == -1, must be >= 0."),
+        ({"solver": "adam"}, "solver must be 'auto', 'spg' or 'lbfgs'"),
+        ({"inference": "bp"}, "inference must be 'auto' or a ConjugateGradient"),
+        ({"data_range": 0.0}, "data_range == 0.0, must be > 0."),
+    ],
+)
+def test_bad_parameters_are_named(params, message):
+    X, y = denoising()
+    with pytest.raises(ValueError, match=re.escape(message)):
+        RegressionTreeField(**params).fit(X, y)
+
+
+def test_bad_input_is_named():
+    X, y = denoising()
+    field = RegressionTreeField(**QUICK)
+    with pytest.raises(ValueError, match=re.escape("y[0] has shape (16, 19), but X[0] has pixels of shape (16, 20).")):
+        field.fit(X, y[:, :, :19])
+    with pytest.raises(ValueError, match="y has 5 examples, but X has 6"):
+        field.fit(X, y[:5])
+    with pytest.raises(ValueError, match=re.escape("y[1] contains NaN")):
+        field.fit(X, np.where(np.arange(6)[:, None, None] == 1, np.nan, y))
+    with pytest.raises(ValueError, match="contains NaN"):
+        field.fit(np.full_like(X, np.nan), y)
+    with pytest.raises(ValueError, match="got lattices of 3 axes"):
+        field.fit(np.zeros((2, 3, 3, 3, 1)), np.zeros((2, 3, 3, 3)))
+    with pytest.raises(ValueError, match="a window needs a lattice"):
+        field.fit([Example(np.zeros((2, 1)), [[0, 1]])], [np.zeros(2)])
+    field.fit(X, y)
+    with pytest.raises(ValueError, match="X has 2 features, but RegressionTreeField is expecting 1"):
+        field.predict(np.zeros((1, 5, 5, 2)))
+    with pytest.raises(ValueError, match="at least 8 x 8 pixels"):
+        RegressionTreeField("ssim", **QUICK).fit(X[:, :5], y[:, :5])
+
+
+def test_unfinished_training_is_told():
+    X, y = denoising()
+    with pytest.warns(ConvergenceWarning, match="the last round stopped after max_iter=1 iterations"):
+        RegressionTreeField("mse", max_depth=0, max_iter=1).fit(X, y)
+    with pytest.warns(ConvergenceWarning, match="conjugate gradients did not reach"):
+        RegressionTreeField("mse", max_depth=0, inference=ConjugateGradient(max_iter=1, tol=1e-9)).fit(X, y)
+
+
+def test_verbose_prints_a_line_a_round(capsys):
+    X, y = denoising()
+    RegressionTreeField(verbose=1, **QUICK).fit(X, y)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("[RegressionTreeField] round 1: 8 iterations, loss ")

@@ -1,0 +1,339 @@
+"""Parts of regression tree fields: trees, potentials and their adjoint, losses of fields, the search for splits."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from regression_tree_problems import OFFSETS, energy_by_loops, leaf_by_descent, random_field, random_tree
+
+from sklearn_crf._threads import range_runner
+from sklearn_crf.estimators._rtf_growth import GrowthOptions, find_splits
+from sklearn_crf.estimators._rtf_input import whitening_of, window_offsets
+from sklearn_crf.graphs import lattice
+from sklearn_crf.inference import ConjugateGradient, GaussianDirect
+from sklearn_crf.losses import LOSSES, loss_function
+from sklearn_crf.models import score
+from sklearn_crf.objectives._gaussian_field import FieldRisk, GaussianPseudolikelihood, PredictionLoss
+from sklearn_crf.potentials._regression_tree_field import FieldImage, RegressionTreePotentials
+from sklearn_crf.regression_trees._eigenvalues import BoundedLogarithm, clip_eigenvalues
+from sklearn_crf.regression_trees._factors import FactorType, factor_types
+from sklearn_crf.regression_trees._split_search import best_split, projected_norm, random_tests
+from sklearn_crf.regression_trees._tree import RegressionTree
+
+BOUNDS = (1e-2, 1e2)
+
+
+def pixels_of(kind, shape):
+    top, left, rows, columns = kind.rectangle(shape)
+    return [(top + i, left + j) for i in range(rows) for j in range(columns)]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 9999), st.integers(0, 12))
+def test_leaves_are_found_by_descent(seed, n_splits):
+    rng = np.random.RandomState(seed)
+    features = rng.normal(size=(7, 6, 3)).astype(np.float32)
+    tree = random_tree(3, n_splits, rng)
+    assert tree.n_leaves == n_splits + 1
+    for kind in factor_types(OFFSETS):
+        for n_threads in (1, 3):
+            with range_runner(n_threads) as run:
+                found = tree.leaves(features, kind, run)
+            expected = [leaf_by_descent(tree, features, pixel) for pixel in pixels_of(kind, (7, 6))]
+            assert_array_equal(found, expected)
+
+
+def test_a_split_renames_no_other_leaf():
+    rng = np.random.RandomState(0)
+    tree = random_tree(2, 4, rng)
+    grown, parent = tree.split({1: (np.zeros(6, int), 0.0), 3: (np.zeros(6, int), 0.5)})
+    assert_array_equal(parent, [0, 1, 2, 3, 4, 1, 3])
+    features = rng.normal(size=(9, 9, 2))
+    with range_runner(1) as run:
+        before, after = (t.leaves(features, FactorType(), run) for t in (tree, grown))
+    assert_array_equal(parent[after], before)
+    assert RegressionTree.stump().depth == 0
+    assert grown.depth in (tree.depth, tree.depth + 1)
+
+
+@pytest.mark.parametrize("n_values", [1, 2])
+@pytest.mark.parametrize("shape", [(6, 5), (1, 7), (3, 2), (1, 1)])
+def test_the_model_is_the_sum_of_the_factors(n_values, shape):
+    trees, potentials, coef, images, targets = random_field(shape, n_values, seed=1)
+    for image, y in zip(images, targets, strict=True):
+        energy = energy_by_loops(trees, potentials, coef, image, y)
+        assert -score(potentials.model(coef, image), y) == pytest.approx(energy, rel=1e-10)
+
+
+def test_threads_and_float32():
+    _, potentials, coef, images, _ = random_field((40, 60), 2, seed=2)
+    one, three = (potentials.model(coef, images[0], n_threads=n) for n in (1, 3))
+    assert_array_equal(one.h, three.h)
+    image = images[0]
+    single = FieldImage(image.features.astype(np.float32), image.graph, image.leaves)
+    found = potentials.model(coef, single)
+    assert found.dtype == np.float32
+    assert_allclose(found.h, one.h, atol=1e-4)
+    assert_allclose(found.diagonal, one.diagonal, atol=1e-4)
+
+
+def objectives():
+    direct = ConjugateGradient(tol=1e-13)
+    yield pytest.param(GaussianPseudolikelihood(), (6, 5), id="pseudolikelihood")
+    for name in LOSSES:
+        if name not in ("logistic", "multinomial"):
+            loss = loss_function(name, data_range=3.0)
+            yield pytest.param(PredictionLoss(loss, direct, 0.2, 1.5), (10, 9), id=name)
+
+
+def five_points(function, x, direction, step=1e-4):
+    f = {k: function(x + k * step * direction) for k in (-2, -1, 1, 2)}
+    return (f[-2] - 8 * f[-1] + 8 * f[1] - f[2]) / (12 * step)
+
+
+@pytest.mark.parametrize(("objective", "shape"), list(objectives()))
+@pytest.mark.parametrize("n_values", [1, 2])
+def test_gradient_of_the_risk(objective, shape, n_values):
+    _, potentials, coef, images, targets = random_field(shape, n_values, seed=3)
+    rng = np.random.RandomState(0)
+    weights = [np.full(len(y), w) for y, w in zip(targets, (1.0, 3.0), strict=True)]
+    risk = FieldRisk(objective, potentials, images, targets, weights)
+    value, gradient = risk.value_grad(coef)
+    assert np.isfinite(value)
+    for _ in range(3):
+        direction = rng.normal(size=len(coef)) / 10
+        for part in potentials.unpack(direction):
+            part.precision[:] += part.precision.transpose(0, 2, 1).copy()
+        slope = five_points(lambda x: risk.value_grad(x)[0], coef, direction)
+        # The corner of the absolute error is narrower than the step.
+        tolerance = 1e-3 if getattr(objective.__dict__.get("loss_function"), "keywords", {}).get("smoothing") else 1e-6
+        assert gradient @ direction == pytest.approx(slope, rel=tolerance, abs=1e-8)
+
+
+@pytest.mark.parametrize("n_values", [1, 2])
+def test_pseudolikelihood_is_the_product_of_conditionals(n_values):
+    _, potentials, coef, images, targets = random_field(n_values=n_values, seed=4)
+    model, y = potentials.model(coef, images[0]), targets[0]
+    matrix = model.precision_matrix().toarray().reshape(*y.shape, *y.shape)
+    total = 0.0
+    for s in range(len(y)):
+        own = matrix[s, :, s]
+        others = np.einsum("atb,tb->a", matrix[s], y) - own @ y[s]
+        mean = np.linalg.solve(own, model.h[s] - others)
+        total += 0.5 * (y[s] - mean) @ own @ (y[s] - mean) - 0.5 * np.linalg.slogdet(own / (2 * np.pi))[1]
+    assert GaussianPseudolikelihood().loss(model, y).value == pytest.approx(total / len(y))
+
+
+def test_pseudolikelihood_is_convex():
+    _, potentials, coef, images, targets = random_field(seed=5)
+    risk = FieldRisk(GaussianPseudolikelihood(), potentials, images, targets)
+    rng = np.random.RandomState(1)
+    for _ in range(20):
+        other = potentials.project(coef + rng.normal(size=len(coef)), BOUNDS)
+        between = rng.random_sample()
+        ends = (1 - between) * risk.value_grad(coef)[0] + between * risk.value_grad(other)[0]
+        assert risk.value_grad((1 - between) * coef + between * other)[0] <= ends + 1e-9
+
+
+def test_value_and_gradient_do_not_depend_on_threads():
+    _, potentials, coef, images, targets = random_field((12, 9), n_images=5, seed=6)
+    for objective in (GaussianPseudolikelihood(), PredictionLoss(loss_function("psnr"), ConjugateGradient())):
+        found = [FieldRisk(objective, potentials, images, targets, n_jobs=n).value_grad(coef) for n in (1, 3)]
+        assert found[0][0] == found[1][0]
+        assert_array_equal(found[0][1], found[1][1])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 9999), st.integers(1, 4))
+def test_projection_is_the_nearest_point(seed, size):
+    rng = np.random.RandomState(seed)
+    matrices = 30 * rng.normal(size=(5, size, size))
+    matrices = matrices + matrices.transpose(0, 2, 1)
+    matrices[0] = 3 * np.eye(size)
+    found = clip_eigenvalues(matrices, 0.5, 20.0)
+    values, vectors = np.linalg.eigh(matrices)
+    expected = np.einsum("kia,ka,kja->kij", vectors, np.clip(values, 0.5, 20.0), vectors)
+    assert_allclose(found, expected, atol=1e-10)
+    assert np.linalg.eigvalsh(found).min() >= 0.5 - 1e-9
+    assert np.linalg.eigvalsh(found).max() <= 20 + 1e-9
+    assert_allclose(clip_eigenvalues(found, 0.5, 20.0), found, atol=1e-10)
+    assert_array_equal(found[0], matrices[0])
+
+
+def split_gain(trees, potentials, coef, images, targets, number, splits):
+    """Growth of the squared norm of the projected gradient when a tree is split, by splitting it."""
+
+    def norm(potentials, coef, images):
+        gradient = FieldRisk(GaussianPseudolikelihood(), potentials, images, targets).value_grad(coef)[1]
+        return np.sum((potentials.project(coef - gradient, BOUNDS) - coef) ** 2)
+
+    grown = list(trees)
+    grown[number], parent = trees[number].split(splits)
+    parents = [np.arange(tree.n_leaves) for tree in trees]
+    parents[number] = parent
+    new_potentials, new_coef = potentials.grown(coef, parents, [tree.n_leaves for tree in grown])
+    new_images = [FieldImage.of(image.features, image.graph, potentials.types, grown) for image in images]
+    return norm(new_potentials, new_coef, new_images) - norm(potentials, coef, images)
+
+
+@pytest.mark.parametrize("n_values", [1, 2])
+def test_splits_are_the_best_by_brute_force(n_values, monkeypatch):
+    trees, potentials, coef, images, targets = random_field((9, 8), n_values, n_splits=1, seed=7)
+    coef = potentials.project(coef, BOUNDS)
+    tests = random_tests(5, 3, 2, np.random.RandomState(2))
+    monkeypatch.setattr("sklearn_crf.estimators._rtf_growth.random_tests", lambda *_: tests)
+    gains = []
+
+    def recorded(*args, **options):
+        found = best_split(*args, **options)
+        gains.extend([] if found is None else [found.gain])
+        return found
+
+    monkeypatch.setattr("sklearn_crf.estimators._rtf_growth.best_split", recorded)
+    risk = FieldRisk(GaussianPseudolikelihood(), potentials, images, targets)
+    options = GrowthOptions(5, 3, 2, None, 5, BOUNDS)
+    found = find_splits(risk, trees, coef, [9] * len(trees), options, np.random.RandomState(3))
+    assert len(gains) == sum(map(len, found)) >= 5
+    gains = iter(gains)
+    arguments = trees, potentials, coef, images, targets
+    for number, own in enumerate(found):
+        for leaf, (test, threshold) in own.items():
+            gain = next(gains)
+            assert gain == pytest.approx(split_gain(*arguments, number, {leaf: (test, threshold)}), rel=1e-6)
+            for other in tests:
+                # No other test does better at a threshold that it was tried at.
+                responses = responses_in(images, potentials.types[number], leaf, other)
+                for k in (1, 2, 3):
+                    at = np.sort(responses)[k * len(responses) // 4 - 1]
+                    if min(np.sum(responses <= at), np.sum(responses > at)) >= 5:
+                        assert split_gain(*arguments, number, {leaf: (other, at)}) <= gain + 1e-9
+
+
+def responses_in(images, kind, leaf, test):
+    """Responses to a test of all factors in a leaf."""
+    number = factor_types(OFFSETS).index(kind)
+    found = []
+    for image in images:
+        height, width, _ = image.features.shape
+        for pixel, own in zip(pixels_of(kind, (height, width)), image.leaves[number], strict=True):
+            if own == leaf:
+                values = [
+                    image.features[np.clip(pixel[0] + i, 0, height - 1), np.clip(pixel[1] + j, 0, width - 1), channel]
+                    for channel, i, j in (test[:3], test[3:])
+                ]
+                found.append(values[0] - (values[1] if test[3] >= 0 else 0.0))
+    return np.array(found)
+
+
+def test_splits_keep_the_objective_and_the_limits():
+    trees, potentials, coef, images, targets = random_field((12, 11), seed=8)
+    coef = potentials.project(coef, BOUNDS)
+    risk = FieldRisk(GaussianPseudolikelihood(), potentials, images, targets)
+    options = GrowthOptions(8, 5, 2, None, 30, BOUNDS)
+    depths = [tree.depth for tree in trees]
+    splits = find_splits(risk, trees, coef, [depths[0], 9, 9, 9, 9], options, np.random.RandomState(0))
+    assert splits[0] == {}
+    assert any(splits)
+    grown = [tree.split(own) for tree, own in zip(trees, splits, strict=True)]
+    trees = [tree for tree, _ in grown]
+    new_potentials, new_coef = potentials.grown(coef, [parent for _, parent in grown], [t.n_leaves for t in trees])
+    new_images = [FieldImage.of(image.features, image.graph, potentials.types, trees) for image in images]
+    assert risk.replaced(new_potentials, new_images).value_grad(new_coef)[0] == pytest.approx(risk.value_grad(coef)[0])
+    for number, own in enumerate(splits):
+        counts = sum(np.bincount(i.leaves[number], minlength=trees[number].n_leaves) for i in new_images)
+        for leaf in own:
+            assert counts[leaf] >= 30
+
+
+def test_sampled_splits_do_not_depend_on_threads():
+    trees, potentials, coef, images, targets = random_field((12, 11), seed=9)
+    coef = potentials.project(coef, BOUNDS)
+    found = []
+    for n_jobs in (1, 3):
+        risk = FieldRisk(GaussianPseudolikelihood(), potentials, images, targets, n_jobs=n_jobs)
+        options = GrowthOptions(8, 5, 2, 100, 10, BOUNDS)
+        found.append(find_splits(risk, trees, coef, [9] * 5, options, np.random.RandomState(0)))
+    for one, three in zip(*found, strict=True):
+        assert one.keys() == three.keys()
+        for leaf in one:
+            assert_array_equal(one[leaf][0], three[leaf][0])
+            assert one[leaf][1] == three[leaf][1]
+
+
+def test_projected_norm_stops_at_the_bounds():
+    precision = np.eye(2) * 0.01
+    outward = np.eye(2)
+    assert projected_norm(np.zeros(3), outward, precision, BOUNDS) == pytest.approx(0)
+    assert projected_norm(np.zeros(3), -outward, precision, BOUNDS) == pytest.approx(2)
+
+
+@pytest.mark.parametrize("kind", [FactorType(), FactorType(1, -1, True)])
+def test_whitened_inputs_are_uncorrelated(kind):
+    rng = np.random.RandomState(0)
+    plane = rng.normal(size=(30, 40, 3)) @ rng.normal(size=(3, 3)) + 5
+    # A sum of others and a constant add nothing.
+    plane = np.concatenate([plane, plane.sum(axis=2, keepdims=True), np.ones((30, 40, 1))], axis=2)
+    white = whitening_of([plane], kind, rng)
+    _, _, rows, columns = kind.rectangle(plane.shape)
+    inputs = kind.inputs(plane, np.array(pixels_of(kind, plane.shape))) @ white.T
+    assert inputs.shape == (rows * columns, 1 + 3 * (2 if kind.paired else 1))
+    assert_allclose(inputs.T @ inputs / len(inputs), np.eye(inputs.shape[1]), atol=1e-6)
+
+
+def test_windows():
+    assert window_offsets(1, 2).shape == (0, 2)
+    assert len(window_offsets(3, 2)) == 4
+    assert len(window_offsets(5, 2)) == 12
+    assert window_offsets(5, 1).tolist() == [[2], [1]] or window_offsets(5, 1).tolist() == [[1], [2]]
+    assert window_offsets([[0, 1], [0, -1]], 2).tolist() == [[0, 1]]
+    graph = lattice((5, 6), window_offsets(5, 2))
+    assert_array_equal(graph.offsets, window_offsets(5, 2))
+
+
+def test_prediction_is_the_mean_of_the_field():
+    _, potentials, coef, images, targets = random_field(seed=10)
+    model = potentials.model(coef, images[0])
+    mean = GaussianDirect().marginals(model).mean
+    objective = PredictionLoss(loss_function("mse"), ConjugateGradient(tol=1e-12), 0.5, 2.0)
+    assert objective.loss(model, targets[0]).value == pytest.approx(4 * np.mean((mean - targets[0]) ** 2))
+
+
+def test_pack_is_the_inverse_of_unpack():
+    _, potentials, coef, _, _ = random_field(seed=11)
+    parts = potentials.unpack(coef)
+    assert_array_equal(potentials.pack([p.precision for p in parts], [p.weight for p in parts]), coef)
+    assert isinstance(potentials, RegressionTreePotentials)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_coordinates_without_bounds(size):
+    rng = np.random.RandomState(12)
+    space = BoundedLogarithm(0.5, 20.0)
+    inside = clip_eigenvalues(np.einsum("kab,kcb->kac", *[rng.normal(size=(6, size, size)) * 2] * 2), 0.6, 19.0)
+    inside[0] = 2 * np.eye(size)
+    coordinates = space.coordinates(inside)
+    found, pulled_back = space.matrices(coordinates)
+    assert_allclose(found, inside, rtol=1e-9, atol=1e-9)
+    far = np.linalg.eigvalsh(space.matrices(50 * rng.normal(size=(3, size, size)))[0])
+    assert far.min() >= 0.5 * (1 - 1e-9)
+    assert far.max() <= 20 * (1 + 1e-9)
+    slope, direction = (part + part.transpose(0, 2, 1) for part in rng.normal(size=(2, *inside.shape)))
+    expected = five_points(lambda m: np.sum(slope * space.matrices(m)[0]), coordinates, direction)
+    assert np.sum(pulled_back(slope) * direction) == pytest.approx(expected, rel=1e-7)
+
+
+@pytest.mark.parametrize("loss", ["pseudolikelihood", "psnr"])
+def test_weights_equal_repetition(loss):
+    _, potentials, coef, images, targets = random_field(n_images=3, seed=13)
+    objective = GaussianPseudolikelihood()
+    if loss != "pseudolikelihood":
+        objective = PredictionLoss(loss_function(loss), ConjugateGradient(tol=1e-12))
+    weight = [1, 3, 2]
+    pixels = [np.full(len(y), w) for y, w in zip(targets, weight, strict=True)]
+    value, gradient = FieldRisk(objective, potentials, images, targets, pixels).value_grad(coef)
+    repeated = np.repeat(np.arange(3), weight)
+    again = FieldRisk(objective, potentials, [images[i] for i in repeated], [targets[i] for i in repeated])
+    expected, expected_gradient = again.value_grad(coef)
+    assert value == pytest.approx(expected)
+    assert_allclose(gradient, expected_gradient, atol=1e-9)
