@@ -9,17 +9,19 @@ from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import BruteForce, TightenBound, TRWMessagePassing, convergence_left_to_caller
-from sklearn_crf.inference._tree_scores import TreeScores
+from sklearn_crf.inference._node_shares import NodeShares
+from sklearn_crf.inference._tightening import mutual_information
+from sklearn_crf.models import score
 from sklearn_crf.spanning_trees import SpanningTrees, covering_trees
 
 PENDANT = Graph(6, [[0, 1], [2, 1], [2, 0], [2, 3], [4, 3], [5, 4]])
 
 
 @pytest.mark.parametrize("kind", TABLE_KINDS)
-@pytest.mark.parametrize("trees", ["minimal", "uniform", "snakes", 7])
-def test_agrees_with_message_passing_at_the_same_edge_probabilities(trees, kind):
+@pytest.mark.parametrize(("trees", "solver"), [("minimal", "pqn"), ("uniform", "spg"), ("snakes", "spg"), (7, "pqn")])
+def test_agrees_with_message_passing_at_the_same_edge_probabilities(trees, solver, kind):
     model = random_model("grid", 3, kind, seed=7)
-    found = TightenBound(trees, max_iter=3000, tol=1e-8).marginals(model)
+    found = TightenBound(trees, solver, max_iter=3000, tol=1e-8).marginals(model)
     probabilities = found.state.trees.edge_probabilities
     other = TRWMessagePassing(probabilities, damping=0.3, max_iter=5000, tol=1e-12).marginals(model)
     assert found.converged
@@ -64,29 +66,34 @@ def test_trees_of_different_probability():
 
 
 @pytest.mark.parametrize("kind", TABLE_KINDS)
-def test_shared_out_scores_add_up(kind):
-    model = random_model("grid", 2, kind, seed=9)
+@pytest.mark.parametrize("structure", ["full", "potts"])
+def test_shared_out_scores_add_up(structure, kind):
+    model = random_model("grid", 2, kind, structure=structure, seed=9)
     trees = covering_trees(model.graph, 5).merged()
-    scores = TreeScores(model, trees, map)
+    scores = NodeShares(model, trees, map)
     rng = np.random.default_rng(0)
     x = scores.project(rng.normal(size=scores.size))
     assert_allclose(scores.project(x), x, atol=1e-12)
-    nodes, edges = scores._parts(x)
-    of_trees = scores.unary + nodes / scores.scale_of_nodes, scores.tables + edges / scores.scale_of_edges
-    assert_allclose(np.tensordot(trees.weights, of_trees[0], axes=1), model.unary, atol=1e-12)
-    total = np.zeros((model.graph.n_edges, 2, 2))
-    np.add.at(total, scores.edge, trees.weights[scores.tree, None, None] * of_trees[1])
-    assert_allclose(total, model.edge_tables(), atol=1e-12)
     # Nothing that adds up is nearer: the difference to the projection is orthogonal to all directions that do.
     y = rng.normal(size=scores.size)
     assert (y - scores.project(y)) @ (x - scores.project(y)) == pytest.approx(0, abs=1e-9)
+    of_nodes = model.unary + x.reshape(scores.shape) / scores.scale[:, None, None]
+    labels = rng.integers(2, size=model.graph.n_nodes)
+    tails, heads = labels[model.graph.edges].T
+    of_edges = model.edge_tables()[np.arange(model.graph.n_edges), tails, heads] / trees.edge_probabilities
+    shared = of_nodes[:, np.arange(len(labels)), labels].sum(axis=1) + trees.trees @ of_edges
+    assert trees.weights @ shared == pytest.approx(score(model, labels), abs=1e-12)
+    for group in scores.groups:
+        number = np.flatnonzero(trees.trees[group.first])
+        expected = model.edge_tables()[number] / trees.edge_probabilities[number, None, None]
+        assert_allclose(group.model.edge_tables()[: len(number)], expected, atol=1e-12)
 
 
 def test_gradient_is_the_derivative():
     model = random_model("grid", 2, "untied", seed=10)
-    scores = TreeScores(model, covering_trees(model.graph, 4).merged(), map)
+    scores = NodeShares(model, covering_trees(model.graph, 4).merged(), map)
     rng = np.random.default_rng(1)
-    x, direction = rng.normal(size=(2, scores.size))
+    x, direction = (scores.project(y) for y in rng.normal(size=(2, scores.size)))
     h = 1e-5
     numerical = (scores.value_grad(x + h * direction)[0] - scores.value_grad(x - h * direction)[0]) / (2 * h)
     assert numerical == pytest.approx(scores.value_grad(x)[1] @ direction, rel=1e-7)
@@ -118,8 +125,82 @@ def test_warm_start():
         algorithm.marginals(random_model("cycle", 3, seed=0), init=first.state)
 
 
+@pytest.mark.parametrize("kind", TABLE_KINDS)
+def test_start_from_messages(kind):
+    model = random_model("grid", 3, kind, seed=14)
+    trees = covering_trees(model.graph, 5).merged()
+    scores = NodeShares(model, trees, map)
+    exact = BruteForce().marginals(model).log_z
+    for max_iter in (1, 2, 2000):
+        with convergence_left_to_caller():
+            found = TRWMessagePassing(trees, max_iter=max_iter, tol=1e-13).marginals(model)
+        x = scores.from_messages(found.state)
+        assert_allclose(scores.project(x), x, atol=1e-12)
+        assert scores.value_grad(x)[0] >= exact - 1e-9
+    assert scores.value_grad(x)[0] == pytest.approx(found.log_z, abs=1e-9)
+    assert np.abs(scores.value_grad(x)[1]).max() < 1e-9
+    started = TightenBound(trees, start_sweeps=2000, tol=1e-6).marginals(model)
+    assert started.n_iter < TightenBound(trees, tol=1e-6).marginals(model).n_iter / 2
+
+
+@given(models(topologies=("grid", "cycle", "disconnected"), max_states=3))
+@settings(max_examples=10, deadline=None)
+def test_optimal_trees_never_rise(model):
+    exact = BruteForce().marginals(model).log_z
+    options = {"outer_iter": 6, "max_iter": 300, "tol": 1e-6}
+    with convergence_left_to_caller():
+        minimal = TightenBound(max_iter=300, tol=1e-6).marginals(model)
+        harmonic = TightenBound("optimal", **options).marginals(model)
+        armijo = TightenBound("optimal", outer_step="armijo", **options).marginals(model)
+    for found in (harmonic, armijo):
+        assert exact - 1e-9 * (1 + abs(exact)) <= found.log_z <= minimal.log_z + 1e-9 * (1 + abs(exact))
+        assert found.bound == "upper"
+    if not model.graph.is_forest:
+        assert harmonic.log_z == harmonic.state.bounds.min()
+        assert np.all(np.diff(armijo.state.bounds) <= 0)
+
+
+def test_optimal_trees_close_the_gap_of_conditional_gradients():
+    model = random_model("cycle", 2, "untied", seed=15)
+    found = TightenBound("optimal", outer_iter=200, outer_step="armijo", tol=1e-3).marginals(model)
+    assert found.converged
+    # No distribution over the trees of a cycle is better than the one found by another road.
+    rng = np.random.default_rng(0)
+    lists = [np.delete(np.arange(5), e) for e in range(5)]
+    for _ in range(20):
+        weights = rng.dirichlet(np.ones(5))
+        trees = SpanningTrees.from_edge_lists(model.graph, lists, weights)
+        other = TightenBound(trees, max_iter=3000, tol=1e-4).marginals(model)
+        assert found.log_z <= other.log_z + 1e-3 * abs(found.log_z)
+    again = TightenBound("optimal", tol=1e-3).marginals(model, init=found.state)
+    assert again.log_z <= found.log_z + 1e-9
+    assert len(again.state.bounds) == 1
+
+
+def test_bound_falls_by_the_mutual_information_of_an_edge():
+    model = random_model("cycle", 3, "untied", seed=16)
+    lists = [np.delete(np.arange(5), e) for e in range(5)]
+    options = {"max_iter": 5000, "tol": 1e-9}
+
+    def bound(weights):
+        return TightenBound(SpanningTrees.from_edge_lists(model.graph, lists, weights), **options).marginals(model)
+
+    h, direction = 1e-4, np.array([1, -1, 0, 0, 0])
+    ahead, behind = (bound(0.2 + sign * h * direction).log_z for sign in (1, -1))
+    at = bound(np.full(5, 0.2))
+    pairs = TRWMessagePassing(at.state.trees, tol=1e-13, max_iter=3000).edge_marginals(model)
+    # Moving weight from the tree without edge 1 to that without edge 0 lets edge 0 lose and edge 1 gain.
+    expected = mutual_information(pairs) @ direction
+    assert (ahead - behind) / (2 * h) == pytest.approx(expected, abs=1e-6)
+
+
 def test_errors():
     model = random_model("cycle", 2, seed=13)
+    with pytest.warns(ConvergenceWarning, match="added 1 of outer_iter=1 trees"):
+        TightenBound("optimal", outer_iter=1, tol=1e-7).marginals(random_model("grid", 2, seed=13))
+    for name, value in (("solver", "newton"), ("outer_step", "golden"), ("start_sweeps", -1), ("outer_iter", -1)):
+        with pytest.raises(ValueError, match=name):
+            TightenBound(**{name: value}).marginals(model)
     with pytest.warns(ConvergenceWarning, match="TightenBound stopped after 1"):
         TightenBound(max_iter=1, tol=0).marginals(model)
     with pytest.raises(ValueError, match="uncovered"):

@@ -84,7 +84,7 @@ def _sum_pairs(field, messages, beliefs, log_z_terms, run, exact):
     # The factor of a type can wait until its edges are summed, if it is stored and no power of it is meant.
     stored = len(field.factors) + len(field.on) > 0
     without_factor = field.semiring == SUM_PROBABILITY and field.is_tied and stored and len(field.appearance) == 0
-    row_totals = _row_totals(field) if exact and without_factor else np.zeros((0, field.width), field.unary.dtype)
+    row_totals = row_totals_of(field) if exact and without_factor else np.zeros((0, field.width), field.unary.dtype)
     failed = []
 
     def part(k, start, stop):
@@ -108,7 +108,7 @@ def _sum_pairs(field, messages, beliefs, log_z_terms, run, exact):
     return total
 
 
-def _row_totals(field):
+def row_totals_of(field):
     """Sums of the rows of each stored factor, (n, width)."""
     if len(field.factors):
         totals = np.zeros((len(field.factors), field.width), dtype=field.unary.dtype)

@@ -5,6 +5,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from sklearn_crf.spanning_trees import (
+    SpanningTrees,
     chain_probabilities,
     check_edge_probabilities,
     effective_resistances,
@@ -23,7 +24,7 @@ def edge_probabilities_of(graph, choice):
     Parameters
     ----------
     graph : Graph
-    choice : {"auto", "uniform", "chains"} or array-like of shape (E,)
+    choice : {"auto", "uniform", "chains"}, SpanningTrees or array-like of shape (E,)
 
     Returns
     -------
@@ -41,8 +42,13 @@ def edge_probabilities_of(graph, choice):
         if graph not in _made[choice]:
             _made[choice][graph] = _MAKERS[choice](graph)
         return _made[choice][graph]
-    probabilities = np.asarray(choice, dtype=np.float64)
-    check_edge_probabilities(graph, probabilities)
+    if isinstance(choice, SpanningTrees):
+        if not np.array_equal(choice.graph.edges, graph.edges):
+            raise ValueError("edge_probabilities must be of spanning trees of the model's graph.")
+        probabilities = choice.edge_probabilities
+    else:
+        probabilities = np.asarray(choice, dtype=np.float64)
+        check_edge_probabilities(graph, probabilities)
     if not np.all(probabilities > 0):
         e = int(np.argmin(probabilities))
         raise ValueError(f"edge_probabilities[{e}] is {probabilities[e]:g}: every edge must be in a tree.")

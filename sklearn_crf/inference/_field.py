@@ -96,7 +96,7 @@ def make_field(model, maximum, appearance=None, unbounded=False):
             ("appearance", appearance, ()),
         )
     }
-    unary, unary_shift = _padded_unary(model.unary, semiring, dtype)
+    unary, unary_shift = padded_unary(model.unary, semiring, dtype)
     field = Field(
         semiring,
         *model.graph.incidence,
@@ -146,7 +146,8 @@ def padded_width(n_columns, dtype):
     return -(-n_columns // lanes) * lanes
 
 
-def _padded_unary(scores, semiring, dtype):
+def padded_unary(scores, semiring, dtype):
+    """Unary rows of a field, and the score taken out of each, (N,) float64."""
     scores = np.ascontiguousarray(scores, dtype=dtype)
     n_nodes, n_columns = scores.shape
     width = padded_width(n_columns, dtype)

@@ -130,6 +130,15 @@ def _collect(graph, field, order, rank):
     return messages
 
 
+def exact_messages(graph, field):
+    """Messages of sums on a forest, to the roots and back."""
+    order = graph.forest.order
+    rank = _ranks(order)
+    messages = _collect(graph, field, order, rank)
+    _send(field, messages, order, rank, 1)
+    return messages
+
+
 def _say_nothing(field, messages, slots):
     """Set messages to what leaves a product (a sum) as it is; slots below 0 are none."""
     messages[slots[slots >= 0]] = 1.0 if field.semiring == SUM_PROBABILITY else 0.0

@@ -273,6 +273,44 @@ def pair_statistics(
     return failed
 
 
+def edge_log_normalisers(
+    object field,  # IN arrays of the model
+    const floating[:, ::1] messages,  # IN (2E, width)
+    const floating[:, ::1] beliefs,  # IN (N, width) as node_beliefs left them
+    const floating[:, ::1] row_totals,  # IN (n, width) sums of a factor's rows; empty if messages may not be exact
+    double[::1] log_z_terms,  # INOUT (N,) added to at the first end of each edge
+    double[::1] work,  # work space
+):
+    """Add what edges contribute to the log-partition, without their beliefs; -1, or the first impossible edge."""
+    cdef:
+        Field f
+        Room room
+        Py_ssize_t s, q, W = beliefs.shape[1], edge, failed = -1
+        const floating* values = &messages[0, 0] if messages.shape[0] else NULL
+        const floating* node_values = &beliefs[0, 0] if beliefs.shape[0] else NULL
+        double log_z, scale = 0
+    open_field(field, &f, <floating*> values)
+    partition_room(&f, &work[0], &room)
+    with nogil:
+        for s in range(beliefs.shape[0]):
+            for q in range(f.ptr[s], f.ptr[s + 1]):
+                if f.half_edge[q] & 1:
+                    continue
+                edge = f.half_edge[q] >> 1
+                if row_totals.shape[0] > 0:
+                    log_z = exact_pair_belief(&f, s, q, node_values, values,
+                                              &row_totals[f.factor[edge], 0], &room, &scale)
+                else:
+                    log_z = full_pair_belief(&f, s, q, node_values, values, &room, &work[(5 + f.n_columns) * W])
+                if log_z == -INFINITY:
+                    failed = edge
+                    break
+                log_z_terms[s] += log_z
+            if failed >= 0:
+                break
+    return failed
+
+
 def edge_beliefs(
     object field,  # IN arrays of the model
     const floating[:, ::1] messages,  # IN (2E, width)

@@ -1,11 +1,8 @@
 """Spectral projected gradient for smooth functions on convex sets that are easy to project on."""
 
-from collections import deque
-
 import numpy as np
-from scipy.optimize import OptimizeResult
 
-from sklearn_crf.optimize._iterates import checked_start, largest, stopped_by
+from sklearn_crf.optimize._projected import ProjectedRun
 
 
 def minimize_spg(
@@ -16,6 +13,7 @@ def minimize_spg(
     max_iter=1000,
     tol=1e-6,
     history=10,
+    first_step=None,
     step_range=(1e-10, 1e10),
     backtracking=0.3,
     sufficient_decrease=1e-4,
@@ -46,6 +44,8 @@ def minimize_spg(
         Largest absolute entry of the projected gradient at which to stop.
     history : int, default=10
         Number of last values that a new one is compared with; 1 never lets the value rise.
+    first_step : float, optional
+        Step size a of the first iteration; None is one over the largest entry of the projected gradient.
     step_range : tuple of float, default=(1e-10, 1e10)
         Bounds of the step size a.
     backtracking : float, default=0.3
@@ -75,10 +75,10 @@ def minimize_spg(
     models, 2012, Figure 19, except for ``sufficient_decrease``, whose value it does not give.
     """
     _check_options(max_iter, tol, history, step_range, backtracking, sufficient_decrease)
-    run = _Run(fun, project, project(checked_start(x0)), history, callback)
+    run = ProjectedRun(fun, project, x0, history, callback)
     if run.residual <= tol:
         return run.result(True, "CONVERGENCE: no iteration was needed")
-    step = 1 / run.residual
+    step = 1 / run.residual if first_step is None else first_step
     while run.nit < max_iter:
         # Rounding can make a spectral step far too long; the plain gradient's is the way out.
         for length in (np.clip(step, *step_range), 1.0):
@@ -91,8 +91,14 @@ def minimize_spg(
             return run.result(True, "CONVERGENCE: projected gradient within tol")
         if run.stopped:
             return run.result(True, "STOP: by the callback")
-        step = run.spectral_step(step_range[1])
+        step = _spectral_step(run, step_range[1])
     return run.result(False, f"STOP: max_iter={max_iter} iterations made")
+
+
+def _spectral_step(run, longest):
+    """Inverse curvature along the last step."""
+    curvature = float(run.moved @ run.turned)
+    return float(run.moved @ run.moved) / curvature if curvature > 0 else longest
 
 
 def _check_options(max_iter, tol, history, step_range, backtracking, sufficient_decrease):
@@ -108,81 +114,3 @@ def _check_options(max_iter, tol, history, step_range, backtracking, sufficient_
         raise ValueError(f"backtracking must lie between 0 and 1, got {backtracking!r}.")
     if not 0 < sufficient_decrease < 1:
         raise ValueError(f"sufficient_decrease must lie between 0 and 1, got {sufficient_decrease!r}.")
-
-
-# Differences of values below this share of them are rounding: gradients are exact to more digits than values.
-_ROUNDING = 16 * np.finfo(float).eps
-
-# A direction whose every step down to this length fails is none.
-_SHORTEST = 1e-14
-
-
-class _Run:
-    """Where the iterations have come to."""
-
-    def __init__(self, fun, project, x, history, callback):
-        self.fun, self.project, self.callback = fun, project, callback
-        self.x = x
-        self.value, self.gradient = self._evaluated(x, n_before=0)
-        if not (np.isfinite(self.value) and np.all(np.isfinite(self.gradient))):
-            raise ValueError(f"fun must be finite at the projection of x0, got value {self.value}.")
-        self.nit = 0
-        self.recent = deque([self.value], maxlen=history)
-        self.loss_curve = [self.value]
-        self.best = self.x, self.value, self.gradient
-        self.stopped = False
-        self.residual = self._residual(self.x, self.gradient)
-
-    def _evaluated(self, x, n_before):
-        self.nfev = n_before + 1
-        value, gradient = self.fun(x)
-        return float(value), np.array(gradient, dtype=np.float64)
-
-    def _residual(self, x, gradient):
-        return largest(self.project(x - gradient) - x)
-
-    def move_along(self, direction, backtracking, sufficient_decrease):
-        """Take the longest step that is good enough; False if there is none."""
-        slope = float(self.gradient @ direction)
-        reference = max(self.recent) + _ROUNDING * max(1.0, abs(self.value))
-        length = 1.0
-        while length > _SHORTEST:
-            x = self.x + length * direction
-            value, gradient = self._evaluated(x, self.nfev)
-            if value <= reference + sufficient_decrease * length * min(slope, 0.0) and np.all(np.isfinite(gradient)):
-                self._accept(x, value, gradient)
-                return True
-            length *= backtracking
-        return False
-
-    def _accept(self, x, value, gradient):
-        self.moved, self.turned = x - self.x, gradient - self.gradient
-        self.x, self.value, self.gradient = x, value, gradient
-        self.residual = self._residual(x, gradient)
-        self.nit += 1
-        self.recent.append(value)
-        self.loss_curve.append(value)
-        if value < self.best[1]:
-            self.best = x, value, gradient
-        self.stopped = stopped_by(self.callback, x=x.copy(), fun=value, jac=gradient.copy(), nit=self.nit)
-
-    def spectral_step(self, longest):
-        """Inverse curvature along the last step."""
-        curvature = float(self.moved @ self.turned)
-        return float(self.moved @ self.moved) / curvature if curvature > 0 else longest
-
-    def result(self, success, message):
-        if not success and self.best[1] < self.value:
-            self.x, self.value, self.gradient = self.best
-            self.residual = self._residual(self.x, self.gradient)
-        return OptimizeResult(
-            x=self.x,
-            fun=self.value,
-            jac=self.gradient,
-            nit=self.nit,
-            nfev=self.nfev,
-            success=success,
-            message=message,
-            residual=self.residual,
-            loss_curve=np.array(self.loss_curve),
-        )

@@ -1,0 +1,160 @@
+"""Projected quasi-Newton method for smooth functions on convex sets that are easy to project on."""
+
+from collections import deque
+
+import numpy as np
+
+from sklearn_crf.optimize._projected import ProjectedRun
+from sklearn_crf.optimize._spg import minimize_spg
+
+# A pair of step and change of the gradient whose curvature is below this share says nothing but rounding.
+_LEAST_CURVATURE = 1e-12
+
+
+def minimize_pqn(
+    fun,
+    x0,
+    *,
+    project,
+    max_iter=1000,
+    tol=1e-6,
+    memory=10,
+    inner_iter=10,
+    backtracking=0.5,
+    sufficient_decrease=1e-4,
+    callback=None,
+):
+    r"""Minimize a smooth function over a convex set by the projected quasi-Newton method.
+
+    .. math::
+        z_t = \arg\min_{z \in C} \; \nabla f(x_t) \cdot (z - x_t) + \tfrac{1}{2} (z - x_t)^\top B_t (z - x_t),
+        \qquad x_{t+1} = x_t + \lambda_t (z_t - x_t)
+
+    until :math:`\|P(x_t - \nabla f(x_t)) - x_t\|_\infty \le \mathrm{tol}`. The matrix B is that of limited-memory BFGS
+    in its compact form; :func:`minimize_spg` looks for the minimum of the model, which takes no call of ``fun``. So
+    this pays where ``fun`` costs far more than a projection. The value never rises.
+
+    Parameters
+    ----------
+    fun : callable
+        ``fun(x)`` returns the value, a float, and the gradient, an ndarray of shape (n,). Only called at points of the
+        set. A value that is not finite makes the step shorter.
+    x0 : array-like of shape (n,)
+        Where to start; projected first.
+    project : callable
+        ``project(x)`` returns the point of the set that is nearest to ``x``, as a new array.
+    max_iter : int, default=1000
+        Most iterations.
+    tol : float, default=1e-6
+        Largest absolute entry of the projected gradient at which to stop.
+    memory : int, default=10
+        Number of last steps that B is made of.
+    inner_iter : int, default=10
+        Most iterations on the quadratic model.
+    backtracking : float, default=0.5
+        Factor of the line search, in (0, 1).
+    sufficient_decrease : float, default=1e-4
+        Share of the linear decrease that a step must reach (Armijo).
+    callback : callable, optional
+        As in :func:`minimize_spg`.
+
+    Returns
+    -------
+    scipy.optimize.OptimizeResult
+        As :func:`minimize_spg` returns it.
+
+    Raises
+    ------
+    ValueError
+        If ``x0`` is not a finite vector, ``fun`` is not finite there, or an option is out of range.
+
+    References
+    ----------
+    M. Schmidt, E. van den Berg, M. P. Friedlander, K. Murphy. Optimizing costly functions with simple constraints: a
+    limited-memory projected quasi-Newton algorithm. AISTATS 2009. R. H. Byrd, J. Nocedal, R. B. Schnabel.
+    Representations of quasi-Newton matrices and their use in limited memory methods. Math. Programming 63, 1994.
+    """
+    _check_options(max_iter, tol, memory, inner_iter, backtracking, sufficient_decrease)
+    run = ProjectedRun(fun, project, x0, 1, callback)
+    if run.residual <= tol:
+        return run.result(True, "CONVERGENCE: no iteration was needed")
+    model = _QuadraticModel(memory)
+    while run.nit < max_iter:
+        if not _step(run, model, inner_iter, backtracking, sufficient_decrease):
+            return run.result(False, "ABNORMAL: no better point on the line")
+        if run.residual <= tol:
+            return run.result(True, "CONVERGENCE: projected gradient within tol")
+        if run.stopped:
+            return run.result(True, "STOP: by the callback")
+        model.learn(run.moved, run.turned)
+    return run.result(False, f"STOP: max_iter={max_iter} iterations made")
+
+
+def _step(run, model, inner_iter, backtracking, sufficient_decrease):
+    """Move towards the minimum of the model, or, if that leads nowhere, along the projected gradient."""
+    if model.steps:
+        direction = model.minimum(run, inner_iter) - run.x
+        if run.gradient @ direction < 0 and run.move_along(direction, backtracking, sufficient_decrease):
+            return True
+        model.forget()
+    direction = run.project(run.x - run.gradient / max(run.residual, 1.0)) - run.x
+    return run.move_along(direction, backtracking, sufficient_decrease)
+
+
+class _QuadraticModel:
+    """B = sigma I - N' M^-1 N, of the last steps (rows of S) and changes of the gradient (rows of Y)."""
+
+    def __init__(self, memory):
+        self.steps, self.turns = deque(maxlen=memory), deque(maxlen=memory)
+
+    def forget(self):
+        self.steps.clear()
+        self.turns.clear()
+
+    def learn(self, step, turn):
+        if step @ turn > _LEAST_CURVATURE * np.linalg.norm(step) * np.linalg.norm(turn):
+            self.steps.append(step)
+            self.turns.append(turn)
+
+    def minimum(self, run, inner_iter):
+        """A point of the set at which the model is nearly as low as it can be."""
+        sigma, times = self._matrix()
+
+        def value_grad(z):
+            d = z - run.x
+            curved = times(d)
+            return run.gradient @ d + 0.5 * (d @ curved), run.gradient + curved
+
+        # More exact than the outer iterations are it need not be.
+        found = minimize_spg(
+            value_grad,
+            run.x,
+            project=run.project,
+            max_iter=inner_iter,
+            tol=0.01 * run.residual,
+            first_step=1 / sigma,
+        )
+        return found.x
+
+    def _matrix(self):
+        """sigma, and the function that multiplies by B."""
+        steps, turns = np.array(self.steps), np.array(self.turns)
+        curvatures = steps @ turns.T
+        sigma = float(turns[-1] @ turns[-1] / curvatures[-1, -1])
+        factor = np.concatenate((sigma * steps, turns))
+        lower = np.tril(curvatures, -1)
+        middle = np.block([[sigma * (steps @ steps.T), lower], [lower.T, -np.diag(np.diag(curvatures))]])
+        return sigma, lambda d: sigma * d - np.linalg.solve(middle, factor @ d) @ factor
+
+
+def _check_options(max_iter, tol, memory, inner_iter, backtracking, sufficient_decrease):
+    if max_iter < 0:
+        raise ValueError(f"max_iter must not be negative, got {max_iter!r}.")
+    if not tol >= 0:
+        raise ValueError(f"tol must not be negative, got {tol!r}.")
+    for name, value in (("memory", memory), ("inner_iter", inner_iter)):
+        if not value >= 1:
+            raise ValueError(f"{name} must be at least 1, got {value!r}.")
+    for name, value in (("backtracking", backtracking), ("sufficient_decrease", sufficient_decrease)):
+        if not 0 < value < 1:
+            raise ValueError(f"{name} must lie between 0 and 1, got {value!r}.")
