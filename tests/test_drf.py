@@ -267,6 +267,16 @@ def test_selection_among_the_trajectory(select):
     assert model.score(X, y) > 0.82
 
 
+def test_steps_along_approximate_marginals_keep_the_fewest_errors():
+    X, y = noisy_blobs(5)
+    model = DRFClassifier(solver="gradient", step_size=20.0, max_iter=10)
+    with pytest.warns(ConvergenceWarning, match="max_iter or change step_size"):
+        model.fit(X, y)
+    fewest = model.error_curve_.min()
+    assert model.error_curve_[-1] > fewest
+    assert np.sum(model.predict(X) != y) == fewest
+
+
 def test_one_label_everywhere_is_no_cycle():
     X, y, _ = make_noisy_shapes("bimodal", 2, shapes=["key"], random_state=0)
     model = DRFClassifier(inference="map", init="random", random_state=2, n_cycles=1).fit(X, y)

@@ -118,7 +118,7 @@ def _train_lbfgs(problem, start, options, rng, report):
     _warn(
         "The approximate inference has no consistent gradient near the last weights, so those chosen by "
         f"select={options.select!r} among the weights visited are kept: increase its max_iter or damping, decrease C, "
-        "or use inference='map'",
+        "use solver='gradient', or inference='map'",
         problem,
     )
     coef, voters = selection.chosen()
@@ -139,7 +139,8 @@ def _has_gone_astray(errors):
 def _train_by_gradient(problem, start, options, rng, report):
     """Steps along the negative gradient, until it vanishes or its errors have gone through their cycles."""
     smooth = problem.risk.objective.smooth
-    selection = Selection("last" if smooth else options.select)
+    # Steps down a loss whose inference is approximate may pass by their best labels (see _train_lbfgs).
+    selection = Selection("last" if smooth and problem.risk.is_exact else options.select)
     cycles = CycleDetector(options.n_cycles)
     trace = problem.trace
     n_constant_errors = problem.risk.n_constant_errors
@@ -169,7 +170,9 @@ def _train_by_gradient(problem, start, options, rng, report):
     if trace.latest is None or not np.array_equal(trace.latest, result.x):
         # A vanishing gradient ends the ascent before the callback hears of its last point.
         callback(result)
-    if smooth and not result.success:
+    if smooth and result.success:
+        return Outcome(result.x, trace, len(trace.loss))
+    if smooth:
         _warn("Gradient steps did not converge: increase max_iter or change step_size", problem)
     coef, voters = selection.chosen()
     return Outcome(coef, trace, len(trace.loss), voters=voters)
