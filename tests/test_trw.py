@@ -147,7 +147,9 @@ def test_errors():
     model = random_model("cycle", 2, seed=6)
     with pytest.warns(ConvergenceWarning, match="TRWMessagePassing stopped after max_iter=1"):
         TRWMessagePassing(max_iter=1, tol=0).marginals(model)
-    with pytest.raises(ValueError, match='edge_probabilities must be "auto", "uniform", "chains" or an array'):
+    with pytest.raises(
+        ValueError, match='edge_probabilities must be "auto", "uniform", "chains", "covering" or an array'
+    ):
         TRWMessagePassing("even").marginals(model)
     with pytest.raises(ValueError, match=r"edge_probabilities\[1\] is 0: every edge"):
         TRWMessagePassing([1, 0, 1, 1, 1]).marginals(model)

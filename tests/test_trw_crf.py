@@ -267,3 +267,27 @@ def test_bad_input_after_fit_is_named():
         model.predict([X[0][:, :7]])
     with pytest.raises(ValueError, match="9"):
         model.score(X, [np.full_like(labels, 9) for labels in y])
+
+
+@pytest.mark.parametrize("l1_ratio", [1.0, 0.4])
+def test_elastic_net_without_edges_is_that_of_logistic_regression(l1_ratio):
+    X, y = make_classification(200, 6, n_informative=3, n_redundant=0, random_state=0)
+    ours = TRWCRF(C=0.05, l1_ratio=l1_ratio, **TIGHT).fit(X, y)
+    options = {"solver": "saga", "C": 0.05, "l1_ratio": l1_ratio, "tol": 1e-10, "max_iter": 100_000}
+    if l1_ratio < 1 or "penalty" in LogisticRegression().get_params():
+        options |= {"penalty": "elasticnet"} if LogisticRegression().penalty == "l2" else {}
+    theirs = LogisticRegression(**options).fit(X, y)
+    assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
+    assert 0 < np.count_nonzero(ours.coef_) < 6 or l1_ratio < 1
+
+
+@pytest.mark.parametrize("weights", ["all", "seen"])
+def test_l1_leaves_few_weights_and_a_stationary_point(weights):
+    X, y = sparse_chains(n=30)
+    model = TRWCRF(C=0.5, l1_ratio=1.0, weights=weights, **TIGHT).fit(X, y)
+    n_kept = model.coef_.nnz if weights == "seen" else np.count_nonzero(model.coef_)
+    assert 0 < n_kept < 40
+    assert np.all(np.diff(model.loss_curve_) <= 1e-9)
+    assert model.score(X, y) > 0.8
+    with pytest.raises(ValueError, match="l1_ratio"):
+        TRWCRF(l1_ratio=0.5, solver="sgd").fit(X, y)

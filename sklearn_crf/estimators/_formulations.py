@@ -1,31 +1,97 @@
-"""What a field trained by (an approximation of) the likelihood minimises, by name."""
+"""What a field trained by the likelihood or a relaxation of it minimises, and which marginals belong to that."""
 
-from sklearn_crf.inference import JunctionTree, LoopyBP, MeanField, TreeInference
-from sklearn_crf.objectives import Likelihood, Pseudolikelihood
+from typing import NamedTuple
+
+from sklearn_crf.inference import (
+    AutoMarginals,
+    Inference,
+    JunctionTree,
+    LoopyBP,
+    MeanField,
+    NormProductBP,
+    TightenBound,
+    TreeInference,
+    TRWMessagePassing,
+)
+from sklearn_crf.objectives import Likelihood, Objective, Piecewise, Pseudolikelihood, RelaxedLikelihood
 
 #: What stands for log Z.
-FORMULATIONS = ("auto", "exact", "loopy", "mean_field", "pseudolikelihood")
+FORMULATIONS = (
+    "auto",
+    "exact",
+    "relaxation",
+    "reparameterization",
+    "piecewise",
+    "pseudolikelihood",
+    "loopy",
+    "mean_field",
+)
+
+#: Entropies of relaxations.
+ENTROPIES = ("trw", "trivial")
 
 
-def resolve_formulation(formulation, graphs):
-    """The objective behind a name.
+class Formulation(NamedTuple):
+    """A choice of what is minimised, and of the marginals that go with it at prediction."""
+
+    objective: Objective
+    inference: Inference
+
+
+def choose_formulation(formulation, has_cycles):
+    """The formulation that ``"auto"`` stands for: exact on forests, relaxed where there are cycles.
 
     Parameters
     ----------
     formulation : str
-        One of ``FORMULATIONS``; "auto" is exact where all graphs are forests, and loopy otherwise.
-    graphs : iterable of Graph
-        Of the training examples.
+    has_cycles : bool
 
     Returns
     -------
-    Objective
+    str
     """
-    if formulation == "pseudolikelihood":
-        return Pseudolikelihood()
-    if formulation == "mean_field":
-        return Likelihood(MeanField())
-    forests = all(graph.is_forest for graph in graphs)
-    if formulation == "loopy" or (formulation == "auto" and not forests):
-        return Likelihood(LoopyBP())
-    return Likelihood(TreeInference() if forests else JunctionTree())
+    if formulation != "auto":
+        return formulation
+    return "relaxation" if has_cycles else "exact"
+
+
+def resolve_formulation(formulation, entropy, has_cycles, *, max_iter, tol):
+    """The objective behind a name, and its marginals.
+
+    Parameters
+    ----------
+    formulation : str
+        One of ``FORMULATIONS`` but "auto".
+    entropy : {"trw", "trivial"}
+    has_cycles : bool
+        Whether a training example has a cycle.
+    max_iter : int
+        Of the inner problem.
+    tol : float
+        Of the inner problem.
+
+    Returns
+    -------
+    Formulation
+    """
+    limits = {"max_iter": max_iter, "tol": tol}
+    if formulation == "exact":
+        exact = JunctionTree() if has_cycles else TreeInference()
+        return Formulation(Likelihood(exact), JunctionTree() if has_cycles else AutoMarginals())
+    if formulation in ("relaxation", "reparameterization"):
+        objective = RelaxedLikelihood(*_relaxation(formulation, entropy, limits))
+        return Formulation(objective, objective.inference)
+    if formulation in ("loopy", "mean_field"):
+        inference = LoopyBP(**limits) if formulation == "loopy" else MeanField(**limits)
+        return Formulation(Likelihood(inference), inference)
+    objective = Piecewise() if formulation == "piecewise" else Pseudolikelihood()
+    return Formulation(objective, AutoMarginals())
+
+
+def _relaxation(formulation, entropy, limits):
+    """What solves the relaxation, and what does where that does not converge."""
+    if entropy == "trivial":
+        return (NormProductBP("trivial", **limits),)
+    if formulation == "reparameterization":
+        return (TightenBound(**limits),)
+    return TRWMessagePassing("covering", **limits), TightenBound(**limits)

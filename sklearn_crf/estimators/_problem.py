@@ -42,7 +42,9 @@ class Trace:
 class PenalisedRisk:
     r"""The regularised primal objective, and the same per labelled node.
 
-    .. math:: P(w) = \tfrac12 \lVert w \rVert^2 + C \, R(w), \qquad f(w) = P(w) / (C N)
+    .. math::
+        P(w) = \tfrac{1 - \alpha}2 \lVert w \rVert^2 + \alpha \lVert w \rVert_1 + C \, R(w),
+        \qquad f(w) = P(w) / (C N)
 
     Intercepts are free. Optimizers see f, whose gradients do not grow with the data: ``tol`` then means what it
     means for scikit-learn's LogisticRegression. The trace records P.
@@ -54,16 +56,28 @@ class PenalisedRisk:
         Inverse strength of the penalty; None is no penalty (f is then R / N and P is R).
     max_iter : int
         Decides whether weights are recorded in full.
+    l1_ratio : float, default=0.0
+        Share alpha of the L1 penalty. :meth:`evaluate` leaves it to the optimizer, who is given :attr:`l1`.
     """
 
-    def __init__(self, risk, C, max_iter):
+    def __init__(self, risk, C, max_iter, l1_ratio=0.0):
         self.risk = risk
         self.C = C
         self.trace = Trace()
         self.n_nodes = max(risk.n_labelled, np.finfo(np.float64).tiny)
+        self.l1_ratio = l1_ratio
         self._penalised = risk.potentials.penalised
         self._keeps_coef = risk.potentials.n_coef * max_iter <= _RECORD_LIMIT
         self._last = None
+
+    @property
+    def _strength(self):
+        return 0.0 if self.C is None else 1.0 / (self.C * self.n_nodes)
+
+    @property
+    def l1(self):
+        """Weight of the L1 penalty on each weight, in units of f; one number for none."""
+        return self.l1_ratio * self._strength * self._penalised if self.l1_ratio else 0.0
 
     def evaluate(self, coef, members=None):
         """One pass over the examples.
@@ -77,14 +91,14 @@ class PenalisedRisk:
         Returns
         -------
         value : float or None
-            f; None if the rule has no loss.
+            f without its L1 penalty; None if the rule has no loss.
         gradient : ndarray of shape (n_coef,)
         """
         result = self.risk.value_grad(coef, members)
         share = 1.0 if members is None else self.risk.labelled_share(members)
         n_nodes = self.n_nodes * share
         penalty = np.where(self._penalised, coef, 0.0)
-        strength = 0.0 if self.C is None else 1.0 / (self.C * self.n_nodes)
+        strength = (1 - self.l1_ratio) * self._strength
         # In place, and kept once: there may be many million weights.
         gradient = result.gradient
         gradient /= n_nodes
@@ -109,6 +123,8 @@ class PenalisedRisk:
             self.evaluate(coef)
         _, value, gradient, result = self._last
         scale = self.n_nodes if self.C is None else self.C * self.n_nodes
+        if value is not None:
+            value += float(np.sum(self.l1 * np.abs(coef)))
         trace = self.trace
         trace.loss.append(None if value is None else value * scale)
         trace.errors.append(result.n_errors)

@@ -59,24 +59,27 @@ class TrainedField(FieldClassifier):
             start = self._start(encoded, labels, risk, options, rng)
 
             def on_iteration(coef):
-                return iteration(lambda: self._fitted_now(encoded, labels, potentials, coef))
+                return iteration(lambda: self._fitted_now(encoded, labels, risk, coef))
 
             outcome = self._train(risk, start, options, rng, on_iteration)
         # Everything that can fail has happened: only now does the estimator change.
         encoded.record(self)
         self.classes_ = labels.classes_
         self._store(potentials, outcome)
+        for name, value in self._chosen(risk).items():
+            setattr(self, name, value)
         if outcome.interrupted is not None:
             raise outcome.interrupted
         return self
 
-    def _fitted_now(self, encoded, labels, potentials, coef):
+    def _fitted_now(self, encoded, labels, risk, coef):
         """What a callback needs to predict with the weights of now."""
         return {
             "n_features_in_": encoded.n_features,
             "lattice_ndim_": encoded.lattice_ndim,
             "classes_": labels.classes_,
-            **self._weight_attributes(potentials, coef),
+            **self._weight_attributes(risk.potentials, coef),
+            **self._chosen(risk),
         }
 
     def _start(self, encoded, labels, risk, options, rng):
@@ -92,6 +95,10 @@ class TrainedField(FieldClassifier):
                 f"{self._fitted_potentials(encoded).n_coef} weights, this one has {potentials.n_coef}."
             )
         return self._flat_weights(potentials)
+
+    def _chosen(self, risk):
+        """Attributes that say what was chosen by the training examples, and that prediction needs."""
+        return {}
 
     def _store(self, potentials, outcome):
         for name, value in self._weight_attributes(potentials, outcome.coef).items():

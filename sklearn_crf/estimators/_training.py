@@ -14,7 +14,7 @@ from sklearn_crf.examples import Batch, Example
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import TreeInference
 from sklearn_crf.objectives import Likelihood
-from sklearn_crf.optimize import CycleDetector, gradient_ascent, minimize_lbfgs, minimize_sgd
+from sklearn_crf.optimize import CycleDetector, gradient_ascent, minimize_lbfgs, minimize_owlqn, minimize_sgd
 
 
 class TrainingOptions(NamedTuple):
@@ -31,6 +31,7 @@ class TrainingOptions(NamedTuple):
     tol: float
     keeps_interrupted: bool
     verbose: int
+    l1_ratio: float = 0.0
 
 
 @dataclass(eq=False)
@@ -62,7 +63,7 @@ def train(risk, start, options, rng, on_iteration):
     Outcome
         After Ctrl-C with ``keeps_interrupted`` it carries the interruption, to be raised once stored.
     """
-    problem = PenalisedRisk(risk, options.C, options.max_iter)
+    problem = PenalisedRisk(risk, options.C, options.max_iter, options.l1_ratio)
     solver = _choose_solver(problem, start, options)
     with progress_reporter(options.verbose, options.max_iter, solver) as show:
 
@@ -93,6 +94,10 @@ def _choose_solver(problem, start, options):
     return "gradient"
 
 
+# From here on what L-BFGS-B keeps beside its corrections (bounds, copies) weighs as much as they do.
+_MANY_WEIGHTS = 100_000
+
+
 def _train_lbfgs(problem, start, options, rng, report):
     selection = Selection(options.select)
     trace = problem.trace
@@ -107,8 +112,15 @@ def _train_lbfgs(problem, start, options, rng, report):
         return report(point.x) or (not exact and _has_gone_astray(trace.errors))
 
     visit(start)
-    result = minimize_lbfgs(problem.evaluate, start, max_iter=options.max_iter, tol=options.tol, callback=callback)
+    limits = {"max_iter": options.max_iter, "tol": options.tol, "callback": callback}
+    if options.l1_ratio or len(start) > _MANY_WEIGHTS:
+        result = minimize_owlqn(problem.evaluate, start, l1=problem.l1, **limits)
+    else:
+        result = minimize_lbfgs(problem.evaluate, start, **limits)
     if result.success and trace.inference_converged and (exact or not _has_gone_astray(trace.errors)):
+        return Outcome(result.x, trace, len(trace.loss))
+    if exact and not trace.inference_converged:
+        _warn("The inner problem did not converge, so the loss is not quite convex: increase inner_max_iter", problem)
         return Outcome(result.x, trace, len(trace.loss))
     if exact:
         _warn(f"L-BFGS ended with {result.message!r}: increase max_iter, or scale the features", problem)

@@ -322,8 +322,8 @@ class DRFClassifier(MarginalPredictions, TrainedField):
             verbose=self.verbose,
         )
 
-    def _fitted_now(self, encoded, labels, potentials, coef):
-        return super()._fitted_now(encoded, labels, potentials, coef) | {"voters_": None}
+    def _fitted_now(self, encoded, labels, risk, coef):
+        return super()._fitted_now(encoded, labels, risk, coef) | {"voters_": None}
 
     def _cold_start(self, risk, options, rng):
         potentials = risk.potentials

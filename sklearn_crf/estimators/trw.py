@@ -1,4 +1,4 @@
-"""TRWCRF: conditional random fields trained by maximum likelihood."""
+"""TRWCRF: conditional random fields trained by maximum likelihood or convex relaxations of it."""
 
 from numbers import Integral, Real
 from typing import ClassVar
@@ -6,40 +6,66 @@ from typing import ClassVar
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from sklearn_crf.estimators._coupling import INFERENCES, marginal_inference, resolve_decoding, sampling_inference
-from sklearn_crf.estimators._formulations import FORMULATIONS, resolve_formulation
+from sklearn_crf.estimators._coupling import (
+    INFERENCES,
+    Decoding,
+    marginal_inference,
+    resolve_decoding,
+    sampling_inference,
+)
+from sklearn_crf.estimators._formulations import ENTROPIES, FORMULATIONS, choose_formulation, resolve_formulation
 from sklearn_crf.estimators._marginal_predictions import MarginalPredictions
 from sklearn_crf.estimators._trained_field import TrainedField
-from sklearn_crf.estimators._training import TrainingOptions
+from sklearn_crf.estimators._training import TrainingOptions, train_without_edges
 from sklearn_crf.inference import Inference
 from sklearn_crf.potentials import PAIRWISE_FORMS
 
 
 class TRWCRF(MarginalPredictions, TrainedField):
-    r"""Conditional random field trained by maximum likelihood.
+    r"""Conditional random field trained by maximum likelihood, exact or by a convex relaxation.
 
     .. math::
         \min_w \; \tfrac12 \lVert w \rVert^2 + C \sum_i \bigl( \log Z(\theta_i) - \mathrm{score}(y_i; \theta_i) \bigr),
         \qquad \theta_i = B(x_i) w,
 
     with the exact :math:`\log Z` on chains, trees and graphs of low tree width, which makes the linear-chain
-    conditional random field of sequence taggers, and with approximations of it elsewhere. Node features may be sparse,
-    with millions of columns, and weights may be restricted to pairs of a feature and a label seen in training.
+    conditional random field of sequence taggers, and elsewhere with a convex upper bound on it,
+
+    .. math:: \tilde A(\theta) = \max_{\tau \in L} \langle \theta, \tau \rangle + \tilde H(\tau),
+
+    or another approximation. Node features may be sparse, with millions of columns, and weights may be restricted to
+    pairs of a feature and a label seen in training.
 
     Parameters
     ----------
     C : float, default=1.0
         Inverse strength of the penalty on weights; intercepts are free. ``C = 1 / (2 c2)`` in terms of CRFsuite.
-    formulation : {"auto", "exact", "loopy", "mean_field", "pseudolikelihood"}, default="auto"
-        What stands for :math:`\log Z` in training: itself ("exact": forests, and by junction trees where they fit in
-        memory), the Bethe free energy of loopy belief propagation, the lower bound of mean field, or each node given
-        its true neighbours. "auto" is "exact" where all graphs are forests and "loopy" otherwise.
+    l1_ratio : float, default=0.0
+        Share of the L1 penalty in
+        :math:`\tfrac12 (1 - \alpha) \lVert w \rVert^2 + \alpha \lVert w \rVert_1`, which makes weights zero
+        (``solver="lbfgs"``, orthant-wise).
+    formulation : str, default="auto"
+        What stands for :math:`\log Z` in training:
+
+        - "exact": itself, on forests, and by junction trees where they fit in memory.
+        - "relaxation": the bound of ``entropy``, by message passing that goes on from step to step (recipe 1 of the
+          reference).
+        - "reparameterization": the same bound as the least over all ways to share the scores out among pieces,
+          trees or edges (recipe 3).
+        - "piecewise": each node and each edge by itself, without inference.
+        - "pseudolikelihood": each node given its true neighbours.
+        - "loopy", "mean_field": the Bethe free energy of loopy belief propagation; the lower bound of mean field.
+        - "auto": "exact" where all graphs are forests, "relaxation" elsewhere.
+    entropy : {"trw", "trivial"}, default="trw"
+        Entropy of a relaxation: tree-reweighted, with the probabilities of a few spanning trees that cover every
+        edge, exact on forests; or the sum of the entropies of all edges.
     weights : {"all", "seen"}, default="all"
         Whether every feature has a weight for every label, or for those only that occur with it in training; with
         "seen", pairs of labels that no edge joins in training have no weight either. Sparse features only.
     inference : str or Inference, default="auto"
-        What predicts. "auto" and "mpm" choose each node's best state under its marginals, "map" the best labeling
-        (Viterbi on chains); or another name of ``INFERENCES``, or an :class:`~sklearn_crf.inference.Inference`.
+        What predicts. "auto" chooses each node's best state under the marginals of training, "mpm" under those of
+        exact or loopy belief propagation, "map" the best labeling (Viterbi on chains); or another name of
+        ``INFERENCES``, or an :class:`~sklearn_crf.inference.Inference`.
     pairwise : {"auto", "ising", "potts", "symmetric", "full"}, default="full"
         Weights of a pairwise table: see :func:`~sklearn_crf.potentials.pairwise_form`.
     edge_features : str or callable, default="constant"
@@ -63,8 +89,13 @@ class TRWCRF(MarginalPredictions, TrainedField):
         Most iterations; epochs for ``solver="sgd"``.
     tol : float, default=1e-4
         Largest entry of the gradient per labelled node at which training stops.
+    inner_max_iter : int, default=500
+        Most iterations of the inner problem of a relaxation, for one example.
+    inner_tol : float, default=1e-6
+        Its tolerance: change of the messages, or differences between the marginals of trees.
     missing_label : object, default=None
         Value in y of unlabelled nodes, such as -1 or NaN, which are summed out; None if all nodes are labelled.
+        "piecewise" and "pseudolikelihood" reject them.
     classes : array-like, optional
         All classes, where some may be missing from the training labels.
     lattice_ndim : int, optional
@@ -90,10 +121,14 @@ class TRWCRF(MarginalPredictions, TrainedField):
     loss_curve_ : ndarray of shape (n_iter_,)
         The regularised objective at every iteration.
     error_curve_ : ndarray of shape (n_iter_,)
-        Wrong training labels by the marginals of training, weighted; NaN for "pseudolikelihood".
+        Wrong training labels by the marginals of training, weighted; NaN for those without.
     gradient_norm_curve_ : ndarray of shape (n_iter_,)
         Euclidean norm of the gradient per labelled node.
     n_iter_ : int
+    formulation_ : str
+        The one that was used.
+    has_cycles_ : bool
+        Whether a training example has a cycle.
     n_features_in_ : int
         Features of a node.
     lattice_ndim_ : int or None
@@ -124,7 +159,9 @@ class TRWCRF(MarginalPredictions, TrainedField):
 
     _parameter_constraints: ClassVar[dict] = {
         "C": [Interval(Real, 0, None, closed="neither")],
+        "l1_ratio": [Interval(Real, 0, 1, closed="both")],
         "formulation": [StrOptions(set(FORMULATIONS))],
+        "entropy": [StrOptions(set(ENTROPIES))],
         "weights": [StrOptions({"all", "seen"})],
         "inference": [StrOptions(set(INFERENCES)), Inference],
         "pairwise": [StrOptions({"auto", *PAIRWISE_FORMS})],
@@ -138,6 +175,8 @@ class TRWCRF(MarginalPredictions, TrainedField):
         "batch_size": [Interval(Integral, 1, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
+        "inner_max_iter": [Interval(Integral, 1, None, closed="left")],
+        "inner_tol": [Interval(Real, 0, None, closed="neither")],
         "missing_label": "no_validation",
         "classes": ["array-like", None],
         "lattice_ndim": [Interval(Integral, 0, None, closed="left"), None],
@@ -151,7 +190,9 @@ class TRWCRF(MarginalPredictions, TrainedField):
         self,
         C=1.0,
         *,
+        l1_ratio=0.0,
         formulation="auto",
+        entropy="trw",
         weights="all",
         inference="auto",
         pairwise="full",
@@ -165,6 +206,8 @@ class TRWCRF(MarginalPredictions, TrainedField):
         batch_size=8,
         max_iter=200,
         tol=1e-4,
+        inner_max_iter=500,
+        inner_tol=1e-6,
         missing_label=None,
         classes=None,
         lattice_ndim=None,
@@ -174,7 +217,9 @@ class TRWCRF(MarginalPredictions, TrainedField):
         verbose=0,
     ):
         self.C = C
+        self.l1_ratio = l1_ratio
         self.formulation = formulation
+        self.entropy = entropy
         self.weights = weights
         self.inference = inference
         self.pairwise = pairwise
@@ -188,6 +233,8 @@ class TRWCRF(MarginalPredictions, TrainedField):
         self.batch_size = batch_size
         self.max_iter = max_iter
         self.tol = tol
+        self.inner_max_iter = inner_max_iter
+        self.inner_tol = inner_tol
         self.missing_label = missing_label
         self.classes = classes
         self.lattice_ndim = lattice_ndim
@@ -216,12 +263,19 @@ class TRWCRF(MarginalPredictions, TrainedField):
         TRWCRF
             self
         """
+        if self.l1_ratio and self.solver == "sgd":
+            raise ValueError(f"l1_ratio={self.l1_ratio} needs solver='lbfgs': stochastic steps never reach zero.")
         return self._fit(X, y, sample_weight)
 
     def _seen_only(self):
         return self.weights == "seen"
 
+    def _resolved(self, name, has_cycles):
+        return resolve_formulation(name, self.entropy, has_cycles, max_iter=self.inner_max_iter, tol=self.inner_tol)
+
     def _decoding(self):
+        if self.inference == "auto":
+            return Decoding(self._resolved(self.formulation_, self.has_cycles_).inference, "mpm")
         return resolve_decoding(self.inference)
 
     def _marginal_inference(self):
@@ -231,7 +285,16 @@ class TRWCRF(MarginalPredictions, TrainedField):
         return sampling_inference(self._decoding())
 
     def _objective(self, batches, labels):
-        return resolve_formulation(self.formulation, [batch.example.graph for batch in batches])
+        has_cycles = _has_cycles(batches)
+        return self._resolved(choose_formulation(self.formulation, has_cycles), has_cycles).objective
+
+    def _chosen(self, risk):
+        has_cycles = _has_cycles(risk.batches)
+        return {"formulation_": choose_formulation(self.formulation, has_cycles), "has_cycles_": has_cycles}
+
+    def _cold_start(self, risk, options, rng):
+        # Loopy belief propagation may have several fixed points, and those near zero lead astray.
+        return super()._cold_start(risk, options, rng) if risk.is_exact else train_without_edges(risk, options)
 
     def _training_options(self, objective, encoded, potentials):
         return TrainingOptions(
@@ -240,10 +303,15 @@ class TRWCRF(MarginalPredictions, TrainedField):
             step_size=self.step_size,
             step_schedule=self.step_schedule,
             batch_size=self.batch_size,
-            select="last",
+            select="best",
             n_cycles=1,
             max_iter=self.max_iter,
             tol=self.tol,
             keeps_interrupted=self.warm_start,
             verbose=self.verbose,
+            l1_ratio=self.l1_ratio,
         )
+
+
+def _has_cycles(batches):
+    return not all(batch.example.graph.is_forest for batch in batches)

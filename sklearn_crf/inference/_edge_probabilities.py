@@ -4,6 +4,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from sklearn_crf.inference._tree_choice import spanning_trees_of
 from sklearn_crf.spanning_trees import (
     SpanningTrees,
     chain_probabilities,
@@ -12,7 +13,18 @@ from sklearn_crf.spanning_trees import (
     uniform_edge_probabilities,
 )
 
-_MAKERS = {"auto": effective_resistances, "uniform": uniform_edge_probabilities, "chains": chain_probabilities}
+
+def _covering(graph):
+    """Those of the trees that :class:`TightenBound` chooses by itself."""
+    return spanning_trees_of(graph, "minimal", 0).edge_probabilities
+
+
+_MAKERS = {
+    "auto": effective_resistances,
+    "uniform": uniform_edge_probabilities,
+    "chains": chain_probabilities,
+    "covering": _covering,
+}
 
 # Training runs inference on the same graphs hundreds of times, and a factorisation takes longer than a sweep.
 _made = {name: WeakKeyDictionary() for name in _MAKERS}
@@ -24,7 +36,7 @@ def edge_probabilities_of(graph, choice):
     Parameters
     ----------
     graph : Graph
-    choice : {"auto", "uniform", "chains"}, SpanningTrees or array-like of shape (E,)
+    choice : {"auto", "uniform", "chains", "covering"}, SpanningTrees or array-like of shape (E,)
 
     Returns
     -------
@@ -38,7 +50,9 @@ def edge_probabilities_of(graph, choice):
     """
     if isinstance(choice, str):
         if choice not in _MAKERS:
-            raise ValueError(f'edge_probabilities must be "auto", "uniform", "chains" or an array, got {choice!r}.')
+            raise ValueError(
+                f'edge_probabilities must be "auto", "uniform", "chains", "covering" or an array, got {choice!r}.'
+            )
         if graph not in _made[choice]:
             _made[choice][graph] = _MAKERS[choice](graph)
         return _made[choice][graph]

@@ -37,12 +37,13 @@ class TRWMessagePassing(MessagePassing):
 
     Parameters
     ----------
-    edge_probabilities : {"auto", "uniform", "chains"}, SpanningTrees or array-like of shape (E,), default="auto"
+    edge_probabilities : {"auto", "uniform", "chains", "covering"}, SpanningTrees or array-like (E,), default="auto"
         Probability of each edge to be in a spanning tree. ``"auto"`` is that in a tree drawn uniformly from all of
         them (effective resistances), valid on any graph. ``"uniform"`` is (nodes - 1) / edges in each component, an
         error where that is not valid, as on graphs with a bridge. ``"chains"`` are even probabilities of chains that
         ascend through the nodes, one half on a grid: a little less tight, and what the convergent schedule is
-        quick on. Those of given trees. An array is checked to lie in the spanning tree polytope.
+        quick on. ``"covering"`` are those of the few trees that :class:`TightenBound` chooses, whose bound is then the
+        same. Those of given trees. An array is checked to lie in the spanning tree polytope.
     max_iter : int, default=200
         Most sweeps; a sweep renews every message once (``"residual"``: as many messages as that on average).
     tol : float, default=1e-4

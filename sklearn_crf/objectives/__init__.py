@@ -5,8 +5,10 @@ from sklearn_crf.objectives._contrastive_divergence import ContrastiveDivergence
 from sklearn_crf.objectives._discrete import MaximumMarginal, SaddlePoint
 from sklearn_crf.objectives._likelihood import Likelihood
 from sklearn_crf.objectives._margin import StructuredHinge
+from sklearn_crf.objectives._piecewise import Piecewise
 from sklearn_crf.objectives._planes import PlaneOracle, make_blocks
 from sklearn_crf.objectives._pseudolikelihood import Pseudolikelihood
+from sklearn_crf.objectives._relaxed_likelihood import RelaxedLikelihood
 from sklearn_crf.objectives._risk import EmpiricalRisk, RiskValue
 from sklearn_crf.objectives._sparse_risk import SparseRisk
 
@@ -17,8 +19,10 @@ __all__ = [
     "Loss",
     "MaximumMarginal",
     "Objective",
+    "Piecewise",
     "PlaneOracle",
     "Pseudolikelihood",
+    "RelaxedLikelihood",
     "RiskValue",
     "SaddlePoint",
     "SparseRisk",

@@ -5,6 +5,7 @@ from sklearn_crf.optimize._cycles import CycleDetector, detect_cycle
 from sklearn_crf.optimize._frank_wolfe import frank_wolfe
 from sklearn_crf.optimize._gradient_ascent import gradient_ascent
 from sklearn_crf.optimize._lbfgs import minimize_lbfgs
+from sklearn_crf.optimize._owlqn import minimize_owlqn
 from sklearn_crf.optimize._pqn import minimize_pqn
 from sklearn_crf.optimize._sgd import minimize_sgd
 from sklearn_crf.optimize._spg import minimize_spg
@@ -17,6 +18,7 @@ __all__ = [
     "frank_wolfe",
     "gradient_ascent",
     "minimize_lbfgs",
+    "minimize_owlqn",
     "minimize_pqn",
     "minimize_sgd",
     "minimize_spg",

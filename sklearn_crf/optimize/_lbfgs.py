@@ -59,15 +59,7 @@ def minimize_lbfgs(fun, x0, *, max_iter=100, tol=1e-4, callback=None):
     run = _Run(seen, callback, value)
     if max_iter == 0 or largest(gradient) <= tol:
         return run.result(x0, tol, "STOP: no iteration was needed or allowed", failed=max_iter == 0)
-    n_corrections = _CORRECTIONS if len(x0) < _MANY else _FEW_CORRECTIONS
-    options = {
-        "maxcor": n_corrections,
-        "maxiter": max_iter,
-        "gtol": tol,
-        "ftol": _VALUE_TOL,
-        "maxls": 50,
-        "maxfun": 10**9,
-    }
+    options = {"maxiter": max_iter, "gtol": tol, "ftol": _VALUE_TOL, "maxls": 50, "maxfun": 10**9}
     try:
         found = minimize(seen.checked, x0, jac=True, method="L-BFGS-B", options=options, callback=run.iteration)
     except _NotFinite:
@@ -82,10 +74,6 @@ def minimize_lbfgs(fun, x0, *, max_iter=100, tol=1e-4, callback=None):
         return run.result(found.x, tol, f"STOP: max_iter={max_iter} iterations made", failed=True)
     return run.result(None, tol, "ABNORMAL: no better point on the line, value and gradient disagree", failed=True)
 
-
-# Former steps and changes of the gradient that are kept. Each takes two vectors, which is what memory goes to where
-# there are very many weights.
-_CORRECTIONS, _FEW_CORRECTIONS, _MANY = 10, 6, 100_000
 
 # Relative, as in scikit-learn's LogisticRegression: nearly off, so that the gradient decides.
 _VALUE_TOL = 64 * np.finfo(float).eps

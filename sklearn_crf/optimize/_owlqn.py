@@ -1,0 +1,157 @@
+"""Orthant-wise limited-memory quasi-Newton: smooth losses with an L1 penalty, or without where memory is short."""
+
+from collections import deque
+
+import numpy as np
+from scipy.optimize import OptimizeResult
+
+from sklearn_crf.optimize._iterates import checked_start, largest, stopped_by
+
+# Former steps and changes of the gradient that are kept.
+_CORRECTIONS = 6
+
+# Sufficient decrease, the factor by which steps shrink, and the most times that they do.
+_DECREASE, _SHRINK, _MOST_SHRINKS = 1e-4, 0.5, 40
+
+
+def minimize_owlqn(fun, x0, *, l1=0.0, max_iter=100, tol=1e-4, callback=None):
+    r"""Minimize a smooth function plus an L1 penalty by orthant-wise limited-memory quasi-Newton steps.
+
+    .. math:: \min_x \; f(x) + \sum_i \lambda_i |x_i|
+
+    Parameters
+    ----------
+    fun : callable
+        ``fun(x)`` returns the value of f, a float, and its gradient, an ndarray of shape (n,).
+    x0 : array-like of shape (n,)
+        Where to start.
+    l1 : float or array-like of shape (n,), default=0.0
+        Weights of the penalty, none negative. With zero throughout it is L-BFGS with a backtracking line search.
+    max_iter : int, default=100
+        Most iterations.
+    tol : float, default=1e-4
+        Largest absolute entry of the subgradient of least norm at which to stop.
+    callback : callable, optional
+        ``callback(intermediate)`` after each iteration, with fields ``x``, ``fun`` (penalty included), ``jac`` (of the
+        smooth part), ``nit``. Returning a true value or raising StopIteration stops here.
+
+    Returns
+    -------
+    scipy.optimize.OptimizeResult
+        ``x``, ``fun``, ``jac`` (the subgradient of least norm), ``nit``, ``nfev``, ``success``, ``message``, and
+        ``loss_curve``: the value, penalty included, at the start and after each iteration.
+
+    Raises
+    ------
+    ValueError
+        If ``x0`` is not a finite vector, ``l1`` is negative, or ``fun`` is not finite at the start.
+
+    References
+    ----------
+    G. Andrew, J. Gao. Scalable training of L1-regularized log-linear models. ICML 2007.
+    """
+    x = checked_start(x0)
+    l1 = np.asarray(l1, dtype=np.float64)
+    if not np.all(l1 >= 0):
+        raise ValueError("l1 must not be negative.")
+    if max_iter < 0:
+        raise ValueError(f"max_iter must not be negative, got {max_iter!r}.")
+    value, gradient = _evaluated(fun, x, l1)
+    if not np.isfinite(value):
+        raise ValueError(f"fun must be finite at x0, got value {value}.")
+    curve, n_evaluations, pairs = [value], 1, deque(maxlen=_CORRECTIONS)
+    message, success = f"STOP: max_iter={max_iter} iterations made", False
+    for _ in range(max_iter):
+        slope = _least_subgradient(x, gradient, l1)
+        if largest(slope) <= tol:
+            message, success = "CONVERGENCE: subgradient within tol", True
+            break
+        found, n_tried = _searched(fun, x, value, slope, l1, pairs)
+        if found is None and pairs:
+            # The curvature of former steps may mislead; the gradient does not.
+            pairs.clear()
+            found, n_more = _searched(fun, x, value, slope, l1, pairs)
+            n_tried += n_more
+        n_evaluations += n_tried
+        if found is None:
+            message, success = "ABNORMAL: no better point on the line", largest(slope) <= tol
+            break
+        new_x, new_value, new_gradient = found
+        _remember(pairs, new_x - x, new_gradient - gradient)
+        fall = value - new_value
+        x, value, gradient = new_x, new_value, new_gradient
+        curve.append(value)
+        if stopped_by(callback, x=x, fun=value, jac=gradient, nit=len(curve) - 1):
+            message, success = "STOP: by the callback", True
+            break
+        if fall <= 0:
+            message, success = "CONVERGENCE: the value no longer changes", True
+            break
+    slope = _least_subgradient(x, gradient, l1)
+    return OptimizeResult(
+        x=x,
+        fun=value,
+        jac=slope,
+        nit=len(curve) - 1,
+        nfev=n_evaluations,
+        success=success or largest(slope) <= tol,
+        message=message,
+        loss_curve=np.array(curve),
+    )
+
+
+def _evaluated(fun, x, l1):
+    value, gradient = fun(x)
+    return float(value) + float(np.sum(l1 * np.abs(x))), np.asarray(gradient, dtype=np.float64)
+
+
+def _least_subgradient(x, gradient, l1):
+    """The subgradient of least norm: zero where x is zero and the penalty outweighs the gradient."""
+    if not l1.any():
+        return gradient
+    shrunk = np.sign(gradient) * np.maximum(np.abs(gradient) - l1, 0.0)
+    return np.where(x == 0, shrunk, gradient + l1 * np.sign(x))
+
+
+def _searched(fun, x, value, slope, l1, pairs):
+    """A point with enough decrease on the line, projected onto the orthant of x, or None; points tried."""
+    direction = _newton_direction(slope, pairs)
+    has_l1 = l1.any()
+    if has_l1:
+        penalised = l1 > 0
+        direction[penalised & (direction * slope >= 0)] = 0.0
+        orthant = np.where(x == 0, -np.sign(slope), np.sign(x))
+    step = 1.0 if pairs else 1.0 / max(float(np.linalg.norm(slope)), np.finfo(float).tiny)
+    for n_tried in range(1, _MOST_SHRINKS + 1):
+        new_x = x + step * direction
+        if has_l1:
+            new_x[penalised & (new_x * orthant <= 0)] = 0.0
+        new_value, new_gradient = _evaluated(fun, new_x, l1)
+        expected = float(slope @ (new_x - x))
+        if expected < 0 and new_value <= value + _DECREASE * expected and np.all(np.isfinite(new_gradient)):
+            return (new_x, new_value, np.array(new_gradient)), n_tried
+        step *= _SHRINK
+    return None, _MOST_SHRINKS
+
+
+def _newton_direction(slope, pairs):
+    """The two-loop recursion: minus the approximate inverse Hessian times the slope."""
+    direction = -slope
+    shares = []
+    for s, y, curvature in reversed(pairs):
+        share = float(s @ direction) / curvature
+        direction -= share * y
+        shares.append(share)
+    if pairs:
+        s, y, curvature = pairs[-1]
+        direction *= curvature / float(y @ y)
+    for (s, y, curvature), share in zip(pairs, reversed(shares), strict=True):
+        direction += (share - float(y @ direction) / curvature) * s
+    return direction
+
+
+def _remember(pairs, s, y):
+    """Keep a step and its change of the gradient, unless they say that the function is not convex there."""
+    curvature = float(s @ y)
+    if curvature > np.finfo(float).eps * float(y @ y):
+        pairs.append((s, y, curvature))

@@ -1,0 +1,168 @@
+"""TRWCRF on graphs with cycles: relaxations bound the likelihood, formulations of one relaxation agree."""
+
+import warnings
+
+import numpy as np
+import pytest
+from model_strategies import random_model
+from numpy.testing import assert_allclose
+from sklearn.exceptions import ConvergenceWarning
+from test_objectives import five_point
+
+from sklearn_crf import TRWCRF, Example
+from sklearn_crf.inference import BruteForce, NormProductBP, TightenBound, TRWMessagePassing
+from sklearn_crf.models import score
+from sklearn_crf.objectives import Likelihood, Piecewise, RelaxedLikelihood
+
+TIGHT = {"C": 0.3, "tol": 1e-7, "max_iter": 200, "inner_tol": 1e-8, "inner_max_iter": 5000}
+CYCLE = [[0, 1], [1, 2], [2, 3], [0, 3]]
+
+
+def graphs(edges=CYCLE, n=5, n_classes=2, seed=0):
+    """Examples on one graph whose neighbours tend to agree."""
+    rng = np.random.default_rng(seed)
+    n_nodes = 1 + max(map(max, edges))
+    X, y = [], []
+    for _ in range(n):
+        labels = np.where(rng.random(n_nodes) < 0.8, rng.integers(n_classes), rng.integers(n_classes, size=n_nodes))
+        features = np.eye(n_classes)[labels] + rng.normal(size=(n_nodes, n_classes))
+        X.append(Example(features, edges))
+        y.append(labels)
+    return X, y
+
+
+def fitted(X, y, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        return TRWCRF(**TIGHT | options).fit(X, y)
+
+
+def weights_of(model):
+    return np.concatenate([model.coef_.ravel(), model.intercept_.ravel(), model.edge_coef_.ravel()])
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_formulations_of_one_relaxation_agree(n_classes):
+    X, y = graphs(n_classes=n_classes, n=3)
+    models = [fitted(X, y, formulation=name, pairwise="potts") for name in ("relaxation", "reparameterization")]
+    assert_allclose(models[0].loss_curve_[-1], models[1].loss_curve_[-1], rtol=1e-7)
+    for name in ("coef_", "edge_coef_"):
+        assert_allclose(getattr(models[0], name), getattr(models[1], name), atol=1e-5)
+    for a, b in zip(*(model.predict_proba(X) for model in models), strict=True):
+        assert_allclose(a, b, atol=1e-5)
+
+
+def test_relaxations_are_ordered():
+    X, y = graphs()
+    least = {
+        (name, entropy): fitted(X, y, formulation=name, entropy=entropy).loss_curve_[-1]
+        for name, entropy in [("exact", "trw"), ("relaxation", "trw"), ("relaxation", "trivial"), ("piecewise", "trw")]
+    }
+    assert list(least.values()) == sorted(least.values())
+    assert np.all(np.diff(list(least.values())) > 1e-3)
+
+
+def test_on_trees_the_reweighted_entropy_is_exact_and_the_trivial_one_is_not():
+    X, y = graphs([[0, 1], [1, 2], [1, 3]])
+    exact = fitted(X, y)
+    assert exact.formulation_ == "exact"
+    for name in ("relaxation", "reparameterization"):
+        model = fitted(X, y, formulation=name)
+        assert_allclose(weights_of(model), weights_of(exact), atol=1e-5)
+    for options in ({"formulation": "relaxation", "entropy": "trivial"}, {"formulation": "piecewise"}):
+        assert np.abs(weights_of(fitted(X, y, **options)) - weights_of(exact)).max() > 1e-2
+
+
+def test_cycles_are_relaxed_by_default():
+    X, y = graphs()
+    model = TRWCRF().fit(X, y)
+    assert model.formulation_ == "relaxation"
+    assert model.has_cycles_
+    assert model.score(X, y) > 0.8
+
+
+@pytest.mark.parametrize("formulation", ["relaxation", "piecewise", "loopy", "mean_field", "pseudolikelihood"])
+def test_images(formulation):
+    rng = np.random.default_rng(0)
+    y = np.zeros((6, 6, 6), dtype=int)
+    y[:, 1:5, 2:] = 1
+    y ^= rng.random(y.shape) < 0.1
+    X = y[..., None] + rng.normal(scale=0.5, size=(*y.shape, 1))
+    model = TRWCRF(formulation=formulation, pairwise="ising", inference="map", max_iter=50, C=0.1).fit(X, y)
+    assert model.score(X, y) > max(y.mean(), 1 - y.mean()) + 0.1
+
+
+@pytest.mark.parametrize("kind", ["tied", "typed", "weighted", "untied"])
+def test_piecewise_is_differentiated_and_normalises_pieces(kind):
+    model = random_model("cycle", 3, kind, seed=3)
+    labels = np.random.default_rng(0).integers(3, size=model.graph.n_nodes).astype(np.int32)
+    loss = Piecewise().loss_statistics(model, labels)
+    pieces = sum(np.log(np.exp(table).sum()) for table in model.edge_tables())
+    pieces += np.log(np.exp(model.unary).sum(axis=1)).sum()
+    assert_allclose(loss.terms.sum(), pieces - score(model, labels))
+    assert pieces >= BruteForce().marginals(model).log_z
+
+    def value(**changes):
+        return Piecewise().loss_statistics(random_changed(model, changes), labels).terms.sum()
+
+    assert_allclose(loss.statistics.unary, five_point(lambda u: value(unary=u), model.unary), atol=1e-9)
+    assert_allclose(loss.statistics.tables, five_point(lambda t: value(tables=t), model.tables), atol=1e-9)
+
+
+def random_changed(model, changes):
+    fields = {name: getattr(model, name) for name in ("graph", "unary", "tables", "edge_type", "edge_weight")}
+    return type(model)(**fields | changes)
+
+
+@pytest.mark.parametrize(
+    "inference",
+    [TRWMessagePassing("covering", tol=1e-12, max_iter=3000), NormProductBP(tol=1e-12, max_iter=3000)],
+    ids=lambda inference: type(inference).__name__,
+)
+@pytest.mark.parametrize("missing", [0, 2])
+def test_relaxed_likelihood_bounds_and_is_differentiated(inference, missing):
+    model = random_model("cycle", 2, "tied", seed=1)
+    labels = np.random.default_rng(0).integers(2, size=model.graph.n_nodes).astype(np.int32)
+    labels[:missing] = -1
+    objective = RelaxedLikelihood(inference)
+    loss = objective.loss_statistics(model, labels)
+
+    def value(unary):
+        return objective.loss_statistics(random_changed(model, {"unary": unary}), labels).terms.sum()
+
+    assert_allclose(loss.statistics.unary, five_point(value, model.unary), atol=1e-6)
+    if not missing:
+        exact = Likelihood(BruteForce()).loss_statistics(model, labels)
+        assert loss.terms.sum() > exact.terms.sum()
+    again = objective.loss_statistics(model, labels, state=loss.state)
+    assert_allclose(again.terms.sum(), loss.terms.sum(), rtol=1e-9)
+
+
+def test_fallback_solves_where_messages_do_not_settle():
+    model = random_model("cycle", 2, "tied", seed=1)
+    labels = np.zeros(model.graph.n_nodes, dtype=np.int32)
+    hopeless = TRWMessagePassing("covering", max_iter=1, tol=1e-12)
+    objective = RelaxedLikelihood(hopeless, TightenBound(tol=1e-9, max_iter=5000))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loss = objective.loss_statistics(model, labels)
+        again = objective.loss_statistics(model, labels, state=loss.state)
+    settled = RelaxedLikelihood(TRWMessagePassing("covering", tol=1e-12, max_iter=3000)).loss_statistics(model, labels)
+    assert loss.converged
+    assert_allclose(loss.terms.sum(), settled.terms.sum(), rtol=1e-7)
+    assert_allclose(again.terms.sum(), loss.terms.sum(), rtol=1e-9)
+
+
+def test_an_inner_problem_that_does_not_converge_is_named():
+    X, y = graphs(n=3)
+    with pytest.warns(ConvergenceWarning, match="inner_max_iter"):
+        TRWCRF(formulation="reparameterization", inner_max_iter=1, inner_tol=1e-12, max_iter=3).fit(X, y)
+
+
+@pytest.mark.parametrize("formulation", ["piecewise", "pseudolikelihood"])
+def test_missing_labels_are_rejected_where_they_must_be(formulation):
+    X, y = graphs(n=3)
+    y[0] = np.where(np.arange(4) == 1, -1, y[0])
+    with pytest.raises(ValueError, match="label for every node"):
+        TRWCRF(formulation=formulation, missing_label=-1).fit(X, y)
+    assert np.isfinite(TRWCRF(missing_label=-1, max_iter=20).fit(X, y).loss_curve_).all()
