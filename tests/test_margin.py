@@ -16,7 +16,7 @@ from sklearn_crf.graphs import disjoint_union
 from sklearn_crf.inference import ICM, BruteForce, GraphCut, conditional_scores
 from sklearn_crf.models import score
 from sklearn_crf.objectives import EmpiricalRisk, PlaneOracle, StructuredHinge, make_blocks
-from sklearn_crf.optimize import bmrm, frank_wolfe, subgradient
+from sklearn_crf.optimize import bmrm, cutting_plane, frank_wolfe, subgradient
 from sklearn_crf.optimize._simplex_qp import maximize_on_simplex
 from sklearn_crf.potentials import LinearPotentials, pairwise_form
 
@@ -225,21 +225,25 @@ def enumerated_planes(problem, i, batch):
         yield np.array(rows), np.array(offsets)
 
 
+BLOCK_SOLVERS = {"cutting_plane": cutting_plane, "frank_wolfe": frank_wolfe, "subgradient": subgradient}
+TOL = {"bmrm": 1e-7, "cutting_plane": 1e-6, "frank_wolfe": 1e-2, "subgradient": 1e-2}
+
+
 def tiny_problem(form="full"):
     return Problem(C=0.5, n_examples=3, n_classes=2, form=form)
 
 
-@pytest.mark.parametrize("solve", ["bmrm", "frank_wolfe", "subgradient"])
+@pytest.mark.parametrize("solve", ["bmrm", "cutting_plane", "frank_wolfe", "subgradient"])
 @pytest.mark.parametrize("bounded", [False, True])
 def test_the_gap_is_a_true_gap(solve, bounded):
     problem = tiny_problem("symmetric")
     edge = np.arange(problem.n) >= problem.n - 3
     optimum, _ = direct_optimum(problem, np.flatnonzero(edge) if bounded else ())
-    options = {"lower_bounded": edge if bounded else None, "tol": 1e-7 if solve == "bmrm" else 1e-2, "max_iter": 3000}
+    options = {"lower_bounded": edge if bounded else None, "tol": TOL[solve], "max_iter": 3000}
     if solve == "bmrm":
         found = bmrm(problem.fun, np.zeros(problem.n), **options)
     else:
-        found = problem.blocks({"frank_wolfe": frank_wolfe, "subgradient": subgradient}[solve], **options)
+        found = problem.blocks(BLOCK_SOLVERS[solve], **options)
     assert found.success
     assert found.dual <= optimum + 1e-7 * optimum
     assert found.fun >= optimum - 1e-7 * optimum
@@ -249,6 +253,17 @@ def test_the_gap_is_a_true_gap(solve, bounded):
     assert np.all(np.diff(found.dual_curve) >= -1e-9)
     if bounded:
         assert found.x[edge].min() >= 0
+
+
+@pytest.mark.parametrize("bound", [{"max_planes": 2}, {"cache_size": 1e-6}, {"max_planes": 4}], ids=str)
+def test_cutting_planes_keep_their_bound(bound):
+    problem = Problem(n_examples=3)
+    optimum = bmrm(problem.fun, np.zeros(problem.n), tol=1e-8).fun
+    found = problem.blocks(cutting_plane, tol=1e-2, max_iter=500, **bound)
+    assert found.success
+    assert found.dual <= optimum * (1 + 1e-9)
+    assert optimum <= found.fun * (1 + 1e-9)
+    assert np.all(np.diff(found.dual_curve) >= -1e-9)
 
 
 def test_the_bundle_keeps_its_bound_on_planes():
@@ -261,7 +276,7 @@ def test_the_bundle_keeps_its_bound_on_planes():
     assert np.all(np.diff(tight.dual_curve) >= -1e-9)
 
 
-@pytest.mark.parametrize("solve", [frank_wolfe, subgradient])
+@pytest.mark.parametrize("solve", BLOCK_SOLVERS.values())
 def test_block_solvers_reach_the_bundle_methods_optimum(solve):
     problem = Problem(C=0.05)
     optimum = bmrm(problem.fun, np.zeros(problem.n), tol=1e-8).fun
@@ -273,7 +288,7 @@ def test_block_solvers_reach_the_bundle_methods_optimum(solve):
     assert_array_equal(again.x, found.x)
 
 
-@pytest.mark.parametrize("solve", [frank_wolfe, subgradient])
+@pytest.mark.parametrize("solve", BLOCK_SOLVERS.values())
 def test_a_callback_stops_a_block_solver(solve):
     problem = Problem(n_examples=3)
     seen = []

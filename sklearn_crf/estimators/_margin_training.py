@@ -11,10 +11,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn_crf._threads import ordered_map
 from sklearn_crf.estimators._progress import progress_reporter
 from sklearn_crf.objectives import PlaneOracle, make_blocks
-from sklearn_crf.optimize import bmrm, frank_wolfe, subgradient
+from sklearn_crf.optimize import bmrm, cutting_plane, frank_wolfe, subgradient
 
 #: Solvers that go through the examples block by block, each step a few of them.
-BLOCK_SOLVERS = {"frank_wolfe": frank_wolfe, "subgradient": subgradient}
+BLOCK_SOLVERS = {"cutting_plane": cutting_plane, "frank_wolfe": frank_wolfe, "subgradient": subgradient}
 
 
 class MarginOptions(NamedTuple):

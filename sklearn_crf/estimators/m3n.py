@@ -40,11 +40,12 @@ class M3NClassifier(TrainedField):
         Inverse strength of the penalty, as in scikit-learn's LinearSVC.
     formulation : {"max_margin"}, default="max_margin"
         The plain objective, over whatever finds best labelings.
-    solver : {"auto", "frank_wolfe", "bmrm", "subgradient"}, default="auto"
-        "frank_wolfe" goes through the examples in mini-batches, with optimal steps in the dual; "bmrm" is the bundle
-        method, one plane for each pass over all examples (the 1-slack cutting-plane method), deterministic;
-        "subgradient" makes steps of Pegasos. "auto" is the bundle method without edges and for sparse features,
-        Frank-Wolfe otherwise.
+    solver : {"auto", "cutting_plane", "frank_wolfe", "bmrm", "subgradient"}, default="auto"
+        "cutting_plane" goes through the examples in mini-batches and keeps the worst labelings found of each (the
+        n-slack method); "frank_wolfe" does so with one combination of them, in less memory, and is quicker to a rough
+        solution and slower to an accurate one; "bmrm" is the bundle method, one plane for each pass over all examples
+        (1-slack), deterministic; "subgradient" makes steps of Pegasos. "auto" is the bundle method without edges and
+        for sparse features, cutting planes where there are fewer than 1,000 weights, Frank-Wolfe otherwise.
     cost : {"hamming"} or array-like of shape (n_classes, n_classes), default="hamming"
         Number of wrong nodes, or ``cost[a, b]`` of each node of class b that is labelled a, in the order of
         ``classes_``: not negative, zero on the diagonal.

@@ -1,6 +1,7 @@
 """Optimizers: plain functions on vectors that know nothing of fields, and return scipy's OptimizeResult."""
 
 from sklearn_crf.optimize._bmrm import bmrm
+from sklearn_crf.optimize._cutting_plane import cutting_plane
 from sklearn_crf.optimize._cycles import CycleDetector, detect_cycle
 from sklearn_crf.optimize._frank_wolfe import frank_wolfe
 from sklearn_crf.optimize._gradient_ascent import gradient_ascent
@@ -14,6 +15,7 @@ from sklearn_crf.optimize._subgradient import subgradient
 __all__ = [
     "CycleDetector",
     "bmrm",
+    "cutting_plane",
     "detect_cycle",
     "frank_wolfe",
     "gradient_ascent",
