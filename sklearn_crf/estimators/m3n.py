@@ -18,6 +18,9 @@ from sklearn_crf.inference import Inference, conditional_scores
 from sklearn_crf.objectives import StructuredHinge
 from sklearn_crf.potentials import PAIRWISE_FORMS, pairwise_form
 
+# Up to so many weights the planes kept take little time next to inference.
+_MOST_WEIGHTS_FOR_PLANES = 1000
+
 
 class M3NClassifier(TrainedField):
     r"""Max-margin Markov network: a structured support vector machine on the scores of a field.
@@ -45,7 +48,7 @@ class M3NClassifier(TrainedField):
         n-slack method); "frank_wolfe" does so with one combination of them, in less memory, and is quicker to a rough
         solution and slower to an accurate one; "bmrm" is the bundle method, one plane for each pass over all examples
         (1-slack), deterministic; "subgradient" makes steps of Pegasos. "auto" is the bundle method without edges and
-        for sparse features, cutting planes where there are fewer than 1,000 weights, Frank-Wolfe otherwise.
+        for sparse features, cutting planes where there are up to 1,000 weights, Frank-Wolfe otherwise.
     cost : {"hamming"} or array-like of shape (n_classes, n_classes), default="hamming"
         Number of wrong nodes, or ``cost[a, b]`` of each node of class b that is labelled a, in the order of
         ``classes_``: not negative, zero on the diagonal.
@@ -269,13 +272,20 @@ class M3NClassifier(TrainedField):
     def _base_form(self, n_classes):
         return pairwise_form("auto" if self.pairwise == "associative" else self.pairwise, n_classes)
 
-    def _chosen_solver(self, encoded):
+    def _goes_by_blocks(self, encoded):
+        if self.solver == "auto":
+            return bool(encoded.n_edges) and not encoded.is_sparse
+        return self.solver != "bmrm"
+
+    def _chosen_solver(self, encoded, potentials):
         if self.solver != "auto":
             return self.solver
-        return "bmrm" if encoded.is_sparse or not encoded.n_edges else "frank_wolfe"
+        if not self._goes_by_blocks(encoded):
+            return "bmrm"
+        return "cutting_plane" if potentials.n_coef <= _MOST_WEIGHTS_FOR_PLANES else "frank_wolfe"
 
     def _batch_nodes(self, encoded):
-        if self._chosen_solver(encoded) == "bmrm":
+        if not self._goes_by_blocks(encoded):
             return 4096
         # Steps are made for one mini-batch after the other: of small ones there are more.
         return int(np.clip(encoded.n_nodes // 64, 1, 1024))
@@ -296,7 +306,7 @@ class M3NClassifier(TrainedField):
         bounded = np.zeros(potentials.n_coef, dtype=bool)
         potentials.unpack(bounded).edge_coef[...] = self.pairwise == "associative"
         return MarginOptions(
-            solver=self._chosen_solver(encoded),
+            solver=self._chosen_solver(encoded, potentials),
             C=self.C,
             scale=np.where(potentials.penalised, 1.0, self.intercept_scaling),
             lower_bounded=bounded,

