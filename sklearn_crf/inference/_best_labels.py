@@ -57,3 +57,42 @@ class BestLabels:
             if not icm_update(self.nodes, 0, len(self.nodes), *self.arguments, labels, self.work):
                 break
         return labels
+
+
+class RecentStates:
+    """Moving average of the states that the parts of a decomposition have for the nodes.
+
+    Averages of the solutions of the parts approach a solution of the linear relaxation, which single ones never do, so
+    the states that are most frequent in them make good candidates.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (N,) of int
+        To begin with.
+    n_columns : int
+    """
+
+    # The last ten iterations or so: older ones belong to other dual variables.
+    RATE = 0.1
+
+    def __init__(self, labels, n_columns):
+        self.average = (np.arange(n_columns) == labels[:, None]).astype(np.float64)
+
+    def add(self, nodes, states, weights):
+        """Move towards the states of this iteration, and return the labels that are then most frequent.
+
+        Parameters
+        ----------
+        nodes, states : ndarray of shape (n,) of int
+            A node may come several times.
+        weights : ndarray of shape (n,)
+            For each node one in sum.
+
+        Returns
+        -------
+        ndarray of shape (N,), int32
+        """
+        n_columns = self.average.shape[1]
+        fresh = np.bincount(nodes * n_columns + states, weights, self.average.size).reshape(self.average.shape)
+        self.average += self.RATE * (fresh - self.average)
+        return self.average.argmax(axis=1).astype(np.int32)

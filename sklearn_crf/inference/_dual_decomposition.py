@@ -6,6 +6,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from sklearn_crf._threads import ordered_map, single_threaded_blas
+from sklearn_crf.inference._best_labels import RecentStates
 from sklearn_crf.inference._subgradient import Run, SubgradientMap, relative_first_step
 from sklearn_crf.inference._tree import TreeInference
 from sklearn_crf.inference._tree_choice import spanning_trees_of
@@ -72,7 +73,8 @@ class DualDecomposition(SubgradientMap):
     least_step : float, default=1e-3
         Factor from which on steps are ``least_step / k``.
     climb : bool, default=True
-        Change each candidate one node at a time as long as that gains, before looking at its score.
+        Change each candidate one node at a time as long as that gains, before looking at its score, and try the states
+        that trees had most often in the last iterations too.
     random_state : int, RandomState instance or None, default=0
         Picks among trees that cover equally well, and labels of candidates.
 
@@ -142,6 +144,9 @@ class _Run(Run):
         self.scores = TreeScores(self.model, trees, mapped)
         self.x = np.zeros(self.scores.size) if init is None else init.scores.copy()
         self.turn = 0
+        self.recent = RecentStates(self.best.labels, model.n_columns)
+        self.nodes = np.tile(np.arange(model.graph.n_nodes), trees.n_trees)
+        self.weights = np.repeat(trees.weights, model.graph.n_nodes)
         self._evaluate()
 
     def iterate(self, step):
@@ -151,6 +156,8 @@ class _Run(Run):
         self.turn = (self.turn + 1) % len(self.labels)
         drawn = self.rng.randint(len(self.labels), size=self.labels.shape[1])
         self.best.offer(np.take_along_axis(self.labels, drawn[None], axis=0)[0])
+        if self.best.climb:
+            self.best.offer(self.recent.add(self.nodes, self.labels.ravel(), self.weights))
 
     def state(self):
         return DualDecompositionState(self.trees, self.x, self.best.labels, self.gap)

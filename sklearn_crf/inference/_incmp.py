@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils import check_random_state
 
+from sklearn_crf.inference._best_labels import RecentStates
 from sklearn_crf.inference._field import make_field
 from sklearn_crf.inference._subgradient import Run, SubgradientMap, relative_first_step
 from sklearn_crf.inference._tree import TreeInference
@@ -59,11 +60,9 @@ class IncMP(SubgradientMap):
 
     Every edge is a problem of its own that holds a share of the scores of its ends. Edge after edge, in random order,
     lowers the states of its best pair by a step, and what it gave up is shared out among all edges of the node. The
-    minimum is that of :class:`LinearProgram`. After each sweep labels are made in three ways: every node takes the
-    state that one of its edges, drawn at random, has for it in the sweep, or at its end; or node after node takes its
-    best state given earlier ones and the best that later ones can do. The best so far are kept. If their score meets
-    the bound they are optimal (``certified``), which happens if all edges agree on them. Forests are solved exactly at
-    once.
+    minimum is that of :class:`LinearProgram`. After each sweep every node takes the state that one of its edges, drawn
+    at random, had for it: a candidate. The best so far are kept. If their score meets the bound they are optimal
+    (``certified``), which happens if all edges agree on them. Forests are solved exactly at once.
 
     Parameters
     ----------
@@ -78,7 +77,9 @@ class IncMP(SubgradientMap):
     least_step : float, default=1e-3
         Step, relative to the standard deviation of the scores, from which on steps are ``least_step / k``.
     climb : bool, default=True
-        Change each candidate one node at a time as long as that gains, before looking at its score.
+        Change each candidate one node at a time as long as that gains, before looking at its score, and try two more
+        candidates: the states that edges had most often in the last sweeps; and node after node, the best state given
+        earlier ones and the best that later ones can do. False leaves the candidates of the reference.
     random_state : int, RandomState instance or None, default=0
         Order of the edges, and labels of candidates.
 
@@ -137,6 +138,9 @@ class _Run(Run):
         self.direction = 1
         self.work = self.field.work_space()
         self.candidate = self.best.labels.copy()
+        self.recent = RecentStates(self.best.labels, model.n_columns)
+        self.ends = graph.edges.ravel()
+        self.incident = graph.incidence.ptr, graph.incidence.half_edge
         self._evaluate()
 
     def first_step(self, least):
@@ -149,12 +153,15 @@ class _Run(Run):
         incremental_sweep(
             self.field, edges, self.order, self.share, step, self.moved, self.base, self.picked, self.work
         )
-        self._offer_picked()
-        self._evaluate()
-        self._offer_picked()
-        decode_shares(self.field, self.moved, self.base, self.direction, self.candidate, self.work)
+        pick_labels(*self.incident, self.picked, self.random, self.candidate)
         self.best.offer(self.candidate)
-        self.direction = -self.direction
+        if self.best.climb:
+            self.best.offer(self.recent.add(self.ends, self.picked, self.share[self.ends]))
+        self._evaluate()
+        if self.best.climb:
+            decode_shares(self.field, self.moved, self.base, self.direction, self.candidate, self.work)
+            self.best.offer(self.candidate)
+            self.direction = -self.direction
 
     def state(self):
         return IncMPState(self.moved[:, : self.model.n_columns].copy(), self.best.labels, self.gap)
@@ -162,11 +169,6 @@ class _Run(Run):
     def _evaluate(self):
         edges = self.model.graph.edges
         self.note(dual_value(self.field, edges, self.share, self.moved, self.base, self.picked, self.work))
-
-    def _offer_picked(self):
-        ptr, _, half_edge, _ = self.model.graph.incidence
-        pick_labels(ptr, half_edge, self.picked, self.random, self.candidate)
-        self.best.offer(self.candidate)
 
 
 def _check_start(init, model):

@@ -1,0 +1,64 @@
+"""The best labeling of a pairwise model by toulbar2, a branch and bound solver, in a process of its own.
+
+A process, because a limit on seconds is only looked at during the search and not in what goes before it, and so that
+what it takes of the machine is seen apart.
+"""
+
+import multiprocessing
+import time
+
+import numpy as np
+
+# Scores are compared as integers of so many decimals.
+DECIMALS = 6
+
+# The limit is on seconds of the processor; after so many times as much by the clock the process is ended.
+PATIENCE = 4
+
+
+def solve(model, seconds):
+    """Labels (None if none was found in time), whether they are proven optimal, and seconds of the processor.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+        With finite scores.
+    seconds : int
+    """
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_solve, args=(model, seconds, sender))
+    process.start()
+    sender.close()
+    try:
+        found = receiver.recv() if receiver.poll(PATIENCE * seconds) else (None, False, seconds)
+    except EOFError:
+        found = (None, False, seconds)
+    process.kill()
+    process.join()
+    return found
+
+
+def _solve(model, seconds, sender):
+    from pytoulbar2 import CFN
+
+    start = time.process_time()
+    network = CFN(resolution=DECIMALS, vac=1, verbose=-1)
+    for node in range(model.graph.n_nodes):
+        network.AddVariable(f"x{node}", range(model.n_columns))
+        network.AddFunction([node], _costs(model.unary[node]))
+    for (tail, head), table in zip(model.graph.edges.tolist(), model.edge_tables(), strict=True):
+        network.AddFunction([tail, head], _costs(table))
+    found = network.Solve(timeLimit=seconds)
+    is_proven = found is not None and network.Limit is None
+    if found is None:
+        # Stopped by the limit: what came up on the way.
+        known = network.GetSolutions()
+        found = (known[-1][1],) if known else None
+    labels = None if found is None else np.array(found[0][: model.graph.n_nodes], dtype=np.int32)
+    sender.send((labels, is_proven, time.process_time() - start))
+
+
+def _costs(scores):
+    """Costs of all joint states, the last node changing fastest; at least 0."""
+    return (scores.max() - scores).ravel().round(DECIMALS).tolist()
