@@ -16,6 +16,9 @@ from sklearn_crf.spanning_trees import SpanningTrees
 # Below this squared length, per tree, a subgradient is rounding: all trees have the same labels.
 _NO_DISAGREEMENT = 1e-12
 
+# A step below twice Polyak's brings the dual variables closer to the best ones, if the gap can be closed.
+_LONGEST = 2.0
+
 
 class DualDecompositionState(NamedTuple):
     """State of a result of :class:`DualDecomposition`, for a warm start.
@@ -60,7 +63,7 @@ class DualDecomposition(SubgradientMap):
         themselves; a list holds the numbers of the edges of each.
     step : {"annealed", "polyak"}, default="annealed"
         ``"annealed"``: the step shrinks by ``decay`` or ``backoff``, from the standard deviation of the scores on.
-        ``"polyak"``: that factor, from 1 on, times what the best labels lack to the bound by the squared length of the
+        ``"polyak"``: that factor, from 2 on, times what the best labels lack to the bound by the squared length of the
         subgradient, which is best where the relaxation is tight.
     max_iter : int, default=1000
         Most iterations.
@@ -194,7 +197,7 @@ class _PolyakRun(_Run):
             return
         gap = self.present - self.best.score
         # Without allowed labels there is no gap to go by.
-        length = gap / squared if np.isfinite(gap) else self.spread * len(self.labels)
+        length = _LONGEST * gap / squared if np.isfinite(gap) else self.spread * len(self.labels)
         self.x = self.x + step * length * minus_gradient
 
 
