@@ -1,0 +1,65 @@
+"""The four families of random models of Jancsary 2012 ("Novel Convergent Inference Algorithms", Experiments)."""
+
+import numpy as np
+
+from sklearn_crf.graphs import Graph, lattice
+from sklearn_crf.models import PairwiseModel
+
+SPINS = np.array([-1.0, 1.0])
+
+
+def _ising(graph, node, edge):
+    """Scores theta_s y_s and theta_st y_s y_t, y in {-1, 1}; every edge has a table of its own, so that its marginals
+    come out one by one."""
+    tables = edge[:, None, None] * np.outer(SPINS, SPINS)
+    return PairwiseModel(graph, node[:, None] * SPINS, tables, edge_type=np.arange(graph.n_edges))
+
+
+def grid_isinggauss(side, rng):
+    """A square grid, all theta from N(0, 1)."""
+    graph = lattice((side, side))
+    return _ising(graph, rng.normal(size=graph.n_nodes), rng.normal(size=graph.n_edges))
+
+
+def grid_isinguniform(side, rng):
+    """A square grid, all theta from U(-1, 1)."""
+    graph = lattice((side, side))
+    return _ising(graph, rng.uniform(-1, 1, size=graph.n_nodes), rng.uniform(-1, 1, size=graph.n_edges))
+
+
+def regular_isinggauss(n_nodes, rng, degree=10):
+    """A random regular graph, all theta from N(0, 1)."""
+    graph = random_regular(n_nodes, degree, rng)
+    return _ising(graph, rng.normal(size=graph.n_nodes), rng.normal(size=graph.n_edges))
+
+
+def complete_expgauss(n_nodes, rng, n_states=4):
+    """A complete graph without unary scores, all entries of tables from N(0, 1)."""
+    graph = Graph(n_nodes, np.stack(np.triu_indices(n_nodes, 1), axis=1))
+    tables = rng.normal(size=(graph.n_edges, n_states, n_states))
+    return PairwiseModel(graph, np.zeros((n_nodes, n_states)), tables, edge_type=np.arange(graph.n_edges))
+
+
+def random_regular(n_nodes, degree, rng, rounds=20):
+    """A ring lattice of an even degree after many random exchanges of the ends of two edges."""
+    near = np.arange(1, degree // 2 + 1)
+    edges = [(s, (s + step) % n_nodes) for s in range(n_nodes) for step in near.tolist()]
+    present = {frozenset(edge) for edge in edges}
+    for _ in range(rounds * len(edges)):
+        i, j = rng.integers(len(edges), size=2)
+        (a, b), (c, d) = edges[i], edges[j][:: rng.choice((-1, 1))]
+        fresh = frozenset((a, d)), frozenset((c, b))
+        if len({a, b, c, d}) < 4 or any(edge in present for edge in fresh):
+            continue
+        present -= {frozenset(edges[i]), frozenset(edges[j])}
+        present |= set(fresh)
+        edges[i], edges[j] = (a, d), (c, b)
+    return Graph(n_nodes, np.sort(np.array(edges), axis=1))
+
+
+FAMILIES = {
+    "GRID ISINGGAUSS": grid_isinggauss,
+    "GRID ISINGUNIFORM": grid_isinguniform,
+    "REGULAR ISINGGAUSS": regular_isinggauss,
+    "COMPLETE EXPGAUSS": complete_expgauss,
+}
