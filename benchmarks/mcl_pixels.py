@@ -140,8 +140,9 @@ def report(folder):
     for n in sorted({n for n, k in cells_of(results) if k == 5}):
         for a, b in (("CL", "JL"), ("0.01", "CL"), ("0.001", "CL"), ("0.01", "JL"), ("0.1", "JL"), ("1", "JL")):
             print(compare(results, a, b, n=n, k=5))
-    for a, b in (("CL", "JL"), ("0.001", "CL"), ("0.01", "CL"), ("0.01", "JL"), ("0.1", "JL"), ("1", "JL")):
-        print(compare(results, a, b))
+    for where in (*({"n": n} for n in sorted({n for n, _ in cells_of(results)})), {}):
+        for a, b in (("CL", "JL"), ("0.001", "CL"), ("0.01", "CL"), ("0.01", "JL"), ("0.1", "JL"), ("1", "JL")):
+            print(compare(results, a, b, **where))
     rows = [row for rows in results for row in rows]
     for criterion in CRITERIA:
         own = [row for row in rows if row[2] == criterion]
