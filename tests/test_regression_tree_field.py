@@ -70,11 +70,11 @@ def test_a_leaf_without_neighbours_is_a_linear_regression():
     expected = LinearRegression().fit(X, y).predict(X)
     for loss in ("pseudolikelihood", "mse"):
         field = RegressionTreeField(loss, max_depth=0, max_iter=200, tol=1e-5, random_state=0).fit(X, y)
-        assert_allclose(field.predict(X), expected, atol=5e-3)
+        assert_allclose(field.predict(X), expected, atol=1e-3)
     # The precision is that of what the regression leaves over.
     field = RegressionTreeField(max_depth=0, max_iter=200, tol=1e-5).fit(X, y)
     left_over = np.cov((y - expected).T, bias=True) / field.target_scale_**2
-    assert_allclose(field.precisions_[0][0], np.linalg.inv(left_over), rtol=2e-2)
+    assert_allclose(field.precisions_[0][0], np.linalg.inv(left_over), rtol=1e-3, atol=1e-2)
 
 
 @pytest.mark.parametrize("loss", ["pseudolikelihood", "mse", "psnr", "mae", "ssim", "iw_ssim", mse])
@@ -87,7 +87,7 @@ def test_every_loss_learns_to_denoise(loss):
 
 
 @pytest.mark.parametrize("loss", ["pseudolikelihood", "psnr"])
-@pytest.mark.parametrize("solver", ["spg", "lbfgs"])
+@pytest.mark.parametrize("solver", ["spg", "pqn"])
 def test_the_loss_falls_from_round_to_round(loss, solver):
     X, y = denoising()
     field = RegressionTreeField(loss, solver=solver, **{**QUICK, "max_depth": 3}).fit(X, y)
@@ -112,7 +112,7 @@ def test_trees_help():
     assert errors[1] < 0.05
 
 
-@pytest.mark.parametrize("solver", ["spg", "lbfgs"])
+@pytest.mark.parametrize("solver", ["spg", "pqn"])
 @pytest.mark.parametrize("bounds", [(0.5, 2.0), (1e-2, 1e2), (1.0, 1.0)])
 def test_eigenvalues_stay_between_their_bounds(solver, bounds):
     X, y = denoising()
@@ -228,7 +228,7 @@ def test_standard_deviations_cover_the_errors():
         ({"window": [[1, 2, 3]]}, "window given as offsets must be integers of shape (n_offsets, 2)"),
         ({"eigenvalue_bounds": (1.0, 0.1)}, "eigenvalue_bounds must be two positive numbers in ascending order"),
         ({"max_depth": -1}, "max_depth == -1, must be >= 0."),
-        ({"solver": "adam"}, "solver must be 'auto', 'spg' or 'lbfgs'"),
+        ({"solver": "adam"}, "solver must be 'spg' or 'pqn'"),
         ({"inference": "bp"}, "inference must be 'auto' or a ConjugateGradient"),
         ({"data_range": 0.0}, "data_range == 0.0, must be > 0."),
     ],

@@ -16,7 +16,7 @@ from sklearn_crf.losses import LOSSES, loss_function
 from sklearn_crf.models import score
 from sklearn_crf.objectives._gaussian_field import FieldRisk, GaussianPseudolikelihood, PredictionLoss
 from sklearn_crf.potentials._regression_tree_field import FieldImage, RegressionTreePotentials
-from sklearn_crf.regression_trees._eigenvalues import BoundedLogarithm, clip_eigenvalues
+from sklearn_crf.regression_trees._eigenvalues import clip_eigenvalues
 from sklearn_crf.regression_trees._factors import FactorType, factor_types
 from sklearn_crf.regression_trees._split_search import best_split, projected_norm, random_tests
 from sklearn_crf.regression_trees._tree import RegressionTree
@@ -304,23 +304,6 @@ def test_pack_is_the_inverse_of_unpack():
     parts = potentials.unpack(coef)
     assert_array_equal(potentials.pack([p.precision for p in parts], [p.weight for p in parts]), coef)
     assert isinstance(potentials, RegressionTreePotentials)
-
-
-@pytest.mark.parametrize("size", [1, 2, 4])
-def test_coordinates_without_bounds(size):
-    rng = np.random.RandomState(12)
-    space = BoundedLogarithm(0.5, 20.0)
-    inside = clip_eigenvalues(np.einsum("kab,kcb->kac", *[rng.normal(size=(6, size, size)) * 2] * 2), 0.6, 19.0)
-    inside[0] = 2 * np.eye(size)
-    coordinates = space.coordinates(inside)
-    found, pulled_back = space.matrices(coordinates)
-    assert_allclose(found, inside, rtol=1e-9, atol=1e-9)
-    far = np.linalg.eigvalsh(space.matrices(50 * rng.normal(size=(3, size, size)))[0])
-    assert far.min() >= 0.5 * (1 - 1e-9)
-    assert far.max() <= 20 * (1 + 1e-9)
-    slope, direction = (part + part.transpose(0, 2, 1) for part in rng.normal(size=(2, *inside.shape)))
-    expected = five_points(lambda m: np.sum(slope * space.matrices(m)[0]), coordinates, direction)
-    assert np.sum(pulled_back(slope) * direction) == pytest.approx(expected, rel=1e-7)
 
 
 @pytest.mark.parametrize("loss", ["pseudolikelihood", "psnr"])

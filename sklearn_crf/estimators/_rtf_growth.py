@@ -9,6 +9,9 @@ from sklearn_crf.kernels.leaf_models import find_responses
 from sklearn_crf.potentials._regression_tree_field import factor_terms
 from sklearn_crf.regression_trees._split_search import best_split, random_tests
 
+# Fewest factors of a leaf for each weight that it adds to a value's linear model.
+_SAMPLES_PER_WEIGHT = 10
+
 
 class GrowthOptions(NamedTuple):
     """Constructor parameters that govern the search for splits."""
@@ -17,7 +20,7 @@ class GrowthOptions(NamedTuple):
     n_thresholds: int
     feature_radius: int
     split_samples: int | None
-    min_samples_leaf: int
+    min_samples_leaf: int | None
     bounds: tuple
 
 
@@ -62,10 +65,12 @@ def _splits_of_type(risk, statistics, number, precision, options, rng):
     share = limit / n_factors
     n_channels = risk.images[0].features.shape[2]
     tests = random_tests(options.n_feature_tests, n_channels, _radius(risk.images, options.feature_radius), rng)
+    n_weights = len(risk.potentials.whitening[number])
     terms, responses, leaf = _gather(risk, statistics, number, chosen, counts, tests)
     terms[:, 1:] /= share
     order = np.argsort(leaf, kind="stable")
     bounds = np.searchsorted(leaf[order], np.arange(len(precision) + 1))
+    least = _SAMPLES_PER_WEIGHT * n_weights if options.min_samples_leaf is None else options.min_samples_leaf
     splits = {}
     for k in range(len(precision)):
         own = order[bounds[k] : bounds[k + 1]]
@@ -77,7 +82,7 @@ def _splits_of_type(risk, statistics, number, precision, options, rng):
             precision[k],
             options.bounds,
             n_thresholds=options.n_thresholds,
-            min_samples=options.min_samples_leaf * share,
+            min_samples=least * share,
         )
         if found is not None:
             splits[k] = tests[found.test], found.threshold

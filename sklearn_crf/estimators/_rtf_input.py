@@ -46,12 +46,12 @@ def check_parameters(est):
     ValueError, TypeError
         Naming the parameter, what was found, and what is needed.
     """
-    least = {"max_depth": 0, "min_samples_leaf": 1, "n_feature_tests": 1, "feature_radius": 0, "max_iter": 1}
+    least = {"max_depth": 0, "n_feature_tests": 1, "feature_radius": 0, "max_iter": 1}
     for name, value in least.items():
         check_scalar(getattr(est, name), name, Integral, min_val=value)
     check_scalar(est.n_thresholds, "n_thresholds", Integral, min_val=1, max_val=255)
     check_scalar(est.tol, "tol", Real, min_val=0)
-    for name, value in (("max_depth_pairwise", 0), ("split_samples", 2)):
+    for name, value in (("max_depth_pairwise", 0), ("min_samples_leaf", 1), ("split_samples", 2)):
         if getattr(est, name) is not None:
             check_scalar(getattr(est, name), name, Integral, min_val=value)
     if est.data_range is not None:
@@ -59,8 +59,8 @@ def check_parameters(est):
     bounds = est.eigenvalue_bounds
     if np.shape(bounds) != (2,) or not 0 < bounds[0] <= bounds[1] < np.inf:
         raise ValueError(f"eigenvalue_bounds must be two positive numbers in ascending order, got {bounds!r}.")
-    if est.solver not in ("auto", "spg", "lbfgs"):
-        raise ValueError(f"solver must be 'auto', 'spg' or 'lbfgs', got {est.solver!r}.")
+    if est.solver not in ("spg", "pqn"):
+        raise ValueError(f"solver must be 'spg' or 'pqn', got {est.solver!r}.")
     if est.inference != "auto" and not isinstance(est.inference, ConjugateGradient):
         raise ValueError(f"inference must be 'auto' or a ConjugateGradient, got {est.inference!r}.")
 

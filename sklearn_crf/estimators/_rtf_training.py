@@ -7,9 +7,8 @@ import numpy as np
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.estimators._rtf_growth import GrowthOptions, find_splits
 from sklearn_crf.objectives._gaussian_field import FieldRisk
-from sklearn_crf.optimize import minimize_lbfgs, minimize_spg
+from sklearn_crf.optimize import minimize_pqn, minimize_spg
 from sklearn_crf.potentials._regression_tree_field import FieldImage, RegressionTreePotentials
-from sklearn_crf.regression_trees._eigenvalues import BoundedLogarithm
 from sklearn_crf.regression_trees._tree import RegressionTree
 
 
@@ -101,44 +100,11 @@ def _images(features, graphs, types, trees, n_jobs):
 def _optimise(risk, coef, options):
     """The best parameters of the present leaves."""
     risk.converged = True
-    limits = {"max_iter": options.max_iter, "tol": options.tol}
-    bounds = options.growth.bounds
-    if options.solver == "spg":
-        return minimize_spg(risk.value_grad, coef, project=lambda x: risk.potentials.project(x, bounds), **limits)
-    space = _FreeCoordinates(risk.potentials, bounds)
-    found = minimize_lbfgs(lambda x: space.value_grad(risk.value_grad, x), space.inside(coef), **limits)
-    found.x = space.outside(found.x)[0]
-    return found
-
-
-class _FreeCoordinates:
-    """Parameters whose precisions are given by coordinates without bounds."""
-
-    def __init__(self, potentials, bounds):
-        self.potentials = potentials
-        self.map = BoundedLogarithm(*bounds)
-
-    def inside(self, coef):
-        x = coef.copy()
-        for part in self.potentials.unpack(x):
-            part.precision[:] = self.map.coordinates(part.precision)
-        return x
-
-    def outside(self, x):
-        """Parameters, and the function that turns a derivative by them into one by the coordinates."""
-        coef, pullbacks = x.copy(), []
-        for part in self.potentials.unpack(coef):
-            part.precision[:], pullback = self.map.matrices(part.precision)
-            pullbacks.append(pullback)
-
-        def pulled_back(gradient):
-            for part, pullback in zip(self.potentials.unpack(gradient), pullbacks, strict=True):
-                part.precision[:] = pullback(part.precision)
-            return gradient
-
-        return coef, pulled_back
-
-    def value_grad(self, function, x):
-        coef, pulled_back = self.outside(x)
-        value, gradient = function(coef)
-        return value, pulled_back(gradient)
+    minimize = {"spg": minimize_spg, "pqn": minimize_pqn}[options.solver]
+    return minimize(
+        risk.value_grad,
+        coef,
+        project=lambda x: risk.potentials.project(x, options.growth.bounds),
+        max_iter=options.max_iter,
+        tol=options.tol,
+    )

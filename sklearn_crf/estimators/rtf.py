@@ -60,8 +60,9 @@ class RegressionTreeField(RegressorMixin, BaseEstimator):
         Most splits between the root of a tree and a leaf; 0 is a Gaussian field of one leaf a type.
     max_depth_pairwise : int or None, default=None
         The same for pairs; None is ``max_depth``.
-    min_samples_leaf : int, default=100
-        Fewest factors in a leaf, roughly where ``split_samples`` is smaller than their number.
+    min_samples_leaf : int or None, default=None
+        Fewest factors in a leaf, roughly where ``split_samples`` is smaller than their number. None is ten for each
+        weight of a value's linear model.
     n_feature_tests : int, default=64
         Random tests that each round tries for a type: a channel at an offset, or the difference of two.
     n_thresholds : int, default=15
@@ -77,9 +78,9 @@ class RegressionTreeField(RegressorMixin, BaseEstimator):
         Most iterations of each round, of which there are one more than splits on the longest path.
     tol : float, default=1e-4
         Largest entry of the projected gradient at which a round ends.
-    solver : {"auto", "spg", "lbfgs"}, default="auto"
-        ``"spg"``: projected gradients, J put back between its bounds in each step. ``"lbfgs"``: quasi-Newton steps in
-        coordinates that have no bounds. ``"auto"`` is ``"spg"`` for the pseudolikelihood and ``"lbfgs"`` for all else.
+    solver : {"pqn", "spg"}, default="pqn"
+        Projected quasi-Newton steps, or spectral projected gradients. The loss never rises with the first; the second
+        needs less memory.
     data_range : float or None, default=None
         Range of the values, for ``"psnr"``, ``"ssim"``, ``"iw_ssim"`` and ``"mae"``; None is that of y.
     inference : "auto" or ConjugateGradient, default="auto"
@@ -143,7 +144,7 @@ class RegressionTreeField(RegressorMixin, BaseEstimator):
         window=3,
         max_depth=5,
         max_depth_pairwise=None,
-        min_samples_leaf=100,
+        min_samples_leaf=None,
         n_feature_tests=64,
         n_thresholds=15,
         feature_radius=3,
@@ -151,7 +152,7 @@ class RegressionTreeField(RegressorMixin, BaseEstimator):
         eigenvalue_bounds=(1e-2, 1e2),
         max_iter=50,
         tol=1e-4,
-        solver="auto",
+        solver="pqn",
         data_range=None,
         inference="auto",
         random_state=None,
@@ -210,7 +211,7 @@ class RegressionTreeField(RegressorMixin, BaseEstimator):
         types = factor_types(planes.offsets)
         whitening = [whitening_of(planes.features, kind, rng) for kind in types]
         options = TrainingOptions(
-            self._solver_name(),
+            self.solver,
             [self.max_depth] + [self._depth_of_pairs()] * len(planes.offsets),
             self.max_iter,
             self.tol,
@@ -313,11 +314,6 @@ class RegressionTreeField(RegressorMixin, BaseEstimator):
             names = ["pseudolikelihood", *(name for name in LOSSES if name not in _OF_LABELS)]
             raise ValueError(f"loss must be one of {', '.join(map(repr, names))} or a callable, got {self.loss!r}.")
         return PredictionLoss(loss_function(self.loss, data_range), self._solver(1e-4), mean, scale)
-
-    def _solver_name(self):
-        if self.solver != "auto":
-            return self.solver
-        return "spg" if isinstance(self.loss, str) and self.loss == "pseudolikelihood" else "lbfgs"
 
     def _solver(self, tol):
         return ConjugateGradient(tol=tol) if self.inference == "auto" else self.inference
