@@ -62,7 +62,7 @@ def is_exact(algorithm, graph):
 def must_take(algorithm, model, structure="full"):
     """Whether rejecting a model would break the algorithm's promise."""
     name = type(algorithm).__name__
-    if name == "TreeInference":
+    if name in ("TreeInference", "TreeBestLabelings"):
         return model.graph.is_forest
     if name == "JunctionTree":
         return model.graph.is_forest or model.graph.n_nodes < 50

@@ -10,6 +10,7 @@ from sklearn_crf.inference._base import (
     Marginals,
     convergence_left_to_caller,
 )
+from sklearn_crf.inference._best_labelings import BestLabelings, TreeBestLabelings
 from sklearn_crf.inference._brute_force import BruteForce
 from sklearn_crf.inference._conditional_scores import conditional_scores
 from sklearn_crf.inference._conjugate_gradient import ConjugateGradient, Solution
@@ -45,6 +46,7 @@ __all__ = [
     "AlphaExpansion",
     "AutoMap",
     "AutoMarginals",
+    "BestLabelings",
     "BruteForce",
     "ConjugateGradient",
     "CountingNumbers",
@@ -76,6 +78,7 @@ __all__ = [
     "TRWSState",
     "TightenBound",
     "TightenedBound",
+    "TreeBestLabelings",
     "TreeInference",
     "conditional_scores",
     "convergence_left_to_caller",
