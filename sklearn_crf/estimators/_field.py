@@ -9,7 +9,7 @@ from sklearn_crf.encoding import decode, encode_X, encode_y, make_batches, valid
 from sklearn_crf.estimators._callbacks import CallbackSupportMixin
 from sklearn_crf.estimators._complete_labels import require_complete
 from sklearn_crf.estimators._weights import LinearWeights
-from sklearn_crf.models import score_terms
+from sklearn_crf.models import clamped, score_terms
 
 
 class FieldClassifier(LinearWeights, CallbackSupportMixin, ClassifierMixin, BaseEstimator):
@@ -48,13 +48,14 @@ class FieldClassifier(LinearWeights, CallbackSupportMixin, ClassifierMixin, Base
         """Flat weight vectors that predict together; one unless a subclass lets several vote."""
         return [self._flat_weights(potentials)]
 
-    def _prepare(self, X):
-        """Encoded X, its batches, and the fitted potentials."""
+    def _prepare(self, X, evidence=None, **options):
+        """Encoded X, its batches, with labels where there is evidence, and the fitted potentials."""
         check_is_fitted(self)
         encoded = self._encode(X, reset=False)
         potentials = self._fitted_potentials(encoded)
         self._check_edges(encoded, potentials)
-        return encoded, make_batches(encoded), potentials
+        known = None if evidence is None else self._encode_y(evidence, encoded, classes=self.classes_).labels
+        return encoded, make_batches(encoded, known, **options), potentials
 
     def _check_edges(self, encoded, potentials):
         if not encoded.n_edge_types:
@@ -70,9 +71,15 @@ class FieldClassifier(LinearWeights, CallbackSupportMixin, ClassifierMixin, Base
                 f"{potentials.n_edge_features}."
             )
 
-    def _voted_labels(self, X):
+    @staticmethod
+    def _model(potentials, weights, batch):
+        """Model of a batch, clamped to the labels that are known."""
+        model = potentials.model(weights, batch.example)
+        return model if batch.labels is None else clamped(model, batch.labels)
+
+    def _voted_labels(self, X, evidence):
         """Labels of every batch by the best labeling of each voter and the majority of these."""
-        encoded, batches, potentials = self._prepare(X)
+        encoded, batches, potentials = self._prepare(X, evidence)
         inference = self._decoding().inference
         voters = self._voters(potentials)
         n_classes = len(self.classes_)
@@ -80,7 +87,7 @@ class FieldClassifier(LinearWeights, CallbackSupportMixin, ClassifierMixin, Base
         def run(batch, n_threads):
             votes = np.zeros((batch.example.n_nodes, n_classes), dtype=np.int32)
             for weights in voters:
-                model = potentials.model(weights, batch.example)
+                model = self._model(potentials, weights, batch)
                 with batch.named_in_errors():
                     labels = inference.map(model, n_threads=n_threads).labels
                 votes[np.arange(len(labels)), labels] += 1
@@ -91,25 +98,28 @@ class FieldClassifier(LinearWeights, CallbackSupportMixin, ClassifierMixin, Base
 
     # The public methods --------------------------------------------------------------------------------------------
 
-    def predict(self, X):
+    def predict(self, X, evidence=None):
         """Labels of every node.
 
         Parameters
         ----------
         X : array-like, sparse matrix, or list of examples
             As in ``fit``.
+        evidence : array-like, optional
+            Labels that are known, in the form of y, with ``missing_label`` for the others: these are predicted given
+            the former.
 
         Returns
         -------
         ndarray
             Of the shape of X without its last axis; for a list, a 1-D object array of arrays.
         """
-        encoded, batches, columns = self._predict_columns(X)
+        encoded, batches, columns = self._predict_columns(X, evidence)
         return decode(encoded, columns, batches, classes=self.classes_)
 
-    def _predict_columns(self, X):
+    def _predict_columns(self, X, evidence=None):
         """Encoded X, its batches, and the column of each node's label for every batch."""
-        return self._voted_labels(X)
+        return self._voted_labels(X, evidence)
 
     def score(self, X, y, sample_weight=None):
         """Accuracy over labelled nodes.

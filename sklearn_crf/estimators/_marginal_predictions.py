@@ -15,16 +15,16 @@ class MarginalPredictions:
     ``_sampling_inference()``.
     """
 
-    def _mean_marginals(self, X):
+    def _mean_marginals(self, X, evidence=None):
         """Node marginals of every batch, averaged over the voters."""
-        encoded, batches, potentials = self._prepare(X)
+        encoded, batches, potentials = self._prepare(X, evidence)
         inference = self._marginal_inference()
         voters = self._voters(potentials)
 
         def run(batch, n_threads):
             total = 0.0
             for weights in voters:
-                model = potentials.model(weights, batch.example)
+                model = self._model(potentials, weights, batch)
                 with batch.named_in_errors():
                     marginals = inference.marginals(model, n_threads=n_threads)
                 total = total + marginals.unary.astype(np.float64)
@@ -33,32 +33,34 @@ class MarginalPredictions:
         with single_threaded_blas():
             return encoded, batches, map_tasks(run, batches, self.n_jobs)
 
-    def _predict_columns(self, X):
+    def _predict_columns(self, X, evidence=None):
         """Encoded X, its batches, and the column of each node's label for every batch."""
         check_is_fitted(self)
         if self._decoding().rule == "map":
-            return super()._predict_columns(X)
-        encoded, batches, marginals = self._mean_marginals(X)
+            return super()._predict_columns(X, evidence)
+        encoded, batches, marginals = self._mean_marginals(X, evidence)
         return encoded, batches, [self._decide(probability) for probability in marginals]
 
     def _decide(self, probability):
         """Columns chosen from marginals; the largest unless a subclass weighs costs."""
         return np.argmax(probability, axis=1)
 
-    def predict_proba(self, X):
+    def predict_proba(self, X, evidence=None):
         """Marginal probability of each class at every node.
 
         Parameters
         ----------
         X : array-like, sparse matrix, or list of examples
             As in ``fit``.
+        evidence : array-like, optional
+            Labels that are known, in the form of y, with ``missing_label`` for the others.
 
         Returns
         -------
         ndarray
             As ``predict`` gives, with a last axis of ``n_classes``.
         """
-        encoded, batches, marginals = self._mean_marginals(X)
+        encoded, batches, marginals = self._mean_marginals(X, evidence)
         return decode(encoded, marginals, batches)
 
     def predict_log_proba(self, X):

@@ -17,11 +17,12 @@ from sklearn_crf.estimators._formulations import ENTROPIES, FORMULATIONS, choose
 from sklearn_crf.estimators._marginal_predictions import MarginalPredictions
 from sklearn_crf.estimators._trained_field import TrainedField
 from sklearn_crf.estimators._training import TrainingOptions, train_without_edges
+from sklearn_crf.estimators._whole_examples import WholeExamples
 from sklearn_crf.inference import Inference
 from sklearn_crf.potentials import PAIRWISE_FORMS
 
 
-class TRWCRF(MarginalPredictions, TrainedField):
+class TRWCRF(WholeExamples, MarginalPredictions, TrainedField):
     r"""Conditional random field trained by maximum likelihood, exact or by a convex relaxation.
 
     .. math::

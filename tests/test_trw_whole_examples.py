@@ -1,0 +1,130 @@
+"""What a fitted field says of whole examples, against enumeration."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose, assert_array_equal
+
+from sklearn_crf import TRWCRF, DRFClassifier, Example
+from sklearn_crf.inference import BruteForce
+from sklearn_crf.models import score
+
+
+def chains(n=12, seed=0, n_classes=3, longest=5):
+    rng = np.random.default_rng(seed)
+    X, y = [], []
+    for _ in range(n):
+        labels = rng.integers(n_classes, size=int(rng.integers(1, longest)))
+        X.append(sp.csr_matrix(np.eye(n_classes)[labels] + rng.normal(size=(len(labels), n_classes))))
+        y.append(labels)
+    return X, y
+
+
+def model_of(fitted, x):
+    potentials = fitted._fitted_potentials()
+    edges = x.graph if isinstance(x, Example) else [[t, t + 1] for t in range(x.shape[0] - 1)]
+    features = x.node_features if isinstance(x, Example) else x.toarray()
+    return potentials.model(fitted._flat_weights(potentials), Example(features, edges))
+
+
+def cycles(n=6):
+    rng = np.random.default_rng(0)
+    X = [Example(rng.normal(size=(3, 2)), [[0, 1], [1, 2], [0, 2]]) for _ in range(n)]
+    return X, [rng.integers(2, size=3) for _ in X]
+
+
+def test_log_likelihood_of_chains_is_exact():
+    X, y = chains()
+    fitted = TRWCRF().fit(X, y)
+    found = fitted.log_likelihood(X, y)
+    expected = []
+    for x, labels in zip(X, y, strict=True):
+        model = model_of(fitted, x)
+        expected.append(score(model, labels) - BruteForce().marginals(model).log_z)
+    assert found.bound == "exact"
+    assert_allclose(found.values, expected)
+    assert_allclose(fitted.loss_curve_[-1], -found.values.sum() + 0.5 * _squares(fitted), rtol=1e-6)
+
+
+def _squares(fitted):
+    return (fitted.coef_**2).sum() + (fitted.edge_coef_**2).sum()
+
+
+def test_missing_labels_are_summed_out():
+    X, y = chains()
+    fitted = TRWCRF(missing_label=-1).fit(X, y)
+    partial = [np.where(np.arange(len(labels)) == 0, -1, labels) for labels in y]
+    found = fitted.log_likelihood(X, partial)
+    completed = [np.logaddexp.reduce(_over_first(fitted, x, labels)) for x, labels in zip(X, y, strict=True)]
+    assert_allclose(found.values, completed, atol=1e-9)
+
+
+def _over_first(fitted, x, labels):
+    return [fitted.log_likelihood([x], [np.r_[k, labels[1:]]]).values[0] for k in range(3)]
+
+
+def test_relaxations_bound_the_likelihood_from_below():
+    X, y = cycles()
+    fitted = TRWCRF(entropy="trivial", inner_tol=1e-9).fit(X, y)
+    found = fitted.log_likelihood(X, y)
+    exact = []
+    for x, labels in zip(X, y, strict=True):
+        model = model_of(fitted, x)
+        exact.append(score(model, labels) - BruteForce().marginals(model).log_z)
+    assert found.bound == "lower"
+    assert np.all(found.values <= np.array(exact) + 1e-9)
+
+
+def test_probabilities_of_edges():
+    X, y = chains()
+    for data in ((X, y), cycles()):
+        fitted = TRWCRF(formulation="loopy" if data[0] is not X else "auto").fit(*data)
+        edges, nodes = fitted.predict_edge_proba(data[0]), fitted.predict_proba(data[0])
+        for x, pairs, single in zip(data[0], edges, nodes, strict=True):
+            ends = (
+                x.edges
+                if isinstance(x, Example)
+                else np.stack((np.arange(x.shape[0] - 1), 1 + np.arange(x.shape[0] - 1)), 1)
+            )
+            assert pairs.shape == (len(ends), *[len(fitted.classes_)] * 2)
+            assert_allclose(pairs.sum(axis=2), single[ends[:, 0]], atol=1e-3)
+            assert_allclose(pairs.sum(axis=1), single[ends[:, 1]], atol=1e-3)
+    fitted = TRWCRF(formulation="exact").fit(*cycles())
+    with pytest.raises(ValueError, match="JunctionTree gives no marginals of edges"):
+        fitted.predict_edge_proba(cycles()[0])
+
+
+def test_topk_are_the_best_labelings():
+    X, y = chains()
+    names = np.array(["a", "b", "c"])
+    fitted = TRWCRF(inference="map").fit(X, [names[labels] for labels in y])
+    labels, scores = fitted.predict_topk(X, k=4)
+    best = fitted.predict(X)
+    for x, found, values, first in zip(X, labels, scores, best, strict=True):
+        model = model_of(fitted, x)
+        every = sorted((score(model, np.array(t)) for t in product(range(3), repeat=x.shape[0])), reverse=True)
+        assert_allclose(values, every[:4])
+        assert_array_equal(found[0], first)
+        assert found.shape == (len(values), x.shape[0])
+    with pytest.raises(ValueError, match="without cycles"):
+        TRWCRF(formulation="exact").fit(*cycles()).predict_topk(cycles()[0])
+
+
+@pytest.mark.parametrize("estimator", [TRWCRF, DRFClassifier])
+@pytest.mark.parametrize("inference", ["mpm", "map"])
+def test_evidence_is_kept_and_conditions_the_rest(estimator, inference):
+    X, y = chains(n=30)
+    X = [x.toarray() for x in X]
+    fitted = estimator(inference=inference, missing_label=-1, pairwise="full", edge_features="constant").fit(X, y)
+    known = [np.where(np.arange(len(labels)) % 2 == 0, (labels + 1) % 3, -1) for labels in y]
+    predicted, proba = fitted.predict(X, evidence=known), fitted.predict_proba(X, evidence=known)
+    for labels, table, given in zip(predicted, proba, known, strict=True):
+        assert_array_equal(labels[given >= 0], given[given >= 0])
+        assert_allclose(table[given >= 0], np.eye(3)[given[given >= 0]], atol=1e-12)
+    nothing = [np.full(len(labels), -1) for labels in y]
+    for a, b in zip(fitted.predict(X, evidence=nothing), fitted.predict(X), strict=True):
+        assert_array_equal(a, b)
+    changed = [(a != b)[given < 0].any() for a, b, given in zip(predicted, fitted.predict(X), known, strict=True)]
+    assert any(changed)
