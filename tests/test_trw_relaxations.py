@@ -12,10 +12,13 @@ from test_objectives import five_point
 from sklearn_crf import TRWCRF, Example
 from sklearn_crf.inference import BruteForce, NormProductBP, TightenBound, TRWMessagePassing
 from sklearn_crf.models import score
-from sklearn_crf.objectives import Likelihood, Piecewise, RelaxedLikelihood
+from sklearn_crf.objectives import JointRisk, Likelihood, Piecewise, RelaxedLikelihood
 
 TIGHT = {"C": 0.3, "tol": 1e-7, "max_iter": 200, "inner_tol": 1e-8, "inner_max_iter": 5000}
 CYCLE = [[0, 1], [1, 2], [2, 3], [0, 3]]
+
+
+NAMES = ["relaxation", "reparameterization", "joint"]
 
 
 def graphs(edges=CYCLE, n=5, n_classes=2, seed=0):
@@ -44,12 +47,60 @@ def weights_of(model):
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_formulations_of_one_relaxation_agree(n_classes):
     X, y = graphs(n_classes=n_classes, n=3)
-    models = [fitted(X, y, formulation=name, pairwise="potts") for name in ("relaxation", "reparameterization")]
-    assert_allclose(models[0].loss_curve_[-1], models[1].loss_curve_[-1], rtol=1e-7)
-    for name in ("coef_", "edge_coef_"):
-        assert_allclose(getattr(models[0], name), getattr(models[1], name), atol=1e-5)
-    for a, b in zip(*(model.predict_proba(X) for model in models), strict=True):
-        assert_allclose(a, b, atol=1e-5)
+    models = [fitted(X, y, formulation=name, pairwise="potts") for name in NAMES]
+    for other in models[1:]:
+        assert_allclose(other.loss_curve_[-1], models[0].loss_curve_[-1], rtol=1e-6)
+        for name in ("coef_", "edge_coef_"):
+            assert_allclose(getattr(other, name), getattr(models[0], name), atol=1e-5)
+        for a, b in zip(other.predict_proba(X), models[0].predict_proba(X), strict=True):
+            assert_allclose(a, b, atol=1e-5)
+
+
+def test_the_best_trees_are_never_looser():
+    model = random_model("cycle", 2, "untied", seed=4)
+    labels = np.zeros(model.graph.n_nodes, dtype=np.int32)
+    fixed, best = (
+        RelaxedLikelihood(TightenBound(trees, tol=1e-6, max_iter=2000)).loss_statistics(model, labels).terms.sum()
+        for trees in ("minimal", "optimal")
+    )
+    assert best <= fixed + 1e-9
+    X, y = graphs(n=2)
+    fit = TRWCRF(C=0.1, formulation="edge_probabilities", tol=0.05, inner_tol=1e-2).fit(X, y)
+    assert fit.loss_curve_[-1] < fit.loss_curve_[0]
+
+
+def test_joint_risk_is_differentiated_by_weights_and_shares():
+    X, y = graphs(n=2)
+    fit = TRWCRF(formulation="joint", max_iter=1)
+    seen = []
+    original = JointRisk.value_grad
+
+    def spy(self, coef, members=None):
+        seen.append(self)
+        return original(self, coef, members)
+
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        patch.setattr(JointRisk, "value_grad", spy)
+        fit.fit(X, y, sample_weight=[1.0, 2.5])
+    risk = seen[0]
+    coef = np.random.default_rng(0).normal(size=risk.potentials.n_coef)
+    assert_allclose(risk.value_grad(coef).gradient, five_point(lambda c: risk.value_grad(c).value, coef), atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"formulation": "joint", "entropy": "trivial"}, "entropy='trw'"),
+        ({"formulation": "joint", "solver": "sgd"}, "solver='lbfgs'"),
+        ({"formulation": "joint", "missing_label": -1}, "label for every node"),
+    ],
+)
+def test_what_joint_training_refuses(options, message):
+    X, y = graphs(n=3)
+    y[0] = np.where(np.arange(4) == 1, -1, y[0]) if "missing_label" in options else y[0]
+    with pytest.raises(ValueError, match=message):
+        TRWCRF(**options).fit(X, y)
 
 
 def test_relaxations_are_ordered():
@@ -66,7 +117,7 @@ def test_on_trees_the_reweighted_entropy_is_exact_and_the_trivial_one_is_not():
     X, y = graphs([[0, 1], [1, 2], [1, 3]])
     exact = fitted(X, y)
     assert exact.formulation_ == "exact"
-    for name in ("relaxation", "reparameterization"):
+    for name in NAMES:
         model = fitted(X, y, formulation=name)
         assert_allclose(weights_of(model), weights_of(exact), atol=1e-5)
     for options in ({"formulation": "relaxation", "entropy": "trivial"}, {"formulation": "piecewise"}):

@@ -21,11 +21,15 @@ FORMULATIONS = (
     "exact",
     "relaxation",
     "reparameterization",
+    "joint",
+    "edge_probabilities",
     "piecewise",
     "pseudolikelihood",
     "loopy",
     "mean_field",
 )
+
+_RELAXATIONS = ("relaxation", "reparameterization", "joint", "edge_probabilities")
 
 #: Entropies of relaxations.
 ENTROPIES = ("trw", "trivial")
@@ -78,7 +82,9 @@ def resolve_formulation(formulation, entropy, has_cycles, *, max_iter, tol):
     if formulation == "exact":
         exact = JunctionTree() if has_cycles else TreeInference()
         return Formulation(Likelihood(exact), JunctionTree() if has_cycles else AutoMarginals())
-    if formulation in ("relaxation", "reparameterization"):
+    if formulation in _RELAXATIONS:
+        if entropy == "trivial" and formulation in ("joint", "edge_probabilities"):
+            raise ValueError(f"formulation={formulation!r} shares scores among trees: it needs entropy='trw'.")
         objective = RelaxedLikelihood(*_relaxation(formulation, entropy, limits))
         return Formulation(objective, objective.inference)
     if formulation in ("loopy", "mean_field"):
@@ -92,6 +98,8 @@ def _relaxation(formulation, entropy, limits):
     """What solves the relaxation, and what does where that does not converge."""
     if entropy == "trivial":
         return (NormProductBP("trivial", **limits),)
+    if formulation == "edge_probabilities":
+        return (TightenBound("optimal", **limits),)
     if formulation == "reparameterization":
         return (TightenBound(**limits),)
     return TRWMessagePassing("covering", **limits), TightenBound(**limits)

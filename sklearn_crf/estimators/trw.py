@@ -3,6 +3,7 @@
 from numbers import Integral, Real
 from typing import ClassVar
 
+import numpy as np
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 
@@ -19,6 +20,7 @@ from sklearn_crf.estimators._trained_field import TrainedField
 from sklearn_crf.estimators._training import TrainingOptions, train_without_edges
 from sklearn_crf.estimators._whole_examples import WholeExamples
 from sklearn_crf.inference import Inference
+from sklearn_crf.objectives import JointRisk
 from sklearn_crf.potentials import PAIRWISE_FORMS
 
 
@@ -53,6 +55,8 @@ class TRWCRF(WholeExamples, MarginalPredictions, TrainedField):
           reference).
         - "reparameterization": the same bound as the least over all ways to share the scores out among pieces,
           trees or edges (recipe 3).
+        - "joint": the same in one problem over weights and shares, without inner problem (recipe 4; L-BFGS only).
+        - "edge_probabilities": the bound that is also least over distributions over spanning trees (recipe 2).
         - "piecewise": each node and each edge by itself, without inference.
         - "pseudolikelihood": each node given its true neighbours.
         - "loopy", "mean_field": the Bethe free energy of loopy belief propagation; the lower bound of mean field.
@@ -264,6 +268,8 @@ class TRWCRF(WholeExamples, MarginalPredictions, TrainedField):
         TRWCRF
             self
         """
+        if self.formulation == "joint" and self.solver == "sgd":
+            raise ValueError("formulation='joint' needs solver='lbfgs': shares belong to all examples at once.")
         if self.l1_ratio and self.solver == "sgd":
             raise ValueError(f"l1_ratio={self.l1_ratio} needs solver='lbfgs': stochastic steps never reach zero.")
         return self._fit(X, y, sample_weight)
@@ -296,6 +302,15 @@ class TRWCRF(WholeExamples, MarginalPredictions, TrainedField):
     def _cold_start(self, risk, options, rng):
         # Loopy belief propagation may have several fixed points, and those near zero lead astray.
         return super()._cold_start(risk, options, rng) if risk.is_exact else train_without_edges(risk, options)
+
+    def _train(self, risk, start, options, rng, on_iteration):
+        if self.formulation != "joint":
+            return super()._train(risk, start, options, rng, on_iteration)
+        joint, n_weights = JointRisk(risk), len(start)
+        start = np.concatenate((start, np.zeros(joint.potentials.n_coef - n_weights)))
+        outcome = super()._train(joint, start, options, rng, lambda coef: on_iteration(coef[:n_weights]))
+        outcome.coef = outcome.coef[:n_weights]
+        return outcome
 
     def _training_options(self, objective, encoded, potentials):
         return TrainingOptions(

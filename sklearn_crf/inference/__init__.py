@@ -31,6 +31,7 @@ from sklearn_crf.inference._loopy_bp import LoopyBP
 from sklearn_crf.inference._mean_field import MeanField
 from sklearn_crf.inference._mplp import MPLP
 from sklearn_crf.inference._norm_product import NormProductBP
+from sklearn_crf.inference._shared_bound import SharedBound, shared_bound, shares_of
 from sklearn_crf.inference._tighten_bound import TightenBound, TightenedBound
 from sklearn_crf.inference._tree import TreeInference
 from sklearn_crf.inference._trw import TRWMessagePassing
@@ -73,6 +74,7 @@ __all__ = [
     "Marginals",
     "MeanField",
     "NormProductBP",
+    "SharedBound",
     "Solution",
     "TRWMessagePassing",
     "TRWSState",
@@ -83,4 +85,6 @@ __all__ = [
     "conditional_scores",
     "convergence_left_to_caller",
     "gibbs_sweeps",
+    "shared_bound",
+    "shares_of",
 ]

@@ -3,6 +3,7 @@
 from sklearn_crf.objectives._base import Loss, Objective
 from sklearn_crf.objectives._contrastive_divergence import ContrastiveDivergence
 from sklearn_crf.objectives._discrete import MaximumMarginal, SaddlePoint
+from sklearn_crf.objectives._joint_risk import JointRisk
 from sklearn_crf.objectives._likelihood import Likelihood
 from sklearn_crf.objectives._margin import StructuredHinge
 from sklearn_crf.objectives._piecewise import Piecewise
@@ -15,6 +16,7 @@ from sklearn_crf.objectives._sparse_risk import SparseRisk
 __all__ = [
     "ContrastiveDivergence",
     "EmpiricalRisk",
+    "JointRisk",
     "Likelihood",
     "Loss",
     "MaximumMarginal",

@@ -1,0 +1,77 @@
+"""Relaxed likelihood in one problem over weights and how scores are shared out among trees."""
+
+import numpy as np
+
+from sklearn_crf._threads import map_tasks
+from sklearn_crf.inference import shared_bound, shares_of
+from sklearn_crf.models import labeling_statistics, score_terms
+from sklearn_crf.objectives._risk import EmpiricalRisk, WeightedLoss, total_of
+
+
+class JointRisk(EmpiricalRisk):
+    r"""Sum over examples of the tree-reweighted bound at given shares, less the score of the labels.
+
+    .. math::
+        R(w, \lambda) = \sum_i \omega_i \Bigl( \sum_T \rho(T) \log Z(\theta_i(T)) - \mathrm{score}(y_i) \Bigr)
+
+    Convex in the weights and the shares together, smooth, and without inner problem; its minimum over the shares is
+    the risk by :class:`TightenBound`. One flat vector holds the weights and then the shares of each batch.
+
+    Parameters
+    ----------
+    risk : EmpiricalRisk
+        Its potentials, batches and threads are taken over. Every node must be labelled.
+
+    References
+    ----------
+    J. Jancsary. Approximate discriminative training of graphical models, 2012, CRF recipe 4.
+    """
+
+    def __init__(self, risk):
+        if any(np.any(batch.labels < 0) for batch in risk.batches):
+            raise ValueError("formulation='joint' needs a label for every node: it has no missing labels.")
+        weights = risk.potentials
+        super().__init__(risk.objective, weights, risk.batches, n_jobs=risk.n_jobs, seed=risk.seed)
+        start = np.zeros(weights.n_coef)
+        sizes = [shares_of(weights.model(start, batch.example)) for batch in risk.batches]
+        self._bounds = np.concatenate(([weights.n_coef], weights.n_coef + np.cumsum(sizes)))
+        self._n_weights = weights.n_coef
+        self.potentials = _WeightsAndShares(weights, int(self._bounds[-1]))
+
+    def value_grad(self, coef, members=None):
+        members = range(len(self.batches)) if members is None else members
+        weights = coef[: self._n_weights]
+        found = map_tasks(lambda i, n_threads: self._shared_loss(i, weights, coef), members, self.n_jobs)
+        gradient = np.zeros(len(coef))
+        for i, (part, of_shares) in zip(members, found, strict=True):
+            pulled = self.potentials.weights.pullback(self.batches[i].example, part.statistics)
+            gradient[: self._n_weights] += pulled
+            gradient[self._bounds[i] : self._bounds[i + 1]] = of_shares
+        return total_of([part for part, _ in found], gradient)
+
+    def _shared_loss(self, i, weights, coef):
+        batch = self.batches[i]
+        model = self.potentials.weights.model(weights, batch.example)
+        found = shared_bound(model, coef[self._bounds[i] : self._bounds[i + 1]])
+        free = found.marginals
+        # An example with cycles is a batch of its own, and members of any batch with edges share one weight.
+        factor = 1.0 if batch.weight is None else batch.weight[0]
+        statistics = free.statistics.minus(labeling_statistics(model, batch.labels)).scaled(factor, factor)
+        value = factor * float(np.sum(free.log_z_terms - score_terms(model, batch.labels)))
+        n_errors = factor * float(np.sum(np.argmax(free.unary, axis=1) != batch.labels))
+        return WeightedLoss(statistics, value, n_errors, True, 0), factor * found.gradient
+
+
+class _WeightsAndShares:
+    """What training asks of potentials, for a vector of weights that is followed by others, free of penalty."""
+
+    def __init__(self, weights, n_coef):
+        self.weights = weights
+        self.n_coef = n_coef
+        self.n_classes = weights.n_classes
+
+    @property
+    def penalised(self):
+        mask = np.zeros(self.n_coef, dtype=bool)
+        mask[: self.weights.n_coef] = self.weights.penalised
+        return mask
