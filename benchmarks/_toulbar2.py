@@ -31,6 +31,7 @@ def solve(model, seconds):
     process.start()
     sender.close()
     try:
+        receiver.recv()  # it has begun
         found = receiver.recv() if receiver.poll(PATIENCE * seconds) else (None, False, seconds)
     except EOFError:
         found = (None, False, seconds)
@@ -42,6 +43,7 @@ def solve(model, seconds):
 def _solve(model, seconds, sender):
     from pytoulbar2 import CFN
 
+    sender.send("begun")
     start = time.process_time()
     network = CFN(resolution=DECIMALS, vac=1, verbose=-1)
     for node in range(model.graph.n_nodes):

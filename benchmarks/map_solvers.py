@@ -158,21 +158,24 @@ def draw(results, path):
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(2, 2, figsize=(9.5, 7), constrained_layout=True)
+    figure, axes = plt.subplots(
+        2, len(results), figsize=(3.3 * len(results), 6), squeeze=False, sharex="col", constrained_layout=True
+    )
     colours = dict(zip([*ITERATIVE, *DIRECT], (*plt.get_cmap("tab20").colors[::2], (0.3, 0.3, 0.3)), strict=False))
-    for axis, (name, found) in zip(axes.flat, results.items(), strict=True):
-        best, bound = (pick(row[k] for rows in found.values() for row in rows) for pick, k in ((max, 2), (min, 3)))
+    for (above, below), (name, found) in zip(axes.T, results.items(), strict=True):
         for algorithm, rows in found.items():
             _, used, scores, bounds = np.array(rows).T
-            style = {"color": colours[algorithm], "marker": "." if len(rows) > 1 else "s", "markersize": 5}
-            axis.plot(used, np.maximum.accumulate(scores), label=algorithm, **style)
-            axis.plot(used, np.minimum.accumulate(bounds), linestyle=":", **(style | {"markersize": 2}))
-        span = bound - best if bound - best > 0.02 * abs(best) else 0.04 * abs(best)
-        low = min(max(min(row[2] for row in rows) for rows in found.values()), best)
-        axis.set(xscale="log", title=name, xlabel="seconds", ylabel="score, and bound (dotted)")
-        axis.set_ylim(low - 0.2 * span, max(bound, best) + 0.5 * span)
-    axes.flat[0].legend(fontsize=7, loc="center right")
-    figure.savefig(path, dpi=80)
+            style = {"color": colours[algorithm], "marker": "." if len(rows) > 1 else "s", "label": algorithm}
+            above.plot(used, np.maximum.accumulate(scores), **style)
+            below.plot(used, np.minimum.accumulate(bounds), **style)
+        best, bound = (pick(row[k] for rows in found.values() for row in rows) for pick, k in ((max, 2), (min, 3)))
+        # What lies further off would hide the differences between the better ones.
+        above.set(title=name, ylabel="best score", ylim=(0.85 * best, 1.01 * best))
+        below.set(xscale="log", xlabel="seconds", ylabel="bound", ylim=(0.998 * bound, 1.05 * bound))
+    handles = {label: line for axis in axes[0] for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(handles.values(), handles, ncols=6, fontsize=8, loc="outside lower center")
+    figure.savefig(path, dpi=70)
+    plt.close(figure)
 
 
 def main():
@@ -192,8 +195,8 @@ def main():
         found, refused = traces(model, options.runs, options.seconds)
         show(name, model, found, refused, prove(model, options.limit))
         results[name] = found
-    if options.figure and len(results) == 4:
-        draw(results, options.figure)
+        if options.figure:
+            draw(results, options.figure)
 
 
 if __name__ == "__main__":
