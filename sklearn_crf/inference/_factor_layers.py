@@ -246,17 +246,15 @@ def _layers_of(model, place):
         _, first, inverse = np.unique(np.column_stack((ids, axes)), axis=0, return_index=True, return_inverse=True)
         shape = model.n_states[scope].astype(np.int64)
         unsorted = np.argsort(axes[first], axis=1)
-        number = np.array(
-            [
-                tables.add(ids[f], tuple(shape[f][back].tolist()), axes[f])
-                for f, back in zip(first, unsorted, strict=True)
-            ]
-        )[inverse.ravel()]
+        added = [
+            tables.add(ids[f], tuple(shape[f][back].tolist()), axes[f]) for f, back in zip(first, unsorted, strict=True)
+        ]
+        number = np.array(added)[inverse.ravel()]
         table_of.append(number)
         arities.append(np.full(len(factors), arity))
         slot_node.append(place[scope].ravel())
         n_before.append(_positions(model, tables, ids, number, shape).ravel())
-        child_ptr.append(np.stack([tables.child_start[t] for t in number]).ravel())
+        child_ptr.append(np.stack([tables.child_start[t] for t in added])[inverse.ravel()].ravel())
     arity = _joined(arities, np.int64)
     slot_node = _joined(slot_node, np.int32)
     leaf_cell = _joined(tables.leaf_cell, np.int64)

@@ -169,6 +169,21 @@ cdef inline double largest_change(const Layers* f, const double* fresh, const do
     return worst
 
 
+cdef inline void mix(double* fresh, const double* old, const double* belief, Py_ssize_t n,
+                     double damping) noexcept nogil:
+    """Keep a share of the old message, up to a constant: that of the fresh one belongs to the bound."""
+    cdef:
+        Py_ssize_t a
+        double least = INFINITY, old_least = INFINITY
+    for a in range(n):
+        if belief[a] > -INFINITY:
+            least = fresh[a] if fresh[a] < least else least
+            old_least = old[a] if old[a] < old_least else old_least
+    for a in range(n):
+        if belief[a] > -INFINITY:
+            fresh[a] += damping * (old[a] - old_least - fresh[a] + least)
+
+
 cdef inline void send_cross(const Layers* f, const Numbers* c, const double* messages, double* cross, Py_ssize_t slot,
                             double share) noexcept nogil:
     """Renew v_st of a node s for all other nodes t of a factor."""
@@ -220,7 +235,8 @@ cdef inline double update_node(const Layers* f, const Numbers* c, double* messag
             if belief[a] > -INFINITY:
                 fresh[a] = scale * incoming[a] - c.unit * c.own[f.slot_factor[slot]] * belief[a]
                 fresh[a] -= share * sum_of_others(f, c, cross, slot, slot, a)
-                fresh[a] = (1 - damping) * fresh[a] + damping * messages[slot * K + a]
+        if damping > 0:
+            mix(fresh, messages + slot * K, belief, n, damping)
         change = largest_change(f, fresh, messages + slot * K, n, 1 / (c.unit * c.toward[slot]))
         worst = change if change > worst else worst
         for a in range(n):
