@@ -128,3 +128,29 @@ def test_evidence_is_kept_and_conditions_the_rest(estimator, inference):
         assert_array_equal(a, b)
     changed = [(a != b)[given < 0].any() for a, b, given in zip(predicted, fitted.predict(X), known, strict=True)]
     assert any(changed)
+
+
+@pytest.mark.parametrize("weights", ["all", "seen"])
+def test_forbidden_pairs_have_no_probability(weights):
+    rng = np.random.default_rng(0)
+    X, y = [], []
+    for _ in range(20):
+        labels = np.sort(rng.integers(3, size=4))
+        X.append(sp.csr_matrix(np.eye(3)[labels] + rng.normal(size=(4, 3))))
+        y.append(np.array(["a", "b", "c"])[labels])
+    forbidden = [["b", "a"], ["c", "a"], ["c", "b"]]
+    options = {"weights": weights, "tol": 1e-7}
+    fitted = TRWCRF(forbidden=forbidden, **options).fit(X, y)
+    free = TRWCRF(**options).fit(X, y)
+    assert np.concatenate(fitted.predict_edge_proba(X))[:, [1, 2, 2], [0, 0, 1]].max() == 0
+    assert np.concatenate(free.predict_edge_proba(X))[:, [1, 2, 2], [0, 0, 1]].max() > 0
+    # What never happens need not be learned.
+    assert fitted.loss_curve_[-1] < free.loss_curve_[-1]
+    best = TRWCRF(forbidden=forbidden, inference="map", **options).fit(X, y).predict(X)
+    assert all(np.all(labels[:-1] <= labels[1:]) for labels in best)
+    with pytest.raises(ValueError, match=r"y\[3\] has the labels b and a on an edge"):
+        TRWCRF(forbidden=forbidden, **options).fit(X, [*y[:3], np.array(["b", "a", "c", "c"]), *y[4:]])
+    with pytest.raises(ValueError, match="forbidden names 'z'"):
+        TRWCRF(forbidden=[["a", "z"]]).fit(X, y)
+    with pytest.raises(ValueError, match="shape"):
+        TRWCRF(forbidden=["a", "b"]).fit(X, y)

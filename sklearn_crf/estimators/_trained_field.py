@@ -49,7 +49,7 @@ class TrainedField(FieldClassifier):
         rng = check_random_state(self.random_state)
         prepare, max_nodes = self._prepare_example(encoded), self._batch_nodes(encoded)
         batches = make_batches(encoded, labels.labels, weight, max_nodes=max_nodes, prepare=prepare)
-        potentials = self._make_potentials(encoded, len(labels.classes_), batches)
+        potentials = self._make_potentials(encoded, labels.classes_, batches)
         objective = self._objective(batches, labels)
         make_risk = SparseRisk if encoded.is_sparse else EmpiricalRisk
         seed = int(rng.randint(np.iinfo(np.int32).max))

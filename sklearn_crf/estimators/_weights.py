@@ -25,6 +25,10 @@ class LinearWeights:
         """Whether weights are only for what occurs in training."""
         return False
 
+    def _forbidden(self, classes):
+        """(K, K) bool: pairs of classes that no edge may join; None for none."""
+        return None
+
     def _base_form(self, n_classes):
         return pairwise_form(self.pairwise, n_classes)
 
@@ -34,14 +38,18 @@ class LinearWeights:
             return partial(with_feature_columns, n_node_types=encoded.n_node_types)
         return tie_constant_edges
 
-    def _make_potentials(self, encoded, n_classes, batches):
+    def _make_potentials(self, encoded, classes, batches):
         """Potentials for training on prepared batches."""
+        n_classes, forbidden = len(classes), self._forbidden(classes)
+        if forbidden is not None:
+            _require_allowed(batches, forbidden, classes)
         form = self._base_form(n_classes)
         options = {
             "n_edge_features": max(encoded.n_edge_features, 1),
             "n_node_types": encoded.n_node_types,
             "n_edge_types": max(encoded.n_edge_types, 1),
             "fit_intercept": self.fit_intercept,
+            "forbidden": forbidden,
         }
         n_features = encoded.n_features
         if not encoded.is_sparse:
@@ -83,6 +91,7 @@ class LinearWeights:
             "n_node_types": n_node_types,
             "n_edge_types": self.edge_coef_.shape[0],
             "fit_intercept": self.fit_intercept,
+            "forbidden": self._forbidden(self.classes_),
         }
         form = self._base_form(n_classes)
         if sp.issparse(self.coef_):
@@ -110,10 +119,29 @@ def _seen_on_edges(batches, n_classes):
     """(K, K) bool: which labels of the two ends of an edge occur together."""
     seen = np.zeros((n_classes, n_classes), dtype=bool)
     for batch in batches:
-        edges, labels = batch.example.graph.edges, batch.labels
-        if batch.weight is not None:
-            labels = np.where(np.repeat(batch.weight > 0, np.diff(batch.node_ptr)), labels, -1)
-        tail, head = labels[edges[:, 0]], labels[edges[:, 1]]
-        known = (tail >= 0) & (head >= 0)
-        seen[tail[known], head[known]] = True
+        tail, head, _ = _labelled_edges(batch)
+        seen[tail, head] = True
     return seen
+
+
+def _labelled_edges(batch):
+    """Labels of the two ends of the edges of which both are labelled and count, and the first nodes of these."""
+    edges, labels = batch.example.graph.edges, batch.labels
+    if batch.weight is not None:
+        labels = np.where(np.repeat(batch.weight > 0, np.diff(batch.node_ptr)), labels, -1)
+    tail, head = labels[edges[:, 0]], labels[edges[:, 1]]
+    known = (tail >= 0) & (head >= 0)
+    return tail[known], head[known], edges[known, 0]
+
+
+def _require_allowed(batches, forbidden, classes):
+    for batch in batches:
+        tail, head, first_node = _labelled_edges(batch)
+        wrong = np.flatnonzero(forbidden[tail, head])
+        if len(wrong):
+            member = np.searchsorted(batch.node_ptr, first_node[wrong[0]], side="right") - 1
+            pair = classes[tail[wrong[0]]], classes[head[wrong[0]]]
+            raise ValueError(
+                f"y[{batch.members[member]}] has the labels {pair[0]} and {pair[1]} on an edge, a pair that forbidden "
+                "names."
+            )

@@ -73,6 +73,9 @@ class TRWCRF(WholeExamples, MarginalPredictions, TrainedField):
         ``INFERENCES``, or an :class:`~sklearn_crf.inference.Inference`.
     pairwise : {"auto", "ising", "potts", "symmetric", "full"}, default="full"
         Weights of a pairwise table: see :func:`~sklearn_crf.potentials.pairwise_form`.
+    forbidden : array-like of shape (n_pairs, 2), optional
+        Pairs of labels that no edge may join, from its first node to its second (on a chain, a label and the next):
+        they have probability zero. Edge features must then be one positive number each, as "constant" is.
     edge_features : str or callable, default="constant"
         Features of an edge: "constant" is :math:`[1]`, "difference" is :math:`[1, |x_i - x_j|]`, or a registered
         name or a callable ``f(x_tail, x_head)``.
@@ -170,6 +173,7 @@ class TRWCRF(WholeExamples, MarginalPredictions, TrainedField):
         "weights": [StrOptions({"all", "seen"})],
         "inference": [StrOptions(set(INFERENCES)), Inference],
         "pairwise": [StrOptions({"auto", *PAIRWISE_FORMS})],
+        "forbidden": ["array-like", None],
         "edge_features": [str, callable],
         "connectivity": [Interval(Integral, 1, None, closed="left"), "array-like"],
         "edge_types": [StrOptions({"tied", "offset"})],
@@ -201,6 +205,7 @@ class TRWCRF(WholeExamples, MarginalPredictions, TrainedField):
         weights="all",
         inference="auto",
         pairwise="full",
+        forbidden=None,
         edge_features="constant",
         connectivity=1,
         edge_types="tied",
@@ -228,6 +233,7 @@ class TRWCRF(WholeExamples, MarginalPredictions, TrainedField):
         self.weights = weights
         self.inference = inference
         self.pairwise = pairwise
+        self.forbidden = forbidden
         self.edge_features = edge_features
         self.connectivity = connectivity
         self.edge_types = edge_types
@@ -276,6 +282,21 @@ class TRWCRF(WholeExamples, MarginalPredictions, TrainedField):
 
     def _seen_only(self):
         return self.weights == "seen"
+
+    def _forbidden(self, classes):
+        if self.forbidden is None:
+            return None
+        pairs = np.asarray(self.forbidden)
+        if pairs.ndim != 2 or pairs.shape[1] != 2:
+            raise ValueError(f"forbidden must have shape (n_pairs, 2), got {pairs.shape}.")
+        unknown = pairs[~np.isin(pairs, classes)]
+        if len(unknown):
+            raise ValueError(
+                f"forbidden names {unknown.tolist()[0]!r}, which is none of the classes {classes.tolist()}."
+            )
+        mask = np.zeros((len(classes), len(classes)), dtype=bool)
+        mask[tuple(np.searchsorted(classes, pairs).T)] = True
+        return mask
 
     def _resolved(self, name, has_cycles):
         return resolve_formulation(name, self.entropy, has_cycles, max_iter=self.inner_max_iter, tol=self.inner_tol)

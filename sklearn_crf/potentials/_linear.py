@@ -54,6 +54,8 @@ class LinearPotentials:
         Types with weights of their own.
     fit_intercept : bool, default=True
         Whether nodes have a constant term, which is never penalised.
+    forbidden : ndarray of shape (K, K) of bool, optional
+        Pairs of classes that no edge may join, from its first node to its second: their scores are -inf.
     """
 
     def __init__(
@@ -66,7 +68,9 @@ class LinearPotentials:
         n_node_types=1,
         n_edge_types=1,
         fit_intercept=True,
+        forbidden=None,
     ):
+        self.forbidden = forbidden
         self.n_features = n_features
         self.n_classes = n_classes
         self.form = form
@@ -150,10 +154,13 @@ class LinearPotentials:
         """
         weights = self.unpack(np.asarray(coef))
         features = example.node_features
+        tables = self.form.expand(weights.edge_coef)
+        if self.forbidden is not None:
+            tables = np.where(self.forbidden, -np.inf, tables)
         return PairwiseModel(
             example.graph,
             self._unary(weights, example).astype(features.dtype, copy=False),
-            self.form.expand(weights.edge_coef),
+            tables,
             edge_type=example.edge_type,
             edge_weight=example.edge_features,
             n_states=example.n_states,
