@@ -138,7 +138,7 @@ def main():
     parser.add_argument("--images", type=int, default=200, help="training images")
     parser.add_argument("--window", type=int, default=3)
     parser.add_argument("--depth", type=int)
-    parser.add_argument("--max-iter", type=int, default=12, help="iterations a round")
+    parser.add_argument("--max-iter", type=int, default=30, help="iterations a round")
     parser.add_argument("--expert", action="store_true", help="BM3D's output as a channel")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", type=Path, help="where to keep the figures")
