@@ -11,6 +11,10 @@ says where a mean is farther off than two of the thesis's standard deviations or
 are the junction tree's, or by enumeration. The thesis drew its instances with libDAI; ours are other draws. The last
 column counts the instances that came to the tolerance.
 
+On 30 instances of each family all means are as near as that. The bound on regular graphs is nearer to exact than the
+thesis's, 0.69 to 0.83, by more than chance: a draw from its description that also has its e(tau) was not found
+(without scores of nodes e(A) is 0.85, but e(tau) 0.14).
+
 Differences to the thesis: bounds are tightened to ``--tol`` 1e-4 (1e-5 there; the bound is exact to the square of that)
 from a start by message passing, which leads to the same minimum; OPTIMAL stops before 50 trees are added if the gap of
 the conditional gradients says that nothing is left to gain.
