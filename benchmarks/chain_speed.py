@@ -155,8 +155,10 @@ def run(worker, c2, max_iter, n_jobs=1):
     """Result of a worker in a process of its own, linear algebra on one thread in all."""
     command = [sys.executable, __file__, "--worker", worker, "--c2", c2, "--max-iter", max_iter, "--jobs", n_jobs]
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
-    out = subprocess.run([str(part) for part in command], env=environment, stdout=subprocess.PIPE, check=True).stdout
-    return json.loads(out.splitlines()[-1])
+    done = subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(done.stderr[-2000:])
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def first_within(losses, optimum):
