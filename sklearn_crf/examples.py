@@ -140,6 +140,7 @@ class Batch:
     node_ptr: np.ndarray  # (n + 1,) int64: nodes of member k are node_ptr[k]:node_ptr[k + 1]
     labels: np.ndarray | None = None  # (N,) int32: column of each node's label, -1 where unlabelled
     weight: np.ndarray | None = None  # (n,) float64: sample_weight of each member; None is 1
+    node_weight: np.ndarray | None = None  # (N,) float64: of each node in costs, where a loss has them; None is 1
 
     @contextmanager
     def named_in_errors(self):

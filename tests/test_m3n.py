@@ -201,6 +201,23 @@ def test_cost_and_class_weight_move_the_decision():
     assert_array_equal(same.coef_, plain.coef_)
 
 
+@pytest.mark.parametrize("solver", ["cutting_plane", "bmrm"])
+def test_costs_of_nodes(solver):
+    X, y = chains(8)
+    options = {"C": 0.1, "random_state": 0, "solver": solver, "tol": 1e-4}
+    same = M3NClassifier(cost=[np.full(len(part), 2.0) for part in y], **options).fit(X, y)
+    twice = M3NClassifier(cost=2 * (1 - np.eye(3)), **options).fit(X, y)
+    assert_allclose(same.coef_, twice.coef_, rtol=1e-9)
+    free = M3NClassifier(cost=[np.zeros(len(part)) for part in y], **options).fit(X, y)
+    assert_allclose(free.coef_, 0)
+    with pytest.raises(ValueError, match="cost holds arrays for 7 examples, but X has 8"):
+        M3NClassifier(cost=[np.ones(len(part)) for part in y[1:]]).fit(X, y)
+    with pytest.raises(ValueError, match=r"cost\[0\] has shape \(99,\)"):
+        M3NClassifier(cost=[np.ones(99) for _ in y]).fit(X, y)
+    with pytest.raises(ValueError, match=r"cost\[0\] must be finite and not negative"):
+        M3NClassifier(cost=[-np.ones(len(part)) for part in y]).fit(X, y)
+
+
 def test_irregular_graphs_with_types():
     rng = np.random.default_rng(0)
     X, y = [], []

@@ -150,7 +150,7 @@ def test_planes_touch_the_risk_from_below():
     assert problem.oracle.n_inference_calls == 30
 
 
-@pytest.mark.parametrize(("n_batches", "expected"), [(3, [1, 1, 1]), (70, [2] * 35), (300, [4] * 75)])
+@pytest.mark.parametrize(("n_batches", "expected"), [(3, [1, 1, 1]), (70, [1] * 70), (130, [2] * 65), (400, [4] * 100)])
 def test_blocks_are_cut_by_the_number_of_batches(n_batches, expected):
     blocks = make_blocks([None] * n_batches)
     assert [len(block) for block in blocks] == expected

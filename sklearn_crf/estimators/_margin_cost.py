@@ -1,8 +1,48 @@
 """What a wrong label costs, and what training by margins requires of labels and edges."""
 
+from dataclasses import replace
+
 import numpy as np
 from sklearn.utils import compute_class_weight
 from sklearn.utils.validation import check_array
+
+
+def is_per_node(cost):
+    """Whether ``cost`` is a list of arrays, one for each example, and not a matrix."""
+    return isinstance(cost, list) and len(cost) > 0 and all(isinstance(part, np.ndarray) for part in cost)
+
+
+def with_node_weights(cost, encoded, batches):
+    """Batches with what each node costs if it is wrong.
+
+    Parameters
+    ----------
+    cost : list of ndarray
+        One for each example, of the shape of its labels.
+    encoded : Encoded
+    batches : list of Batch
+
+    Returns
+    -------
+    list of Batch
+
+    Raises
+    ------
+    ValueError
+        If an array is missing, has another shape, is negative or not finite.
+    """
+    if len(cost) != encoded.n_examples:
+        raise ValueError(f"cost holds arrays for {len(cost)} examples, but X has {encoded.n_examples}.")
+    for i, part in enumerate(cost):
+        shape = () if encoded.layout == "nodes" else encoded.label_shape(i)
+        if part.shape != shape:
+            raise ValueError(f"cost[{i}] has shape {part.shape}, but the lattice of X[{i}] has shape {shape}.")
+        if not np.all(np.isfinite(part) & (part >= 0)):
+            raise ValueError(f"cost[{i}] must be finite and not negative.")
+    return [
+        replace(batch, node_weight=np.concatenate([np.ravel(cost[i]).astype(np.float64) for i in batch.members]))
+        for batch in batches
+    ]
 
 
 def cost_matrix(cost, class_weight, labels):
@@ -10,8 +50,8 @@ def cost_matrix(cost, class_weight, labels):
 
     Parameters
     ----------
-    cost : {"hamming"} or array-like of shape (K, K)
-        ``cost[a, b]`` of class a where b is true.
+    cost : {"hamming"}, list of ndarray, or array-like of shape (K, K)
+        ``cost[a, b]`` of class a where b is true; what nodes cost each is not in the matrix.
     class_weight : dict, "balanced" or None
         Factors of the true classes.
     labels : EncodedLabels
@@ -26,7 +66,7 @@ def cost_matrix(cost, class_weight, labels):
         If it has another shape, negative entries, or costs for being right.
     """
     n_classes = len(labels.classes_)
-    matrix = 1.0 - np.eye(n_classes) if isinstance(cost, str) else _checked(cost, n_classes)
+    matrix = 1.0 - np.eye(n_classes) if isinstance(cost, str) or is_per_node(cost) else _checked(cost, n_classes)
     if class_weight is None:
         return matrix
     parts = labels.labels if isinstance(labels.labels, list) else [np.ravel(labels.labels)]

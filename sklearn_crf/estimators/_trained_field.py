@@ -21,6 +21,10 @@ class TrainedField(FieldClassifier):
     def _check_labels(self, labels):
         """Raise ValueError where a parameter does not fit the classes."""
 
+    def _with_node_weights(self, encoded, batches):
+        """The batches, with weights of nodes where the loss has them."""
+        return batches
+
     def _objective(self, batches, labels):
         """Objective for the graphs of the batches and the classes of the labels."""
         raise NotImplementedError(type(self).__name__)
@@ -49,6 +53,7 @@ class TrainedField(FieldClassifier):
         rng = check_random_state(self.random_state)
         prepare, max_nodes = self._prepare_example(encoded), self._batch_nodes(encoded)
         batches = make_batches(encoded, labels.labels, weight, max_nodes=max_nodes, prepare=prepare)
+        batches = self._with_node_weights(encoded, batches)
         potentials = self._make_potentials(encoded, labels.classes_, batches)
         objective = self._objective(batches, labels)
         make_risk = SparseRisk if encoded.is_sparse else EmpiricalRisk

@@ -11,7 +11,12 @@ from sklearn_crf._threads import map_tasks, single_threaded_blas
 from sklearn_crf.encoding import decode
 from sklearn_crf.estimators._complete_labels import require_complete
 from sklearn_crf.estimators._coupling import INFERENCES, Decoding, map_inference
-from sklearn_crf.estimators._margin_cost import cost_matrix, require_associative
+from sklearn_crf.estimators._margin_cost import (
+    cost_matrix,
+    is_per_node,
+    require_associative,
+    with_node_weights,
+)
 from sklearn_crf.estimators._margin_training import BLOCK_SOLVERS, MarginOptions, train_by_margins
 from sklearn_crf.estimators._trained_field import TrainedField
 from sklearn_crf.inference import Inference, conditional_scores
@@ -49,9 +54,10 @@ class M3NClassifier(TrainedField):
         solution and slower to an accurate one; "bmrm" is the bundle method, one plane for each pass over all examples
         (1-slack), deterministic; "subgradient" makes steps of Pegasos. "auto" is the bundle method without edges and
         for sparse features, cutting planes where there are up to 1,000 weights, Frank-Wolfe otherwise.
-    cost : {"hamming"} or array-like of shape (n_classes, n_classes), default="hamming"
-        Number of wrong nodes, or ``cost[a, b]`` of each node of class b that is labelled a, in the order of
-        ``classes_``: not negative, zero on the diagonal.
+    cost : {"hamming"}, array-like of shape (n_classes, n_classes) or list of ndarray, default="hamming"
+        Number of wrong nodes; or ``cost[a, b]`` of each node of class b that is labelled a, in the order of
+        ``classes_``: not negative, zero on the diagonal; or, for each training example, an array of what every node
+        costs if it is wrong, such as the areas of superpixels.
     class_weight : dict, "balanced" or None, default=None
         Multiplies the cost of nodes of each true class.
     inference : str or Inference, default="auto"
@@ -294,6 +300,9 @@ class M3NClassifier(TrainedField):
         # Bad parameters are named before any work is done.
         self._decoding()
         cost_matrix(self.cost, self.class_weight, labels)
+
+    def _with_node_weights(self, encoded, batches):
+        return with_node_weights(self.cost, encoded, batches) if is_per_node(self.cost) else batches
 
     def _objective(self, batches, labels):
         for batch in batches:

@@ -48,8 +48,8 @@ class PlaneOracle:
     def _planes(self, i, coef):
         batch = self.risk.batches[i]
         model = self.risk.potentials.model(coef, batch.example)
-        with convergence_left_to_caller():
-            found = self.risk.objective.most_violated(model, batch.labels)
+        with convergence_left_to_caller(), batch.named_in_errors():
+            found = self.risk.objective.most_violated(model, batch.labels, node_weight=batch.node_weight)
         return self._planes_of(i, model, found.labels)
 
     def _planes_of(self, i, model, found):
@@ -60,6 +60,8 @@ class PlaneOracle:
         weight = np.full(len(batch.members), self._C) if batch.weight is None else self._C * batch.weight
         slopes *= weight[:, None] * self._scale
         cost = self.risk.objective.cost[found, batch.labels]
+        if batch.node_weight is not None:
+            cost = cost * batch.node_weight
         return slopes, weight * np.add.reduceat(cost, batch.node_ptr[:-1])
 
     def _differences(self, i, model, found):
@@ -79,7 +81,7 @@ def _members_of_edges(batch):
     return (np.searchsorted(batch.node_ptr, tails, side="right") - 1).astype(np.int32)
 
 
-def make_blocks(batches, n_blocks=32, largest=4):
+def make_blocks(batches, n_blocks=64, largest=4):
     """Consecutive batches put into blocks of equal size: at least ``n_blocks``, of at most ``largest`` batches.
 
     Parameters

@@ -133,9 +133,11 @@ class EmpiricalRisk:
         batch = self.batches[i]
         model = self.potentials.model(coef, batch.example)
         seed = int(np.random.SeedSequence([self.seed, i, self._n_passes]).generate_state(1, np.uint32)[0])
+        # Weights of nodes have a meaning only to losses that are sums of costs.
+        options = {} if batch.node_weight is None else {"node_weight": batch.node_weight}
         with convergence_left_to_caller(), batch.named_in_errors():
             loss = self.objective.loss_statistics(
-                model, batch.labels, state=self._states[i], seed=seed, n_threads=n_threads
+                model, batch.labels, state=self._states[i], seed=seed, n_threads=n_threads, **options
             )
         self._states[i] = loss.state
         node_weight = _node_weight(batch)

@@ -1,6 +1,7 @@
 """Scores linear in features and weights."""
 
 from itertools import pairwise
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -90,7 +91,7 @@ class LinearPotentials:
     @property
     def n_coef(self):
         """Length of the flat vector of weights."""
-        return int(np.prod(self._coef_shape) + np.prod(self._intercept_shape) + np.prod(self._edge_shape))
+        return prod(self._coef_shape) + prod(self._intercept_shape) + prod(self._edge_shape)
 
     def unpack(self, coef):
         """The parts of a flat vector.
@@ -104,8 +105,8 @@ class LinearPotentials:
         Weights
             Views of the vector.
         """
-        first = int(np.prod(self._coef_shape))
-        second = first + int(np.prod(self._intercept_shape))
+        first = prod(self._coef_shape)
+        second = first + prod(self._intercept_shape)
         return Weights(
             coef[:first].reshape(self._coef_shape),
             coef[first:second].reshape(self._intercept_shape),
@@ -200,13 +201,14 @@ class LinearPotentials:
         -------
         ndarray of shape (m, n_coef), float64
         """
-        gradients = np.zeros((len(node_ptr) - 1, self.n_coef))
+        n_scalars = len(node_ptr) - 1
+        gradients = np.zeros((n_scalars, self.n_coef))
         columns = self._columns(statistics.unary)
-        edge_coef = self.form.adjoint(statistics.tables)
-        for i, (start, stop) in enumerate(pairwise(node_ptr)):
-            parts = self.unpack(gradients[i])
-            self._pull_nodes(parts, _part_of_nodes(example, start, stop), columns[start:stop])
-            parts.edge_coef[...] = edge_coef[i]
+        gradients[:, self.n_coef - prod(self._edge_shape) :] = self.form.adjoint(statistics.tables).reshape(
+            n_scalars, -1
+        )
+        for gradient, (start, stop) in zip(gradients, pairwise(node_ptr.tolist()), strict=True):
+            self._pull_nodes(self.unpack(gradient), _part_of_nodes(example, start, stop), columns[start:stop])
         return gradients
 
     def _unary(self, weights, example):
