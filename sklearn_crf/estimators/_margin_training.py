@@ -119,7 +119,7 @@ def train_by_margins(risk, start, options, rng, on_iteration):
             return on_iteration(options.scale * point.x)
 
         if options.solver == "bmrm":
-            found = bmrm(problem.value_grad, start / options.scale, callback=callback, **limits)
+            found = bmrm(problem.value_grad, start / options.scale, floor=0.0, callback=callback, **limits)
             n_calls = problem.n_inference_calls
         else:
             oracle = PlaneOracle(risk, options.C, options.scale, make_blocks(risk.batches), map_in_threads)

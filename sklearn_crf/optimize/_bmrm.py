@@ -8,7 +8,7 @@ from sklearn_crf.optimize._iterates import checked_start
 from sklearn_crf.optimize._simplex_qp import maximize_on_simplex
 
 
-def bmrm(fun, x0, *, lower_bounded=None, max_iter=1000, tol=1e-3, max_planes=500, callback=None):
+def bmrm(fun, x0, *, floor=None, lower_bounded=None, max_iter=1000, tol=1e-3, max_planes=500, callback=None):
     r"""Minimize a quadratic penalty plus a convex function by cutting planes.
 
     .. math::
@@ -25,6 +25,8 @@ def bmrm(fun, x0, *, lower_bounded=None, max_iter=1000, tol=1e-3, max_planes=500
         ``fun(x)`` returns R and a subgradient, an ndarray of shape (n,).
     x0 : array-like of shape (n,)
         Where the first plane is made.
+    floor : float, optional
+        What R never falls below: a plane to begin with. Losses have 0, without which a least P of 0 is never proven.
     lower_bounded : array-like of shape (n,) of bool, optional
         Entries of x that must not be negative.
     max_iter : int, default=1000
@@ -55,6 +57,8 @@ def bmrm(fun, x0, *, lower_bounded=None, max_iter=1000, tol=1e-3, max_planes=500
     """
     x = checked_start(x0)
     bundle = _Bundle(checked_bounds(lower_bounded, len(x)), len(x), max_planes)
+    if floor is not None:
+        bundle.add(np.zeros(len(x)), floor)
     best = OptimizeResult(x=x, fun=np.inf)
     curves = [], []
     message = f"STOP: max_iter={max_iter} planes made"
