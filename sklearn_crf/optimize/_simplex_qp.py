@@ -2,7 +2,7 @@
 
 import numpy as np
 
-# Violation of optimality that counts as none, of the largest gradient.
+# Violation of optimality that counts as none, of the largest gradient and diagonal entry.
 _PRECISION = 1e-12
 
 # Planes may depend on each other linearly: so much is added to the diagonal, of its largest entry.
@@ -51,7 +51,8 @@ def maximize_on_simplex(gram, offset, start, n_simplex):
         gradient = offset - gram @ weight
         violation = np.where(free, 0.0, gradient - np.where(in_simplex, level, 0.0))
         best = int(np.argmax(violation))
-        if violation[best] <= _PRECISION * np.abs(gradient).max():
+        # The ridge alone violates by its own size, which counts as none even where all gradients are zero.
+        if violation[best] <= _PRECISION * (np.abs(gradient).max() + gram.diagonal().max()):
             break
         free[best] = True
     return weight
