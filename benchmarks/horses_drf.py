@@ -40,7 +40,7 @@ UNARY = "unary only"
 METHODS = {
     "SPA + MAP": ("spa", "map", [{"step_size": 0.1}, {"step_size": 2.0}]),
     "PMA + MPM": ("pma", "mpm", [{"solver": "lbfgs"}, {"solver": "gradient", "step_size": 1.0, "max_iter": 40}]),
-    "PL + MAP": ("pl", "map", [{"C": 0.0001}, {"C": 0.01}, {"C": 1.0}]),
+    "PL + MAP": ("pl", "map", [{"C": 10.0**power} for power in (-8, -7, -6, -5, -4, -2, 0)]),
 }
 # The same weights under the other inference.
 CROSSED = {"SPA + MAP": ("SPA + MPM", "mpm"), "PMA + MPM": ("PMA + MAP", "map"), "PL + MAP": ("PL + MPM", "mpm")}
