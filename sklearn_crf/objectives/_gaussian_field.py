@@ -90,7 +90,7 @@ class PredictionLoss:
     Parameters
     ----------
     loss : callable
-        ``loss(prediction, target)`` of an image of shape (*lattice, D) returns the value and the derivative by the
+        ``loss(prediction, target)`` of an image of shape ``(*lattice, D)`` returns the value and the derivative by the
         prediction.
     solver : ConjugateGradient
     offset, scale : float or ndarray of shape (D,)
