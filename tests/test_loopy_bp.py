@@ -284,6 +284,20 @@ def test_residual_schedule_reaches_what_sweeps_do_not():
     assert converged["residual"] > 0
 
 
+def test_the_residual_schedule_ends_where_sweeps_do():
+    # Scores so far apart that changes below the tolerance are what decides elsewhere.
+    n_converged = 0
+    for seed in range(12):
+        model = random_model(lattice((4, 4)), 3, "untied", scale=30, seed=seed)
+        with convergence_left_to_caller():
+            found = LoopyBP(tol=1e-7, max_iter=300, schedule="residual").marginals(model)
+            swept = LoopyBP(tol=1e-7, max_iter=300, schedule="sequential").marginals(model)
+        if found.converged and swept.converged:
+            n_converged += 1
+            assert_allclose(found.log_z, swept.log_z, atol=1e-5)
+    assert n_converged > 5
+
+
 @pytest.mark.parametrize("n_columns", [2, 3])
 @pytest.mark.parametrize("maximum", [False, True])
 def test_appearance_probabilities_of_one_are_belief_propagation(n_columns, maximum):

@@ -24,12 +24,11 @@ def make_batches(n_classes, *, n_node_types=1, ones=False, dtype=np.float64, see
     rng = np.random.default_rng(seed)
     batches = []
     for length in (5, 1, 8):
-        features = sp.random_array((length, n_features), density=0.4, rng=rng, format="csr").astype(dtype)
+        dense = rng.random((length, n_features)) * (rng.random((length, n_features)) < 0.4)
+        features = sp.csr_matrix(dense.astype(dtype))
         if ones:
             features.data[:] = 1
-        example = Example(
-            sp.csr_matrix(features), lattice((length,)), node_type=rng.integers(n_node_types, size=length)
-        )
+        example = Example(features, lattice((length,)), node_type=rng.integers(n_node_types, size=length))
         labels = rng.integers(n_classes, size=length).astype(np.int32)
         weight = np.array([rng.uniform(0.5, 2)])
         batches.append(Batch(example, np.array([0]), np.array([0, length]), labels, weight))

@@ -12,6 +12,7 @@ from sklearn_crf.factor_graphs._tables import (
     at_least_one,
     at_most_one,
     exactly_one,
+    states_of_cells,
 )
 
 __all__ = [
@@ -30,4 +31,5 @@ __all__ = [
     "factor_graph_of",
     "pairwise_model_of",
     "pairwise_statistics",
+    "states_of_cells",
 ]

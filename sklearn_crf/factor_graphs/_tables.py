@@ -171,7 +171,29 @@ def _numbered(table, shape, f):
     if outside.any():
         row = int(np.argmax(outside))
         raise ValueError(f"factors[{f}] lists the states {states[row].tolist()}, but its nodes have {shape.tolist()}.")
-    return np.ravel_multi_index(tuple(states.T), tuple(shape.tolist())) if len(shape) else np.zeros(len(states), int)
+    return states @ _strides(shape)
+
+
+def _strides(shape):
+    """Cells between neighbouring states of each node. NumPy's own numbering stops at 32 nodes, or at 64."""
+    sizes = np.asarray(shape, dtype=np.int64)
+    return np.cumprod(np.append(sizes[1:], 1)[::-1])[::-1] if len(sizes) else sizes
+
+
+def states_of_cells(cells, shape):
+    """Joint states of the cells of a table, numbered row by row.
+
+    Parameters
+    ----------
+    cells : ndarray of shape (n_cells,), int64
+    shape : sequence of int
+        Numbers of states of the table's nodes, of which there may be any number.
+
+    Returns
+    -------
+    ndarray of shape (n_cells, arity), int64
+    """
+    return cells[:, None] // _strides(shape) % np.asarray(shape, dtype=np.int64)
 
 
 def _require_shape(table, shape, f):

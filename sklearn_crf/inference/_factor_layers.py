@@ -6,7 +6,15 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import breadth_first_order
 
-from sklearn_crf.factor_graphs import COUNT, DENSE, FactorGraph, FactorStatistics, add_cells, factor_graph_of
+from sklearn_crf.factor_graphs import (
+    COUNT,
+    DENSE,
+    FactorGraph,
+    FactorStatistics,
+    add_cells,
+    factor_graph_of,
+    states_of_cells,
+)
 
 
 class FactorLayers(NamedTuple):
@@ -190,7 +198,7 @@ class _Tables:
         elif kind == COUNT:
             cell = np.append(np.arange(start, stop), -1 - table)
         else:
-            states = np.stack(np.unravel_index(model.table_cell[start:stop], shape), axis=1)[:, axes]
+            states = states_of_cells(model.table_cell[start:stop], shape)[:, axes]
             ranked = np.lexsort(states.T[::-1])
             sizes, children = _prefix_tree(states[ranked], np.asarray(shape)[axes])
             starts = self.n_children + np.concatenate(([0], np.cumsum([len(child) for child in children])))[:-1]

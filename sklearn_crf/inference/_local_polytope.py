@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sklearn_crf.factor_graphs import COUNT, SPARSE
+from sklearn_crf.factor_graphs import COUNT, SPARSE, states_of_cells
 from sklearn_crf.inference._reduction import Reduction
 
 
@@ -137,7 +137,7 @@ class LocalPolytope:
         model = problem.model
         nodes = model.scope[model.scope_ptr[f] : model.scope_ptr[f + 1]]
         cells = slice(*model.table_ptr[table : table + 2])
-        states = np.stack(np.unravel_index(model.table_cell[cells], tuple(model.n_states[nodes])), axis=1)
+        states = states_of_cells(model.table_cell[cells], model.n_states[nodes])
         scores = model.log_table[cells].astype(np.float64)
         places, allowed = np.empty_like(states), scores > -np.inf
         for j, node in enumerate(nodes):

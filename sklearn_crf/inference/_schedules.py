@@ -64,8 +64,17 @@ def residual(graph, field, messages, damping, tol, run):
     position = heap.copy()
     work = field.work_space()
 
+    check = sequential(graph, field, messages, damping, tol, run)
+
     def sweep():
-        return send_by_residual(field, messages, priority, heap, position, tol, damping, graph.n_nodes, work)
+        change = send_by_residual(field, messages, priority, heap, position, tol, damping, graph.n_nodes, work)
+        if not 0 <= change <= tol:
+            return change
+        # Where scores lie far apart, an input that changed by less than the tolerance may change what is sent by more.
+        change = check()
+        if change > tol:
+            priority.fill(np.inf)
+        return change
 
     return sweep
 
