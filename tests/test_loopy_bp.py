@@ -287,11 +287,11 @@ def test_residual_schedule_reaches_what_sweeps_do_not():
 def test_the_residual_schedule_ends_where_sweeps_do():
     # Scores so far apart that changes below the tolerance are what decides elsewhere.
     n_converged = 0
-    for seed in range(12):
-        model = random_model(lattice((4, 4)), 3, "untied", scale=30, seed=seed)
+    for seed in range(10):
+        model = random_model(lattice((4, 4)), 2, "untied", scale=30, seed=seed)
         with convergence_left_to_caller():
-            found = LoopyBP(tol=1e-7, max_iter=300, schedule="residual").marginals(model)
-            swept = LoopyBP(tol=1e-7, max_iter=300, schedule="sequential").marginals(model)
+            found = LoopyBP(tol=1e-6, max_iter=300, schedule="residual").marginals(model)
+            swept = LoopyBP(tol=1e-6, max_iter=300, schedule="sequential").marginals(model)
         if found.converged and swept.converged:
             n_converged += 1
             assert_allclose(found.log_z, swept.log_z, atol=1e-5)
