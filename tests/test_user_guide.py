@@ -5,13 +5,10 @@ from pathlib import Path
 
 import pytest
 
-import sklearn_crf
-
 GUIDE = Path(__file__).resolve().parents[1] / "docs" / "user_guide"
 PAGES = [page for page in sorted(GUIDE.glob("*.rst")) if ">>>" in page.read_text(encoding="utf-8")]
 
 
-@pytest.mark.skipif(not hasattr(sklearn_crf, "DRFClassifier"), reason="DRFClassifier is yet to come")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_page(page):
     options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

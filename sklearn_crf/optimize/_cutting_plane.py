@@ -1,10 +1,9 @@
 """Cutting planes for every term of a sum of maxima: the n-slack method, block by block."""
 
-import numpy as np
-
 from sklearn_crf.optimize._checks import Checks
 from sklearn_crf.optimize._duality import checked_bounds, is_closed
 from sklearn_crf.optimize._plane_cache import PlaneCache
+from sklearn_crf.optimize._random import random_state_of
 
 
 def cutting_plane(
@@ -64,7 +63,7 @@ def cutting_plane(
     Output Variables. JMLR 6, 2005. N. Shah, V. Kolmogorov and C. H. Lampert. A Multi-Plane Block-Coordinate
     Frank-Wolfe Algorithm for Training Structural SVMs with a Costly max-Oracle. CVPR 2015.
     """
-    rng = random_state if isinstance(random_state, np.random.RandomState) else np.random.RandomState(random_state)
+    rng = random_state_of(random_state)
     affordable = int(cache_size * 2**20 / (8 * n * max(sum(sizes), 1)))
     state = PlaneCache(sizes, checked_bounds(lower_bounded, n), min(max_planes, affordable))
     found = Checks(risk, state, tol, callback)

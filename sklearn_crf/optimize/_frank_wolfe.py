@@ -5,6 +5,7 @@ import numpy as np
 from sklearn_crf.optimize._block_dual import BlockDual
 from sklearn_crf.optimize._checks import Checks
 from sklearn_crf.optimize._duality import checked_bounds, is_closed
+from sklearn_crf.optimize._random import random_state_of
 
 
 def frank_wolfe(
@@ -69,7 +70,7 @@ def frank_wolfe(
     S. Lacoste-Julien, M. Jaggi, M. Schmidt and P. Pletscher. Block-Coordinate Frank-Wolfe Optimization for Structural
     SVMs. ICML 2013.
     """
-    rng = random_state if isinstance(random_state, np.random.RandomState) else np.random.RandomState(random_state)
+    rng = random_state_of(random_state)
     state = BlockDual(sizes, checked_bounds(lower_bounded, n))
     found = Checks(risk, state, tol, callback)
     mean, n_steps = np.zeros(n), 0

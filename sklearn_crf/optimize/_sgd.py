@@ -4,6 +4,7 @@ import numpy as np
 from scipy.optimize import OptimizeResult
 
 from sklearn_crf.optimize._iterates import checked_start, step_sizes, stopped_by
+from sklearn_crf.optimize._random import random_state_of
 
 # How fast the running average forgets: weights of the iterates grow like t**3.
 _FORGETTING = 3
@@ -83,7 +84,7 @@ def minimize_sgd(
         raise ValueError(f"n_examples must be at least 1, got {n_examples!r}.")
     steps_of_epoch = -(-n_examples // batch_size)
     size = step_sizes(step_size, schedule, steps_of_epoch if decay_steps is None else decay_steps)
-    rng = random_state if isinstance(random_state, np.random.RandomState) else np.random.RandomState(random_state)
+    rng = random_state_of(random_state)
     state = OptimizeResult(x=x, last_x=x, fun=None, jac=None, nit=0, n_steps=0, success=True, message="", loss_curve=[])
     for _ in range(n_epochs):
         order = rng.permutation(n_examples)

@@ -4,6 +4,7 @@ import numpy as np
 
 from sklearn_crf.optimize._checks import Checks
 from sklearn_crf.optimize._duality import checked_bounds
+from sklearn_crf.optimize._random import random_state_of
 
 
 class _Steps:
@@ -82,7 +83,7 @@ def subgradient(
     S. Shalev-Shwartz, Y. Singer, N. Srebro and A. Cotter. Pegasos: Primal Estimated sub-GrAdient SOlver for SVM.
     Mathematical Programming 127, 2011.
     """
-    rng = random_state if isinstance(random_state, np.random.RandomState) else np.random.RandomState(random_state)
+    rng = random_state_of(random_state)
     state = _Steps(checked_bounds(lower_bounded, n))
     found = Checks(risk, state, tol, callback)
     mean = np.zeros(n)
