@@ -147,7 +147,9 @@ def chain_rows():
 def run():
     """Rows of (job, this package, peer, remark)."""
     warnings.simplefilter("ignore", ConvergenceWarning)
-    return [*grid_rows(), *image_rows(), *chain_rows()]
+    yield from grid_rows()
+    yield from image_rows()
+    yield from chain_rows()
 
 
 if __name__ == "__main__":

@@ -208,7 +208,6 @@ def compared(ours, peer):
 
 def cut_rows(problems=BINARY, seeds=(0, 1)):
     """Binary grids in both precisions against PyMaxflow; the energies must be the same."""
-    rows = []
     for kind, coupling in problems:
         what = ["cut", (kind, coupling), seeds]
         double, single, peer = measure([[*what, ("float64", 1)], [*what, ("float32", 1)], what])
@@ -216,13 +215,11 @@ def cut_rows(problems=BINARY, seeds=(0, 1)):
             np.testing.assert_allclose(ours["energy"], peer["energy"], rtol=close)
             weights = "Potts" if kind == "noise" else "contrast"
             title = f"GraphCut, {SIDE}x{SIDE}, {kind}, {weights} {coupling:g}, {name}"
-            rows.append((title, f"{ours['seconds']:.2f} s", f"{peer['seconds']:.2f} s", compared(ours, peer)))
-    return rows
+            yield title, f"{ours['seconds']:.2f} s", f"{peer['seconds']:.2f} s", compared(ours, peer)
 
 
 def expansion_rows(problems=MULTIPLE, seeds=(0, 1)):
     """Grids and a general graph with several states against gco; energies within 0.1 %."""
-    rows = []
     for problem in problems:
         kind, size, n_states, coupling = problem
         what = ["expand", problem, seeds]
@@ -236,19 +233,16 @@ def expansion_rows(problems=MULTIPLE, seeds=(0, 1)):
             f"{one['elapsed']:.2f} s, on 2 threads {two['elapsed']:.2f} s"
         )
         title = f"AlphaExpansion, {where}, {n_states} labels, {kind} {coupling:g}"
-        rows.append((title, f"{one['seconds']:.2f} s", f"{peer['seconds']:.2f} s", remark))
-    return rows
+        yield title, f"{one['seconds']:.2f} s", f"{peer['seconds']:.2f} s", remark
 
 
 def run():
     """Rows of (job, this package, peer, remark)."""
-    rows = []
     for what, package, make in (("GraphCut", "maxflow", cut_rows), ("AlphaExpansion", "gco", expansion_rows)):
         if importlib.util.find_spec(package):
-            rows += make()
+            yield from make()
         else:
-            rows.append((what, None, "skipped", f"the module {package} is not installed"))
-    return rows
+            yield what, None, "skipped", f"the module {package} is not installed"
 
 
 if __name__ == "__main__":

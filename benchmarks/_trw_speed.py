@@ -73,7 +73,8 @@ def large_rows(sides=(128, 256, 512)):
 
 def run():
     """Rows of (job, this package, peer, remark)."""
-    return [*peer_rows(), *large_rows()]
+    yield from peer_rows()
+    yield from large_rows()
 
 
 if __name__ == "__main__":

@@ -2,32 +2,30 @@
 
     python benchmarks/inference_speed.py
 
-Prints one table. Times are of the processor on one thread, the least of several repetitions, unless the remark
-names threads; peers that are not installed are skipped with a word.
+Prints a row as soon as it is measured: the job, the time of this package, the peer's, a remark. Times are of the
+processor on one thread, the least of several repetitions, unless the remark names threads; peers that are not
+installed are skipped with a word.
 """
 
-import importlib.util
+import _bp_speed
+import _cut_speed
+import _trw_speed
+
+WIDTHS = (58, 12, 12)
 
 
-def rows():
-    """Rows of (job, this package, peer, remark) of every part that can be run."""
-    import _bp_speed
-    import _trw_speed
-
-    found = [*_bp_speed.run(), *_trw_speed.run()]
-    if importlib.util.find_spec("_cut_speed"):
-        import _cut_speed
-
-        found += _cut_speed.run()
-    return found
+def show(row):
+    """One row of (job, this package, peer, remark) on a line."""
+    cells = ["-" if cell is None else str(cell) for cell in row]
+    padded = [cell.ljust(width) for cell, width in zip(cells, WIDTHS, strict=False)]
+    print("  ".join([*padded, cells[-1]]).rstrip(), flush=True)
 
 
 def main():
-    table = [("", "sklearn_crf", "peer", ""), *rows()]
-    cells = [["-" if cell is None else str(cell) for cell in row] for row in table]
-    widths = [max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
-    for row in cells:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    show(("", "sklearn_crf", "peer", ""))
+    for part in (_bp_speed, _trw_speed, _cut_speed):
+        for row in part.run():
+            show(row)
 
 
 if __name__ == "__main__":
