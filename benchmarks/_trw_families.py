@@ -27,10 +27,10 @@ def grid_isinguniform(side, rng):
     return _ising(graph, rng.uniform(-1, 1, size=graph.n_nodes), rng.uniform(-1, 1, size=graph.n_edges))
 
 
-def regular_isinggauss(n_nodes, rng, degree=10):
-    """A random regular graph, all theta from N(0, 1)."""
+def regular_isinggauss(n_nodes, rng, degree=10, coupling=1.0):
+    """A random regular graph, all theta from N(0, 1), those of edges times ``coupling``."""
     graph = random_regular(n_nodes, degree, rng)
-    return _ising(graph, rng.normal(size=graph.n_nodes), rng.normal(size=graph.n_edges))
+    return _ising(graph, rng.normal(size=graph.n_nodes), coupling * rng.normal(size=graph.n_edges))
 
 
 def complete_expgauss(n_nodes, rng, n_states=4):

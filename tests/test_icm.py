@@ -136,12 +136,12 @@ def test_forbidden_pairs_are_left_behind(schedule):
     assert_no_single_change_improves(model, found.labels)
 
 
-def test_no_way_out_of_forbidden_pairs_is_a_score_of_minus_infinity():
+def test_no_way_out_of_forbidden_pairs_is_an_error():
     # Both nodes must differ, both have one state only.
     tables = np.where(np.eye(2, dtype=bool), -np.inf, 0.0)[None]
     unary = np.array([[0.0, -np.inf], [0.0, -np.inf]])
-    found = ICM().map(PairwiseModel(lattice((2,)), unary, tables))
-    assert found.score == -np.inf
+    with pytest.raises(ValueError, match="infeasible"):
+        ICM().map(PairwiseModel(lattice((2,)), unary, tables))
 
 
 def test_stopping_early_warns():

@@ -244,12 +244,13 @@ def test_max_product_finds_good_labelings():
     assert np.median(gaps) == pytest.approx(0, abs=1e-9)
 
 
-def test_a_dead_end_is_not_an_error_on_cycles_but_a_contradiction_is():
-    # An odd cycle of two states that must alternate: no labeling, but nothing that messages could see.
+def test_contradictions_on_cycles():
+    # An odd cycle of two states that must alternate: no labeling, but nothing that messages could see. A search does.
     differ = np.where(np.eye(2), -np.inf, 0.0)[None]
     ring = Graph(5, np.stack((np.arange(5), (np.arange(5) + 1) % 5), axis=1))
     model = PairwiseModel(ring, np.zeros((5, 2)), differ)
-    assert LoopyBP().map(model).score == -np.inf
+    with pytest.raises(ValueError, match="infeasible"):
+        LoopyBP().map(model)
     assert np.all(np.isfinite(LoopyBP().marginals(model).unary))
     fixed = np.zeros((5, 2))
     fixed[0, 0] = -np.inf

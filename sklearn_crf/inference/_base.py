@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf.factor_graphs import FactorStatistics
+from sklearn_crf.inference._allowed_labels import allowed_labels
 from sklearn_crf.models import PairwiseModel, Statistics, check_allowed_states, score
 
 
@@ -175,6 +176,9 @@ class Inference(BaseEstimator):
     def map(self, model, *, init=None, n_threads=1):
         """Labeling of (nearly) the highest score.
 
+        Where an algorithm comes to labels that something forbids, a search for allowed ones begins with them. It ends
+        with such labels, with the proof that there are none, or after a bounded effort with a warning.
+
         Parameters
         ----------
         model : PairwiseModel or FactorGraph
@@ -187,9 +191,15 @@ class Inference(BaseEstimator):
         Returns
         -------
         Labeling
+
+        Raises
+        ------
+        ValueError
+            If the algorithm does not take this model, or if it finds that no labeling has a score above -inf.
         """
         self._require("map", model)
-        return self._map(model, init=init, n_threads=n_threads)
+        found = self._map(model, init=init, n_threads=n_threads)
+        return self._allowed(model, found) if np.isneginf(found.score) else found
 
     def marginals(self, model, *, init=None, n_threads=1):
         """Marginals of nodes and tables, and the log-partition.
@@ -242,6 +252,18 @@ class Inference(BaseEstimator):
     def _check_model(self, model):
         """Raise ValueError if the algorithm cannot take this model; a subclass adds its own conditions."""
         check_allowed_states(model)
+
+    def _allowed(self, model, found):
+        """The result with labels that nothing forbids, or with a warning that none were found."""
+        labels = allowed_labels(model, found.labels)
+        if labels is None:
+            self._warn_unconverged(
+                f"{type(self).__name__} found no labeling with a score above -inf, and neither did a search from where "
+                "it ended: its labels are forbidden by the scores of some node or table."
+            )
+            return found
+        value = score(model, labels)
+        return found._replace(labels=labels, score=value, bound=max(found.bound, value))
 
     def _warn_unconverged(self, message, depth=1):
         """Warn whoever called ``map``, ``marginals`` or ``sample``, from ``depth`` calls below the public method."""

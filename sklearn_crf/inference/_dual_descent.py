@@ -29,7 +29,8 @@ def labeling_by_descent(algorithm, model, run):
         fall = run.lower()
         labels = run.labels()
         found = score(model, labels)
-        if best is None or found > best_score:
+        # Of labels that something forbids, the last ones are the nearest to any that are allowed.
+        if found > best_score or np.isneginf(best_score):
             best, best_score = labels, found
         size = max(1.0, abs(run.bound))
         converged = fall <= algorithm.tol * size or run.bound - best_score <= 1e-12 * size

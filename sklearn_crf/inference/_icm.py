@@ -46,8 +46,7 @@ class ICM(Inference):
     Notes
     -----
     The start is the best state of each node alone, or ``init``: labels of shape (N,), such as the ``state`` of a
-    former labeling. Ties keep the present label. Of forbidden pairs of states each sweep removes as many as it can;
-    the score is -inf where some are left.
+    former labeling. Ties keep the present label. Of forbidden pairs of states each sweep removes as many as it can.
 
     References
     ----------
