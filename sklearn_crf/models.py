@@ -43,6 +43,20 @@ class Statistics(NamedTuple):
         """
         return Statistics(self.unary - other.unary, self.tables - other.tables)
 
+    def plus(self, other):
+        """``self + other``, component by component.
+
+        Parameters
+        ----------
+        other : Statistics
+            Of a model of the same shape.
+
+        Returns
+        -------
+        Statistics
+        """
+        return Statistics(self.unary + other.unary, self.tables + other.tables)
+
     def scaled(self, unary_scale, tables_scale):
         """Nodes and tables multiplied, each by its own factor.
 

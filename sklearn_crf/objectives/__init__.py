@@ -1,7 +1,11 @@
 """Objectives: a model and labels in, a loss and its statistics out."""
 
+from sklearn_crf.objectives._assignment_sets import AssignmentSets
 from sklearn_crf.objectives._base import Loss, Objective
+from sklearn_crf.objectives._block_likelihood import BlockLikelihood
 from sklearn_crf.objectives._contrastive_divergence import ContrastiveDivergence
+from sklearn_crf.objectives._contrastive_sets import ContrastiveSets
+from sklearn_crf.objectives._contrastive_weights import decomposed_weights, tangent_sets
 from sklearn_crf.objectives._discrete import MaximumMarginal, SaddlePoint
 from sklearn_crf.objectives._joint_risk import JointRisk
 from sklearn_crf.objectives._likelihood import Likelihood
@@ -12,9 +16,14 @@ from sklearn_crf.objectives._pseudolikelihood import Pseudolikelihood
 from sklearn_crf.objectives._relaxed_likelihood import RelaxedLikelihood
 from sklearn_crf.objectives._risk import EmpiricalRisk, RiskValue
 from sklearn_crf.objectives._sparse_risk import SparseRisk
+from sklearn_crf.objectives._sums import BatchObjectives, SumOfObjectives
 
 __all__ = [
+    "AssignmentSets",
+    "BatchObjectives",
+    "BlockLikelihood",
     "ContrastiveDivergence",
+    "ContrastiveSets",
     "EmpiricalRisk",
     "JointRisk",
     "Likelihood",
@@ -29,5 +38,8 @@ __all__ = [
     "SaddlePoint",
     "SparseRisk",
     "StructuredHinge",
+    "SumOfObjectives",
+    "decomposed_weights",
     "make_blocks",
+    "tangent_sets",
 ]

@@ -84,6 +84,20 @@ class Objective:
         """
         raise NotImplementedError(type(self).__name__)
 
+    def of_batch(self, i):
+        """The objective of one batch of training examples: this one, unless each batch has its own.
+
+        Parameters
+        ----------
+        i : int
+            Number of the batch.
+
+        Returns
+        -------
+        Objective
+        """
+        return self
+
 
 def observed_model(model, labels):
     """The model clamped to the labels that are known; None if all are."""

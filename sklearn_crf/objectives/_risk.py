@@ -136,7 +136,7 @@ class EmpiricalRisk:
         # Weights of nodes have a meaning only to losses that are sums of costs.
         options = {} if batch.node_weight is None else {"node_weight": batch.node_weight}
         with convergence_left_to_caller(), batch.named_in_errors():
-            loss = self.objective.loss_statistics(
+            loss = self.objective.of_batch(i).loss_statistics(
                 model, batch.labels, state=self._states[i], seed=seed, n_threads=n_threads, **options
             )
         self._states[i] = loss.state

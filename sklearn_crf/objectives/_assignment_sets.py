@@ -1,0 +1,256 @@
+"""Sets of whole assignments, each with the truth in it: kept as what they change of it."""
+
+import numpy as np
+
+from sklearn_crf.kernels.contrastive import add_assignments, assignment_gains, normalize_sets
+from sklearn_crf.models import Statistics, check_labels
+from sklearn_crf.objectives._assignment_changes import Changes, pair_changes
+
+
+class AssignmentSets:
+    r"""Sets of assignments of the examples of one batch, the labels of each example being in all of its sets.
+
+    An assignment is stored by its differences from the truth, in the smallest integers that hold them: the states of
+    nodes, and how much more often each entry of the tables is used. Tables are looked up by that, never by edges, so
+    that neither scores nor their adjoint walk over edges.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+        Of any scores: the shapes of scores and tables are read.
+    labels : array-like of shape (N,) of int
+        The truth.
+    node_ptr : array-like of shape (n_members + 1,), optional
+        Nodes of example i are ``node_ptr[i]:node_ptr[i + 1]``; None is one example.
+
+    Attributes
+    ----------
+    labels : ndarray of shape (N,), int32
+    set_weight : ndarray of shape (n_sets,), float64
+        :math:`w_j` of each set.
+    set_member : ndarray of shape (n_sets,), int32
+        The example that a set is of.
+    set_of : ndarray of shape (n_assignments,), int32
+        The set that an assignment, other than the truth, is in.
+    """
+
+    def __init__(self, model, labels, node_ptr=None):
+        self.labels = check_labels(model, labels)
+        n_nodes, self._n_columns = model.unary.shape
+        self._n_cells = model.tables.size
+        self._node_ptr = np.array([0, n_nodes]) if node_ptr is None else np.asarray(node_ptr, dtype=np.int64)
+        self.set_weight = np.zeros(0)
+        self.set_member = np.zeros(0, dtype=np.int32)
+        self.set_of = np.zeros(0, dtype=np.int32)
+        self._own_set = np.full(len(self._node_ptr) - 1, -1, dtype=np.int32)
+        self._codes = np.zeros(0, dtype=_smallest(n_nodes * self._n_columns))
+        self._pair_codes = np.zeros(0, dtype=_smallest(self._n_cells))
+        # An assignment cannot use an entry more often than there are edges, if each counts as one.
+        counted = model.edge_weight is None and model.graph.n_edges <= np.iinfo(np.int16).max
+        self._pair_changes = np.zeros(0, dtype=np.int16 if counted else model.dtype)
+        self._ptr = self._pair_ptr = np.zeros(1, dtype=np.int64)
+        self._fingerprints = np.zeros(0, dtype=np.uint64)
+
+    @property
+    def n_assignments(self):
+        """Number of assignments in all sets, the truth not counted."""
+        return len(self.set_of)
+
+    @property
+    def nbytes(self):
+        """Memory that the assignments take, in bytes."""
+        arrays = self._stored, (self.set_of, self._fingerprints, self.set_weight, self.set_member)
+        return sum(array.nbytes for part in arrays for array in part)
+
+    @property
+    def _stored(self):
+        """Assignments as the kernels take them."""
+        return self._codes, self._ptr, self._pair_codes, self._pair_changes, self._pair_ptr
+
+    # Adding assignments --------------------------------------------------------------------------------------------
+
+    def add_set(self, model, labelings, *, member=0, weight=1.0):
+        """A new set of assignments of one example.
+
+        A set without the truth is inactive: it is no part of the objective (Definition 2), and nothing is stored.
+
+        Parameters
+        ----------
+        model : PairwiseModel
+            Of the batch.
+        labelings : array-like of shape (m, n) of int
+            States of the nodes of the example in each assignment; the truth is one of them.
+        member : int, default=0
+            Number of the example in the batch.
+        weight : float, default=1.0
+            Not negative.
+
+        Returns
+        -------
+        bool
+            Whether the set is active.
+
+        Raises
+        ------
+        ValueError
+            If a labeling does not fit the example, or the weight is negative.
+        """
+        start, stop = self._node_ptr[member : member + 2]
+        labelings = np.asarray(labelings)
+        if labelings.ndim != 2 or labelings.shape[1] != stop - start or labelings.dtype.kind not in "iub":
+            raise ValueError(
+                f"labelings must be integers of shape (m, {stop - start}), got {labelings.dtype} of shape "
+                f"{labelings.shape}."
+            )
+        if labelings.size and not 0 <= labelings.min() <= labelings.max() < self._n_columns:
+            raise ValueError(
+                f"labelings must lie in 0 to {self._n_columns - 1}, found {labelings.min()} to {labelings.max()}."
+            )
+        if not 0 <= weight < np.inf:
+            raise ValueError(f"weight must be finite and not negative, got {weight!r}.")
+        differs = labelings != self.labels[start:stop]
+        changed = differs.any(axis=1)
+        if changed.all() or not weight:
+            return False
+        number = self._open(member, weight)
+        line, node = np.nonzero(differs[changed])
+        changes = Changes(line, node + start, labelings[changed][line, node].astype(np.int32))
+        self._append_new(model, changes, np.full(int(changed.sum()), number, dtype=np.int32))
+        return True
+
+    def extend(self, model, labels):
+        """Put an assignment of every example into the set that gathers what is generated for it.
+
+        Parameters
+        ----------
+        model : PairwiseModel
+            Of the batch.
+        labels : array-like of shape (N,) of int
+
+        Returns
+        -------
+        int
+            Number of examples for which it is neither the truth nor known already.
+        """
+        labels = check_labels(model, labels)
+        node = np.flatnonzero(labels != self.labels)
+        member = np.searchsorted(self._node_ptr, node, side="right") - 1
+        members, row = np.unique(member, return_inverse=True)
+        for k in members[self._own_set[members] < 0]:
+            self._own_set[k] = self._open(k, 1.0)
+        changes = Changes(row.astype(np.int64), node, labels[node])
+        return self._append_new(model, changes, self._own_set[members])
+
+    def _open(self, member, weight):
+        self.set_weight = np.append(self.set_weight, float(weight))
+        self.set_member = np.append(self.set_member, np.int32(member))
+        return len(self.set_weight) - 1
+
+    def _append_new(self, model, changes, set_of):
+        """Append assignments that their sets do not hold yet; how many."""
+        if not changes.n_rows:
+            return 0
+        fingerprints = _fingerprints(self._code(changes), changes.row, set_of)
+        new = np.zeros(len(set_of), dtype=bool)
+        new[np.unique(fingerprints, return_index=True)[1]] = True
+        new &= ~np.isin(fingerprints, self._fingerprints)
+        changes = changes.chosen(new)
+        n_new = changes.n_rows
+        if n_new:
+            self._append(model, changes, set_of[new], fingerprints[new])
+        return n_new
+
+    def _append(self, model, changes, set_of, fingerprints):
+        pairs = pair_changes(model, self.labels, changes)
+        self._codes = np.append(self._codes, self._code(changes).astype(self._codes.dtype))
+        self._ptr = _longer(self._ptr, changes.row, len(set_of))
+        self._pair_codes = np.append(self._pair_codes, pairs.code.astype(self._pair_codes.dtype))
+        self._pair_changes = np.append(self._pair_changes, pairs.change.astype(self._pair_changes.dtype))
+        self._pair_ptr = _longer(self._pair_ptr, pairs.row, len(set_of))
+        self.set_of = np.append(self.set_of, set_of)
+        self._fingerprints = np.append(self._fingerprints, fingerprints)
+
+    def _code(self, changes):
+        return changes.node * self._n_columns + changes.state
+
+    # Loss ----------------------------------------------------------------------------------------------------------
+
+    def gains(self, model):
+        """Scores of the assignments less that of the truth.
+
+        Parameters
+        ----------
+        model : PairwiseModel
+
+        Returns
+        -------
+        ndarray of shape (n_assignments,), float64
+
+        Raises
+        ------
+        ValueError
+            If the model forbids the truth.
+        """
+        unary = model.unary.astype(np.float64)
+        true_scores = unary[np.arange(len(unary)), self.labels]
+        gains = np.zeros(self.n_assignments)
+        if true_scores.min(initial=0.0) > -np.inf:
+            tables = model.tables.astype(np.float64).ravel()
+            assignment_gains(*self._stored, (unary - true_scores[:, None]).ravel(), tables, gains)
+            # A pair of states that the truth uses is forbidden: leaving it gains infinitely much.
+            if np.all(gains < np.inf):
+                return gains
+        raise ValueError("the labels are forbidden by the scores of their states or of a pair of these.")
+
+    def terms_and_statistics(self, model):
+        r"""Loss of the sets, added to the terms of the first nodes of their examples, and its derivatives.
+
+        .. math:: \ell = \sum_j w_j \log \sum_{y \in S_j} \exp\bigl(\mathrm{score}(y) - \mathrm{score}(y^*)\bigr)
+
+        Parameters
+        ----------
+        model : PairwiseModel
+
+        Returns
+        -------
+        terms : ndarray of shape (N,), float64
+        statistics : Statistics
+        """
+        share = self.gains(model)
+        losses, largest = np.empty((2, len(self.set_weight)))
+        normalize_sets(self.set_of, self.set_weight, share, largest, losses)
+        unary, tables = np.zeros(model.unary.shape), np.zeros(model.tables.shape)
+        add_assignments(*self._stored, share, unary.reshape(-1), tables.reshape(-1))
+        unary[np.arange(len(unary)), self.labels] = -unary.sum(axis=1)
+        terms = np.bincount(self._node_ptr[self.set_member], losses, minlength=len(unary))
+        return terms, Statistics(unary.astype(model.dtype, copy=False), tables)
+
+
+def _smallest(n_codes):
+    """The smallest integers that the kernels know and that count so far."""
+    if n_codes > 2**32:
+        raise ValueError(f"assignments need at most 2**32 states of nodes or entries of tables, got {n_codes}.")
+    return np.uint16 if n_codes <= 2**16 else np.uint32
+
+
+def _longer(ptr, row, n_rows):
+    """Offsets with those of further rows appended."""
+    return np.append(ptr, ptr[-1] + np.cumsum(np.bincount(row, minlength=n_rows)))
+
+
+def _mixed(numbers):
+    """64 bits that look random for each number: the finaliser of SplitMix64."""
+    mixed = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def _fingerprints(codes, row, set_of):
+    """Sums of random bits of what each assignment changes: eight bytes in place of the assignment.
+
+    Of a million assignments some two agree by chance with probability 3e-8, and then one is left out.
+    """
+    start = np.flatnonzero(np.diff(row, prepend=-1))
+    # Numbers of sets count from the other end, so that none is mistaken for a code.
+    return np.add.reduceat(_mixed(codes), start) + _mixed(~set_of.astype(np.int64))
