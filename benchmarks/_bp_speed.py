@@ -6,7 +6,6 @@ included (this file called with ``--image THREADS``).
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 from _libdai import run_libdai
+from _memory import peak_megabytes
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf._threads import range_runner
@@ -87,7 +87,7 @@ def image_job(n_threads, side=1000, n_states=8):
     model.graph.incidence, model.graph.colouring  # noqa: B018
     build = time.perf_counter() - start
     call, _ = fastest(lambda: LoopyBP(max_iter=1).marginals(model, n_threads=n_threads), 2, time.perf_counter)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak = peak_megabytes()
     field, _ = make_field(model, maximum=False)
     with range_runner(n_threads) as run:
         sweep = checkerboard(model.graph, field, initial_messages(field), 0.0, 0.0, run)

@@ -9,13 +9,13 @@ process, imports and the arrays of the problem included.
 import argparse
 import importlib.util
 import json
-import resource
 import subprocess
 import sys
 import time
 from functools import cache
 
 import numpy as np
+from _memory import peak_megabytes
 from scipy.ndimage import gaussian_filter
 from sklearn.datasets import load_sample_image
 from sklearn.neighbors import kneighbors_graph
@@ -171,7 +171,7 @@ def job(task, problem, seeds, options=None):
         found["seconds"] += processor
         found["elapsed"] += elapsed
         found["energy"].append(float(energy(*arrays, labels)))
-    return {**found, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+    return {**found, "peak": peak_megabytes()}
 
 
 def timed(function, *arguments):
