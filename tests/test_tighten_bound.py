@@ -11,7 +11,7 @@ from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import BruteForce, TightenBound, TRWMessagePassing, convergence_left_to_caller
 from sklearn_crf.inference._node_shares import NodeShares
 from sklearn_crf.inference._tightening import mutual_information
-from sklearn_crf.models import score
+from sklearn_crf.models import PairwiseModel, score
 from sklearn_crf.spanning_trees import SpanningTrees, covering_trees
 
 PENDANT = Graph(6, [[0, 1], [2, 1], [2, 0], [2, 3], [4, 3], [5, 4]])
@@ -218,3 +218,22 @@ def test_errors():
     alike = np.where(np.eye(2, dtype=bool), 0, -np.inf)[None]
     with pytest.raises(ValueError, match="model is infeasible: a spanning tree"):
         TightenBound().marginals(type(model)(model.graph, unary, alike))
+
+
+def test_a_start_by_messages_that_diverge():
+    # Strong couplings of both signs on a graph of many cycles: plain sweeps jump for ever, far above the bound.
+    spin = np.array([-1.0, 1.0])
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        pairs = np.stack(np.triu_indices(20, 1), axis=1)
+        graph = Graph(20, np.sort(rng.permutation(pairs)[:100], axis=1))
+        unary, weight = rng.normal(size=(20, 1)) * spin, 3 * rng.normal(size=100)
+        model = PairwiseModel(graph, unary, np.outer(spin, spin)[None], edge_weight=weight)
+        with convergence_left_to_caller():
+            even = TightenBound(max_iter=1).marginals(model)
+            found = TightenBound(start_sweeps=1000, max_iter=1).marginals(model)
+            plain = TRWMessagePassing("covering", max_iter=1000, schedule="sequential").marginals(model)
+            damped = TRWMessagePassing("covering", max_iter=1000, damping=0.5).marginals(model)
+        assert not plain.converged
+        assert plain.log_z > 1.1 * even.log_z
+        assert found.log_z <= damped.log_z * (1 + 1e-4) < even.log_z

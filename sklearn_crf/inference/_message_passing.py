@@ -75,6 +75,13 @@ class MessagePassing(Inference):
             messages, _, _ = self._iterate(model.graph, field, init, run)
             return edge_marginals_of(field, model, messages, edges, run)
 
+    def _sent(self, model, init=None, n_threads=1):
+        """Messages for marginals, and whether they stand still."""
+        field, _ = self._make_field(model, maximum=False)
+        with range_runner(n_threads) as run:
+            messages, _, converged = self._iterate(model.graph, field, init, run)
+        return _state(field, messages), converged
+
     def _marginals(self, model, *, init=None, n_threads=1):
         field, unary_shift = self._make_field(model, maximum=False)
         with range_runner(n_threads) as run:

@@ -58,8 +58,9 @@ class TightenBound(Inference):
         Spectral projected gradient, or projected quasi-Newton, whose bound never rises on the way; it takes more time
         between two sums over trees.
     start_sweeps : int, default=0
-        Sweeps of damped tree-reweighted message passing that the start is made of, if that is better than an even
-        share (or than where ``init`` and former trees came to). A few hundred save most iterations.
+        Most sweeps of tree-reweighted message passing that the start is made of, if that is better than an even share
+        (or than where ``init`` and former trees came to). They are damped once the bound no longer falls, and end when
+        the trees agree. A few hundred save most iterations.
     max_iter : int, default=500
         Most iterations, for each distribution over trees.
     tol : float, default=1e-4
