@@ -71,10 +71,13 @@ class FieldClassifier(LinearWeights, CallbackSupportMixin, ClassifierMixin, Base
                 f"{potentials.n_edge_features}."
             )
 
-    @staticmethod
-    def _model(potentials, weights, batch):
-        """Model of a batch, clamped to the labels that are known."""
-        model = potentials.model(weights, batch.example)
+    def _scores(self, potentials, weights, batch):
+        """Model of a batch whose distribution predicts."""
+        return potentials.model(weights, batch.example)
+
+    def _model(self, potentials, weights, batch):
+        """That model, clamped to the labels that are known."""
+        model = self._scores(potentials, weights, batch)
         return model if batch.labels is None else clamped(model, batch.labels)
 
     def _voted_labels(self, X, evidence):

@@ -1,4 +1,4 @@
-"""What a wrong label costs, and what training by margins requires of labels and edges."""
+"""What a wrong label costs in training, and what training by margins requires of labels and edges."""
 
 from dataclasses import replace
 

@@ -103,7 +103,7 @@ class MarginalPredictions:
 
         def run(task, n_threads):
             batch, seed = task
-            model = potentials.model(weights, batch.example)
+            model = self._scores(potentials, weights, batch)
             with batch.named_in_errors():
                 return inference.sample(model, n_samples, random_state=int(seed), n_threads=n_threads)
 

@@ -47,7 +47,7 @@ class WholeExamples:
         weights, inference = self._flat_weights(potentials), self._marginal_inference()
 
         def run(batch, n_threads):
-            model = potentials.model(weights, batch.example)
+            model = self._scores(potentials, weights, batch)
             free = inference.marginals(model, n_threads=n_threads)
             bounds = [_OPPOSITE.get(free.bound)]
             if np.all(batch.labels >= 0):
@@ -88,7 +88,7 @@ class WholeExamples:
         weights, inference = self._flat_weights(potentials), self._marginal_inference()
 
         def run(batch, n_threads):
-            model = potentials.model(weights, batch.example)
+            model = self._scores(potentials, weights, batch)
             chosen = TreeInference() if model.graph.is_forest else inference
             if not hasattr(chosen, "edge_marginals"):
                 raise ValueError(f"{type(chosen).__name__} gives no marginals of edges: use inference='bp'.")

@@ -15,12 +15,13 @@ from sklearn_crf.estimators._coupling import (
     sampling_inference,
 )
 from sklearn_crf.estimators._formulations import ENTROPIES, FORMULATIONS, choose_formulation, resolve_formulation
+from sklearn_crf.estimators._margin_cost import cost_matrix, is_per_node, with_node_weights
 from sklearn_crf.estimators._marginal_predictions import MarginalPredictions
 from sklearn_crf.estimators._trained_field import TrainedField
 from sklearn_crf.estimators._training import TrainingOptions, train_without_edges
 from sklearn_crf.estimators._whole_examples import WholeExamples
 from sklearn_crf.inference import Inference
-from sklearn_crf.objectives import JointRisk
+from sklearn_crf.objectives import JointRisk, SoftmaxMargin, at_temperature
 from sklearn_crf.potentials import PAIRWISE_FORMS
 
 
@@ -64,6 +65,12 @@ class TRWCRF(WholeExamples, MarginalPredictions, TrainedField):
     entropy : {"trw", "trivial"}, default="trw"
         Entropy of a relaxation: tree-reweighted, with the probabilities of a few spanning trees that cover every
         edge, exact on forests; or the sum of the entropies of all edges.
+    cost : {"hamming"}, list of ndarray, or array-like of shape (n_classes, n_classes), optional
+        What a wrong label costs, added to the scores in training (softmax-margin), as in
+        :class:`~sklearn_crf.M3NClassifier`. None is the likelihood.
+    temperature : float, default=1.0
+        T of the distribution :math:`\exp(\mathrm{score}(y) / T) / Z` and of the loss, T times its negative
+        log-likelihood; towards zero, with costs, the loss becomes that of max-margin training.
     weights : {"all", "seen"}, default="all"
         Whether every feature has a weight for every label, or for those only that occur with it in training; with
         "seen", pairs of labels that no edge joins in training have no weight either. Sparse features only.
@@ -170,6 +177,8 @@ class TRWCRF(WholeExamples, MarginalPredictions, TrainedField):
         "l1_ratio": [Interval(Real, 0, 1, closed="both")],
         "formulation": [StrOptions(set(FORMULATIONS))],
         "entropy": [StrOptions(set(ENTROPIES))],
+        "cost": [StrOptions({"hamming"}), "array-like", None],
+        "temperature": [Interval(Real, 0, None, closed="neither")],
         "weights": [StrOptions({"all", "seen"})],
         "inference": [StrOptions(set(INFERENCES)), Inference],
         "pairwise": [StrOptions({"auto", *PAIRWISE_FORMS})],
@@ -202,6 +211,8 @@ class TRWCRF(WholeExamples, MarginalPredictions, TrainedField):
         l1_ratio=0.0,
         formulation="auto",
         entropy="trw",
+        cost=None,
+        temperature=1.0,
         weights="all",
         inference="auto",
         pairwise="full",
@@ -230,6 +241,8 @@ class TRWCRF(WholeExamples, MarginalPredictions, TrainedField):
         self.l1_ratio = l1_ratio
         self.formulation = formulation
         self.entropy = entropy
+        self.cost = cost
+        self.temperature = temperature
         self.weights = weights
         self.inference = inference
         self.pairwise = pairwise
@@ -280,6 +293,19 @@ class TRWCRF(WholeExamples, MarginalPredictions, TrainedField):
             raise ValueError(f"l1_ratio={self.l1_ratio} needs solver='lbfgs': stochastic steps never reach zero.")
         return self._fit(X, y, sample_weight)
 
+    def _check_labels(self, labels):
+        # A bad parameter is named before any work is done.
+        self._cost_matrix(labels)
+
+    def _cost_matrix(self, labels):
+        return None if self.cost is None else cost_matrix(self.cost, None, labels)
+
+    def _with_node_weights(self, encoded, batches):
+        return with_node_weights(self.cost, encoded, batches) if is_per_node(self.cost) else batches
+
+    def _scores(self, potentials, weights, batch):
+        return at_temperature(super()._scores(potentials, weights, batch), self.temperature)
+
     def _seen_only(self):
         return self.weights == "seen"
 
@@ -314,7 +340,10 @@ class TRWCRF(WholeExamples, MarginalPredictions, TrainedField):
 
     def _objective(self, batches, labels):
         has_cycles = _has_cycles(batches)
-        return self._resolved(choose_formulation(self.formulation, has_cycles), has_cycles).objective
+        likelihood = self._resolved(choose_formulation(self.formulation, has_cycles), has_cycles).objective
+        if self.cost is None and self.temperature == 1:
+            return likelihood
+        return SoftmaxMargin(likelihood, self._cost_matrix(labels), self.temperature)
 
     def _chosen(self, risk):
         has_cycles = _has_cycles(risk.batches)

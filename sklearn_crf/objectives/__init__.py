@@ -9,12 +9,14 @@ from sklearn_crf.objectives._contrastive_weights import decomposed_weights, tang
 from sklearn_crf.objectives._discrete import MaximumMarginal, SaddlePoint
 from sklearn_crf.objectives._joint_risk import JointRisk
 from sklearn_crf.objectives._likelihood import Likelihood
+from sklearn_crf.objectives._loss_augmented import at_temperature, loss_augmented
 from sklearn_crf.objectives._margin import StructuredHinge
 from sklearn_crf.objectives._piecewise import Piecewise
 from sklearn_crf.objectives._planes import PlaneOracle, make_blocks
 from sklearn_crf.objectives._pseudolikelihood import Pseudolikelihood
 from sklearn_crf.objectives._relaxed_likelihood import RelaxedLikelihood
 from sklearn_crf.objectives._risk import EmpiricalRisk, RiskValue
+from sklearn_crf.objectives._softmax_margin import SoftmaxMargin
 from sklearn_crf.objectives._sparse_risk import SparseRisk
 from sklearn_crf.objectives._sums import BatchObjectives, SumOfObjectives
 
@@ -36,10 +38,13 @@ __all__ = [
     "RelaxedLikelihood",
     "RiskValue",
     "SaddlePoint",
+    "SoftmaxMargin",
     "SparseRisk",
     "StructuredHinge",
     "SumOfObjectives",
+    "at_temperature",
     "decomposed_weights",
+    "loss_augmented",
     "make_blocks",
     "tangent_sets",
 ]

@@ -56,6 +56,8 @@ class Objective:
     missing : str
         What happens to unlabelled nodes: ``"marginalised"``, ``"completed"`` by the rule's own inference given
         the labelled ones, or ``"rejected"``.
+    temperature : float
+        What a log-partition of the :meth:`augmented` model counts in the loss.
     """
 
     needs = frozenset()
@@ -63,6 +65,24 @@ class Objective:
     smooth = True
     missing = "marginalised"
     exact_on = "any"
+    temperature = 1.0
+
+    def augmented(self, model, labels, node_weight=None):
+        """The model that inference is asked about: the given one, unless errors cost or a temperature divides.
+
+        Parameters
+        ----------
+        model : PairwiseModel
+        labels : ndarray of shape (N,), int32
+            The true state of each node.
+        node_weight : ndarray of shape (N,), optional
+            Factors of the costs of nodes; None is one.
+
+        Returns
+        -------
+        PairwiseModel
+        """
+        return model
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
         """Loss of a model against labels.

@@ -51,15 +51,18 @@ class JointRisk(EmpiricalRisk):
 
     def _shared_loss(self, i, weights, coef):
         batch = self.batches[i]
-        model = self.potentials.weights.model(weights, batch.example)
+        objective = self.objective
+        model = objective.augmented(
+            self.potentials.weights.model(weights, batch.example), batch.labels, batch.node_weight
+        )
         found = shared_bound(model, coef[self._bounds[i] : self._bounds[i + 1]])
         free = found.marginals
         # An example with cycles is a batch of its own, and members of any batch with edges share one weight.
         factor = 1.0 if batch.weight is None else batch.weight[0]
         statistics = free.statistics.minus(labeling_statistics(model, batch.labels)).scaled(factor, factor)
-        value = factor * float(np.sum(free.log_z_terms - score_terms(model, batch.labels)))
+        value = factor * objective.temperature * float(np.sum(free.log_z_terms - score_terms(model, batch.labels)))
         n_errors = factor * float(np.sum(np.argmax(free.unary, axis=1) != batch.labels))
-        return WeightedLoss(statistics, value, n_errors, True, 0), factor * found.gradient
+        return WeightedLoss(statistics, value, n_errors, True, 0), factor * objective.temperature * found.gradient
 
 
 class _WeightsAndShares:

@@ -1,11 +1,10 @@
 """Structured hinge: the true labeling should win by a margin of the cost."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from sklearn_crf.objectives._base import Objective
 from sklearn_crf.objectives._discrete import SaddlePoint
+from sklearn_crf.objectives._loss_augmented import loss_augmented
 
 
 class StructuredHinge(Objective):
@@ -40,24 +39,7 @@ class StructuredHinge(Objective):
         self._saddle_point = SaddlePoint(inference)
 
     def augmented(self, model, labels, node_weight=None):
-        r"""The model with the cost of every state added to its unary score.
-
-        Parameters
-        ----------
-        model : PairwiseModel
-        labels : ndarray of shape (N,), int32
-            The true state of each node.
-        node_weight : ndarray of shape (N,), optional
-            :math:`\omega`; None is one.
-
-        Returns
-        -------
-        PairwiseModel
-        """
-        cost = self.cost.T[labels]
-        if node_weight is not None:
-            cost = cost * node_weight[:, None]
-        return replace(model, unary=model.unary + cost.astype(model.dtype, copy=False))
+        return loss_augmented(model, labels, self.cost, node_weight)
 
     def most_violated(self, model, labels, *, node_weight=None, n_threads=1):
         """Labeling of the highest cost plus score.
