@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf.mixtures.densities import component_scores, log_sum_and_posteriors, score_forms
+from sklearn_crf.kernels.mixtures import weigh_components
+from sklearn_crf.mixtures.densities import project, score_forms
 from sklearn_crf.mixtures.parameters import MixtureParameters
 
 
@@ -63,24 +64,49 @@ def block_moments(forms, block, criterion, n_components):
     projected, squares : ndarray
         See `Moments`.
     """
+    value, used, parts, weights = weighted_projections(forms, block, criterion, n_components)
+    shape = parts.projected.shape
+    sums = parts.projected.reshape(-1, shape[2]) @ block.samples.T
+    return value, used, sums.reshape(*shape[:2], -1), weights @ parts.squares.T
+
+
+def weighted_projections(forms, block, criterion, n_components):
+    """Criterion of a block, and projections weighted by the derivatives ``a`` of the criterion in the scores.
+
+    Parameters
+    ----------
+    forms : ScoreForms
+    block : Block
+    criterion : Criterion
+    n_components : int
+        Per class.
+
+    Returns
+    -------
+    value : float
+    components : slice
+        As for `block_moments`.
+    parts : Projections
+        With ``a (z, 1)`` as ``projected``.
+    weights : ndarray of shape (G, n)
+        ``a``, summed over the components that share their noise.
+    """
     own = slice(block.label * n_components, (block.label + 1) * n_components)
     used = slice(0, len(forms.linear)) if criterion.features else own
-    scores, projected, squares = component_scores(forms, block.samples, used)
-    own_part = own if criterion.features else slice(None)
-    log_own, weights = log_sum_and_posteriors(scores[own_part].copy())
-    weights *= criterion.joint * block.weight
-    value = criterion.joint * float(block.weight @ log_own)
-    if criterion.features:
-        log_all, all_weights = log_sum_and_posteriors(scores)
-        all_weights *= -criterion.features * block.weight
-        all_weights[own] += weights
-        weights = all_weights
-        value -= criterion.features * float(block.weight @ log_all)
-    projected[:, :-1] *= weights[:, None]
-    projected[:, -1] = weights
-    rows = projected.reshape(-1, projected.shape[2])
-    sums = (rows @ block.samples.T).reshape(*projected.shape[:2], -1)
-    return value, used, sums, group_sums(weights, forms.noise_group[used]) @ squares.T
+    parts = project(forms, block.samples, used)
+    weights = np.zeros_like(parts.quadratic)
+    value = weigh_components(
+        parts.projected,
+        parts.quadratic,
+        parts.group,
+        block.weight,
+        own.start - used.start,
+        own.stop - used.start,
+        criterion.joint,
+        criterion.features,
+        weights,
+    )
+    return value, used, parts, weights
 
 
 def group_sums(values, group):
@@ -129,25 +155,24 @@ def density_gradients(params, forms, moments):
         ``n``, the gradient in the log-probability of a component.
     means, loadings, log_noise : ndarray
     """
-    precision = forms.precisions
-    inverse_noise, V = precision.inverse_noise, precision.projections
-    V_t = np.swapaxes(V, 1, 2)
-    counts, first = moments.projected[:, -1, -1], moments.projected[:, -1, :-1]
-    deviation = first - counts[:, None] * params.means
-    z_sum = moments.projected[:, :-1, -1]
-    SV = np.swapaxes(moments.projected[:, :-1, :-1], 1, 2) - params.means[:, :, None] * z_sum[:, None, :]
-    VSV = V_t @ SV
-    means = inverse_noise * deviation - (V @ (V_t @ deviation[:, :, None]))[:, :, 0]
-    inverse_S = inverse_noise[:, :, None] * SV - V @ VSV
-    loadings = (inverse_S - counts[:, None, None] * V) @ precision.rotations
-    cross = inverse_noise * np.einsum("sjp,sjp->sj", SV, V)
-    low_rank = np.einsum("sjp,sjp->sj", V @ VSV, V) + counts[:, None] * np.einsum("sjp,sjp->sj", V, V)
-    centring = (counts[:, None] * params.means - 2 * first) * params.means
+    inverse_noise, V, rotations, _ = forms.precisions
+    counts = moments.projected[:, -1, -1]
+    # S V, and the sum of a (x - mu) as one more column: what follows treats them alike.
+    SV = np.swapaxes(moments.projected[:, :, :-1] - moments.projected[:, :, -1:] * params.means[:, None], 1, 2)
+    scaled = inverse_noise[:, :, None] * SV
+    solved = scaled - V @ (np.swapaxes(V, 1, 2) @ SV)
+    means = solved[:, :, -1]
+    # (Sigma^-1 S - n I) V
+    excess = solved[:, :, :-1] - counts[:, None, None] * V
+    loadings = excess @ rotations
+    # diag of V V' S V V' + n V V' - 2 D S V V'
+    low_rank = -np.einsum("sjp,sjp->sj", excess + scaled[:, :, :-1], V)
+    centring = (2 * SV[:, :, -1] + counts[:, None] * params.means) * params.means
     groups = params.noise_group
-    scatter = moments.squares + group_sums(centring, groups)
+    scatter = moments.squares - group_sums(centring, groups)
     noise = np.exp(params.log_noise)
     total = group_sums(counts, groups)[:, None]
-    log_noise = 0.5 * (scatter / noise - total + noise * group_sums(low_rank - 2 * cross, groups))
+    log_noise = 0.5 * (scatter / noise - total + noise * group_sums(low_rank, groups))
     return counts, means, loadings, log_noise
 
 

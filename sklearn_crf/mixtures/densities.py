@@ -86,8 +86,17 @@ def score_forms(params):
     return ScoreForms(linear, np.exp(-params.log_noise), params.noise_group, prec)
 
 
-def component_scores(forms, block, components):
-    """``log P(c, s, x)`` of some components for a block, and the projections ``V_s'(x - mu_s)``.
+class Projections(NamedTuple):
+    """The parts of the scores ``(|z|^2 - quadratic) / 2 + linear`` of a block of samples."""
+
+    projected: np.ndarray  # (S, p + 1, n): rows of z = V'(x - mu), and linear as the last
+    quadratic: np.ndarray  # (G, n): x' Psi^-1 x
+    group: np.ndarray  # (S,) int64: the row of quadratic that belongs to a component
+    squares: np.ndarray  # (d, n): x^2, which gradients need again
+
+
+def project(forms, block, components):
+    """What the scores of some components are made of, in two matrix products.
 
     Parameters
     ----------
@@ -98,23 +107,23 @@ def component_scores(forms, block, components):
 
     Returns
     -------
-    scores : ndarray of shape (n_components, n)
-    projected : ndarray of shape (n_components, p + 1, n)
-        Its last row along axis 1 is scratch.
-    squares : ndarray of shape (d, n)
-        Squared features, which gradients need again.
+    Projections
     """
     linear = forms.linear[components]
     projected = (linear.reshape(-1, linear.shape[2]) @ block).reshape(*linear.shape[:2], -1)
-    squares = np.square(block[:-1])
     group = forms.noise_group[components]
-    first, last = group[0], group[-1] + 1
-    quadratic = -0.5 * (forms.inverse_noise[first:last] @ squares)
-    factors = projected[:, :-1]
+    squares = np.square(block[:-1])
+    quadratic = forms.inverse_noise[group[0] : group[-1] + 1] @ squares
+    return Projections(projected, quadratic, group - group[0], squares)
+
+
+def component_scores(parts):
+    """``log P(c, s, x)`` of every component and sample, (S, n), from their `Projections`."""
+    factors = parts.projected[:, :-1]
     scores = 0.5 * np.einsum("spn,spn->sn", factors, factors)
-    scores += projected[:, -1]
-    scores += quadratic if last - first == 1 else quadratic[group - first]
-    return scores, projected, squares
+    scores += parts.projected[:, -1]
+    scores -= 0.5 * parts.quadratic[parts.group]
+    return scores
 
 
 def log_sum_and_posteriors(scores):
@@ -191,8 +200,8 @@ def scan(params, X, visit):
         forms = score_forms(centred.restrict(observed))
         for part in blocks_of_columns(len(rows), n_all * (n_factors + 2) + n_features):
             block = with_ones((X[rows[part]] - shift)[:, observed])
-            scores, projected, _ = component_scores(forms, block, slice(None))
-            visit(rows[part], forms, scores, projected)
+            parts = project(forms, block, slice(None))
+            visit(rows[part], forms, component_scores(parts), parts.projected)
 
 
 def joint_log_density(params, X):

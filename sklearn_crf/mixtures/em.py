@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf.mixtures.criteria import Criterion, group_sums, pattern_moments
-from sklearn_crf.mixtures.densities import component_scores, log_sum_and_posteriors, precisions, score_forms
+from sklearn_crf.mixtures.criteria import Criterion, group_sums, pattern_moments, weighted_projections
+from sklearn_crf.mixtures.densities import precisions, score_forms
 
 # Beyond this many features second moments (d x d) cost more than the projections (d x p) they replace.
 MAX_FEATURES_FOR_SECOND_MOMENTS = 32
@@ -95,12 +95,8 @@ def _second_moments(params, pattern, run):
     size = pattern.blocks[0].samples.shape[0]
 
     def one(block):
-        own = slice(block.label * n_components, (block.label + 1) * n_components)
-        scores, _, _ = component_scores(forms, block.samples, own)
-        log_own, weights = log_sum_and_posteriors(scores)
-        value = float(block.weight @ log_own)
-        weights *= block.weight
-        rows = (weights[:, None] * block.samples).reshape(-1, block.samples.shape[1])
+        value, own, parts, _ = weighted_projections(forms, block, Criterion.joint_likelihood(), n_components)
+        rows = (parts.projected[:, -1:] * block.samples).reshape(-1, block.samples.shape[1])
         return value, own, (rows @ block.samples.T).reshape(n_components, size, size)
 
     value, moments = 0.0, np.zeros((len(params.means), size, size))

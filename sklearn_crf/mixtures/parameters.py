@@ -36,7 +36,7 @@ class MixtureParameters:
     def noise_group(self):
         """Row of ``log_noise`` that each component uses, (S,)."""
         n_groups = len(self.log_noise)
-        return np.arange(len(self.means)) * n_groups // len(self.means)
+        return np.arange(len(self.means), dtype=np.int64) * n_groups // len(self.means)
 
     def restrict(self, features):
         """The marginal model of some features: a Gaussian is marginalised by leaving rows out."""

@@ -1,0 +1,55 @@
+/* What mixtures of Gaussians do to each sample between two matrix products. Samples lie along rows, so that loops over
+   them are vectors; the work goes tile by tile, which stay in the first cache. */
+
+#ifndef SKLEARN_CRF_MIXTURES_H
+#define SKLEARN_CRF_MIXTURES_H
+
+#include "rows.h"
+
+/* A multiple of the longest vector. */
+#define MIXTURE_TILE 128
+
+#define VECTOR vector_double
+#define VECTOR_EXP vector_exp_double
+#define VECTOR_LOG vector_log_double
+#define NAME(name) name##_narrow
+#define FUNCTION ROWS_INLINE
+#define SPECIFIER static
+#include "mixtures_template.h"
+#undef VECTOR
+#undef VECTOR_EXP
+#undef VECTOR_LOG
+#undef NAME
+#undef FUNCTION
+#undef SPECIFIER
+
+#if ROWS_DISPATCH
+#define VECTOR wide_vector_double
+#define VECTOR_EXP wide_vector_exp_double
+#define VECTOR_LOG wide_vector_log_double
+#define NAME(name) name##_wide
+#define FUNCTION static inline __attribute__((always_inline, target("avx2,fma")))
+#define SPECIFIER ROWS_AVX2 static
+#include "mixtures_template.h"
+#undef VECTOR
+#undef VECTOR_EXP
+#undef VECTOR_LOG
+#undef NAME
+#undef FUNCTION
+#undef SPECIFIER
+#endif
+
+ROWS_INLINE double weigh_tile(double *projected, ptrdiff_t n_components, ptrdiff_t n_factors, ptrdiff_t stride,
+                              const double *quadratic, const int64_t *group, const double *weight, ptrdiff_t first,
+                              ptrdiff_t last, double joint, double features, ptrdiff_t n, double *sums)
+{
+#if ROWS_DISPATCH
+    if (rows_have_avx2())
+        return weigh_tile_wide(projected, n_components, n_factors, stride, quadratic, group, weight, first, last, joint,
+                               features, n, sums);
+#endif
+    return weigh_tile_narrow(projected, n_components, n_factors, stride, quadratic, group, weight, first, last, joint,
+                             features, n, sums);
+}
+
+#endif
