@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf._threads import ordered_map
 from sklearn_crf.estimators._progress import progress_reporter
-from sklearn_crf.objectives import PlaneOracle, make_blocks
+from sklearn_crf.objectives import ForestDual, ForestPlanes, PlaneOracle, are_exact_forests, make_blocks
 from sklearn_crf.optimize import bmrm, cutting_plane, frank_wolfe, subgradient
 
 #: Solvers that go through the examples block by block, each step a few of them.
@@ -66,7 +66,7 @@ class PenalisedHinge:
         self.risk = risk
         self.n_inference_calls = 0
         self.best = np.inf
-        self.lacking = np.inf
+        self.lacking = 0.0
         self._C, self._scale = options.C, options.scale
         self._n_examples = sum(len(batch.members) for batch in risk.batches)
 
@@ -106,31 +106,48 @@ def train_by_margins(risk, start, options, rng, on_iteration):
     """
     problem = PenalisedHinge(risk, options)
     trace = MarginTrace()
-    limits = {"lower_bounded": options.lower_bounded, "max_iter": options.max_iter, "tol": options.tol}
     with (
         progress_reporter(options.verbose, options.max_iter, options.solver) as show,
         ordered_map(effective_n_jobs(options.n_jobs)) as map_in_threads,
     ):
+        oracle = _make_oracle(risk, options, map_in_threads)
 
         def callback(point):
             trace.loss.append(point.fun)
             trace.dual = point.dual
             show(trace)
-            return on_iteration(options.scale * point.x)
+            return on_iteration(oracle.weights_of(point.x))
 
-        if options.solver == "bmrm":
-            found = bmrm(problem.value_grad, start / options.scale, floor=0.0, callback=callback, **limits)
-            n_calls = problem.n_inference_calls
-        else:
-            oracle = PlaneOracle(risk, options.C, options.scale, make_blocks(risk.batches), map_in_threads)
-            solve = BLOCK_SOLVERS[options.solver]
-            n_coef = len(options.scale)
-            found = solve(oracle, oracle.sizes, problem.value, n_coef, random_state=rng, callback=callback, **limits)
-            n_calls = problem.n_inference_calls + oracle.n_inference_calls
+        limits = {"max_iter": options.max_iter, "tol": options.tol, "callback": callback}
+        solve = _by_planes if options.solver == "bmrm" else _by_blocks
+        found = solve(problem, oracle, start, options, rng, limits)
+        coef = oracle.weights_of(found.x)
+    n_calls = problem.n_inference_calls + oracle.n_inference_calls
     gap = found.gap + problem.lacking
     if not found.success:
         _warn(found, options)
-    return MarginOutcome(options.scale * found.x, found, gap, n_calls)
+    return MarginOutcome(coef, found, gap, n_calls)
+
+
+def _make_oracle(risk, options, map_in_threads):
+    if options.solver != "bmrm" and are_exact_forests(risk):
+        return ForestPlanes(risk, options.C, options.scale, map_in_threads)
+    return PlaneOracle(risk, options.C, options.scale, make_blocks(risk.batches), map_in_threads)
+
+
+def _by_planes(problem, oracle, start, options, rng, limits):
+    bounded = options.lower_bounded
+    return bmrm(problem.value_grad, start / options.scale, floor=0.0, lower_bounded=bounded, **limits)
+
+
+def _by_blocks(problem, oracle, start, options, rng, limits):
+    bounded, value = options.lower_bounded, problem.value
+    if isinstance(oracle, ForestPlanes):
+        bounded, value = bounded[oracle.places], oracle.value
+        if options.solver == "frank_wolfe":
+            limits["dual"] = ForestDual(oracle, bounded)
+    solve = BLOCK_SOLVERS[options.solver]
+    return solve(oracle, oracle.sizes, value, len(bounded), lower_bounded=bounded, random_state=rng, **limits)
 
 
 def _warn(found, options):

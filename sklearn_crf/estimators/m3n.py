@@ -291,7 +291,9 @@ class M3NClassifier(TrainedField):
         return "cutting_plane" if potentials.n_coef <= _MOST_WEIGHTS_FOR_PLANES else "frank_wolfe"
 
     def _batch_nodes(self, encoded):
-        if not self._goes_by_blocks(encoded):
+        # Kernels go through forests of dense features one by one, whatever batch they are in.
+        by_kernel = not encoded.is_sparse and self._decoding().inference.exact_on in ("any", "forest")
+        if by_kernel or not self._goes_by_blocks(encoded):
             return 4096
         # Steps are made for one mini-batch after the other: of small ones there are more.
         return int(np.clip(encoded.n_nodes // 64, 1, 1024))

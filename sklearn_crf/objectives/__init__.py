@@ -7,6 +7,8 @@ from sklearn_crf.objectives._contrastive_divergence import ContrastiveDivergence
 from sklearn_crf.objectives._contrastive_sets import ContrastiveSets
 from sklearn_crf.objectives._contrastive_weights import decomposed_weights, tangent_sets
 from sklearn_crf.objectives._discrete import MaximumMarginal, SaddlePoint
+from sklearn_crf.objectives._forest_examples import are_exact_forests
+from sklearn_crf.objectives._forest_planes import ForestDual, ForestPlanes
 from sklearn_crf.objectives._joint_risk import JointRisk
 from sklearn_crf.objectives._likelihood import Likelihood
 from sklearn_crf.objectives._loss_augmented import at_temperature, loss_augmented
@@ -27,6 +29,8 @@ __all__ = [
     "ContrastiveDivergence",
     "ContrastiveSets",
     "EmpiricalRisk",
+    "ForestDual",
+    "ForestPlanes",
     "JointRisk",
     "Likelihood",
     "Loss",
@@ -42,6 +46,7 @@ __all__ = [
     "SparseRisk",
     "StructuredHinge",
     "SumOfObjectives",
+    "are_exact_forests",
     "at_temperature",
     "decomposed_weights",
     "loss_augmented",

@@ -4,6 +4,7 @@ import numpy as np
 
 from sklearn_crf.inference import convergence_left_to_caller
 from sklearn_crf.models import Statistics, pair_counts
+from sklearn_crf.objectives._forest_examples import edge_members
 
 
 class PlaneOracle:
@@ -34,11 +35,15 @@ class PlaneOracle:
         self._C = C
         self._scale = scale
         self._map = map_in_threads
-        self._edge_group = [_members_of_edges(batch) for batch in risk.batches]
+        self._edge_group = [edge_members(batch) for batch in risk.batches]
+
+    def weights_of(self, x):
+        """Flat weights that a solver's x stands for."""
+        return self._scale * x
 
     def __call__(self, block, x):
         """Slopes (m, n_coef) and offsets (m,) of the highest planes at x of the m examples of a block."""
-        coef = self._scale * x
+        coef = self.weights_of(x)
         parts = list(self._map(lambda i: self._planes(i, coef), self.blocks[block]))
         self.n_inference_calls += self.sizes[block]
         if len(parts) == 1:
@@ -73,12 +78,6 @@ class PlaneOracle:
         unary[nodes, batch.labels] -= 1.0
         groups = self._edge_group[i], len(batch.members)
         return Statistics(unary, pair_counts(model, found, *groups) - pair_counts(model, batch.labels, *groups))
-
-
-def _members_of_edges(batch):
-    """(E,) int32: which member of the batch each edge is of."""
-    tails = batch.example.graph.edges[:, 0]
-    return (np.searchsorted(batch.node_ptr, tails, side="right") - 1).astype(np.int32)
 
 
 def make_blocks(batches, n_blocks=64, largest=4):

@@ -17,16 +17,21 @@ class BlockDual:
 
     Parameters
     ----------
+    oracle : callable
+        As of :func:`frank_wolfe`.
     sizes : sequence of int
         Terms of each block.
     bounded : ndarray of shape (n,) of bool
         Entries of x that must not be negative.
     """
 
-    def __init__(self, sizes, bounded):
+    def __init__(self, oracle, sizes, bounded):
         n = len(bounded)
+        self._oracle = oracle
+        self._n_steps = 0
         self.bounded = np.flatnonzero(bounded)
         self.x = np.zeros(n)
+        self.mean = np.zeros(n)  # of the x after each step, step k with weight k
         self.offset = 0.0  # of all combined planes
         self._free = np.zeros(n)  # x without multipliers
         self._slopes = [np.zeros((size, n)) for size in sizes]
@@ -36,6 +41,15 @@ class BlockDual:
     def dual(self):
         """D at the current variables."""
         return self.offset - 0.5 * float(self.x @ self.x)
+
+    def pass_over(self, rng):
+        """One step for every block, in random order; the slacks that they met, summed."""
+        total = 0.0
+        for block in rng.permutation(len(self._slopes)):
+            total += self.step(block, *self._oracle(block, self.x))
+            self._n_steps += 1
+            self.mean += 2.0 / (self._n_steps + 1.0) * (self.x - self.mean)
+        return total
 
     def step(self, block, slopes, offsets):
         """Move the combined plane of every term of a block towards a new one, each as far as is best for all.

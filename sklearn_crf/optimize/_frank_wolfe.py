@@ -1,7 +1,5 @@
 """Block-coordinate Frank-Wolfe for a quadratic penalty and a sum of maxima."""
 
-import numpy as np
-
 from sklearn_crf.optimize._block_dual import BlockDual
 from sklearn_crf.optimize._checks import Checks
 from sklearn_crf.optimize._duality import checked_bounds, is_closed
@@ -21,6 +19,7 @@ def frank_wolfe(
     check_every=10,
     random_state=None,
     callback=None,
+    dual=None,
 ):
     r"""Minimize a quadratic penalty plus a sum of maxima of planes, block by block in the dual.
 
@@ -57,6 +56,9 @@ def frank_wolfe(
     callback : callable, optional
         ``callback(intermediate)`` after each epoch with fields ``x``, ``fun``, the least P of all checks,
         ``dual``, ``nit``. Returning a true value or raising StopIteration stops here.
+    dual : object, optional
+        What holds the dual variables and makes the steps, with ``x``, ``mean``, ``dual`` and ``pass_over(rng)``, where
+        there is a quicker way than to ask the oracle block by block.
 
     Returns
     -------
@@ -71,18 +73,13 @@ def frank_wolfe(
     SVMs. ICML 2013.
     """
     rng = random_state_of(random_state)
-    state = BlockDual(sizes, checked_bounds(lower_bounded, n))
+    state = BlockDual(oracle, sizes, checked_bounds(lower_bounded, n)) if dual is None else dual
     found = Checks(risk, state, tol, callback)
-    mean, n_steps = np.zeros(n), 0
     for epoch in range(1, max_iter + 1):
-        slack = 0.0
-        for block in rng.permutation(len(sizes)):
-            slack += state.step(block, *oracle(block, state.x))
-            n_steps += 1
-            mean += 2.0 / (n_steps + 1.0) * (state.x - mean)
+        slack = state.pass_over(rng)
         # Slacks were met at points of before: they are seldom less than the gap now.
         promising = is_closed(state.dual + slack, state.dual, tol)
         due = promising or epoch % check_every == 0 or epoch == max_iter
-        if found.ends(epoch, [mean, state.x] if average else [state.x], due):
+        if found.ends(epoch, [state.mean, state.x] if average else [state.x], due):
             break
     return found.result(epoch, max_iter)

@@ -1,0 +1,142 @@
+"""Structured hinges of forests with linear scores: values, planes, and passes of Frank-Wolfe steps."""
+
+from cython cimport floating
+from libc.float cimport DBL_MIN
+from libc.stdint cimport int32_t
+
+from sklearn_crf.kernels.forest_hinge cimport (
+    Examples,
+    Room,
+    add_plane,
+    expand_tables,
+    most_violated,
+    open_examples,
+    partition_room,
+)
+
+
+def hinge_values(
+    object examples,  # IN arrays of the examples
+    const floating[:, ::1] features,  # IN (N, F) of their nodes
+    const double[::1] x,  # IN (n,) weights
+    double[::1] values,  # OUT (m,) of the examples start to stop, weighted
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    double[::1] work,  # work space
+    int32_t[::1] found,  # work space
+):
+    """Hinge of each example."""
+    cdef:
+        Examples p
+        Room room
+        Py_ssize_t i
+    open_examples(examples, features, &p)
+    partition_room(&p, &work[0], &found[0], &room)
+    with nogil:
+        expand_tables(&p, &x[0], &room)
+        for i in range(start, stop):
+            values[i] = p.weight[i] * most_violated(&p, i, &x[0], &room, <floating*> NULL)
+
+
+def highest_planes(
+    object examples,  # IN arrays of the examples
+    const floating[:, ::1] features,  # IN (N, F) of their nodes
+    const double[::1] x,  # IN (n,) weights
+    double[:, ::1] slopes,  # IN OUT (stop - start, n), zero before
+    double[::1] offsets,  # OUT (stop - start,)
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    double[::1] work,  # work space
+    int32_t[::1] found,  # work space
+):
+    """Plane of each example's hinge that touches it at x."""
+    cdef:
+        Examples p
+        Room room
+        Py_ssize_t i
+    open_examples(examples, features, &p)
+    partition_room(&p, &work[0], &found[0], &room)
+    with nogil:
+        expand_tables(&p, &x[0], &room)
+        for i in range(start, stop):
+            most_violated(&p, i, &x[0], &room, <floating*> NULL)
+            offsets[i - start] = add_plane(&p, i, &room, &slopes[i - start, 0], <floating*> NULL)
+
+
+def frank_wolfe_steps(
+    object examples,  # IN arrays of the examples
+    const floating[:, ::1] features,  # IN (N, F) of their nodes
+    const int32_t[::1] members,  # IN examples in the order of their steps
+    double[:, ::1] slopes,  # IN OUT (m, n) combined plane of each
+    double[::1] offsets,  # IN OUT (m,)
+    double[::1] free,  # IN OUT (n,) minus the sum of all slopes
+    double[::1] x,  # IN OUT (n,) the same, projected
+    double[::1] mean,  # IN OUT (n,) of the x after each step, step k with weight k
+    const int32_t[::1] bounded,  # IN entries of x that must not be negative
+    Py_ssize_t n_steps,  # made before
+    double[::1] work,  # work space
+    int32_t[::1] found,  # work space
+):
+    """One step for each example; what was added to the offsets, and the slacks met, summed."""
+    cdef:
+        Examples p
+        Room room
+        Py_ssize_t place, i, k, n = x.shape[0]
+        double total = 0.0, total_slack = 0.0, slack, share, recent
+        double* row
+        double* slope
+    open_examples(examples, features, &p)
+    partition_room(&p, &work[n], &found[0], &room)
+    row = &work[0]
+    with nogil:
+        for place in range(members.shape[0]):
+            i = members[place]
+            slope = &slopes[i, 0]
+            expand_tables(&p, &x[0], &room)
+            slack = p.weight[i] * most_violated(&p, i, &x[0], &room, <floating*> NULL)
+            slack -= offsets[i] + negate_and_multiply(slope, &x[0], row, n)
+            share = add_plane(&p, i, &room, row, <floating*> NULL) - offsets[i]
+            if slack > 0:
+                total_slack += slack
+                slack /= max(squared_length(row, n), DBL_MIN)
+                slack = min(slack, 1.0)
+                offsets[i] += slack * share
+                total += slack * share
+                for k in range(n):
+                    slope[k] += slack * row[k]
+                    free[k] -= slack * row[k]
+                    x[k] = free[k]
+                for k in range(bounded.shape[0]):
+                    x[bounded[k]] = max(free[bounded[k]], 0.0)
+            recent = 2.0 / (n_steps + place + 2.0)
+            for k in range(n):
+                mean[k] += recent * (x[k] - mean[k])
+    return total, total_slack
+
+
+cdef inline double negate_and_multiply(const double* slope, const double* x, double* row, Py_ssize_t n) noexcept nogil:
+    """Minus a slope in ``row``; its product with x."""
+    cdef:
+        Py_ssize_t k
+        double even = 0.0, odd = 0.0
+    for k in range(n // 2):
+        even += slope[2 * k] * x[2 * k]
+        odd += slope[2 * k + 1] * x[2 * k + 1]
+        row[2 * k] = -slope[2 * k]
+        row[2 * k + 1] = -slope[2 * k + 1]
+    if n % 2:
+        even += slope[n - 1] * x[n - 1]
+        row[n - 1] = -slope[n - 1]
+    return even + odd
+
+
+cdef inline double squared_length(const double* row, Py_ssize_t n) noexcept nogil:
+    cdef:
+        Py_ssize_t k
+        double even = 0.0, odd = 0.0
+    for k in range(n // 2):
+        even += row[2 * k] * row[2 * k]
+        odd += row[2 * k + 1] * row[2 * k + 1]
+    if n % 2:
+        even += row[n - 1] * row[n - 1]
+    return even + odd

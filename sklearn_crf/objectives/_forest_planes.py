@@ -1,0 +1,173 @@
+"""Structured hinges of forests as the highest of their planes, and their dual, with whole passes in a kernel."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf.kernels.forest_hinge import frank_wolfe_steps, highest_planes, hinge_values
+from sklearn_crf.objectives._forest_examples import forest_examples
+
+
+class _Part(NamedTuple):
+    """Consecutive members of one batch."""
+
+    batch: int
+    start: int
+    stop: int
+
+
+class ForestPlanes:
+    r"""Highest planes of the losses of the examples of one block, where all examples are forests.
+
+    The same as :class:`PlaneOracle`, without a model: scores, best labelings and slopes of a block are one kernel
+    call. Solvers see weights in the order of the kernel, all columns of a feature side by side.
+
+    Parameters
+    ----------
+    risk : EmpiricalRisk
+        Of a :class:`StructuredHinge`, of which :func:`are_exact_forests` holds.
+    C : float
+    scale : ndarray of shape (n_coef,)
+        1, and for intercepts the constant feature whose weights they are.
+    map_in_threads : callable
+        ``map``, or one that works in threads.
+    n_blocks : int, default=64
+        Into so many blocks, or more, the examples are put.
+    """
+
+    def __init__(self, risk, C, scale, map_in_threads=map, n_blocks=64):
+        potentials, batches = risk.potentials, risk.batches
+        self.n_inference_calls = 0
+        self.features = [np.ascontiguousarray(batch.example.node_features) for batch in batches]
+        places = potentials.unpack(np.arange(potentials.n_coef))
+        constant = float(scale[places.intercept.flat[0]]) if places.intercept.size else 0.0
+        cost = risk.objective.cost
+        self.examples = [forest_examples(batch, potentials, cost, C, constant) for batch in batches]
+        parts = places.coef.transpose(0, 2, 1), places.intercept, places.edge_coef
+        #: Place in the flat weights of each of the kernel's.
+        self.places = np.concatenate([part.ravel() for part in parts])
+        self._scale = scale[self.places]
+        self._map = map_in_threads
+        n_nodes = sum(len(batch.labels) for batch in batches)
+        self._blocks = [
+            part for i in range(len(batches)) for part in self._cut(i, min(max(n_nodes // n_blocks, 1), _MOST_NODES))
+        ]
+        self._parts = [part for i in range(len(batches)) for part in self._cut(i, _MOST_NODES)]
+        self.sizes = [part.stop - part.start for part in self._blocks]
+
+    def weights_of(self, x):
+        """Flat weights that a solver's x stands for."""
+        coef = np.empty(len(x))
+        coef[self.places] = self._scale * x
+        return coef
+
+    def value(self, x):
+        """Sum of all hinges."""
+
+        def run(part):
+            values = np.empty(part.stop)
+            self._run(hinge_values, part.batch, x, values, part.start, part.stop)
+            return float(values[part.start :].sum())
+
+        self.n_inference_calls += sum(self.sizes)
+        return sum(self._map(run, self._parts))
+
+    def __call__(self, block, x):
+        """Slopes (m, n_coef) and offsets (m,) of the highest planes at x of the m examples of a block."""
+        part = self._blocks[block]
+        n_members = part.stop - part.start
+        slopes, offsets = np.zeros((n_members, len(x))), np.empty(n_members)
+        middle = (part.start + part.stop) // 2
+
+        def run(start, stop):
+            own = slice(start - part.start, stop - part.start)
+            self._run(highest_planes, part.batch, x, slopes[own], offsets[own], start, stop)
+
+        self.n_inference_calls += n_members
+        list(self._map(run, (part.start, middle), (middle, part.stop)))
+        return slopes, offsets
+
+    def _run(self, kernel, i, x, *arguments):
+        kernel(self.examples[i], self.features[i], x, *arguments, *self.examples[i].work_space())
+
+    def _cut(self, i, n_nodes):
+        """Parts of batch i of about so many nodes."""
+        ptr = self.examples[i].node_ptr
+        first = np.unique(ptr[:-1] // n_nodes, return_index=True)[1].tolist()
+        bounds = zip(first, [*first[1:], len(ptr) - 1], strict=True)
+        return [_Part(i, start, stop) for start, stop in bounds]
+
+
+# Nodes of a part that one thread works on, and of a block.
+_MOST_NODES = 1024
+
+
+class ForestDual:
+    r"""Dual variables of the hinges of forests, one convex combination of planes for each example.
+
+    The dual of :class:`~sklearn_crf.optimize._block_dual.BlockDual` with one example a block. A pass over the examples
+    of a batch is one kernel call, on one thread.
+
+    Parameters
+    ----------
+    planes : ForestPlanes
+    bounded : ndarray of shape (n_coef,) of bool
+        Weights that must not be negative, in the order of the kernel.
+    """
+
+    def __init__(self, planes, bounded):
+        n = len(bounded)
+        self.x, self.mean = np.zeros(n), np.zeros(n)
+        self.offset = 0.0
+        self._planes = planes
+        self._bounded = np.flatnonzero(bounded).astype(np.int32)
+        self._free = np.zeros(n)
+        self._n_steps = 0
+        sizes = [len(examples.weight) for examples in planes.examples]
+        self._slopes = [np.zeros((size, n)) for size in sizes]
+        self._offsets = [np.zeros(size) for size in sizes]
+
+    @property
+    def dual(self):
+        """D at the current variables."""
+        return self.offset - 0.5 * float(self.x @ self.x)
+
+    def pass_over(self, rng):
+        """One step for every example, in random order.
+
+        Parameters
+        ----------
+        rng : RandomState
+
+        Returns
+        -------
+        float
+            What the planes found were above the combined ones, summed.
+        """
+        total = 0.0
+        for i in rng.permutation(len(self._slopes)):
+            members = rng.permutation(len(self._offsets[i])).astype(np.int32)
+            total += self._steps(i, members)
+        return total
+
+    def _steps(self, i, members):
+        examples = self._planes.examples[i]
+        numbers, found = examples.work_space()
+        gained, slack = frank_wolfe_steps(
+            examples,
+            self._planes.features[i],
+            members,
+            self._slopes[i],
+            self._offsets[i],
+            self._free,
+            self.x,
+            self.mean,
+            self._bounded,
+            self._n_steps,
+            np.concatenate((numbers, np.empty(len(self.x)))),
+            found,
+        )
+        self.offset += gained
+        self._n_steps += len(members)
+        self._planes.n_inference_calls += len(members)
+        return slack
