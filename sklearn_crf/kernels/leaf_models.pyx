@@ -7,6 +7,24 @@ are a rectangle. Channels are looked up at offsets from the first pixel, beyond 
 from cython cimport floating
 from libc.stdint cimport int32_t, uint8_t
 
+cdef extern from "leaf_rows.h" nogil:
+    const Py_ssize_t BLOCK "LEAF_BLOCK"
+    void leaf_values_float(
+        const float*, const float*, Py_ssize_t, Py_ssize_t, const int32_t*, const float*, Py_ssize_t, Py_ssize_t,
+        float*)
+    void leaf_values_double(
+        const double*, const double*, Py_ssize_t, Py_ssize_t, const int32_t*, const double*, Py_ssize_t, Py_ssize_t,
+        double*)
+    void leaf_gradient_float(
+        const float*, const float*, Py_ssize_t, Py_ssize_t, const int32_t*, const float*, Py_ssize_t, Py_ssize_t,
+        double*)
+    void leaf_gradient_double(
+        const double*, const double*, Py_ssize_t, Py_ssize_t, const int32_t*, const double*, Py_ssize_t, Py_ssize_t,
+        double*)
+
+# Channels that are multiplied side by side.
+CHANNEL_BLOCK = BLOCK
+
 # What a test compares: x[channel] at an offset, less another channel (if not negative) at another offset.
 cdef enum:
     CHANNEL = 0
@@ -69,24 +87,6 @@ def find_responses(
                 out[t, start + k] = response(x, pixels[k, 0], pixels[k, 1], &tests[t, 0])
 
 
-cdef inline floating product(const floating* a, const floating* b, Py_ssize_t n) noexcept nogil:
-    """Sum of a * b; eight sums run side by side, as one would wait for each addition."""
-    cdef:
-        floating[8] lane
-        floating total = 0
-        Py_ssize_t i, k
-    for k in range(8):
-        lane[k] = 0
-    for i in range(n // 8):
-        for k in range(8):
-            lane[k] += a[8 * i + k] * b[8 * i + k]
-    for i in range(n - n % 8, n):
-        total += a[i] * b[i]
-    for k in range(8):
-        total += lane[k]
-    return total
-
-
 cdef inline void add_multiple(double factor, const floating* a, Py_ssize_t n, double* out) noexcept nogil:
     cdef Py_ssize_t i
     for i in range(n):
@@ -96,7 +96,8 @@ cdef inline void add_multiple(double factor, const floating* a, Py_ssize_t n, do
 def linear_values(
     const floating[:, :, ::1] x,  # IN (H, W, F)
     const int32_t[::1] leaf,  # IN (n_factors,)
-    const floating[:, :, ::1] weight,  # IN (L, m, 1 + F) or, for pairs, (L, m, 1 + 2 F)
+    const floating[:, :, ::1] weight,  # IN (L, m, 1 + size) or, for pairs, (L, m, 1 + 2 size), packed
+    Py_ssize_t size,  # F as packed
     Py_ssize_t top,
     Py_ssize_t left,
     Py_ssize_t columns,
@@ -108,55 +109,51 @@ def linear_values(
 ):
     """Weights of each factor's leaf times 1, the channels of its first pixel, and those of its second."""
     cdef:
-        Py_ssize_t i, j, a, factor, F = x.shape[2], m = weight.shape[1]
-        bint paired = weight.shape[2] > 1 + F
-        const floating* w
+        Py_ssize_t i, F = x.shape[2], m = weight.shape[1]
+        bint paired = weight.shape[2] > 1 + size
         const floating* first
         const floating* second
-        floating value
     with nogil:
         for i in range(start, stop):
-            for j in range(columns):
-                factor = i * columns + j
-                first = &x[top + i, left + j, 0]
-                second = &x[top + i + down, left + j + right, 0]
-                for a in range(m):
-                    w = &weight[leaf[factor], a, 0]
-                    value = w[0] + product(w + 1, first, F)
-                    if paired:
-                        value += product(w + 1 + F, second, F)
-                    out[factor, a] = value
+            first = &x[top + i, left, 0]
+            second = &x[top + i + down, left + right, 0] if paired else NULL
+            if floating is float:
+                leaf_values_float(first, second, F, size, &leaf[i * columns], &weight[0, 0, 0], m, columns,
+                                  &out[i * columns, 0])
+            else:
+                leaf_values_double(first, second, F, size, &leaf[i * columns], &weight[0, 0, 0], m, columns,
+                                   &out[i * columns, 0])
 
 
 def add_linear_gradient(
     const floating[:, :, ::1] x,  # IN (H, W, F)
     const int32_t[::1] leaf,  # IN (n_factors,)
     const floating[:, ::1] slope,  # IN (n_factors, m) derivative by each factor's linear values
+    Py_ssize_t size,  # F as packed
     Py_ssize_t top,
     Py_ssize_t left,
     Py_ssize_t rows,
     Py_ssize_t columns,
     Py_ssize_t down,
     Py_ssize_t right,
-    double[:, :, ::1] out,  # IN OUT (L, m, 1 + F) or, for pairs, (L, m, 1 + 2 F)
+    double[:, :, ::1] out,  # IN OUT (L, m, 1 + size) or, for pairs, (L, m, 1 + 2 size), packed
 ):
     """The adjoint of linear_values: out += slope times 1 and the channels, summed by leaf."""
     cdef:
-        Py_ssize_t i, j, a, factor, F = x.shape[2], m = out.shape[1]
-        bint paired = out.shape[2] > 1 + F
-        double* total
-        double d
+        Py_ssize_t i, F = x.shape[2], m = out.shape[1]
+        bint paired = out.shape[2] > 1 + size
+        const floating* first
+        const floating* second
     with nogil:
         for i in range(rows):
-            for j in range(columns):
-                factor = i * columns + j
-                for a in range(m):
-                    total = &out[leaf[factor], a, 0]
-                    d = slope[factor, a]
-                    total[0] += d
-                    add_multiple(d, &x[top + i, left + j, 0], F, total + 1)
-                    if paired:
-                        add_multiple(d, &x[top + i + down, left + j + right, 0], F, total + 1 + F)
+            first = &x[top + i, left, 0]
+            second = &x[top + i + down, left + right, 0] if paired else NULL
+            if floating is float:
+                leaf_gradient_float(first, second, F, size, &leaf[i * columns], &slope[i * columns, 0], m, columns,
+                                    &out[0, 0, 0])
+            else:
+                leaf_gradient_double(first, second, F, size, &leaf[i * columns], &slope[i * columns, 0], m, columns,
+                                     &out[0, 0, 0])
 
 
 def add_to_bins(

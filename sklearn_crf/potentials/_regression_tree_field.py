@@ -8,7 +8,7 @@ import numpy as np
 from sklearn_crf._threads import range_runner
 from sklearn_crf.gaussian_models import GaussianModel
 from sklearn_crf.graphs import Graph
-from sklearn_crf.kernels.leaf_models import add_linear_gradient, linear_values
+from sklearn_crf.kernels.leaf_models import CHANNEL_BLOCK, add_linear_gradient, linear_values
 from sklearn_crf.regression_trees._eigenvalues import clip_eigenvalues
 
 # Pixels worth a thread of their own.
@@ -110,6 +110,7 @@ class RegressionTreePotentials:
         self.whitening = whitening
         self.n_values = n_values
         self._sizes = [n_values * (2 if kind.paired else 1) for kind in types]
+        self._packed = [packed_inputs(v, kind.paired) for v, kind in zip(whitening, types, strict=True)]
 
     @property
     def n_coef(self):
@@ -163,6 +164,23 @@ class RegressionTreePotentials:
         coef = np.zeros(self.n_coef)
         for part in self.unpack(coef):
             part.precision[:] = np.eye(part.precision.shape[1])
+        return coef
+
+    def spread(self, values):
+        """A number of each leaf for each of its parameters.
+
+        Parameters
+        ----------
+        values : list of ndarray of shape (n_leaves,)
+            One entry for each type.
+
+        Returns
+        -------
+        ndarray of shape (n_coef,)
+        """
+        coef = np.empty(self.n_coef)
+        for part, own in zip(self.unpack(coef), values, strict=True):
+            part.precision[:], part.weight[:] = own[:, None, None], own[:, None, None]
         return coef
 
     def grown(self, coef, parents, n_leaves):
@@ -223,9 +241,7 @@ class RegressionTreePotentials:
         diagonal = np.zeros((*shape, d, d), dtype=dtype)
         blocks, edge_type, n_blocks = [np.zeros((0, d, d), dtype=dtype)], [np.zeros(0, dtype=np.int32)], 0
         with range_runner(n_threads) as run:
-            for kind, part, white, leaf in zip(
-                self.types, self.unpack(coef), self.whitening, image.leaves, strict=True
-            ):
+            for kind, part, white, leaf in zip(self.types, self.unpack(coef), self._packed, image.leaves, strict=True):
                 values = self._linear_values(image, kind, (part.weight @ white).astype(dtype), leaf, run)
                 precision = part.precision.astype(dtype)
                 for end, pixels in enumerate(kind.ends(shape)):
@@ -249,7 +265,7 @@ class RegressionTreePotentials:
     def _linear_values(self, image, kind, weight, leaf, run):
         top, left, rows, columns = kind.rectangle(image.features.shape)
         out = np.empty((rows * columns, weight.shape[1]), dtype=weight.dtype)
-        place = top, left, columns, kind.down, kind.right
+        place = _packed_size(image.features.shape[2]), top, left, columns, kind.down, kind.right
         if out.size:
             run(
                 lambda start, stop: linear_values(image.features, leaf, weight, *place, start, stop, out),
@@ -273,9 +289,7 @@ class RegressionTreePotentials:
         gradient = np.zeros(self.n_coef)
         shape = image.features.shape[:2]
         planes = [array.reshape(*shape, *array.shape[1:]) for array in statistics]
-        for kind, part, white, leaf in zip(
-            self.types, self.unpack(gradient), self.whitening, image.leaves, strict=True
-        ):
+        for kind, part, white, leaf in zip(self.types, self.unpack(gradient), self._packed, image.leaves, strict=True):
             if not len(leaf):
                 continue
             slope, square = factor_terms(planes, kind.ends(shape))
@@ -285,7 +299,7 @@ class RegressionTreePotentials:
                 image.features,
                 leaf,
                 np.ascontiguousarray(slope, dtype=image.features.dtype),
-                *(top, left, rows, columns, kind.down, kind.right),
+                *(_packed_size(image.features.shape[2]), top, left, rows, columns, kind.down, kind.right),
                 sums,
             )
             part.weight[:] = sums @ white.T
@@ -294,6 +308,36 @@ class RegressionTreePotentials:
                     part.precision[:, a, b] = np.bincount(leaf, square[:, a, b], minlength=len(part.precision))
                     part.precision[:, b, a] = part.precision[:, a, b]
         return gradient
+
+
+def packed_inputs(whitening, paired):
+    """Columns of a matrix of linear models where the kernels look for them.
+
+    Kernels read the channels of a pixel in blocks of ``CHANNEL_BLOCK``. The last block ends with the pixel, and repeats
+    channels of the block before it; there the columns are zero, so that nothing is counted twice.
+
+    Parameters
+    ----------
+    whitening : ndarray of shape (B, n_inputs)
+    paired : bool
+
+    Returns
+    -------
+    ndarray of shape (B, 1 + size) or (B, 1 + 2 * size)
+    """
+    n_pixels = 2 if paired else 1
+    n_channels = (whitening.shape[1] - 1) // n_pixels
+    size = _packed_size(n_channels)
+    place = np.arange(n_channels)
+    if n_channels > CHANNEL_BLOCK:
+        place[n_channels // CHANNEL_BLOCK * CHANNEL_BLOCK :] += size - n_channels
+    packed = np.zeros((len(whitening), 1 + n_pixels * size))
+    packed[:, np.concatenate([[0], *(1 + k * size + place for k in range(n_pixels))])] = whitening
+    return packed
+
+
+def _packed_size(n_channels):
+    return n_channels if n_channels < CHANNEL_BLOCK else -(-n_channels // CHANNEL_BLOCK) * CHANNEL_BLOCK
 
 
 def factor_terms(planes, ends):

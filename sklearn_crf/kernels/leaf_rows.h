@@ -1,0 +1,57 @@
+/* Linear models of leaves on rows of factors, and their adjoint: nearly all the arithmetic of a regression tree field.
+
+   The channels of a pixel are read in blocks of eight. Where eight does not divide their number, the last block begins
+   so that it ends with the pixel, and what it has in common with the block before is weighted by zero: so no loop has a
+   remainder, and nothing is read that is not there. Weights are packed in this way beforehand (packed_inputs).
+   Below eight channels there are no blocks, only numbers. */
+
+#ifndef SKLEARN_CRF_LEAF_ROWS_H
+#define SKLEARN_CRF_LEAF_ROWS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define LEAF_BLOCK 8
+
+#if defined(__GNUC__) || defined(__clang__)
+#define LEAF_INLINE static inline __attribute__((always_inline))
+#define LEAF_VECTORS 1
+typedef double half_double __attribute__((vector_size(LEAF_BLOCK / 2 * sizeof(double))));
+#else
+#define LEAF_INLINE static __inline
+#define LEAF_VECTORS 0
+#endif
+
+/* Where the last block of a pixel of F channels begins; the others begin at multiples of LEAF_BLOCK. */
+#define LEAF_LAST(F) ((F) - LEAF_BLOCK)
+
+/* Wheels must run on any processor of an architecture, so what needs a newer one is chosen when it runs. */
+#if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__)
+#define LEAF_DISPATCH 1
+#define LEAF_AVX2 __attribute__((target("avx2,fma"), noinline))
+
+static int leaf_have_avx2(void)
+{
+    static int known = -1;
+    if (known < 0)
+        known = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return known;
+}
+#else
+#define LEAF_DISPATCH 0
+#endif
+
+#define REAL float
+#define NAME(name) name##_float
+#include "leaf_rows_template.h"
+#undef REAL
+#undef NAME
+
+#define REAL double
+#define NAME(name) name##_double
+#include "leaf_rows_template.h"
+#undef REAL
+#undef NAME
+
+#endif

@@ -1,0 +1,149 @@
+/* Included by leaf_rows.h, once for each precision. */
+
+/* Compilers that do not know vectors get arrays of the same length, and loops over them. */
+#if LEAF_VECTORS
+typedef REAL NAME(block) __attribute__((vector_size(LEAF_BLOCK * sizeof(REAL))));
+typedef REAL NAME(half) __attribute__((vector_size(LEAF_BLOCK / 2 * sizeof(REAL))));
+
+LEAF_INLINE void NAME(add_block_product)(const REAL *w, const REAL *x, NAME(block) *lane)
+{
+    NAME(block) a, b;
+    memcpy(&a, w, sizeof(a));
+    memcpy(&b, x, sizeof(b));
+    *lane += a * b;
+}
+
+/* total += factor * x, by halves, which are vectors of 32 bytes in float64. */
+LEAF_INLINE void NAME(add_block)(REAL factor, const REAL *x, double *total)
+{
+    for (int k = 0; k < LEAF_BLOCK; k += LEAF_BLOCK / 2) {
+        NAME(half) a;
+        half_double sum;
+        memcpy(&a, x + k, sizeof(a));
+        memcpy(&sum, total + k, sizeof(sum));
+        sum += (double)factor * __builtin_convertvector(a, half_double);
+        memcpy(total + k, &sum, sizeof(sum));
+    }
+}
+#define LANE(lane, i) (lane)[i]
+#else
+typedef struct {
+    REAL at[LEAF_BLOCK];
+} NAME(block);
+
+LEAF_INLINE void NAME(add_block_product)(const REAL *w, const REAL *x, NAME(block) *lane)
+{
+    for (int i = 0; i < LEAF_BLOCK; i++)
+        lane->at[i] += w[i] * x[i];
+}
+
+LEAF_INLINE void NAME(add_block)(REAL factor, const REAL *x, double *total)
+{
+    for (int i = 0; i < LEAF_BLOCK; i++)
+        total[i] += (double)factor * (double)x[i];
+}
+#define LANE(lane, i) (lane).at[i]
+#endif
+
+/* lane += w times the channels of one pixel, product i of each block going to lane i. */
+LEAF_INLINE void NAME(add_products)(const REAL *w, const REAL *x, ptrdiff_t F, NAME(block) *lane)
+{
+    if (F < LEAF_BLOCK) {
+        for (ptrdiff_t i = 0; i < F; i++)
+            LANE(*lane, i) += w[i] * x[i];
+        return;
+    }
+    ptrdiff_t k = 0;
+    for (; k < LEAF_LAST(F); k += LEAF_BLOCK)
+        NAME(add_block_product)(w + k, x + k, lane);
+    NAME(add_block_product)(w + k, x + LEAF_LAST(F), lane);
+}
+
+/* total += d times the channels of one pixel. */
+LEAF_INLINE void NAME(add_channels)(REAL d, const REAL *x, ptrdiff_t F, double *total)
+{
+    if (F < LEAF_BLOCK) {
+        for (ptrdiff_t i = 0; i < F; i++)
+            total[i] += (double)d * (double)x[i];
+        return;
+    }
+    ptrdiff_t k = 0;
+    for (; k < LEAF_LAST(F); k += LEAF_BLOCK)
+        NAME(add_block)(d, x + k, total + k);
+    NAME(add_block)(d, x + LEAF_LAST(F), total + k);
+}
+
+/* second is NULL for factors of one pixel. A leaf has m rows of weights, each of 1 + (one or two times) size numbers. */
+LEAF_INLINE void NAME(values_body)(const REAL *first, const REAL *second, ptrdiff_t F, ptrdiff_t size,
+                                   const int32_t *leaf, const REAL *weight, ptrdiff_t m, ptrdiff_t n, REAL *out)
+{
+    ptrdiff_t stride = 1 + (second ? 2 : 1) * size;
+    for (ptrdiff_t j = 0; j < n; j++)
+        for (ptrdiff_t a = 0; a < m; a++) {
+            const REAL *w = weight + (leaf[j] * m + a) * stride;
+            NAME(block) lane = {0};
+            NAME(add_products)(w + 1, first + j * F, F, &lane);
+            if (second)
+                NAME(add_products)(w + 1 + size, second + j * F, F, &lane);
+            /* In pairs, as one sum after the other would wait for each addition. */
+            out[j * m + a] = w[0] + (((LANE(lane, 0) + LANE(lane, 4)) + (LANE(lane, 1) + LANE(lane, 5)))
+                                     + ((LANE(lane, 2) + LANE(lane, 6)) + (LANE(lane, 3) + LANE(lane, 7))));
+        }
+}
+
+LEAF_INLINE void NAME(gradient_body)(const REAL *first, const REAL *second, ptrdiff_t F, ptrdiff_t size,
+                                     const int32_t *leaf, const REAL *slope, ptrdiff_t m, ptrdiff_t n, double *out)
+{
+    ptrdiff_t stride = 1 + (second ? 2 : 1) * size;
+    for (ptrdiff_t j = 0; j < n; j++) {
+        double *total = out + leaf[j] * m * stride;
+        const REAL *d = slope + j * m;
+        for (ptrdiff_t a = 0; a < m; a++, total += stride) {
+            total[0] += (double)d[a];
+            NAME(add_channels)(d[a], first + j * F, F, total + 1);
+            if (second)
+                NAME(add_channels)(d[a], second + j * F, F, total + 1 + size);
+        }
+    }
+}
+
+#if LEAF_DISPATCH
+LEAF_AVX2 static void NAME(wide_values)(const REAL *first, const REAL *second, ptrdiff_t F, ptrdiff_t size,
+                                        const int32_t *leaf, const REAL *weight, ptrdiff_t m, ptrdiff_t n, REAL *out)
+{
+    NAME(values_body)(first, second, F, size, leaf, weight, m, n, out);
+}
+
+LEAF_AVX2 static void NAME(wide_gradient)(const REAL *first, const REAL *second, ptrdiff_t F, ptrdiff_t size,
+                                          const int32_t *leaf, const REAL *slope, ptrdiff_t m, ptrdiff_t n,
+                                          double *out)
+{
+    NAME(gradient_body)(first, second, F, size, leaf, slope, m, n, out);
+}
+#endif
+
+static void NAME(leaf_values)(const REAL *first, const REAL *second, ptrdiff_t F, ptrdiff_t size, const int32_t *leaf,
+                              const REAL *weight, ptrdiff_t m, ptrdiff_t n, REAL *out)
+{
+#if LEAF_DISPATCH
+    if (leaf_have_avx2()) {
+        NAME(wide_values)(first, second, F, size, leaf, weight, m, n, out);
+        return;
+    }
+#endif
+    NAME(values_body)(first, second, F, size, leaf, weight, m, n, out);
+}
+
+static void NAME(leaf_gradient)(const REAL *first, const REAL *second, ptrdiff_t F, ptrdiff_t size, const int32_t *leaf,
+                                const REAL *slope, ptrdiff_t m, ptrdiff_t n, double *out)
+{
+#if LEAF_DISPATCH
+    if (leaf_have_avx2()) {
+        NAME(wide_gradient)(first, second, F, size, leaf, slope, m, n, out);
+        return;
+    }
+#endif
+    NAME(gradient_body)(first, second, F, size, leaf, slope, m, n, out);
+}
+
+#undef LANE
