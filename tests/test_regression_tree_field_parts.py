@@ -15,7 +15,11 @@ from sklearn_crf.inference import ConjugateGradient, GaussianDirect
 from sklearn_crf.losses import LOSSES, loss_function
 from sklearn_crf.models import score
 from sklearn_crf.objectives._gaussian_field import FieldRisk, GaussianPseudolikelihood, PredictionLoss
-from sklearn_crf.potentials._regression_tree_field import FieldImage, RegressionTreePotentials
+from sklearn_crf.potentials._regression_tree_field import (
+    FieldImage,
+    GaussianStatistics,
+    RegressionTreePotentials,
+)
 from sklearn_crf.regression_trees._eigenvalues import clip_eigenvalues
 from sklearn_crf.regression_trees._factors import FactorType, factor_types
 from sklearn_crf.regression_trees._split_search import best_split, projected_norm, random_tests
@@ -66,6 +70,20 @@ def test_the_model_is_the_sum_of_the_factors(n_values, shape):
         assert -score(potentials.model(coef, image), y) == pytest.approx(energy, rel=1e-10)
 
 
+@pytest.mark.parametrize("n_channels", [1, 7, 8, 9, 16, 21])
+def test_channels_are_read_in_blocks_of_eight(n_channels):
+    trees, potentials, coef, images, targets = random_field((4, 3), 1, n_channels=n_channels, seed=5)
+    energy = energy_by_loops(trees, potentials, coef, images[0], targets[0])
+    assert -score(potentials.model(coef, images[0]), targets[0]) == pytest.approx(energy, rel=1e-10)
+    # The adjoint: the linear part of the energy is the gradient by the weights times the weights.
+    values = targets[0]
+    gradient = potentials.pullback(images[0], GaussianStatistics(values, np.zeros_like(values), np.zeros((12, 1, 1))))
+    h = potentials.model(coef, images[0]).h
+    assert gradient @ coef == pytest.approx(np.sum(h * values), rel=1e-10)
+    single = FieldImage(images[0].features.astype(np.float32), images[0].graph, images[0].leaves)
+    assert_allclose(potentials.model(coef, single).h, h, rtol=1e-4, atol=1e-4)
+
+
 def test_threads_and_float32():
     _, potentials, coef, images, _ = random_field((40, 60), 2, seed=2)
     one, three = (potentials.model(coef, images[0], n_threads=n) for n in (1, 3))
@@ -109,6 +127,23 @@ def test_gradient_of_the_risk(objective, shape, n_values):
         # The corner of the absolute error is narrower than the step.
         tolerance = 1e-3 if getattr(objective.__dict__.get("loss_function"), "keywords", {}).get("smoothing") else 1e-6
         assert gradient @ direction == pytest.approx(slope, rel=tolerance, abs=1e-8)
+
+
+def test_shares_are_those_of_the_factors():
+    _, potentials, _, images, targets = random_field(n_images=2, seed=6)
+    rng = np.random.RandomState(1)
+    weights = [np.full(len(y), w) for y, w in zip(targets, (1.0, 3.0), strict=True)]
+    shares = FieldRisk(None, potentials, images, targets, weights).shares()
+    for number, share in enumerate(shares):
+        leaves = [image.leaves[number] for image in images]
+        counts = [np.bincount(leaf, minlength=len(share)) for leaf in leaves]
+        expected = (counts[0] + 3 * counts[1]) / (len(leaves[0]) + 3 * len(leaves[1]))
+        assert_allclose(share, np.where(expected > 0, expected, 1 / len(share)), rtol=1e-12)
+    spread = potentials.spread(shares)
+    for part, share in zip(potentials.unpack(spread), shares, strict=True):
+        leaf = rng.randint(len(share))
+        assert np.all(part.precision[leaf] == share[leaf])
+        assert np.all(part.weight[leaf] == share[leaf])
 
 
 @pytest.mark.parametrize("n_values", [1, 2])

@@ -98,13 +98,25 @@ def _images(features, graphs, types, trees, n_jobs):
 
 
 def _optimise(risk, coef, options):
-    """The best parameters of the present leaves."""
+    """The best parameters of the present leaves.
+
+    The curvature by the parameters of a leaf is in proportion to its share of the factors, so that they are multiplied
+    by the root of it. One number for all of a precision, this keeps projections what they are.
+    """
     risk.converged = True
     minimize = {"spg": minimize_spg, "pqn": minimize_pqn}[options.solver]
-    return minimize(
-        risk.value_grad,
-        coef,
-        project=lambda x: risk.potentials.project(x, options.growth.bounds),
+    scale = np.sqrt(risk.potentials.spread(risk.shares()))
+
+    def value_grad(x):
+        value, gradient = risk.value_grad(x / scale)
+        return value, gradient / scale
+
+    found = minimize(
+        value_grad,
+        coef * scale,
+        project=lambda x: scale * risk.potentials.project(x / scale, options.growth.bounds),
         max_iter=options.max_iter,
         tol=options.tol,
     )
+    found.x = risk.potentials.project(found.x / scale, options.growth.bounds)
+    return found

@@ -77,7 +77,8 @@ class RegressionTreeField(RegressorMixin, BaseEstimator):
     max_iter : int, default=50
         Most iterations of each round, of which there are one more than splits on the longest path.
     tol : float, default=1e-4
-        Largest entry of the projected gradient at which a round ends.
+        Largest entry of the projected gradient at which a round ends, by parameters in units of the root of their
+        leaf's share of the factors.
     solver : {"pqn", "spg"}, default="pqn"
         Projected quasi-Newton steps, or spectral projected gradients. The loss never rises with the first; the second
         needs less memory.

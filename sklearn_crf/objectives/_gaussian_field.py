@@ -216,6 +216,25 @@ class FieldRisk:
         parts = map_tasks(group, fixed_ranges(len(self.images), _N_GROUPS), self.n_jobs)
         return sum(value for value, _ in parts), np.sum([gradient for _, gradient in parts], axis=0)
 
+    def shares(self):
+        """Share of each leaf in the factors of its type, as images and pixels are weighted.
+
+        Returns
+        -------
+        list of ndarray of shape (n_leaves,)
+            One for each type; leaves without any factor have one over their number.
+        """
+        shares = []
+        for number, kind in enumerate(self.potentials.types):
+            size = self.potentials.n_leaves[number]
+            total = np.zeros(size)
+            for image, weight in zip(self.images, self._weights, strict=True):
+                plane = image.features.shape[:2]
+                own = weight.reshape(plane)[kind.ends(plane)[0]].ravel()
+                total += np.bincount(image.leaves[number], own, minlength=size)
+            shares.append(np.where(total > 0, total / (total.sum() or 1.0), 1 / size))
+        return shares
+
     def statistics(self, coef):
         """Derivative by the field of each image.
 
