@@ -7,19 +7,17 @@ from numbers import Integral
 import numpy as np
 import scipy.fft
 from scipy.ndimage import correlate1d
-from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._threads import map_tasks
-from sklearn_crf.encoding import object_array
 from sklearn_crf.preprocessing._filter_kernels import BANKS, Separable
-from sklearn_crf.preprocessing._image_input import as_images, is_stack
+from sklearn_crf.preprocessing._image_transformer import ImageTransformer
 
 # Images are filtered in tiles of at most this many pixels a side, so that memory does not grow with the image.
 _TILE = 272
 
 
-class FilterBank(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
+class FilterBank(ImageTransformer, auto_wrap_output_keys=None):
     r"""Responses of every pixel to a bank of linear filters, in float32.
 
     .. math::
@@ -65,54 +63,16 @@ class FilterBank(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         self.include_input = include_input
         self.n_jobs = n_jobs
 
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array = False
-        tags.no_validation = True
-        return tags
-
     def fit(self, X, y=None):
-        """Make the kernels and note the number of channels; nothing is learned.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, H, W) or (n, H, W, C), or list of ndarray of shape (H, W) or (H, W, C)
-            Images.
-        y : object, optional
-            Not used.
-
-        Returns
-        -------
-        FilterBank
-        """
         kernels = self._kernels()
-        self.n_channels_ = as_images(X)[0].shape[2]
+        super().fit(X)
         self._names = list(kernels)
         self.kernels_ = [kernel.image if isinstance(kernel, Separable) else kernel for kernel in kernels.values()]
         return self
 
-    def transform(self, X):
-        """Responses of each pixel.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, H, W) or (n, H, W, C), or list of ndarray of shape (H, W) or (H, W, C)
-            Images; integers are read without rescaling.
-
-        Returns
-        -------
-        ndarray of shape (n, H, W, F), or of shape (n,) of ndarray of shape (H, W, F), float32
-            An array for an array, a 1-D object array for a list.
-        """
-        check_is_fitted(self)
-        images = as_images(X)
-        if images[0].shape[2] != self.n_channels_:
-            raise ValueError(
-                f"X[0] has {images[0].shape[2]} channels, but FilterBank was fitted on {self.n_channels_}."
-            )
+    def _transform_images(self, images):
         kernels = list(self._kernels().values())
-        results = map_tasks(lambda image, n_threads: self._responses(image, kernels, n_threads), images, self.n_jobs)
-        return np.stack(results) if is_stack(X) else object_array(results)
+        return map_tasks(lambda image, n_threads: self._responses(image, kernels, n_threads), images, self.n_jobs)
 
     def get_feature_names_out(self, input_features=None):
         """Names of the responses, such as ``"edge_2_30"`` or, of more than one channel, ``"channel0_edge_2_30"``.
@@ -128,7 +88,7 @@ class FilterBank(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         """
         check_is_fitted(self)
         single = input_features is None and self.n_channels_ == 1
-        channels = [f"channel{c}" for c in range(self.n_channels_)] if input_features is None else list(input_features)
+        channels = self._channel_names(input_features)
         own = (["intensity"] if single else channels) if self.include_input else []
         names = [name if single else f"{channel}_{name}" for channel in channels for name in self._names]
         return np.array([*own, *names], dtype=object)

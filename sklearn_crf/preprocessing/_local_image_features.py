@@ -5,16 +5,14 @@ from numbers import Integral, Real
 
 import numpy as np
 from scipy.ndimage import gaussian_filter, gaussian_gradient_magnitude
-from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_crf.encoding import object_array
-from sklearn_crf.preprocessing._image_input import as_images, is_stack
+from sklearn_crf.preprocessing._image_transformer import ImageTransformer
 
 KINDS = ("intensity", "mean", "deviation", "gradient", "patch", "position")
 
 
-class LocalImageFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
+class LocalImageFeatures(ImageTransformer, auto_wrap_output_keys=None):
     r"""Features of each pixel of grey or colour images: values, averages, contrast, edges, position.
 
     With :math:`G_\sigma` the Gaussian of standard deviation :math:`\sigma` and :math:`x` one channel, borders continued
@@ -26,6 +24,8 @@ class LocalImageFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
     - ``"gradient"``: :math:`|\nabla (G_\sigma * x)|` for each scale
     - ``"patch"``: x at the other pixels of a square of side ``2 * patch_radius + 1``
     - ``"position"``: row and column, from 0 at the first border of the image to 1 at the last
+
+    They are float64 for float64 images, otherwise float32.
 
     Parameters
     ----------
@@ -63,52 +63,12 @@ class LocalImageFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
         self.scales = scales
         self.patch_radius = patch_radius
 
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array = False
-        tags.no_validation = True
-        return tags
-
     def fit(self, X, y=None):
-        """Check the parameters and note the number of channels; nothing is learned.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, H, W) or (n, H, W, C), or list of ndarray of shape (H, W) or (H, W, C)
-            Images.
-        y : object, optional
-            Not used.
-
-        Returns
-        -------
-        LocalImageFeatures
-        """
         self._check_parameters()
-        images = as_images(X)
-        self.n_channels_ = images[0].shape[2]
-        return self
+        return super().fit(X)
 
-    def transform(self, X):
-        """Features of each pixel.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, H, W) or (n, H, W, C), or list of ndarray of shape (H, W) or (H, W, C)
-            Images; integers are read as float32, without rescaling.
-
-        Returns
-        -------
-        ndarray of shape (n, H, W, F), or of shape (n,) of ndarray of shape (H, W, F)
-            An array for an array, a 1-D object array for a list; float64 for float64 images, otherwise float32.
-        """
-        check_is_fitted(self)
-        images = as_images(X)
-        if images[0].shape[2] != self.n_channels_:
-            raise ValueError(
-                f"X[0] has {images[0].shape[2]} channels, but LocalImageFeatures was fitted on {self.n_channels_}."
-            )
-        results = [self._features(image) for image in images]
-        return np.stack(results) if is_stack(X) else object_array(results)
+    def _transform_images(self, images):
+        return [self._features(image) for image in images]
 
     def get_feature_names_out(self, input_features=None):
         """Names of the features, such as ``"mean_2"`` or, of more than one channel, ``"channel0_mean_2"``.
@@ -123,7 +83,7 @@ class LocalImageFeatures(TransformerMixin, BaseEstimator, auto_wrap_output_keys=
         ndarray of str
         """
         check_is_fitted(self)
-        channels = [f"channel{c}" for c in range(self.n_channels_)] if input_features is None else list(input_features)
+        channels = self._channel_names(input_features)
         prefixes = [f"{name}_" for name in channels] if input_features is not None or len(channels) > 1 else [""]
         names = []
         for kind in self.kinds:

@@ -1,0 +1,68 @@
+"""What transformers of images have in common: their input, the channels of fit, and the layout of what they return."""
+
+from abc import abstractmethod
+
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_crf.encoding import object_array
+from sklearn_crf.preprocessing._image_input import as_images, is_stack
+
+
+class ImageTransformer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
+    """Features of every pixel of images that have as many channels as those seen in ``fit``."""
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.no_validation = True
+        return tags
+
+    def fit(self, X, y=None):
+        """Check the parameters and note the number of channels; nothing is learned.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, H, W) or (n, H, W, C), or list of ndarray of shape (H, W) or (H, W, C)
+            Images.
+        y : object, optional
+            Not used.
+
+        Returns
+        -------
+        self
+        """
+        self.n_channels_ = as_images(X)[0].shape[2]
+        return self
+
+    def transform(self, X):
+        """Features of every pixel.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, H, W) or (n, H, W, C), or list of ndarray of shape (H, W) or (H, W, C)
+            Images; integers are read as float32, without rescaling.
+
+        Returns
+        -------
+        ndarray of shape (n, H, W, F), or of shape (n,) of ndarray of shape (H, W, F)
+            An array for an array, a 1-D object array for a list.
+        """
+        check_is_fitted(self)
+        images = as_images(X)
+        if images[0].shape[2] != self.n_channels_:
+            raise ValueError(
+                f"X[0] has {images[0].shape[2]} channels, but {type(self).__name__} was fitted on {self.n_channels_}."
+            )
+        results = self._transform_images(images)
+        return np.stack(results) if is_stack(X) else object_array(results)
+
+    @abstractmethod
+    def _transform_images(self, images):
+        """Features (H, W, F) of each of a list of (H, W, C) arrays, float32 or float64."""
+
+    def _channel_names(self, input_features):
+        if input_features is None:
+            return [f"channel{c}" for c in range(self.n_channels_)]
+        return list(input_features)
