@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from test_inference_contract import ALGORITHMS, configured
 
 from sklearn_crf.factor_graphs import FactorGraph, at_most_one
-from sklearn_crf.inference import BruteForce
+from sklearn_crf.inference import BruteForce, IncMP
 from sklearn_crf.models import score
 
 
@@ -118,3 +118,18 @@ def test_models_without_an_allowed_labeling(task):
         for cls in [param.values[0] for param in able(task)]:
             with pytest.raises(ValueError, match="infeasible"):
                 run(configured(cls, max_iter=300), task, model)
+
+
+def test_others_say_which_do():
+    model = random_factor_graph(seed=0)
+    for cls in ALGORITHMS:
+        for task in sorted(cls.tasks - {"sample"}):
+            if FactorGraph not in cls.takes:
+                with pytest.raises(
+                    TypeError, match=f"PairwiseModel for {cls.__name__}, got FactorGraph. .*JunctionTree"
+                ):
+                    getattr(cls(), task)(model)
+    with pytest.raises(
+        TypeError, match="for task 'map', AD3, BruteForce, JunctionTree, LinearProgram, LoopyBP, MPLP, N"
+    ):
+        IncMP().map(model)

@@ -13,6 +13,7 @@ import pytest
 from model_strategies import FORESTS, TABLE_KINDS, TOPOLOGIES, random_model, read_only, relabelled, renumbered
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 import sklearn_crf.inference
 from sklearn_crf.graphs import Graph, lattice
@@ -322,6 +323,26 @@ def test_models_without_an_allowed_labeling(cls, task):
     assert task == "marginals"
     assert not np.isnan(found.unary).any()
     assert found.bound != "exact"
+
+
+@pytest.mark.parametrize("task", ["map", "marginals"])
+@pytest.mark.parametrize("cls", [pytest.param(cls, id=cls.__name__) for cls in ALGORITHMS])
+def test_stopping_early_is_a_warning_with_a_residual(cls, task):
+    if task not in cls.tasks or "max_iter" not in cls().get_params():
+        pytest.skip(f"{cls.__name__} has no {task} or no iterations")
+    structure = "submodular" if cls.__name__ in CUTS else "full"
+    model = random_model("grid", 3, "untied", structure=structure, scale=3.0, seed=1)
+    # Two iterations, since a bound cannot fall in the first; moves and single nodes come to their end in two.
+    max_iter = 1 if cls.__name__ in CUTS | {"ICM"} else 2
+    algorithm = configured(cls, max_iter=max_iter)
+    # An automatic choice leaves the warning to what it chose.
+    is_choice = cls.__name__.startswith("Auto")
+    name = r"\w+" if is_choice else cls.__name__
+    words = rf"{name} stopped after .*max_iter={max_iter} .* (by|of|changed) \d"
+    with pytest.warns(ConvergenceWarning, match=words) as caught:
+        found = getattr(algorithm, task)(model)
+    assert not found.converged
+    assert is_choice or [warning.filename for warning in caught] == [__file__]
 
 
 @pytest.mark.parametrize("cls", able("sample"))

@@ -1,5 +1,7 @@
 """LinearProgram: bounds, tightness where theory says so, compact constraints against written out ones."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from factor_strategies import CONSTRAINTS, factor_graphs, random_factor_graph
@@ -7,9 +9,11 @@ from hypothesis import given, settings
 from model_strategies import cycle, models, random_model
 from scipy.optimize import linear_sum_assignment
 
-from sklearn_crf.factor_graphs import CountTable, FactorGraph, SparseTable, at_most_one, exactly_one
+from sklearn_crf.factor_graphs import CountTable, FactorGraph, SparseTable, at_most_one, exactly_one, factor_graph_of
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import BruteForce, JunctionTree, LinearProgram
+from sklearn_crf.inference._linear_program import _n_variables, _Program
+from sklearn_crf.inference._local_polytope import LocalPolytope
 from sklearn_crf.models import PairwiseModel, score
 
 few = settings(max_examples=40, deadline=None)
@@ -161,6 +165,22 @@ def test_no_nodes_and_no_choice():
     assert found.labels.tolist() == [0, 1]
     assert found.certified
     assert found.score == 3.5
+
+
+def test_size_is_known_before_the_program_is_built():
+    for structure in ("full", "potts"):
+        for seed in range(10):
+            model = random_model("grid", 3, "untied", structure=structure, vary_states=seed % 2 == 0, seed=seed)
+            rng = np.random.default_rng(seed)
+            unary = np.where(rng.random(model.unary.shape) < 0.2, -np.inf, model.unary)
+            unary[:, 0] = 0
+            tables = np.where(rng.random(model.tables.shape) < 0.2, -np.inf, model.tables)
+            tables[:, :, 0, 0] = 0
+            model = replace(model, unary=unary, tables=tables)
+            built = _Program(LocalPolytope(factor_graph_of(model))).n_variables
+            assert _n_variables(model) == built
+            with pytest.raises(ValueError, match=f"model needs {built} variables"):
+                LinearProgram(max_variables=built - 1).map(model)
 
 
 def test_errors():

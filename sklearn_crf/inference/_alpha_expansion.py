@@ -81,35 +81,38 @@ class _MoveMaking(Inference):
             exact = GraphCut(self.nonsubmodular)
             exact._check_model(model)
             return exact._map(model, n_threads=n_threads)._replace(state=None, n_iter=1)
-        n_iter, converged = self._search(model, labels, n_threads)
+        n_iter, gain = self._search(model, labels, n_threads)
+        converged = gain == 0
         if not converged:
             self._warn_unconverged(
                 f"{type(self).__name__} stopped after max_iter={self.max_iter} rounds of moves, of which the last "
-                f"still raised the score; increase max_iter."
+                f"still raised the score by {gain:.2g}; increase max_iter."
             )
         return Labeling(labels, score(model, labels), n_iter=n_iter, converged=converged, state=labels)
 
     def _search(self, model, labels, n_threads):
-        """Rounds over all moves until none helps, changing labels in place; (rounds, converged)."""
+        """Rounds over all moves until none helps, changing labels in place; rounds, and what the last one gained."""
         network = CutNetwork(model)
         values = (model.unary, *pairwise_values(model), model.graph.edges)
         moves = self._moves(model.n_columns)
         # A move that failed fails again until another one succeeds, so it is skipped until then.
         n_changes, tried = 0, dict.fromkeys(moves, -1)
         for n_iter in range(1, self.max_iter + 1):
-            before = n_changes
+            in_all = 0.0
             for move in moves:
                 if tried[move] == n_changes:
                     continue
                 checkpoint()
                 proposed = self._propose(network, labels, move, n_threads)
-                if score_gain(*values, labels, proposed) > 0:
+                gain = score_gain(*values, labels, proposed)
+                if gain > 0:
                     labels[...] = proposed
+                    in_all += gain
                     n_changes += 1
                 tried[move] = n_changes
-            if n_changes == before:
-                return n_iter, True
-        return self.max_iter, False
+            if in_all == 0:
+                return n_iter, 0.0
+        return self.max_iter, in_all
 
 
 class AlphaExpansion(_MoveMaking):

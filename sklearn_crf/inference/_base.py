@@ -246,7 +246,11 @@ class Inference(BaseEstimator):
             raise ValueError(f"{name} cannot do task {task!r}; it can do: {able}.")
         if not isinstance(model, self.takes):
             taken = " or ".join(kind.__name__ for kind in self.takes)
-            raise TypeError(f"model must be a {taken} for {name}, got {type(model).__name__}.")
+            others = ", ".join(_takers(type(model), task)) or "no algorithm"
+            raise TypeError(
+                f"model must be a {taken} for {name}, got {type(model).__name__}. Of the algorithms for task {task!r}, "
+                f"{others} can take that."
+            )
         self._check_model(model)
 
     def _check_model(self, model):
@@ -273,3 +277,15 @@ class Inference(BaseEstimator):
     def _labeling(self, model, labels, **fields):
         """A Labeling with its score looked up."""
         return Labeling(labels=labels, score=score(model, labels), **fields)
+
+
+def _takers(kind, task):
+    """Names of the package's algorithms for a task on a type of model, in alphabetical order."""
+    found, classes = [], [Inference]
+    while classes:
+        cls = classes.pop()
+        own = [other for other in cls.__subclasses__() if other.__module__.startswith(__package__)]
+        classes += own
+        if not own and task in cls.tasks and issubclass(kind, cls.takes):
+            found.append(cls.__name__)
+    return sorted(found)

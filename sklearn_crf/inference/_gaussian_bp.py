@@ -90,7 +90,9 @@ class GaussianBP(GaussianInference):
                 converged = change <= self.tol * scale
         if not converged:
             self._warn_unconverged(
-                f"GaussianBP made max_iter={self.max_iter} sweeps without convergence: increase max_iter or damping."
+                f"GaussianBP stopped after max_iter={self.max_iter} sweeps with messages still changing by "
+                f"{change / scale:.2g} of the largest number of the model, more than tol={self.tol:g}: increase "
+                "max_iter or damping."
             )
         mean, covariance = _beliefs(model, arrays, old)
         return GaussianMarginals(

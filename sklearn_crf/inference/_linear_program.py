@@ -7,6 +7,7 @@ from scipy.optimize import linprog
 from sklearn_crf.factor_graphs import FactorGraph, factor_graph_of
 from sklearn_crf.inference._base import Inference, Labeling
 from sklearn_crf.inference._local_polytope import CountPiece, LocalPolytope
+from sklearn_crf.inference._relaxed_problem import table_blocks
 from sklearn_crf.models import PairwiseModel, clamped, score
 
 
@@ -52,6 +53,18 @@ class LinearProgram(Inference):
         self.method = method
         self.max_variables = max_variables
 
+    def _check_model(self, model):
+        super()._check_model(model)
+        if isinstance(model, PairwiseModel):
+            # Half a minute and gigabytes on a large image, if it were found out on the way.
+            self._check_size(_n_variables(model))
+
+    def _check_size(self, n_variables):
+        if n_variables > self.max_variables:
+            raise ValueError(
+                f"model needs {n_variables} variables for LinearProgram, more than max_variables={self.max_variables}."
+            )
+
     def _map(self, model, *, init=None, n_threads=1):
         graph = model if isinstance(model, FactorGraph) else factor_graph_of(model)
         polytope, messages, fractional, n_iter = self._relax(graph)
@@ -66,11 +79,7 @@ class LinearProgram(Inference):
         """The relaxation, its dual variables, the marginals of nodes, and iterations of the solver."""
         polytope = LocalPolytope(graph)
         program = _Program(polytope)
-        if program.n_variables > self.max_variables:
-            raise ValueError(
-                f"model needs {program.n_variables} variables for LinearProgram, more than "
-                f"max_variables={self.max_variables}."
-            )
+        self._check_size(program.n_variables)
         solution, messages, n_iter = program.solve(self.method)
         fractional = np.zeros((graph.n_nodes, graph.n_columns))
         for node, known in enumerate(polytope.problem.states):
@@ -102,6 +111,18 @@ class LinearProgram(Inference):
             else:
                 return labels
         return labels
+
+
+def _n_variables(model):
+    """Allowed states of the nodes that have several, and allowed pairs of these."""
+    allowed = ~np.isneginf(model.unary)
+    n_states = allowed.sum(axis=1)
+    total = int(n_states[n_states > 1].sum())
+    for edges, tables in table_blocks(model):
+        tails, heads = model.graph.edges[edges].T
+        pairs = allowed[tails][:, :, None] & allowed[heads][:, None, :] & ~np.isneginf(tables)
+        total += int(pairs[(n_states[tails] > 1) & (n_states[heads] > 1)].sum())
+    return total
 
 
 def _undecided(fractional):

@@ -149,7 +149,7 @@ class TightenBound(Inference):
                 trees = spanning_trees_of(model.graph, self.trees, self.random_state)
                 scores = tightening.scores(trees)
                 tight = tightening.tighten(scores, _start(scores, trees, init))
-                found = Chosen(tight, tight.n_iter, tight.disagreement <= self.tol, tight.trace)
+                found = Chosen(tight, tight.n_iter, tight.disagreement <= self.tol, tight.trace, 0.0)
         result = _result(model, found)
         if not result.converged:
             self._warn_unconverged(self._why_unconverged(found), depth=1)
@@ -159,8 +159,9 @@ class TightenBound(Inference):
         disagreement = found.best.disagreement
         if disagreement <= self.tol:
             return (
-                f"TightenBound added {len(found.bounds) - 1} of outer_iter={self.outer_iter} trees, and the best "
-                f"distribution over trees may lower the bound by more than tol={self.tol:g} of it: raise outer_iter."
+                f"TightenBound stopped after {len(found.bounds) - 1} of outer_iter={self.outer_iter} added trees, and "
+                f"the best distribution over trees may lower the bound by {found.gap:.2g}, more than tol={self.tol:g} "
+                "of it: raise outer_iter."
             )
         return (
             f"TightenBound stopped after {found.best.n_iter} of max_iter={self.max_iter} iterations with marginals of "

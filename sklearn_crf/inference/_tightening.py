@@ -131,6 +131,7 @@ class Chosen(NamedTuple):
     n_iter: int  # of all minimisations
     converged: bool
     bounds: np.ndarray  # of each distribution that was accepted
+    gap: float  # what the best distribution over trees may lower the bound by, at most, as it was last known
 
 
 def choose_trees(tightening, trees, start, outer_iter, outer_step):
@@ -152,11 +153,10 @@ def choose_trees(tightening, trees, start, outer_iter, outer_step):
     Chosen
     """
     current = best = tightening.tighten(tightening.scores(trees), start)
-    n_trees, n_iter, bounds, converged, step = trees.n_trees, current.n_iter, [current.bound], False, 1.0
+    n_trees, n_iter, bounds, step = trees.n_trees, current.n_iter, [current.bound], 1.0
+    tree, gap = _steepest_tree(current)
     for _ in range(outer_iter):
-        tree, gap = _steepest_tree(current)
-        converged = gap <= tightening.tol * max(1.0, abs(current.bound))
-        if converged:
+        if gap <= tightening.tol * max(1.0, abs(current.bound)):
             break
         n_trees += 1
         tried = _harmonic(tightening, current, tree, 1 / n_trees) if outer_step == "harmonic" else None
@@ -170,7 +170,9 @@ def choose_trees(tightening, trees, start, outer_iter, outer_step):
         current = tried
         bounds.append(current.bound)
         best = current if current.bound < best.bound else best
-    return Chosen(best, n_iter, converged and best.disagreement <= tightening.tol, np.array(bounds))
+        tree, gap = _steepest_tree(current)
+    converged = gap <= tightening.tol * max(1.0, abs(current.bound)) and best.disagreement <= tightening.tol
+    return Chosen(best, n_iter, converged, np.array(bounds), gap)
 
 
 def _harmonic(tightening, current, tree, step):
