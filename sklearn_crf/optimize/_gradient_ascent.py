@@ -5,7 +5,7 @@ from collections import deque
 import numpy as np
 from scipy.optimize import OptimizeResult
 
-from sklearn_crf.optimize._iterates import checked_start, largest, step_sizes, stopped_by
+from sklearn_crf.optimize._iterates import check_max_iter, checked_start, largest, step_sizes, stopped_by
 
 
 def gradient_ascent(
@@ -72,8 +72,7 @@ def gradient_ascent(
     Fields. EMMCVPR 2005.
     """
     x = checked_start(x0)
-    if max_iter < 0:
-        raise ValueError(f"max_iter must not be negative, got {max_iter!r}.")
+    check_max_iter(max_iter)
     size = step_sizes(step_size, schedule, decay_steps)
     most = None if keep_trajectory else 1
     trajectory, gradients = deque(maxlen=most), deque(maxlen=most)

@@ -1,4 +1,4 @@
-"""What all optimizers share: the checked start, step sizes, the call of the callback."""
+"""What all optimizers share: the checked start, the number of iterations, step sizes, the call of the callback."""
 
 import numpy as np
 from scipy.optimize import OptimizeResult
@@ -14,6 +14,11 @@ def checked_start(x0):
     if not np.all(np.isfinite(x)):
         raise ValueError("x0 must be finite, found NaN or infinity.")
     return x
+
+
+def check_max_iter(max_iter):
+    if max_iter < 0:
+        raise ValueError(f"max_iter must not be negative, got {max_iter!r}.")
 
 
 def step_sizes(step_size, schedule, decay_steps):

@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.optimize import OptimizeResult, minimize
 
-from sklearn_crf.optimize._iterates import checked_start, largest, stopped_by
+from sklearn_crf.optimize._iterates import check_max_iter, checked_start, largest, stopped_by
 
 
 def minimize_lbfgs(fun, x0, *, max_iter=100, tol=1e-4, callback=None):
@@ -50,8 +50,7 @@ def minimize_lbfgs(fun, x0, *, max_iter=100, tol=1e-4, callback=None):
     SIAM Journal on Scientific Computing 16, 1995.
     """
     x0 = checked_start(x0)
-    if max_iter < 0:
-        raise ValueError(f"max_iter must not be negative, got {max_iter!r}.")
+    check_max_iter(max_iter)
     seen = _Evaluations(fun)
     value, gradient = seen(x0)
     if not seen.is_finite(value, gradient):

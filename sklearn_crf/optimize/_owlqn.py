@@ -5,7 +5,7 @@ from collections import deque
 import numpy as np
 from scipy.optimize import OptimizeResult
 
-from sklearn_crf.optimize._iterates import checked_start, largest, stopped_by
+from sklearn_crf.optimize._iterates import check_max_iter, checked_start, largest, stopped_by
 
 # Former steps and changes of the gradient that are kept.
 _CORRECTIONS = 6
@@ -54,8 +54,7 @@ def minimize_owlqn(fun, x0, *, l1=0.0, max_iter=100, tol=1e-4, callback=None):
     l1 = np.asarray(l1, dtype=np.float64)
     if not np.all(l1 >= 0):
         raise ValueError("l1 must not be negative.")
-    if max_iter < 0:
-        raise ValueError(f"max_iter must not be negative, got {max_iter!r}.")
+    check_max_iter(max_iter)
     value, gradient = _evaluated(fun, x, l1)
     if not np.isfinite(value):
         raise ValueError(f"fun must be finite at x0, got value {value}.")

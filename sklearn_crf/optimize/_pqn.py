@@ -4,7 +4,7 @@ from collections import deque
 
 import numpy as np
 
-from sklearn_crf.optimize._projected import ProjectedRun
+from sklearn_crf.optimize._projected import ProjectedRun, check_options
 from sklearn_crf.optimize._spg import minimize_spg
 
 # A pair of step and change of the gradient whose curvature is below this share says nothing but rounding.
@@ -36,27 +36,14 @@ def minimize_pqn(
 
     Parameters
     ----------
-    fun : callable
-        ``fun(x)`` returns the value, a float, and the gradient, an ndarray of shape (n,). Only called at points of the
-        set. A value that is not finite makes the step shorter.
-    x0 : array-like of shape (n,)
-        Where to start; projected first.
-    project : callable
-        ``project(x)`` returns the point of the set that is nearest to ``x``, as a new array.
-    max_iter : int, default=1000
-        Most iterations.
-    tol : float, default=1e-6
-        Largest absolute entry of the projected gradient at which to stop.
+    fun, x0, project, max_iter, tol
+        As in :func:`minimize_spg`.
     memory : int, default=10
         Number of last steps that B is made of.
     inner_iter : int, default=10
         Most iterations on the quadratic model.
-    backtracking : float, default=0.5
-        Factor of the line search, in (0, 1).
-    sufficient_decrease : float, default=1e-4
-        Share of the linear decrease that a step must reach (Armijo).
-    callback : callable, optional
-        As in :func:`minimize_spg`.
+    backtracking, sufficient_decrease, callback
+        As in :func:`minimize_spg`, but for the default of ``backtracking``.
 
     Returns
     -------
@@ -66,7 +53,7 @@ def minimize_pqn(
     Raises
     ------
     ValueError
-        If ``x0`` is not a finite vector, ``fun`` is not finite there, or an option is out of range.
+        As in :func:`minimize_spg`.
 
     References
     ----------
@@ -74,7 +61,8 @@ def minimize_pqn(
     limited-memory projected quasi-Newton algorithm. AISTATS 2009. R. H. Byrd, J. Nocedal, R. B. Schnabel.
     Representations of quasi-Newton matrices and their use in limited memory methods. Math. Programming 63, 1994.
     """
-    _check_options(max_iter, tol, memory, inner_iter, backtracking, sufficient_decrease)
+    shares = {"backtracking": backtracking, "sufficient_decrease": sufficient_decrease}
+    check_options(max_iter, tol, counts={"memory": memory, "inner_iter": inner_iter}, shares=shares)
     run = ProjectedRun(fun, project, x0, 1, callback)
     if run.residual <= tol:
         return run.result(True, "CONVERGENCE: no iteration was needed")
@@ -145,16 +133,3 @@ class _QuadraticModel:
         lower = np.tril(curvatures, -1)
         middle = np.block([[sigma * (steps @ steps.T), lower], [lower.T, -np.diag(np.diag(curvatures))]])
         return sigma, lambda d: sigma * d - np.linalg.solve(middle, factor @ d) @ factor
-
-
-def _check_options(max_iter, tol, memory, inner_iter, backtracking, sufficient_decrease):
-    if max_iter < 0:
-        raise ValueError(f"max_iter must not be negative, got {max_iter!r}.")
-    if not tol >= 0:
-        raise ValueError(f"tol must not be negative, got {tol!r}.")
-    for name, value in (("memory", memory), ("inner_iter", inner_iter)):
-        if not value >= 1:
-            raise ValueError(f"{name} must be at least 1, got {value!r}.")
-    for name, value in (("backtracking", backtracking), ("sufficient_decrease", sufficient_decrease)):
-        if not 0 < value < 1:
-            raise ValueError(f"{name} must lie between 0 and 1, got {value!r}.")

@@ -1,17 +1,30 @@
-"""What projected methods share: points of the set, a line search between them, and the result."""
+"""What projected methods share: checks of options, points of the set, a line search between them, and the result."""
 
 from collections import deque
 
 import numpy as np
 from scipy.optimize import OptimizeResult
 
-from sklearn_crf.optimize._iterates import checked_start, largest, stopped_by
+from sklearn_crf.optimize._iterates import check_max_iter, checked_start, largest, stopped_by
 
 # Differences of values below this share of them are rounding: gradients are exact to more digits than values.
 _ROUNDING = 16 * np.finfo(float).eps
 
 # A direction whose every step down to this length fails is none.
 _SHORTEST = 1e-14
+
+
+def check_options(max_iter, tol, *, counts, shares):
+    """Raise for the first option that is out of range; ``counts`` and ``shares`` are options by name."""
+    check_max_iter(max_iter)
+    if not tol >= 0:
+        raise ValueError(f"tol must not be negative, got {tol!r}.")
+    for name, value in counts.items():
+        if not value >= 1:
+            raise ValueError(f"{name} must be at least 1, got {value!r}.")
+    for name, value in shares.items():
+        if not 0 < value < 1:
+            raise ValueError(f"{name} must lie between 0 and 1, got {value!r}.")
 
 
 class ProjectedRun:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sklearn_crf.optimize._projected import ProjectedRun
+from sklearn_crf.optimize._projected import ProjectedRun, check_options
 
 
 def minimize_spg(
@@ -74,7 +74,10 @@ def minimize_spg(
     Optimization 10, 2000. The defaults are those of J. Jancsary, Approximate discriminative training of graphical
     models, 2012, Figure 19, except for ``sufficient_decrease``, whose value it does not give.
     """
-    _check_options(max_iter, tol, history, step_range, backtracking, sufficient_decrease)
+    shares = {"backtracking": backtracking, "sufficient_decrease": sufficient_decrease}
+    check_options(max_iter, tol, counts={"history": history}, shares=shares)
+    if not 0 < step_range[0] <= step_range[1] < np.inf:
+        raise ValueError(f"step_range must be two positive numbers in ascending order, got {step_range!r}.")
     run = ProjectedRun(fun, project, x0, history, callback)
     if run.residual <= tol:
         return run.result(True, "CONVERGENCE: no iteration was needed")
@@ -99,18 +102,3 @@ def _spectral_step(run, longest):
     """Inverse curvature along the last step."""
     curvature = float(run.moved @ run.turned)
     return float(run.moved @ run.moved) / curvature if curvature > 0 else longest
-
-
-def _check_options(max_iter, tol, history, step_range, backtracking, sufficient_decrease):
-    if max_iter < 0:
-        raise ValueError(f"max_iter must not be negative, got {max_iter!r}.")
-    if not tol >= 0:
-        raise ValueError(f"tol must not be negative, got {tol!r}.")
-    if not history >= 1:
-        raise ValueError(f"history must be at least 1, got {history!r}.")
-    if not 0 < step_range[0] <= step_range[1] < np.inf:
-        raise ValueError(f"step_range must be two positive numbers in ascending order, got {step_range!r}.")
-    if not 0 < backtracking < 1:
-        raise ValueError(f"backtracking must lie between 0 and 1, got {backtracking!r}.")
-    if not 0 < sufficient_decrease < 1:
-        raise ValueError(f"sufficient_decrease must lie between 0 and 1, got {sufficient_decrease!r}.")
