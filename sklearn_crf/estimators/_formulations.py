@@ -22,6 +22,7 @@ FORMULATIONS = (
     "relaxation",
     "reparameterization",
     "joint",
+    "dual",
     "edge_probabilities",
     "piecewise",
     "pseudolikelihood",
@@ -29,7 +30,7 @@ FORMULATIONS = (
     "mean_field",
 )
 
-_RELAXATIONS = ("relaxation", "reparameterization", "joint", "edge_probabilities")
+_RELAXATIONS = ("relaxation", "reparameterization", "joint", "dual", "edge_probabilities")
 
 #: Entropies of relaxations.
 ENTROPIES = ("trw", "trivial")

@@ -120,14 +120,16 @@ def _train_lbfgs(problem, start, options, rng, report):
     if result.success and trace.inference_converged and (exact or not _has_gone_astray(trace.errors)):
         return Outcome(result.x, trace, len(trace.loss))
     if exact and not trace.inference_converged:
-        _warn("The inner problem did not converge, so the loss is not quite convex: increase inner_max_iter", problem)
+        warn_unconverged(
+            "The inner problem did not converge, so the loss is not quite convex: increase inner_max_iter", problem
+        )
         return Outcome(result.x, trace, len(trace.loss))
     if exact:
-        _warn(f"L-BFGS ended with {result.message!r}: increase max_iter, or scale the features", problem)
+        warn_unconverged(f"L-BFGS ended with {result.message!r}: increase max_iter, or scale the features", problem)
         return Outcome(result.x, trace, len(trace.loss))
     # Past the point where the inference has one answer, its free energy falls on while its labels get worse: the
     # number of errors is the better guide (Kumar et al. 2005, section 7.2).
-    _warn(
+    warn_unconverged(
         "The approximate inference has no consistent gradient near the last weights, so those chosen by "
         f"select={options.select!r} among the weights visited are kept: increase its max_iter or damping, decrease C, "
         "use solver='gradient', or inference='map'",
@@ -185,7 +187,7 @@ def _train_by_gradient(problem, start, options, rng, report):
     if smooth and result.success:
         return Outcome(result.x, trace, len(trace.loss))
     if smooth:
-        _warn("Gradient steps did not converge: increase max_iter or change step_size", problem)
+        warn_unconverged("Gradient steps did not converge: increase max_iter or change step_size", problem)
     coef, voters = selection.chosen()
     return Outcome(coef, trace, len(trace.loss), voters=voters)
 
@@ -210,7 +212,7 @@ def _train_sgd(problem, start, options, rng, report):
         callback=callback,
     )
     if not result.success:
-        _warn(f"Stochastic gradient descent ended with {result.message!r}: decrease step_size", problem)
+        warn_unconverged(f"Stochastic gradient descent ended with {result.message!r}: decrease step_size", problem)
     coef, voters = selection.chosen()
     return Outcome(coef, problem.trace, len(problem.trace.loss), voters=voters)
 
@@ -218,7 +220,15 @@ def _train_sgd(problem, start, options, rng, report):
 _SOLVERS = {"lbfgs": _train_lbfgs, "gradient": _train_by_gradient, "sgd": _train_sgd}
 
 
-def _warn(message, problem):
+def warn_unconverged(message, problem):
+    """Warn of weights that are not optimal.
+
+    Parameters
+    ----------
+    message : str
+        What happened and what to change.
+    problem : PenalisedRisk
+    """
     norm = problem.trace.gradient_norm[-1]
     warnings.warn(f"{message} (norm of the gradient {norm:.3g}).", ConvergenceWarning, stacklevel=5)
 

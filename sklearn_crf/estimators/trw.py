@@ -14,6 +14,7 @@ from sklearn_crf.estimators._coupling import (
     resolve_decoding,
     sampling_inference,
 )
+from sklearn_crf.estimators._dual_training import train_dual
 from sklearn_crf.estimators._formulations import ENTROPIES, FORMULATIONS, choose_formulation, resolve_formulation
 from sklearn_crf.estimators._margin_cost import cost_matrix, is_per_node, with_node_weights
 from sklearn_crf.estimators._marginal_predictions import MarginalPredictions
@@ -57,6 +58,8 @@ class TRWCRF(WholeExamples, MarginalPredictions, TrainedField):
         - "reparameterization": the same bound as the least over all ways to share the scores out among pieces,
           trees or edges (recipe 3).
         - "joint": the same in one problem over weights and shares, without inner problem (recipe 4; L-BFGS only).
+        - "dual": the same in the marginals of every example, by exponentiated gradient steps for one example after the
+          other (recipe 5; every weight is penalised, so ``fit_intercept=False``).
         - "edge_probabilities": the bound that is also least over distributions over spanning trees (recipe 2).
         - "piecewise": each node and each edge by itself, without inference.
         - "pseudolikelihood": each node given its true neighbours.
@@ -287,8 +290,10 @@ class TRWCRF(WholeExamples, MarginalPredictions, TrainedField):
         TRWCRF
             self
         """
-        if self.formulation == "joint" and self.solver == "sgd":
-            raise ValueError("formulation='joint' needs solver='lbfgs': shares belong to all examples at once.")
+        if self.formulation in ("joint", "dual") and self.solver == "sgd":
+            raise ValueError(f"formulation={self.formulation!r} needs solver='lbfgs': it has unknowns of its own.")
+        if self.formulation == "dual" and (self.fit_intercept or self.l1_ratio):
+            raise ValueError("formulation='dual' needs fit_intercept=False and l1_ratio=0: its penalty is w'w / 2.")
         if self.l1_ratio and self.solver == "sgd":
             raise ValueError(f"l1_ratio={self.l1_ratio} needs solver='lbfgs': stochastic steps never reach zero.")
         return self._fit(X, y, sample_weight)
@@ -305,6 +310,10 @@ class TRWCRF(WholeExamples, MarginalPredictions, TrainedField):
 
     def _scores(self, potentials, weights, batch):
         return at_temperature(super()._scores(potentials, weights, batch), self.temperature)
+
+    def _batch_nodes(self, encoded):
+        # Steps in the dual are for one example each.
+        return 1 if self.formulation == "dual" else super()._batch_nodes(encoded)
 
     def _seen_only(self):
         return self.weights == "seen"
@@ -354,6 +363,8 @@ class TRWCRF(WholeExamples, MarginalPredictions, TrainedField):
         return super()._cold_start(risk, options, rng) if risk.is_exact else train_without_edges(risk, options)
 
     def _train(self, risk, start, options, rng, on_iteration):
+        if self.formulation == "dual":
+            return train_dual(risk, start, options, rng, on_iteration)
         if self.formulation != "joint":
             return super()._train(risk, start, options, rng, on_iteration)
         joint, n_weights = JointRisk(risk), len(start)

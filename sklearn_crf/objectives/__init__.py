@@ -7,6 +7,7 @@ from sklearn_crf.objectives._contrastive_divergence import ContrastiveDivergence
 from sklearn_crf.objectives._contrastive_sets import ContrastiveSets
 from sklearn_crf.objectives._contrastive_weights import decomposed_weights, tangent_sets
 from sklearn_crf.objectives._discrete import MaximumMarginal, SaddlePoint
+from sklearn_crf.objectives._dual_blocks import DualBlock
 from sklearn_crf.objectives._forest_examples import are_exact_forests
 from sklearn_crf.objectives._forest_planes import ForestDual, ForestPlanes
 from sklearn_crf.objectives._joint_risk import JointRisk
@@ -28,6 +29,7 @@ __all__ = [
     "BlockLikelihood",
     "ContrastiveDivergence",
     "ContrastiveSets",
+    "DualBlock",
     "EmpiricalRisk",
     "ForestDual",
     "ForestPlanes",

@@ -36,13 +36,13 @@ class RelaxedLikelihood(Objective):
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
         free_state, fixed_state = (None, None) if state is None else state
-        free, free_state = self._solve(model, free_state, n_threads)
+        free, free_state = self.solve(model, free_state, n_threads)
         converged = free.converged
         observed = observed_model(model, labels)
         if observed is None:
             truth, truth_terms = labeling_statistics(model, labels), score_terms(model, labels)
         else:
-            fixed, fixed_state = self._solve(observed, fixed_state, n_threads)
+            fixed, fixed_state = self.solve(observed, fixed_state, n_threads)
             truth, truth_terms, converged = fixed.statistics, fixed.log_z_terms, converged and fixed.converged
         return Loss(
             statistics=free.statistics.minus(truth),
@@ -52,8 +52,22 @@ class RelaxedLikelihood(Objective):
             converged=converged,
         )
 
-    def _solve(self, model, state, n_threads):
-        """Marginals, and the states of both algorithms."""
+    def solve(self, model, state, n_threads):
+        """Marginals by the relaxation.
+
+        Parameters
+        ----------
+        model : PairwiseModel
+        state : tuple or None
+            What the last call for a like model returned beside its marginals.
+        n_threads : int
+
+        Returns
+        -------
+        marginals : Marginals
+        state : tuple
+            Of both algorithms.
+        """
         first, second = (None, None) if state is None else state
         found = self.inference.marginals(model, init=first, n_threads=n_threads)
         if not found.converged and self.fallback is not None:

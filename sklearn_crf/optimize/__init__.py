@@ -3,6 +3,7 @@
 from sklearn_crf.optimize._bmrm import bmrm
 from sklearn_crf.optimize._cutting_plane import cutting_plane
 from sklearn_crf.optimize._cycles import CycleDetector, detect_cycle
+from sklearn_crf.optimize._exponentiated_gradient import exponentiated_gradient
 from sklearn_crf.optimize._frank_wolfe import frank_wolfe
 from sklearn_crf.optimize._gradient_ascent import gradient_ascent
 from sklearn_crf.optimize._lbfgs import minimize_lbfgs
@@ -17,6 +18,7 @@ __all__ = [
     "bmrm",
     "cutting_plane",
     "detect_cycle",
+    "exponentiated_gradient",
     "frank_wolfe",
     "gradient_ascent",
     "minimize_lbfgs",

@@ -167,6 +167,20 @@ class LinearPotentials:
             n_states=example.n_states,
         )
 
+    def touched_by(self, example):
+        """Weights that the model of an example depends on.
+
+        Parameters
+        ----------
+        example : Example
+
+        Returns
+        -------
+        slice or ndarray of int
+            Into the flat vector.
+        """
+        return slice(None)
+
     def pullback(self, example, statistics):
         """Derivative by the weights of a scalar whose derivative by the model is given: B(x)' statistics.
 

@@ -52,6 +52,11 @@ class SparsePotentials(LinearPotentials):
         """
         return with_feature_columns(example, self.n_node_types)
 
+    def touched_by(self, example):
+        feature = self.prepared(example).node_features.feature
+        pairs = [np.arange(self.pairs.ptr[f], self.pairs.ptr[f + 1]) for f in feature]
+        return np.concatenate([*pairs, np.arange(len(self.pairs), self.n_coef)])
+
     def _columns_of_scores(self, weights, example):
         scores = np.zeros((example.n_nodes, self.n_columns))
         if self.fit_intercept:

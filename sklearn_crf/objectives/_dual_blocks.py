@@ -1,0 +1,110 @@
+"""Batches of examples as blocks of the dual of a relaxed likelihood."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from sklearn_crf.models import Statistics, labeling_statistics
+
+
+class DualBlock:
+    r"""One batch in the dual of a penalised likelihood, where marginals are the unknowns.
+
+    .. math::
+        \max_\tau \; C \sum_i \omega_i \tilde H(\tau_i) - \tfrac12 \lVert w(\tau) \rVert^2, \qquad
+        w(\tau) = C \sum_i \omega_i B(x_i)^\top (\phi(y_i) - \tau_i)
+
+    Marginals and the exponential parameters behind them are vectors of a number for every state of every node and
+    every entry of the tables: edges that share a table share what is kept of them, since parameters are sums of scores.
+
+    Parameters
+    ----------
+    risk : EmpiricalRisk
+        Of :class:`RelaxedLikelihood`, as it is or in a :class:`SoftmaxMargin`.
+    i : int
+        Number of the batch; its nodes must be labelled.
+    weight : float
+        :math:`C \omega_i`.
+    start : ndarray of shape (n_coef,)
+        Weights whose marginals are the first.
+
+    Notes
+    -----
+    Source: Jancsary 2012, CRF recipe 5.
+    """
+
+    def __init__(self, risk, i, weight, start):
+        batch, objective = risk.batches[i], risk.objective
+        if np.any(batch.labels < 0):
+            raise ValueError("formulation='dual' needs a label for every node: it has no missing labels.")
+        self._potentials, self._example, self._first = risk.potentials, batch.example, start
+        self._temperature = objective.temperature
+        self._likelihood = getattr(objective, "likelihood", objective)
+        self._state = None
+        self.weight, self.n = weight, risk.potentials.n_coef
+        self.touched = self._potentials.touched_by(batch.example)
+        # At weights of zero scores are zero, or -inf for what is forbidden.
+        self._model = self._potentials.model(np.zeros(self.n), batch.example)
+        self._allowed = np.isfinite(_vector(self._model))
+        self.truth = _vector(labeling_statistics(self._model, batch.labels))
+        augmented = objective.augmented(self._model, batch.labels, batch.node_weight)
+        self.costs = np.where(self._allowed, _vector(augmented) * self._temperature, 0.0)
+
+    def start(self):
+        """Parameters at the first weights."""
+        return self.scores(self._first) / self._temperature
+
+    def scores(self, coef):
+        """Scores at given weights, costs of wrong states added.
+
+        Parameters
+        ----------
+        coef : ndarray of shape (n_coef,)
+
+        Returns
+        -------
+        ndarray, float64
+            With 0 for what is forbidden.
+        """
+        scores = _vector(self._potentials.model(coef, self._example))
+        return np.where(self._allowed, scores, 0.0) + self.costs
+
+    def forward(self, parameters):
+        """Marginals of parameters, and their entropy.
+
+        Parameters
+        ----------
+        parameters : ndarray
+
+        Returns
+        -------
+        marginals : ndarray, float64
+        entropy : float
+        """
+        unary, tables = self._parts(np.where(self._allowed, parameters, -np.inf))
+        model = replace(self._model, unary=unary, tables=tables)
+        found, self._state = self._likelihood.solve(model, self._state, 1)
+        marginals = _vector(found.statistics)
+        return marginals, found.log_z - float(parameters @ marginals)
+
+    def pullback(self, marginals):
+        """B(x)' marginals for the weights that the batch touches.
+
+        Parameters
+        ----------
+        marginals : ndarray
+
+        Returns
+        -------
+        ndarray, float64
+        """
+        return self._potentials.pullback(self._example, Statistics(*self._parts(marginals)))[self.touched]
+
+    def _parts(self, vector):
+        n = self._model.unary.size
+        return vector[:n].reshape(self._model.unary.shape), vector[n:].reshape(self._model.tables.shape)
+
+
+def _vector(values):
+    """Unary part and tables in one vector."""
+    return np.concatenate([np.ravel(part).astype(np.float64) for part in (values.unary, values.tables)])

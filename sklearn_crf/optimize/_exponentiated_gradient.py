@@ -1,0 +1,143 @@
+"""Exponentiated gradient on the dual of a quadratic penalty and a sum of smoothed maxima, block after block."""
+
+import numpy as np
+from scipy.optimize import OptimizeResult
+
+from sklearn_crf.optimize._iterates import largest, stopped_by
+from sklearn_crf.optimize._random import random_state_of
+
+# Steps grow by this after each that raised the dual, and are halved until one does, so many times.
+_GROWTH, _MOST_HALVINGS = 1.3, 12
+
+# Rise of the dual that may be none but for rounding, relative to what a block adds to it.
+_ROUNDING = 64 * np.finfo(np.float64).eps
+
+# Share of the full step, where there is one, that a block begins with.
+_FIRST_SHARE = 0.5
+
+
+def exponentiated_gradient(blocks, fun, *, temperature=1.0, max_iter=100, tol=1e-4, random_state=None, callback=None):
+    r"""Minimize a quadratic penalty and a sum of smoothed maxima by exponentiated gradient steps on its dual.
+
+    .. math::
+        P(x) = \tfrac12 \lVert x \rVert^2 + \sum_i c_i \Bigl( \max_{\tau \in L_i}
+            \bigl[ \langle s_i(x), \tau \rangle + T H_i(\tau) \bigr] - \langle s_i(x), \phi_i \rangle \Bigr)
+
+    .. math::
+        D(\tau) = \sum_i c_i \bigl[ T H_i(\tau_i) + \langle e_i, \tau_i \rangle \bigr]
+            - \tfrac12 \lVert x(\tau) \rVert^2
+
+    with :math:`s_i(x) = B_i x + e_i` and :math:`x(\tau) = \sum_i c_i B_i^\top (\phi_i - \tau_i)`, and costs
+    :math:`e_i` that are zero for :math:`\phi_i`. The marginals of a block are those of exponential parameters without
+    constraints, :math:`\tau_i = \arg\max_\tau \langle \theta_i, \tau \rangle + H_i(\tau)`, which move by
+
+    .. math:: \theta_i \leftarrow \theta_i + \eta_i \bigl( s_i(x) - T \theta_i \bigr).
+
+    The step is halved until the dual rises, which the block alone can tell; x is kept up to date. Blocks come in random
+    order, each once an epoch.
+
+    Parameters
+    ----------
+    blocks : sequence
+        Each with ``start()``, parameters to begin with; ``forward(parameters)``, their marginals and the entropy of
+        these; ``scores(x)``, :math:`s_i(x)`; ``costs``, :math:`e_i`; ``weight``, :math:`c_i`; ``truth``,
+        :math:`\phi_i`; ``touched``, indices of the entries of x that it knows of, and ``pullback(marginals)``,
+        :math:`B_i^\top` marginals there; ``n``, the length of x.
+    fun : callable
+        ``fun(x)`` returns P in any unit, a float, and its gradient; it is called after every epoch.
+    temperature : float, default=1.0
+        T. With 0 there are maxima without entropy, as in max-margin learning.
+    max_iter : int, default=100
+        Most epochs.
+    tol : float, default=1e-4
+        Largest absolute entry of the gradient that ``fun`` returns at which to stop.
+    random_state : int, RandomState instance or None, default=None
+        Draws the order of the blocks.
+    callback : callable, optional
+        ``callback(intermediate)`` after each epoch with fields ``x``, ``fun``, ``jac``, ``dual``, ``nit``. Returning a
+        true value or raising StopIteration stops here.
+
+    Returns
+    -------
+    scipy.optimize.OptimizeResult
+        ``x``, ``fun``, ``jac``, ``dual``, ``nit``, ``success``, ``message``; ``loss_curve``, what ``fun`` returned
+        after each epoch, and ``dual_curve``.
+
+    References
+    ----------
+    M. Collins, A. Globerson, T. Koo, X. Carreras, P. Bartlett. Exponentiated gradient algorithms for conditional
+    random fields and max-margin Markov networks. JMLR 9, 2008. J. Jancsary. Approximate discriminative training of
+    graphical models, 2012, Eq. 195 to 202.
+    """
+    rng = random_state_of(random_state)
+    state = _DualState(blocks, temperature)
+    losses, duals = [], []
+    message, success = f"STOP: max_iter={max_iter} epochs made", False
+    for epoch in range(1, max_iter + 1):
+        for i in rng.permutation(len(blocks)):
+            state.step(i)
+        value, gradient = fun(state.x)
+        losses.append(value)
+        duals.append(state.dual)
+        if stopped_by(callback, x=state.x.copy(), fun=value, jac=gradient, dual=state.dual, nit=epoch):
+            message, success = "STOP: by the callback", True
+            break
+        if largest(gradient) <= tol:
+            message, success = "CONVERGENCE: gradient within tol", True
+            break
+    return OptimizeResult(
+        x=state.x,
+        fun=value,
+        jac=gradient,
+        dual=state.dual,
+        nit=epoch,
+        success=success,
+        message=message,
+        loss_curve=np.array(losses),
+        dual_curve=np.array(duals),
+    )
+
+
+class _DualState:
+    """Parameters of all blocks, their marginals, and the x that belongs to them."""
+
+    def __init__(self, blocks, temperature):
+        self.blocks, self.temperature = blocks, temperature
+        self.parameters = [block.start() for block in blocks]
+        found = [block.forward(parameters) for block, parameters in zip(blocks, self.parameters, strict=True)]
+        self.marginals, _ = map(list, zip(*found, strict=True))
+        self.gains = [self._gain(block, *at) for block, at in zip(blocks, found, strict=True)]
+        self.longest = 1 / temperature if temperature > 0 else np.inf
+        self.step_sizes = np.full(len(blocks), _FIRST_SHARE * self.longest if temperature > 0 else 1.0)
+        self.x = np.zeros(blocks[0].n)
+        for block, marginals in zip(blocks, self.marginals, strict=True):
+            self.x[block.touched] += block.weight * block.pullback(block.truth - marginals)
+
+    @property
+    def dual(self):
+        return sum(self.gains) - 0.5 * float(self.x @ self.x)
+
+    def _gain(self, block, marginals, entropy):
+        return block.weight * (self.temperature * entropy + float(block.costs @ marginals))
+
+    def step(self, i):
+        """Move the parameters of a block, as far as raises the dual."""
+        block, parameters, marginals = self.blocks[i], self.parameters[i], self.marginals[i]
+        direction = block.scores(self.x) - self.temperature * parameters
+        size = min(self.step_sizes[i], self.longest)
+        for _ in range(_MOST_HALVINGS):
+            new = parameters + size * direction
+            there, entropy = block.forward(new)
+            gain = self._gain(block, there, entropy)
+            moved = block.weight * block.pullback(marginals - there)
+            square = float(moved @ moved)
+            rise = gain - self.gains[i] - float(moved @ self.x[block.touched]) - 0.5 * square
+            # Near the optimum what a step gains is lost in rounding. But as the dual is concave, it has not fallen if
+            # it still rises from the new point on in the same direction.
+            slope = block.weight * (1 - self.temperature * size) * float(direction @ (there - marginals)) - square
+            if rise > _ROUNDING * (abs(gain) + 1.0) or slope >= 0:
+                self.parameters[i], self.marginals[i], self.gains[i] = new, there, gain
+                self.x[block.touched] += moved
+                self.step_sizes[i] = _GROWTH * size
+                return
+            size /= 2
