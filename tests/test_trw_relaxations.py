@@ -1,6 +1,7 @@
 """TRWCRF on graphs with cycles: relaxations bound the likelihood, formulations of one relaxation agree."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,14 @@ from sklearn.exceptions import ConvergenceWarning
 from test_objectives import five_point
 
 from sklearn_crf import TRWCRF, Example
-from sklearn_crf.inference import BruteForce, NormProductBP, TightenBound, TRWMessagePassing
+from sklearn_crf.inference import (
+    BruteForce,
+    NormProductBP,
+    TightenBound,
+    TRWMessagePassing,
+    edge_shared_bound,
+    edge_shares_of,
+)
 from sklearn_crf.models import score
 from sklearn_crf.objectives import JointRisk, Likelihood, Piecewise, RelaxedLikelihood
 
@@ -56,6 +64,36 @@ def test_formulations_of_one_relaxation_agree(n_classes):
             assert_allclose(a, b, atol=1e-5)
 
 
+@pytest.mark.parametrize("edges", [CYCLE, [[0, 1], [1, 2]], [[0, 1], [1, 2], [0, 2], [3, 4]]])
+def test_formulations_of_the_trivial_entropy_agree(edges):
+    X, y = graphs(edges, n=3)
+    models = [fitted(X, y, formulation=name, entropy="trivial") for name in ("relaxation", "joint")]
+    assert_allclose(models[1].loss_curve_[-1], models[0].loss_curve_[-1], rtol=1e-6)
+    assert_allclose(models[1].coef_, models[0].coef_, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["typed", "weighted", "untied"])
+def test_shares_of_edges_are_differentiated_and_bound(kind):
+    model = random_model("disconnected", 3, kind, seed=0)
+    rng = np.random.default_rng(0)
+    shares = rng.normal(size=edge_shares_of(model))
+    found = edge_shared_bound(model, shares)
+    assert_allclose(
+        found.gradient, five_point(lambda x: edge_shared_bound(model, x).marginals.log_z, shares), atol=1e-7
+    )
+    log_z = BruteForce().marginals(model).log_z
+    tight = NormProductBP("trivial", tol=1e-10, max_iter=2000).marginals(model).log_z
+    assert log_z <= tight + 1e-9 <= found.marginals.log_z + 1e-9
+    for field in ("unary", "tables"):
+        values = getattr(model, field)
+
+        def bound(x, field=field, values=values):
+            return edge_shared_bound(replace(model, **{field: x.reshape(values.shape)}), shares).marginals.log_z
+
+        expected = five_point(bound, values.ravel()).reshape(values.shape)
+        assert_allclose(getattr(found.marginals, field), expected, atol=1e-7)
+
+
 def test_the_best_trees_are_never_looser():
     model = random_model("cycle", 2, "untied", seed=4)
     labels = np.zeros(model.graph.n_nodes, dtype=np.int32)
@@ -91,12 +129,12 @@ def test_joint_risk_is_differentiated_by_weights_and_shares():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"formulation": "joint", "entropy": "trivial"}, "entropy='trw'"),
+        ({"formulation": "edge_probabilities", "entropy": "trivial"}, "entropy='trw'"),
         ({"formulation": "joint", "solver": "sgd"}, "solver='lbfgs'"),
         ({"formulation": "joint", "missing_label": -1}, "label for every node"),
     ],
 )
-def test_what_joint_training_refuses(options, message):
+def test_what_formulations_refuse(options, message):
     X, y = graphs(n=3)
     y[0] = np.where(np.arange(4) == 1, -1, y[0]) if "missing_label" in options else y[0]
     with pytest.raises(ValueError, match=message):

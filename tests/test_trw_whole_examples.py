@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_crf import TRWCRF, DRFClassifier, Example
-from sklearn_crf.inference import BruteForce
+from sklearn_crf.inference import MPLP, AutoMarginals, BruteForce
 from sklearn_crf.models import score
 
 
@@ -154,3 +154,23 @@ def test_forbidden_pairs_have_no_probability(weights):
         TRWCRF(forbidden=[["a", "z"]]).fit(X, y)
     with pytest.raises(ValueError, match="shape"):
         TRWCRF(forbidden=["a", "b"]).fit(X, y)
+
+
+@pytest.mark.parametrize("rule", ["map", "mpm"])
+def test_certificates_enclose_the_best_scores(rule):
+    rng = np.random.default_rng(0)
+    X = [Example(rng.normal(size=(4, 2)), [[0, 1], [1, 2], [2, 3], [0, 3]][: 3 + i % 2]) for i in range(8)]
+    y = [rng.integers(2, size=4) for _ in X]
+    model = TRWCRF(C=5.0, inference=rule, formulation="pseudolikelihood").fit(X, y)
+    found, mplp = model.certify(X), model.certify(X, MPLP())
+    assert_allclose(found.gaps, found.bounds - found.scores)
+    assert_allclose(found.scores, -model.energy(X, model.predict(X)))
+    potentials = model._fitted_potentials()
+    for x, bound, reached, other in zip(X, found.bounds, found.scores, mplp.bounds, strict=True):
+        best = BruteForce().map(potentials.model(model._flat_weights(potentials), x)).score
+        assert reached - 1e-9 <= best <= min(bound, other) + 1e-9
+    # Without cycles the bound is the best score itself.
+    if rule == "map":
+        assert_allclose(found.gaps[::2], 0, atol=1e-9)
+    with pytest.raises(ValueError, match="best labelings"):
+        model.certify(X, AutoMarginals())

@@ -84,8 +84,8 @@ def resolve_formulation(formulation, entropy, has_cycles, *, max_iter, tol):
         exact = JunctionTree() if has_cycles else TreeInference()
         return Formulation(Likelihood(exact), JunctionTree() if has_cycles else AutoMarginals())
     if formulation in _RELAXATIONS:
-        if entropy == "trivial" and formulation in ("joint", "edge_probabilities"):
-            raise ValueError(f"formulation={formulation!r} shares scores among trees: it needs entropy='trw'.")
+        if entropy == "trivial" and formulation == "edge_probabilities":
+            raise ValueError("formulation='edge_probabilities' is about spanning trees: it needs entropy='trw'.")
         objective = RelaxedLikelihood(*_relaxation(formulation, entropy, limits))
         return Formulation(objective, objective.inference)
     if formulation in ("loopy", "mean_field"):

@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from sklearn_crf.estimators._certificates import CertifiedPredictions
 from sklearn_crf.estimators._coupling import (
     INFERENCES,
     Decoding,
@@ -26,7 +27,7 @@ from sklearn_crf.objectives import JointRisk, SoftmaxMargin, at_temperature
 from sklearn_crf.potentials import PAIRWISE_FORMS
 
 
-class TRWCRF(WholeExamples, MarginalPredictions, TrainedField):
+class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, TrainedField):
     r"""Conditional random field trained by maximum likelihood, exact or by a convex relaxation.
 
     .. math::
@@ -367,7 +368,7 @@ class TRWCRF(WholeExamples, MarginalPredictions, TrainedField):
             return train_dual(risk, start, options, rng, on_iteration)
         if self.formulation != "joint":
             return super()._train(risk, start, options, rng, on_iteration)
-        joint, n_weights = JointRisk(risk), len(start)
+        joint, n_weights = JointRisk(risk, self.entropy), len(start)
         start = np.concatenate((start, np.zeros(joint.potentials.n_coef - n_weights)))
         outcome = super()._train(joint, start, options, rng, lambda coef: on_iteration(coef[:n_weights]))
         outcome.coef = outcome.coef[:n_weights]

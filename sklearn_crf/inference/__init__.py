@@ -16,6 +16,7 @@ from sklearn_crf.inference._conditional_scores import conditional_scores
 from sklearn_crf.inference._conjugate_gradient import ConjugateGradient, Solution
 from sklearn_crf.inference._counting_numbers import CountingNumbers
 from sklearn_crf.inference._dual_decomposition import DualDecomposition, DualDecompositionState
+from sklearn_crf.inference._edge_shares import edge_shared_bound, edge_shares_of
 from sklearn_crf.inference._factor_messages import FactorMessages
 from sklearn_crf.inference._gaussian import GaussianInference, GaussianMarginals
 from sklearn_crf.inference._gaussian_bp import GaussianBP, GaussianMessages
@@ -84,6 +85,8 @@ __all__ = [
     "TreeInference",
     "conditional_scores",
     "convergence_left_to_caller",
+    "edge_shared_bound",
+    "edge_shares_of",
     "gibbs_sweeps",
     "shared_bound",
     "shares_of",

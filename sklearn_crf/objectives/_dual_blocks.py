@@ -51,7 +51,12 @@ class DualBlock:
         self.costs = np.where(self._allowed, _vector(augmented) * self._temperature, 0.0)
 
     def start(self):
-        """Parameters at the first weights."""
+        """Parameters to begin with, those of the first weights.
+
+        Returns
+        -------
+        ndarray, float64
+        """
         return self.scores(self._first) / self._temperature
 
     def scores(self, coef):

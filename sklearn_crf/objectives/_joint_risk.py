@@ -1,39 +1,42 @@
-"""Relaxed likelihood in one problem over weights and how scores are shared out among trees."""
+"""Relaxed likelihood in one problem over weights and how scores are shared out among trees or edges."""
 
 import numpy as np
 
 from sklearn_crf._threads import map_tasks
-from sklearn_crf.inference import shared_bound, shares_of
+from sklearn_crf.inference import edge_shared_bound, edge_shares_of, shared_bound, shares_of
 from sklearn_crf.models import labeling_statistics, score_terms
 from sklearn_crf.objectives._risk import EmpiricalRisk, WeightedLoss, total_of
 
 
 class JointRisk(EmpiricalRisk):
-    r"""Sum over examples of the tree-reweighted bound at given shares, less the score of the labels.
+    r"""Sum over examples of an upper bound at given shares, less the score of the labels.
 
     .. math::
         R(w, \lambda) = \sum_i \omega_i \Bigl( \sum_T \rho(T) \log Z(\theta_i(T)) - \mathrm{score}(y_i) \Bigr)
 
     Convex in the weights and the shares together, smooth, and without inner problem; its minimum over the shares is
-    the risk by :class:`TightenBound`. One flat vector holds the weights and then the shares of each batch.
+    the risk by :class:`TightenBound`. With the trivial entropy the pieces are single edges, each of weight one. One
+    flat vector holds the weights and then the shares of each batch.
 
     Parameters
     ----------
     risk : EmpiricalRisk
         Its potentials, batches and threads are taken over. Every node must be labelled.
+    entropy : {"trw", "trivial"}, default="trw"
 
     References
     ----------
     J. Jancsary. Approximate discriminative training of graphical models, 2012, CRF recipe 4.
     """
 
-    def __init__(self, risk):
+    def __init__(self, risk, entropy="trw"):
         if any(np.any(batch.labels < 0) for batch in risk.batches):
             raise ValueError("formulation='joint' needs a label for every node: it has no missing labels.")
         weights = risk.potentials
         super().__init__(risk.objective, weights, risk.batches, n_jobs=risk.n_jobs, seed=risk.seed)
         start = np.zeros(weights.n_coef)
-        sizes = [shares_of(weights.model(start, batch.example)) for batch in risk.batches]
+        n_shares, self._bound = (shares_of, shared_bound) if entropy == "trw" else (edge_shares_of, edge_shared_bound)
+        sizes = [n_shares(weights.model(start, batch.example)) for batch in risk.batches]
         self._bounds = np.concatenate(([weights.n_coef], weights.n_coef + np.cumsum(sizes)))
         self._n_weights = weights.n_coef
         self.potentials = _WeightsAndShares(weights, int(self._bounds[-1]))
@@ -55,7 +58,7 @@ class JointRisk(EmpiricalRisk):
         model = objective.augmented(
             self.potentials.weights.model(weights, batch.example), batch.labels, batch.node_weight
         )
-        found = shared_bound(model, coef[self._bounds[i] : self._bounds[i + 1]])
+        found = self._bound(model, coef[self._bounds[i] : self._bounds[i + 1]])
         free = found.marginals
         # An example with cycles is a batch of its own, and members of any batch with edges share one weight.
         factor = 1.0 if batch.weight is None else batch.weight[0]

@@ -1,0 +1,85 @@
+"""The bound of the trivial entropy at one way of sharing the scores of nodes out among edges."""
+
+import numpy as np
+from scipy.special import logsumexp
+
+from sklearn_crf.inference._base import Marginals
+from sklearn_crf.inference._relaxed_problem import in_double_precision, table_blocks
+from sklearn_crf.inference._shared_bound import SharedBound
+
+
+def edge_shares_of(model):
+    """Number of unknowns of :func:`edge_shared_bound` for a model.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+
+    Returns
+    -------
+    int
+    """
+    return 2 * model.graph.n_edges * model.n_columns
+
+
+def edge_shared_bound(model, shares):
+    r"""The bound that gives every edge a share of the scores of its nodes and normalises it by itself.
+
+    .. math::
+        \sum_{e = (i, j)} \log \sum_{a, b} \exp \bigl( \theta_e(a, b) + \lambda_{e i}(a) + \lambda_{e j}(b) \bigr),
+        \qquad \sum_{e \ni i} \lambda_{e i} = u_i
+
+    Nodes without edges are normalised by themselves. For any shares it is an upper bound on the log-partition, convex
+    in model and shares together, whose minimum over the shares is that of :class:`NormProductBP` with the trivial
+    entropy.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+    shares : ndarray of shape (2 * E * K,)
+        Of the first node of each edge, then of the second, beyond an even share; what does not average to zero over the
+        edges of a node is taken out.
+
+    Returns
+    -------
+    SharedBound
+
+    Notes
+    -----
+    Source: Jancsary 2012, CRF recipe 4 with single factors as pieces.
+    """
+    graph = model.graph
+    double = in_double_precision(model)
+    ends = graph.edges.ravel()
+    degree = graph.degree
+    shares = _centred(shares.reshape(len(ends), model.n_columns), ends, degree)
+    scores = (double.unary[ends] / degree[ends, None] + shares).reshape(graph.n_edges, 2, -1)
+    alone = degree == 0
+    log_z_terms = np.where(alone, logsumexp(double.unary, axis=1), 0.0)
+    statistics, at_ends = np.zeros(model.tables.shape), np.empty_like(scores)
+    for edges, tables in table_blocks(double):
+        joint = tables + scores[edges, 0, :, None] + scores[edges, 1, None, :]
+        log_z = logsumexp(joint, axis=(1, 2), keepdims=True)
+        if np.isneginf(log_z).any():
+            raise ValueError("model is infeasible: the scores around an edge leave it no pair of states.")
+        joint = np.exp(joint - log_z)
+        np.add.at(log_z_terms, graph.edges[edges, 0], log_z[:, 0, 0])
+        at_ends[edges, 0], at_ends[edges, 1] = joint.sum(axis=2), joint.sum(axis=1)
+        weight = 1.0 if double.edge_weight is None else double.edge_weight[edges][:, :, None, None]
+        np.add.at(statistics, model.edge_type[edges], weight * joint[:, None])
+    at_ends = at_ends.reshape(shares.shape)
+    unary = _means(at_ends, ends, degree)
+    unary[alone] = np.exp(double.unary[alone] - log_z_terms[alone, None])
+    marginals = Marginals(unary.astype(model.dtype), statistics, float(log_z_terms.sum()), log_z_terms, "upper")
+    return SharedBound(marginals, _centred(at_ends, ends, degree).ravel())
+
+
+def _means(values, ends, degree):
+    """Mean over the edges of each node, (N, K)."""
+    total = np.zeros((len(degree), values.shape[1]))
+    np.add.at(total, ends, values)
+    return total / np.maximum(degree, 1)[:, None]
+
+
+def _centred(values, ends, degree):
+    return values - _means(values, ends, degree)[ends]
