@@ -1,22 +1,48 @@
 """What every field that is trained by minimising over its weights shares: from X and y to a risk, a start, a result."""
 
+from numbers import Integral, Real
+from typing import ClassVar
+
 import numpy as np
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_crf._threads import single_threaded_blas
 from sklearn_crf.encoding import make_batches, validate_sample_weight
 from sklearn_crf.estimators._callbacks import fit_callbacks
+from sklearn_crf.estimators._coupling import INFERENCES
 from sklearn_crf.estimators._field import FieldClassifier
 from sklearn_crf.estimators._training import train
+from sklearn_crf.inference import Inference
 from sklearn_crf.objectives import EmpiricalRisk, SparseRisk
+from sklearn_crf.potentials import PAIRWISE_FORMS
 
 
 class TrainedField(FieldClassifier):
     """Base of the fields whose weights minimise an objective over training examples.
 
-    A subclass has the constructor parameters ``solver``, ``max_iter``, ``warm_start``, ``random_state`` beside those
-    of :class:`FieldClassifier`, calls :meth:`_fit`, and says which objective it minimises, by what, from where.
+    A subclass has the constructor parameters of ``_parameter_constraints``, ``solver`` and perhaps more, calls
+    :meth:`_fit`, and says which objective it minimises, by what, from where.
     """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "C": [Interval(Real, 0, None, closed="neither")],
+        "inference": [StrOptions(set(INFERENCES)), Inference],
+        "pairwise": [StrOptions({"auto", *PAIRWISE_FORMS})],
+        "edge_features": [str, callable],
+        "connectivity": [Interval(Integral, 1, None, closed="left"), "array-like"],
+        "edge_types": [StrOptions({"tied", "offset"})],
+        "fit_intercept": ["boolean"],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "missing_label": "no_validation",
+        "classes": ["array-like", None],
+        "lattice_ndim": [Interval(Integral, 0, None, closed="left"), None],
+        "warm_start": ["boolean"],
+        "random_state": ["random_state"],
+        "n_jobs": [Integral, None],
+        "verbose": ["verbose"],
+    }
 
     def _check_labels(self, labels):
         """Raise ValueError where a parameter does not fit the classes."""

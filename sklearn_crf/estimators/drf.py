@@ -9,7 +9,6 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_array
 
 from sklearn_crf.estimators._coupling import (
-    INFERENCES,
     LEARNING,
     marginal_inference,
     resolve_decoding,
@@ -19,8 +18,6 @@ from sklearn_crf.estimators._coupling import (
 from sklearn_crf.estimators._marginal_predictions import MarginalPredictions
 from sklearn_crf.estimators._trained_field import TrainedField
 from sklearn_crf.estimators._training import TrainingOptions, train_without_edges
-from sklearn_crf.inference import Inference
-from sklearn_crf.potentials import PAIRWISE_FORMS
 
 
 class DRFClassifier(MarginalPredictions, TrainedField):
@@ -157,14 +154,8 @@ class DRFClassifier(MarginalPredictions, TrainedField):
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        "C": [Interval(Real, 0, None, closed="neither")],
+        **TrainedField._parameter_constraints,
         "learning": [StrOptions(set(LEARNING))],
-        "inference": [StrOptions(set(INFERENCES)), Inference],
-        "pairwise": [StrOptions({"auto", *PAIRWISE_FORMS})],
-        "edge_features": [str, callable],
-        "connectivity": [Interval(Integral, 1, None, closed="left"), "array-like"],
-        "edge_types": [StrOptions({"tied", "offset"})],
-        "fit_intercept": ["boolean"],
         "solver": [StrOptions({"auto", "lbfgs", "gradient", "sgd"})],
         "step_size": [Interval(Real, 0, None, closed="neither")],
         "step_schedule": [StrOptions({"constant", "annealed"})],
@@ -175,15 +166,6 @@ class DRFClassifier(MarginalPredictions, TrainedField):
         "n_cycles": [Interval(Integral, 1, None, closed="left")],
         "cd_steps": [Interval(Integral, 1, None, closed="left")],
         "cost": ["array-like", None],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "missing_label": "no_validation",
-        "classes": ["array-like", None],
-        "lattice_ndim": [Interval(Integral, 0, None, closed="left"), None],
-        "warm_start": ["boolean"],
-        "random_state": ["random_state"],
-        "n_jobs": [Integral, None],
-        "verbose": ["verbose"],
     }
 
     def __init__(

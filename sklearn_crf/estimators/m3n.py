@@ -1,6 +1,6 @@
 """M3NClassifier: learning by margins over any inference of best labelings."""
 
-from numbers import Integral, Real
+from numbers import Real
 from typing import ClassVar
 
 import numpy as np
@@ -10,7 +10,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn_crf._threads import map_tasks, single_threaded_blas
 from sklearn_crf.encoding import decode
 from sklearn_crf.estimators._complete_labels import require_complete
-from sklearn_crf.estimators._coupling import INFERENCES, Decoding, map_inference
+from sklearn_crf.estimators._coupling import Decoding, map_inference
 from sklearn_crf.estimators._margin_cost import (
     cost_matrix,
     is_per_node,
@@ -19,7 +19,7 @@ from sklearn_crf.estimators._margin_cost import (
 )
 from sklearn_crf.estimators._margin_training import BLOCK_SOLVERS, MarginOptions, train_by_margins
 from sklearn_crf.estimators._trained_field import TrainedField
-from sklearn_crf.inference import Inference, conditional_scores
+from sklearn_crf.inference import conditional_scores
 from sklearn_crf.objectives import StructuredHinge
 from sklearn_crf.potentials import PAIRWISE_FORMS, pairwise_form
 
@@ -150,27 +150,13 @@ class M3NClassifier(TrainedField):
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        "C": [Interval(Real, 0, None, closed="neither")],
+        **TrainedField._parameter_constraints,
         "formulation": [StrOptions({"max_margin"})],
         "solver": [StrOptions({"auto", "bmrm", *BLOCK_SOLVERS})],
         "cost": [StrOptions({"hamming"}), "array-like"],
         "class_weight": [dict, StrOptions({"balanced"}), None],
-        "inference": [StrOptions(set(INFERENCES)), Inference],
         "pairwise": [StrOptions({"auto", "associative", *PAIRWISE_FORMS})],
-        "edge_features": [str, callable],
-        "connectivity": [Interval(Integral, 1, None, closed="left"), "array-like"],
-        "edge_types": [StrOptions({"tied", "offset"})],
-        "fit_intercept": ["boolean"],
         "intercept_scaling": [Interval(Real, 0, None, closed="neither")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "missing_label": "no_validation",
-        "classes": ["array-like", None],
-        "lattice_ndim": [Interval(Integral, 0, None, closed="left"), None],
-        "warm_start": ["boolean"],
-        "random_state": ["random_state"],
-        "n_jobs": [Integral, None],
-        "verbose": ["verbose"],
     }
 
     def __init__(

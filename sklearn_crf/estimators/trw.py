@@ -9,7 +9,6 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_crf.estimators._certificates import CertifiedPredictions
 from sklearn_crf.estimators._coupling import (
-    INFERENCES,
     Decoding,
     marginal_inference,
     resolve_decoding,
@@ -22,9 +21,7 @@ from sklearn_crf.estimators._marginal_predictions import MarginalPredictions
 from sklearn_crf.estimators._trained_field import TrainedField
 from sklearn_crf.estimators._training import TrainingOptions, train_without_edges
 from sklearn_crf.estimators._whole_examples import WholeExamples
-from sklearn_crf.inference import Inference
 from sklearn_crf.objectives import JointRisk, SoftmaxMargin, at_temperature
-from sklearn_crf.potentials import PAIRWISE_FORMS
 
 
 class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, TrainedField):
@@ -177,35 +174,20 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, TrainedFi
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        "C": [Interval(Real, 0, None, closed="neither")],
+        **TrainedField._parameter_constraints,
         "l1_ratio": [Interval(Real, 0, 1, closed="both")],
         "formulation": [StrOptions(set(FORMULATIONS))],
         "entropy": [StrOptions(set(ENTROPIES))],
         "cost": [StrOptions({"hamming"}), "array-like", None],
         "temperature": [Interval(Real, 0, None, closed="neither")],
         "weights": [StrOptions({"all", "seen"})],
-        "inference": [StrOptions(set(INFERENCES)), Inference],
-        "pairwise": [StrOptions({"auto", *PAIRWISE_FORMS})],
         "forbidden": ["array-like", None],
-        "edge_features": [str, callable],
-        "connectivity": [Interval(Integral, 1, None, closed="left"), "array-like"],
-        "edge_types": [StrOptions({"tied", "offset"})],
-        "fit_intercept": ["boolean"],
         "solver": [StrOptions({"lbfgs", "sgd"})],
         "step_size": [Interval(Real, 0, None, closed="neither")],
         "step_schedule": [StrOptions({"constant", "annealed"})],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
         "inner_max_iter": [Interval(Integral, 1, None, closed="left")],
         "inner_tol": [Interval(Real, 0, None, closed="neither")],
-        "missing_label": "no_validation",
-        "classes": ["array-like", None],
-        "lattice_ndim": [Interval(Integral, 0, None, closed="left"), None],
-        "warm_start": ["boolean"],
-        "random_state": ["random_state"],
-        "n_jobs": [Integral, None],
-        "verbose": ["verbose"],
     }
 
     def __init__(
