@@ -1,5 +1,6 @@
 """Discriminative random fields with the scikit-learn interface."""
 
+from sklearn_crf.estimators.contrastive import ContrastiveCRF
 from sklearn_crf.estimators.drf import DRFClassifier
 from sklearn_crf.estimators.m3n import M3NClassifier
 from sklearn_crf.estimators.mfa import MultiConditionalMFA
@@ -10,4 +11,13 @@ from sklearn_crf.graphs import Graph
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["TRWCRF", "DRFClassifier", "Example", "Graph", "M3NClassifier", "MultiConditionalMFA", "RegressionTreeField"]
+__all__ = [
+    "TRWCRF",
+    "ContrastiveCRF",
+    "DRFClassifier",
+    "Example",
+    "Graph",
+    "M3NClassifier",
+    "MultiConditionalMFA",
+    "RegressionTreeField",
+]

@@ -55,6 +55,14 @@ class TrainedField(FieldClassifier):
         """Objective for the graphs of the batches and the classes of the labels."""
         raise NotImplementedError(type(self).__name__)
 
+    def _objective_of_batches(self, encoded, batches, labels, potentials):
+        """The same, for a subclass whose objective keeps something for each batch."""
+        return self._objective(batches, labels)
+
+    def _n_iterations(self):
+        """Most iterations that callbacks will hear of."""
+        return self.max_iter
+
     def _training_options(self, objective, encoded, potentials):
         """What :meth:`_train` needs of the constructor parameters."""
         raise NotImplementedError(type(self).__name__)
@@ -81,12 +89,12 @@ class TrainedField(FieldClassifier):
         batches = make_batches(encoded, labels.labels, weight, max_nodes=max_nodes, prepare=prepare)
         batches = self._with_node_weights(encoded, batches)
         potentials = self._make_potentials(encoded, labels.classes_, batches)
-        objective = self._objective(batches, labels)
+        objective = self._objective_of_batches(encoded, batches, labels, potentials)
         make_risk = SparseRisk if encoded.is_sparse else EmpiricalRisk
         seed = int(rng.randint(np.iinfo(np.int32).max))
         risk = make_risk(objective, potentials, batches, n_jobs=self.n_jobs, seed=seed)
         options = self._training_options(objective, encoded, potentials)
-        with single_threaded_blas(), fit_callbacks(self, X, y, self.max_iter) as iteration:
+        with single_threaded_blas(), fit_callbacks(self, X, y, self._n_iterations()) as iteration:
             start = self._start(encoded, labels, risk, options, rng)
 
             def on_iteration(coef):

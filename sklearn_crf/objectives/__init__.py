@@ -10,6 +10,7 @@ from sklearn_crf.objectives._discrete import MaximumMarginal, SaddlePoint
 from sklearn_crf.objectives._dual_blocks import DualBlock
 from sklearn_crf.objectives._forest_examples import are_exact_forests
 from sklearn_crf.objectives._forest_planes import ForestDual, ForestPlanes
+from sklearn_crf.objectives._generators import Generator, GibbsGenerator, MapGenerator, MostViolated
 from sklearn_crf.objectives._joint_risk import JointRisk
 from sklearn_crf.objectives._likelihood import Likelihood
 from sklearn_crf.objectives._loss_augmented import at_temperature, loss_augmented
@@ -33,10 +34,14 @@ __all__ = [
     "EmpiricalRisk",
     "ForestDual",
     "ForestPlanes",
+    "Generator",
+    "GibbsGenerator",
     "JointRisk",
     "Likelihood",
     "Loss",
+    "MapGenerator",
     "MaximumMarginal",
+    "MostViolated",
     "Objective",
     "Piecewise",
     "PlaneOracle",

@@ -1,0 +1,246 @@
+"""Table 1 and Figure 2 of Vickrey et al. 2010 on region graphs: every learner, cross-validated, pixel-wise error.
+
+    python benchmarks/ccg_scenes.py run [--folds 10] [--learners PL "CCG(ICM+PL)"] [--results FILE]
+    python benchmarks/ccg_scenes.py table [--results FILE]
+    python benchmarks/ccg_scenes.py curves [--fold 0] [--results FILE]
+    python benchmarks/ccg_scenes.py figure [--results FILE] [--picture FILE]
+
+99 street scenes of the Stanford Background set (``stanford_superpixels`` in the folder that SKLEARN_CRF_DATA names),
+about 490 superpixels each; the paper had 715 images and larger regions. Inside each fold, features are scaled and
+reduced to their principal components. The cost of a region is its area. Results are kept after every fit, so that a run
+goes on where it stopped. Nothing is tuned, but C of the max-margin learners, on images held out of the training part of
+each fold.
+"""
+
+import argparse
+import json
+import os
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+from _scene_learners import LEARNERS, ORDER, PAPER, RECORDED, make_learner
+from scipy.stats import ttest_rel
+from sklearn.decomposition import PCA
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import KFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from sklearn_crf import Example
+from sklearn_crf.datasets import load_stanford_superpixels
+from sklearn_crf.preprocessing import NodeTransformer
+
+N_FOLDS, N_COMPONENTS = 10, 40
+MEAN_COLOUR, RELATIVE_HEIGHT = slice(400, 403), 454
+
+
+def edge_features(x):
+    """A constant, how much the mean colours differ, and how much the heights do."""
+    features, (tail, head) = x.node_features, x.edges.T
+    colour = np.abs(features[tail, MEAN_COLOUR] - features[head, MEAN_COLOUR]).mean(axis=1) / 64
+    height = np.abs(features[tail, RELATIVE_HEIGHT] - features[head, RELATIVE_HEIGHT])
+    return np.stack((np.ones(len(tail)), colour, height), axis=1).astype(features.dtype)
+
+
+class Scenes:
+    """Graphs, labels, and areas of regions by true pixel label."""
+
+    def __init__(self):
+        data = load_stanford_superpixels(Path(os.environ["SKLEARN_CRF_DATA"]) / "stanford_superpixels")
+        self.n_classes = len(data.target_names)
+        self.X = [Example(x.node_features, x.graph, edge_features(x)) for x in data.data]
+        self.y = [np.asarray(labels) for labels in data.target]
+        self.pixels = []
+        for regions, truth, x in zip(data.superpixels, data.pixel_target, self.X, strict=True):
+            known = truth >= 0
+            key = regions[known].astype(np.int64) * self.n_classes + truth[known]
+            counts = np.bincount(key, minlength=x.n_nodes * self.n_classes)
+            self.pixels.append(counts.reshape(x.n_nodes, self.n_classes))
+
+    def training(self, i):
+        """Graph, labels and areas of the regions of known label."""
+        known = self.y[i] >= 0
+        number = np.cumsum(known) - 1
+        x = self.X[i]
+        inside = known[x.edges].all(axis=1)
+        graph = Example(x.node_features[known], number[x.edges[inside]], x.edge_features[inside])
+        return graph, self.y[i][known], self.pixels[i].sum(axis=1)[known].astype(np.float64)
+
+    def error(self, i, labels):
+        """Wrong and all pixels of an image."""
+        counts = self.pixels[i]
+        return counts.sum() - counts[np.arange(len(labels)), labels].sum(), counts.sum()
+
+    def error_rate(self, images, labels):
+        wrong, total = np.sum([self.error(i, part) for i, part in zip(images, labels, strict=True)], axis=0)
+        return float(wrong / total)
+
+
+def reduction():
+    """A step fitted on the training part of each fold."""
+    inner = make_pipeline(StandardScaler(), PCA(N_COMPONENTS, whiten=True, random_state=0))
+    return NodeTransformer(inner)
+
+
+class Fold:
+    """Images of one fold with reduced features."""
+
+    def __init__(self, scenes, number):
+        self.scenes = scenes
+        folds = list(KFold(N_FOLDS, shuffle=True, random_state=0).split(scenes.X))
+        self.train, self.test = folds[number]
+        self.X, self.y, self.areas = map(list, zip(*(scenes.training(i) for i in self.train), strict=True))
+        step = reduction().fit(self.X)
+        self.X = list(step.transform(self.X))
+        self.X_test = list(step.transform([scenes.X[i] for i in self.test]))
+        mean = np.concatenate(self.areas).mean()
+        self.costs = [area / mean for area in self.areas]
+
+    def fit(self, name):
+        """The fitted learner, seconds of processor time, and what it chose."""
+        before = time.process_time()
+        model, chosen = make_learner(name, self)
+        model.fit(self.X, self.y)
+        return model, time.process_time() - before, chosen
+
+    def error(self, model, inference="icm"):
+        model.set_params(inference=inference)
+        return self.scenes.error_rate(self.test, model.predict(self.X_test))
+
+
+def load(path):
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def save(path, results):
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(results, indent=1))
+    part.replace(path)
+
+
+def run(options):
+    scenes = Scenes()
+    for number in range(options.folds):
+        fold = None
+        for name in options.learners:
+            key = f"{name} fold {number}"
+            if key in load(options.results):
+                continue
+            fold = fold or Fold(scenes, number)
+            model, seconds, chosen = fold.fit(name)
+            entry = {"error": fold.error(model), "seconds": seconds, "rounds": int(getattr(model, "n_rounds_", 0))}
+            if name in ("PL", "CCG(ICM)", "CCG(ICM+PL)", "CCG(MP)", "CCG(MP+PL)"):
+                entry["error_max_product"] = fold.error(model, "max_product")
+            # Another process may have written meanwhile.
+            save(options.results, load(options.results) | {key: entry | chosen})
+            print(
+                f"{key}: {entry['error']:.4f} after {seconds:.0f} s, {entry['rounds']} rounds {chosen or ''}",
+                flush=True,
+            )
+
+
+def errors_of(results, name, field="error"):
+    """Folds and their errors."""
+    found = {}
+    for number in range(N_FOLDS):
+        entry = results.get(f"{name} fold {number}", {})
+        if field in entry:
+            found[number] = entry[field]
+    return found
+
+
+def lower_bound():
+    scenes = Scenes()
+    best = [counts.argmax(axis=1) for counts in scenes.pixels]
+    return scenes.error_rate(range(len(best)), best)
+
+
+def table(options):
+    results = load(options.results)
+    print("learner             error    std folds max-product  seconds  paper")
+    print(f"{'Lower bound':18s} {lower_bound():6.3f} {'':6s} {'':5s} {'':11s} {'':8s} {0.120:6.3f}")
+    for name in ORDER:
+        errors = list(errors_of(results, name).values())
+        if not errors:
+            continue
+        spread = f"{np.std(errors, ddof=1):6.3f}" if len(errors) > 1 else " " * 6
+        product = list(errors_of(results, name, "error_max_product").values())
+        shown = f"{np.mean(product):11.3f}" if product else " " * 11
+        seconds = np.mean(list(errors_of(results, name, "seconds").values()))
+        paper = f"{PAPER[name]:6.3f}" if name in PAPER else " " * 6
+        print(f"{name:18s} {np.mean(errors):6.3f} {spread} {len(errors):5d} {shown} {seconds:8.0f} {paper}")
+    print("\nPaired t-tests over folds: error of the first less that of the second")
+    for a, b in PAIRS:
+        of_a, of_b = errors_of(results, a), errors_of(results, b)
+        common = sorted(set(of_a) & set(of_b))
+        if len(common) < 2:
+            continue
+        left, right = np.array([of_a[k] for k in common]), np.array([of_b[k] for k in common])
+        p = ttest_rel(left, right).pvalue
+        print(f"{a:18s} {b:18s} {np.mean(left - right):+.4f}  p = {p:.3g}  ({len(common)} folds)")
+
+
+PAIRS = [
+    ("PL", "Independent"),
+    ("CCG(Gibbs-1+PL)", "Independent"),
+    ("CCG(Gibbs-10+PL)", "Independent"),
+    ("CCG(ICM+PL)", "CCG(Gibbs-10+PL)"),
+    ("CCG(ICM+PL)", "PL"),
+    ("CCG(ICM+PL)", "Independent"),
+    ("CCG(ICM-MV+PL)", "CCG(ICM+PL)"),
+    ("CCG(ICM-MV+PL)", "MM(ICM-MV)"),
+    ("CCG(MP+PL)", "CCG(ICM+PL)"),
+    ("CCG(MP-MV+PL)", "MM(MP-MV)"),
+    ("CCG(MP-MV+PL)", "MM(ICM-MV)"),
+    ("CCG(ICM+PL)", "CCG(ICM)"),
+    ("CCG(ICM+PL)", "CD-10"),
+]
+
+
+def curves(options):
+    """Test error against processor time, one fold."""
+    fold = Fold(Scenes(), options.fold)
+    for name in RECORDED:
+        key = f"{name} curve {options.fold}"
+        if key in load(options.results):
+            continue
+        model, _ = make_learner(name, fold, recorded=True)
+        curve = [(seconds, fold.error(fitted)) for seconds, fitted in model.record(fold.X, fold.y)]
+        save(options.results, load(options.results) | {key: curve})
+        print(f"{key}: {len(curve)} points, {curve[-1][1]:.4f} after {curve[-1][0]:.0f} s", flush=True)
+
+
+def figure(options):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    results = load(options.results)
+    fig, axis = plt.subplots(figsize=(6, 4), layout="constrained")
+    for name in RECORDED:
+        curve = np.array(results.get(f"{name} curve {options.fold}", np.zeros((0, 2))))
+        if len(curve):
+            axis.plot(*curve.T, marker=".", label=name)
+    axis.set(xlabel="seconds of processor time", ylabel="pixel-wise test error", xscale="log")
+    axis.legend()
+    fig.savefig(options.picture, dpi=120)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["run", "table", "curves", "figure"])
+    parser.add_argument("--folds", type=int, default=N_FOLDS)
+    parser.add_argument("--fold", type=int, default=0)
+    parser.add_argument("--learners", nargs="+", default=ORDER, choices=sorted(LEARNERS))
+    parser.add_argument("--results", type=Path, default=Path("ccg_scenes.json"))
+    parser.add_argument("--picture", type=Path, default=Path("ccg_scenes.png"))
+    options = parser.parse_args()
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    {"run": run, "table": table, "curves": curves, "figure": figure}[options.what](options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,360 @@
+"""ContrastiveCRF: scikit-learn's contract, known special cases, rounds of generation, and bad input."""
+
+import pickle
+import warnings
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from contrastive_reference import all_labelings
+from field_data import chains, noisy_blobs
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.utils.estimator_checks import check_estimator
+
+from sklearn_crf import ContrastiveCRF, DRFClassifier, Example
+from sklearn_crf.inference import ICM, LoopyBP
+from sklearn_crf.objectives import Generator
+
+TIGHT = {"tol": 1e-9, "max_iter": 2000}
+WAYS = ["icm", "map", "gibbs", "icm_mv", "map_mv", "gibbs_mv"]
+
+
+def weights(model):
+    return np.concatenate([np.ravel(part) for part in (model.coef_, model.intercept_, model.edge_coef_)])
+
+
+# scikit-learn's contract -----------------------------------------------------------------------------------------
+
+
+def test_check_estimator():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(ContrastiveCRF(), on_fail=None)
+        reference = check_estimator(LogisticRegression(), on_fail=None)
+    failed = [(result["check_name"], result["exception"]) for result in results if result["status"] == "failed"]
+    assert not failed
+    passed = {result["check_name"] for result in results if result["status"] == "passed"}
+    missing = {result["check_name"] for result in reference if result["status"] == "passed"} - passed
+    assert {name for name in missing if "array_api" not in name} <= {
+        "check_class_weight_balanced_linear_classifier",
+        "check_class_weight_classifiers",
+        "check_sparsify_coefficients",
+    }
+    assert sum(result["status"] == "passed" for result in results) >= 57
+
+
+def test_clone_pickle_skops():
+    skops = pytest.importorskip("skops.io")
+    X, y = noisy_blobs(6)
+    model = ContrastiveCRF(
+        generator="map", generator_inference=LoopyBP(schedule="residual"), random_state=0, max_rounds=3
+    ).fit(X, y)
+    assert clone(model).get_params()["generator_inference__schedule"] == "residual"
+    data = skops.dumps(model)
+    untrusted = skops.get_untrusted_types(data=data)
+    assert all(kind.startswith("sklearn_crf.") for kind in untrusted)
+    for copy in (pickle.loads(pickle.dumps(model)), skops.loads(data, trusted=untrusted)):
+        assert_array_equal(copy.predict(X), model.predict(X))
+    assert len(pickle.dumps(model)) < 20_000
+
+
+def test_grid_search():
+    X, y = chains()
+    grid = {"C": [0.01, 1.0], "generator": ["icm", None]}
+    model = ContrastiveCRF(random_state=0, max_rounds=3)
+    search = GridSearchCV(model, grid, cv=3, n_jobs=2, error_score="raise").fit(X, y)
+    assert np.all(np.isfinite(search.cv_results_["mean_test_score"]))
+    assert search.best_score_ > 0.7
+
+
+@pytest.mark.parametrize("generator", WAYS)
+@pytest.mark.parametrize("data", [noisy_blobs, chains])
+def test_bit_identical_for_any_n_jobs(generator, data):
+    X, y = data(8)
+    one, two = (ContrastiveCRF(generator=generator, max_rounds=3, random_state=0, n_jobs=k).fit(X, y) for k in (1, 2))
+    assert_array_equal(weights(one), weights(two))
+    assert_array_equal(one.n_generated_, two.n_generated_)
+    assert one.n_assignments_ > 0
+
+
+@pytest.mark.parametrize("options", [{"generator": None}, {"generator": None, "init": "gpl", "blocks": 2}])
+def test_weight_two_is_seen_twice(options):
+    X, y = chains(4)
+    weighted = ContrastiveCRF(C=0.5, **options, **TIGHT).fit(X, y, sample_weight=[2, 1, 1, 0])
+    repeated = ContrastiveCRF(C=0.5, **options, **TIGHT).fit([X[0], X[0], *X[1:3]], [y[0], y[0], *y[1:3]])
+    assert_allclose(weights(weighted), weights(repeated), atol=1e-6)
+
+
+def test_weight_two_is_seen_twice_where_generation_is_deterministic():
+    X, y = chains(5)
+    options = {"generator": "map", "generator_inference": "graph_cut", "max_rounds": 4, "C": 0.5}
+    y = [np.minimum(part, 1) for part in y]
+    weighted = ContrastiveCRF(**options, **TIGHT).fit(X, y, sample_weight=[2, 1, 1, 1, 0])
+    repeated = ContrastiveCRF(**options, **TIGHT).fit([X[0], X[0], *X[1:4]], [y[0], y[0], *y[1:4]])
+    assert weighted.n_assignments_ > 0
+    assert_allclose(weights(weighted), weights(repeated), atol=1e-6)
+
+
+# Known special cases ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", [noisy_blobs, chains])
+def test_without_generation_it_is_pseudolikelihood(data):
+    X, y = data(6)
+    ours = ContrastiveCRF(generator=None, **TIGHT).fit(X, y)
+    assert_allclose(weights(ours), weights(DRFClassifier(learning="pl", **TIGHT).fit(X, y)), atol=1e-6)
+    assert ours.converged_
+    assert ours.n_rounds_ == 0
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix], ids=["dense", "csr"])
+def test_rows_without_generation_are_logistic_regression(form):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 4))
+    y = np.argmax(X[:, :3] + rng.normal(size=(80, 3)), axis=1)
+    ours = ContrastiveCRF(generator=None, **TIGHT).fit(form(X), y)
+    theirs = LogisticRegression(tol=1e-10, max_iter=1000).fit(X, y)
+    assert_allclose(ours.coef_, theirs.coef_, atol=1e-5)
+    assert_allclose(ours.intercept_ - ours.intercept_.mean(), theirs.intercept_, atol=1e-5)
+
+
+def test_a_set_of_all_labelings_is_maximum_likelihood():
+    rng = np.random.default_rng(0)
+    y = np.cumsum(rng.random((12, 5)) < 0.3, axis=1) % 2
+    X = y[..., None] + rng.normal(size=(12, 5, 1))
+    exact = weights(DRFClassifier(learning="likelihood", inference="tree", **TIGHT).fit(X, y))
+    as_set = ContrastiveCRF(init="empty", generator=None, sets=[all_labelings(5, 2)], **TIGHT).fit(X, y)
+    as_block = ContrastiveCRF(init="gpl", generator=None, blocks=[[np.arange(5)]] * 12, **TIGHT).fit(X, y)
+    whole = ContrastiveCRF(init="gpl", generator=None, blocks=5, **TIGHT).fit(X, y)
+    for model in (as_set, as_block, whole):
+        assert_allclose(weights(model), exact, atol=1e-6)
+
+
+def test_named_blocks_are_given_blocks():
+    X, y = noisy_blobs(3, side=4)
+    index = np.arange(16).reshape(4, 4)
+    named = {"rows": list(index), "columns": list(index.T)}
+    named[2] = [index[i : i + 2, j : j + 2].ravel() for i in range(3) for j in range(3)]
+    for blocks, lists in named.items():
+        a, b = (ContrastiveCRF(init="gpl", blocks=k, generator=None, **TIGHT).fit(X, y) for k in (blocks, [lists] * 3))
+        assert_allclose(weights(a), weights(b), atol=1e-7)
+
+
+def test_observed_is_a_set_of_all_labelings_seen():
+    X, y = noisy_blobs(6, side=4)
+    observed = ContrastiveCRF(init="observed", generator=None, **TIGHT).fit(X, y)
+    given = ContrastiveCRF(sets=[y], generator=None, **TIGHT).fit(X, y)
+    assert observed.n_assignments_ == given.n_assignments_ == 6 * 5
+    assert_allclose(weights(observed), weights(given), atol=1e-8)
+
+
+def test_weights_of_sets():
+    X, y = noisy_blobs(6, side=4)
+    per_set = ContrastiveCRF(sets=[y, y[:3]], set_weight=[0.5, 2.0], generator=None, **TIGHT).fit(X, y)
+    per_example = ContrastiveCRF(
+        sets=[y, y[:3]], set_weight=np.repeat([[0.5], [2.0]], 6, axis=1), generator=None, **TIGHT
+    ).fit(X, y)
+    assert_array_equal(weights(per_set), weights(per_example))
+    # Its second set is active for the first three examples alone.
+    without = ContrastiveCRF(sets=[y], set_weight=[0.5], generator=None, **TIGHT).fit(X, y)
+    assert per_set.n_assignments_ == without.n_assignments_ + 3 * 2
+    assert np.abs(weights(per_set) - weights(without)).max() > 1e-3
+
+
+def test_sets_are_for_examples_of_their_lattice():
+    X, y = chains(8)
+    long = next(part for part in y if len(part) > 4)
+    model = ContrastiveCRF(sets=[np.stack((long, (long + 1) % 3))], generator=None).fit(X, y)
+    assert model.n_assignments_ == sum(len(part) == len(long) and bool(np.all(part == long)) for part in y)
+
+
+# Rounds ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("init", ["pl", "empty"])
+@pytest.mark.parametrize("generator", ["map", "map_mv", ["icm", "gibbs_mv"]])
+def test_no_round_raises_the_objective_on_its_sets(generator, init):
+    X, y = noisy_blobs(8, n_classes=3)
+    model = ContrastiveCRF(generator=generator, init=init, max_rounds=6, random_state=0).fit(X, y)
+    bounds = [*model.round_starts_, len(model.loss_curve_)]
+    assert len(model.round_starts_) == model.n_rounds_ + (not model.converged_)
+    for start, stop in pairwise(bounds):
+        assert np.all(np.diff(model.loss_curve_[start:stop]) <= 1e-9 * abs(model.loss_curve_[start]))
+    # Growing sets only add to the objective.
+    for stop in bounds[1:-1]:
+        assert model.loss_curve_[stop] >= model.loss_curve_[stop - 1]
+
+
+def test_rounds_end_where_nothing_is_new():
+    rng = np.random.default_rng(0)
+    y = (rng.random((10, 3)) < 0.5).astype(int)
+    X = y[..., None] + rng.normal(size=(10, 3, 1))
+    for generator in ("icm", "map", "icm_mv"):
+        model = ContrastiveCRF(generator=generator, max_rounds=100, random_state=0).fit(X, y)
+        assert model.converged_
+        assert model.n_rounds_ < 100
+        assert model.n_generated_[-1] == 0
+        assert np.all(model.n_generated_[:-1] > 0)
+        assert model.n_assignments_ == model.n_generated_.sum() <= 10 * 7
+
+
+def test_several_generators_and_repetitions():
+    X, y = noisy_blobs(5)
+    options = {"max_rounds": 1, "random_state": 0}
+    one = ContrastiveCRF(generator="gibbs", **options).fit(X, y)
+    many = ContrastiveCRF(generator=["gibbs", "icm"], n_new=3, **options).fit(X, y)
+    assert one.n_assignments_ == 5
+    assert 5 * 3 < many.n_assignments_ <= 5 * 6
+
+
+def test_most_violated_labelings_follow_the_cost():
+    X, y = noisy_blobs(5, side=6)
+    plain = ContrastiveCRF(generator="icm_mv", max_rounds=2, random_state=0).fit(X, y)
+    for cost in (np.array([[0.0, 5.0], [0.0, 0.0]]), [np.full((6, 6), 3.0)] * 5):
+        other = ContrastiveCRF(generator="icm_mv", max_rounds=2, random_state=0, cost=cost).fit(X, y)
+        assert np.abs(weights(plain) - weights(other)).max() > 1e-6
+    uniform = ContrastiveCRF(generator="icm_mv", max_rounds=2, random_state=0, cost=[np.ones((6, 6))] * 5).fit(X, y)
+    assert_array_equal(weights(plain), weights(uniform))
+
+
+def test_stochastic_gradient_descent_comes_near():
+    X, y = noisy_blobs(16, side=6)
+    batch = ContrastiveCRF(generator=None).fit(X, y)
+    options = {"solver": "sgd", "step_size": 1.0, "step_schedule": "constant", "batch_size": 4, "random_state": 0}
+    plain = ContrastiveCRF(generator=None, max_iter=300, **options).fit(X, y)
+    assert plain.loss_curve_[-1] < 1.01 * batch.loss_curve_[-1]
+    grown = ContrastiveCRF(generator="icm", max_rounds=5, max_iter=20, **options).fit(X, y)
+    assert grown.n_rounds_ == 5
+    assert grown.n_assignments_ == grown.n_generated_.sum() > 16
+    again = ContrastiveCRF(generator="icm", max_rounds=5, max_iter=20, n_jobs=2, **options).fit(X, y)
+    assert_array_equal(weights(grown), weights(again))
+
+
+def test_examples_of_weight_zero_generate_nothing():
+    X, y = noisy_blobs(6)
+    model = ContrastiveCRF(generator="gibbs", max_rounds=2, random_state=0).fit(X, y, sample_weight=[1, 1, 0, 0, 0, 0])
+    assert_array_equal(model.n_generated_, [2, 2])
+
+
+# Prediction ------------------------------------------------------------------------------------------------------
+
+
+def test_log_likelihood_ratio_is_a_difference_of_scores():
+    X, y = chains(30)
+    model = ContrastiveCRF(max_rounds=2, random_state=0).fit(X, y)
+    other = [(part + 1) % 3 for part in y]
+    ratio = model.log_likelihood_ratio(X, y, other)
+    assert_allclose(ratio, -model.log_likelihood_ratio(X, other, y))
+    single = [part for part in range(30) if len(y[part]) == 1]
+    probability = model.predict_proba(X)
+    for i in single:
+        assert_allclose(ratio[i], np.log(probability[i][0, y[i][0]] / probability[i][0, other[i][0]]), rtol=1e-6)
+    assert single
+
+
+def test_graphs_and_edge_features():
+    rng = np.random.default_rng(0)
+    X, y = [], []
+    for _ in range(6):
+        labels = rng.integers(3, size=7)
+        edges = np.stack((np.arange(6), np.arange(1, 7)), axis=1)
+        X.append(Example(np.eye(3)[labels] + rng.normal(size=(7, 3)), [*edges, (0, 6)], rng.uniform(size=(7, 2))))
+        y.append(labels)
+    model = ContrastiveCRF(generator=["icm", "map_mv"], max_rounds=3, inference="icm", random_state=0).fit(X, y)
+    assert model.edge_coef_.shape == (1, 2, 1)
+    assert model.score(X, y) > 0.5
+    assert model.predict(X).shape == (6,)
+
+
+# Interruptions, warm starts, errors ------------------------------------------------------------------------------
+
+
+def test_warm_start_begins_at_the_last_weights():
+    X, y = noisy_blobs(5)
+    model = ContrastiveCRF(generator=None, warm_start=True, **TIGHT).fit(X, y)
+    first = model.loss_curve_[-1]
+    model.fit(X, y)
+    assert_allclose(model.loss_curve_[0], first)
+    assert model.n_iter_ <= 2
+
+
+def interrupt_at(monkeypatch, call):
+    calls = []
+
+    def interrupted(self, *args, **options):
+        calls.append(self)
+        if len(calls) == call:
+            raise KeyboardInterrupt
+        return ICM_MAP(self, *args, **options)
+
+    monkeypatch.setattr(ICM, "_map", interrupted)
+
+
+ICM_MAP = ICM._map
+
+
+def test_interrupted_fit_keeps_its_weights_with_warm_start(monkeypatch):
+    X, y = noisy_blobs(4)
+    interrupt_at(monkeypatch, 10)
+    model = ContrastiveCRF(random_state=0, warm_start=True, max_rounds=5)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    assert model.n_rounds_ == 2
+    assert model.score(X, y) > 0.5
+
+
+def test_interrupted_fit_without_warm_start_changes_nothing(monkeypatch):
+    X, y = noisy_blobs(4)
+    model = ContrastiveCRF(random_state=0, max_rounds=5).fit(X, y)
+    before = pickle.dumps(model)
+    interrupt_at(monkeypatch, 10)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    assert pickle.dumps(model) == before
+
+
+def test_unconverged_optimisation_warns():
+    X, y = noisy_blobs(4)
+    with pytest.warns(ConvergenceWarning, match="increase max_iter"):
+        ContrastiveCRF(generator=None, max_iter=2, tol=1e-9).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"generator": ["icm", "swap"]}, "generator must hold names among icm, map"),
+        ({"generator": "map", "generator_inference": "gibbs"}, "finds no best labelings"),
+        ({"sets": [np.array([[7] * 10] * 10)[None]]}, "holds the label 7, which is not among the classes"),
+        ({"sets": [np.array(3)]}, r"sets\[0\] must be an array of labelings"),
+        ({"sets": [np.zeros((2, 10, 10), dtype=int)], "set_weight": [1.0, 2.0]}, "set_weight must have shape"),
+        ({"sets": [np.zeros((2, 10, 10), dtype=int)], "set_weight": [-1.0]}, "set_weight must be finite"),
+        ({"init": "gpl", "blocks": [[[0]]]}, "blocks holds lists for 1 examples, but X has 3"),
+        ({"init": "gpl", "blocks": [[[100]], [], []]}, r"blocks\[0\] must hold nodes from 0 to 99"),
+        ({"cost": [np.ones(3)] * 3}, r"cost\[0\] has shape"),
+    ],
+)
+def test_bad_parameters_are_named(options, message):
+    X, y = noisy_blobs(3)
+    with pytest.raises(ValueError, match=message):
+        ContrastiveCRF(**options).fit(X, y)
+
+
+def test_what_needs_one_lattice_or_all_labels_says_so():
+    X, y = chains(5)
+    with pytest.raises(ValueError, match="init='observed' needs examples of one lattice"):
+        ContrastiveCRF(init="observed").fit(X, y)
+    with pytest.raises(ValueError, match=r"blocks='rows' needs lattices of two axes or more, X\[0\]"):
+        ContrastiveCRF(init="gpl", blocks="rows").fit(X, y)
+    y[1] = np.where(np.arange(len(y[1])) == 0, -1, y[1])
+    with pytest.raises(ValueError, match=r"y\[1\] has unlabelled nodes, but contrastive learning needs"):
+        ContrastiveCRF(missing_label=-1).fit(X, y)
+
+
+def test_a_generator_must_be_written():
+    with pytest.raises(NotImplementedError, match="Generator"):
+        Generator()(None, None, None)
