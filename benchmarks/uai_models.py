@@ -1,20 +1,25 @@
 """Every inference algorithm on the models of the UAI 2014 competition, next to the known answers.
 
     SKLEARN_CRF_DATA=folder python benchmarks/uai_models.py [--models Grids_11 DBN_11] [--algorithms JunctionTree
-    LoopyBP]
+    LoopyBP] [--limit 20] [--results found.json]
 
 Algorithms are found by what ``sklearn_crf.inference`` exports, and run with their defaults on every model of a type
 that they take; a factor graph without factors of more than two nodes is a pairwise model too. For each model the
 first line is the known answer. Then come, per algorithm: log10 Z with its error and the largest error of a node's
 marginal; or the score (natural logarithm) of the labeling, its distance from the best known one, and the upper bound.
-What an algorithm cannot take is printed as it says so itself.
+What an algorithm cannot take is printed as it says so itself. ``--limit`` seconds of the processor are the most for one
+algorithm on one model. With ``--results`` a run that was cut off goes on where it ended.
 
-At the end stand the violations: exact results that differ from the known ones, upper bounds below them, lower bounds
-above them, and labelings called optimal that are not. The exit status is their number.
+At the end stand, for each algorithm and task: on how many models it ran, how many of its kind of model it refused or
+did not finish, results that converged, bounds (of any kind) of which none may be violated, labelings that were
+certified and those that are the best known, and the worst of what labelings lack to it. Then violations: exact results
+that differ from the known ones, upper bounds below them, lower bounds above them, labelings called optimal that are
+not, and results that are no numbers. The exit status is their number.
 """
 
 import argparse
 import csv
+import json
 import os
 import signal
 import sys
@@ -76,87 +81,133 @@ def as_pairwise(model):
     return pairwise_model_of(model)
 
 
-class Checks:
-    """Violations of what algorithms promise, collected."""
-
-    def __init__(self):
-        self.found = []
-
-    def require(self, holds, *words):
-        if not holds:
-            self.found.append(" ".join(map(str, words)))
-            return "  VIOLATION"
-        return ""
-
-
-def show_marginals(name, result, row, reference, checks):
-    error = np.abs(result.unary[:, : reference.shape[1]] - reference).max() if reference is not None else np.nan
-    text = f"marginals off by {error:.1e}"
+def marginals_record(result, row, reference):
+    """What came out of a sum, and the line that says so."""
+    error = np.abs(result.unary[:, : reference.shape[1]] - reference).max() if reference is not None else None
+    text = "" if error is None else f"marginals off by {error:.1e}"
+    record = {"violation": "" if np.isfinite(result.unary).all() else f"no numbers: {text}"}
     if result.log_z is None:
-        return f"{'':24} {text}"
+        return record, f"{'':24} {text}"
     log10_z = result.log_z / np.log(10)
     text = f"log10Z {log10_z:15.9f} {text}"
     if not row["log10Z"]:
-        return text
+        return record, text
     known = float(row["log10Z"])
     tol = TOLERANCE * max(1, abs(known))
     holds = {
-        "exact": abs(log10_z - known) <= tol and not error > 1e-6,
+        "exact": abs(log10_z - known) <= tol and not (error or 0) > 1e-6,
         "upper": log10_z >= known - tol,
         "lower": log10_z <= known + tol,
         None: True,
     }[result.bound]
-    mark = checks.require(
-        holds, name, row["model"], f"log10Z {log10_z} ({result.bound}), known", known, "marginals", error
-    )
-    return f"{text}  error {log10_z - known:+.2e} ({result.bound}){mark}"
+    text = f"{text}  error {log10_z - known:+.2e} ({result.bound})"
+    record["bounds"] = result.bound is not None
+    record["violation"] = record["violation"] or ("" if holds else text)
+    return record, text
 
 
-def show_labeling(name, result, row, checks):
+def labeling_record(result, row):
+    """The same for labels."""
     known = float(row["map_ln_score"])
     tol = TOLERANCE * max(1, abs(known))
     is_best = row["map_certificate"] != "none"
-    mark = checks.require(result.bound >= known - tol, name, row["model"], "bound", result.bound, "below", known)
-    optimal = np.isfinite(result.score) and result.gap <= tol
-    if is_best:
-        mark += checks.require(result.score <= known + tol, name, row["model"], "score", result.score, "above", known)
-        wrong = optimal and abs(result.score - known) > tol
-        mark += checks.require(not wrong, name, row["model"], "certified", result.score, "known", known)
+    optimal = bool(np.isfinite(result.score) and result.gap <= tol)
     better = "  BETTER THAN KNOWN" if not is_best and result.score > known + tol else ""
-    certified = " certified" if optimal else ""
     text = f"score {result.score:16.9f} lacks {known - result.score:9.3g} bound {result.bound:12.6g}"
-    return text + certified + better + mark
+    text += " certified" * optimal + better
+    holds = result.bound >= known - tol and not np.isnan(result.score)
+    if is_best:
+        holds &= result.score <= known + tol and not (optimal and abs(result.score - known) > tol)
+    return {
+        "violation": "" if holds else text,
+        "bounds": bool(np.isfinite(result.bound)),
+        "certified": optimal,
+        "best": bool(result.score >= known - tol),
+        "lacks": float((known - result.score) / max(1.0, abs(known))),
+    }, text
 
 
 def run(cls, task, model, limit):
-    """Result (or the error as text) and seconds."""
-    start = time.perf_counter()
-    signal.alarm(limit)
+    """Result (or the error as text) and seconds of the processor."""
+    start = time.process_time()
+    signal.setitimer(signal.ITIMER_PROF, limit)
     try:
         result = getattr(configured(cls), task)(model)
     except (ValueError, TimeoutError) as error:
         result = f"{type(error).__name__}: {error}"
     finally:
-        signal.alarm(0)
-    return result, time.perf_counter() - start
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    return result, time.process_time() - start
 
 
 def stop(*_):
     raise TimeoutError("stopped by --limit")
 
 
+def record_of(cls, task, model, row, reference, limit):
+    """Everything that is kept of one algorithm on one model."""
+    result, seconds = run(cls, task, model, limit)
+    if isinstance(result, str):
+        outcome = "stopped" if result.startswith("TimeoutError") else "refused"
+        record, text = {"violation": ""}, result if len(result) < 160 else result[:157] + "..."
+    else:
+        outcome = "ran"
+        record, text = marginals_record(result, row, reference) if task == "marginals" else labeling_record(result, row)
+        record["converged"] = bool(result.converged)
+    return {"outcome": outcome, "seconds": seconds, "text": text, **record}
+
+
+class Results:
+    """Records by (folder, model, algorithm, task), in a file if one is given."""
+
+    def __init__(self, path):
+        self.path = path
+        self.records = {}
+        if path is not None and path.exists():
+            self.records = {tuple(record.pop("key")): record for record in json.loads(path.read_text())}
+
+    def add(self, key, record):
+        self.records[key] = record
+        if self.path is not None:
+            whole = [{"key": key, **record} for key, record in self.records.items()]
+            self.path.write_text(json.dumps(whole))
+
+
+def summary(records):
+    """Lines of the table at the end."""
+    yield (
+        f"{'algorithm':20}{'task':10}{'models':>7}{'ran':>5}{'refused':>9}{'stopped':>9}{'converged':>11}{'bounds':>8}"
+        f"{'violated':>10}{'certified':>11}{'best known':>12}{'worst lacks':>13}{'seconds':>9}"
+    )
+    for algorithm, task in sorted({key[2:] for key in records}):
+        own = [record for key, record in records.items() if key[2:] == (algorithm, task)]
+
+        def count(name, own=own):
+            return sum(bool(record.get(name)) for record in own)
+
+        outcomes = [sum(record["outcome"] == kind for record in own) for kind in ("ran", "refused", "stopped")]
+        lacks = [record["lacks"] for record in own if "lacks" in record]
+        labels = f"{count('certified'):11d}{count('best'):12d}{max(lacks):13.1%}" if lacks else f"{'':36}"
+        yield (
+            f"{algorithm:20}{task:10}{len(own):7d}{outcomes[0]:5d}{outcomes[1]:9d}{outcomes[2]:9d}"
+            f"{count('converged'):11d}{count('bounds'):8d}{count('violation'):10d}{labels}"
+            f"{sum(record['seconds'] for record in own):9.1f}"
+        )
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", nargs="*", default=[])
     parser.add_argument("--algorithms", nargs="*", default=[])
-    parser.add_argument("--limit", type=int, default=60, help="seconds for one algorithm on one model")
+    parser.add_argument("--limit", type=float, default=60, help="seconds of the processor, for each of them")
+    parser.add_argument("--results", type=Path, help="JSON file to keep results in and to go on from")
     options = parser.parse_args()
     if "SKLEARN_CRF_DATA" not in os.environ:
         sys.exit("Set SKLEARN_CRF_DATA to the folder of the data sets.")
     folder = Path(os.environ["SKLEARN_CRF_DATA"]) / "uai2014"
     warnings.simplefilter("ignore")
-    signal.signal(signal.SIGALRM, stop)
-    checks = Checks()
+    signal.signal(signal.SIGPROF, stop)
+    results = Results(options.results)
     for row in rows(folder, options.models):
         model = read_model(folder, row)
         reference = None
@@ -172,16 +223,18 @@ def main():
             for task in ("marginals", "map"):
                 if own is None or task not in cls.tasks:
                     continue
-                result, seconds = run(cls, task, own, options.limit)
-                if isinstance(result, str):
-                    text = result if len(result) < 160 else result[:157] + "..."
-                elif task == "marginals":
-                    text = show_marginals(cls.__name__, result, row, reference, checks)
-                else:
-                    text = show_labeling(cls.__name__, result, row, checks)
-                print(f"  {cls.__name__:16} {seconds:7.2f} s  {text}", flush=True)
-    print(f"\n{len(checks.found)} violations", *checks.found, sep="\n  ")
-    sys.exit(min(len(checks.found), 255))
+                key = (row["folder"], row["model"], cls.__name__, task)
+                if key not in results.records:
+                    results.add(key, record_of(cls, task, own, row, reference, options.limit))
+                record = results.records[key]
+                mark = "  VIOLATION" if record["violation"] else ""
+                print(f"  {cls.__name__:16} {record['seconds']:7.2f} s  {record['text']}{mark}", flush=True)
+    print("", *summary(results.records), sep="\n")
+    violations = [
+        " ".join((*key, record["violation"])) for key, record in results.records.items() if record["violation"]
+    ]
+    print(f"\n{len(violations)} violations", *violations, sep="\n  ")
+    sys.exit(min(len(violations), 255))
 
 
 if __name__ == "__main__":

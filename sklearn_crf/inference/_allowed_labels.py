@@ -6,21 +6,24 @@ from sklearn_crf._threads import checkpoint
 from sklearn_crf.factor_graphs import FactorGraph, factor_graph_of
 from sklearn_crf.inference._feasible_start import is_feasible, without_violations
 from sklearn_crf.inference._local_polytope import CountPiece, LocalPolytope
+from sklearn_crf.models import score
 
-# Looks at a piece, of some 20 microseconds, that the search may take.
-_MOST_LOOKS = 200_000
+# Looks at a piece, of some 20 microseconds, that a search may take.
+_MOST_LOOKS = 100_000
 
 # Dead ends after which it begins anew, knowing which pieces made them; twice as many each time.
 _FIRST_PATIENCE = 20
 
 
 def allowed_labels(model, labels):
-    """Labels with a score above -inf that have as much of the given ones as the search can keep.
+    """Labels with a score above -inf: the better of what two searches find.
 
-    A pairwise model is first mended node by node. Then nodes are decided one by one, the given label first, those with
-    few states left and many dead ends around them before others. After each decision every factor rules out the states
-    that it has no allowed joint state for; at a dead end the last decision is taken back. What is found is changed one
-    node at a time as long as that gains.
+    A pairwise model is first mended node by node. Then nodes are decided one by one, and after each decision every
+    factor rules out the states that it has no allowed joint state for; at a dead end the last decision is taken back.
+    One search gives nodes the labels that they had, those with few states left and many dead ends around them before
+    others. The other decides the node first whose best state is the farthest ahead of its second, by its own scores
+    and the best that each of its factors can still do. What is found is changed one node at a time as long as that
+    gains.
 
     Parameters
     ----------
@@ -30,12 +33,12 @@ def allowed_labels(model, labels):
     Returns
     -------
     ndarray of shape (N,), int32, or None
-        None if the search was given up.
+        None if both searches were given up.
 
     Raises
     ------
     ValueError
-        If the search shows that there are none.
+        If a search shows that there are none.
     """
     if not isinstance(model, FactorGraph):
         mended = without_violations(model, labels)
@@ -45,35 +48,40 @@ def allowed_labels(model, labels):
             return None
         model = factor_graph_of(model)
     polytope = LocalPolytope(model)
-    places = _Search(polytope, labels).run()
-    return None if places is None else polytope.improved(polytope.labels(places))
+    searches = _KeepingLabels(polytope, labels), _SurestFirst(polytope)
+    found = [polytope.improved(polytope.labels(places)) for places in (s.run() for s in searches) if places is not None]
+    return max(found, key=lambda labels: score(model, labels), default=None)
 
 
 class _Search:
     """Which places nodes still may have, and how to take back what was decided.
 
+    A subclass writes ``_decision``.
+
     Attributes
     ----------
     possible : ndarray of shape (N, K), bool
         By place among the allowed states of a node.
+    own : ndarray of shape (N, K)
+        Scores of the places alone.
+    dead_ends : ndarray of shape (N,)
+        One more than the number of times that a piece of the node was left no joint state.
     """
 
-    def __init__(self, polytope, labels):
+    def __init__(self, polytope):
         self.pieces = polytope.pieces
-        problem = polytope.problem
-        n_nodes = len(problem.states)
+        n_states = polytope.problem.n_states
         self.free = np.array(polytope.free_nodes, dtype=np.int64)
-        self.possible = np.arange(int(problem.n_states.max())) < problem.n_states[:, None]
-        self.preference = np.zeros(self.possible.shape)
+        self.own = np.full((len(n_states), int(n_states.max(initial=1))), -np.inf)
+        self.own[~polytope.problem.is_free, 0] = 0
         for node, scores in polytope.unary.items():
-            self.possible[node, : len(scores)] = scores > -np.inf
-            self.preference[node, : len(scores)] = scores
-            self.preference[node, : len(scores)][problem.states[node] == labels[node]] = np.inf
-        self.around = [[] for _ in range(n_nodes)]
+            self.own[node, : len(scores)] = scores
+        self.possible = self.own > -np.inf
+        self.around = [[] for _ in n_states]
         for number, piece in enumerate(self.pieces):
             for node in piece.nodes:
                 self.around[node].append(number)
-        self.dead_ends = np.ones(n_nodes)
+        self.dead_ends = np.ones(len(n_states))
         self.taken_out = []
         self.n_looks = 0
 
@@ -90,39 +98,39 @@ class _Search:
             patience *= 2
         return None
 
+    def _decision(self, nodes):
+        """One of the open nodes, and the place that it shall have."""
+        raise NotImplementedError
+
     def _descend(self, patience):
         """Decide node after node; None after so many dead ends."""
         decisions = []
-        while (node := self._next()) is not None:
+        while len(nodes := self.free[self.possible[self.free].sum(axis=1) > 1]):
             checkpoint()
-            place = int(np.argmax(np.where(self.possible[node], self.preference[node], -np.inf)))
+            node, place = self._decision(nodes)
             decisions.append((len(self.taken_out), node, place))
-            others = self.possible[node].copy()
-            others[place] = False
-            holds = self._take_out(node, others)
+            holds = self._keep(node, np.arange(self.possible.shape[1]) == place)
             while not holds:
                 patience -= 1
-                if patience < 0 or self.n_looks >= _MOST_LOOKS:
-                    return None
                 if not decisions:
                     raise _infeasible()
+                if patience < 0:
+                    return None
                 before, node, place = decisions.pop()
                 self._take_back(before)
-                holds = self._take_out(node, np.arange(self.possible.shape[1]) == place)
+                holds = self._keep(node, np.arange(self.possible.shape[1]) != place)
+            if self.n_looks >= _MOST_LOOKS:
+                return None
         return self.possible.argmax(axis=1)
 
-    def _next(self):
-        """The open node with the fewest places by dead end around it."""
-        n_places = self.possible[self.free].sum(axis=1)
-        if not (n_places > 1).any():
-            return None
-        return int(self.free[np.argmin(np.where(n_places > 1, n_places / self.dead_ends[self.free], np.inf))])
-
-    def _take_out(self, node, places):
-        """Rule out places of a node and what follows; False if some node or piece is left nothing."""
-        self.taken_out.append((node, self.possible[node].copy()))
-        self.possible[node] &= ~places
+    def _keep(self, node, places):
+        """Rule out all other places of a node and what follows; False if some node or piece is left nothing."""
+        self._set(node, self.possible[node] & places)
         return self.possible[node].any() and self._propagate(self.around[node])
+
+    def _set(self, node, possible):
+        self.taken_out.append((node, self.possible[node].copy()))
+        self.possible[node] = possible
 
     def _take_back(self, n_kept):
         while len(self.taken_out) > n_kept:
@@ -144,18 +152,82 @@ class _Search:
                 return False
             for j in np.flatnonzero((after != before).any(axis=1)):
                 node = piece.nodes[j]
-                self.taken_out.append((node, before[j]))
-                self.possible[node] = after[j]
+                self._set(node, after[j])
                 waiting.update(dict.fromkeys(other for other in self.around[node] if other != number))
         return True
+
+
+class _KeepingLabels(_Search):
+    """The given label first, or the best one alone."""
+
+    def __init__(self, polytope, labels):
+        super().__init__(polytope)
+        self.preference = self.own.copy()
+        for node in self.free:
+            known = polytope.problem.states[node]
+            self.preference[node, : len(known)][known == labels[node]] = np.inf
+
+    def _decision(self, nodes):
+        node = nodes[np.argmin(self.possible[nodes].sum(axis=1) / self.dead_ends[nodes])]
+        return node, int(np.argmax(np.where(self.possible[node], self.preference[node], -np.inf)))
+
+
+class _SurestFirst(_Search):
+    """The node with the largest difference of its two best places, by what its pieces can still do."""
+
+    def __init__(self, polytope):
+        super().__init__(polytope)
+        self.lead, self.best = np.zeros(len(self.own)), np.zeros(len(self.own), dtype=np.int64)
+        self.outdated = set(self.free.tolist())
+
+    def _decision(self, nodes):
+        for node in self.outdated:
+            self._compare(node)
+        self.outdated.clear()
+        node = nodes[np.argmax(self.lead[nodes] * self.dead_ends[nodes])]
+        return node, int(self.best[node])
+
+    def _compare(self, node):
+        if self.possible[node].sum() < 2:
+            return
+        total = np.where(self.possible[node], self.own[node], -np.inf)
+        for number in self.around[node]:
+            self.n_looks += 1
+            piece = self.pieces[number]
+            # What a count adds depends on too many nodes to tell states of one apart.
+            if isinstance(piece, CountPiece):
+                continue
+            alive = _alive(piece, self.possible[piece.nodes])
+            best = np.full(len(total), -np.inf)
+            np.maximum.at(best, piece.places[alive, piece.nodes.index(node)], piece.scores[alive])
+            total = total + best
+        second, first = np.argsort(total, kind="stable")[-2:]
+        self.lead[node], self.best[node] = total[first] - total[second], first
+
+    def _set(self, node, possible):
+        super()._set(node, possible)
+        self._outdate(node)
+
+    def _take_back(self, n_kept):
+        for node, _ in self.taken_out[n_kept:]:
+            self._outdate(node)
+        super()._take_back(n_kept)
+
+    def _outdate(self, node):
+        for number in self.around[node]:
+            self.outdated.update(self.pieces[number].nodes)
+
+
+def _alive(piece, possible):
+    """Which joint states of a table piece have possible places only."""
+    return possible[np.arange(len(piece.nodes)), piece.places].all(axis=1)
 
 
 def _supported_by_table(piece, possible):
     """Places of the nodes of a piece that are in some joint state of possible places."""
     which = np.arange(len(piece.nodes))
-    alive = piece.places[possible[which, piece.places].all(axis=1)]
     supported = np.zeros_like(possible)
-    supported[which, alive] = True
+    supported[which, piece.places[_alive(piece, possible)]] = True
     return supported
 
 

@@ -8,7 +8,7 @@ from sklearn_crf.factor_graphs import FactorGraph, factor_graph_of
 from sklearn_crf.inference._base import Inference, Labeling
 from sklearn_crf.inference._local_polytope import CountPiece, LocalPolytope
 from sklearn_crf.inference._relaxed_problem import table_blocks
-from sklearn_crf.models import PairwiseModel, clamped, score
+from sklearn_crf.models import PairwiseModel, score
 
 
 class LinearProgram(Inference):
@@ -28,7 +28,6 @@ class LinearProgram(Inference):
     The bound is computed anew from the dual variables, so that it holds whatever the tolerances of the solver. Where
     the relaxation is tight, the labels are optimal and the gap is zero up to rounding (``certified``). Where it is
     not, labels are rounded node by node, the surest first, and then changed one at a time as long as that gains.
-    Should the score still be -inf, the surest node is decided and the program solved again, and so on.
 
     ``fractional`` of the result is the solution :math:`\tau_s` of the nodes.
 
@@ -56,7 +55,7 @@ class LinearProgram(Inference):
     def _check_model(self, model):
         super()._check_model(model)
         if isinstance(model, PairwiseModel):
-            # Half a minute and gigabytes on a large image, if it were found out on the way.
+            # Building it would take ten seconds and 0.7 GB for 200,000 nodes of two states.
             self._check_size(_n_variables(model))
 
     def _check_size(self, n_variables):
@@ -69,8 +68,6 @@ class LinearProgram(Inference):
         graph = model if isinstance(model, FactorGraph) else factor_graph_of(model)
         polytope, messages, fractional, n_iter = self._relax(graph)
         labels = self._rounded(graph, polytope, messages, fractional)
-        if np.isneginf(score(graph, labels)):
-            labels = self._dive(graph, fractional, labels)
         padded = np.zeros((graph.n_nodes, model.n_columns))
         padded[:, : fractional.shape[1]] = fractional
         return Labeling(labels, score(model, labels), bound=polytope.bound(messages), n_iter=n_iter, fractional=padded)
@@ -92,25 +89,6 @@ class LinearProgram(Inference):
             return labels
         candidates = [labels, polytope.rounded(messages, fractional.max(axis=1))]
         return max((polytope.improved(labels) for labels in candidates), key=lambda labels: score(graph, labels))
-
-    def _dive(self, graph, fractional, labels):
-        """Where rounding ends at forbidden labels: decide the surest node, solve again, and so on."""
-        decided = np.full(graph.n_nodes, -1)
-        while (undecided := _undecided(fractional)).size:
-            node = undecided[np.argmax(fractional[undecided].max(axis=1))]
-            for state in np.argsort(-fractional[node], kind="stable")[: graph.n_states[node]]:
-                decided[node] = state
-                try:
-                    polytope, messages, fractional, _ = self._relax(clamped(graph, decided))
-                except ValueError:
-                    continue
-                found = self._rounded(graph, polytope, messages, fractional)
-                if score(graph, found) > -np.inf:
-                    return found
-                break
-            else:
-                return labels
-        return labels
 
 
 def _n_variables(model):
