@@ -178,3 +178,39 @@ def ordered_map(n_threads):
         return
     with ThreadPoolExecutor(n_threads) as pool:
         yield pool.map
+
+
+@contextmanager
+def even_map(n_threads):
+    """As :func:`ordered_map`, for items of about equal cost, too short to be handed over one by one.
+
+    Each thread takes a range of them. Few results are kept before the caller has seen them.
+
+    Parameters
+    ----------
+    n_threads : int
+    """
+    if n_threads <= 1:
+        yield map
+        return
+    with range_runner(n_threads) as run:
+
+        def mapped(function, items):
+            for first in range(0, len(items), _ITEMS_OF_A_THREAD * n_threads):
+                yield from _mapped_ranges(run, function, items[first : first + _ITEMS_OF_A_THREAD * n_threads])
+
+        yield mapped
+
+
+_ITEMS_OF_A_THREAD = 8
+
+
+def _mapped_ranges(run, function, items):
+    results = [None] * len(items)
+
+    def share(start, stop):
+        for k in range(start, stop):
+            results[k] = function(items[k])
+
+    run(share, len(items), smallest_range=1)
+    return results

@@ -16,6 +16,7 @@ from sklearn import config_context, get_config
 from sklearn_crf._threads import (
     Cancelled,
     checkpoint,
+    even_map,
     fixed_ranges,
     map_tasks,
     range_runner,
@@ -141,6 +142,13 @@ def test_range_runner_covers_the_range_once(n_threads, n_items):
         run(kernel, n_items)
         run(kernel, n_items)
     assert np.all(counts == 2)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 3])
+@pytest.mark.parametrize("n_items", [0, 1, 5, 100])
+def test_even_map_gives_results_in_the_order_of_the_items(n_threads, n_items):
+    with even_map(n_threads) as mapped:
+        assert list(mapped(lambda k: k**2, list(range(n_items)))) == [k**2 for k in range(n_items)]
 
 
 def test_range_runner_raises_what_a_worker_raised():

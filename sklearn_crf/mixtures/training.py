@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import map_tasks, ordered_map, single_threaded_blas
+from sklearn_crf._threads import even_map, map_tasks, single_threaded_blas
 from sklearn_crf.mixtures.criteria import Criterion
 from sklearn_crf.mixtures.parameters import MixtureParameters, ParameterVector
 from sklearn_crf.mixtures.priors import Prior
@@ -134,7 +134,7 @@ def train(samples, model, search, init, seeds, *, n_jobs=None, verbose=0):
 
     def restart(seed, n_threads):
         start = find_start(samples, model, init, seed)
-        with ordered_map(n_threads) as run:
+        with even_map(n_threads) as run:
             if search.solver == "em":
                 end = run_em(data, start, model.prior, max_iter=search.max_iter, tol=search.tol, run=run)
             else:
