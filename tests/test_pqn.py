@@ -104,6 +104,24 @@ def test_never_rises_and_stops():
     assert stopped.nit == 3
 
 
+def test_slopes_decide_where_values_are_inexact():
+    rng = np.random.default_rng(3)
+    a = rng.normal(size=(12, 12))
+    exact = quadratic(a.T @ a + np.eye(12), rng.normal(size=12))
+
+    def fun(x):
+        value, gradient = exact(x)
+        return value + 1e-8 * np.cos(1e10 * x[0]), gradient
+
+    options = {"project": anywhere, "tol": 1e-9, "max_iter": 2000}
+    found = minimize_pqn(fun, np.zeros(12), precision=1e-7, **options)
+    assert found.success
+    assert_allclose(found.x, minimize_pqn(exact, np.zeros(12), **options).x, atol=1e-8)
+    assert found.nfev <= 2 * found.nit
+    # Taken at their word, the values leave no step to take.
+    assert not minimize_pqn(fun, np.zeros(12), **options).success
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -117,6 +117,8 @@ def _optimise(risk, coef, options):
         project=lambda x: scale * risk.potentials.project(x / scale, options.growth.bounds),
         max_iter=options.max_iter,
         tol=options.tol,
+        # Pixels are computed with in float32.
+        precision=4 * np.finfo(np.float32).eps,
     )
     found.x = risk.potentials.project(found.x / scale, options.growth.bounds)
     return found

@@ -4,7 +4,7 @@ from collections import deque
 
 import numpy as np
 
-from sklearn_crf.optimize._projected import ProjectedRun, check_options
+from sklearn_crf.optimize._projected import ROUNDING, ProjectedRun, check_options
 from sklearn_crf.optimize._spg import minimize_spg
 
 # A pair of step and change of the gradient whose curvature is below this share says nothing but rounding.
@@ -22,6 +22,7 @@ def minimize_pqn(
     inner_iter=10,
     backtracking=0.5,
     sufficient_decrease=1e-4,
+    precision=ROUNDING,
     callback=None,
 ):
     r"""Minimize a smooth function over a convex set by the projected quasi-Newton method.
@@ -42,7 +43,7 @@ def minimize_pqn(
         Number of last steps that B is made of.
     inner_iter : int, default=10
         Most iterations on the quadratic model.
-    backtracking, sufficient_decrease, callback
+    backtracking, sufficient_decrease, precision, callback
         As in :func:`minimize_spg`, but for the default of ``backtracking``.
 
     Returns
@@ -63,7 +64,7 @@ def minimize_pqn(
     """
     shares = {"backtracking": backtracking, "sufficient_decrease": sufficient_decrease}
     check_options(max_iter, tol, counts={"memory": memory, "inner_iter": inner_iter}, shares=shares)
-    run = ProjectedRun(fun, project, x0, 1, callback)
+    run = ProjectedRun(fun, project, x0, 1, callback, precision)
     if run.residual <= tol:
         return run.result(True, "CONVERGENCE: no iteration was needed")
     model = _QuadraticModel(memory)

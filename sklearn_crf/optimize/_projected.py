@@ -7,8 +7,8 @@ from scipy.optimize import OptimizeResult
 
 from sklearn_crf.optimize._iterates import check_max_iter, checked_start, largest, stopped_by
 
-# Differences of values below this share of them are rounding: gradients are exact to more digits than values.
-_ROUNDING = 16 * np.finfo(float).eps
+# Relative error of values worked out in float64.
+ROUNDING = 16 * np.finfo(float).eps
 
 # A direction whose every step down to this length fails is none.
 _SHORTEST = 1e-14
@@ -44,8 +44,9 @@ class ProjectedRun:
         Whether the callback asked to stop.
     """
 
-    def __init__(self, fun, project, x0, history, callback):
+    def __init__(self, fun, project, x0, history, callback, precision):
         self.fun, self.project, self.callback = fun, project, callback
+        self.precision = precision
         self.x = project(checked_start(x0))
         self.value, self.gradient = self._evaluated(self.x, n_before=0)
         if not (np.isfinite(self.value) and np.all(np.isfinite(self.gradient))):
@@ -66,14 +67,22 @@ class ProjectedRun:
         return largest(self.project(x - gradient) - x)
 
     def move_along(self, direction, backtracking, sufficient_decrease):
-        """Take the longest step that is good enough; False if there is none."""
+        """Take the longest step that is good enough; False if there is none.
+
+        Values that differ by no more than their error say nothing, and gradients have more digits: there a step is
+        good whose slope is not much steeper upwards than it was downwards (Hager & Zhang 2005), as it would be on a
+        parabola that falls enough.
+        """
         slope = float(self.gradient @ direction)
-        reference = max(self.recent) + _ROUNDING * max(1.0, abs(self.value))
+        reference = max(self.recent)
+        level = reference + self.precision * max(1.0, abs(self.value))
+        steepest = (1 - 2 * sufficient_decrease) * abs(slope)
         length = 1.0
         while length > _SHORTEST:
             x = self.x + length * direction
             value, gradient = self._evaluated(x, self.nfev)
-            if value <= reference + sufficient_decrease * length * min(slope, 0.0) and np.all(np.isfinite(gradient)):
+            falls = value <= reference + sufficient_decrease * length * min(slope, 0.0)
+            if (falls or (value <= level and gradient @ direction <= steepest)) and np.all(np.isfinite(gradient)):
                 self._accept(x, value, gradient)
                 return True
             length *= backtracking

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sklearn_crf.optimize._projected import ProjectedRun, check_options
+from sklearn_crf.optimize._projected import ROUNDING, ProjectedRun, check_options
 
 
 def minimize_spg(
@@ -17,6 +17,7 @@ def minimize_spg(
     step_range=(1e-10, 1e10),
     backtracking=0.3,
     sufficient_decrease=1e-4,
+    precision=ROUNDING,
     callback=None,
 ):
     r"""Minimize a smooth function over a convex set by the spectral projected gradient method.
@@ -52,6 +53,9 @@ def minimize_spg(
         Factor of the line search, in (0, 1).
     sufficient_decrease : float, default=1e-4
         Share of the linear decrease that a step must reach (Armijo).
+    precision : float, default=16 * eps of float64
+        Relative error of the values of ``fun``, more if it computes in float32. Where values differ by less, slopes
+        say whether a step is taken.
     callback : callable, optional
         ``callback(intermediate)`` after each iteration, with fields ``x``, ``fun``, ``jac``, ``nit``. Returning a true
         value or raising StopIteration stops here; any other exception goes through.
@@ -78,7 +82,7 @@ def minimize_spg(
     check_options(max_iter, tol, counts={"history": history}, shares=shares)
     if not 0 < step_range[0] <= step_range[1] < np.inf:
         raise ValueError(f"step_range must be two positive numbers in ascending order, got {step_range!r}.")
-    run = ProjectedRun(fun, project, x0, history, callback)
+    run = ProjectedRun(fun, project, x0, history, callback, precision)
     if run.residual <= tol:
         return run.result(True, "CONVERGENCE: no iteration was needed")
     step = 1 / run.residual if first_step is None else first_step
