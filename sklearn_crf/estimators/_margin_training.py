@@ -9,6 +9,8 @@ from joblib import effective_n_jobs
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf._threads import ordered_map
+from sklearn_crf.estimators._margin_formulations import SMOOTHED
+from sklearn_crf.estimators._margin_smoothed import train_smoothed
 from sklearn_crf.estimators._progress import progress_reporter
 from sklearn_crf.objectives import ForestDual, ForestPlanes, PlaneOracle, are_exact_forests, make_blocks
 from sklearn_crf.optimize import bmrm, cutting_plane, frank_wolfe, subgradient
@@ -20,6 +22,7 @@ BLOCK_SOLVERS = {"cutting_plane": cutting_plane, "frank_wolfe": frank_wolfe, "su
 class MarginOptions(NamedTuple):
     """Constructor parameters that govern training."""
 
+    formulation: str
     solver: str
     C: float
     scale: np.ndarray  # (n_coef,) solvers see weights divided by it, and penalise those
@@ -36,6 +39,7 @@ class MarginTrace:
 
     loss: list = field(default_factory=list)
     dual: float = 0.0
+    calls: list = field(default_factory=list)
 
     def summary(self):
         """The latest entry in words, for a progress bar."""
@@ -49,6 +53,7 @@ class MarginOutcome:
     coef: np.ndarray  # (n_coef,)
     found: object  # the optimizer's result
     gap: float
+    calls_curve: np.ndarray  # best labelings of one example asked for, at each point of the curves
     n_inference_calls: int
     interrupted: BaseException | None = None
 
@@ -104,6 +109,30 @@ def train_by_margins(risk, start, options, rng, on_iteration):
     -------
     MarginOutcome
     """
+    train = _train_smoothed if options.formulation in SMOOTHED else _train_by_planes
+    outcome = train(risk, start, options, rng, on_iteration)
+    if not outcome.found.success:
+        _warn(outcome.found, options)
+    return outcome
+
+
+def _train_smoothed(risk, start, options, rng, on_iteration):
+    trace = MarginTrace()
+    n_examples = sum(len(batch.members) for batch in risk.batches)
+    with progress_reporter(options.verbose, options.max_iter, options.formulation) as show:
+
+        def callback(point):
+            trace.loss.append(point.fun)
+            trace.dual = point.dual
+            show(trace)
+            return on_iteration(options.scale * point.x)
+
+        found = train_smoothed(risk, start, options, options.formulation == "joint", callback)
+    calls = n_examples * found.passes
+    return MarginOutcome(found.coef, found.found, found.gap, calls, int(calls[-1]))
+
+
+def _train_by_planes(risk, start, options, rng, on_iteration):
     problem = PenalisedHinge(risk, options)
     trace = MarginTrace()
     with (
@@ -115,18 +144,17 @@ def train_by_margins(risk, start, options, rng, on_iteration):
         def callback(point):
             trace.loss.append(point.fun)
             trace.dual = point.dual
+            trace.calls.append(problem.n_inference_calls + oracle.n_inference_calls)
             show(trace)
             return on_iteration(oracle.weights_of(point.x))
 
         limits = {"max_iter": options.max_iter, "tol": options.tol, "callback": callback}
-        solve = _by_planes if options.solver == "bmrm" else _by_blocks
+        solve = _by_passes if options.solver == "bmrm" else _by_blocks
         found = solve(problem, oracle, start, options, rng, limits)
         coef = oracle.weights_of(found.x)
     n_calls = problem.n_inference_calls + oracle.n_inference_calls
-    gap = found.gap + problem.lacking
-    if not found.success:
-        _warn(found, options)
-    return MarginOutcome(coef, found, gap, n_calls)
+    calls = np.array(trace.calls)[found.get("checks", np.arange(1, found.nit + 1)) - 1]
+    return MarginOutcome(coef, found, found.gap + problem.lacking, calls, n_calls)
 
 
 def _make_oracle(risk, options, map_in_threads):
@@ -135,7 +163,7 @@ def _make_oracle(risk, options, map_in_threads):
     return PlaneOracle(risk, options.C, options.scale, make_blocks(risk.batches), map_in_threads)
 
 
-def _by_planes(problem, oracle, start, options, rng, limits):
+def _by_passes(problem, oracle, start, options, rng, limits):
     bounded = options.lower_bounded
     return bmrm(problem.value_grad, start / options.scale, floor=0.0, lower_bounded=bounded, **limits)
 
@@ -156,5 +184,5 @@ def _warn(found, options):
         f"solver={options.solver!r} ended with {found.message!r} at a duality gap of {share:.2g} of the objective: "
         "increase max_iter or tol, decrease C, or scale the features.",
         ConvergenceWarning,
-        stacklevel=5,
+        stacklevel=6,
     )

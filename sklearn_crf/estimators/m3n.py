@@ -1,6 +1,6 @@
 """M3NClassifier: learning by margins over any inference of best labelings."""
 
-from numbers import Real
+from numbers import Integral, Real
 from typing import ClassVar
 
 import numpy as np
@@ -10,17 +10,17 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn_crf._threads import map_tasks, single_threaded_blas
 from sklearn_crf.encoding import decode
 from sklearn_crf.estimators._complete_labels import require_complete
-from sklearn_crf.estimators._coupling import Decoding, map_inference
+from sklearn_crf.estimators._coupling import Decoding
 from sklearn_crf.estimators._margin_cost import (
     cost_matrix,
     is_per_node,
     require_associative,
     with_node_weights,
 )
+from sklearn_crf.estimators._margin_formulations import MARGIN_FORMULATIONS, SMOOTHED, resolve_margin_formulation
 from sklearn_crf.estimators._margin_training import BLOCK_SOLVERS, MarginOptions, train_by_margins
 from sklearn_crf.estimators._trained_field import TrainedField
 from sklearn_crf.inference import conditional_scores
-from sklearn_crf.objectives import StructuredHinge
 from sklearn_crf.potentials import PAIRWISE_FORMS, pairwise_form
 
 # Up to so many weights the planes kept take little time next to inference.
@@ -46,23 +46,34 @@ class M3NClassifier(TrainedField):
     ----------
     C : float, default=1.0
         Inverse strength of the penalty, as in scikit-learn's LinearSVC.
-    formulation : {"max_margin"}, default="max_margin"
-        The plain objective, over whatever finds best labelings.
-    solver : {"auto", "cutting_plane", "frank_wolfe", "bmrm", "subgradient"}, default="auto"
+    formulation : str, default="max_margin"
+        What stands for the maximum:
+
+        - "max_margin": itself, over whatever finds best labelings.
+        - "lp": that over the local polytope, whose fractional solutions take part in training (recipe 2 of the
+          reference).
+        - "smoothed": the same plus ``temperature`` times the tree-reweighted entropy, a smooth problem (recipe 1).
+        - "reparameterization": the same as the least bound over all ways to share the scores out among trees
+          (recipe 3).
+        - "joint": the same in one problem over weights and shares, without inner problem (recipe 4).
+    solver : {"auto", "cutting_plane", "frank_wolfe", "bmrm", "subgradient", "lbfgs"}, default="auto"
         "cutting_plane" goes through the examples in mini-batches and keeps the worst labelings found of each (the
         n-slack method); "frank_wolfe" does so with one combination of them, in less memory, and is quicker to a rough
         solution and slower to an accurate one; "bmrm" is the bundle method, one plane for each pass over all examples
         (1-slack), deterministic; "subgradient" makes steps of Pegasos. "auto" is the bundle method without edges and
-        for sparse features, cutting planes where there are up to 1,000 weights, Frank-Wolfe otherwise.
-    cost : {"hamming"}, array-like of shape (n_classes, n_classes) or list of ndarray, default="hamming"
-        Number of wrong nodes; or ``cost[a, b]`` of each node of class b that is labelled a, in the order of
-        ``classes_``: not negative, zero on the diagonal; or, for each training example, an array of what every node
-        costs if it is wrong, such as the areas of superpixels.
+        for sparse features, cutting planes where there are up to 1,000 weights, Frank-Wolfe otherwise. Formulations
+        with a temperature have "lbfgs" alone.
+    cost : {"hamming", "weighted"}, array-like of shape (n_classes, n_classes) or list of ndarray, default="hamming"
+        Number of wrong nodes; "weighted" by one over the frequency of each true class; or ``cost[a, b]``
+        of each node of class b that is labelled a, in the order of ``classes_``: not negative, zero on the diagonal;
+        or, for each training example, an array of what every node costs if it is wrong, such as the areas of
+        superpixels.
     class_weight : dict, "balanced" or None, default=None
         Multiplies the cost of nodes of each true class.
     inference : str or Inference, default="auto"
         What finds best labelings, in training and at prediction: "auto" (max-product on forests, min-cut for two
-        classes, alpha-expansion or max-product for more), "icm", "max_product", "graph_cut", "alpha_expansion" and
+        classes, alpha-expansion or max-product for more; ``AD3()`` for ``formulation="lp"`` and ``TRWS()``, at
+        prediction alone, for those with a temperature), "icm", "max_product", "graph_cut", "alpha_expansion" and
         other names that :class:`DRFClassifier` has; or an :class:`~sklearn_crf.inference.Inference`, cloned, whose
         options are reachable as ``inference__max_iter`` and so on.
     pairwise : {"auto", "ising", "potts", "symmetric", "full", "associative"}, default="auto"
@@ -83,8 +94,15 @@ class M3NClassifier(TrainedField):
         free one has no block structure; the larger it is the freer they are.
     max_iter : int, default=1000
         Most epochs, or planes of the bundle method.
+        At each temperature, of those that have one.
     tol : float, default=1e-3
-        Training stops at a duality gap of this share of the objective.
+        Training stops at a duality gap of this share of the objective, at the last temperature.
+    temperature : float, default=0.1
+        Of formulations at one, in units of the cost. Training begins at one and falls to it.
+    inner_max_iter : int, default=500
+        Most iterations of their inner problem, for one example.
+    inner_tol : float, default=1e-6
+        Its tolerance.
     missing_label : object, default=None
         Value in y of nodes that ``score`` leaves out. Training needs all labels.
     classes : array-like, optional
@@ -110,18 +128,20 @@ class M3NClassifier(TrainedField):
     edge_coef_ : ndarray of shape (n_edge_types, n_edge_features, n_table_weights)
     duality_gap_ : float
         What the objective at these weights may be above the least, at most: of the exact problem, whatever the
-        inference.
+        inference; for other formulations of the relaxed problem at temperature zero.
     loss_curve_ : ndarray
         The objective at every plane of the bundle method; the best of those worked out so far, at the epochs
         ``checks_``, of the others.
     dual_curve_ : ndarray
         The dual value at the same moments.
     checks_ : ndarray of int
-        Planes or epochs made at these moments.
+        Planes, epochs or iterations made at these moments.
+    inference_calls_curve_ : ndarray of int
+        Inferences for one example that training had asked for by then.
     n_iter_ : int
         Epochs, or planes of the bundle method.
     n_inference_calls_ : int
-        Best labelings of one example that training asked for.
+        Of these in all.
     n_features_in_ : int
         Features of a node.
     lattice_ndim_ : int or None
@@ -151,12 +171,15 @@ class M3NClassifier(TrainedField):
 
     _parameter_constraints: ClassVar[dict] = {
         **TrainedField._parameter_constraints,
-        "formulation": [StrOptions({"max_margin"})],
-        "solver": [StrOptions({"auto", "bmrm", *BLOCK_SOLVERS})],
-        "cost": [StrOptions({"hamming"}), "array-like"],
+        "formulation": [StrOptions(set(MARGIN_FORMULATIONS))],
+        "solver": [StrOptions({"auto", "bmrm", "lbfgs", *BLOCK_SOLVERS})],
+        "cost": [StrOptions({"hamming", "weighted"}), "array-like"],
         "class_weight": [dict, StrOptions({"balanced"}), None],
         "pairwise": [StrOptions({"auto", "associative", *PAIRWISE_FORMS})],
         "intercept_scaling": [Interval(Real, 0, None, closed="neither")],
+        "temperature": [Interval(Real, 0, None, closed="neither")],
+        "inner_max_iter": [Interval(Integral, 1, None, closed="left")],
+        "inner_tol": [Interval(Real, 0, None, closed="left")],
     }
 
     def __init__(
@@ -176,6 +199,9 @@ class M3NClassifier(TrainedField):
         intercept_scaling=1.0,
         max_iter=1000,
         tol=1e-3,
+        temperature=0.1,
+        inner_max_iter=500,
+        inner_tol=1e-6,
         missing_label=None,
         classes=None,
         lattice_ndim=None,
@@ -198,6 +224,9 @@ class M3NClassifier(TrainedField):
         self.intercept_scaling = intercept_scaling
         self.max_iter = max_iter
         self.tol = tol
+        self.temperature = temperature
+        self.inner_max_iter = inner_max_iter
+        self.inner_tol = inner_tol
         self.missing_label = missing_label
         self.classes = classes
         self.lattice_ndim = lattice_ndim
@@ -225,6 +254,11 @@ class M3NClassifier(TrainedField):
         M3NClassifier
             self
         """
+        if (self.solver == "lbfgs") != (self.formulation in SMOOTHED) and self.solver != "auto":
+            raise ValueError(
+                f"solver={self.solver!r} does not go with formulation={self.formulation!r}: those at a temperature "
+                "have solver='lbfgs', and only they; or leave it at 'auto'."
+            )
         return self._fit(X, y, sample_weight)
 
     def decision_function(self, X):
@@ -259,12 +293,19 @@ class M3NClassifier(TrainedField):
     # What training asks for ----------------------------------------------------------------------------------------
 
     def _decoding(self):
-        return Decoding(map_inference(self.inference, type(self).__name__), "map")
+        return Decoding(self._resolved().inference, "map")
+
+    def _resolved(self):
+        limits = {"max_iter": self.inner_max_iter, "tol": self.inner_tol}
+        name = type(self).__name__
+        return resolve_margin_formulation(self.formulation, self.inference, self.temperature, name, **limits)
 
     def _base_form(self, n_classes):
         return pairwise_form("auto" if self.pairwise == "associative" else self.pairwise, n_classes)
 
     def _goes_by_blocks(self, encoded):
+        if self.formulation in SMOOTHED:
+            return False
         if self.solver == "auto":
             return bool(encoded.n_edges) and not encoded.is_sparse
         return self.solver != "bmrm"
@@ -272,6 +313,8 @@ class M3NClassifier(TrainedField):
     def _chosen_solver(self, encoded, potentials):
         if self.solver != "auto":
             return self.solver
+        if self.formulation in SMOOTHED:
+            return "lbfgs"
         if not self._goes_by_blocks(encoded):
             return "bmrm"
         return "cutting_plane" if potentials.n_coef <= _MOST_WEIGHTS_FOR_PLANES else "frank_wolfe"
@@ -297,12 +340,14 @@ class M3NClassifier(TrainedField):
             require_complete(batch, "training by margins")
         if self.pairwise == "associative":
             require_associative(batches)
-        return StructuredHinge(self._decoding().inference, cost_matrix(self.cost, self.class_weight, labels))
+        has_cycles = not all(batch.example.graph.is_forest for batch in batches)
+        return self._resolved().make_objective(cost_matrix(self.cost, self.class_weight, labels), has_cycles)
 
     def _training_options(self, objective, encoded, potentials):
         bounded = np.zeros(potentials.n_coef, dtype=bool)
         potentials.unpack(bounded).edge_coef[...] = self.pairwise == "associative"
         return MarginOptions(
+            formulation=self.formulation,
             solver=self._chosen_solver(encoded, potentials),
             C=self.C,
             scale=np.where(potentials.penalised, 1.0, self.intercept_scaling),
@@ -325,4 +370,5 @@ class M3NClassifier(TrainedField):
         self.dual_curve_ = found.dual_curve
         self.checks_ = found.get("checks", np.arange(1, found.nit + 1))
         self.n_iter_ = found.nit
+        self.inference_calls_curve_ = outcome.calls_curve
         self.n_inference_calls_ = outcome.n_inference_calls

@@ -16,6 +16,7 @@ from sklearn_crf.inference._conditional_scores import conditional_scores
 from sklearn_crf.inference._conjugate_gradient import ConjugateGradient, Solution
 from sklearn_crf.inference._counting_numbers import CountingNumbers
 from sklearn_crf.inference._dual_decomposition import DualDecomposition, DualDecompositionState
+from sklearn_crf.inference._edge_couplings import best_couplings
 from sklearn_crf.inference._edge_shares import edge_shared_bound, edge_shares_of
 from sklearn_crf.inference._factor_messages import FactorMessages
 from sklearn_crf.inference._gaussian import GaussianInference, GaussianMarginals
@@ -83,6 +84,7 @@ __all__ = [
     "TightenedBound",
     "TreeBestLabelings",
     "TreeInference",
+    "best_couplings",
     "conditional_scores",
     "convergence_left_to_caller",
     "edge_shared_bound",

@@ -95,6 +95,7 @@ class AD3(Inference):
 
     tasks = frozenset({"map"})
     exact_on = "forest"
+    has_fractional = True
     takes = (PairwiseModel, FactorGraph)
 
     def __init__(self, max_iter=1000, tol=1e-3, penalty=0.3, climb=True):

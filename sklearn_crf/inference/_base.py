@@ -167,8 +167,11 @@ class Inference(BaseEstimator):
         Where it is exact: ``"any"``, ``"forest"``, ``"submodular"``, or nowhere.
     takes : tuple of type
         The types of models it takes.
+    has_fractional : bool
+        Whether its labelings come with the solution of a linear relaxation.
     """
 
+    has_fractional = False
     tasks = frozenset()
     takes = (PairwiseModel,)
     exact_on = None

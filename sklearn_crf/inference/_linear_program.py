@@ -46,6 +46,7 @@ class LinearProgram(Inference):
 
     tasks = frozenset({"map"})
     exact_on = "forest"
+    has_fractional = True
     takes = (PairwiseModel, FactorGraph)
 
     def __init__(self, method="highs", max_variables=2_000_000):

@@ -18,6 +18,7 @@ from sklearn_crf.objectives._margin import StructuredHinge
 from sklearn_crf.objectives._piecewise import Piecewise
 from sklearn_crf.objectives._planes import PlaneOracle, make_blocks
 from sklearn_crf.objectives._pseudolikelihood import Pseudolikelihood
+from sklearn_crf.objectives._relaxed_hinge import RelaxedHinge
 from sklearn_crf.objectives._relaxed_likelihood import RelaxedLikelihood
 from sklearn_crf.objectives._risk import EmpiricalRisk, RiskValue
 from sklearn_crf.objectives._softmax_margin import SoftmaxMargin
@@ -46,6 +47,7 @@ __all__ = [
     "Piecewise",
     "PlaneOracle",
     "Pseudolikelihood",
+    "RelaxedHinge",
     "RelaxedLikelihood",
     "RiskValue",
     "SaddlePoint",

@@ -3,8 +3,9 @@
 import numpy as np
 
 from sklearn_crf.inference import convergence_left_to_caller
-from sklearn_crf.models import Statistics, pair_counts
+from sklearn_crf.models import Statistics, labeling_statistics, pair_counts
 from sklearn_crf.objectives._forest_examples import edge_members
+from sklearn_crf.objectives._relaxed_hinge import RelaxedHinge
 
 
 class PlaneOracle:
@@ -17,7 +18,7 @@ class PlaneOracle:
     Parameters
     ----------
     risk : EmpiricalRisk
-        Of a :class:`StructuredHinge`.
+        Of a :class:`StructuredHinge` or a :class:`RelaxedHinge`.
     C : float
     scale : ndarray of shape (n_coef,)
         Solvers see x of w = scale x.
@@ -35,6 +36,7 @@ class PlaneOracle:
         self._C = C
         self._scale = scale
         self._map = map_in_threads
+        self._states = [None] * len(risk.batches)
         self._edge_group = [edge_members(batch) for batch in risk.batches]
 
     def weights_of(self, x):
@@ -60,22 +62,40 @@ class PlaneOracle:
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
     def _planes(self, i, coef):
-        batch = self.risk.batches[i]
+        batch, objective = self.risk.batches[i], self.risk.objective
         model = self.risk.potentials.model(coef, batch.example)
         with convergence_left_to_caller(), batch.named_in_errors():
-            found = self.risk.objective.most_violated(model, batch.labels, node_weight=batch.node_weight)
+            if isinstance(objective, RelaxedHinge):
+                return self._fractional_planes(i, model)
+            found = objective.most_violated(model, batch.labels, node_weight=batch.node_weight)
         return self._planes_of(i, model, found.labels)
 
     def _planes_of(self, i, model, found):
         """Planes of a labeling of batch i, one for each member."""
         batch = self.risk.batches[i]
-        differences = self._differences(i, model, found)
-        slopes = self.risk.potentials.pullback_each(batch.example, differences, batch.node_ptr)
-        weight = np.full(len(batch.members), self._C) if batch.weight is None else self._C * batch.weight
-        slopes *= weight[:, None] * self._scale
         cost = self.risk.objective.cost[found, batch.labels]
         if batch.node_weight is not None:
             cost = cost * batch.node_weight
+        return self._pulled_back(i, self._differences(i, model, found), cost)
+
+    def _fractional_planes(self, i, model):
+        """Planes of a point of the local polytope."""
+        batch, objective = self.risk.batches[i], self.risk.objective
+        statistics, cost, _, found = objective.worst_statistics(
+            model, batch.labels, node_weight=batch.node_weight, state=self._states[i]
+        )
+        # A batch of several members is a forest, where the relaxation has nothing to add.
+        if found.certified or len(batch.members) > 1:
+            return self._planes_of(i, model, found.labels)
+        self._states[i] = found.state
+        unary, tables = statistics.minus(labeling_statistics(model, batch.labels))
+        return self._pulled_back(i, Statistics(unary, tables[None]), cost)
+
+    def _pulled_back(self, i, differences, cost):
+        batch = self.risk.batches[i]
+        slopes = self.risk.potentials.pullback_each(batch.example, differences, batch.node_ptr)
+        weight = np.full(len(batch.members), self._C) if batch.weight is None else self._C * batch.weight
+        slopes *= weight[:, None] * self._scale
         return slopes, weight * np.add.reduceat(cost, batch.node_ptr[:-1])
 
     def _differences(self, i, model, found):
