@@ -27,7 +27,7 @@ PAPER = {
 SHARED = {"pairwise": "symmetric", "inference": "icm", "random_state": 0}
 # Weights are few beside nodes, so the penalty does little.
 C_LIKELIHOOD = 1.0
-N_ROUNDS, N_EPOCHS = 15, {1: 60, 10: 30, 100: 8}
+N_ROUNDS, N_NEW, N_ITERATIONS, N_EPOCHS = 20, 2, 20, {1: 60, 10: 30, 100: 8}
 MARGIN_CS = (1e-4, 1e-3, 1e-2)
 
 
@@ -79,8 +79,9 @@ def contrastive(generator, init="pl", sweeps=10, kind=ContrastiveCRF, rounds=N_R
             generator=generator,
             init=init,
             gibbs_sweeps=sweeps,
+            n_new=N_NEW,
             max_rounds=rounds,
-            max_iter=60,
+            max_iter=N_ITERATIONS,
             tol=1e-3,
             cost=fold.costs if generator and "mv" in generator else "hamming",
             generator_inference=LoopyBP(schedule="residual", max_iter=20),

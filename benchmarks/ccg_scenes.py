@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 from _scene_learners import LEARNERS, ORDER, PAPER, RECORDED, make_learner
-from scipy.stats import ttest_rel
+from scipy.stats import ttest_1samp, ttest_rel
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold
@@ -74,8 +74,9 @@ class Scenes:
         return counts.sum() - counts[np.arange(len(labels)), labels].sum(), counts.sum()
 
     def error_rate(self, images, labels):
-        wrong, total = np.sum([self.error(i, part) for i, part in zip(images, labels, strict=True)], axis=0)
-        return float(wrong / total)
+        """Of all pixels, and of those of each image."""
+        wrong, total = np.array([self.error(i, part) for i, part in zip(images, labels, strict=True)]).T
+        return float(wrong.sum() / total.sum()), (wrong / total).tolist()
 
 
 def reduction():
@@ -130,9 +131,10 @@ def run(options):
                 continue
             fold = fold or Fold(scenes, number)
             model, seconds, chosen = fold.fit(name)
-            entry = {"error": fold.error(model), "seconds": seconds, "rounds": int(getattr(model, "n_rounds_", 0))}
+            error, of_images = fold.error(model)
+            entry = {"error": error, "images": of_images, "seconds": seconds, "rounds": getattr(model, "n_rounds_", 0)}
             if name in ("PL", "CCG(ICM)", "CCG(ICM+PL)", "CCG(MP)", "CCG(MP+PL)"):
-                entry["error_max_product"] = fold.error(model, "max_product")
+                entry["error_max_product"], _ = fold.error(model, "max_product")
             # Another process may have written meanwhile.
             save(options.results, load(options.results) | {key: entry | chosen})
             print(
@@ -154,7 +156,7 @@ def errors_of(results, name, field="error"):
 def lower_bound():
     scenes = Scenes()
     best = [counts.argmax(axis=1) for counts in scenes.pixels]
-    return scenes.error_rate(range(len(best)), best)
+    return scenes.error_rate(range(len(best)), best)[0]
 
 
 def table(options):
@@ -171,15 +173,19 @@ def table(options):
         seconds = np.mean(list(errors_of(results, name, "seconds").values()))
         paper = f"{PAPER[name]:6.3f}" if name in PAPER else " " * 6
         print(f"{name:18s} {np.mean(errors):6.3f} {spread} {len(errors):5d} {shown} {seconds:8.0f} {paper}")
-    print("\nPaired t-tests over folds: error of the first less that of the second")
+    print("\nError of the first less that of the second; paired t-tests over images (a fold's share a model) and folds")
     for a, b in PAIRS:
         of_a, of_b = errors_of(results, a), errors_of(results, b)
         common = sorted(set(of_a) & set(of_b))
-        if len(common) < 2:
+        if not common:
             continue
-        left, right = np.array([of_a[k] for k in common]), np.array([of_b[k] for k in common])
-        p = ttest_rel(left, right).pvalue
-        print(f"{a:18s} {b:18s} {np.mean(left - right):+.4f}  p = {p:.3g}  ({len(common)} folds)")
+        over_folds = np.array([of_a[k] - of_b[k] for k in common])
+        of_a, of_b = errors_of(results, a, "images"), errors_of(results, b, "images")
+        left, right = (np.concatenate([part[k] for k in common]) for part in (of_a, of_b))
+        p_images = ttest_rel(left, right).pvalue
+        p_folds = f"{ttest_1samp(over_folds, 0).pvalue:.2g}" if len(common) > 1 else "-"
+        tests = f"p = {p_images:.2g} ({len(left)} images), {p_folds} ({len(common)} folds)"
+        print(f"{a:18s} {b:18s} {over_folds.mean():+.4f}  {tests}")
 
 
 PAIRS = [
@@ -207,7 +213,7 @@ def curves(options):
         if key in load(options.results):
             continue
         model, _ = make_learner(name, fold, recorded=True)
-        curve = [(seconds, fold.error(fitted)) for seconds, fitted in model.record(fold.X, fold.y)]
+        curve = [(seconds, fold.error(fitted)[0]) for seconds, fitted in model.record(fold.X, fold.y)]
         save(options.results, load(options.results) | {key: curve})
         print(f"{key}: {len(curve)} points, {curve[-1][1]:.4f} after {curve[-1][0]:.0f} s", flush=True)
 
