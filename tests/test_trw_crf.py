@@ -291,3 +291,40 @@ def test_l1_leaves_few_weights_and_a_stationary_point(weights):
     assert model.score(X, y) > 0.8
     with pytest.raises(ValueError, match="l1_ratio"):
         TRWCRF(l1_ratio=0.5, solver="sgd").fit(X, y)
+
+
+@pytest.mark.parametrize("weights", ["all", "seen"])
+def test_two_label_spaces_in_one_graph(weights):
+    """Four labels on one chain, two on the other: the labels of each are numbers of its own list."""
+    rng = np.random.default_rng(0)
+    X, y = [], []
+    for _ in range(12):
+        length = int(rng.integers(2, 4))
+        first, second = rng.integers(4, size=length), rng.integers(2, size=length)
+        nodes = np.arange(length)
+        chain = np.stack([nodes[:-1], nodes[1:]], axis=1)
+        features = np.eye(4)[first] + 2 * np.eye(4)[second]
+        X.append(
+            Example(
+                sp.csr_matrix(np.concatenate([features, features])),
+                np.concatenate([chain, chain + length, np.stack([nodes, nodes + length], axis=1)]),
+                node_type=np.repeat([0, 1], length),
+                edge_type=np.repeat([0, 1, 2], [length - 1, length - 1, length]),
+                n_states=np.repeat([4, 2], length),
+            )
+        )
+        y.append(np.concatenate([first, second]))
+    model = TRWCRF(formulation="exact", weights=weights, fit_intercept=False, C=0.5, **TIGHT).fit(X, y)
+    potentials = model._fitted_potentials()
+    total = 0.0
+    for x, labels, proba in zip(X, y, model.predict_proba(X), strict=True):
+        values = potentials.model(model._flat_weights(potentials), x)
+        exact = BruteForce().marginals(values)
+        total += exact.log_z - score(values, labels)
+        # Prediction goes by loopy belief propagation, which gives no label of the other list either.
+        assert_array_equal(proba[len(labels) // 2 :, 2:], 0)
+    penalty = model._flat_weights(potentials)
+    assert_allclose(model.loss_curve_[-1], 0.5 * penalty @ penalty + 0.5 * total, rtol=1e-8)
+    assert all(np.all(labels[len(labels) // 2 :] < 2) for labels in model.predict(X))
+    with pytest.raises(ValueError, match="only the first 2 of the 4 classes"):
+        TRWCRF(weights=weights).fit(X, [np.roll(labels, len(labels) // 2) for labels in y])

@@ -6,6 +6,9 @@ import numpy as np
 
 from sklearn_crf.models import Statistics, labeling_statistics
 
+# Of the label of a node above its other states, to begin with.
+_FIRST_SCORE = 10.0
+
 
 class DualBlock:
     r"""One batch in the dual of a penalised likelihood, where marginals are the unknowns.
@@ -51,13 +54,17 @@ class DualBlock:
         self.costs = np.where(self._allowed, _vector(augmented) * self._temperature, 0.0)
 
     def start(self):
-        """Parameters to begin with, those of the first weights.
+        """Parameters to begin with: those of the first weights, or of the labels where these are zero.
 
         Returns
         -------
         ndarray, float64
         """
-        return self.scores(self._first) / self._temperature
+        if self._first.any():
+            return self.scores(self._first) / self._temperature
+        # Uniform marginals may belong to weights far beyond the best, those of the labels to weights near zero.
+        n = self._model.unary.size
+        return np.concatenate((_FIRST_SCORE * self.truth[:n], np.zeros(len(self.truth) - n)))
 
     def scores(self, coef):
         """Scores at given weights, costs of wrong states added.
