@@ -254,7 +254,7 @@ def main():
     if "solvers" in parts:
         draw_solvers(options.figures, options.iterations)
     if "accuracy" in parts:
-        print_accuracy(4 * options.iterations)
+        print_accuracy(10 * options.iterations)
     if "optimal" in parts:
         draw_optimal(options.figures, options.outer)
 

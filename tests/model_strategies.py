@@ -24,6 +24,11 @@ def cycle(n_nodes):
     return Graph(n_nodes, np.stack((np.arange(n_nodes), (np.arange(n_nodes) + 1) % n_nodes), axis=1))
 
 
+def triangles_with_bridges():
+    """Two triangles joined by an edge, and a pendant node: edges that every spanning tree has."""
+    return Graph(7, [[0, 1], [2, 1], [0, 2], [3, 2], [3, 4], [4, 5], [5, 3], [6, 5]])
+
+
 def flip_some(edges, rng):
     """The same edges, about half of them written the other way round."""
     flip = rng.random(len(edges)) < 0.5
@@ -42,6 +47,7 @@ LOOPY = {
     "grid": lambda rng: lattice((3, 3)),
     "cycle": lambda rng: cycle(5),
     "disconnected": lambda rng: disjoint_union([cycle(4), lattice((2,)), lattice(()), lattice((2, 2))]),
+    "bridges": lambda rng: triangles_with_bridges(),
 }
 TOPOLOGIES = FORESTS | LOOPY
 

@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import sklearn_crf.inference
 from sklearn_crf.graphs import Graph, lattice
-from sklearn_crf.inference import BruteForce, Inference
+from sklearn_crf.inference import BruteForce, Inference, JunctionTree
 from sklearn_crf.models import PairwiseModel, score
 
 EXPORTED = [getattr(sklearn_crf.inference, name) for name in sklearn_crf.inference.__all__]
@@ -176,6 +176,37 @@ def test_marginals_are_distributions_and_bounds_hold(cls, topology):
             assert found.log_z >= exact.log_z - tol * (1 + abs(exact.log_z))
         if found.bound == "lower":
             assert found.log_z <= exact.log_z + tol * (1 + abs(exact.log_z))
+
+
+@cache
+def larger_cases():
+    """Models beyond enumeration, of two or three states, with what a junction tree says of them."""
+    found = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        pairs = np.stack(np.triu_indices(14, 1), axis=1)
+        graph = lattice((6, 7)) if seed % 2 else Graph(14, np.sort(rng.permutation(pairs)[:24], axis=1))
+        kind, scale = TABLE_KINDS[seed % 4], (0.5, 1.0, 3.0)[seed % 3]
+        forbidden = 0.2 * (seed % 4 == 1)
+        model = random_model(graph, 2 + seed // 6, kind, scale=scale, forbidden=forbidden, seed=seed)
+        found.append((model, JunctionTree().marginals(model).log_z, JunctionTree().map(model).score))
+    return found
+
+
+@pytest.mark.parametrize("max_iter", [1, 300])
+@pytest.mark.parametrize("cls", [pytest.param(cls, id=cls.__name__) for cls in ALGORITHMS])
+def test_bounds_beyond_enumeration(cls, max_iter):
+    algorithm = configured(cls, max_iter)
+    for model, log_z, best in larger_cases():
+        if "marginals" in cls.tasks and (found := run(algorithm, "marginals", model)) is not None:
+            tol = 1e-9 * (1 + abs(log_z))
+            assert found.bound not in ("upper", "exact") or found.log_z >= log_z - tol
+            assert found.bound not in ("lower", "exact") or found.log_z <= log_z + tol
+        if "map" in cls.tasks and (found := run(algorithm, "map", model)) is not None:
+            tol = 1e-9 * (1 + abs(best))
+            assert -np.inf < found.score <= best + tol
+            assert found.bound >= best - tol
+            assert not found.certified or found.score >= best - tol
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
