@@ -1,8 +1,10 @@
 """What a fitted mixture of factor analysers per class answers: densities, posteriors, factors, samples."""
 
+from numbers import Integral
+
 import numpy as np
 from scipy.special import logsumexp
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_array, check_random_state, check_scalar
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sklearn_crf.mixtures.densities import factor_means, joint_log_density
@@ -55,7 +57,9 @@ class FittedMixture:
         """
         X = self._checked(X)
         out = np.full((len(X), len(self.classes_)), -np.inf)
-        out[:, self.class_prior_ > 0] = joint_log_density(self._parameters, X)
+        with np.errstate(over="ignore", invalid="ignore"):
+            out[:, self.class_prior_ > 0] = joint_log_density(self._parameters, X)
+        _require_numbers(out)
         return out
 
     def score_samples(self, X):
@@ -124,7 +128,10 @@ class FittedMixture:
         ndarray of shape (n_samples, n_factors)
         """
         X = self._checked(X)
-        return factor_means(self._parameters, X)
+        with np.errstate(over="ignore", invalid="ignore"):
+            means = factor_means(self._parameters, X)
+        _require_numbers(means)
+        return means
 
     def sample(self, n_samples=1, random_state=None):
         """Draw samples and their classes from the model.
@@ -141,6 +148,7 @@ class FittedMixture:
         y : ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
+        check_scalar(n_samples, "n_samples", Integral, min_val=0)
         rng = check_random_state(self.random_state if random_state is None else random_state)
         c = rng.choice(len(self.classes_), n_samples, p=self.class_prior_)
         below = rng.random_sample(n_samples)[:, None] > np.cumsum(self.weights_[c], axis=1)
@@ -186,3 +194,10 @@ class FittedMixture:
         if len(y) != len(joint) or (self.classes_[labels] != y).any():
             raise ValueError("y must have one label of classes_ for every sample of X.")
         return float(-2 * joint[np.arange(len(y)), labels].sum() + self.n_parameters() * np.log(len(y)))
+
+
+def _require_numbers(values):
+    """Squares of samples that lie extremely far away overflow, and nothing can be said about them."""
+    rows = np.flatnonzero(np.isnan(values).any(axis=1))
+    if len(rows):
+        raise ValueError(f"X[{rows[0]}] is so far from the samples of fit that its density underflows.")

@@ -5,17 +5,20 @@ import warnings
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state, compute_sample_weight
+from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from sklearn_crf.estimators._mfa_fitted import FittedMixture
 from sklearn_crf.estimators._mfa_input import (
+    check_classes,
     check_counts,
     check_features,
     check_init,
+    check_magnitudes,
     check_parameters,
     choose_solver,
+    class_weights,
 )
 from sklearn_crf.mixtures.criteria import Criterion
 from sklearn_crf.mixtures.priors import Prior
@@ -205,6 +208,16 @@ class MultiConditionalMFA(
         -------
         self
         """
+        before = dict(vars(self))
+        try:
+            return self._fit(X, y, sample_weight)
+        except BaseException:
+            # What was fitted before is as good as it was.
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+
+    def _fit(self, X, y, sample_weight):
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_all_finite=self._finite())
         check_classification_targets(y)
         check_parameters(self, X.shape[1])
@@ -212,6 +225,7 @@ class MultiConditionalMFA(
         present = np.bincount(labels, minlength=len(self.classes_)) > 0
         labels = (np.cumsum(present) - 1)[labels]
         check_counts(labels, self.classes_[present].tolist(), self.n_components)
+        check_magnitudes(X)
         units, constant = measure(X, weight)
         check_features(X, units, constant, self.reg_covar)
         solver = choose_solver(self, np.isnan(X).any())
@@ -234,17 +248,17 @@ class MultiConditionalMFA(
     def _encode(self, X, y, sample_weight):
         """Labels as numbers; samples of weight 0 are left out, so that they cannot name a class either."""
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        kept = weight > 0
-        if not kept.any():
-            raise ValueError("sample_weight is 0 throughout; at least one sample needs a positive weight.")
-        X, y, weight = np.asarray(X[kept], dtype=np.float64), y[kept], weight[kept]
-        self.classes_ = np.unique(y if self.classes is None else np.asarray(self.classes))
+        X, y, weight = _of_positive_weight(weight, X, y, weight)
+        X = np.asarray(X, dtype=np.float64)
+        self.classes_ = np.unique(y) if self.classes is None else check_classes(self.classes)
         labels = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
         unknown = self.classes_[labels] != y
         if unknown.any():
-            raise ValueError(f"y has the label {y[unknown][0]!r}, which is not among classes={self.classes_.tolist()}.")
+            label = y[unknown].tolist()[0]
+            raise ValueError(f"y has the label {label!r}, which is not among classes={self.classes_.tolist()}.")
         if self.class_weight is not None:
-            weight = weight * compute_sample_weight(self.class_weight, y)
+            weight = weight * class_weights(self.class_weight, y)
+            labels, X, weight = _of_positive_weight(weight, labels, X, weight)
         return labels, weight, X
 
     def _model(self):
@@ -297,7 +311,7 @@ class MultiConditionalMFA(
         missing = self.classes_[self.class_prior_ == 0]
         if len(missing):
             warnings.warn(
-                f"classes {missing.tolist()} have no sample; their probability is set to 0.", UserWarning, stacklevel=3
+                f"classes {missing.tolist()} have no sample; their probability is set to 0.", UserWarning, stacklevel=4
             )
         low, _ = prior.log_noise_bounds
         at_floor = log_noise <= low + 1e-9
@@ -306,14 +320,22 @@ class MultiConditionalMFA(
                 f"{at_floor.sum()} of {at_floor.size} noise variances ended at their least value, reg_covar="
                 f"{self.reg_covar} of the variance of the feature; raise reg_covar, lower n_factors, or share noise.",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         if not self.converged_:
             warnings.warn(
-                f"solver '{solver}' did not converge in max_iter={self.max_iter} iterations; raise max_iter or tol.",
+                f"solver '{solver}' did not converge in max_iter={self.max_iter} iterations; raise max_iter or tol"
+                f"{', or lower learning_rate' if solver == 'sgd' else ''}.",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
+
+
+def _of_positive_weight(weight, *arrays):
+    kept = weight > 0
+    if not kept.any():
+        raise ValueError("sample_weight times class_weight is 0 throughout; at least one sample needs a weight.")
+    return [array[kept] for array in arrays]
 
 
 def _mean_log_volume(X, weight, units):

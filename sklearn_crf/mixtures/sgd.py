@@ -45,7 +45,10 @@ def run_sgd(loss, start, X, labels, weight, *, max_iter, tol, batch_size, learni
             _, gradient = loss(x, batch)
             n_steps += 1
             x = np.clip(x - step * _adam(moments, gradient, n_steps), lower, upper)
-        losses.append(loss(x)[0])
+        value, _ = loss(x)
+        if not np.isfinite(value):  # steps too long; what comes after is no better
+            break
+        losses.append(value)
         stale = 0 if losses[-1] < min(losses[:-1]) - tol else stale + 1
         if losses[-1] <= min(losses):
             best = x

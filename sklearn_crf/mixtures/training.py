@@ -1,5 +1,6 @@
 """From labelled samples to the best of several restarts, in standardised units."""
 
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -134,7 +135,7 @@ def train(samples, model, search, init, seeds, *, n_jobs=None, verbose=0):
 
     def restart(seed, n_threads):
         start = find_start(samples, model, init, seed)
-        with even_map(n_threads) as run:
+        with _singular_is_said(), even_map(n_threads) as run:
             if search.solver == "em":
                 end = run_em(data, start, model.prior, max_iter=search.max_iter, tol=search.tol, run=run)
             else:
@@ -148,7 +149,22 @@ def train(samples, model, search, init, seeds, *, n_jobs=None, verbose=0):
     with single_threaded_blas():
         runs = map_tasks(restart, seeds, n_jobs)
     losses = np.array([run.losses.min() for run in runs])
-    return runs[int(np.argmin(losses))], losses
+    if not np.isfinite(losses).any():
+        raise ValueError(
+            "the criterion is not finite at the initial values; give others, nearer to the samples, by init."
+        )
+    return runs[int(np.nanargmin(losses))], losses
+
+
+@contextmanager
+def _singular_is_said():
+    try:
+        yield
+    except np.linalg.LinAlgError as error:
+        raise ValueError(
+            "the covariance of a component became singular; raise reg_covar, lower n_factors or n_components, or share "
+            "noise."
+        ) from error
 
 
 def _by_gradient(loss, start, samples, search, seed):
