@@ -91,7 +91,7 @@ def test_the_relaxed_hinge_is_the_linear_programme(n_columns, weighted, seed):
 # Formulations -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("formulation", ["lp", *SMOOTHED])
+@pytest.mark.parametrize("formulation", ["lp", "dual", *SMOOTHED])
 def test_on_trees_formulations_agree_with_the_exact_optimum(formulation):
     X, y = chains(8)
     exact = fitted(X, y, solver="bmrm", tol=1e-7)
@@ -117,6 +117,31 @@ def test_solvers_agree_on_the_relaxed_optimum(relaxed_optimum, inference, solver
     assert optimum <= model.loss_curve_.min() + model.duality_gap_ + 1e-6
     assert model.duality_gap_ <= 0.02 * optimum
     assert_allclose(model.loss_curve_.min(), optimum, rtol=2e-2)
+
+
+@pytest.mark.parametrize("intercept_scaling", [1.0, 3.0])
+def test_the_dual_programme_has_the_relaxed_optimum(intercept_scaling):
+    X, y = frustrated()
+    options = {"intercept_scaling": intercept_scaling, "inference": LinearProgram()}
+    model = fitted(X, y, formulation="dual", tol=1e-2, **options)
+    optimum = fitted(X, y, formulation="lp", solver="bmrm", tol=1e-6, **options).loss_curve_.min()
+    assert model.dual_curve_[-1] <= optimum * (1 + 1e-5)
+    assert optimum * (1 - 1e-6) <= model.loss_curve_[-1]
+    assert model.duality_gap_ <= 0.011 * optimum
+    assert np.all(np.diff(model.dual_curve_) >= 0)
+
+
+@pytest.mark.parametrize("formulation", ["lp", "dual", *SMOOTHED])
+def test_without_edges_and_with_weights_formulations_agree(formulation):
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=30)
+    X, weight = np.eye(3)[y] + rng.normal(size=(30, 3)), rng.uniform(0.5, 2, size=30)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        optimum = M3NClassifier(tol=1e-7).fit(X, y, weight).loss_curve_.min()
+        model = M3NClassifier(formulation=formulation, temperature=1e-3, tol=1e-3).fit(X, y, weight)
+    assert model.dual_curve_[-1] <= optimum * (1 + 1e-6)
+    assert optimum * (1 - 1e-6) <= model.loss_curve_.min() <= optimum * (1 + 1e-2)
 
 
 @pytest.mark.parametrize("formulation", SMOOTHED)
@@ -209,6 +234,8 @@ def test_weighted_cost_is_balanced_classes():
         ({"formulation": "lp", "inference": ICM()}, "formulation='lp' needs an inference with fractional solutions"),
         ({"formulation": "lp", "solver": "lbfgs"}, "solver='lbfgs' does not go with formulation='lp'"),
         ({"formulation": "smoothed", "solver": "bmrm"}, "solver='bmrm' does not go with formulation='smoothed'"),
+        ({"formulation": "dual", "solver": "bmrm"}, "solver='bmrm' does not go with formulation='dual'"),
+        ({"formulation": "dual", "pairwise": "associative"}, "formulation='dual' has no bounds on weights"),
         ({"formulation": "smoothed", "temperature": 0.0}, "'temperature' parameter"),
     ],
     ids=str,

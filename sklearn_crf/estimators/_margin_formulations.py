@@ -11,7 +11,7 @@ from sklearn_crf.objectives import Objective, RelaxedHinge, SoftmaxMargin, Struc
 SMOOTHED = {"smoothed": "relaxation", "reparameterization": "reparameterization", "joint": "joint"}
 
 #: What stands for the best cost plus score.
-MARGIN_FORMULATIONS = ("max_margin", "lp", *SMOOTHED)
+MARGIN_FORMULATIONS = ("max_margin", "lp", "dual", *SMOOTHED)
 
 
 class MarginFormulation(NamedTuple):
@@ -52,19 +52,22 @@ def resolve_margin_formulation(formulation, inference, temperature, name, *, max
     if formulation == "max_margin" or not is_auto:
         found = map_inference(inference, name)
     else:
-        found = AD3() if formulation == "lp" else TRWS()
+        found = TRWS() if formulation in SMOOTHED else AD3()
     if formulation == "max_margin":
         return MarginFormulation(lambda cost, has_cycles: StructuredHinge(found, cost), found)
+    if formulation not in SMOOTHED and not found.has_fractional:
+        raise ValueError(
+            f"formulation={formulation!r} needs an inference with fractional solutions, AD3() or LinearProgram(), got "
+            f"{type(found).__name__}."
+        )
     if formulation == "lp":
-        if not getattr(found, "has_fractional", False):
-            raise ValueError(
-                f"formulation='lp' needs an inference with fractional solutions, AD3() or LinearProgram(), got "
-                f"{type(found).__name__}."
-            )
         return MarginFormulation(lambda cost, has_cycles: RelaxedHinge(found, cost), found)
 
+    # The dual has no temperature: its marginals alone are those of a likelihood.
     def at_temperature(cost, has_cycles) -> Objective:
-        likelihood = resolve_formulation(SMOOTHED[formulation], "trw", has_cycles, max_iter=max_iter, tol=tol).objective
-        return SoftmaxMargin(likelihood, cost, temperature)
+        likelihood = resolve_formulation(
+            SMOOTHED.get(formulation, "relaxation"), "trw", has_cycles, max_iter=max_iter, tol=tol
+        ).objective
+        return SoftmaxMargin(likelihood, cost, temperature if formulation in SMOOTHED else 1.0)
 
     return MarginFormulation(at_temperature, found)

@@ -9,6 +9,7 @@ from joblib import effective_n_jobs
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf._threads import ordered_map
+from sklearn_crf.estimators._margin_dual import dual_hinge_risk, train_by_marginals
 from sklearn_crf.estimators._margin_formulations import SMOOTHED
 from sklearn_crf.estimators._margin_smoothed import train_smoothed
 from sklearn_crf.estimators._progress import progress_reporter
@@ -23,6 +24,7 @@ class MarginOptions(NamedTuple):
     """Constructor parameters that govern training."""
 
     formulation: str
+    inference: object  # that of prediction
     solver: str
     C: float
     scale: np.ndarray  # (n_coef,) solvers see weights divided by it, and penalise those
@@ -110,6 +112,8 @@ def train_by_margins(risk, start, options, rng, on_iteration):
     MarginOutcome
     """
     train = _train_smoothed if options.formulation in SMOOTHED else _train_by_planes
+    if options.formulation == "dual":
+        train = _train_dual
     outcome = train(risk, start, options, rng, on_iteration)
     if not outcome.found.success:
         _warn(outcome.found, options)
@@ -130,6 +134,24 @@ def _train_smoothed(risk, start, options, rng, on_iteration):
         found = train_smoothed(risk, start, options, options.formulation == "joint", callback)
     calls = n_examples * found.passes
     return MarginOutcome(found.coef, found.found, found.gap, calls, int(calls[-1]))
+
+
+def _train_dual(risk, start, options, rng, on_iteration):
+    problem = PenalisedHinge(dual_hinge_risk(risk, options.inference), options)
+    trace = MarginTrace()
+    with progress_reporter(options.verbose, options.max_iter, options.formulation) as show:
+
+        def callback(point):
+            trace.loss.append(point.fun)
+            trace.dual = point.dual
+            trace.calls.append(problem.n_inference_calls)
+            show(trace)
+            return on_iteration(options.scale * point.x)
+
+        found = train_by_marginals(risk, problem.value_grad, options, rng, callback)
+    return MarginOutcome(
+        options.scale * found.x, found, found.gap + problem.lacking, np.array(trace.calls), problem.n_inference_calls
+    )
 
 
 def _train_by_planes(risk, start, options, rng, on_iteration):

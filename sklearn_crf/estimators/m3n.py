@@ -56,13 +56,14 @@ class M3NClassifier(TrainedField):
         - "reparameterization": the same as the least bound over all ways to share the scores out among trees
           (recipe 3).
         - "joint": the same in one problem over weights and shares, without inner problem (recipe 4).
+        - "dual": "lp" in the dual, by exponentiated gradient steps in the marginals of an example each (recipe 5).
     solver : {"auto", "cutting_plane", "frank_wolfe", "bmrm", "subgradient", "lbfgs"}, default="auto"
         "cutting_plane" goes through the examples in mini-batches and keeps the worst labelings found of each (the
         n-slack method); "frank_wolfe" does so with one combination of them, in less memory, and is quicker to a rough
         solution and slower to an accurate one; "bmrm" is the bundle method, one plane for each pass over all examples
         (1-slack), deterministic; "subgradient" makes steps of Pegasos. "auto" is the bundle method without edges and
         for sparse features, cutting planes where there are up to 1,000 weights, Frank-Wolfe otherwise. Formulations
-        with a temperature have "lbfgs" alone.
+        with a temperature have "lbfgs" alone, and "dual" has steps of its own.
     cost : {"hamming", "weighted"}, array-like of shape (n_classes, n_classes) or list of ndarray, default="hamming"
         Number of wrong nodes; "weighted" by one over the frequency of each true class; or ``cost[a, b]``
         of each node of class b that is labelled a, in the order of ``classes_``: not negative, zero on the diagonal;
@@ -72,7 +73,7 @@ class M3NClassifier(TrainedField):
         Multiplies the cost of nodes of each true class.
     inference : str or Inference, default="auto"
         What finds best labelings, in training and at prediction: "auto" (max-product on forests, min-cut for two
-        classes, alpha-expansion or max-product for more; ``AD3()`` for ``formulation="lp"`` and ``TRWS()``, at
+        classes, alpha-expansion or max-product for more; ``AD3()`` for "lp" and "dual", and ``TRWS()``, at
         prediction alone, for those with a temperature), "icm", "max_product", "graph_cut", "alpha_expansion" and
         other names that :class:`DRFClassifier` has; or an :class:`~sklearn_crf.inference.Inference`, cloned, whose
         options are reachable as ``inference__max_iter`` and so on.
@@ -254,11 +255,7 @@ class M3NClassifier(TrainedField):
         M3NClassifier
             self
         """
-        if (self.solver == "lbfgs") != (self.formulation in SMOOTHED) and self.solver != "auto":
-            raise ValueError(
-                f"solver={self.solver!r} does not go with formulation={self.formulation!r}: those at a temperature "
-                "have solver='lbfgs', and only they; or leave it at 'auto'."
-            )
+        self._check_combination()
         return self._fit(X, y, sample_weight)
 
     def decision_function(self, X):
@@ -292,6 +289,16 @@ class M3NClassifier(TrainedField):
 
     # What training asks for ----------------------------------------------------------------------------------------
 
+    def _check_combination(self):
+        own = {"dual": "auto", **dict.fromkeys(SMOOTHED, "lbfgs")}.get(self.formulation)
+        if self.solver != "auto" and (self.solver == "lbfgs" if own is None else self.solver != own):
+            raise ValueError(
+                f"solver={self.solver!r} does not go with formulation={self.formulation!r}: those at a temperature "
+                "have solver='lbfgs', and only they, 'dual' has none; or leave it at 'auto'."
+            )
+        if self.formulation == "dual" and self.pairwise == "associative":
+            raise ValueError("formulation='dual' has no bounds on weights: pairwise='associative' needs another.")
+
     def _decoding(self):
         return Decoding(self._resolved().inference, "map")
 
@@ -304,7 +311,7 @@ class M3NClassifier(TrainedField):
         return pairwise_form("auto" if self.pairwise == "associative" else self.pairwise, n_classes)
 
     def _goes_by_blocks(self, encoded):
-        if self.formulation in SMOOTHED:
+        if self.formulation not in ("max_margin", "lp"):
             return False
         if self.solver == "auto":
             return bool(encoded.n_edges) and not encoded.is_sparse
@@ -313,13 +320,15 @@ class M3NClassifier(TrainedField):
     def _chosen_solver(self, encoded, potentials):
         if self.solver != "auto":
             return self.solver
-        if self.formulation in SMOOTHED:
+        if self.formulation not in ("max_margin", "lp"):
             return "lbfgs"
         if not self._goes_by_blocks(encoded):
             return "bmrm"
         return "cutting_plane" if potentials.n_coef <= _MOST_WEIGHTS_FOR_PLANES else "frank_wolfe"
 
     def _batch_nodes(self, encoded):
+        if self.formulation == "dual":
+            return 1
         # Kernels go through forests of dense features one by one, whatever batch they are in.
         by_kernel = not encoded.is_sparse and self._decoding().inference.exact_on in ("any", "forest")
         if by_kernel or not self._goes_by_blocks(encoded):
@@ -347,7 +356,9 @@ class M3NClassifier(TrainedField):
         bounded = np.zeros(potentials.n_coef, dtype=bool)
         potentials.unpack(bounded).edge_coef[...] = self.pairwise == "associative"
         return MarginOptions(
-            formulation=self.formulation,
+            # Without edges there is nothing to share.
+            formulation=self.formulation if encoded.n_edges or self.formulation != "joint" else "smoothed",
+            inference=self._decoding().inference,
             solver=self._chosen_solver(encoded, potentials),
             C=self.C,
             scale=np.where(potentials.penalised, 1.0, self.intercept_scaling),
