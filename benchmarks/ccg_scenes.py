@@ -32,16 +32,15 @@ from sklearn_crf import Example
 from sklearn_crf.datasets import load_stanford_superpixels
 from sklearn_crf.preprocessing import NodeTransformer
 
-N_FOLDS, N_COMPONENTS = 10, 40
-MEAN_COLOUR, RELATIVE_HEIGHT = slice(400, 403), 454
+N_FOLDS, N_COMPONENTS = 10, 30
+MEAN_COLOUR = slice(400, 403)
 
 
 def edge_features(x):
-    """A constant, how much the mean colours differ, and how much the heights do."""
+    """A constant, and how much the mean colours differ."""
     features, (tail, head) = x.node_features, x.edges.T
     colour = np.abs(features[tail, MEAN_COLOUR] - features[head, MEAN_COLOUR]).mean(axis=1) / 64
-    height = np.abs(features[tail, RELATIVE_HEIGHT] - features[head, RELATIVE_HEIGHT])
-    return np.stack((np.ones(len(tail)), colour, height), axis=1).astype(features.dtype)
+    return np.stack((np.ones(len(tail)), colour), axis=1).astype(features.dtype)
 
 
 class Scenes:

@@ -301,7 +301,7 @@ ICM_MAP = ICM._map
 def test_interrupted_fit_keeps_its_weights_with_warm_start(monkeypatch):
     X, y = noisy_blobs(4)
     interrupt_at(monkeypatch, 10)
-    model = ContrastiveCRF(random_state=0, warm_start=True, max_rounds=5)
+    model = ContrastiveCRF(generator="icm", random_state=0, warm_start=True, max_rounds=5)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
     assert model.n_rounds_ == 2
@@ -310,7 +310,7 @@ def test_interrupted_fit_keeps_its_weights_with_warm_start(monkeypatch):
 
 def test_interrupted_fit_without_warm_start_changes_nothing(monkeypatch):
     X, y = noisy_blobs(4)
-    model = ContrastiveCRF(random_state=0, max_rounds=5).fit(X, y)
+    model = ContrastiveCRF(generator="icm", random_state=0, max_rounds=5).fit(X, y)
     before = pickle.dumps(model)
     interrupt_at(monkeypatch, 10)
     with pytest.raises(KeyboardInterrupt):
