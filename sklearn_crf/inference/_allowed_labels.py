@@ -8,8 +8,9 @@ from sklearn_crf.inference._feasible_start import is_feasible, without_violation
 from sklearn_crf.inference._local_polytope import CountPiece, LocalPolytope
 from sklearn_crf.models import score
 
-# Looks at a piece, of some 20 microseconds, that a search may take.
+# Looks at a piece, of some 20 microseconds, that a search may take. A table counts once for so many joint states.
 _MOST_LOOKS = 100_000
+_STATES_OF_A_LOOK = 1000
 
 # Dead ends after which it begins anew, knowing which pieces made them; twice as many each time.
 _FIRST_PATIENCE = 20
@@ -123,6 +124,11 @@ class _Search:
                 return None
         return self.possible.argmax(axis=1)
 
+    def _look_at(self, number):
+        piece = self.pieces[number]
+        self.n_looks += 1 if isinstance(piece, CountPiece) else 1 + len(piece.scores) // _STATES_OF_A_LOOK
+        return piece
+
     def _keep(self, node, places):
         """Rule out all other places of a node and what follows; False if some node or piece is left nothing."""
         self._set(node, self.possible[node] & places)
@@ -140,10 +146,9 @@ class _Search:
     def _propagate(self, numbers):
         waiting = dict.fromkeys(numbers)
         while waiting:
-            self.n_looks += 1
             number = next(iter(waiting))
             del waiting[number]
-            piece = self.pieces[number]
+            piece = self._look_at(number)
             before = self.possible[piece.nodes]
             look = _supported_by_count if isinstance(piece, CountPiece) else _supported_by_table
             after = before & look(piece, before)
@@ -192,8 +197,7 @@ class _SurestFirst(_Search):
             return
         total = np.where(self.possible[node], self.own[node], -np.inf)
         for number in self.around[node]:
-            self.n_looks += 1
-            piece = self.pieces[number]
+            piece = self._look_at(number)
             # What a count adds depends on too many nodes to tell states of one apart.
             if isinstance(piece, CountPiece):
                 continue
