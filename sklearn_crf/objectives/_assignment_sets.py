@@ -30,8 +30,6 @@ class AssignmentSets:
         :math:`w_j` of each set.
     set_member : ndarray of shape (n_sets,), int32
         The example that a set is of.
-    set_of : ndarray of shape (n_assignments,), int32
-        The set that an assignment, other than the truth, is in.
     """
 
     def __init__(self, model, labels, node_ptr=None):
@@ -41,15 +39,12 @@ class AssignmentSets:
         self._node_ptr = np.array([0, n_nodes]) if node_ptr is None else np.asarray(node_ptr, dtype=np.int64)
         self.set_weight = np.zeros(0)
         self.set_member = np.zeros(0, dtype=np.int32)
-        self.set_of = np.zeros(0, dtype=np.int32)
         self._own_set = np.full(len(self._node_ptr) - 1, -1, dtype=np.int32)
-        self._codes = np.zeros(0, dtype=_smallest(n_nodes * self._n_columns))
-        self._pair_codes = np.zeros(0, dtype=_smallest(self._n_cells))
         # An assignment cannot use an entry more often than there are edges, if each counts as one.
         counted = model.edge_weight is None and model.graph.n_edges <= np.iinfo(np.int16).max
-        self._pair_changes = np.zeros(0, dtype=np.int16 if counted else model.dtype)
-        self._ptr = self._pair_ptr = np.zeros(1, dtype=np.int64)
-        self._fingerprints = np.zeros(0, dtype=np.uint64)
+        self._codes = _Rows(_smallest(n_nodes * self._n_columns))
+        self._pairs = _Rows(_smallest(self._n_cells), np.int16 if counted else model.dtype)
+        self._set_of = _Rows(np.int32, np.uint64)
 
     @property
     def n_assignments(self):
@@ -57,15 +52,20 @@ class AssignmentSets:
         return len(self.set_of)
 
     @property
+    def set_of(self):
+        """The set that an assignment, other than the truth, is in: (n_assignments,), int32."""
+        return self._set_of.columns[0]
+
+    @property
     def nbytes(self):
         """Memory that the assignments take, in bytes."""
-        arrays = self._stored, (self.set_of, self._fingerprints, self.set_weight, self.set_member)
-        return sum(array.nbytes for part in arrays for array in part)
+        arrays = *self._stored, *self._set_of.columns, self.set_weight, self.set_member
+        return sum(array.nbytes for array in arrays)
 
     @property
     def _stored(self):
         """Assignments as the kernels take them."""
-        return self._codes, self._ptr, self._pair_codes, self._pair_changes, self._pair_ptr
+        return *self._codes.columns, self._codes.ptr, *self._pairs.columns, self._pairs.ptr
 
     # Adding assignments --------------------------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class AssignmentSets:
         number = self._open(member, weight)
         line, node = np.nonzero(differs[changed])
         changes = Changes(line, node + start, labelings[changed][line, node].astype(np.int32))
-        self._append_new(model, changes, np.full(int(changed.sum()), number, dtype=np.int32))
+        self._append_new(model, changes, np.full(int(changed.sum()), number, dtype=np.int32), is_new_set=True)
         return True
 
     def extend(self, model, labels):
@@ -146,29 +146,23 @@ class AssignmentSets:
         self.set_member = np.append(self.set_member, np.int32(member))
         return len(self.set_weight) - 1
 
-    def _append_new(self, model, changes, set_of):
+    def _append_new(self, model, changes, set_of, is_new_set=False):
         """Append assignments that their sets do not hold yet; how many."""
         if not changes.n_rows:
             return 0
         fingerprints = _fingerprints(self._code(changes), changes.row, set_of)
         new = np.zeros(len(set_of), dtype=bool)
         new[np.unique(fingerprints, return_index=True)[1]] = True
-        new &= ~np.isin(fingerprints, self._fingerprints)
+        if not is_new_set:
+            new &= ~np.isin(fingerprints, self._set_of.columns[1])
         changes = changes.chosen(new)
         n_new = changes.n_rows
         if n_new:
-            self._append(model, changes, set_of[new], fingerprints[new])
+            pairs = pair_changes(model, self.labels, changes)
+            self._codes.append(changes.row, n_new, self._code(changes))
+            self._pairs.append(pairs.row, n_new, pairs.code, pairs.change)
+            self._set_of.append(np.arange(n_new), n_new, set_of[new], fingerprints[new])
         return n_new
-
-    def _append(self, model, changes, set_of, fingerprints):
-        pairs = pair_changes(model, self.labels, changes)
-        self._codes = np.append(self._codes, self._code(changes).astype(self._codes.dtype))
-        self._ptr = _longer(self._ptr, changes.row, len(set_of))
-        self._pair_codes = np.append(self._pair_codes, pairs.code.astype(self._pair_codes.dtype))
-        self._pair_changes = np.append(self._pair_changes, pairs.change.astype(self._pair_changes.dtype))
-        self._pair_ptr = _longer(self._pair_ptr, pairs.row, len(set_of))
-        self.set_of = np.append(self.set_of, set_of)
-        self._fingerprints = np.append(self._fingerprints, fingerprints)
 
     def _code(self, changes):
         return changes.node * self._n_columns + changes.state
@@ -226,16 +220,42 @@ class AssignmentSets:
         return terms, Statistics(unary.astype(model.dtype, copy=False), tables)
 
 
+class _Rows:
+    """Rows of different lengths in flat columns. What is appended is put together when it is read, and not before."""
+
+    def __init__(self, *dtypes):
+        self._pieces = [[np.zeros(0, dtype=dtype)] for dtype in dtypes]
+        self._ptr_pieces = [np.zeros(1, dtype=np.int64)]
+
+    def append(self, row, n_rows, *columns):
+        """Entries of further rows, ``row`` ascending from 0."""
+        for pieces, column in zip(self._pieces, columns, strict=True):
+            pieces.append(column.astype(pieces[0].dtype, copy=False))
+        self._ptr_pieces.append(self._ptr_pieces[-1][-1] + np.cumsum(np.bincount(row, minlength=n_rows)))
+
+    @property
+    def columns(self):
+        """Each as one array."""
+        return tuple(_joined(pieces) for pieces in self._pieces)
+
+    @property
+    def ptr(self):
+        """Row r is the entries ptr[r] to ptr[r + 1], (n_rows + 1,) int64."""
+        return _joined(self._ptr_pieces)
+
+
+def _joined(pieces):
+    """The arrays of a list as one, which takes their place in it."""
+    if len(pieces) > 1:
+        pieces[:] = [np.concatenate(pieces)]
+    return pieces[0]
+
+
 def _smallest(n_codes):
     """The smallest integers that the kernels know and that count so far."""
     if n_codes > 2**32:
         raise ValueError(f"assignments need at most 2**32 states of nodes or entries of tables, got {n_codes}.")
     return np.uint16 if n_codes <= 2**16 else np.uint32
-
-
-def _longer(ptr, row, n_rows):
-    """Offsets with those of further rows appended."""
-    return np.append(ptr, ptr[-1] + np.cumsum(np.bincount(row, minlength=n_rows)))
 
 
 def _mixed(numbers):
