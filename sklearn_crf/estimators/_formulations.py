@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 from sklearn_crf.inference import (
     AutoMarginals,
+    EdgeEntropyBP,
     Inference,
     JunctionTree,
     LoopyBP,
     MeanField,
-    NormProductBP,
     TightenBound,
     TreeInference,
     TRWMessagePassing,
@@ -98,7 +98,7 @@ def resolve_formulation(formulation, entropy, has_cycles, *, max_iter, tol):
 def _relaxation(formulation, entropy, limits):
     """What solves the relaxation, and what does where that does not converge."""
     if entropy == "trivial":
-        return (NormProductBP("trivial", **limits),)
+        return (EdgeEntropyBP(**limits),)
     if formulation == "edge_probabilities":
         return (TightenBound("optimal", **limits),)
     if formulation == "reparameterization":

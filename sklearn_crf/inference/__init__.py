@@ -17,6 +17,7 @@ from sklearn_crf.inference._conjugate_gradient import ConjugateGradient, Solutio
 from sklearn_crf.inference._counting_numbers import CountingNumbers
 from sklearn_crf.inference._dual_decomposition import DualDecomposition, DualDecompositionState
 from sklearn_crf.inference._edge_couplings import best_couplings
+from sklearn_crf.inference._edge_entropy import EdgeEntropyBP
 from sklearn_crf.inference._edge_shares import edge_shared_bound, edge_shares_of
 from sklearn_crf.inference._factor_messages import FactorMessages
 from sklearn_crf.inference._gaussian import GaussianInference, GaussianMarginals
@@ -56,6 +57,7 @@ __all__ = [
     "CutState",
     "DualDecomposition",
     "DualDecompositionState",
+    "EdgeEntropyBP",
     "FactorMarginals",
     "FactorMessages",
     "GaussianBP",

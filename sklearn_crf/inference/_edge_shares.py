@@ -53,7 +53,7 @@ def edge_shared_bound(model, shares):
     ends = graph.edges.ravel()
     degree = graph.degree
     shares = _centred(shares.reshape(len(ends), model.n_columns), ends, degree)
-    scores = (double.unary[ends] / degree[ends, None] + shares).reshape(graph.n_edges, 2, -1)
+    scores = (double.unary[ends] / degree[ends, None] + shares).reshape(graph.n_edges, 2, model.n_columns)
     alone = degree == 0
     log_z_terms = np.where(alone, logsumexp(double.unary, axis=1), 0.0)
     statistics, at_ends = np.zeros(model.tables.shape), np.empty_like(scores)

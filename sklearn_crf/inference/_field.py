@@ -60,7 +60,7 @@ class Field(NamedTuple):
         return send(self, messages, *how)
 
 
-def make_field(model, maximum, appearance=None, unbounded=False):
+def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False):
     """The field of a model for sums or maxima, and the score taken out of each node's unary row.
 
     Sums are kept as probabilities if the range of the model's scores permits it, in double precision if single
@@ -77,6 +77,8 @@ def make_field(model, maximum, appearance=None, unbounded=False):
     unbounded : bool, default=False
         Keep probabilities in spite of forbidden pairs, which let the range of messages grow without a bound known
         beforehand; the caller looks at what came out.
+    as_scores : bool, default=False
+        Keep sums as scores in any case.
 
     Returns
     -------
@@ -87,7 +89,10 @@ def make_field(model, maximum, appearance=None, unbounded=False):
     ValueError
         If a table forbids every pair of states.
     """
-    semiring, dtype = (MAX_SCORE, model.dtype) if maximum else _kind_of_sum(model, unbounded)
+    if maximum or as_scores:
+        semiring, dtype = MAX_SCORE if maximum else SUM_SCORE, model.dtype
+    else:
+        semiring, dtype = _kind_of_sum(model, unbounded)
     scores = {
         name: np.zeros((0, *shape), dtype) if values is None else np.ascontiguousarray(values, dtype=dtype)
         for name, values, shape in (
