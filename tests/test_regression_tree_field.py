@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.utils.estimator_checks import check_estimator
+from sklearn.utils.estimator_checks import check_estimator, check_sample_weight_equivalence_on_dense_data
 
 from sklearn_crf import Example, RegressionTreeField
 from sklearn_crf.encoding import object_array
@@ -40,11 +40,8 @@ def squared_error(field, X, y):
 
 def test_passes_the_checks_of_scikit_learn():
     field = RegressionTreeField(max_depth=1, min_samples_leaf=3, max_iter=100, random_state=0)
-    because = "tests and samples are random: repeated samples are drawn differently"
-    expected = {
-        "check_sample_weight_equivalence_on_dense_data": because,
-        "check_sample_weight_equivalence_on_sparse_data": because,
-    }
+    because = "feature tests are random, and drawn differently for repeated samples; with all tests see below"
+    expected = {"check_sample_weight_equivalence_on_dense_data": because}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         results = check_estimator(field, expected_failed_checks=expected, on_fail=None, on_skip=None)
@@ -53,14 +50,29 @@ def test_passes_the_checks_of_scikit_learn():
     assert len(results) > 45
 
 
-def test_weights_equal_repetition_without_trees():
+def test_passes_the_check_of_weights_with_an_exhaustive_search():
+    field = RegressionTreeField(max_depth=1, min_samples_leaf=3, max_iter=500, tol=1e-8, random_state=0)
+    field.set_params(n_feature_tests=None, split_samples=None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check_sample_weight_equivalence_on_dense_data("RegressionTreeField", field)
+
+
+@pytest.mark.parametrize("split", ["gradient", "residual"])
+def test_weights_equal_repetition(split):
+    # Every test at every offset, and all factors: then nothing is random.
     rng = np.random.default_rng(1)
-    X, y = rng.normal(size=(40, 3)), rng.normal(size=40)
-    weight = rng.integers(1, 4, size=40)
-    options = {"max_depth": 0, "tol": 1e-5, "max_iter": 200, "random_state": 0}
+    X, y = rng.normal(size=(60, 3)), rng.normal(size=60)
+    y = y + np.where(X[:, 1] > 0, 2 * X[:, 0], 0)
+    weight = rng.integers(0, 4, size=60)
+    options = {"split": split, "n_feature_tests": None, "split_samples": None, "min_samples_leaf": 5, "max_depth": 1}
+    options |= {"tol": 1e-5, "max_iter": 200, "random_state": 0}
     weighted = RegressionTreeField(**options).fit(X, y, sample_weight=weight)
     repeated = RegressionTreeField(**options).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
-    assert_allclose(weighted.predict(X), repeated.predict(X), atol=2e-3)
+    for key in ("test", "threshold"):
+        assert_array_equal(weighted.trees_[0][key], repeated.trees_[0][key])
+    assert len(weighted.precisions_[0]) == 2
+    assert_allclose(weighted.predict(X), repeated.predict(X), atol=1e-3)
 
 
 def test_a_leaf_without_neighbours_is_a_linear_regression():
@@ -130,6 +142,81 @@ def test_depths_of_pairs_and_pixels_are_apart():
     field = RegressionTreeField(**{**QUICK, "max_depth": 0}, max_depth_pairwise=1, window=[[0, 1]]).fit(X, y)
     assert [len(precision) for precision in field.precisions_] == [1, 2]
     assert field.offsets_.tolist() == [[0, 1]]
+
+
+def test_a_warm_start_deepens_the_trees():
+    X, y = denoising()
+    options = {**QUICK, "split_samples": None}
+    field = RegressionTreeField("mse", warm_start=True, **{**options, "max_depth": 0}).fit(X, y)
+    shallow = field.loss_curve_[-1]
+    field.set_params(max_depth=2).fit(X, y)
+    assert [len(precision) for precision in field.precisions_] == [4] * 5
+    # It begins where the last call ended, up to the rounding of float32.
+    assert field.loss_curve_[0] == pytest.approx(shallow, rel=1e-4)
+    assert field.loss_curve_[-1] < shallow
+    with pytest.raises(ValueError, match="the window of the last call of fit"):
+        field.set_params(window=5).fit(X, y)
+    with pytest.raises(ValueError, match="targets of as many channels"):
+        field.set_params(window=3).fit(X, np.stack([y, y], axis=-1))
+
+
+def test_early_stopping_gives_back_the_best_round():
+    rng = np.random.default_rng(0)
+    # Nothing to learn beyond the mean: every split is in vain.
+    X, y = rng.normal(size=(12, 6, 6, 4)), rng.normal(size=(12, 6, 6))
+    options = {**QUICK, "max_depth": 6, "min_samples_leaf": 5, "max_iter": 30}
+    field = RegressionTreeField("mse", early_stopping=True, validation_fraction=0.25, **options).fit(X, y)
+    curve = field.validation_curve_
+    assert 2 <= len(curve) == len(field.round_ends_) < 7
+    assert curve[-1] >= curve[-2]
+    assert np.all(np.diff(curve[:-1]) < 0)
+    assert len(field.precisions_[0]) <= 2 ** (len(curve) - 2)
+    table = RegressionTreeField(early_stopping=True, **options).fit(X[:, 0, 0], y[:, 0, 0])
+    assert len(table.validation_curve_) >= 1
+    with pytest.raises(ValueError, match="early_stopping needs examples to hold out and others to train on, got 1"):
+        RegressionTreeField(early_stopping=True).fit(X[:1], y[:1])
+
+
+@pytest.mark.parametrize("layout", ["images", "chains", "samples"])
+def test_training_looks_at_some_pixels(layout):
+    X, y = denoising(20)
+    X, y = {"images": (X, y), "chains": (X[:, 0], y[:, 0]), "samples": (X[:, 0, 0], y[:, 0, 0])}[layout]
+    n = {"images": 2000, "chains": 150, "samples": 12}[layout]
+    seen = []
+
+    def watched(prediction, target):
+        seen.append(prediction.size)
+        return mse(prediction, target)
+
+    RegressionTreeField(watched, max_samples=n, **{**QUICK, "max_depth": 0, "max_iter": 1}).fit(X, y)
+    n_images = 1 if layout == "samples" else 20
+    assert 0.8 * n <= sum(seen[:n_images]) <= n
+
+
+def test_separate_training_grows_its_trees_first():
+    X, y = denoising()
+    field = RegressionTreeField("mse", split="residual", **{**QUICK, "max_depth": 3}).fit(X, y)
+    assert len(field.round_ends_) == 1
+    assert all(len(precision) > 4 for precision in field.precisions_)
+    assert squared_error(field, X, y) < 0.75 * np.mean((X[..., 0] - y) ** 2)
+
+
+def test_likelihood_and_pseudolikelihood_agree_without_edges():
+    X, y = denoising(3, (4, 4))
+    likelihood, pseudo = (
+        RegressionTreeField(loss, window=1, **QUICK).fit(X, y).predict(X) for loss in ("likelihood", "pseudolikelihood")
+    )
+    assert_array_equal(likelihood, pseudo)
+
+
+def test_the_likelihood_finds_the_precision_of_a_chain():
+    rng = np.random.default_rng(0)
+    y = np.zeros((1, 400))
+    for t in range(1, 400):
+        y[0, t] = 0.8 * y[0, t - 1] + rng.normal()
+    field = RegressionTreeField("likelihood", max_depth=0, max_iter=40).fit(np.zeros((1, 400, 1)), y)
+    # The coupling of neighbours is -0.8 over the variance of innovations.
+    assert field.precisions_[1][0, 0, 1] / field.target_scale_**2 == pytest.approx(-0.8, abs=0.15)
 
 
 def layouts():
@@ -222,13 +309,16 @@ def test_standard_deviations_cover_the_errors():
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"loss": "l1"}, "loss must be one of 'pseudolikelihood', 'mse'"),
+        ({"loss": "l1"}, "loss must be one of 'pseudolikelihood', 'likelihood', 'mse'"),
         ({"loss": "logistic"}, "loss must be one of"),
         ({"window": 4}, "window must be an odd number of at least 1, or offsets, got 4."),
         ({"window": [[1, 2, 3]]}, "window given as offsets must be integers of shape (n_offsets, 2)"),
         ({"eigenvalue_bounds": (1.0, 0.1)}, "eigenvalue_bounds must be two positive numbers in ascending order"),
         ({"max_depth": -1}, "max_depth == -1, must be >= 0."),
         ({"solver": "adam"}, "solver must be 'spg' or 'pqn'"),
+        ({"split": "entropy"}, "split must be 'gradient' or 'residual', got 'entropy'."),
+        ({"validation_fraction": 1.0}, "validation_fraction == 1.0, must be < 1."),
+        ({"max_samples": 0}, "max_samples == 0, must be >= 1."),
         ({"inference": "bp"}, "inference must be 'auto' or a ConjugateGradient"),
         ({"data_range": 0.0}, "data_range == 0.0, must be > 0."),
     ],

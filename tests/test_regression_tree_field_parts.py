@@ -6,15 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from regression_tree_problems import OFFSETS, energy_by_loops, leaf_by_descent, random_field, random_tree
+from scipy.stats import multivariate_normal
 
 from sklearn_crf._threads import range_runner
 from sklearn_crf.estimators._rtf_growth import GrowthOptions, find_splits
-from sklearn_crf.estimators._rtf_input import whitening_of, window_offsets
+from sklearn_crf.estimators._rtf_input import window_offsets
+from sklearn_crf.estimators._rtf_whitening import whitening_of
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import ConjugateGradient, GaussianDirect
 from sklearn_crf.losses import LOSSES, loss_function
 from sklearn_crf.models import score
 from sklearn_crf.objectives._gaussian_field import FieldRisk, GaussianPseudolikelihood, PredictionLoss
+from sklearn_crf.objectives._gaussian_likelihood import GaussianLikelihood
 from sklearn_crf.potentials._regression_tree_field import (
     FieldImage,
     GaussianStatistics,
@@ -22,7 +25,13 @@ from sklearn_crf.potentials._regression_tree_field import (
 )
 from sklearn_crf.regression_trees._eigenvalues import clip_eigenvalues
 from sklearn_crf.regression_trees._factors import FactorType, factor_types
-from sklearn_crf.regression_trees._split_search import best_split, projected_norm, random_tests
+from sklearn_crf.regression_trees._split_search import (
+    all_tests,
+    best_split,
+    explained_variance,
+    projected_norm,
+    random_tests,
+)
 from sklearn_crf.regression_trees._tree import RegressionTree
 
 BOUNDS = (1e-2, 1e2)
@@ -98,6 +107,7 @@ def test_threads_and_float32():
 
 def objectives():
     direct = ConjugateGradient(tol=1e-13)
+    yield pytest.param(GaussianLikelihood(), (6, 5), id="likelihood")
     yield pytest.param(GaussianPseudolikelihood(), (6, 5), id="pseudolikelihood")
     for name in LOSSES:
         if name not in ("logistic", "multinomial"):
@@ -158,6 +168,19 @@ def test_pseudolikelihood_is_the_product_of_conditionals(n_values):
         mean = np.linalg.solve(own, model.h[s] - others)
         total += 0.5 * (y[s] - mean) @ own @ (y[s] - mean) - 0.5 * np.linalg.slogdet(own / (2 * np.pi))[1]
     assert GaussianPseudolikelihood().loss(model, y).value == pytest.approx(total / len(y))
+
+
+@pytest.mark.parametrize("n_values", [1, 2])
+def test_likelihood_is_the_density(n_values):
+    _, potentials, coef, images, targets = random_field((4, 3), n_values, seed=4)
+    model = potentials.model(coef, images[0])
+    mean, covariance = GaussianDirect().marginals(model).mean, np.linalg.inv(model.precision_matrix().toarray())
+    expected = multivariate_normal(mean.ravel(), covariance).logpdf(targets[0].ravel())
+    assert GaussianLikelihood().loss(model, targets[0]).value == pytest.approx(-expected / 12)
+    _, potentials, coef, images, targets = random_field((70, 60), n_splits=0, n_images=1)
+    model = potentials.model(coef, images[0])
+    with pytest.raises(ValueError, match="at most 4096 values, got 4200"):
+        GaussianLikelihood().loss(model, targets[0])
 
 
 def test_pseudolikelihood_is_convex():
@@ -240,7 +263,7 @@ def test_splits_are_the_best_by_brute_force(n_values, monkeypatch):
                 # No other test does better at a threshold that it was tried at.
                 responses = responses_in(images, potentials.types[number], leaf, other)
                 for k in (1, 2, 3):
-                    at = np.sort(responses)[k * len(responses) // 4 - 1]
+                    at = np.sort(responses)[-(-k * len(responses) // 4) - 1]
                     if min(np.sum(responses <= at), np.sum(responses > at)) >= 5:
                         assert split_gain(*arguments, number, {leaf: (other, at)}) <= gain + 1e-9
 
@@ -294,6 +317,54 @@ def test_sampled_splits_do_not_depend_on_threads():
         for leaf in one:
             assert_array_equal(one[leaf][0], three[leaf][0])
             assert one[leaf][1] == three[leaf][1]
+
+
+@pytest.mark.parametrize("n_values", [1, 2])
+def test_residual_splits_explain_most(n_values):
+    _, potentials, coef, images, targets = random_field((9, 8), n_values, n_splits=0, seed=12)
+    trees = [RegressionTree.stump() for _ in potentials.types]
+    risk = FieldRisk(GaussianPseudolikelihood(), potentials, images, targets)
+    options = GrowthOptions(None, 3, 1, None, 5, BOUNDS, "residual")
+    found = find_splits(risk, trees, coef, [1] * len(trees), options, np.random.RandomState(3))
+    for kind, own in zip(potentials.types, found, strict=True):
+        values = np.concatenate([factor_targets(kind, y.reshape(9, 8, n_values)) for y in targets])
+
+        def left_over(test, threshold, kind=kind, values=values):
+            above = responses_in(images, kind, 0, test) > threshold
+            return sum(np.sum((values[side] - values[side].mean(axis=0)) ** 2) for side in (above, ~above))
+
+        (test, threshold), others = own[0], []
+        for other in all_tests(3, 1):
+            responses = np.sort(responses_in(images, kind, 0, other))
+            others += [left_over(other, responses[-(-k * len(responses) // 4) - 1]) for k in (1, 2, 3)]
+        assert len(others) == 3 * 27
+        assert left_over(test, threshold) == pytest.approx(min(others))
+
+
+def factor_targets(kind, plane):
+    return np.array([
+        np.concatenate([plane[i, j], plane[i + kind.down, j + kind.right]] if kind.paired else [plane[i, j]])
+        for i, j in pixels_of(kind, plane.shape)
+    ])  # fmt: skip
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 9999))
+def test_weighted_quantiles_are_those_of_repeated_responses(seed):
+    rng = np.random.RandomState(seed)
+    weight = rng.randint(0, 4, size=20)
+    weight[0] = 1
+    responses = rng.randint(12, size=(3, 20)).astype(float)
+    terms = np.column_stack([weight, weight * rng.normal(size=20)])
+    options = {"n_thresholds": 4, "min_samples": 2}
+    once = best_split(terms, responses, explained_variance, **options)
+    repeated = np.repeat(responses, weight, axis=1)
+    terms = np.repeat(terms / np.maximum(weight, 1)[:, None], weight, axis=0)
+    many = best_split(terms, repeated, explained_variance, **options)
+    assert (once is None) == (many is None)
+    if once is not None:
+        assert once[:2] == many[:2]
+        assert once.gain == pytest.approx(many.gain)
 
 
 def test_projected_norm_stops_at_the_bounds():

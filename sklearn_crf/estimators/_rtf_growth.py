@@ -7,7 +7,13 @@ import numpy as np
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.kernels.leaf_models import find_responses
 from sklearn_crf.potentials._regression_tree_field import factor_terms
-from sklearn_crf.regression_trees._split_search import best_split, random_tests
+from sklearn_crf.regression_trees._split_search import (
+    GradientNorm,
+    all_tests,
+    best_split,
+    explained_variance,
+    random_tests,
+)
 
 # Fewest factors of a leaf for each weight that it adds to a value's linear model.
 _SAMPLES_PER_WEIGHT = 10
@@ -16,12 +22,13 @@ _SAMPLES_PER_WEIGHT = 10
 class GrowthOptions(NamedTuple):
     """Constructor parameters that govern the search for splits."""
 
-    n_feature_tests: int
+    n_feature_tests: int | None
     n_thresholds: int
     feature_radius: int
     split_samples: int | None
     min_samples_leaf: int | None
     bounds: tuple
+    criterion: str = "gradient"
 
 
 def find_splits(risk, trees, coef, max_depths, options, rng):
@@ -42,7 +49,7 @@ def find_splits(risk, trees, coef, max_depths, options, rng):
     list of dict
         As :meth:`RegressionTree.split` takes them, one for each type.
     """
-    statistics = risk.statistics(coef)
+    statistics = risk.statistics(coef) if options.criterion == "gradient" else None
     parameters = risk.potentials.unpack(coef)
     seeds = rng.randint(np.iinfo(np.int32).max, size=len(trees))
 
@@ -64,10 +71,15 @@ def _splits_of_type(risk, statistics, number, precision, options, rng):
     chosen = np.arange(n_factors) if limit == n_factors else np.sort(rng.choice(n_factors, limit, replace=False))
     share = limit / n_factors
     n_channels = risk.images[0].features.shape[2]
-    tests = random_tests(options.n_feature_tests, n_channels, _radius(risk.images, options.feature_radius), rng)
+    radius = _radius(risk.images, options.feature_radius)
+    if options.n_feature_tests is None:
+        tests = all_tests(n_channels, radius)
+    else:
+        tests = random_tests(options.n_feature_tests, n_channels, radius, rng)
     n_weights = len(risk.potentials.whitening[number])
     terms, responses, leaf = _gather(risk, statistics, number, chosen, counts, tests)
-    terms[:, 1:] /= share
+    if options.criterion == "gradient":
+        terms[:, 1:] /= share
     order = np.argsort(leaf, kind="stable")
     bounds = np.searchsorted(leaf[order], np.arange(len(precision) + 1))
     least = _SAMPLES_PER_WEIGHT * n_weights if options.min_samples_leaf is None else options.min_samples_leaf
@@ -79,8 +91,7 @@ def _splits_of_type(risk, statistics, number, precision, options, rng):
         found = best_split(
             terms[own],
             responses[:, own],
-            precision[k],
-            options.bounds,
+            GradientNorm(precision[k], options.bounds) if options.criterion == "gradient" else explained_variance,
             n_thresholds=options.n_thresholds,
             min_samples=least * share,
         )
@@ -97,30 +108,44 @@ def _radius(images, radius):
 
 
 def _gather(risk, statistics, number, chosen, counts, tests):
-    """Terms of the gradient, responses and leaves of chosen factors of a type."""
-    kind, white = risk.potentials.types[number], risk.potentials.whitening[number]
-    size = risk.potentials.n_values * (2 if kind.paired else 1)
+    """Terms of the criterion, responses and leaves of chosen factors of a type."""
+    kind = risk.potentials.types[number]
     dtype = risk.images[0].features.dtype
-    terms = np.empty((len(chosen), 1 + size * size + size * len(white)), dtype=dtype)
+    terms = []
     responses = np.empty((len(tests), len(chosen)), dtype=dtype)
     leaf = np.empty(len(chosen), dtype=np.int32)
     starts = np.concatenate(([0], np.cumsum(counts)))
     bounds = np.searchsorted(chosen, starts)
-    for image, found, start, first, last in zip(
-        risk.images, statistics, starts[:-1], bounds[:-1], bounds[1:], strict=True
+    for k, (image, start, first, last) in enumerate(
+        zip(risk.images, starts[:-1], bounds[:-1], bounds[1:], strict=True)
     ):
         if first == last:
             continue
         own = chosen[first:last] - start
-        shape = image.features.shape[:2]
-        planes = [array.reshape(*shape, *array.shape[1:]) for array in found]
-        slope, square = (part[own] for part in factor_terms(planes, kind.ends(shape)))
-        top, left, _, columns = kind.rectangle(shape)
+        top, left, _, columns = kind.rectangle(image.features.shape)
         pixels = np.stack([top + own // columns, left + own % columns], axis=1).astype(np.int32)
-        inputs = kind.inputs(image.features, pixels) @ white.T.astype(dtype)
-        terms[first:last, 0] = 1
-        terms[first:last, 1 : 1 + size * size] = square.reshape(len(own), -1)
-        terms[first:last, 1 + size * size :] = (slope[:, :, None] * inputs[:, None, :]).reshape(len(own), -1)
+        weight = risk.factor_weights(k, kind)[own]
+        if statistics is None:
+            parts = weight[:, None] * _factor_values(risk, k, kind)[own]
+        else:
+            parts = _gradient_terms(risk, statistics[k], image, number, own, pixels)
+        terms.append(np.concatenate([weight[:, None], parts], axis=1).astype(dtype))
         find_responses(image.features, pixels, tests, first, responses)
         leaf[first:last] = image.leaves[number][own]
-    return terms, responses, leaf
+    return np.concatenate(terms), responses, leaf
+
+
+def _gradient_terms(risk, statistics, image, number, own, pixels):
+    """What each factor adds to the gradient: the derivatives by the precision, then those by the linear model."""
+    kind, white = risk.potentials.types[number], risk.potentials.whitening[number]
+    slope, square = (part[own] for part in factor_terms(statistics, image, risk.potentials.types, number))
+    inputs = kind.inputs(image.features, pixels) @ white.T.astype(image.features.dtype)
+    linear = slope[:, :, None] * inputs[:, None, :]
+    return np.concatenate([square.reshape(len(own), -1), linear.reshape(len(own), -1)], axis=1)
+
+
+def _factor_values(risk, k, kind):
+    """Targets of the factors of a type on image k."""
+    plane = risk.images[k].features.shape[:2]
+    target = risk.targets[k].reshape(*plane, -1)
+    return np.concatenate([target[end].reshape(-1, target.shape[2]) for end in kind.ends(plane)], axis=1)

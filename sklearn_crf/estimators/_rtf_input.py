@@ -9,15 +9,9 @@ from sklearn.utils import check_scalar
 
 from sklearn_crf.encoding import encode_X, object_array
 from sklearn_crf.encoding._layout import read_layout
+from sklearn_crf.estimators._rtf_data import window_graph
 from sklearn_crf.examples import Example
-from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import ConjugateGradient
-
-# Pixels that inputs are whitened by.
-_WHITENING_SAMPLES = 50_000
-
-# Directions of less variance than this share of the largest are not magnified to one.
-_LEAST_VARIANCE = 1e-6
 
 
 class Planes(NamedTuple):
@@ -46,21 +40,29 @@ def check_parameters(est):
     ValueError, TypeError
         Naming the parameter, what was found, and what is needed.
     """
-    least = {"max_depth": 0, "n_feature_tests": 1, "feature_radius": 0, "max_iter": 1}
+    least = {"max_depth": 0, "feature_radius": 0, "max_iter": 1}
     for name, value in least.items():
         check_scalar(getattr(est, name), name, Integral, min_val=value)
     check_scalar(est.n_thresholds, "n_thresholds", Integral, min_val=1, max_val=255)
     check_scalar(est.tol, "tol", Real, min_val=0)
-    for name, value in (("max_depth_pairwise", 0), ("min_samples_leaf", 1), ("split_samples", 2)):
+    check_scalar(
+        est.validation_fraction, "validation_fraction", Real, min_val=0, max_val=1, include_boundaries="neither"
+    )
+    optional = {
+        "max_depth_pairwise": 0, "min_samples_leaf": 1, "split_samples": 2, "n_feature_tests": 1, "max_samples": 1
+    }  # fmt: skip
+    for name, value in optional.items():
         if getattr(est, name) is not None:
             check_scalar(getattr(est, name), name, Integral, min_val=value)
-    if est.data_range is not None:
+    if getattr(est, "data_range", None) is not None:
         check_scalar(est.data_range, "data_range", Real, min_val=0, include_boundaries="neither")
     bounds = est.eigenvalue_bounds
     if np.shape(bounds) != (2,) or not 0 < bounds[0] <= bounds[1] < np.inf:
         raise ValueError(f"eigenvalue_bounds must be two positive numbers in ascending order, got {bounds!r}.")
     if est.solver not in ("spg", "pqn"):
         raise ValueError(f"solver must be 'spg' or 'pqn', got {est.solver!r}.")
+    if est.split not in ("gradient", "residual"):
+        raise ValueError(f"split must be 'gradient' or 'residual', got {est.split!r}.")
     if est.inference != "auto" and not isinstance(est.inference, ConjugateGradient):
         raise ValueError(f"inference must be 'auto' or a ConjugateGradient, got {est.inference!r}.")
 
@@ -94,19 +96,15 @@ def read_planes(est, X, reset):
     planar[:, 2 - offsets.shape[1] :] = offsets
     if layout == "nodes":
         n = encoded.n_examples
-        graph = Graph(n, [], shape=(n,), offsets=np.zeros((0, 1)))
+        graph = window_graph((n,), np.zeros((0, 1)))
         return Planes([np.ascontiguousarray(encoded.array[None])], [graph], planar, encoded)
     features, graphs = [], []
     for example in encoded.examples:
         shape = example.graph.shape
         shape = (1, *shape) if len(shape) == 1 else shape
         features.append(np.ascontiguousarray(example.node_features.reshape(*shape, -1)))
-        graphs.append(example.graph if len(offsets) else _without_edges(example.graph))
+        graphs.append(example.graph if len(offsets) else window_graph(example.graph.shape, offsets))
     return Planes(features, graphs, planar, encoded)
-
-
-def _without_edges(graph):
-    return Graph(graph.n_nodes, [], shape=graph.shape, offsets=np.zeros((0, len(graph.shape))))
 
 
 def _list_ndim(X):
@@ -219,45 +217,6 @@ def _finite(values, name):
     if not np.all(np.isfinite(values)):
         raise ValueError(f"{name} contains NaN or infinity.")
     return values
-
-
-def whitening_of(features, kind, rng):
-    """A matrix that makes what linear models see uncorrelated and of variance one, but for the constant.
-
-    Parameters
-    ----------
-    features : list of ndarray of shape (H, W, F)
-    kind : FactorType
-    rng : RandomState
-
-    Returns
-    -------
-    ndarray of shape (B, n_inputs)
-        B is at most n_inputs: channels that are constant, or sums of others, add nothing.
-    """
-    n_channels = features[0].shape[2]
-    samples = []
-    for plane in features:
-        top, left, rows, columns = kind.rectangle(plane.shape)
-        n = min(rows * columns, max(1, _WHITENING_SAMPLES // len(features)))
-        own = np.arange(n) if n == rows * columns else rng.randint(rows * columns, size=n)
-        if n:
-            pixels = np.stack([top + own // columns, left + own % columns], axis=1)
-            samples.append(kind.inputs(plane, pixels)[:, 1:])
-    size = kind.n_inputs(n_channels)
-    inputs = np.concatenate(samples).astype(np.float64) if samples else np.zeros((1, size - 1))
-    mean, deviation = inputs.mean(axis=0), inputs.std(axis=0)
-    used = deviation > 1e-7 * np.maximum(np.abs(mean), 1e-30)
-    scaled = (inputs - mean)[:, used] / deviation[used]
-    variance, directions = np.linalg.eigh(scaled.T @ scaled / len(scaled))
-    top = variance.max(initial=0.0)
-    kept = variance > 1e-10 * top
-    rows = directions[:, kept].T / np.sqrt(np.maximum(variance[kept], _LEAST_VARIANCE * top))[:, None]
-    white = np.zeros((1 + len(rows), size))
-    white[0, 0] = 1.0
-    white[1:, 1:][:, used] = rows / deviation[used]
-    white[1:, 0] = -white[1:, 1:] @ mean
-    return white
 
 
 def put_back(planes, values, has_channels):

@@ -24,6 +24,8 @@ class Trained(NamedTuple):
         The loss at the start, and after every iteration of all rounds.
     rounds : ndarray of int
         Iterations made by the end of each round.
+    validation_curve : ndarray
+        Loss of what was held out at the end of each round; empty if nothing was.
     success : bool
         Whether the last round reached the tolerance.
     solved : bool
@@ -35,6 +37,7 @@ class Trained(NamedTuple):
     coef: np.ndarray
     loss_curve: np.ndarray
     rounds: np.ndarray
+    validation_curve: np.ndarray
     success: bool
     solved: bool
 
@@ -50,51 +53,88 @@ class TrainingOptions(NamedTuple):
     report: object
 
 
-def train(objective, types, whitening, data, n_values, options, rng, n_jobs):
+class Field(NamedTuple):
+    """Trees, and parameters of their leaves."""
+
+    trees: list
+    potentials: RegressionTreePotentials
+    coef: np.ndarray
+
+    @classmethod
+    def stumps(cls, types, whitening, n_values, bounds):
+        """Trees of one leaf, identity precisions and zero weights."""
+        potentials = RegressionTreePotentials(types, [1] * len(types), whitening, n_values)
+        return cls([RegressionTree.stump() for _ in types], potentials, potentials.project(potentials.start(), bounds))
+
+    @classmethod
+    def restored(cls, types, whitening, n_values, trees, precisions, weights):
+        """A field as estimators keep it, its linear models brought back to whitened inputs."""
+        potentials = RegressionTreePotentials(types, [tree.n_leaves for tree in trees], whitening, n_values)
+        white = [weight @ np.linalg.pinv(v) for weight, v in zip(weights, whitening, strict=True)]
+        return cls(trees, potentials, potentials.pack(precisions, white))
+
+    def split(self, splits):
+        """The field with some leaves split, parameters being those of the leaves they come from."""
+        grown = [tree.split(own) for tree, own in zip(self.trees, splits, strict=True)]
+        trees = [tree for tree, _ in grown]
+        parents = [parent for _, parent in grown]
+        return Field(trees, *self.potentials.grown(self.coef, parents, [tree.n_leaves for tree in trees]))
+
+    def images(self, data, n_jobs):
+        """The images of a set with the leaves that their factors fall into."""
+        pairs = list(zip(data.features, data.graphs, strict=True))
+        types = self.potentials.types
+        return map_tasks(lambda pair, n_threads: FieldImage.of(*pair, types, self.trees, n_threads), pairs, n_jobs)
+
+    def risk(self, objective, data, n_jobs):
+        """Mean loss over a set."""
+        return FieldRisk(objective, self.potentials, self.images(data, n_jobs), data.targets, data.weights, n_jobs)
+
+
+def train(objective, field, data, options, rng, n_jobs, validation=None):
     """Optimise all leaves, split them, and so on until the trees are as deep as allowed.
 
     Parameters
     ----------
-    objective : GaussianPseudolikelihood or PredictionLoss
-    types : list of FactorType
-    whitening : list of ndarray
-    data : tuple of (features, graphs, targets, weights)
-        Lists, one entry for each image.
-    n_values : int
+    objective : GaussianPseudolikelihood, GaussianLikelihood or PredictionLoss
+    field : Field
+        Where to start.
+    data : TrainingData
     options : TrainingOptions
     rng : RandomState
     n_jobs : int or None
+    validation : TrainingData, optional
+        Training ends with the first round that does not improve the loss of it, and gives back the field of the round
+        before.
 
     Returns
     -------
     Trained
     """
-    features, graphs, targets, weights = data
-    trees = [RegressionTree.stump() for _ in types]
-    potentials = RegressionTreePotentials(types, [1] * len(types), whitening, n_values)
-    images = _images(features, graphs, types, trees, n_jobs)
-    risk = FieldRisk(objective, potentials, images, targets, weights, n_jobs)
-    coef = potentials.project(potentials.start(), options.growth.bounds)
-    curve, rounds = [], []
+    risk = field.risk(objective, data, n_jobs)
+    if options.growth.criterion == "residual":
+        while any(splits := find_splits(risk, field.trees, field.coef, options.max_depths, options.growth, rng)):
+            field = field.split(splits)
+            risk = risk.replaced(field.potentials, field.images(data, n_jobs))
+    curve, rounds, held_out, former = [], [], [], None
     while True:
-        found = _optimise(risk, coef, options)
-        coef = found.x
+        found = _optimise(risk, field.coef, options)
+        field = field._replace(coef=found.x)
         curve += list(found.loss_curve if not curve else found.loss_curve[1:])
         rounds.append(len(curve) - 1)
         options.report(rounds, found.fun, risk.potentials.n_leaves)
-        splits = find_splits(risk, trees, coef, options.max_depths, options.growth, rng)
+        if validation is not None:
+            held_out.append(field.risk(objective, validation, n_jobs).value(field.coef))
+            if len(held_out) > 1 and held_out[-1] >= held_out[-2]:
+                field = former
+                break
+            former = field
+        splits = find_splits(risk, field.trees, field.coef, options.max_depths, options.growth, rng)
         if not any(splits):
             break
-        grown = [tree.split(own) for tree, own in zip(trees, splits, strict=True)]
-        trees = [tree for tree, _ in grown]
-        potentials, coef = risk.potentials.grown(coef, [parent for _, parent in grown], [t.n_leaves for t in trees])
-        risk = risk.replaced(potentials, _images(features, graphs, types, trees, n_jobs))
-    return Trained(trees, risk.potentials, coef, np.array(curve), np.array(rounds), found.success, risk.converged)
-
-
-def _images(features, graphs, types, trees, n_jobs):
-    pairs = list(zip(features, graphs, strict=True))
-    return map_tasks(lambda pair, n_threads: FieldImage.of(*pair, types, trees, n_threads), pairs, n_jobs)
+        field = field.split(splits)
+        risk = risk.replaced(field.potentials, field.images(data, n_jobs))
+    return Trained(*field, np.array(curve), np.array(rounds), np.array(held_out), found.success, risk.converged)
 
 
 def _optimise(risk, coef, options):

@@ -1,32 +1,16 @@
 """Regression tree fields: Gaussian fields whose parameters trees look up in the input."""
 
-import warnings
-
 import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_crf._threads import map_tasks
-from sklearn_crf.encoding._weights import validate_sample_weight
-from sklearn_crf.estimators._rtf_growth import GrowthOptions
-from sklearn_crf.estimators._rtf_input import (
-    centre_and_scale,
-    check_parameters,
-    put_back,
-    read_planes,
-    read_targets,
-    whitening_of,
-)
-from sklearn_crf.estimators._rtf_training import TrainingOptions, train
-from sklearn_crf.inference import ConjugateGradient, GaussianDirect, GaussianGibbs
+from sklearn_crf.estimators._rtf_base import FieldEstimator
+from sklearn_crf.estimators._rtf_input import centre_and_scale, check_parameters, put_back, read_planes, read_targets
+from sklearn_crf.inference import GaussianDirect, GaussianGibbs
 from sklearn_crf.losses import LOSSES, loss_function
 from sklearn_crf.objectives._gaussian_field import GaussianPseudolikelihood, PredictionLoss
-from sklearn_crf.potentials._regression_tree_field import FieldImage, RegressionTreePotentials
-from sklearn_crf.regression_trees._factors import factor_types
-from sklearn_crf.regression_trees._tree import RegressionTree
+from sklearn_crf.objectives._gaussian_likelihood import GaussianLikelihood
 
 # Losses of labels, which are not numbers to predict.
 _OF_LABELS = ("logistic", "multinomial")
@@ -35,7 +19,7 @@ _OF_LABELS = ("logistic", "multinomial")
 _DIRECT_VALUES = 4096
 
 
-class RegressionTreeField(RegressorMixin, BaseEstimator):
+class RegressionTreeField(RegressorMixin, FieldEstimator):
     r"""Predict an image from an image: a Gaussian field whose factors are chosen by regression trees.
 
     .. math::
@@ -48,11 +32,13 @@ class RegressionTreeField(RegressorMixin, BaseEstimator):
 
     Parameters
     ----------
-    loss : {"pseudolikelihood", "mse", "psnr", "mae", "ssim", "iw_ssim"} or callable, default="pseudolikelihood"
+    loss : {"pseudolikelihood", "likelihood", "mse", "psnr", "mae", "ssim", "iw_ssim"} or callable, \
+            default="pseudolikelihood"
         What is minimised, averaged over images. ``"pseudolikelihood"`` is convex and its J are precisions that
-        ``return_std`` can read. The others are those of :mod:`sklearn_crf.losses`, of the prediction (in decibels for
-        ``"psnr"``); they take two solves an image and iteration, and predict better. Or a function of prediction and
-        target, both ``(*lattice, D)``, that returns the value and the derivative by the prediction.
+        ``return_std`` can read; so is the exact ``"likelihood"``, for images of at most 4096 values. The others are
+        those of :mod:`sklearn_crf.losses`, of the prediction (in decibels for ``"psnr"``); they take two solves an
+        image and iteration, and predict better. Or a function of prediction and target, both ``(*lattice, D)``, that
+        returns the value and the derivative by the prediction.
     window : int or array-like of shape (n_offsets, lattice_ndim), default=3
         Pairs of pixels with a factor: 3 joins each with its 8 neighbours (4 types of factors), 5 with 24 (12 types), 1
         with none. Or the offsets.
@@ -63,14 +49,20 @@ class RegressionTreeField(RegressorMixin, BaseEstimator):
     min_samples_leaf : int or None, default=None
         Fewest factors in a leaf, roughly where ``split_samples`` is smaller than their number. None is ten for each
         weight of a value's linear model.
-    n_feature_tests : int, default=64
-        Random tests that each round tries for a type: a channel at an offset, or the difference of two.
+    split : {"gradient", "residual"}, default="gradient"
+        Where leaves are split: where the projected gradient of the loss grows most, round by round; or, before any
+        parameters are fitted, where the means of the targets explain most, which is the baseline.
+    n_feature_tests : int or None, default=64
+        Random tests that each round tries for a type: a channel at an offset, or the difference of two. None is every
+        channel at every offset.
     n_thresholds : int, default=15
         Quantiles of each test's responses that are tried, at most 255.
     feature_radius : int, default=3
         Largest offset of a test, in rows and columns.
     split_samples : int or None, default=20000
         Random factors of a type that the search for splits looks at; None is all.
+    max_samples : int or None, default=None
+        Most pixels of all images together that training looks at: of larger images, a rectangle at random.
     eigenvalue_bounds : (float, float), default=(1e-2, 1e2)
         Least and largest eigenvalue of each J, where targets have variance one. They regularise, and keep conjugate
         gradients quick.
@@ -82,6 +74,13 @@ class RegressionTreeField(RegressorMixin, BaseEstimator):
     solver : {"pqn", "spg"}, default="pqn"
         Projected quasi-Newton steps, or spectral projected gradients. The loss never rises with the first; the second
         needs less memory.
+    early_stopping : bool, default=False
+        Whether to hold out images, and to end with the first round that does not improve the loss of them. Then the
+        field is that of the round before.
+    validation_fraction : float, default=0.1
+        Share of the images to hold out.
+    warm_start : bool, default=False
+        Whether ``fit`` goes on from the field of the last call: with a larger ``max_depth`` its trees are deepened.
     data_range : float or None, default=None
         Range of the values, for ``"psnr"``, ``"ssim"``, ``"iw_ssim"`` and ``"mae"``; None is that of y.
     inference : "auto" or ConjugateGradient, default="auto"
@@ -112,6 +111,8 @@ class RegressionTreeField(RegressorMixin, BaseEstimator):
         The loss at the start, and after every iteration of all rounds.
     round_ends_ : ndarray
         Iterations made by the end of each round.
+    validation_curve_ : ndarray
+        Loss of what was held out at the end of each round; empty without ``early_stopping``.
     n_iter_ : int
         Iterations of all rounds.
     n_features_in_ : int
@@ -146,14 +147,19 @@ class RegressionTreeField(RegressorMixin, BaseEstimator):
         max_depth=5,
         max_depth_pairwise=None,
         min_samples_leaf=None,
+        split="gradient",
         n_feature_tests=64,
         n_thresholds=15,
         feature_radius=3,
         split_samples=20000,
+        max_samples=None,
         eigenvalue_bounds=(1e-2, 1e2),
         max_iter=50,
         tol=1e-4,
         solver="pqn",
+        early_stopping=False,
+        validation_fraction=0.1,
+        warm_start=False,
         data_range=None,
         inference="auto",
         random_state=None,
@@ -165,14 +171,19 @@ class RegressionTreeField(RegressorMixin, BaseEstimator):
         self.max_depth = max_depth
         self.max_depth_pairwise = max_depth_pairwise
         self.min_samples_leaf = min_samples_leaf
+        self.split = split
         self.n_feature_tests = n_feature_tests
         self.n_thresholds = n_thresholds
         self.feature_radius = feature_radius
         self.split_samples = split_samples
+        self.max_samples = max_samples
         self.eigenvalue_bounds = eigenvalue_bounds
         self.max_iter = max_iter
         self.tol = tol
         self.solver = solver
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.warm_start = warm_start
         self.data_range = data_range
         self.inference = inference
         self.random_state = random_state
@@ -201,30 +212,18 @@ class RegressionTreeField(RegressorMixin, BaseEstimator):
         RegressionTreeField
         """
         check_parameters(self)
-        planes = read_planes(self, X, reset=True)
+        planes = read_planes(self, X, reset=not self._continues())
         targets, has_channels = read_targets(planes, y)
         weights = self._weights(planes, sample_weight)
-        mean, scale = centre_and_scale(targets, weights)
+        if self._continues():
+            mean, scale = self._known_scale(targets, has_channels, planes)
+        else:
+            mean, scale = centre_and_scale(targets, weights)
         extremes = [f(target) for target in targets for f in (np.min, np.max)]
         data_range = (float(np.ptp(extremes)) or 1.0) if self.data_range is None else self.data_range
-        scaled = [((target - mean) / scale).astype(np.float32) for target in targets]
-        rng = check_random_state(self.random_state)
-        types = factor_types(planes.offsets)
-        whitening = [whitening_of(planes.features, kind, rng) for kind in types]
-        options = TrainingOptions(
-            self.solver,
-            [self.max_depth] + [self._depth_of_pairs()] * len(planes.offsets),
-            self.max_iter,
-            self.tol,
-            self._growth(),
-            self._report if self.verbose else _silent,
-        )
-        data = planes.features, planes.graphs, scaled, weights
-        found = train(
-            self._objective(data_range, mean, scale), types, whitening, data, len(mean), options, rng, self.n_jobs
-        )
-        self._store(found, whitening, planes, mean, scale, has_channels)
-        self._warn(found)
+        objective = self._objective(data_range, mean, scale)
+        self._fit_field(planes, [((t - mean) / scale).astype(np.float32) for t in targets], weights, objective)
+        self.target_mean_, self.target_scale_, self._has_channels = mean, scale, has_channels
         return self
 
     def predict(self, X, return_std=False):
@@ -247,30 +246,11 @@ class RegressionTreeField(RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self)
         planes = read_planes(self, X, reset=False)
-        types = factor_types(self.offsets_)
-        trees = [RegressionTree(**tree) for tree in self.trees_]
-        potentials = RegressionTreePotentials(
-            types,
-            [tree.n_leaves for tree in trees],
-            [np.eye(kind.n_inputs(self.n_features_in_)) for kind in types],
-            len(self.target_mean_),
-        )
-        coef = potentials.pack(self.precisions_, self.weights_)
-        solver = self._solver(1e-5)
-
-        def one(pair, n_threads):
-            image = FieldImage.of(*pair, types, trees, n_threads)
-            model = potentials.model(coef, image, n_threads)
-            mean = solver.marginals(model, n_threads=n_threads).mean
-            return mean, self._deviation(model, n_threads) if return_std else None
-
-        found = map_tasks(one, zip(planes.features, planes.graphs, strict=True), self.n_jobs)
-        means = [self.target_mean_ + self.target_scale_ * mean.astype(np.float64) for mean, _ in found]
-        predicted = put_back(planes, means, self._has_channels)
+        means, deviations = self._field_means(planes, len(self.target_mean_), _deviation if return_std else None)
+        predicted = put_back(planes, [self.target_mean_ + self.target_scale_ * u for u in means], self._has_channels)
         if not return_std:
             return predicted
-        deviations = [self.target_scale_ * deviation for _, deviation in found]
-        return predicted, put_back(planes, deviations, self._has_channels)
+        return predicted, put_back(planes, [self.target_scale_ * part for part in deviations], self._has_channels)
 
     def score(self, X, y, sample_weight=None):
         """Coefficient of determination over all values.
@@ -295,77 +275,27 @@ class RegressionTreeField(RegressorMixin, BaseEstimator):
         flat = [np.concatenate([np.ravel(part) for part in values]) for values in (y, predicted)]
         return float(r2_score(*flat, sample_weight=weight))
 
-    def _depth_of_pairs(self):
-        return self.max_depth if self.max_depth_pairwise is None else self.max_depth_pairwise
-
-    def _weights(self, planes, sample_weight):
-        weight = validate_sample_weight(sample_weight, planes.encoded.n_examples)
-        if weight is None:
-            return None
-        if planes.encoded.layout != "nodes":
-            return [np.full(graph.n_nodes, w) for graph, w in zip(planes.graphs, weight, strict=True)]
-        if self.loss != "pseudolikelihood" and np.ptp(weight):
-            raise ValueError("sample_weight of plain samples needs loss='pseudolikelihood': they are one image.")
-        return [weight]
+    def _known_scale(self, targets, has_channels, planes):
+        """Mean and scale of the field that ``fit`` goes on from."""
+        same = targets[0].shape[1] == len(self.target_mean_) and has_channels == self._has_channels
+        if not same or not np.array_equal(planes.offsets, self.offsets_):
+            raise ValueError("warm_start needs targets of as many channels and the window of the last call of fit.")
+        return self.target_mean_, self.target_scale_
 
     def _objective(self, data_range, mean, scale):
         if isinstance(self.loss, str) and self.loss == "pseudolikelihood":
             return GaussianPseudolikelihood()
+        if isinstance(self.loss, str) and self.loss == "likelihood":
+            return GaussianLikelihood()
         if not callable(self.loss) and (self.loss not in LOSSES or self.loss in _OF_LABELS):
-            names = ["pseudolikelihood", *(name for name in LOSSES if name not in _OF_LABELS)]
+            names = ["pseudolikelihood", "likelihood", *(name for name in LOSSES if name not in _OF_LABELS)]
             raise ValueError(f"loss must be one of {', '.join(map(repr, names))} or a callable, got {self.loss!r}.")
         return PredictionLoss(loss_function(self.loss, data_range), self._solver(1e-4), mean, scale)
 
-    def _solver(self, tol):
-        return ConjugateGradient(tol=tol) if self.inference == "auto" else self.inference
 
-    def _growth(self):
-        return GrowthOptions(
-            self.n_feature_tests,
-            self.n_thresholds,
-            self.feature_radius,
-            self.split_samples,
-            self.min_samples_leaf,
-            tuple(self.eigenvalue_bounds),
-        )
-
-    def _deviation(self, model, n_threads):
-        if model.h.size <= _DIRECT_VALUES:
-            found = GaussianDirect().marginals(model)
-        else:
-            found = GaussianGibbs(random_state=0).marginals(model, n_threads=n_threads)
-        return np.sqrt(np.diagonal(found.covariance, axis1=1, axis2=2))
-
-    def _report(self, rounds, value, n_leaves):
-        progress = f"round {len(rounds)}: {rounds[-1]} iterations, loss {value:.6g}"
-        print(f"[RegressionTreeField] {progress}, leaves {n_leaves}")
-
-    def _store(self, found, whitening, planes, mean, scale, has_channels):
-        parameters = found.potentials.unpack(found.coef)
-        self.trees_ = [tree._asdict() for tree in found.trees]
-        self.precisions_ = [part.precision.copy() for part in parameters]
-        self.weights_ = [part.weight @ white for part, white in zip(parameters, whitening, strict=True)]
-        self.offsets_ = planes.offsets
-        self.target_mean_, self.target_scale_, self._has_channels = mean, scale, has_channels
-        self.loss_curve_, self.round_ends_ = found.loss_curve, found.rounds
-        self.n_iter_ = int(found.rounds[-1])
-        planes.encoded.record(self)
-
-    def _warn(self, found):
-        if not found.solved:
-            warnings.warn(
-                "conjugate gradients did not reach their tolerance for some image; raise max_iter of inference, or the "
-                "least eigenvalue in eigenvalue_bounds.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-        if not found.success:
-            warnings.warn(
-                f"the last round stopped after max_iter={self.max_iter} iterations; raise max_iter or tol.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-
-
-def _silent(rounds, value, n_leaves):
-    pass
+def _deviation(model, n_threads):
+    if model.h.size <= _DIRECT_VALUES:
+        found = GaussianDirect().marginals(model)
+    else:
+        found = GaussianGibbs(random_state=0).marginals(model, n_threads=n_threads)
+    return np.sqrt(np.diagonal(found.covariance, axis1=1, axis2=2))

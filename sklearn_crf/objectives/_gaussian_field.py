@@ -170,10 +170,9 @@ class FieldRisk:
         self.converged = True
         self._states = [None] * len(images)
         if weights is None:
-            self._weights = [np.full(len(y), 1 / len(images)) for y in targets]
-        else:
-            total = sum(float(np.mean(weight)) for weight in weights)
-            self._weights = [np.asarray(weight, dtype=np.float64) / total for weight in weights]
+            weights = [np.ones(len(y)) for y in targets]
+        self._total_weight = sum(float(np.mean(weight)) for weight in weights)
+        self._weights = [np.asarray(weight, dtype=np.float64) / self._total_weight for weight in weights]
 
     def replaced(self, potentials, images):
         """The same risk of a field whose trees have grown, warm starts kept.
@@ -216,6 +215,21 @@ class FieldRisk:
         parts = map_tasks(group, fixed_ranges(len(self.images), _N_GROUPS), self.n_jobs)
         return sum(value for value, _ in parts), np.sum([gradient for _, gradient in parts], axis=0)
 
+    def value(self, coef):
+        """Mean loss.
+
+        Parameters
+        ----------
+        coef : ndarray of shape (n_coef,)
+
+        Returns
+        -------
+        float
+        """
+        return sum(
+            map_tasks(lambda i, n_threads: self._loss(coef, i, n_threads).value, range(len(self.images)), self.n_jobs)
+        )
+
     def shares(self):
         """Share of each leaf in the factors of its type, as images and pixels are weighted.
 
@@ -228,12 +242,25 @@ class FieldRisk:
         for number, kind in enumerate(self.potentials.types):
             size = self.potentials.n_leaves[number]
             total = np.zeros(size)
-            for image, weight in zip(self.images, self._weights, strict=True):
-                plane = image.features.shape[:2]
-                own = weight.reshape(plane)[kind.ends(plane)[0]].ravel()
-                total += np.bincount(image.leaves[number], own, minlength=size)
+            for k, image in enumerate(self.images):
+                total += np.bincount(image.leaves[number], self.factor_weights(k, kind), minlength=size)
             shares.append(np.where(total > 0, total / (total.sum() or 1.0), 1 / size))
         return shares
+
+    def factor_weights(self, i, kind):
+        """Weight of each factor of a type on an image: that of its first pixel.
+
+        Parameters
+        ----------
+        i : int
+        kind : FactorType
+
+        Returns
+        -------
+        ndarray of shape (n_factors,)
+        """
+        plane = self.images[i].features.shape[:2]
+        return self._weights[i].reshape(plane)[kind.ends(plane)[0]].ravel() * self._total_weight
 
     def statistics(self, coef):
         """Derivative by the field of each image.

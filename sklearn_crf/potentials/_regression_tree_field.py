@@ -54,18 +54,20 @@ class GaussianStatistics(NamedTuple):
     r"""Derivative of a scalar by the values of a :class:`~sklearn_crf.gaussian_models.GaussianModel`, in factors.
 
     By ``h`` it is ``linear``, by ``diagonal[s]`` it is ``square[s]``, and by the block of an edge (s, t) it is
-    ``-(linear[s] values[t]' + values[s] linear[t]')``.
+    ``-(linear[s] values[t]' + values[s] linear[t]')``, to which ``cross`` of the edge is added, if given.
 
     Attributes
     ----------
     linear : ndarray of shape (N, D)
     values : ndarray of shape (N, D)
     square : ndarray of shape (N, D, D)
+    cross : ndarray of shape (E, D, D), or None
     """
 
     linear: np.ndarray
     values: np.ndarray
     square: np.ndarray
+    cross: np.ndarray | None = None
 
 
 class LeafParameters(NamedTuple):
@@ -288,11 +290,12 @@ class RegressionTreePotentials:
         """
         gradient = np.zeros(self.n_coef)
         shape = image.features.shape[:2]
-        planes = [array.reshape(*shape, *array.shape[1:]) for array in statistics]
-        for kind, part, white, leaf in zip(self.types, self.unpack(gradient), self._packed, image.leaves, strict=True):
+        for number, (kind, part, white, leaf) in enumerate(
+            zip(self.types, self.unpack(gradient), self._packed, image.leaves, strict=True)
+        ):
             if not len(leaf):
                 continue
-            slope, square = factor_terms(planes, kind.ends(shape))
+            slope, square = factor_terms(statistics, image, self.types, number)
             top, left, rows, columns = kind.rectangle(shape)
             sums = np.zeros((*part.weight.shape[:2], white.shape[1]))
             add_linear_gradient(
@@ -340,29 +343,35 @@ def _packed_size(n_channels):
     return n_channels if n_channels < CHANNEL_BLOCK else -(-n_channels // CHANNEL_BLOCK) * CHANNEL_BLOCK
 
 
-def factor_terms(planes, ends):
+def factor_terms(statistics, image, types, number):
     """Derivative by the linear values and the precision of each factor of a type.
 
     Parameters
     ----------
-    planes : sequence of ndarray of shape (H, W, ...)
-        ``linear``, ``values`` and ``square`` of the statistics.
-    ends : tuple of index
-        Pixels of the factors: of their first ends and, for pairs, of their second.
+    statistics : GaussianStatistics
+    image : FieldImage
+    types : list of FactorType
+    number : int
+        Of the type.
 
     Returns
     -------
     slope : ndarray of shape (n_factors, m)
     square : ndarray of shape (n_factors, m, m)
     """
-    linear, values, square = ([plane[end] for end in ends] for plane in planes)
-    linear, values, square = (
-        [part.reshape(-1, *plane.shape[2:]) for part in parts]
-        for parts, plane in zip((linear, values, square), planes, strict=True)
-    )
-    if len(ends) == 1:
+    shape, paired = image.features.shape[:2], types[number].paired
+
+    def at_ends(values):
+        plane = values.reshape(*shape, *values.shape[1:])
+        return [plane[end].reshape(-1, *values.shape[1:]) for end in types[number].ends(shape)]
+
+    linear, values, square = (at_ends(part) for part in statistics[:3])
+    if not paired:
         return linear[0], square[0]
     cross = linear[0][:, :, None] * values[1][:, None, :] + values[0][:, :, None] * linear[1][:, None, :]
+    if statistics.cross is not None:
+        start = sum(len(leaf) for leaf, kind in zip(image.leaves[:number], types, strict=False) if kind.paired)
+        cross = cross - statistics.cross[start : start + len(cross)]
     n, d = linear[0].shape
     whole = np.empty((n, 2 * d, 2 * d), dtype=square[0].dtype)
     whole[:, :d, :d], whole[:, d:, d:] = square

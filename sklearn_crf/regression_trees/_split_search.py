@@ -18,8 +18,8 @@ class Split(NamedTuple):
         Row of the tests.
     threshold : float
     gain : float
-        By how much the squared norm of the projected gradient grows. Below 0 it shrinks, which happens before the
-        parameters are at their best.
+        By how much the criterion grows. Below 0 it shrinks, which happens to the squared norm of the projected gradient
+        before the parameters are at their best.
     """
 
     test: int
@@ -60,6 +60,27 @@ def random_tests(n_tests, n_channels, radius, rng):
     return tests
 
 
+def all_tests(n_channels, radius):
+    """Every channel at every offset, without differences.
+
+    Parameters
+    ----------
+    n_channels : int
+    radius : int or (int, int)
+        Largest offset, in rows and columns.
+
+    Returns
+    -------
+    ndarray of shape (n_tests, 6), int32
+    """
+    down, right = np.broadcast_to(radius, 2)
+    axes = np.arange(n_channels), np.arange(-down, down + 1), np.arange(-right, right + 1)
+    places = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
+    tests = np.zeros((len(places), 6), dtype=np.int32)
+    tests[:, :3], tests[:, 3] = places, -1
+    return tests
+
+
 def projected_norm(linear, square, precision, bounds):
     r"""Squared norm of the projected gradient, :math:`\|P(w - g) - w\|^2`, of the parameters of leaves.
 
@@ -82,34 +103,75 @@ def projected_norm(linear, square, precision, bounds):
     return np.sum(linear**2, axis=-1) + np.sum(moved**2, axis=(-2, -1))
 
 
-def best_split(terms, responses, precision, bounds, *, n_thresholds, min_samples):
-    """The test and threshold that let the projected gradient grow most, for one leaf.
+class GradientNorm:
+    r"""Criterion of joint training: squared norm of the projected gradient, from sums of its terms.
 
     Both new leaves keep the parameters of the old one, so that their gradients are sums of the terms that fall into
     them.
 
     Parameters
     ----------
-    terms : ndarray of shape (n, q)
-        What each factor adds to the gradient: 1, then the m * m derivatives by the precision, then the others.
-    responses : ndarray of shape (T, n)
-        To each test.
     precision : ndarray of shape (m, m)
         Of the leaf.
     bounds : (float, float)
         Of its eigenvalues.
+
+    References
+    ----------
+    J. Jancsary. Approximate discriminative training of graphical models, 2012, Proposition 6.
+    """
+
+    def __init__(self, precision, bounds):
+        self.precision, self.bounds = precision, bounds
+
+    def __call__(self, sums):
+        """Of sums (..., q): the weight, then the m * m derivatives by the precision, then the others."""
+        size = self.precision.shape[0]
+        square = sums[..., 1 : 1 + size * size].reshape(*sums.shape[:-1], size, size)
+        return projected_norm(sums[..., 1 + size * size :], square, self.precision, self.bounds)
+
+
+def explained_variance(sums):
+    r"""Criterion of separate training: what the mean of a leaf explains, :math:`\|\sum_F y_F\|^2 / n`.
+
+    The sum of squared distances from the mean falls by as much as this grows.
+
+    Parameters
+    ----------
+    sums : ndarray of shape (..., 1 + m)
+        The weight n, then the values.
+
+    Returns
+    -------
+    ndarray of shape (...)
+    """
+    weight = sums[..., 0]
+    return np.divide(np.sum(sums[..., 1:] ** 2, axis=-1), weight, out=np.zeros(weight.shape), where=weight > 0)
+
+
+def best_split(terms, responses, criterion, *, n_thresholds, min_samples):
+    """The test and threshold that let a criterion grow most, for one leaf.
+
+    Parameters
+    ----------
+    terms : ndarray of shape (n, q)
+        What each factor adds to the sums that the criterion is a function of; its weight comes first.
+    responses : ndarray of shape (T, n)
+        To each test.
+    criterion : callable
+        From sums (..., q) to numbers (...).
     n_thresholds : int
         Quantiles of the responses that are tried, at most 255.
     min_samples : float
-        Fewest factors on either side.
+        Least weight on either side.
 
     Returns
     -------
     Split or None
-        None if no split is allowed, or there is no gradient at all.
+        None if no split is allowed, or the criterion is 0 for all.
     """
     checkpoint()
-    thresholds = _quantiles(responses, n_thresholds)
+    thresholds = _quantiles(responses, terms[:, 0], n_thresholds)
     bins = np.zeros(responses.shape, dtype=np.uint8)
     for k in range(n_thresholds):
         bins += responses > thresholds[:, k : k + 1]
@@ -119,27 +181,32 @@ def best_split(terms, responses, precision, bounds, *, n_thresholds, min_samples
     total = left[:, -1:]
     left = left[:, :-1]
     right = total - left
-    allowed = np.minimum(left[..., 0], right[..., 0]) >= max(min_samples, 1)
+    lighter = np.minimum(left[..., 0], right[..., 0])
+    allowed = (lighter >= min_samples * (1 - _ROUNDING)) & (lighter > _ROUNDING * total[..., 0])
     if not allowed.any():
         return None
-    norm = _norm(left[allowed], precision, bounds) + _norm(right[allowed], precision, bounds)
+    norm = criterion(left[allowed]) + criterion(right[allowed])
     best = int(np.argmax(norm))
     if not norm[best] > 0:
         return None
-    gain = norm - _norm(total[:1, 0], precision, bounds)
+    gain = norm - criterion(total[:1, 0])
     test, k = (index[best] for index in np.nonzero(allowed))
     return Split(int(test), float(thresholds[test, k]), float(gain[best]))
 
 
-def _norm(sums, precision, bounds):
-    size = precision.shape[0]
-    square = sums[..., 1 : 1 + size * size].reshape(*sums.shape[:-1], size, size)
-    return projected_norm(sums[..., 1 + size * size :], square, precision, bounds)
+# Sums of weights agree up to this share, whatever the order in which they were added.
+_ROUNDING = 1e-6
 
 
-def _quantiles(responses, n_thresholds):
-    """Thresholds (T, n_thresholds) that are responses themselves, evenly ranked."""
+def _quantiles(responses, weight, n_thresholds):
+    """Thresholds (T, n_thresholds): the least responses with k / (n_thresholds + 1) of the weight up to them."""
     n = responses.shape[1]
-    ranks = (np.arange(1, n_thresholds + 1) * n) // (n_thresholds + 1)
-    ranks = np.minimum(np.maximum(ranks - 1, 0), n - 1)
-    return np.partition(responses, np.unique(ranks), axis=1)[:, ranks]
+    steps = np.arange(1, n_thresholds + 1)
+    if np.all(weight == weight[0]):
+        ranks = -(-steps * n // (n_thresholds + 1)) - 1
+        return np.partition(responses, np.unique(ranks), axis=1)[:, ranks]
+    order = np.argsort(responses, axis=1, kind="stable")
+    below = np.cumsum(weight[order], axis=1, dtype=np.float64)
+    wanted = steps / (n_thresholds + 1) * (1 - _ROUNDING)
+    ranks = [np.searchsorted(row, wanted * row[-1]) for row in below]
+    return np.take_along_axis(np.take_along_axis(responses, order, axis=1), np.array(ranks), axis=1)

@@ -1,0 +1,138 @@
+"""What estimators on regression tree fields share: from images and encoded targets to a field, and back."""
+
+import warnings
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from sklearn_crf._threads import map_tasks
+from sklearn_crf.encoding._weights import validate_sample_weight
+from sklearn_crf.estimators._rtf_data import TrainingData, at_most, held_out
+from sklearn_crf.estimators._rtf_growth import GrowthOptions
+from sklearn_crf.estimators._rtf_training import Field, TrainingOptions, train
+from sklearn_crf.estimators._rtf_whitening import whitening_of
+from sklearn_crf.inference import ConjugateGradient
+from sklearn_crf.potentials._regression_tree_field import FieldImage, RegressionTreePotentials
+from sklearn_crf.regression_trees._factors import factor_types
+from sklearn_crf.regression_trees._tree import RegressionTree
+
+# Losses that can tell pixels apart, and so take a weight for each sample of a table.
+_OF_PIXELS = ("pseudolikelihood", "likelihood")
+
+
+class FieldEstimator(BaseEstimator):
+    """Base of estimators whose prediction is read off the mean of a regression tree field."""
+
+    def _continues(self):
+        """Whether ``fit`` goes on from the field that it finds."""
+        return self.warm_start and hasattr(self, "trees_")
+
+    def _weights(self, planes, sample_weight):
+        weight = validate_sample_weight(sample_weight, planes.encoded.n_examples)
+        if weight is None:
+            return None
+        if planes.encoded.layout != "nodes":
+            return [np.full(graph.n_nodes, w) for graph, w in zip(planes.graphs, weight, strict=True)]
+        if self.loss not in _OF_PIXELS and np.ptp(weight):
+            raise ValueError("sample_weight of plain samples needs loss='pseudolikelihood': they are one image.")
+        return [weight]
+
+    def _fit_field(self, planes, targets, weights, objective):
+        """Train on targets of mean 0 and variance 1, and keep what was found."""
+        rng = check_random_state(self.random_state)
+        is_table = planes.encoded.layout == "nodes"
+        data, validation = TrainingData(planes.features, planes.graphs, targets, weights), None
+        if self.early_stopping:
+            data, validation = held_out(data, self.validation_fraction, is_table, rng)
+        data = at_most(data, self.max_samples, is_table, rng)
+        types = factor_types(planes.offsets)
+        whitening = [whitening_of(data.features, kind, rng, data.weights) for kind in types]
+        n_values = targets[0].shape[1]
+        if self._continues():
+            trees = [RegressionTree(**tree) for tree in self.trees_]
+            start = Field.restored(types, whitening, n_values, trees, self.precisions_, self.weights_)
+        else:
+            start = Field.stumps(types, whitening, n_values, tuple(self.eigenvalue_bounds))
+        of_pairs = self.max_depth if self.max_depth_pairwise is None else self.max_depth_pairwise
+        options = TrainingOptions(
+            self.solver,
+            [self.max_depth] + [of_pairs] * len(planes.offsets),
+            self.max_iter,
+            self.tol,
+            self._growth(),
+            self._report if self.verbose else _silent,
+        )
+        found = train(objective, start, data, options, rng, self.n_jobs, validation)
+        self._store(found, whitening, planes)
+        self._warn(found)
+
+    def _field_means(self, planes, n_values, and_also=None):
+        """Mean of the field of each plane, of mean 0 and variance 1, and what a function makes of the model."""
+        types = factor_types(self.offsets_)
+        trees = [RegressionTree(**tree) for tree in self.trees_]
+        potentials = RegressionTreePotentials(
+            types,
+            [tree.n_leaves for tree in trees],
+            [np.eye(kind.n_inputs(self.n_features_in_)) for kind in types],
+            n_values,
+        )
+        coef = potentials.pack(self.precisions_, self.weights_)
+        solver = self._solver(1e-5)
+
+        def one(pair, n_threads):
+            model = potentials.model(coef, FieldImage.of(*pair, types, trees, n_threads), n_threads)
+            mean = solver.marginals(model, n_threads=n_threads).mean.astype(np.float64)
+            return mean, None if and_also is None else and_also(model, n_threads)
+
+        found = map_tasks(one, zip(planes.features, planes.graphs, strict=True), self.n_jobs)
+        return [mean for mean, _ in found], [other for _, other in found]
+
+    def _solver(self, tol):
+        return ConjugateGradient(tol=tol) if self.inference == "auto" else self.inference
+
+    def _growth(self):
+        return GrowthOptions(
+            self.n_feature_tests,
+            self.n_thresholds,
+            self.feature_radius,
+            self.split_samples,
+            self.min_samples_leaf,
+            tuple(self.eigenvalue_bounds),
+            self.split,
+        )
+
+    def _report(self, rounds, value, n_leaves):
+        progress = f"round {len(rounds)}: {rounds[-1]} iterations, loss {value:.6g}"
+        print(f"[{type(self).__name__}] {progress}, leaves {n_leaves}")
+
+    def _store(self, found, whitening, planes):
+        parameters = found.potentials.unpack(found.coef)
+        self.trees_ = [tree._asdict() for tree in found.trees]
+        self.precisions_ = [part.precision.copy() for part in parameters]
+        self.weights_ = [part.weight @ white for part, white in zip(parameters, whitening, strict=True)]
+        self.offsets_ = planes.offsets
+        self.loss_curve_, self.round_ends_ = found.loss_curve, found.rounds
+        self.validation_curve_ = found.validation_curve
+        self.n_iter_ = int(found.rounds[-1])
+        planes.encoded.record(self)
+
+    def _warn(self, found):
+        if not found.solved:
+            warnings.warn(
+                "conjugate gradients did not reach their tolerance for some image; raise max_iter of inference, or the "
+                "least eigenvalue in eigenvalue_bounds.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+        if not found.success:
+            warnings.warn(
+                f"the last round stopped after max_iter={self.max_iter} iterations; raise max_iter or tol.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+
+def _silent(rounds, value, n_leaves):
+    pass
