@@ -8,6 +8,7 @@ import pytest
 from model_strategies import random_model
 from numpy.testing import assert_allclose
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
 from test_objectives import five_point
 
 from sklearn_crf import TRWCRF, Example
@@ -255,3 +256,11 @@ def test_missing_labels_are_rejected_where_they_must_be(formulation):
     with pytest.raises(ValueError, match="label for every node"):
         TRWCRF(formulation=formulation, missing_label=-1).fit(X, y)
     assert np.isfinite(TRWCRF(missing_label=-1, max_iter=20).fit(X, y).loss_curve_).all()
+
+
+def test_grid_search_over_strength_and_entropy():
+    X, y = graphs(n=8)
+    grid = {"C": [0.01, 1.0], "entropy": ["trw", "trivial"], "temperature": [0.5, 1.0]}
+    search = GridSearchCV(TRWCRF(formulation="relaxation", tol=1e-3), grid, cv=2, n_jobs=2).fit(X, y)
+    assert np.all(np.isfinite(search.cv_results_["mean_test_score"]))
+    assert search.best_estimator_.formulation_ == "relaxation"
