@@ -1,6 +1,7 @@
 """The bound of the trivial entropy at one way of sharing the scores of nodes out among edges."""
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.special import logsumexp
 
 from sklearn_crf.inference._base import Marginals
@@ -52,34 +53,54 @@ def edge_shared_bound(model, shares):
     double = in_double_precision(model)
     ends = graph.edges.ravel()
     degree = graph.degree
-    shares = _centred(shares.reshape(len(ends), model.n_columns), ends, degree)
+    means = _means_over_edges(ends, degree)
+    shares = shares.reshape(len(ends), model.n_columns)
+    shares = shares - (means @ shares)[ends]
     scores = (double.unary[ends] / degree[ends, None] + shares).reshape(graph.n_edges, 2, model.n_columns)
     alone = degree == 0
     log_z_terms = np.where(alone, logsumexp(double.unary, axis=1), 0.0)
     statistics, at_ends = np.zeros(model.tables.shape), np.empty_like(scores)
     for edges, tables in table_blocks(double):
-        joint = tables + scores[edges, 0, :, None] + scores[edges, 1, None, :]
-        log_z = logsumexp(joint, axis=(1, 2), keepdims=True)
-        if np.isneginf(log_z).any():
+        joint = tables + scores[edges, 0, :, None]
+        joint += scores[edges, 1, None, :]
+        best = joint.max(axis=(1, 2), keepdims=True)
+        if np.isneginf(best).any():
             raise ValueError("model is infeasible: the scores around an edge leave it no pair of states.")
-        joint = np.exp(joint - log_z)
-        np.add.at(log_z_terms, graph.edges[edges, 0], log_z[:, 0, 0])
+        joint -= best
+        np.exp(joint, out=joint)
+        total = joint.sum(axis=(1, 2), keepdims=True)
+        joint /= total
+        np.add.at(log_z_terms, graph.edges[edges, 0], (best + np.log(total))[:, 0, 0])
         at_ends[edges, 0], at_ends[edges, 1] = joint.sum(axis=2), joint.sum(axis=1)
-        weight = 1.0 if double.edge_weight is None else double.edge_weight[edges][:, :, None, None]
-        np.add.at(statistics, model.edge_type[edges], weight * joint[:, None])
+        weight = None if double.edge_weight is None else double.edge_weight[edges]
+        add_by_type(statistics, model.edge_type[edges], weight, joint)
     at_ends = at_ends.reshape(shares.shape)
-    unary = _means(at_ends, ends, degree)
+    unary = means @ at_ends
     unary[alone] = np.exp(double.unary[alone] - log_z_terms[alone, None])
     marginals = Marginals(unary.astype(model.dtype), statistics, float(log_z_terms.sum()), log_z_terms, "upper")
-    return SharedBound(marginals, _centred(at_ends, ends, degree).ravel())
+    return SharedBound(marginals, (at_ends - unary[ends]).ravel())
 
 
-def _means(values, ends, degree):
-    """Mean over the edges of each node, (N, K)."""
-    total = np.zeros((len(degree), values.shape[1]))
-    np.add.at(total, ends, values)
-    return total / np.maximum(degree, 1)[:, None]
+def add_by_type(total, edge_type, weight, pairs):
+    """Add what every edge has, times its weights, to the tables of its type.
+
+    Parameters
+    ----------
+    total : ndarray of shape (T, R, K, K)
+        Added to.
+    edge_type : ndarray of shape (E,) of int
+    weight : ndarray of shape (E, R), or None for one
+    pairs : ndarray of shape (E, K, K)
+    """
+    order = np.argsort(edge_type, kind="stable")
+    types, starts = np.unique(edge_type[order], return_index=True)
+    sorted_pairs = pairs if np.array_equal(order, np.arange(len(order))) else pairs[order]
+    for r in range(total.shape[1] if len(order) else 0):
+        weighted = sorted_pairs if weight is None else weight[order, r, None, None] * sorted_pairs
+        total[types, r] += np.add.reduceat(weighted, starts, axis=0)
 
 
-def _centred(values, ends, degree):
-    return values - _means(values, ends, degree)[ends]
+def _means_over_edges(ends, degree):
+    """Matrix (N, 2E) that takes the mean of what the edges of each node have."""
+    places = np.arange(len(ends))
+    return sp.csr_matrix((1 / degree[ends], (ends, places)), shape=(len(degree), len(ends)))
