@@ -21,17 +21,13 @@ ctypedef fused change:
     double
 
 
-def assignment_gains(
+def node_gains(
     const node_code[::1] codes,
     const int64_t[::1] ptr,
-    const pair_code[::1] pair_codes,
-    const change[::1] changes,
-    const int64_t[::1] pair_ptr,
     const double[::1] unary_gain,  # IN (N * K,) score of each state less that of the true one
-    const double[::1] tables,  # IN (T * R * K * K,)
-    double[::1] gains,  # OUT (m,) score of each assignment less that of the truth
+    double[::1] gains,  # OUT (m,) score of each assignment less that of the truth, edges left out
 ):
-    """Score every assignment."""
+    """Score the changed nodes of every assignment."""
     cdef:
         Py_ssize_t a
         int64_t c, stop
@@ -48,9 +44,93 @@ def assignment_gains(
                 c += 2
             if c < stop:
                 even += unary_gain[codes[c]]
-            for c in range(pair_ptr[a], pair_ptr[a + 1]):
-                odd += changes[c] * tables[pair_codes[c]]
             gains[a] = even + odd
+
+
+def add_node_changes(
+    const node_code[::1] codes,
+    const int64_t[::1] ptr,
+    const double[::1] share,  # IN (m,) how much of each assignment
+    double[::1] unary,  # IN OUT (N * K,) the truth's states are left out
+):
+    """Add up the states that assignments give to nodes, the adjoint of their scores."""
+    cdef:
+        Py_ssize_t a
+        int64_t c
+    with nogil:
+        for a in range(share.shape[0]):
+            for c in range(ptr[a], ptr[a + 1]):
+                unary[codes[c]] += share[a]
+
+
+def listed_pair_gains(
+    const pair_code[::1] codes,
+    const change[::1] changes,
+    const int64_t[::1] ptr,
+    const double[::1] tables,  # IN (n_cells,)
+    double[::1] gains,  # IN OUT (m,)
+):
+    """Add the scores of the entries of the tables that assignments use more or less often than the truth."""
+    cdef:
+        Py_ssize_t a
+        int64_t c
+        double total
+    with nogil:
+        for a in range(gains.shape[0]):
+            total = 0.0
+            for c in range(ptr[a], ptr[a + 1]):
+                total += changes[c] * tables[codes[c]]
+            gains[a] += total
+
+
+def add_listed_pairs(
+    const pair_code[::1] codes,
+    const change[::1] changes,
+    const int64_t[::1] ptr,
+    const double[::1] share,  # IN (m,)
+    double[::1] tables,  # IN OUT (n_cells,)
+):
+    """The adjoint of that."""
+    cdef:
+        Py_ssize_t a
+        int64_t c
+    with nogil:
+        for a in range(share.shape[0]):
+            for c in range(ptr[a], ptr[a + 1]):
+                tables[codes[c]] += share[a] * changes[c]
+
+
+def all_pair_gains(
+    const change[:, ::1] changes,  # IN (m, n_cells)
+    const double[::1] tables,  # IN (n_cells,)
+    double[::1] gains,  # IN OUT (m,)
+):
+    """The same where every entry is kept."""
+    cdef:
+        Py_ssize_t a, c
+        double total
+    with nogil:
+        for a in range(gains.shape[0]):
+            total = 0.0
+            for c in range(tables.shape[0]):
+                # What is not used may be forbidden.
+                if changes[a, c] != 0:
+                    total += changes[a, c] * tables[c]
+            gains[a] += total
+
+
+def add_all_pairs(
+    const change[:, ::1] changes,  # IN (m, n_cells)
+    const double[::1] share,  # IN (m,)
+    double[::1] tables,  # IN OUT (n_cells,)
+):
+    """The adjoint of that."""
+    cdef:
+        Py_ssize_t a, c
+    with nogil:
+        for a in range(share.shape[0]):
+            for c in range(tables.shape[0]):
+                tables[c] += share[a] * changes[a, c]
 
 
 def normalize_sets(
@@ -82,27 +162,3 @@ def normalize_sets(
             gains[a] *= set_weight[j] / losses[j]
         for j in range(losses.shape[0]):
             losses[j] = set_weight[j] * (largest[j] + log(losses[j]))
-
-
-def add_assignments(
-    const node_code[::1] codes,
-    const int64_t[::1] ptr,
-    const pair_code[::1] pair_codes,
-    const change[::1] changes,
-    const int64_t[::1] pair_ptr,
-    const double[::1] share,  # IN (m,) how much of each assignment
-    double[::1] unary,  # IN OUT (N * K,) the truth's states are left out
-    double[::1] tables,  # IN OUT (T * R * K * K,)
-):
-    """Add up what assignments change, the adjoint of their scores."""
-    cdef:
-        Py_ssize_t a
-        int64_t c
-        double weight
-    with nogil:
-        for a in range(share.shape[0]):
-            weight = share[a]
-            for c in range(ptr[a], ptr[a + 1]):
-                unary[codes[c]] += weight
-            for c in range(pair_ptr[a], pair_ptr[a + 1]):
-                tables[pair_codes[c]] += weight * changes[c]

@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from sklearn_crf.kernels.contrastive import add_assignments, assignment_gains, normalize_sets
+from sklearn_crf.kernels.contrastive import add_node_changes, node_gains, normalize_sets
 from sklearn_crf.models import Statistics, check_labels
 from sklearn_crf.objectives._assignment_changes import Changes, pair_changes
+from sklearn_crf.objectives._assignment_rows import AllPairs, ListedPairs, Rows, smallest_codes
 
 
 class AssignmentSets:
@@ -35,16 +36,17 @@ class AssignmentSets:
     def __init__(self, model, labels, node_ptr=None):
         self.labels = check_labels(model, labels)
         n_nodes, self._n_columns = model.unary.shape
-        self._n_cells = model.tables.size
         self._node_ptr = np.array([0, n_nodes]) if node_ptr is None else np.asarray(node_ptr, dtype=np.int64)
         self.set_weight = np.zeros(0)
         self.set_member = np.zeros(0, dtype=np.int32)
         self._own_set = np.full(len(self._node_ptr) - 1, -1, dtype=np.int32)
+        self._codes = Rows(smallest_codes(n_nodes * self._n_columns))
+        self._set_of = Rows(np.int32, np.uint64)
+        n_edges = model.graph.n_edges
         # An assignment cannot use an entry more often than there are edges, if each counts as one.
-        counted = model.edge_weight is None and model.graph.n_edges <= np.iinfo(np.int16).max
-        self._codes = _Rows(_smallest(n_nodes * self._n_columns))
-        self._pairs = _Rows(_smallest(self._n_cells), np.int16 if counted else model.dtype)
-        self._set_of = _Rows(np.int32, np.uint64)
+        counted = model.edge_weight is None and n_edges <= np.iinfo(np.int16).max
+        keep = AllPairs if model.tables.size * len(self._own_set) <= n_edges else ListedPairs
+        self._pairs = keep(model.tables.size, np.int16 if counted else model.dtype)
 
     @property
     def n_assignments(self):
@@ -59,13 +61,8 @@ class AssignmentSets:
     @property
     def nbytes(self):
         """Memory that the assignments take, in bytes."""
-        arrays = *self._stored, *self._set_of.columns, self.set_weight, self.set_member
-        return sum(array.nbytes for array in arrays)
-
-    @property
-    def _stored(self):
-        """Assignments as the kernels take them."""
-        return *self._codes.columns, self._codes.ptr, *self._pairs.columns, self._pairs.ptr
+        kept = *self._codes.columns, self._codes.ptr, *self._pairs.arrays, *self._set_of.columns
+        return sum(array.nbytes for array in (*kept, self.set_weight, self.set_member))
 
     # Adding assignments --------------------------------------------------------------------------------------------
 
@@ -160,7 +157,7 @@ class AssignmentSets:
         if n_new:
             pairs = pair_changes(model, self.labels, changes)
             self._codes.append(changes.row, n_new, self._code(changes))
-            self._pairs.append(pairs.row, n_new, pairs.code, pairs.change)
+            self._pairs.append(pairs, n_new)
             self._set_of.append(np.arange(n_new), n_new, set_of[new], fingerprints[new])
         return n_new
 
@@ -190,7 +187,8 @@ class AssignmentSets:
         gains = np.zeros(self.n_assignments)
         if true_scores.min(initial=0.0) > -np.inf:
             tables = model.tables.astype(np.float64).ravel()
-            assignment_gains(*self._stored, (unary - true_scores[:, None]).ravel(), tables, gains)
+            node_gains(*self._codes.columns, self._codes.ptr, (unary - true_scores[:, None]).ravel(), gains)
+            self._pairs.add_gains(tables, gains)
             # A pair of states that the truth uses is forbidden: leaving it gains infinitely much.
             if np.all(gains < np.inf):
                 return gains
@@ -214,48 +212,11 @@ class AssignmentSets:
         losses, largest = np.empty((2, len(self.set_weight)))
         normalize_sets(self.set_of, self.set_weight, share, largest, losses)
         unary, tables = np.zeros(model.unary.shape), np.zeros(model.tables.shape)
-        add_assignments(*self._stored, share, unary.reshape(-1), tables.reshape(-1))
+        add_node_changes(*self._codes.columns, self._codes.ptr, share, unary.reshape(-1))
+        self._pairs.add_statistics(share, tables.reshape(-1))
         unary[np.arange(len(unary)), self.labels] = -unary.sum(axis=1)
         terms = np.bincount(self._node_ptr[self.set_member], losses, minlength=len(unary))
         return terms, Statistics(unary.astype(model.dtype, copy=False), tables)
-
-
-class _Rows:
-    """Rows of different lengths in flat columns. What is appended is put together when it is read, and not before."""
-
-    def __init__(self, *dtypes):
-        self._pieces = [[np.zeros(0, dtype=dtype)] for dtype in dtypes]
-        self._ptr_pieces = [np.zeros(1, dtype=np.int64)]
-
-    def append(self, row, n_rows, *columns):
-        """Entries of further rows, ``row`` ascending from 0."""
-        for pieces, column in zip(self._pieces, columns, strict=True):
-            pieces.append(column.astype(pieces[0].dtype, copy=False))
-        self._ptr_pieces.append(self._ptr_pieces[-1][-1] + np.cumsum(np.bincount(row, minlength=n_rows)))
-
-    @property
-    def columns(self):
-        """Each as one array."""
-        return tuple(_joined(pieces) for pieces in self._pieces)
-
-    @property
-    def ptr(self):
-        """Row r is the entries ptr[r] to ptr[r + 1], (n_rows + 1,) int64."""
-        return _joined(self._ptr_pieces)
-
-
-def _joined(pieces):
-    """The arrays of a list as one, which takes their place in it."""
-    if len(pieces) > 1:
-        pieces[:] = [np.concatenate(pieces)]
-    return pieces[0]
-
-
-def _smallest(n_codes):
-    """The smallest integers that the kernels know and that count so far."""
-    if n_codes > 2**32:
-        raise ValueError(f"assignments need at most 2**32 states of nodes or entries of tables, got {n_codes}.")
-    return np.uint16 if n_codes <= 2**16 else np.uint32
 
 
 def _mixed(numbers):

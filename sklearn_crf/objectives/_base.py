@@ -53,6 +53,8 @@ class Objective:
         Whether the loss is differentiable everywhere.
     exact_on : str or None
         Graphs on which value and gradient are those of one function: ``"any"``, ``"forest"``, or None.
+    draws : bool
+        Whether it draws random numbers, and needs the seed of a call.
     missing : str
         What happens to unlabelled nodes: ``"marginalised"``, ``"completed"`` by the rule's own inference given
         the labelled ones, or ``"rejected"``.
@@ -63,6 +65,7 @@ class Objective:
     needs = frozenset()
     has_value = True
     smooth = True
+    draws = False
     missing = "marginalised"
     exact_on = "any"
     temperature = 1.0

@@ -25,6 +25,7 @@ class ContrastiveDivergence(Objective):
 
     has_value = False
     smooth = False
+    draws = True
     missing = "completed"
 
     def __init__(self, n_sweeps=1):

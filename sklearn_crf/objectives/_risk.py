@@ -132,11 +132,12 @@ class EmpiricalRisk:
     def _weighted_loss(self, i, coef, n_threads):
         batch = self.batches[i]
         model = self.potentials.model(coef, batch.example)
-        seed = int(np.random.SeedSequence([self.seed, i, self._n_passes]).generate_state(1, np.uint32)[0])
+        objective = self.objective.of_batch(i)
+        seed = self._seed_of_pass(i) if objective.draws else 0
         # Weights of nodes have a meaning only to losses that are sums of costs.
         options = {} if batch.node_weight is None else {"node_weight": batch.node_weight}
         with convergence_left_to_caller(), batch.named_in_errors():
-            loss = self.objective.of_batch(i).loss_statistics(
+            loss = objective.loss_statistics(
                 model, batch.labels, state=self._states[i], seed=seed, n_threads=n_threads, **options
             )
         self._states[i] = loss.state
@@ -152,6 +153,9 @@ class EmpiricalRisk:
         # Heaviest member: a bound, and exact where all weigh the same, as examples with edges in one batch do.
         gap = loss.gap and loss.gap * float(node_weight.max(initial=0.0))
         return WeightedLoss(statistics, value, n_errors, loss.converged, loss.n_nonsubmodular, gap)
+
+    def _seed_of_pass(self, i):
+        return int(np.random.SeedSequence([self.seed, i, self._n_passes]).generate_state(1, np.uint32)[0])
 
     def value_grad(self, coef, members=None):
         """Loss over batches, added in their order.
