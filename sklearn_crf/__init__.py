@@ -5,6 +5,7 @@ from sklearn_crf.estimators.drf import DRFClassifier
 from sklearn_crf.estimators.m3n import M3NClassifier
 from sklearn_crf.estimators.mfa import MultiConditionalMFA
 from sklearn_crf.estimators.rtf import RegressionTreeField
+from sklearn_crf.estimators.rtf_classifier import RegressionTreeFieldClassifier
 from sklearn_crf.estimators.trw import TRWCRF
 from sklearn_crf.examples import Example
 from sklearn_crf.graphs import Graph
@@ -20,4 +21,5 @@ __all__ = [
     "M3NClassifier",
     "MultiConditionalMFA",
     "RegressionTreeField",
+    "RegressionTreeFieldClassifier",
 ]

@@ -134,5 +134,14 @@ class FieldEstimator(BaseEstimator):
             )
 
 
+def flattened(y, predicted, sample_weight):
+    """Values of all pixels, those predicted, and their weights, as scores take them."""
+    weight = None
+    if sample_weight is not None:
+        weight = np.concatenate([np.full(np.size(v), w) for v, w in zip(predicted, sample_weight, strict=True)])
+    truth, found = (np.concatenate([np.ravel(part) for part in values]) for values in (y, predicted))
+    return truth, found, weight
+
+
 def _silent(rounds, value, n_leaves):
     pass

@@ -5,7 +5,7 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_crf.estimators._rtf_base import FieldEstimator
+from sklearn_crf.estimators._rtf_base import FieldEstimator, flattened
 from sklearn_crf.estimators._rtf_input import centre_and_scale, check_parameters, put_back, read_planes, read_targets
 from sklearn_crf.inference import GaussianDirect, GaussianGibbs
 from sklearn_crf.losses import LOSSES, loss_function
@@ -268,12 +268,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         -------
         float
         """
-        predicted = self.predict(X)
-        weight = None
-        if sample_weight is not None:
-            weight = np.concatenate([np.full(np.size(v), w) for v, w in zip(predicted, sample_weight, strict=True)])
-        flat = [np.concatenate([np.ravel(part) for part in values]) for values in (y, predicted)]
-        return float(r2_score(*flat, sample_weight=weight))
+        truth, found, weight = flattened(y, self.predict(X), sample_weight)
+        return float(r2_score(truth, found, sample_weight=weight))
 
     def _known_scale(self, targets, has_channels, planes):
         """Mean and scale of the field that ``fit`` goes on from."""

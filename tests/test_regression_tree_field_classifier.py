@@ -1,0 +1,127 @@
+"""RegressionTreeFieldClassifier: scikit-learn's checks, codes and scores, input of all layouts."""
+
+import pickle
+import re
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.utils.estimator_checks import check_estimator
+
+from sklearn_crf import RegressionTreeFieldClassifier
+from sklearn_crf.encoding import object_array
+
+pytestmark = pytest.mark.filterwarnings("ignore:the last round stopped:sklearn.exceptions.ConvergenceWarning")
+
+QUICK = {"max_depth": 1, "max_iter": 10, "min_samples_leaf": 20, "random_state": 0}
+
+
+def blocks(n=6, n_classes=3, shape=(12, 16), seed=0):
+    """Blocks of one label, and the label with noise as one channel."""
+    rng = np.random.default_rng(seed)
+    y = np.kron(rng.integers(n_classes, size=(n, shape[0] // 4, shape[1] // 4)), np.ones((4, 4), dtype=int))
+    return y[..., None] + 0.6 * rng.normal(size=(*y.shape, 1)), y
+
+
+def test_passes_the_checks_of_scikit_learn():
+    field = RegressionTreeFieldClassifier(max_depth=1, min_samples_leaf=3, max_iter=30, random_state=0)
+    because = "feature tests are random, and drawn differently for repeated samples"
+    expected = {"check_sample_weight_equivalence_on_dense_data": because}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(field, expected_failed_checks=expected, on_fail=None, on_skip=None)
+    failed = [(r["check_name"], str(r["exception"])) for r in results if r["status"] == "failed"]
+    assert not failed
+    assert len(results) > 50
+
+
+@pytest.mark.parametrize("loss", ["pseudolikelihood", "likelihood", "mse", "multinomial"])
+def test_every_loss_sees_neighbours(loss):
+    # Codes of a linear model tell two classes apart, not the one between two others.
+    X, y = blocks(n_classes=2)
+    field = RegressionTreeFieldClassifier(loss, **{**QUICK, "max_depth": 0}).fit(X[:4], y[:4])
+    alone = np.mean((X[4:, ..., 0] > 0.5) == y[4:])
+    assert field.score(X[4:], y[4:]) > alone + 0.03
+
+
+@pytest.mark.parametrize(("loss", "n_classes"), [("logistic", 2), ("multinomial", 2), ("multinomial", 3)])
+def test_a_leaf_without_neighbours_is_a_logistic_regression(loss, n_classes):
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(300, 3))
+    y = (X @ rng.normal(size=(3, n_classes)) + 2 * rng.normal(size=(300, n_classes))).argmax(axis=1)
+    expected = LogisticRegression(C=1e6, tol=1e-8, max_iter=1000).fit(X, y).predict_proba(X)
+    field = RegressionTreeFieldClassifier(loss, max_depth=0, max_iter=300, tol=1e-6).fit(X, y)
+    assert_allclose(field.predict_proba(X), expected, atol=2e-3)
+    assert_array_equal(field.predict(X), field.predict_proba(X).argmax(axis=1))
+
+
+def test_codes():
+    X, y = blocks()
+    names = np.array(["cat", "dog", "eel"])
+    field = RegressionTreeFieldClassifier(**QUICK).fit(X, names[y])
+    assert field.classes_.tolist() == names.tolist()
+    assert field.precisions_[1].shape[1:] == (6, 6)
+    assert set(np.unique(field.predict(X))) == set(names)
+    ordinal = RegressionTreeFieldClassifier(encoding="ordinal", **QUICK).fit(X, y)
+    assert ordinal.precisions_[1].shape[1:] == (2, 2)
+    assert ordinal.score(X, y) > 0.6
+    # Values beyond the last class are of the last class.
+    assert set(np.unique(ordinal.predict(10 * X))) <= {0, 1, 2}
+    with pytest.raises(AttributeError, match="has no attribute 'predict_proba'"):
+        field.predict_proba(X)
+
+
+@pytest.mark.parametrize("layout", ["array", "ragged", "chains", "samples"])
+def test_predictions_have_the_layout_of_the_labels(layout):
+    X, y = blocks()
+    X, y = {
+        "array": (X, y),
+        "ragged": (object_array([X[0], X[1][:9]]), object_array([y[0], y[1][:9]])),
+        "chains": (X[:, 0], y[:, 0]),
+        "samples": (X[:, 0, 0], y[:, 0, 0]),
+    }[layout]
+    field = RegressionTreeFieldClassifier("multinomial", **{**QUICK, "min_samples_leaf": 2}).fit(X, y)
+    predicted, probabilities = field.predict(X), field.predict_proba(X)
+    for a, p, b in zip(predicted, probabilities, y, strict=True):
+        assert np.shape(a) == np.shape(b)
+        assert np.shape(p) == (*np.shape(b), len(field.classes_))
+        assert_allclose(np.sum(p, axis=-1), 1)
+    again = pickle.loads(pickle.dumps(field)).set_params(n_jobs=2)
+    for a, b in zip(predicted, again.predict(X), strict=True):
+        assert_array_equal(a, b)
+
+
+def test_grid_search_and_warm_start():
+    X, y = blocks(8)
+    search = GridSearchCV(RegressionTreeFieldClassifier(**QUICK), {"max_depth": [0, 1]}, cv=2, n_jobs=2).fit(X, y)
+    assert np.all(np.isfinite(search.cv_results_["mean_test_score"]))
+    field = RegressionTreeFieldClassifier(warm_start=True, **{**QUICK, "max_depth": 0}).fit(X, y)
+    loss = field.loss_curve_[-1]
+    field.set_params(max_depth=1).fit(X, y)
+    assert field.loss_curve_[-1] < loss
+    with pytest.raises(ValueError, match="warm_start needs the classes of the last call of fit"):
+        field.fit(X, y + 1)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"loss": "psnr"}, "loss must be one of 'pseudolikelihood', 'likelihood', 'mse', 'logistic', 'multinomial'"),
+        ({"encoding": "binary"}, "encoding must be one of 'orthonormal', 'ordinal', got 'binary'."),
+        ({"loss": "logistic"}, "loss='logistic' takes two classes, got 3: use 'multinomial'."),
+    ],
+)
+def test_bad_parameters_are_named(params, message):
+    X, y = blocks(2)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        RegressionTreeFieldClassifier(**params).fit(X, y)
+
+
+def test_unfinished_training_is_told():
+    X, y = blocks(2)
+    with pytest.warns(ConvergenceWarning, match="the last round stopped after max_iter=1 iterations"):
+        RegressionTreeFieldClassifier(max_depth=0, max_iter=1).fit(X, y)
