@@ -1,6 +1,7 @@
 """ContrastiveCRF: scikit-learn's contract, known special cases, rounds of generation, and bad input."""
 
 import pickle
+import sys
 import warnings
 from itertools import pairwise
 
@@ -239,6 +240,16 @@ def test_examples_of_weight_zero_generate_nothing():
     X, y = noisy_blobs(6)
     model = ContrastiveCRF(generator="gibbs", max_rounds=2, random_state=0).fit(X, y, sample_weight=[1, 1, 0, 0, 0, 0])
     assert_array_equal(model.n_generated_, [2, 2])
+
+
+def test_progress_counts_rounds(capsys, monkeypatch):
+    # Without a bar, as where tqdm is not installed.
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    X, y = noisy_blobs(4)
+    ContrastiveCRF(generator="gibbs", max_rounds=2, random_state=0, verbose=1).fit(X, y)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["contrastive 1/3", "contrastive 2/3", "contrastive 3/3"]
+    assert lines[2].endswith("4 new")
 
 
 # Prediction ------------------------------------------------------------------------------------------------------

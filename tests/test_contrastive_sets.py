@@ -8,7 +8,7 @@ import pytest
 from contrastive_reference import all_labelings, contrastive_reference, single_node_sets
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_strategies import models, random_model, read_only
+from model_strategies import models, random_model, read_only, relabelled, renumbered
 from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_crf.graphs import Graph, disjoint_union, lattice
@@ -103,6 +103,26 @@ def test_single_node_sets_are_pseudolikelihood(topology, kind):
         assert_allclose(loss.terms.sum(), expected.terms.sum(), rtol=0, atol=1e-9)
         assert_allclose(loss.statistics.unary, expected.statistics.unary, rtol=0, atol=1e-9)
         assert_allclose(loss.statistics.tables, expected.statistics.tables, rtol=0, atol=1e-9)
+
+
+def test_order_of_nodes_and_of_states_does_not_matter():
+    model = random_model("grid", 3, "weighted", seed=2)
+    rng = np.random.default_rng(0)
+    labels = BruteForce().sample(model, 1, random_state=0)[0]
+    labelings = random_sets(model, labels, 3, rng)
+    terms, statistics = made_sets(model, labels, labelings).terms_and_statistics(model)
+    order, states = rng.permutation(9), rng.permutation(3)
+    moved = renumbered(model, order)
+    other_terms, other = made_sets(moved, labels[order], [rows[:, order] for rows in labelings]).terms_and_statistics(
+        moved
+    )
+    assert_allclose(other_terms.sum(), terms.sum())
+    assert_allclose(other.unary, statistics.unary[order], atol=1e-12)
+    assert_allclose(other.tables, statistics.tables, atol=1e-12)
+    new, moved = np.argsort(states), relabelled(model, states)
+    other_terms, other = made_sets(moved, new[labels], [new[rows] for rows in labelings]).terms_and_statistics(moved)
+    assert_allclose(other_terms.sum(), terms.sum())
+    assert_allclose(other.unary, statistics.unary[:, states], atol=1e-12)
 
 
 def test_one_state_leaves_nothing_to_contrast():

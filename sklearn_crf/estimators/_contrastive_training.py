@@ -41,6 +41,19 @@ class RoundsOutcome(Outcome):
     n_assignments: int = 0
 
 
+@dataclass(eq=False)
+class Progress:
+    """What a progress bar shows: an entry a round, or an epoch."""
+
+    outcome: RoundsOutcome
+    loss: list = field(default_factory=list)
+
+    def summary(self):
+        """The latest entry in words."""
+        text = self.outcome.trace.summary()
+        return f"{text}, {self.outcome.n_generated[-1]} new" if self.outcome.n_generated else text
+
+
 class Generation:
     """Assignments for some batches under the weights of now.
 
@@ -107,9 +120,11 @@ def train_by_rounds(risk, start, options, rng, on_iteration):
     outcome = RoundsOutcome(np.array(start), problem.trace, 0)
     n_steps = options.max_iter if options.solver == "sgd" else options.max_rounds + 1
     with progress_reporter(options.verbose, n_steps, "contrastive") as show:
+        progress = Progress(outcome)
 
         def report(coef):
-            show(problem.trace)
+            progress.loss.append(problem.trace.loss[-1])
+            show(progress)
             return on_iteration(coef)
 
         try:
