@@ -9,14 +9,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_crf.examples import Batch, Example
 from sklearn_crf.graphs import disjoint_union
-from sklearn_crf.inference import BruteForce, GraphCut, TreeInference
+from sklearn_crf.inference import ICM, AutoMap, BruteForce, GraphCut, TreeInference
 from sklearn_crf.objectives import (
     EmpiricalRisk,
     ForestDual,
     ForestPlanes,
     PlaneOracle,
     StructuredHinge,
-    are_exact_forests,
+    are_exact_by_kernel,
 )
 from sklearn_crf.optimize import bmrm, frank_wolfe
 from sklearn_crf.optimize._block_dual import BlockDual
@@ -41,14 +41,22 @@ CASES = {
 
 
 def forest_risk(
-    seed=0, n_classes=3, form="full", dtype=np.float64, node_weight=False, weight=False, n_states=False, **options
+    seed=0,
+    n_classes=3,
+    form="full",
+    dtype=np.float64,
+    node_weight=False,
+    weight=False,
+    n_states=False,
+    members=("chain", "one_node", "tree", "disconnected_forest"),
+    **options,
 ):
     """A risk of structured hinges over two batches of forests, some features zero."""
     rng = np.random.default_rng(seed)
     potentials = LinearPotentials(3, n_classes, pairwise_form(form, n_classes), **options)
-    batches = []
-    for start in (0, 4):
-        graphs = [TOPOLOGIES[name](rng) for name in ("chain", "one_node", "tree", "disconnected_forest")]
+    batches, n_members = [], len(members)
+    for start in (0, n_members):
+        graphs = [TOPOLOGIES[name](rng) for name in members]
         graph, sizes = disjoint_union(graphs), [g.n_nodes for g in graphs]
         labels = rng.integers(2 if n_states else n_classes, size=graph.n_nodes).astype(np.int32)
         features = rng.normal(size=(graph.n_nodes, 3)) * rng.integers(2, size=(graph.n_nodes, 3))
@@ -66,10 +74,10 @@ def forest_risk(
         batches.append(
             Batch(
                 example,
-                np.arange(start, start + 4),
+                np.arange(start, start + n_members),
                 np.concatenate(([0], np.cumsum(sizes))),
                 labels,
-                np.full(4, rng.uniform(0.5, 2)) if weight else None,
+                np.full(n_members, rng.uniform(0.5, 2)) if weight else None,
                 rng.uniform(size=graph.n_nodes) if node_weight else None,
             )
         )
@@ -100,8 +108,30 @@ def test_planes_are_those_by_models(options):
             expected_slopes, expected_offsets = reference(block, in_order)
             assert_allclose(slopes, expected_slopes[:, planes.places], **tolerance)
             assert_allclose(offsets, expected_offsets, **tolerance)
-        assert_allclose(planes.value(x), C * risk.value_grad(planes.weights_of(x)).value, **tolerance)
+        value, slope = planes.value_grad(x)
+        expected = risk.value_grad(planes.weights_of(x))
+        assert_allclose(value, C * expected.value, **tolerance)
+        assert_allclose(slope, C * (planes._scale * expected.gradient[planes.places]), **tolerance)
     assert planes.n_inference_calls == 3 * (8 + 8)
+
+
+@pytest.mark.parametrize("name", ["cycle", "disconnected", "bridges"])
+@pytest.mark.parametrize("case", ["plain", "two_classes", "edge_features", "node_weight", "sample_weight", "states"])
+def test_labelings_of_small_graphs_are_enumerated(name, case):
+    risk = forest_risk(members=(name,), **CASES[case])
+    scale = np.ones(risk.potentials.n_coef)
+    planes, reference = ForestPlanes(risk, C, scale, n_blocks=1), PlaneOracle(risk, C, scale, [[0, 1]])
+    assert planes.sizes == reference.sizes == [2]
+    assert list(planes.examples[0].has_cycles) == [1, 1]
+    for seed in range(3):
+        x = np.random.default_rng(seed).normal(size=len(planes.places))
+        in_order = np.empty(len(x))
+        in_order[planes.places] = x
+        slopes, offsets = planes(0, x)
+        expected_slopes, expected_offsets = reference(0, in_order)
+        assert_allclose(slopes, expected_slopes[:, planes.places], atol=1e-9)
+        assert_allclose(offsets, expected_offsets, atol=1e-9)
+        assert_allclose(planes.value(x), C * risk.value_grad(in_order).value, rtol=1e-9)
 
 
 def test_blocks_cut_batches_and_cover_all():
@@ -169,16 +199,21 @@ def test_frank_wolfe_over_a_kernel_reaches_the_optimum():
     assert_allclose(planes.weights_of(found.x), scale * optimum.x, atol=0.1)
 
 
-def test_only_exact_forests_of_dense_features_qualify():
-    risk = forest_risk()
-    assert are_exact_forests(risk)
-    cost, potentials = risk.objective.cost, risk.potentials
-    assert are_exact_forests(EmpiricalRisk(StructuredHinge(TreeInference(), cost), potentials, risk.batches))
-    assert not are_exact_forests(EmpiricalRisk(StructuredHinge(GraphCut(), cost), potentials, risk.batches))
-    cycle = TOPOLOGIES["cycle"](np.random.default_rng(0))
-    labels = np.zeros(cycle.n_nodes, dtype=np.int32)
-    batch = Batch(Example(np.zeros((cycle.n_nodes, 3)), cycle), np.zeros(1, int), np.array([0, cycle.n_nodes]), labels)
-    assert not are_exact_forests(EmpiricalRisk(risk.objective, potentials, [*risk.batches, batch]))
+def test_which_examples_the_kernel_takes():
+    def takes(inference, *members, n_classes=3):
+        risk = forest_risk(members=members, n_classes=n_classes)
+        return are_exact_by_kernel(
+            EmpiricalRisk(StructuredHinge(inference, 1 - np.eye(n_classes)), risk.potentials, risk.batches)
+        )
+
+    assert takes(TreeInference(), "chain", "tree")
+    assert takes(AutoMap(), "chain", "tree")
+    assert not takes(GraphCut(), "chain", "tree")
+    assert takes(AutoMap(), "cycle")
+    assert takes(BruteForce(), "cycle")
+    assert not takes(TreeInference(), "cycle")
+    assert not takes(ICM(), "cycle")
+    assert not takes(AutoMap(), "grid", n_classes=8)
 
 
 def test_values_are_maxima_over_all_labelings():

@@ -13,7 +13,7 @@ from sklearn_crf.estimators._margin_dual import dual_hinge_risk, train_by_margin
 from sklearn_crf.estimators._margin_formulations import SMOOTHED
 from sklearn_crf.estimators._margin_smoothed import train_smoothed
 from sklearn_crf.estimators._progress import progress_reporter
-from sklearn_crf.objectives import ForestDual, ForestPlanes, PlaneOracle, are_exact_forests, make_blocks
+from sklearn_crf.objectives import ForestDual, ForestPlanes, PlaneOracle, are_exact_by_kernel, make_blocks
 from sklearn_crf.optimize import bmrm, cutting_plane, frank_wolfe, subgradient
 
 #: Solvers that go through the examples block by block, each step a few of them.
@@ -180,14 +180,16 @@ def _train_by_planes(risk, start, options, rng, on_iteration):
 
 
 def _make_oracle(risk, options, map_in_threads):
-    if options.solver != "bmrm" and are_exact_forests(risk):
+    if are_exact_by_kernel(risk):
         return ForestPlanes(risk, options.C, options.scale, map_in_threads)
     return PlaneOracle(risk, options.C, options.scale, make_blocks(risk.batches), map_in_threads)
 
 
 def _by_passes(problem, oracle, start, options, rng, limits):
-    bounded = options.lower_bounded
-    return bmrm(problem.value_grad, start / options.scale, floor=0.0, lower_bounded=bounded, **limits)
+    bounded, value_grad, start = options.lower_bounded, problem.value_grad, start / options.scale
+    if isinstance(oracle, ForestPlanes):
+        bounded, value_grad, start = bounded[oracle.places], oracle.value_grad, start[oracle.places]
+    return bmrm(value_grad, start, floor=0.0, lower_bounded=bounded, **limits)
 
 
 def _by_blocks(problem, oracle, start, options, rng, limits):

@@ -6,6 +6,7 @@ import numpy as np
 
 from sklearn_crf.inference._alpha_expansion import AlphaExpansion
 from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._brute_force import BruteForce, n_labelings
 from sklearn_crf.inference._gibbs import GibbsSampler
 from sklearn_crf.inference._graph_cut import GraphCut
 from sklearn_crf.inference._loopy_bp import LoopyBP
@@ -57,9 +58,9 @@ class AutoMapState(NamedTuple):
 class AutoMap(Inference):
     """The labeling of highest score: exact on forests and on binary submodular models.
 
-    Forests go to max-product on trees, two states to min-cut (quadratic pseudo-boolean optimisation with iterated
-    conditional modes where a pair is not submodular), more states to alpha-expansion where every edge is a Potts term
-    that prefers equal states, and to loopy max-product elsewhere.
+    Forests go to max-product on trees, graphs of up to 4,096 labelings to enumeration, two states to min-cut (quadratic
+    pseudo-boolean optimisation with iterated conditional modes where a pair is not submodular), more states to
+    alpha-expansion where every edge is a Potts term that prefers equal states, and to loopy max-product elsewhere.
 
     Parameters
     ----------
@@ -73,6 +74,7 @@ class AutoMap(Inference):
 
     tasks = frozenset({"map"})
     exact_on = "forest"
+    enumerates = 4096
 
     def __init__(self, max_iter=100, tol=1e-4, damping=0.0):
         self.max_iter = max_iter
@@ -91,6 +93,8 @@ class AutoMap(Inference):
         """Algorithm for the model, and whether it takes a warm start."""
         if model.graph.is_forest:
             return TreeInference(), False
+        if n_labelings(model.graph.n_nodes, model.n_columns) <= self.enumerates:
+            return BruteForce(), False
         if model.n_columns <= 2:
             return GraphCut(nonsubmodular="qpbo"), False
         if _rewards_equal_states(model):

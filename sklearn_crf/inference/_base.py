@@ -167,10 +167,13 @@ class Inference(BaseEstimator):
         Where it is exact: ``"any"``, ``"forest"``, ``"submodular"``, or nowhere.
     takes : tuple of type
         The types of models it takes.
+    enumerates : int
+        Number of labelings up to which it is exact on any graph.
     has_fractional : bool
         Whether its labelings come with the solution of a linear relaxation.
     """
 
+    enumerates = 0
     has_fractional = False
     tasks = frozenset()
     takes = (PairwiseModel,)

@@ -100,6 +100,22 @@ class BruteForce(Inference):
         return samples
 
 
+def n_labelings(n_nodes, n_states):
+    """Number of labelings of a graph.
+
+    Parameters
+    ----------
+    n_nodes, n_states : int
+
+    Returns
+    -------
+    float
+        inf where it is too large for one.
+    """
+    with np.errstate(over="ignore"):
+        return float(np.power(float(n_states), n_nodes))
+
+
 @singledispatch
 def _view(model):
     """Component of each node, states of each node, parts of a component, score of its labelings."""

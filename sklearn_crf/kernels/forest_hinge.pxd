@@ -1,4 +1,4 @@
-"""Structured hinges of forests with linear scores: the worst labeling of one example, and its plane.
+"""Structured hinges with linear scores: the worst labeling of one forest or small graph, and its plane.
 
 Weights are one vector of doubles: those of features by (node type, feature, column), so that all columns of a feature
 lie side by side, those of the constant by (node type, column), those of tables by (edge type, edge feature, weight).
@@ -28,6 +28,9 @@ cdef struct Examples:
     const int32_t* order  # (N,) every node after its parent, examples one after the other
     const int32_t* parent  # (N,) -1 at a root
     const int32_t* half_edge  # (N,) from the node to its parent
+    const int32_t* has_cycles  # (m,) whether labelings of an example are enumerated
+    const int64_t* earlier_ptr  # (N + 1,) edges of each node to nodes before it
+    const int32_t* earlier  # (E,) half-edge from the node
     const int32_t* edges  # (E, 2)
     const int32_t* edge_type  # (E,)
     const int64_t* node_ptr  # (m + 1,)
@@ -44,7 +47,10 @@ cdef struct Room:
     double* tables  # (n_tables, 2, K, K) each also transposed
     double* mixed  # (2, K, K) of one edge
     double* best  # (K,)
+    double* local  # (nodes of the largest example, K)
+    double* partial  # (nodes of the largest example,)
     int32_t* found  # (nodes of the largest example,)
+    int32_t* tried  # (nodes of the largest example,)
 
 
 cdef inline void open_examples(object arrays, const floating[:, ::1] features, Examples* p) except *:
@@ -57,6 +63,9 @@ cdef inline void open_examples(object arrays, const floating[:, ::1] features, E
         const int32_t[::1] order = arrays.order
         const int32_t[::1] parent = arrays.parent
         const int32_t[::1] half_edge = arrays.half_edge
+        const int32_t[::1] has_cycles = arrays.has_cycles
+        const int64_t[::1] earlier_ptr = arrays.earlier_ptr
+        const int32_t[::1] earlier = arrays.earlier
         const int32_t[:, ::1] edges = arrays.edges
         const int32_t[::1] edge_type = arrays.edge_type
         const int64_t[::1] node_ptr = arrays.node_ptr
@@ -84,6 +93,9 @@ cdef inline void open_examples(object arrays, const floating[:, ::1] features, E
     p.order = &order[0] if order.shape[0] else NULL
     p.parent = &parent[0] if parent.shape[0] else NULL
     p.half_edge = &half_edge[0] if half_edge.shape[0] else NULL
+    p.has_cycles = &has_cycles[0] if has_cycles.shape[0] else NULL
+    p.earlier_ptr = &earlier_ptr[0]
+    p.earlier = &earlier[0] if earlier.shape[0] else NULL
     p.edges = &edges[0, 0] if edges.shape[0] else NULL
     p.edge_type = &edge_type[0] if edge_type.shape[0] else NULL
     p.node_ptr = &node_ptr[0]
@@ -95,13 +107,17 @@ cdef inline void open_examples(object arrays, const floating[:, ::1] features, E
     p.sign = &sign[0, 0]
 
 
-cdef inline void partition_room(const Examples* p, double* work, int32_t* found, Room* room) noexcept nogil:
+cdef inline void partition_room(const Examples* p, Py_ssize_t largest, double* work, int32_t* found,
+                                Room* room) noexcept nogil:
     cdef Py_ssize_t square = p.n_states * p.n_states
     room.tables = work
     room.mixed = room.tables + 2 * p.n_tables * square
     room.best = room.mixed + 2 * square
     room.scores = room.best + p.n_states
+    room.local = room.scores + largest * p.n_states
+    room.partial = room.local + largest * p.n_states
     room.found = found
+    room.tried = found + largest
 
 
 cdef inline void expand_tables(const Examples* p, const double* x, Room* room) noexcept nogil:
@@ -175,13 +191,11 @@ cdef inline double most_violated(const Examples* p, Py_ssize_t i, const double* 
                                  floating* precision) noexcept nogil:
     """Labels of example i of the highest cost plus score, in ``room.found``; what that is above the true score."""
     cdef:
-        Py_ssize_t K = p.n_states, first = p.node_ptr[i], s, k, a, b, place
-        int32_t parent, best
-        double value, top, total = 0.0
+        Py_ssize_t K = p.n_states, first = p.node_ptr[i], s, k, a
+        double value, total = 0.0
         const double* table
         const double* cost
         double* scores
-        double* target
     for s in range(first, p.node_ptr[i + 1]):
         scores = room.scores + (s - first) * K
         score_states(p, s, x, scores, <floating*> NULL)
@@ -193,6 +207,59 @@ cdef inline double most_violated(const Examples* p, Py_ssize_t i, const double* 
     for k in range(p.edge_ptr[i], p.edge_ptr[i + 1]):
         table = table_towards(p, <int32_t> (2 * k), room, <floating*> NULL)
         total -= table[p.labels[p.edges[2 * k]] * K + p.labels[p.edges[2 * k + 1]]]
+    if p.has_cycles[i]:
+        return total + enumerate_labelings(p, i, room, <floating*> NULL)
+    return total + pass_messages(p, i, room, <floating*> NULL)
+
+
+cdef inline double enumerate_labelings(const Examples* p, Py_ssize_t i, Room* room, floating* precision) noexcept nogil:
+    """The best of all labelings, node after node, by the scores of each state given those of the nodes before."""
+    cdef:
+        Py_ssize_t K = p.n_states, first = p.node_ptr[i], n_nodes = p.node_ptr[i + 1] - first, depth = 0, a, k, other
+        int32_t half_edge
+        double best = -INFINITY, value
+        double* local
+        const double* table
+        bint fresh = True
+    room.partial[0] = 0.0
+    while depth >= 0:
+        local = room.local + depth * K
+        if fresh:
+            room.tried[depth] = -1
+            for a in range(K):
+                local[a] = room.scores[depth * K + a]
+            for k in range(p.earlier_ptr[first + depth], p.earlier_ptr[first + depth + 1]):
+                half_edge = p.earlier[k]
+                other = p.edges[2 * (half_edge >> 1) + 1 - (half_edge & 1)] - first
+                table = table_towards(p, half_edge, room, <floating*> NULL) + room.tried[other]
+                for a in range(K):
+                    local[a] += table[a * K]
+        room.tried[depth] += 1
+        fresh = False
+        if room.tried[depth] == K:
+            depth -= 1
+            continue
+        value = room.partial[depth] + local[room.tried[depth]]
+        if depth < n_nodes - 1:
+            depth += 1
+            room.partial[depth] = value
+            fresh = True
+        elif value > best:
+            best = value
+            for k in range(n_nodes):
+                room.found[k] = room.tried[k]
+    return best
+
+
+cdef inline double pass_messages(const Examples* p, Py_ssize_t i, Room* room, floating* precision) noexcept nogil:
+    """The best labeling of a forest, by messages of maxima from the leaves to the roots."""
+    cdef:
+        Py_ssize_t K = p.n_states, first = p.node_ptr[i], s, a, b, place
+        int32_t parent, best
+        double value, top, total = 0.0
+        const double* table
+        double* scores
+        double* target
     for place in range(p.node_ptr[i + 1] - 1, first - 1, -1):
         s = p.order[place]
         parent = p.parent[s]

@@ -1,4 +1,4 @@
-"""Structured hinges of forests with linear scores: values, planes, and passes of Frank-Wolfe steps."""
+"""Structured hinges of forests and small graphs with linear scores: values, planes, and passes of Frank-Wolfe steps."""
 
 from cython cimport floating
 from libc.float cimport DBL_MIN
@@ -13,29 +13,6 @@ from sklearn_crf.kernels.forest_hinge cimport (
     open_examples,
     partition_room,
 )
-
-
-def hinge_values(
-    object examples,  # IN arrays of the examples
-    const floating[:, ::1] features,  # IN (N, F) of their nodes
-    const double[::1] x,  # IN (n,) weights
-    double[::1] values,  # OUT (m,) of the examples start to stop, weighted
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    double[::1] work,  # work space
-    int32_t[::1] found,  # work space
-):
-    """Hinge of each example."""
-    cdef:
-        Examples p
-        Room room
-        Py_ssize_t i
-    open_examples(examples, features, &p)
-    partition_room(&p, &work[0], &found[0], &room)
-    with nogil:
-        expand_tables(&p, &x[0], &room)
-        for i in range(start, stop):
-            values[i] = p.weight[i] * most_violated(&p, i, &x[0], &room, <floating*> NULL)
 
 
 def highest_planes(
@@ -55,12 +32,38 @@ def highest_planes(
         Room room
         Py_ssize_t i
     open_examples(examples, features, &p)
-    partition_room(&p, &work[0], &found[0], &room)
+    partition_room(&p, found.shape[0] // 2, &work[0], &found[0], &room)
     with nogil:
         expand_tables(&p, &x[0], &room)
         for i in range(start, stop):
             most_violated(&p, i, &x[0], &room, <floating*> NULL)
             offsets[i - start] = add_plane(&p, i, &room, &slopes[i - start, 0], <floating*> NULL)
+
+
+def sum_of_planes(
+    object examples,  # IN arrays of the examples
+    const floating[:, ::1] features,  # IN (N, F) of their nodes
+    const double[::1] x,  # IN (n,) weights
+    double[::1] slope,  # IN OUT (n,) zero before
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    double[::1] work,  # work space
+    int32_t[::1] found,  # work space
+):
+    """Sum of the planes that touch the hinges of the examples start to stop at x: its slope and value there."""
+    cdef:
+        Examples p
+        Room room
+        Py_ssize_t i
+        double value = 0.0
+    open_examples(examples, features, &p)
+    partition_room(&p, found.shape[0] // 2, &work[0], &found[0], &room)
+    with nogil:
+        expand_tables(&p, &x[0], &room)
+        for i in range(start, stop):
+            value += p.weight[i] * most_violated(&p, i, &x[0], &room, <floating*> NULL)
+            add_plane(&p, i, &room, &slope[0], <floating*> NULL)
+    return value
 
 
 def frank_wolfe_steps(
@@ -86,7 +89,7 @@ def frank_wolfe_steps(
         double* row
         double* slope
     open_examples(examples, features, &p)
-    partition_room(&p, &work[n], &found[0], &room)
+    partition_room(&p, found.shape[0] // 2, &work[n], &found[0], &room)
     row = &work[0]
     with nogil:
         for place in range(members.shape[0]):

@@ -8,7 +8,7 @@ from sklearn_crf.objectives._contrastive_sets import ContrastiveSets
 from sklearn_crf.objectives._contrastive_weights import decomposed_weights, tangent_sets
 from sklearn_crf.objectives._discrete import MaximumMarginal, SaddlePoint
 from sklearn_crf.objectives._dual_blocks import DualBlock
-from sklearn_crf.objectives._forest_examples import are_exact_forests
+from sklearn_crf.objectives._forest_examples import are_exact_by_kernel
 from sklearn_crf.objectives._forest_planes import ForestDual, ForestPlanes
 from sklearn_crf.objectives._generators import Generator, GibbsGenerator, MapGenerator, MostViolated
 from sklearn_crf.objectives._joint_risk import JointRisk
@@ -55,7 +55,7 @@ __all__ = [
     "SparseRisk",
     "StructuredHinge",
     "SumOfObjectives",
-    "are_exact_forests",
+    "are_exact_by_kernel",
     "at_temperature",
     "decomposed_weights",
     "loss_augmented",

@@ -1,9 +1,12 @@
-"""Forests with linear scores and true labels, as the kernels of their structured hinges take them."""
+"""Forests and small graphs with linear scores and true labels, as the kernels of their structured hinges take them."""
 
 from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf.examples import Batch, Example
+from sklearn_crf.graphs import disjoint_union
+from sklearn_crf.inference import n_labelings
 from sklearn_crf.potentials import SparsePotentials
 
 
@@ -14,6 +17,9 @@ class ForestExamples(NamedTuple):
     order: np.ndarray  # (N,) int32 every node after its parent, examples one after the other
     parent: np.ndarray  # (N,) int32, -1 at a root
     half_edge: np.ndarray  # (N,) int32 from each node to its parent
+    has_cycles: np.ndarray  # (m,) int32: whether labelings of an example are enumerated
+    earlier_ptr: np.ndarray  # (N + 1,) int64
+    earlier: np.ndarray  # (E,) int32 half-edges from each node to those before it
     edges: np.ndarray  # (E, 2) int32
     edge_type: np.ndarray  # (E,) int32
     edge_weight: np.ndarray  # (E, n_edge_features) or (0, 0): one
@@ -37,12 +43,12 @@ class ForestExamples(NamedTuple):
         """What a kernel needs for itself beside a vector of weights: numbers, and labels of one example."""
         n_states, largest = len(self.cost), int(np.diff(self.node_ptr).max())
         n_tables = self.n_edge_types * self.n_edge_features
-        numbers = np.empty(2 * (n_tables + 1) * n_states**2 + (largest + 1) * n_states)
-        return numbers, np.empty(largest, dtype=np.int32)
+        numbers = np.empty(2 * (n_tables + 1) * n_states**2 + (2 * largest + 1) * n_states + largest)
+        return numbers, np.empty(2 * largest, dtype=np.int32)
 
 
-def are_exact_forests(risk):
-    """Whether best labelings are exact by dynamic programming, and kernels read the features.
+def are_exact_by_kernel(risk):
+    """Whether the inference is exact on all examples, forests or of few labelings, and kernels read the features.
 
     Parameters
     ----------
@@ -52,9 +58,76 @@ def are_exact_forests(risk):
     -------
     bool
     """
-    exact_on, batches = risk.objective.exact_on, risk.batches
-    is_dense = not isinstance(risk.potentials, SparsePotentials)
-    return is_dense and exact_on in ("any", "forest") and all(batch.example.graph.is_forest for batch in batches)
+    if isinstance(risk.potentials, SparsePotentials) or risk.objective.exact_on not in ("any", "forest"):
+        return False
+    limit = ENUMERABLE if risk.objective.exact_on == "any" else min(risk.objective.inference.enumerates, ENUMERABLE)
+    return all(
+        batch.example.graph.is_forest or n_labelings(batch.example.n_nodes, risk.potentials.n_classes) <= limit
+        for batch in risk.batches
+    )
+
+
+# Labelings of an example with cycles that the kernel may go through at each step.
+ENUMERABLE = 4096
+
+
+def joined_batches(batches, max_nodes=4096):
+    """Batches in which small examples with cycles are together, as forests are from the start.
+
+    Parameters
+    ----------
+    batches : list of Batch
+    max_nodes : int
+
+    Returns
+    -------
+    list of Batch
+    """
+    joined, pending, n_nodes = [], [], 0
+    for batch in batches:
+        alike = not pending or (batch.example.edge_features is None) == (pending[0].example.edge_features is None)
+        is_forest = batch.example.graph.is_forest
+        if pending and (is_forest or not alike or n_nodes + len(batch.labels) > max_nodes):
+            joined.append(_union(pending))
+            pending, n_nodes = [], 0
+        if is_forest:
+            joined.append(batch)
+        else:
+            pending.append(batch)
+            n_nodes += len(batch.labels)
+    return [*joined, _union(pending)] if pending else joined
+
+
+def _union(batches):
+    if len(batches) == 1:
+        return batches[0]
+    examples = [batch.example for batch in batches]
+    sizes = np.concatenate([np.diff(batch.node_ptr) for batch in batches])
+
+    def stacked(parts):
+        return None if parts[0] is None else np.concatenate(parts)
+
+    def types(parts, lengths):
+        filled = [np.zeros(n, dtype=np.int32) if part is None else part for part, n in zip(parts, lengths, strict=True)]
+        return np.concatenate(filled)
+
+    graph = disjoint_union([example.graph for example in examples])
+    example = Example._trusted(
+        np.concatenate([example.node_features for example in examples]),
+        graph,
+        stacked([example.edge_features for example in examples]),
+        types([example.node_type for example in examples], [example.n_nodes for example in examples]),
+        types([example.edge_type for example in examples], [example.graph.n_edges for example in examples]),
+        stacked([example.n_states for example in examples]),
+    )
+    return Batch(
+        example,
+        np.concatenate([batch.members for batch in batches]),
+        np.concatenate(([0], np.cumsum(sizes))),
+        np.concatenate([batch.labels for batch in batches]),
+        stacked([batch.weight for batch in batches]),
+        stacked([batch.node_weight for batch in batches]),
+    )
 
 
 def forest_examples(batch, potentials, cost, C, constant):
@@ -82,6 +155,8 @@ def forest_examples(batch, potentials, cost, C, constant):
     slot = graph.forest.parent_slot
     has_parent = slot >= 0
     parent, to_parent = (np.full(graph.n_nodes, -1, dtype=np.int32) for _ in range(2))
+    cyclic = n_cycles_of_members(batch) > 0
+    earlier_ptr, earlier = _earlier_edges(graph)
     parent[has_parent], to_parent[has_parent] = neighbor[slot[has_parent]], half_edge[slot[has_parent]]
     none, edge_features = np.zeros(0, dtype=np.int32), example.edge_features
     n_members = len(batch.members)
@@ -90,6 +165,9 @@ def forest_examples(batch, potentials, cost, C, constant):
         order=graph.forest.order,
         parent=parent,
         half_edge=to_parent,
+        has_cycles=cyclic.astype(np.int32),
+        earlier_ptr=earlier_ptr,
+        earlier=earlier,
         edges=graph.edges,
         edge_type=np.zeros(graph.n_edges, dtype=np.int32) if example.edge_type is None else example.edge_type,
         edge_weight=np.zeros((0, 0), features.dtype)
@@ -117,6 +195,32 @@ def _edge_ptr(batch):
     """(m + 1,) int64: first edge of each member, whose edges come one after the other."""
     before = np.concatenate(([0], np.cumsum(np.bincount(edge_members(batch), minlength=len(batch.members)))))
     return before.astype(np.int64)
+
+
+def n_cycles_of_members(batch):
+    """Number of independent cycles of each member of a batch.
+
+    Parameters
+    ----------
+    batch : Batch
+
+    Returns
+    -------
+    ndarray of shape (m,) of int
+    """
+    components = np.maximum.reduceat(batch.example.graph.component, batch.node_ptr[:-1]) + 1
+    n_components = np.diff(components, prepend=0)
+    return np.diff(_edge_ptr(batch)) - np.diff(batch.node_ptr) + n_components
+
+
+def _earlier_edges(graph):
+    """Half-edges from every node to the nodes before it: bounds of each node's, and they."""
+    tail, head = graph.edges.T
+    half_edge = 2 * np.arange(graph.n_edges, dtype=np.int32) + (tail < head)
+    later = np.maximum(tail, head)
+    order = np.argsort(later, kind="stable")
+    counts = np.bincount(later, minlength=graph.n_nodes)
+    return np.concatenate(([0], np.cumsum(counts))).astype(np.int64), half_edge[order].astype(np.int32)
 
 
 def edge_members(batch):

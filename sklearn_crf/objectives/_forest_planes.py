@@ -1,11 +1,11 @@
-"""Structured hinges of forests as the highest of their planes, and their dual, with whole passes in a kernel."""
+"""Structured hinges of forests and small graphs: their highest planes and their dual, with whole passes in a kernel."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf.kernels.forest_hinge import frank_wolfe_steps, highest_planes, hinge_values
-from sklearn_crf.objectives._forest_examples import forest_examples
+from sklearn_crf.kernels.forest_hinge import frank_wolfe_steps, highest_planes, sum_of_planes
+from sklearn_crf.objectives._forest_examples import forest_examples, joined_batches
 
 
 class _Part(NamedTuple):
@@ -17,7 +17,7 @@ class _Part(NamedTuple):
 
 
 class ForestPlanes:
-    r"""Highest planes of the losses of the examples of one block, where all examples are forests.
+    r"""Highest planes of the losses of the examples of one block, where all are forests or have few labelings.
 
     The same as :class:`PlaneOracle`, without a model: scores, best labelings and slopes of a block are one kernel
     call. Solvers see weights in the order of the kernel, all columns of a feature side by side.
@@ -25,7 +25,7 @@ class ForestPlanes:
     Parameters
     ----------
     risk : EmpiricalRisk
-        Of a :class:`StructuredHinge`, of which :func:`are_exact_forests` holds.
+        Of a :class:`StructuredHinge`, of which :func:`are_exact_by_kernel` holds.
     C : float
     scale : ndarray of shape (n_coef,)
         1, and for intercepts the constant feature whose weights they are.
@@ -36,7 +36,7 @@ class ForestPlanes:
     """
 
     def __init__(self, risk, C, scale, map_in_threads=map, n_blocks=64):
-        potentials, batches = risk.potentials, risk.batches
+        potentials, batches = risk.potentials, joined_batches(risk.batches)
         self.n_inference_calls = 0
         self.features = [np.ascontiguousarray(batch.example.node_features) for batch in batches]
         places = potentials.unpack(np.arange(potentials.n_coef))
@@ -70,6 +70,27 @@ class ForestPlanes:
         coef[self.places] = self._scale * x
         return coef
 
+    def value_grad(self, x):
+        """Sum of all hinges, and a subgradient.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_coef,)
+
+        Returns
+        -------
+        value : float
+        slope : ndarray of shape (n_coef,)
+        """
+
+        def run(part):
+            slope = np.zeros(len(x))
+            return self._run(sum_of_planes, part.batch, x, slope, part.start, part.stop), slope
+
+        self.n_inference_calls += sum(self.sizes)
+        found = list(self._map(run, self._parts))
+        return sum(value for value, _ in found), np.sum([slope for _, slope in found], axis=0)
+
     def value(self, x):
         """Sum of all hinges.
 
@@ -81,14 +102,7 @@ class ForestPlanes:
         -------
         float
         """
-
-        def run(part):
-            values = np.empty(part.stop)
-            self._run(hinge_values, part.batch, x, values, part.start, part.stop)
-            return float(values[part.start :].sum())
-
-        self.n_inference_calls += sum(self.sizes)
-        return sum(self._map(run, self._parts))
+        return self.value_grad(x)[0]
 
     def __call__(self, block, x):
         """Slopes (m, n_coef) and offsets (m,) of the highest planes at x of the m examples of a block."""
@@ -106,7 +120,7 @@ class ForestPlanes:
         return slopes, offsets
 
     def _run(self, kernel, i, x, *arguments):
-        kernel(self.examples[i], self.features[i], x, *arguments, *self.examples[i].work_space())
+        return kernel(self.examples[i], self.features[i], x, *arguments, *self.examples[i].work_space())
 
     def _cut(self, i, n_nodes):
         """Parts of batch i of about so many nodes."""
@@ -121,7 +135,7 @@ _MOST_NODES = 1024
 
 
 class ForestDual:
-    r"""Dual variables of the hinges of forests, one convex combination of planes for each example.
+    r"""Dual variables of the hinges of forests and small graphs, one convex combination of planes for each example.
 
     The dual of :class:`~sklearn_crf.optimize._block_dual.BlockDual` with one example a block. A pass over the examples
     of a batch is one kernel call, on one thread.
