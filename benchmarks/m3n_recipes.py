@@ -125,19 +125,24 @@ def draw(path, output):
     import matplotlib.pyplot as plt
 
     results = json.loads(path.read_text())
-    figure, axes = plt.subplots(2, len(results), figsize=(10, 7), layout="constrained", sharex="col", squeeze=False)
-    markers = dict(zip(CONTENDERS, "osD^Pvx*hp<", strict=True))
+    figure, axes = plt.subplots(2, len(results), figsize=(11, 7), layout="constrained", sharex="col", squeeze=False)
+    styles = {
+        contender: {"marker": marker, "color": f"C{k % 10}", "markersize": 5, "linewidth": 1, "label": contender}
+        for k, (contender, marker) in enumerate(zip(CONTENDERS, "osD^Pvx*hp<", strict=True))
+    }
     for column, (name, contenders) in zip(axes.T, results.items(), strict=True):
         # Planes of labelings are below the relaxed hinges too: any dual value of theirs is a bound.
         bound = max(row["dual"] for rows in contenders.values() for row in rows)
         for contender, rows in contenders.items():
             seconds = [row["seconds"] for row in rows]
-            style = {"marker": markers[contender], "markersize": 4, "linewidth": 1, "label": contender}
-            column[0].loglog(seconds, [row["objective"] / bound - 1 + 1e-6 for row in rows], **style)
-            column[1].semilogx(seconds, [100 * (1 - row["accuracy"]) for row in rows], **style)
-        column[0].set(title=name, ylabel="relaxed objective above the best bound, relative")
-        column[1].set(xlabel="seconds of the processor", ylabel="wrong pixels of test images [%]")
-    axes[0, -1].legend(fontsize=7)
+            column[0].loglog(seconds, [row["objective"] / bound - 1 + 1e-6 for row in rows], **styles[contender])
+            column[1].semilogx(seconds, [100 * (1 - row["accuracy"]) for row in rows], **styles[contender])
+        column[0].set(title=name)
+        column[1].set(xlabel="seconds of the processor")
+    axes[0, 0].set(ylabel="relaxed objective above the best bound, relative")
+    axes[1, 0].set(ylabel="wrong pixels of test images [%]")
+    handles = {label: line for axis in axes[0] for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=4, fontsize=8)
     figure.savefig(output, dpi=120)
 
 

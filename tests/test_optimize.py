@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 from scipy.special import expit
 
 from sklearn_crf.optimize import CycleDetector, detect_cycle, gradient_ascent, minimize_lbfgs, minimize_sgd
@@ -401,3 +402,17 @@ class TestCycles:
         for value in (-1, np.nan):
             with pytest.raises(ValueError, match="value must not be negative"):
                 CycleDetector().update(value)
+
+
+def test_lbfgs_stays_within_bounds():
+    target = np.array([1.0, -2.0, -3.0, 4.0])
+
+    def fun(x):
+        return float(np.sum((x - target) ** 2) + x[0] * x[1]), 2 * (x - target) + np.array([x[1], x[0], 0.0, 0.0])
+
+    bounded = np.array([True, True, False, True])
+    found = minimize_lbfgs(fun, np.full(4, -1.0), lower_bounded=bounded, tol=1e-8)
+    assert found.success
+    assert_allclose(found.x, [1.0, 0.0, -3.0, 4.0], atol=1e-7)
+    with pytest.raises(ValueError, match="lower_bounded must have shape"):
+        minimize_lbfgs(fun, np.zeros(4), lower_bounded=[True])

@@ -4,9 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import OptimizeResult
+from scipy.special import entr
 
+from sklearn_crf._threads import map_tasks
 from sklearn_crf.objectives import JointRisk
-from sklearn_crf.optimize import minimize_lbfgs, minimize_spg
+from sklearn_crf.optimize import minimize_lbfgs
 
 
 class SmoothedOutcome(NamedTuple):
@@ -50,11 +52,9 @@ class _Problem:
         return -float(gradient @ step + 0.5 * step @ step)
 
     def minimize(self, x, max_iter, callback):
-        """A minimum, by L-BFGS where nothing is bounded."""
-        limits = {"max_iter": max_iter, "tol": 0.0, "callback": callback}
-        if self.bounded.any():
-            return minimize_spg(self.value_grad, x, project=self.project, **limits)
-        return minimize_lbfgs(self.value_grad, x, **limits)
+        """A minimum, by L-BFGS."""
+        limits = {"lower_bounded": self.bounded, "max_iter": max_iter, "tol": 0.0}
+        return minimize_lbfgs(self.value_grad, x, callback=callback, **limits)
 
 
 def train_smoothed(risk, start, options, joint, callback):
@@ -112,10 +112,11 @@ def train_smoothed(risk, start, options, joint, callback):
     own = x[: problem.n_weights]
     # Messages of another temperature are no place to start from, and with shares the gradient is not that of weights.
     value, gradient = plain.value_grad(own)
+    entropy = options.C * _entropy(risk, options.scale * own)
     best_dual = max(best_dual, value - plain.lacks(own, gradient) - last * entropy)
     curves[0].append(value)
     curves[1].append(best_dual)
-    passes.append(problem.n_passes + 1 if joint else problem.n_passes)
+    passes.append(problem.n_passes + 1 + joint)
     success = message is not None or plain.lacks(own, gradient) <= 2 * options.tol * abs(value)
     result = OptimizeResult(
         x=own,
@@ -148,6 +149,19 @@ def _falling(last):
 
 # Between one temperature and the next.
 _FACTOR = 10.0
+
+
+def _entropy(risk, coef):
+    """Summed over examples and nodes, of the marginals of training: never less than the entropy of the relaxation."""
+
+    def of_batch(i, n_threads):
+        batch = risk.batches[i]
+        share = risk.loss(i, coef, n_threads=n_threads).statistics.unary.astype(np.float64)
+        share[np.arange(len(share)), batch.labels] += 1.0
+        weight = np.ones(len(batch.members)) if batch.weight is None else batch.weight
+        return float(np.repeat(weight, np.diff(batch.node_ptr)) @ entr(np.clip(share, 0.0, 1.0)).sum(axis=1))
+
+    return sum(map_tasks(of_batch, range(len(risk.batches)), risk.n_jobs))
 
 
 def _largest_entropy(risk):

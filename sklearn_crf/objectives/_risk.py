@@ -129,7 +129,19 @@ class EmpiricalRisk:
         part = self._weighted_loss(i, coef, n_threads)
         return total_of([part], self.potentials.pullback(self.batches[i].example, part.statistics))
 
-    def _weighted_loss(self, i, coef, n_threads):
+    def loss(self, i, coef, *, n_threads=1):
+        """Loss of batch i by its model, before examples are weighted.
+
+        Parameters
+        ----------
+        i : int
+        coef : ndarray of shape (n_coef,)
+        n_threads : int, default=1
+
+        Returns
+        -------
+        Loss
+        """
         batch = self.batches[i]
         model = self.potentials.model(coef, batch.example)
         objective = self.objective.of_batch(i)
@@ -141,6 +153,10 @@ class EmpiricalRisk:
                 model, batch.labels, state=self._states[i], seed=seed, n_threads=n_threads, **options
             )
         self._states[i] = loss.state
+        return loss
+
+    def _weighted_loss(self, i, coef, n_threads):
+        batch, loss = self.batches[i], self.loss(i, coef, n_threads=n_threads)
         node_weight = _node_weight(batch)
         statistics = loss.statistics
         if batch.weight is not None:

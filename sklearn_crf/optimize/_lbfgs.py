@@ -3,10 +3,11 @@
 import numpy as np
 from scipy.optimize import OptimizeResult, minimize
 
+from sklearn_crf.optimize._duality import checked_bounds
 from sklearn_crf.optimize._iterates import check_max_iter, checked_start, largest, stopped_by
 
 
-def minimize_lbfgs(fun, x0, *, max_iter=100, tol=1e-4, callback=None):
+def minimize_lbfgs(fun, x0, *, lower_bounded=None, max_iter=100, tol=1e-4, callback=None):
     r"""Minimize a smooth function by limited-memory BFGS.
 
     .. math::
@@ -17,11 +18,14 @@ def minimize_lbfgs(fun, x0, *, max_iter=100, tol=1e-4, callback=None):
     fun : callable
         ``fun(x)`` returns the value, a float, and the gradient, an ndarray of shape (n,).
     x0 : array-like of shape (n,)
-        Where to start.
+        Where to start; raised to the bounds.
+    lower_bounded : array-like of shape (n,) of bool, optional
+        Entries of x that must not be negative.
     max_iter : int, default=100
         Most iterations.
     tol : float, default=1e-4
-        Largest absolute entry of the gradient at which to stop, as in scikit-learn's LogisticRegression.
+        Largest absolute entry of the gradient, as far as bounds let x follow it, at which to stop, as in scikit-learn's
+        LogisticRegression.
     callback : callable, optional
         ``callback(intermediate)`` after each iteration, with fields ``x``, ``fun``, ``jac``, ``nit``. Returning a true
         value or raising StopIteration stops here; any other exception goes through.
@@ -50,22 +54,27 @@ def minimize_lbfgs(fun, x0, *, max_iter=100, tol=1e-4, callback=None):
     SIAM Journal on Scientific Computing 16, 1995.
     """
     x0 = checked_start(x0)
+    bounded = checked_bounds(lower_bounded, len(x0))
+    x0[bounded] = np.maximum(x0[bounded], 0.0)
     check_max_iter(max_iter)
     seen = _Evaluations(fun)
     value, gradient = seen(x0)
     if not seen.is_finite(value, gradient):
         raise ValueError(f"fun must be finite at x0, got value {value}.")
-    run = _Run(seen, callback, value)
-    if max_iter == 0 or largest(gradient) <= tol:
+    run = _Run(seen, callback, value, bounded)
+    if max_iter == 0 or run.steepest(x0, gradient) <= tol:
         return run.result(x0, tol, "STOP: no iteration was needed or allowed", failed=max_iter == 0)
+    bounds = np.stack((np.where(bounded, 0.0, -np.inf), np.full(len(x0), np.inf)), axis=1) if bounded.any() else None
     options = {"maxiter": max_iter, "gtol": tol, "ftol": _VALUE_TOL, "maxls": 50, "maxfun": 10**9}
     try:
-        found = minimize(seen.checked, x0, jac=True, method="L-BFGS-B", options=options, callback=run.iteration)
+        found = minimize(
+            seen.checked, x0, jac=True, method="L-BFGS-B", bounds=bounds, options=options, callback=run.iteration
+        )
     except _NotFinite:
         return run.result(None, tol, "ABNORMAL: fun is not finite on the way", failed=True)
     if run.stopped:
         return run.result(run.x, tol, "STOP: by the callback", failed=False)
-    if found.status == 0 and largest(found.jac) <= tol:
+    if found.status == 0 and run.steepest(found.x, found.jac) <= tol:
         return run.result(found.x, tol, "CONVERGENCE: gradient within tol", failed=False)
     if found.status == 0 and run.stands_still():
         return run.result(None, tol, "CONVERGENCE: the value no longer changes", failed=False)
@@ -115,7 +124,8 @@ class _Evaluations:
 class _Run:
     """The iterations made so far."""
 
-    def __init__(self, seen, callback, value):
+    def __init__(self, seen, callback, value, bounded):
+        self.bounded = bounded
         self.seen = seen
         self.callback = callback
         self.loss_curve = [value]
@@ -131,6 +141,10 @@ class _Run:
         if self.stopped:
             raise StopIteration
 
+    def steepest(self, x, gradient):
+        """Largest entry of the gradient, as far as x can follow it."""
+        return largest(np.where(self.bounded, np.minimum(gradient, x), gradient))
+
     def stands_still(self):
         """True if the last iteration changed the value by rounding only; noise can also let it grow."""
         before, after = self.loss_curve[-2:]
@@ -145,7 +159,7 @@ class _Run:
             jac=gradient,
             nit=len(self.loss_curve) - 1,
             nfev=self.seen.count,
-            success=not failed or largest(gradient) <= tol,
+            success=not failed or self.steepest(x, gradient) <= tol,
             message=message,
             loss_curve=np.array(self.loss_curve),
         )
