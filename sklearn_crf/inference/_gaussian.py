@@ -77,7 +77,15 @@ def inverse_blocks(diagonal):
         If one is not positive definite: then the whole precision is not either.
     """
     diagonal = np.asarray(diagonal, dtype=np.float64)
-    lowest = diagonal[:, 0, 0] if diagonal.shape[1] == 1 else np.linalg.eigvalsh(diagonal)[:, 0]
+    if diagonal.shape[1] == 1:
+        lowest = diagonal[:, 0, 0]
+    else:
+        try:
+            # A tenth of the time of eigenvalues, which tell which block it was.
+            np.linalg.cholesky(diagonal)
+            return np.linalg.inv(diagonal)
+        except np.linalg.LinAlgError:
+            lowest = np.linalg.eigvalsh(diagonal)[:, 0]
     if lowest.min(initial=1.0) <= 0:
         raise not_positive_definite(f"as the diagonal block of node {int(np.argmin(lowest))} is not")
     return 1.0 / diagonal if diagonal.shape[1] == 1 else np.linalg.inv(diagonal)
