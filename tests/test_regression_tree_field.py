@@ -151,9 +151,13 @@ def test_a_warm_start_deepens_the_trees():
     shallow = field.loss_curve_[-1]
     field.set_params(max_depth=2).fit(X, y)
     assert [len(precision) for precision in field.precisions_] == [4] * 5
+    assert len(field.round_ends_) == 2
     # It begins where the last call ended, up to the rounding of float32.
     assert field.loss_curve_[0] == pytest.approx(shallow, rel=1e-4)
     assert field.loss_curve_[-1] < shallow
+    deep = field.loss_curve_[-1]
+    # Nothing is left to deepen: the leaves are fitted on.
+    assert field.fit(X, y).loss_curve_[-1] < deep
     with pytest.raises(ValueError, match="the window of the last call of fit"):
         field.set_params(window=5).fit(X, y)
     with pytest.raises(ValueError, match="targets of as many channels"):

@@ -64,7 +64,7 @@ class FieldEstimator(BaseEstimator):
             self._growth(),
             self._report if self.verbose else _silent,
         )
-        found = train(objective, start, data, options, rng, self.n_jobs, validation)
+        found = train(objective, start, data, options, rng, self.n_jobs, validation, self._continues())
         self._store(found, whitening, planes)
         self._warn(found)
 

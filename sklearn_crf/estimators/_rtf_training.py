@@ -91,7 +91,7 @@ class Field(NamedTuple):
         return FieldRisk(objective, self.potentials, self.images(data, n_jobs), data.targets, data.weights, n_jobs)
 
 
-def train(objective, field, data, options, rng, n_jobs, validation=None):
+def train(objective, field, data, options, rng, n_jobs, validation=None, is_trained=False):
     """Optimise all leaves, split them, and so on until the trees are as deep as allowed.
 
     Parameters
@@ -106,12 +106,18 @@ def train(objective, field, data, options, rng, n_jobs, validation=None):
     validation : TrainingData, optional
         Training ends with the first round that does not improve the loss of it, and gives back the field of the round
         before.
+    is_trained : bool, default=False
+        Whether the parameters of ``field`` are the best of its leaves already, so that these are split first.
 
     Returns
     -------
     Trained
     """
     risk = field.risk(objective, data, n_jobs)
+    if is_trained:
+        splits = find_splits(risk, field.trees, field.coef, options.max_depths, options.growth, rng)
+        field = field.split(splits)
+        risk = risk.replaced(field.potentials, field.images(data, n_jobs))
     if options.growth.criterion == "residual":
         while any(splits := find_splits(risk, field.trees, field.coef, options.max_depths, options.growth, rng)):
             field = field.split(splits)
