@@ -179,7 +179,8 @@ class _SameOrder:
 
     def permutation(self, n):
         assert n == 8
-        return np.concatenate([4 * i + self.rng.permutation(4) for i in self.rng.permutation(2)])
+        members = [4 * i + self.rng.permutation(4) for i in range(2)]
+        return np.concatenate([members[i] for i in self.rng.permutation(2)])
 
 
 def test_frank_wolfe_over_a_kernel_reaches_the_optimum():

@@ -133,6 +133,9 @@ class ForestPlanes:
 # Nodes of a part that one thread works on, and of a block.
 _MOST_NODES = 1024
 
+# Examples of one batch that make their steps in a row.
+_TURN = 8
+
 
 class ForestDual:
     r"""Dual variables of the hinges of forests and small graphs, one convex combination of planes for each example.
@@ -176,11 +179,12 @@ class ForestDual:
         float
             What the planes found were above the combined ones, summed.
         """
-        total = 0.0
-        for i in rng.permutation(len(self._slopes)):
-            members = rng.permutation(len(self._offsets[i])).astype(np.int32)
-            total += self._steps(i, members)
-        return total
+        # Examples often come sorted by class: batches that took turns as a whole would pull to and fro.
+        turns = []
+        for i, offsets in enumerate(self._offsets):
+            members = rng.permutation(len(offsets)).astype(np.int32)
+            turns += [(i, members[start : start + _TURN]) for start in range(0, len(members), _TURN)]
+        return sum(self._steps(*turns[k]) for k in rng.permutation(len(turns)))
 
     def _steps(self, i, members):
         examples = self._planes.examples[i]
