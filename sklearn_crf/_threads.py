@@ -6,7 +6,7 @@ from contextlib import contextmanager, nullcontext
 from functools import cache
 from itertools import pairwise
 
-from joblib import Parallel, delayed, effective_n_jobs
+from joblib import effective_n_jobs
 from sklearn import config_context, get_config
 from threadpoolctl import ThreadpoolController
 
@@ -75,11 +75,15 @@ def map_tasks(function, tasks, n_jobs=None):
         finally:
             _current.cancelled = None
 
+    # Joblib's pool has threads beside its workers, and the C library keeps freed memory for each of them.
+    pool = ThreadPoolExecutor(outer)
     try:
-        return Parallel(n_jobs=outer, require="sharedmem")(delayed(run)(task) for task in tasks)
+        return list(pool.map(run, tasks))
     except BaseException:
         cancelled.set()
         raise
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 @contextmanager

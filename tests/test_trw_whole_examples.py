@@ -174,3 +174,17 @@ def test_certificates_enclose_the_best_scores(rule):
         assert_allclose(found.gaps[::2], 0, atol=1e-9)
     with pytest.raises(ValueError, match="best labelings"):
         model.certify(X, AutoMarginals())
+
+
+@pytest.mark.parametrize("shape", [(12,), (4, 5), (3, 3, 4)])
+def test_certificates_of_rows_chains_and_images(shape):
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=shape)
+    X = y[..., None] + rng.normal(size=(*shape, 1))
+    model = TRWCRF(inference="map").fit(X, y)
+    found = model.certify(X)
+    assert found.gaps.shape == (len(X),)
+    assert_allclose(found.scores, -model.energy(X, model.predict(X)))
+    assert np.all(found.gaps >= 0)
+    if len(shape) < 3:
+        assert_allclose(found.gaps, 0, atol=1e-9)

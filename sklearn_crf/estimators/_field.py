@@ -5,11 +5,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._threads import map_tasks, single_threaded_blas
-from sklearn_crf.encoding import decode, encode_X, encode_y, make_batches, validate_sample_weight
+from sklearn_crf.encoding import decode, encode_X, encode_y, make_batches, tie_constant_edges, validate_sample_weight
 from sklearn_crf.estimators._callbacks import CallbackSupportMixin
 from sklearn_crf.estimators._complete_labels import require_complete
 from sklearn_crf.estimators._weights import LinearWeights
 from sklearn_crf.models import clamped, score_terms
+from sklearn_crf.potentials import SparsePotentials
 
 
 class FieldClassifier(LinearWeights, CallbackSupportMixin, ClassifierMixin, BaseEstimator):
@@ -55,7 +56,8 @@ class FieldClassifier(LinearWeights, CallbackSupportMixin, ClassifierMixin, Base
         potentials = self._fitted_potentials(encoded)
         self._check_edges(encoded, potentials)
         known = None if evidence is None else self._encode_y(evidence, encoded, classes=self.classes_).labels
-        return encoded, make_batches(encoded, known, **options), potentials
+        prepare = potentials.prepared if isinstance(potentials, SparsePotentials) else tie_constant_edges
+        return encoded, make_batches(encoded, known, prepare=prepare, **options), potentials
 
     def _check_edges(self, encoded, potentials):
         if not encoded.n_edge_types:

@@ -102,8 +102,9 @@ class PenalisedRisk:
         # In place, and kept once: there may be many million weights.
         gradient = result.gradient
         gradient /= n_nodes
-        gradient += strength * penalty
         value = None if result.value is None else result.value / n_nodes + 0.5 * strength * (penalty @ penalty)
+        penalty *= strength
+        gradient += penalty
         self._last = (np.array(coef), value, gradient, result._replace(gradient=None))
         return value, gradient
 
@@ -121,7 +122,7 @@ class PenalisedRisk:
         """Enter an iterate in the trace; free if it is the one evaluated last."""
         if self._last is None or not np.array_equal(self._last[0], coef):
             self.evaluate(coef)
-        _, value, gradient, result = self._last
+        latest, value, gradient, result = self._last
         scale = self.n_nodes if self.C is None else self.C * self.n_nodes
         if value is not None:
             value += float(np.sum(self.l1 * np.abs(coef)))
@@ -131,7 +132,7 @@ class PenalisedRisk:
         trace.gradient_norm.append(float(np.linalg.norm(gradient)))
         trace.n_nonsubmodular.append(result.n_nonsubmodular)
         trace.inference_converged = result.converged
-        trace.latest = np.array(coef)
+        trace.latest = latest
         if self._keeps_coef:
-            trace.coef.append(np.array(coef))
+            trace.coef.append(latest)
             trace.gradient.append(gradient)

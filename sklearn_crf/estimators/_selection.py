@@ -23,7 +23,10 @@ class Selection:
         self._kept = []  # (errors, -visit, coef), best first
 
     def visit(self, coef, n_errors):
-        """Consider an iterate; ``n_errors`` is None for rules that count none, which keep the last instead."""
+        """Consider an iterate, an array that stays as it is.
+
+        ``n_errors`` is None for rules that count none, which keep the last instead.
+        """
         self._n_visited += 1
         if self.rule == "averaged":
             mean = np.zeros_like(coef) if self._mean is None else self._mean
@@ -31,7 +34,7 @@ class Selection:
             return
         if self.rule == "last" or n_errors is None:
             n_errors = 0.0
-        self._kept.append((n_errors, -self._n_visited, np.array(coef)))
+        self._kept.append((n_errors, -self._n_visited, coef))
         self._kept.sort(key=lambda entry: entry[:2])
         del self._kept[_MOST_VOTERS if self.rule == "voted" else 1 :]
 

@@ -105,7 +105,7 @@ def _train_lbfgs(problem, start, options, rng, report):
 
     def visit(coef):
         problem.record(coef)
-        selection.visit(coef, trace.errors[-1])
+        selection.visit(trace.latest, trace.errors[-1])
 
     def callback(point):
         visit(point.x)
@@ -161,7 +161,7 @@ def _train_by_gradient(problem, start, options, rng, report):
 
     def callback(point):
         problem.record(point.x)
-        selection.visit(point.x, trace.errors[-1])
+        selection.visit(trace.latest, trace.errors[-1])
         cycled = not smooth and has_cycled(trace.errors[-1])
         return report(point.x) or cycled
 
@@ -197,7 +197,7 @@ def _train_sgd(problem, start, options, rng, report):
 
     def callback(point):
         problem.record(point.x)
-        selection.visit(point.x, problem.trace.errors[-1])
+        selection.visit(problem.trace.latest, problem.trace.errors[-1])
         return report(point.x)
 
     result = minimize_sgd(

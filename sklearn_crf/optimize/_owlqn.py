@@ -22,7 +22,8 @@ def minimize_owlqn(fun, x0, *, l1=0.0, max_iter=100, tol=1e-4, callback=None):
     Parameters
     ----------
     fun : callable
-        ``fun(x)`` returns the value of f, a float, and its gradient, an ndarray of shape (n,).
+        ``fun(x)`` returns the value of f, a float, and its gradient, an ndarray of shape (n,) that it leaves alone
+        afterwards.
     x0 : array-like of shape (n,)
         Where to start.
     l1 : float or array-like of shape (n,), default=0.0
@@ -128,7 +129,7 @@ def _searched(fun, x, value, slope, l1, pairs):
         new_value, new_gradient = _evaluated(fun, new_x, l1)
         expected = float(slope @ (new_x - x))
         if expected < 0 and new_value <= value + _DECREASE * expected and np.all(np.isfinite(new_gradient)):
-            return (new_x, new_value, np.array(new_gradient)), n_tried
+            return (new_x, new_value, new_gradient), n_tried
         step *= _SHRINK
     return None, _MOST_SHRINKS
 
