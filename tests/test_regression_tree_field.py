@@ -197,6 +197,31 @@ def test_training_looks_at_some_pixels(layout):
     assert 0.8 * n <= sum(seen[:n_images]) <= n
 
 
+@pytest.mark.parametrize("layout", ["array", "list", "colours", "samples"])
+def test_a_cascade_sees_the_prediction_before(layout):
+    X, y = denoising(6, (16, 20), n_channels=3 if layout == "colours" else 0)
+    X, y = {"list": (list(X), list(y)), "samples": (X[:, 0, 0], y[:, 0, 0])}.get(layout, (X, y))
+    options = {**QUICK, "min_samples_leaf": 2, "max_depth": 0}
+    first = RegressionTreeField("mse", **options).fit(X, y)
+    field = RegressionTreeField("mse", cascade=2, **options).fit(X, y)
+    assert field.n_features_in_ == first.n_features_in_ == np.shape(X[0])[-1]
+    n_more = 3 if layout == "colours" else 1
+    assert field.weights_[0].shape[2] == 1 + field.n_features_in_ + n_more
+    predicted, before = field.predict(X), first.predict(X)
+    seen = [
+        np.concatenate([x, np.reshape(p, (*np.shape(x)[:-1], n_more))], axis=-1) for x, p in zip(X, before, strict=True)
+    ]
+    seen = seen if layout == "list" else np.stack(seen)
+    expected = RegressionTreeField("mse", **options).fit(seen, y).predict(seen)
+    for a, b in zip(predicted, expected, strict=True):
+        assert_allclose(a, b, atol=1e-6)
+    assert_array_equal(clone_fitted(field, n_jobs=2).predict(X)[0], predicted[0])
+    assert squared_error(field, X, y) < squared_error(first, X, y) + 1e-4
+    assert len(field.predict(X, return_std=True)) == 2
+    with pytest.raises(ValueError, match="warm_start goes on from a single field, got cascade=2"):
+        field.set_params(warm_start=True).fit(X, y)
+
+
 def test_separate_training_grows_its_trees_first():
     X, y = denoising()
     field = RegressionTreeField("mse", split="residual", **{**QUICK, "max_depth": 3}).fit(X, y)

@@ -54,6 +54,7 @@ def check_parameters(est):
     for name, value in optional.items():
         if getattr(est, name) is not None:
             check_scalar(getattr(est, name), name, Integral, min_val=value)
+    check_scalar(getattr(est, "cascade", 1), "cascade", Integral, min_val=1)
     if getattr(est, "data_range", None) is not None:
         check_scalar(est.data_range, "data_range", Real, min_val=0, include_boundaries="neither")
     bounds = est.eigenvalue_bounds

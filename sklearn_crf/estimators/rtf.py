@@ -6,6 +6,7 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf.estimators._rtf_base import FieldEstimator, flattened
+from sklearn_crf.estimators._rtf_cascade import fit_stages, predict_through
 from sklearn_crf.estimators._rtf_input import centre_and_scale, check_parameters, put_back, read_planes, read_targets
 from sklearn_crf.inference import GaussianDirect, GaussianGibbs
 from sklearn_crf.losses import LOSSES, loss_function
@@ -81,6 +82,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         Share of the images to hold out.
     warm_start : bool, default=False
         Whether ``fit`` goes on from the field of the last call: with a larger ``max_depth`` its trees are deepened.
+    cascade : int, default=1
+        Fields one after the other: each sees, besides X, the prediction of the one before as more channels.
     data_range : float or None, default=None
         Range of the values, for ``"psnr"``, ``"ssim"``, ``"iw_ssim"`` and ``"mae"``; None is that of y.
     inference : "auto" or ConjugateGradient, default="auto"
@@ -111,6 +114,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         The loss at the start, and after every iteration of all rounds.
     round_ends_ : ndarray
         Iterations made by the end of each round.
+    stages_ : list of RegressionTreeField
+        The fields of a cascade; the attributes above and below are those of the last. Only with ``cascade`` above 1.
     validation_curve_ : ndarray
         Loss of what was held out at the end of each round; empty without ``early_stopping``.
     n_iter_ : int
@@ -160,6 +165,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         early_stopping=False,
         validation_fraction=0.1,
         warm_start=False,
+        cascade=1,
         data_range=None,
         inference="auto",
         random_state=None,
@@ -184,6 +190,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.warm_start = warm_start
+        self.cascade = cascade
         self.data_range = data_range
         self.inference = inference
         self.random_state = random_state
@@ -212,6 +219,9 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         RegressionTreeField
         """
         check_parameters(self)
+        if self.cascade > 1:
+            fit_stages(self, X, y, sample_weight)
+            return self
         planes = read_planes(self, X, reset=not self._continues())
         targets, has_channels = read_targets(planes, y)
         weights = self._weights(planes, sample_weight)
@@ -245,6 +255,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             Only with ``return_std``.
         """
         check_is_fitted(self)
+        if self.cascade > 1:
+            return predict_through(self.stages_, X, self.n_jobs, return_std)
         planes = read_planes(self, X, reset=False)
         means, deviations = self._field_means(planes, len(self.target_mean_), _deviation if return_std else None)
         predicted = put_back(planes, [self.target_mean_ + self.target_scale_ * u for u in means], self._has_channels)
