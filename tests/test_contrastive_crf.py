@@ -319,6 +319,18 @@ def test_interrupted_fit_keeps_its_weights_with_warm_start(monkeypatch):
     assert model.score(X, y) > 0.5
 
 
+def test_interrupted_epochs_are_counted_as_far_as_they_went(monkeypatch):
+    X, y = noisy_blobs(4)
+    interrupt_at(monkeypatch, 10)
+    model = ContrastiveCRF(generator="icm", solver="sgd", random_state=0, warm_start=True)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    assert model.n_iter_ == 2
+    assert_array_equal(model.round_starts_, [0, 1, 2])
+    assert len(model.n_generated_) == model.n_rounds_ == 3
+    assert not model.converged_
+
+
 def test_interrupted_fit_without_warm_start_changes_nothing(monkeypatch):
     X, y = noisy_blobs(4)
     model = ContrastiveCRF(generator="icm", random_state=0, max_rounds=5).fit(X, y)

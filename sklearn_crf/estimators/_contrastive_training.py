@@ -116,9 +116,10 @@ def train_by_rounds(risk, start, options, rng, on_iteration):
     RoundsOutcome
         After Ctrl-C with ``keeps_interrupted`` it carries the interruption, to be raised once stored.
     """
-    problem = PenalisedRisk(risk, options.C, options.max_iter)
+    by_epochs = options.solver == "sgd"
+    n_steps = options.max_iter if by_epochs else options.max_rounds + 1
+    problem = PenalisedRisk(risk, options.C, n_steps if by_epochs else n_steps * options.max_iter)
     outcome = RoundsOutcome(np.array(start), problem.trace, 0)
-    n_steps = options.max_iter if options.solver == "sgd" else options.max_rounds + 1
     with progress_reporter(options.verbose, n_steps, "contrastive") as show:
         progress = Progress(outcome)
 
@@ -128,7 +129,7 @@ def train_by_rounds(risk, start, options, rng, on_iteration):
             return on_iteration(coef)
 
         try:
-            run = _train_sgd if options.solver == "sgd" else _train_rounds
+            run = _train_sgd if by_epochs else _train_rounds
             run(problem, Generation(risk, options.n_new), options, outcome, rng, report)
         except KeyboardInterrupt as interruption:
             if not options.keeps_interrupted or problem.trace.latest is None:
@@ -162,11 +163,13 @@ def _train_rounds(problem, generate, options, outcome, rng, report):
 
 
 def _train_sgd(problem, generate, options, outcome, rng, report):
-    outcome.n_generated = [0] * min(options.max_rounds, options.max_iter) if problem.risk.objective.generators else []
-    n_epochs = 0
+    n_epochs, n_with_generation = 0, options.max_rounds if problem.risk.objective.generators else 0
 
     def gradient(members, coef):
-        if n_epochs < len(outcome.n_generated):
+        if n_epochs < n_with_generation:
+            if n_epochs == len(outcome.n_generated):
+                outcome.n_generated.append(0)
+                outcome.round_starts.append(n_epochs)
             outcome.n_generated[n_epochs] += generate(coef, members)
         return problem.evaluate(coef, members)
 
@@ -188,7 +191,6 @@ def _train_sgd(problem, generate, options, outcome, rng, report):
         callback=callback,
     )
     outcome.coef = found.x
-    outcome.round_starts = list(range(len(outcome.n_generated)))
     outcome.converged = not outcome.n_generated or outcome.n_generated[-1] == 0
     if not found.success:
         _warn(f"Stochastic gradient descent ended with {found.message!r}: decrease step_size", problem)
