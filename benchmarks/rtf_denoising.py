@@ -147,7 +147,7 @@ def trained(bank, args):
     """A field, grown level by level from where the last run stopped, and seconds of all levels."""
     noisy, clean = noisy_and_clean("train", args.sigma, args.images, seed=0)
     experts = denoised_by("BM3D", "train", noisy, args)[0] if args.expert else None
-    name = f"{row_name(args)}_{args.images}_{args.window}_{args.max_iter}_{args.max_samples}"
+    name = f"{row_name(args)}_{args.images}_{args.window}_{args.max_iter}_{args.max_samples}_{args.shrinkage:g}"
     field, kept = None, None
     for depth in range(args.depth + 1):
         path = args.folder / f"field_{name}_depth{depth}.joblib"
@@ -163,6 +163,7 @@ def trained(bank, args):
             max_depth=depth,
             max_iter=args.max_iter,
             max_samples=args.max_samples,
+            shrinkage=args.shrinkage,
             random_state=depth,
             n_jobs=args.jobs,
             verbose=1,
@@ -215,7 +216,9 @@ def run(args):
         times.append(time.perf_counter() - start)
     name = f"field, {args.loss}" + (" + BM3D" if args.expert else "")
     thesis = THESIS.get((args.sigma, args.loss, args.expert))
-    options = {key: getattr(args, key) for key in ("images", "window", "depth", "max_iter", "max_samples", "jobs")}
+    options = {
+        key: getattr(args, key) for key in ("images", "window", "depth", "max_iter", "max_samples", "shrinkage", "jobs")
+    }
     keep(
         args, name, measures(predicted, clean), rival, thesis, seconds=float(np.min(times)), options=options,
         training_seconds=training.round(1).tolist(), leaves=[len(part) for part in field.precisions_],
@@ -254,6 +257,7 @@ def main():
     parser.add_argument("--depth", type=int)
     parser.add_argument("--max-iter", type=int, default=10, help="iterations a round")
     parser.add_argument("--max-samples", type=int, help="pixels that training looks at")
+    parser.add_argument("--shrinkage", type=float, default=0.0)
     parser.add_argument("--expert", action="store_true", help="BM3D's output as a channel")
     parser.add_argument("--rivals", action="store_true", help="the other methods, and no field")
     parser.add_argument("--table", action="store_true", help="print what is there")

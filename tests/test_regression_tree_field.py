@@ -197,6 +197,43 @@ def test_training_looks_at_some_pixels(layout):
     assert 0.8 * n <= sum(seen[:n_images]) <= n
 
 
+@pytest.mark.parametrize("loss", ["pseudolikelihood", "psnr"])
+def test_shrinkage_keeps_leaves_near_their_parents(loss):
+    X, y = denoising()
+    distances = []
+    for shrinkage in (0.0, 500.0, 1e9):
+        field = RegressionTreeField(loss, shrinkage=shrinkage, **QUICK).fit(X, y)
+        distances.append(sum(np.linalg.norm(w[0] - w[1]) for w in field.weights_))
+        ends = field.loss_curve_[field.round_ends_]
+        assert ends[1] < ends[0]
+    assert distances[1] < 0.8 * distances[0]
+    assert distances[2] < 1e-3 * distances[0]
+
+
+def test_shrinkage_is_as_many_factors():
+    # Without neighbours and noise of the inputs, half of the way is left with as many factors as there are.
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2000, 1))
+    x[:, 0] -= x.mean()
+    y = np.where(x[:, 0] > 0, 1.0, -1.0)
+    options = {
+        "max_depth": 1,
+        "window": 1,
+        "n_feature_tests": None,
+        "split_samples": None,
+        "max_iter": 300,
+        "tol": 1e-7,
+    }
+    options |= {"n_thresholds": 1, "eigenvalue_bounds": (1.0, 1.0), "random_state": 0}
+    X, y = x.reshape(1, 40, 50, 1), y.reshape(1, 40, 50)
+    root, free, pulled = (
+        RegressionTreeField("mse", shrinkage=s, **{**options, "max_depth": depth}).fit(X, y).predict(X)
+        for s, depth in ((0, 0), (0, 1), (1000, 1))
+    )
+    share = np.linalg.norm(pulled - root) / np.linalg.norm(free - root)
+    assert 0.3 < share < 0.7
+
+
 @pytest.mark.parametrize("layout", ["array", "list", "colours", "samples"])
 def test_a_cascade_sees_the_prediction_before(layout):
     X, y = denoising(6, (16, 20), n_channels=3 if layout == "colours" else 0)

@@ -63,6 +63,7 @@ class FieldEstimator(BaseEstimator):
             self.tol,
             self._growth(),
             self._report if self.verbose else _silent,
+            self.shrinkage,
         )
         found = train(objective, start, data, options, rng, self.n_jobs, validation, self._continues())
         self._store(found, whitening, planes)

@@ -45,6 +45,7 @@ def check_parameters(est):
         check_scalar(getattr(est, name), name, Integral, min_val=value)
     check_scalar(est.n_thresholds, "n_thresholds", Integral, min_val=1, max_val=255)
     check_scalar(est.tol, "tol", Real, min_val=0)
+    check_scalar(est.shrinkage, "shrinkage", Real, min_val=0)
     check_scalar(
         est.validation_fraction, "validation_fraction", Real, min_val=0, max_val=1, include_boundaries="neither"
     )

@@ -6,6 +6,7 @@ import numpy as np
 
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.estimators._rtf_growth import GrowthOptions, find_splits
+from sklearn_crf.estimators._rtf_shrinkage import Shrinkage
 from sklearn_crf.objectives._gaussian_field import FieldRisk
 from sklearn_crf.optimize import minimize_pqn, minimize_spg
 from sklearn_crf.potentials._regression_tree_field import FieldImage, RegressionTreePotentials
@@ -51,6 +52,7 @@ class TrainingOptions(NamedTuple):
     tol: float
     growth: GrowthOptions
     report: object
+    shrinkage: float = 0.0
 
 
 class Field(NamedTuple):
@@ -124,7 +126,7 @@ def train(objective, field, data, options, rng, n_jobs, validation=None, is_trai
             risk = risk.replaced(field.potentials, field.images(data, n_jobs))
     curve, rounds, held_out, former = [], [], [], None
     while True:
-        found = _optimise(risk, field.coef, options)
+        found = _optimise(risk, field.coef, options, rng)
         field = field._replace(coef=found.x)
         curve += list(found.loss_curve if not curve else found.loss_curve[1:])
         rounds.append(len(curve) - 1)
@@ -143,7 +145,7 @@ def train(objective, field, data, options, rng, n_jobs, validation=None, is_trai
     return Trained(*field, np.array(curve), np.array(rounds), np.array(held_out), found.success, risk.converged)
 
 
-def _optimise(risk, coef, options):
+def _optimise(risk, coef, options, rng):
     """The best parameters of the present leaves.
 
     The curvature by the parameters of a leaf is in proportion to its share of the factors, so that they are multiplied
@@ -153,8 +155,15 @@ def _optimise(risk, coef, options):
     minimize = {"spg": minimize_spg, "pqn": minimize_pqn}[options.solver]
     scale = np.sqrt(risk.potentials.spread(risk.shares()))
 
+    # The first leaves have none that they come from.
+    is_split = max(risk.potentials.n_leaves) > 1
+    pull = Shrinkage(risk, coef, options.shrinkage, rng) if options.shrinkage and is_split else None
+
     def value_grad(x):
         value, gradient = risk.value_grad(x / scale)
+        if pull is not None:
+            more, slope = pull.value_grad(x / scale)
+            value, gradient = value + more, gradient + slope
         return value, gradient / scale
 
     found = minimize(

@@ -64,6 +64,9 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         Random factors of a type that the search for splits looks at; None is all.
     max_samples : int or None, default=None
         Most pixels of all images together that training looks at: of larger images, a rectangle at random.
+    shrinkage : float, default=0.0
+        Pull of each leaf's linear model towards that of the leaf it was split from: as strong as so many factors that
+        agree with that leaf. Against overfitting where trees are deep and images few.
     eigenvalue_bounds : (float, float), default=(1e-2, 1e2)
         Least and largest eigenvalue of each J, where targets have variance one. They regularise, and keep conjugate
         gradients quick.
@@ -111,7 +114,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     target_scale_ : float
         Standard deviation of y.
     loss_curve_ : ndarray
-        The loss at the start, and after every iteration of all rounds.
+        The loss at the start, and after every iteration of all rounds, with the pull of ``shrinkage``.
     round_ends_ : ndarray
         Iterations made by the end of each round.
     stages_ : list of RegressionTreeField
@@ -158,6 +161,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         feature_radius=3,
         split_samples=20000,
         max_samples=None,
+        shrinkage=0.0,
         eigenvalue_bounds=(1e-2, 1e2),
         max_iter=50,
         tol=1e-4,
@@ -183,6 +187,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         self.feature_radius = feature_radius
         self.split_samples = split_samples
         self.max_samples = max_samples
+        self.shrinkage = shrinkage
         self.eigenvalue_bounds = eigenvalue_bounds
         self.max_iter = max_iter
         self.tol = tol

@@ -63,6 +63,8 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         Random factors of a type that the search for splits looks at; None is all.
     max_samples : int or None, default=None
         Most pixels of all images together that training looks at.
+    shrinkage : float, default=0.0
+        Pull of each leaf towards the leaf it was split from, in factors.
     eigenvalue_bounds : (float, float), default=(1e-2, 1e2)
         Least and largest eigenvalue of each J.
     max_iter : int, default=50
@@ -148,6 +150,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         feature_radius=3,
         split_samples=20000,
         max_samples=None,
+        shrinkage=0.0,
         eigenvalue_bounds=(1e-2, 1e2),
         max_iter=50,
         tol=1e-4,
@@ -172,6 +175,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         self.feature_radius = feature_radius
         self.split_samples = split_samples
         self.max_samples = max_samples
+        self.shrinkage = shrinkage
         self.eigenvalue_bounds = eigenvalue_bounds
         self.max_iter = max_iter
         self.tol = tol
