@@ -87,7 +87,10 @@ def train_smoothed(risk, start, options, joint, callback):
     def visit(point):
         nonlocal best_dual, message
         # At any temperature, less all that entropy can add: a bound on what there is without temperature.
-        lacks = problem.lacks(point.x, point.jac)
+        slope = np.where(np.arange(len(point.x)) < problem.n_weights, point.jac, 0.0)
+        lacks = problem.lacks(point.x, slope)
+        # How far marginals of trees are apart.
+        apart = np.abs(point.jac - slope).max(initial=0.0) / (options.C * objective.temperature)
         if not joint:
             best_dual = max(best_dual, point.fun - lacks - objective.temperature * entropy)
         curves[0].append(point.fun)
@@ -96,7 +99,7 @@ def train_smoothed(risk, start, options, joint, callback):
         own = point.x[: problem.n_weights]
         if callback(OptimizeResult(x=own, fun=point.fun, dual=best_dual)):
             message = "STOP: by the callback"
-        return message is not None or lacks <= _share(joint) * options.tol * abs(point.fun)
+        return message is not None or (lacks <= options.tol * abs(point.fun) and apart <= options.tol)
 
     try:
         for temperature in _falling(last):
@@ -130,11 +133,6 @@ def train_smoothed(risk, start, options, joint, callback):
         message=message or ("CONVERGENCE: gradient small" if success else f"STOP: {found.message}"),
     )
     return SmoothedOutcome(options.scale * own, result, result.gap, np.array(passes))
-
-
-def _share(joint):
-    """Of the tolerance: with shares a small gradient proves less."""
-    return 0.01 if joint else 1.0
 
 
 def _falling(last):
