@@ -410,7 +410,12 @@ def test_bad_input_is_named():
         field.fit(np.zeros((2, 3, 3, 3, 1)), np.zeros((2, 3, 3, 3)))
     with pytest.raises(ValueError, match="a window needs a lattice"):
         field.fit([Example(np.zeros((2, 1)), [[0, 1]])], [np.zeros(2)])
+    message = "window joins pixels 2 rows and 2 columns apart, but images of X have at most 16 rows and 2 columns"
+    with pytest.raises(ValueError, match=message):
+        RegressionTreeField(window=5).fit(X[:, :, :2], y[:, :, :2])
     field.fit(X, y)
+    # To predict, the pairs that there are will do.
+    assert field.predict(X[:, :1, :1]).shape == (6, 1, 1)
     with pytest.raises(ValueError, match="X has 2 features, but RegressionTreeField is expecting 1"):
         field.predict(np.zeros((1, 5, 5, 2)))
     with pytest.raises(ValueError, match="at least 8 x 8 pixels"):

@@ -106,7 +106,21 @@ def read_planes(est, X, reset):
         shape = (1, *shape) if len(shape) == 1 else shape
         features.append(np.ascontiguousarray(example.node_features.reshape(*shape, -1)))
         graphs.append(example.graph if len(offsets) else window_graph(example.graph.shape, offsets))
+    if reset:
+        _check_reach(planar, features)
     return Planes(features, graphs, planar, encoded)
+
+
+def _check_reach(offsets, features):
+    """Raise if there is nothing to learn the pairs of some offset from."""
+    largest = np.max([plane.shape[:2] for plane in features], axis=0)
+    for offset in np.abs(offsets):
+        if np.any(offset >= largest):
+            rows, columns = largest
+            raise ValueError(
+                f"window joins pixels {offset[0]} rows and {offset[1]} columns apart, but images of X have at most "
+                f"{rows} rows and {columns} columns: take a smaller window, or give its offsets."
+            )
 
 
 def _list_ndim(X):

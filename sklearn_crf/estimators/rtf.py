@@ -33,13 +33,12 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
 
     Parameters
     ----------
-    loss : {"pseudolikelihood", "likelihood", "mse", "psnr", "mae", "ssim", "iw_ssim"} or callable, \
-            default="pseudolikelihood"
+    loss : str or callable, default="pseudolikelihood"
         What is minimised, averaged over images. ``"pseudolikelihood"`` is convex and its J are precisions that
-        ``return_std`` can read; so is the exact ``"likelihood"``, for images of at most 4096 values. The others are
-        those of :mod:`sklearn_crf.losses`, of the prediction (in decibels for ``"psnr"``); they take two solves an
-        image and iteration, and predict better. Or a function of prediction and target, both ``(*lattice, D)``, that
-        returns the value and the derivative by the prediction.
+        ``return_std`` can read; so is the exact ``"likelihood"``, for images of at most 4096 values. ``"mse"``,
+        ``"psnr"``, ``"mae"``, ``"ssim"`` and ``"iw_ssim"`` are those of :mod:`sklearn_crf.losses`, of the prediction
+        (in decibels for ``"psnr"``); they take two solves an image and iteration, and predict better. Or a function of
+        prediction and target, both ``(*lattice, D)``, that returns the value and the derivative by the prediction.
     window : int or array-like of shape (n_offsets, lattice_ndim), default=3
         Pairs of pixels with a factor: 3 joins each with its 8 neighbours (4 types of factors), 5 with 24 (12 types), 1
         with none. Or the offsets.
