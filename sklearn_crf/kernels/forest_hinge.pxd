@@ -164,16 +164,19 @@ cdef inline void score_states(const Examples* p, Py_ssize_t node, const double* 
         Py_ssize_t kind = 0 if p.node_type == NULL else p.node_type[node]
         const floating* features = (<const floating*> p.features) + node * F
         const double* weights = x + kind * F * C
-        double value, even = 0.0, odd = 0.0
+        double value
+        double sums[4]
     for c in range(C):
         scores[c] = 0.0 if p.constant == 0 else p.constant * x[p.intercept_at + kind * C + c]
     if C == 1:
-        for f in range(F // 2):
-            even += weights[2 * f] * features[2 * f]
-            odd += weights[2 * f + 1] * features[2 * f + 1]
-        if F % 2:
-            even += weights[F - 1] * features[F - 1]
-        value = scores[0] + (even + odd)
+        # One sum alone would wait for each addition.
+        sums[0] = sums[1] = sums[2] = sums[3] = 0.0
+        for f in range(F // 4):
+            for a in range(4):
+                sums[a] += weights[4 * f + a] * features[4 * f + a]
+        for f in range(F - F % 4, F):
+            sums[0] += weights[f] * features[f]
+        value = scores[0] + (sums[0] + sums[1]) + (sums[2] + sums[3])
         scores[0] = -0.5 * value
         scores[1] = 0.5 * value
     else:

@@ -120,26 +120,27 @@ def frank_wolfe_steps(
 cdef inline double negate_and_multiply(const double* slope, const double* x, double* row, Py_ssize_t n) noexcept nogil:
     """Minus a slope in ``row``; its product with x."""
     cdef:
-        Py_ssize_t k
-        double even = 0.0, odd = 0.0
-    for k in range(n // 2):
-        even += slope[2 * k] * x[2 * k]
-        odd += slope[2 * k + 1] * x[2 * k + 1]
-        row[2 * k] = -slope[2 * k]
-        row[2 * k + 1] = -slope[2 * k + 1]
-    if n % 2:
-        even += slope[n - 1] * x[n - 1]
-        row[n - 1] = -slope[n - 1]
-    return even + odd
+        Py_ssize_t k, a
+        double sums[4]
+    sums[0] = sums[1] = sums[2] = sums[3] = 0.0
+    for k in range(n // 4):
+        for a in range(4):
+            sums[a] += slope[4 * k + a] * x[4 * k + a]
+            row[4 * k + a] = -slope[4 * k + a]
+    for k in range(n - n % 4, n):
+        sums[0] += slope[k] * x[k]
+        row[k] = -slope[k]
+    return (sums[0] + sums[1]) + (sums[2] + sums[3])
 
 
 cdef inline double squared_length(const double* row, Py_ssize_t n) noexcept nogil:
     cdef:
-        Py_ssize_t k
-        double even = 0.0, odd = 0.0
-    for k in range(n // 2):
-        even += row[2 * k] * row[2 * k]
-        odd += row[2 * k + 1] * row[2 * k + 1]
-    if n % 2:
-        even += row[n - 1] * row[n - 1]
-    return even + odd
+        Py_ssize_t k, a
+        double sums[4]
+    sums[0] = sums[1] = sums[2] = sums[3] = 0.0
+    for k in range(n // 4):
+        for a in range(4):
+            sums[a] += row[4 * k + a] * row[4 * k + a]
+    for k in range(n - n % 4, n):
+        sums[0] += row[k] * row[k]
+    return (sums[0] + sums[1]) + (sums[2] + sums[3])

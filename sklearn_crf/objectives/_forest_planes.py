@@ -161,6 +161,8 @@ class ForestDual:
         sizes = [len(examples.weight) for examples in planes.examples]
         self._slopes = [np.zeros((size, n)) for size in sizes]
         self._offsets = [np.zeros(size) for size in sizes]
+        spaces = [examples.work_space() for examples in planes.examples]
+        self._work = [(np.concatenate((numbers, np.empty(n))), labels) for numbers, labels in spaces]
 
     @property
     def dual(self):
@@ -188,7 +190,6 @@ class ForestDual:
 
     def _steps(self, i, members):
         examples = self._planes.examples[i]
-        numbers, found = examples.work_space()
         gained, slack = frank_wolfe_steps(
             examples,
             self._planes.features[i],
@@ -200,8 +201,7 @@ class ForestDual:
             self.mean,
             self._bounded,
             self._n_steps,
-            np.concatenate((numbers, np.empty(len(self.x)))),
-            found,
+            *self._work[i],
         )
         self.offset += gained
         self._n_steps += len(members)
