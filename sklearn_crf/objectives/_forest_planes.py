@@ -50,9 +50,10 @@ class ForestPlanes:
         self._map = map_in_threads
         n_nodes = sum(len(batch.labels) for batch in batches)
         self._blocks = [
-            part for i in range(len(batches)) for part in self._cut(i, min(max(n_nodes // n_blocks, 1), _MOST_NODES))
+            part for i in range(len(batches)) for part in self._cut(i, int(np.clip(n_nodes // n_blocks, 1, _LARGEST)))
         ]
-        self._parts = [part for i in range(len(batches)) for part in self._cut(i, _MOST_NODES)]
+        size = int(np.clip(n_nodes // _PARTS, 1, _LARGEST))
+        self._parts = [part for i in range(len(batches)) for part in self._cut(i, size)]
         self.sizes = [part.stop - part.start for part in self._blocks]
 
     def weights_of(self, x):
@@ -109,14 +110,17 @@ class ForestPlanes:
         part = self._blocks[block]
         n_members = part.stop - part.start
         slopes, offsets = np.zeros((n_members, len(x))), np.empty(n_members)
-        middle = (part.start + part.stop) // 2
+        examples, n_features = self.examples[part.batch], self.features[part.batch].shape[1]
+        n_nodes, n_states = examples.node_ptr[part.stop] - examples.node_ptr[part.start], len(examples.cost)
+        shared = n_nodes * n_states * (n_features + n_states) >= _WORTH_SHARING
+        bounds = [part.start, (part.start + part.stop) // 2, part.stop] if shared else [part.start, part.stop]
 
         def run(start, stop):
             own = slice(start - part.start, stop - part.start)
             self._run(highest_planes, part.batch, x, slopes[own], offsets[own], start, stop)
 
         self.n_inference_calls += n_members
-        list(self._map(run, (part.start, middle), (middle, part.stop)))
+        list((self._map if shared else map)(run, bounds[:-1], bounds[1:]))
         return slopes, offsets
 
     def _run(self, kernel, i, x, *arguments):
@@ -130,8 +134,13 @@ class ForestPlanes:
         return [_Part(i, start, stop) for start, stop in bounds]
 
 
-# Nodes of a part that one thread works on, and of a block.
-_MOST_NODES = 1024
+# Most nodes of a block, and of a part of a pass over all, which has so many parts or more.
+_LARGEST = 4096
+_PARTS = 16
+
+# Multiplications of a block (about two milliseconds of them) from which two threads share it: handing over and waiting
+# take longer than half of less.
+_WORTH_SHARING = 2_000_000
 
 # Examples of one batch that make their steps in a row.
 _TURN = 8
