@@ -82,7 +82,7 @@ def main():
     parser.add_argument("--images", type=int, default=200, help="training images")
     parser.add_argument("--radius", type=int, default=4, help="of feature tests")
     parser.add_argument("--min-samples", type=int, default=10, help="of a leaf")
-    parser.add_argument("--max-iter", type=int, default=30, help="iterations a round")
+    parser.add_argument("--max-iter", type=int, default=15, help="iterations a round")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", type=Path, help="where to keep the figures")
     parser.add_argument("--verbose", action="store_true")
