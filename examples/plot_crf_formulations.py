@@ -63,12 +63,12 @@ for formulation in ("relaxation", "joint", "dual", "piecewise", "pseudolikelihoo
         f"{np.sum(gaps < 1e-6)} of {len(X_test)} labelings proven best"
     )
 
-figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
+_, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
 least = min(models[name].loss_curve_.min() for name in ("relaxation", "joint", "dual"))
 for name in ("relaxation", "joint", "dual"):
-    axes[0].semilogy(np.maximum(models[name].loss_curve_ - least, 1e-6), label=name)
-axes[0].set(xlabel="iterations", title="objective above its least value")
-axes[0].legend()
+    axes.semilogy(np.maximum(models[name].loss_curve_ - least, 1e-6), label=name)
+axes.set(xlabel="iterations", title="objective above its least value")
+axes.legend()
 
 # %%
 # Costs
@@ -81,10 +81,11 @@ for name, cost in (("likelihood", None), ("missing 1 costs 3", [[0, 3, 0, 0], *n
     model = TRWCRF(C=0.2, cost=cost, fit_intercept=False).fit(X_train, y_train)
     rows = [proba[len(proba) // 2 :, 1] for proba in model.predict_proba(X_test)]
     probability[name] = np.concatenate(rows)
+_, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
 begins = np.concatenate([labels[len(labels) // 2 :] for labels in y_test]) == 1
 for name, values in probability.items():
     print(f"{name:18s} finds {100 * np.mean(values[begins] > 0.5):.0f} % of the chunks' first words")
-    axes[1].hist(values[begins], np.linspace(0, 1, 21), histtype="step", label=name)
-axes[1].set(xlabel="probability of 1 where it is true", title="costs in the likelihood")
-axes[1].legend(loc="upper left")
+    axes.hist(values[begins], np.linspace(0, 1, 21), histtype="step", label=name)
+axes.set(xlabel="probability of 1 where it is true", title="costs in the likelihood")
+axes.legend(loc="upper left")
 plt.show()
