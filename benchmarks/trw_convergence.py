@@ -98,13 +98,15 @@ def curves(model, trees, n_iter):
     return found
 
 
-def draw_solvers(folder, n_iter):
-    size = (15, 0.4 + 2.6 * len(RULES))
+def draw_solvers(folder, n_iter, rules):
+    size = (15, 0.4 + 2.6 * len(rules))
     by_iteration, firsts = plt.subplots(1, len(FAMILIES), figsize=(15, 3), layout="constrained", sharey=True)
-    by_seconds, axes = plt.subplots(len(RULES), len(FAMILIES), figsize=size, layout="constrained", sharey=True)
+    by_seconds, axes = plt.subplots(
+        len(rules), len(FAMILIES), figsize=size, layout="constrained", sharey=True, squeeze=False
+    )
     for family, first, column in zip(FAMILIES, firsts, axes.T, strict=True):
         model = instance(family)
-        for rule, panel in zip(RULES, column, strict=True):
+        for rule, panel in zip(rules, column, strict=True):
             trees = trees_by(rule, model.graph)
             if trees is None:
                 panel.set_axis_off()
@@ -250,12 +252,13 @@ def main():
     parser.add_argument("--part", choices=("solvers", "accuracy", "optimal"), action="append")
     parser.add_argument("--figures", type=Path, default=Path(__file__).resolve().parents[1] / "docs" / "_static")
     parser.add_argument("--iterations", type=int, default=100)
+    parser.add_argument("--rule", choices=RULES, action="append", help="trees of Figure 24, default all")
     parser.add_argument("--outer", type=int, default=20)
     options = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     parts = options.part or ("solvers", "accuracy", "optimal")
     if "solvers" in parts:
-        draw_solvers(options.figures, options.iterations)
+        draw_solvers(options.figures, options.iterations, options.rule or RULES)
     if "accuracy" in parts:
         print_accuracy(10 * options.iterations)
     if "optimal" in parts:
