@@ -13,7 +13,8 @@ violations that no labeling has, and training makes the relaxation tight instead
 # ----
 #
 # Small grids on which neighbours, diagonal ones included, prefer to differ: on a triangle of two states they cannot all
-# do so, and the relaxation of such a field has fractional solutions. At this size the exact answer is known, too.
+# do so, and the relaxation of such a field has fractional solutions. At this size the exact answer is known, too. The
+# coupling is strong so that the effect shows: where neighbours matter less than features it is next to none.
 import warnings
 
 import matplotlib.pyplot as plt
