@@ -52,13 +52,15 @@ def _solve(model, seconds, sender):
     for (tail, head), table in zip(model.graph.edges.tolist(), model.edge_tables(), strict=True):
         network.AddFunction([tail, head], _costs(table))
     found = network.Solve(timeLimit=seconds)
-    is_proven = found is not None and network.Limit is None
+    used = time.process_time() - start
+    # A solution comes back from a search that was stopped, too, and nothing else tells: network.Limit is not set.
+    is_proven = found is not None and used < seconds
     if found is None:
         # Stopped by the limit: what came up on the way.
         known = network.GetSolutions()
         found = (known[-1][1],) if known else None
     labels = None if found is None else np.array(found[0][: model.graph.n_nodes], dtype=np.int32)
-    sender.send((labels, is_proven, time.process_time() - start))
+    sender.send((labels, is_proven, used))
 
 
 def _costs(scores):
