@@ -14,6 +14,9 @@ BUILD_FILES := pyproject.toml setup.py
 KERNELS := $(wildcard sklearn_crf/kernels/*.pyx sklearn_crf/kernels/*.pxd sklearn_crf/kernels/*.h*)
 SOURCES := $(BUILD_FILES) MANIFEST.in README.rst $(KERNELS) $(shell find sklearn_crf -name '*.py')
 
+# Workers of pytest fill the cores: threads of BLAS beside them would spin while they wait for one.
+test boundscheck oldest: export OPENBLAS_NUM_THREADS = 1
+
 .PHONY: help demo test docs lint format wheel boundscheck oldest bench clean
 
 help:

@@ -3,6 +3,7 @@
 from collections import deque
 
 import numpy as np
+from scipy.linalg import lu_factor, lu_solve
 
 from sklearn_crf.optimize._projected import ROUNDING, ProjectedRun, check_options
 from sklearn_crf.optimize._spg import minimize_spg
@@ -133,4 +134,5 @@ class _QuadraticModel:
         factor = np.concatenate((sigma * steps, turns))
         lower = np.tril(curvatures, -1)
         middle = np.block([[sigma * (steps @ steps.T), lower], [lower.T, -np.diag(np.diag(curvatures))]])
-        return sigma, lambda d: sigma * d - np.linalg.solve(middle, factor @ d) @ factor
+        factored = lu_factor(middle)
+        return sigma, lambda d: sigma * d - lu_solve(factored, factor @ d) @ factor
