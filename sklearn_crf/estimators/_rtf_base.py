@@ -7,7 +7,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from sklearn_crf._threads import map_tasks
+from sklearn_crf._threads import map_tasks, single_threaded_blas
 from sklearn_crf.encoding._weights import validate_sample_weight
 from sklearn_crf.estimators._rtf_data import TrainingData, at_most, held_out
 from sklearn_crf.estimators._rtf_growth import GrowthOptions
@@ -65,7 +65,8 @@ class FieldEstimator(BaseEstimator):
             self._report if self.verbose else _silent,
             self.shrinkage,
         )
-        found = train(objective, start, data, options, rng, self.n_jobs, validation, self._continues())
+        with single_threaded_blas():
+            found = train(objective, start, data, options, rng, self.n_jobs, validation, self._continues())
         self._store(found, whitening, planes)
         self._warn(found)
 
@@ -87,7 +88,8 @@ class FieldEstimator(BaseEstimator):
             mean = solver.marginals(model, n_threads=n_threads).mean.astype(np.float64)
             return mean, None if and_also is None else and_also(model, n_threads)
 
-        found = map_tasks(one, zip(planes.features, planes.graphs, strict=True), self.n_jobs)
+        with single_threaded_blas():
+            found = map_tasks(one, zip(planes.features, planes.graphs, strict=True), self.n_jobs)
         return [mean for mean, _ in found], [other for _, other in found]
 
     def _solver(self, tol):

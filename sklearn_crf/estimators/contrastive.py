@@ -21,7 +21,6 @@ from sklearn_crf.estimators._marginal_predictions import MarginalPredictions
 from sklearn_crf.estimators._trained_field import TrainedField
 from sklearn_crf.inference import ICM, Inference, LoopyBP
 from sklearn_crf.objectives import GibbsGenerator, MapGenerator, MostViolated
-from sklearn_crf.potentials import PAIRWISE_FORMS
 
 #: What generates assignments; the others look for violated constraints.
 GENERATORS = ("icm", "map", "gibbs", "icm_mv", "map_mv", "gibbs_mv")
@@ -163,7 +162,7 @@ class ContrastiveCRF(MarginalPredictions, TrainedField):
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        "C": [Interval(Real, 0, None, closed="neither")],
+        **TrainedField._parameter_constraints,
         "generator": [StrOptions(set(GENERATORS)), list, None],
         "init": [StrOptions(set(INITS))],
         "blocks": [StrOptions({"rows", "columns"}), Interval(Integral, 1, None, closed="left"), list],
@@ -174,25 +173,10 @@ class ContrastiveCRF(MarginalPredictions, TrainedField):
         "gibbs_sweeps": [Interval(Integral, 1, None, closed="left")],
         "generator_inference": [StrOptions(set(INFERENCES)), Inference],
         "cost": [StrOptions({"hamming"}), "array-like"],
-        "inference": [StrOptions(set(INFERENCES)), Inference],
-        "pairwise": [StrOptions({"auto", *PAIRWISE_FORMS})],
-        "edge_features": [str, callable],
-        "connectivity": [Interval(Integral, 1, None, closed="left"), "array-like"],
-        "edge_types": [StrOptions({"tied", "offset"})],
-        "fit_intercept": ["boolean"],
         "solver": [StrOptions({"lbfgs", "sgd"})],
         "step_size": [Interval(Real, 0, None, closed="neither")],
         "step_schedule": [StrOptions({"annealed", "sqrt", "constant"})],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "missing_label": "no_validation",
-        "classes": ["array-like", None],
-        "lattice_ndim": [Interval(Integral, 0, None, closed="left"), None],
-        "warm_start": ["boolean"],
-        "random_state": ["random_state"],
-        "n_jobs": [Integral, None],
-        "verbose": ["verbose"],
     }
 
     def __init__(
