@@ -69,20 +69,20 @@ class ProjectedRun:
     def move_along(self, direction, backtracking, sufficient_decrease):
         """Take the longest step that is good enough; False if there is none.
 
-        Values that differ by no more than their error say nothing, and gradients have more digits: there a step is
-        good whose slope is not much steeper upwards than it was downwards (Hager & Zhang 2005), as it would be on a
-        parabola that falls enough.
+        Values that differ by no more than their error say nothing, and gradients have more digits: there the fall is
+        worked out from the slopes at both ends, as along a parabola (Hager & Zhang 2005).
         """
         slope = float(self.gradient @ direction)
         reference = max(self.recent)
-        level = reference + self.precision * max(1.0, abs(self.value))
-        steepest = (1 - 2 * sufficient_decrease) * abs(slope)
+        size = max(1.0, abs(self.value))
         length = 1.0
         while length > _SHORTEST:
             x = self.x + length * direction
             value, gradient = self._evaluated(x, self.nfev)
-            falls = value <= reference + sufficient_decrease * length * min(slope, 0.0)
-            if (falls or (value <= level and gradient @ direction <= steepest)) and np.all(np.isfinite(gradient)):
+            enough = sufficient_decrease * length * min(slope, 0.0)
+            rise = 0.5 * length * (slope + float(gradient @ direction))
+            is_level = value <= reference + self.precision * size and rise <= enough + ROUNDING * size
+            if (value <= reference + enough or is_level) and np.all(np.isfinite(gradient)):
                 self._accept(x, value, gradient)
                 return True
             length *= backtracking
