@@ -53,8 +53,8 @@ def _solve(model, seconds, sender):
         network.AddFunction([tail, head], _costs(table))
     found = network.Solve(timeLimit=seconds)
     used = time.process_time() - start
-    # A solution comes back from a search that was stopped, too, and nothing else tells: network.Limit is not set.
-    is_proven = found is not None and used < seconds
+    # A solution comes back from a search that was stopped, too: only its bound tells.
+    is_proven = found is not None and found[1] - network.GetDDualBound() < 0.5 * 10**-DECIMALS
     if found is None:
         # Stopped by the limit: what came up on the way.
         known = network.GetSolutions()
