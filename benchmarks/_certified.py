@@ -1,9 +1,9 @@
 """Tables of estimators at several C: labels by MPLP, how right and how certain they are, after how many iterations."""
 
-import json
 import warnings
 
 import numpy as np
+from _record import read_record, write_record
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf.inference import MPLP
@@ -50,13 +50,13 @@ def run_missing(run, pairs, settings, path):
     settings : dict
     path : Path
     """
-    record = json.loads(path.read_text()) if path.exists() else []
+    record = read_record(path, [])
     done = {(row["name"], row["strength"]) for row in record if row["settings"] == settings}
     for name, strength in pairs:
         if (name, strength) in done:
             continue
         record.append({"settings": settings, "name": name, "strength": strength, **run(name, strength)})
-        path.write_text(json.dumps(record))
+        write_record(path, record)
         print(f"{name}, C={strength:g}: {100 * record[-1]['test']['accuracy']:.2f} %", flush=True)
     print(settings)
     print(f"{'':18s}{'C':>8s}{'test %':>9s}{'train %':>9s}{'gap %':>9s}{'MPLP':>7s}{'iterations':>12s}{'seconds':>9s}")

@@ -11,10 +11,10 @@ Contrastive divergence is where its expected update is zero: the distribution af
 """
 
 import argparse
-import json
 from pathlib import Path
 
 import numpy as np
+from _record import read_record, write_record
 from scipy.optimize import minimize, root
 from scipy.special import logsumexp
 
@@ -93,14 +93,14 @@ def data_set(coupling, number):
 
 
 def run(options):
-    results = json.loads(options.results.read_text()) if options.results.exists() else {}
+    results = read_record(options.results, {})
     print("theta_1 " + " ".join(f"{name:>24s}" for name in METHODS) + "   median (quartiles)")
     for coupling in COUPLINGS:
         key = f"{coupling:.1f} of {options.data_sets}"
         if key not in results:
             sets = [data_set(coupling, k) for k in range(options.data_sets)]
             results[key] = {name: [float(estimate(name, counts)[0]) for counts in sets] for name in METHODS}
-            options.results.write_text(json.dumps(results))
+            write_record(options.results, results)
         cells = []
         for name in METHODS:
             low, middle, high = np.nanpercentile(results[key][name], [25, 50, 75])

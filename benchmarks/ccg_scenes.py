@@ -13,13 +13,13 @@ each fold.
 """
 
 import argparse
-import json
 import os
 import time
 import warnings
 from pathlib import Path
 
 import numpy as np
+from _record import read_record, write_record
 from _scene_learners import LEARNERS, ORDER, PAPER, RECORDED, make_learner
 from scipy.stats import ttest_1samp, ttest_rel
 from sklearn.decomposition import PCA
@@ -112,23 +112,13 @@ class Fold:
         return self.scenes.error_rate(self.test, model.predict(self.X_test))
 
 
-def load(path):
-    return json.loads(path.read_text()) if path.exists() else {}
-
-
-def save(path, results):
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(results, indent=1))
-    part.replace(path)
-
-
 def run(options):
     scenes = Scenes()
     for number in range(options.folds):
         fold = None
         for name in options.learners:
             key = f"{name} fold {number}"
-            if key in load(options.results):
+            if key in read_record(options.results, {}):
                 continue
             fold = fold or Fold(scenes, number)
             model, seconds, chosen = fold.fit(name)
@@ -137,7 +127,7 @@ def run(options):
             if name in MAP_TOO:
                 entry["error_max_product"], _ = fold.error(model, "max_product")
             # Another process may have written meanwhile.
-            save(options.results, load(options.results) | {key: entry | chosen})
+            write_record(options.results, read_record(options.results, {}) | {key: entry | chosen})
             print(
                 f"{key}: {entry['error']:.4f} after {seconds:.0f} s, {entry['rounds']} rounds {chosen or ''}",
                 flush=True,
@@ -161,7 +151,7 @@ def lower_bound():
 
 
 def table(options):
-    results = load(options.results)
+    results = read_record(options.results, {})
     print("learner             error    std folds max-product  seconds  paper")
     print(f"{'Lower bound':18s} {lower_bound():6.3f} {'':6s} {'':5s} {'':11s} {'':8s} {0.120:6.3f}")
     for name in ORDER:
@@ -213,11 +203,11 @@ def curves(options):
     fold = Fold(Scenes(), options.fold)
     for name in RECORDED:
         key = f"{name} curve {options.fold}"
-        if key in load(options.results):
+        if key in read_record(options.results, {}):
             continue
         model, _ = make_learner(name, fold, recorded=True)
         curve = [(seconds, fold.error(fitted)[0]) for seconds, fitted in model.record(fold.X, fold.y)]
-        save(options.results, load(options.results) | {key: curve})
+        write_record(options.results, read_record(options.results, {}) | {key: curve})
         print(f"{key}: {len(curve)} points, {curve[-1][1]:.4f} after {curve[-1][0]:.0f} s", flush=True)
 
 
@@ -227,7 +217,7 @@ def figure(options):
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    results = load(options.results)
+    results = read_record(options.results, {})
     fig, axis = plt.subplots(figsize=(6, 4), layout="constrained")
     for name in RECORDED:
         curve = np.array(results.get(f"{name} curve {options.fold}", np.zeros((0, 2))))

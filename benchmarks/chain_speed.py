@@ -16,7 +16,6 @@ import argparse
 import gzip
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,8 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from _memory import peak_megabytes
+from _record import read_record, write_record
 
 TEMPLATES = (
     *[(("w", i),) for i in (-2, -1, 0, 1, 2)],
@@ -80,10 +81,6 @@ def quality(predicted, truth):
     n_common = sum(len(a & b) for a, b in pairs)
     f1 = 2 * n_common / sum(len(a) + len(b) for a, b in pairs)
     return {"accuracy": right / sum(map(len, truth)), "f1": f1}
-
-
-def peak_megabytes():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 class Clock:
@@ -183,11 +180,11 @@ class Record:
 
     def __init__(self, path, c2):
         self.path, self.c2 = path, c2
-        self.all = json.loads(path.read_text()) if path.exists() else []
+        self.all = read_record(path, [])
 
     def add(self, part, result):
         self.all.append({"part": part, "c2": self.c2} | result)
-        self.path.write_text(json.dumps(self.all))
+        write_record(self.path, self.all)
 
     def of(self, part):
         return [run for run in self.all if run["part"] == part and run["c2"] == self.c2]

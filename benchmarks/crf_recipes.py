@@ -11,13 +11,13 @@ thread; the dual's include the primal objective, which is worked out after every
 """
 
 import argparse
-import json
 import time
 import warnings
 from pathlib import Path
 
 import numpy as np
 from _factorial_conll import FactorialTask
+from _record import read_record, write_record
 
 from sklearn_crf import TRWCRF
 
@@ -118,7 +118,7 @@ def main():
     parser.add_argument("--json", type=Path, default=Path("crf_recipes.json"), help="where curves are kept")
     parser.add_argument("--figure", type=Path)
     options = parser.parse_args()
-    record = json.loads(options.json.read_text()) if options.json.exists() else {}
+    record = read_record(options.json, {})
     wanted = options.formulations or [name for name in FORMULATIONS if key_of(name, options) not in record]
     task = None
     for name in wanted:
@@ -126,7 +126,7 @@ def main():
             continue
         task = task or FactorialTask(options.sentences, 1)
         curve = record[key_of(name, options)] = run(name, task, options)
-        options.json.write_text(json.dumps(record))
+        write_record(options.json, record)
         print(f"{name}: {min(curve['losses']):.2f} after {len(curve['losses'])} iterations", flush=True)
     report(record, options)
 

@@ -17,13 +17,13 @@ shared.
 """
 
 import argparse
-import json
-import resource
 import time
 import warnings
 from pathlib import Path
 
 import numpy as np
+from _memory import peak_megabytes
+from _record import read_record, write_record
 from scipy.ndimage import gaussian_filter
 from sklearn.exceptions import ConvergenceWarning
 
@@ -88,7 +88,7 @@ def relaxed_objective(model, X, y):
 def compare(name, limit, path, only):
     """One record for every contender and tolerance."""
     X, y, X_test, y_test, settings = TASKS[name]()
-    results = json.loads(path.read_text()) if path.exists() else {}
+    results = read_record(path, {})
     results.setdefault(name, {})
     for contender, parameters in CONTENDERS.items():
         if only not in contender:
@@ -115,7 +115,7 @@ def compare(name, limit, path, only):
             )
             words = "  ".join(f"{key} {value:.5g}" for key, value in rows[-1].items())
             print(f"{name}: {contender:28s} {words}", flush=True)
-            path.write_text(json.dumps(results, indent=1))
+            write_record(path, results)
             if seconds > limit / 4:
                 break
 
@@ -127,7 +127,9 @@ def draw(path, output):
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    results = json.loads(path.read_text())
+    results = read_record(path, {})
+    if not results:
+        raise SystemExit(f"{path} holds no results: run 'multi' or 'binary' first")
     figure, axes = plt.subplots(2, len(results), figsize=(11, 7), layout="constrained", sharex="col", squeeze=False)
     styles = {
         contender: {"marker": marker, "color": f"C{k % 10}", "markersize": 5, "linewidth": 1, "label": contender}
@@ -172,11 +174,10 @@ def report_fit(name, X, y, **options):
     start, start_wall = time.process_time(), time.perf_counter()
     model.fit(X, y)
     seconds, wall = time.process_time() - start, time.perf_counter() - start_wall
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
         f"{name:34s} n_jobs={options['n_jobs']}  {seconds:7.2f} s of processors, {wall:7.2f} s, "
         f"{seconds / wall:.2f} busy  gap {model.duality_gap_ / model.loss_curve_.min():.2g} of the objective "
-        f"after {model.n_iter_}  peak {peak:.0f} MB",
+        f"after {model.n_iter_}  peak {peak_megabytes():.0f} MB",
         flush=True,
     )
 

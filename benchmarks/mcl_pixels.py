@@ -17,7 +17,6 @@ goes on where it was.
 """
 
 import argparse
-import json
 import os
 import time
 import warnings
@@ -25,6 +24,7 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+from _record import read_record, write_record
 from joblib import Parallel, delayed
 from scipy.ndimage import distance_transform_edt
 from scipy.stats import wilcoxon
@@ -87,10 +87,7 @@ def load(folder, n_images):
 
 def run_and_save(path, *args):
     warnings.simplefilter("ignore")
-    rows = one_cell(*args)
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(rows))
-    part.rename(path)
+    write_record(path, one_cell(*args))
 
 
 def table(results, column, digits=2):
@@ -130,7 +127,7 @@ def compare(results, better, worse, **where):
 def report(folder):
     images = {}
     for path in sorted(Path(folder).glob("*.json")):
-        images.setdefault(path.name.rsplit("_", 2)[0], []).extend(json.loads(path.read_text()))
+        images.setdefault(path.name.rsplit("_", 2)[0], []).extend(read_record(path, []))
     most = max(map(len, images.values()))
     complete = {name: rows for name, rows in images.items() if len(rows) == most}
     results = list(complete.values())

@@ -9,13 +9,13 @@ at. The root mean squared error is that of grey values from 0 to 1, label over 1
 """
 
 import argparse
-import json
 import os
 import time
 import warnings
 from pathlib import Path
 
 import numpy as np
+from _record import read_record, write_record
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf import RegressionTreeFieldClassifier
@@ -87,13 +87,12 @@ def main():
     parser.add_argument("--json", type=Path, help="where to keep the figures")
     parser.add_argument("--verbose", action="store_true")
     args = parser.parse_args()
-    kept = json.loads(args.json.read_text(encoding="utf-8")) if args.json and args.json.exists() else {}
+    kept = read_record(args.json, {})
     print(f"{'snakes':<32} {'%':>7} {'thesis':>7} {'RMSE':>7} {'thesis':>7} {'seconds':>8}")
     for name in args.rows:
         if name not in kept:
             kept[name] = trained(name, args)
-            if args.json:
-                args.json.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+            write_record(args.json, kept)
         accuracy, rmse, seconds = kept[name]
         theirs = ROWS[name][3:]
         theirs = ("-", "-") if theirs[0] is None else (f"{theirs[0]:.2f}", f"{theirs[1]:.4f}")

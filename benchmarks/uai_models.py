@@ -19,7 +19,6 @@ not, and results that are no numbers. The exit status is their number.
 
 import argparse
 import csv
-import json
 import os
 import signal
 import sys
@@ -29,6 +28,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from _record import read_record, write_record
 
 import sklearn_crf.inference
 from sklearn_crf.datasets import read_evidence, read_marginals, read_uai
@@ -163,15 +163,11 @@ class Results:
 
     def __init__(self, path):
         self.path = path
-        self.records = {}
-        if path is not None and path.exists():
-            self.records = {tuple(record.pop("key")): record for record in json.loads(path.read_text())}
+        self.records = {tuple(record.pop("key")): record for record in read_record(path, [])}
 
     def add(self, key, record):
         self.records[key] = record
-        if self.path is not None:
-            whole = [{"key": key, **record} for key, record in self.records.items()]
-            self.path.write_text(json.dumps(whole))
+        write_record(self.path, [{"key": key, **record} for key, record in self.records.items()])
 
 
 def summary(records):
