@@ -21,7 +21,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from sklearn_crf import DRFClassifier, Example
 from sklearn_crf.datasets import make_noisy_shapes
 from sklearn_crf.graphs import lattice
-from sklearn_crf.inference import ICM, BruteForce, LoopyBP, MeanField, TreeInference
+from sklearn_crf.inference import ICM, BruteForce, LoopyBP, TreeInference
 from sklearn_crf.preprocessing import NodeTransformer
 
 TIGHT = {"tol": 1e-9, "max_iter": 2000}
@@ -222,9 +222,18 @@ def test_more_than_two_classes(n_classes, inference):
     assert model.score(features, y) > 0.85
 
 
-def test_mean_field_learns():
+@pytest.mark.parametrize("inference", ["mean_field", "trw", "trws", "ad3", "graph_cut", "alpha_expansion"])
+def test_named_inferences_learn(inference):
     X, y = noisy_blobs(8)
-    assert DRFClassifier(inference=MeanField()).fit(X, y).score(X, y) > 0.82
+    assert DRFClassifier(inference=inference).fit(X, y).score(X, y) > 0.82
+
+
+def test_junction_trees_learn_on_narrow_grids():
+    X, y = noisy_blobs(8)
+    strips, labels = X[:4, :, :4], y[:4, :, :4]
+    exact = DRFClassifier(inference="junction_tree", **TIGHT).fit(strips, labels)
+    assert np.all(np.diff(exact.loss_curve_) <= 1e-9 * exact.loss_curve_[0])
+    assert exact.score(strips, labels) > 0.8
 
 
 @pytest.mark.parametrize("learning", ["spa", "mma"])

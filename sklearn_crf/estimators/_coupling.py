@@ -6,7 +6,9 @@ from typing import NamedTuple
 from sklearn.base import clone
 
 from sklearn_crf.inference import (
+    AD3,
     ICM,
+    TRWS,
     AlphaBetaSwap,
     AlphaExpansion,
     AutoMap,
@@ -15,9 +17,11 @@ from sklearn_crf.inference import (
     GibbsSampler,
     GraphCut,
     Inference,
+    JunctionTree,
     LoopyBP,
     MeanField,
     TreeInference,
+    TRWMessagePassing,
 )
 from sklearn_crf.objectives import (
     ContrastiveDivergence,
@@ -27,16 +31,20 @@ from sklearn_crf.objectives import (
     SaddlePoint,
 )
 
-#: Names of inferences: what makes one, and how it predicts.
+#: Names of inferences, as in the user guide's page on choosing one: what makes one, and how it predicts.
 INFERENCES = {
     "auto": (AutoMarginals, "mpm"),
     "mpm": (AutoMarginals, "mpm"),
     "map": (AutoMap, "map"),
     "icm": (ICM, "map"),
     "tree": (TreeInference, "mpm"),
+    "junction_tree": (JunctionTree, "mpm"),
     "bp": (LoopyBP, "mpm"),
     "max_product": (LoopyBP, "map"),
     "mean_field": (MeanField, "mpm"),
+    "trw": (TRWMessagePassing, "mpm"),
+    "trws": (TRWS, "map"),
+    "ad3": (AD3, "map"),
     "gibbs": (GibbsSampler, "mpm"),
     # Training may pass through weights that no minimum cut represents.
     "graph_cut": (partial(GraphCut, nonsubmodular="qpbo"), "map"),

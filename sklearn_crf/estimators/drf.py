@@ -49,8 +49,8 @@ class DRFClassifier(MarginalPredictions, TrainedField):
         What predicts, and learns where the rule can use it. "auto" and "mpm" choose each node's best state
         under its marginals, exact on forests and by loopy belief propagation otherwise; "map" the best labeling
         (max-product on forests, min-cut for two classes, alpha-expansion or max-product for more); "icm"; or
-        another name of ``INFERENCES``; or an :class:`~sklearn_crf.inference.Inference`, cloned, whose options are
-        reachable as ``inference__max_iter`` and so on.
+        another name of the user guide (:ref:`choosing_inference`); or an :class:`~sklearn_crf.inference.Inference`,
+        cloned, whose options are reachable as ``inference__max_iter`` and so on.
     pairwise : {"auto", "ising", "potts", "symmetric", "full"}, default="auto"
         Weights of a pairwise table: see :func:`~sklearn_crf.potentials.pairwise_form`.
     edge_features : str or callable, default="difference"

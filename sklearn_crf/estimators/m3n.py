@@ -75,8 +75,8 @@ class M3NClassifier(TrainedField):
         What finds best labelings, in training and at prediction: "auto" (max-product on forests, min-cut for two
         classes, alpha-expansion or max-product for more; ``AD3()`` for "lp" and "dual", and ``TRWS()``, at
         prediction alone, for those with a temperature), "icm", "max_product", "graph_cut", "alpha_expansion" and
-        other names that :class:`DRFClassifier` has; or an :class:`~sklearn_crf.inference.Inference`, cloned, whose
-        options are reachable as ``inference__max_iter`` and so on.
+        other names of the user guide (:ref:`choosing_inference`); or an :class:`~sklearn_crf.inference.Inference`,
+        cloned, whose options are reachable as ``inference__max_iter`` and so on.
     pairwise : {"auto", "ising", "potts", "symmetric", "full", "associative"}, default="auto"
         Weights of a pairwise table: see :func:`~sklearn_crf.potentials.pairwise_form`. "associative" is "auto" with
         weights that are not negative, so that equal labels are never worse and min-cut stays exact throughout

@@ -78,7 +78,7 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, TrainedFi
     inference : str or Inference, default="auto"
         What predicts. "auto" chooses each node's best state under the marginals of training, "mpm" under those of
         exact or loopy belief propagation, "map" the best labeling (Viterbi on chains); or another name of
-        ``INFERENCES``, or an :class:`~sklearn_crf.inference.Inference`.
+        the user guide (:ref:`choosing_inference`), or an :class:`~sklearn_crf.inference.Inference`.
     pairwise : {"auto", "ising", "potts", "symmetric", "full"}, default="full"
         Weights of a pairwise table: see :func:`~sklearn_crf.potentials.pairwise_form`.
     forbidden : array-like of shape (n_pairs, 2), optional
