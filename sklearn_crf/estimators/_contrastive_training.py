@@ -1,18 +1,16 @@
 """Contrastive constraint generation: optimise, look for assignments that the model likes too well, add them, repeat."""
 
-import warnings
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.estimators._problem import PenalisedRisk
 from sklearn_crf.estimators._progress import progress_reporter
-from sklearn_crf.estimators._training import Outcome
+from sklearn_crf.estimators._training import Outcome, minimize_by_epochs, warn_of_lbfgs
 from sklearn_crf.inference import convergence_left_to_caller
-from sklearn_crf.optimize import minimize_lbfgs, minimize_sgd
+from sklearn_crf.optimize import minimize_lbfgs
 
 
 class ContrastiveOptions(NamedTuple):
@@ -159,7 +157,7 @@ def _train_rounds(problem, generate, options, outcome, rng, report):
             outcome.converged = True
             break
     if not found.success:
-        _warn(f"L-BFGS ended with {found.message!r}: increase max_iter, or scale the features", problem)
+        warn_of_lbfgs(found, problem)
 
 
 def _train_sgd(problem, generate, options, outcome, rng, report):
@@ -179,23 +177,6 @@ def _train_sgd(problem, generate, options, outcome, rng, report):
         problem.record(point.x)
         return report(point.x)
 
-    found = minimize_sgd(
-        gradient,
-        outcome.coef,
-        len(problem.risk.batches),
-        step_size=options.step_size,
-        schedule=options.step_schedule,
-        n_epochs=options.max_iter,
-        batch_size=options.batch_size,
-        random_state=rng,
-        callback=callback,
-    )
+    found = minimize_by_epochs(problem, outcome.coef, options, rng, gradient, callback)
     outcome.coef = found.x
     outcome.converged = not outcome.n_generated or outcome.n_generated[-1] == 0
-    if not found.success:
-        _warn(f"Stochastic gradient descent ended with {found.message!r}: decrease step_size", problem)
-
-
-def _warn(message, problem):
-    norm = problem.trace.gradient_norm[-1]
-    warnings.warn(f"{message} (norm of the gradient {norm:.3g}).", ConvergenceWarning, stacklevel=6)

@@ -125,7 +125,7 @@ def _train_lbfgs(problem, start, options, rng, report):
         )
         return Outcome(result.x, trace, len(trace.loss))
     if exact:
-        warn_unconverged(f"L-BFGS ended with {result.message!r}: increase max_iter, or scale the features", problem)
+        warn_of_lbfgs(result, problem)
         return Outcome(result.x, trace, len(trace.loss))
     # Past the point where the inference has one answer, its free energy falls on while its labels get worse: the
     # number of errors is the better guide (Kumar et al. 2005, section 7.2).
@@ -200,8 +200,31 @@ def _train_sgd(problem, start, options, rng, report):
         selection.visit(problem.trace.latest, problem.trace.errors[-1])
         return report(point.x)
 
+    minimize_by_epochs(problem, start, options, rng, lambda members, coef: problem.evaluate(coef, members), callback)
+    coef, voters = selection.chosen()
+    return Outcome(coef, problem.trace, len(problem.trace.loss), voters=voters)
+
+
+def minimize_by_epochs(problem, start, options, rng, gradient, callback):
+    """Stochastic gradient descent over the batches of a problem; warns where it blows up.
+
+    Parameters
+    ----------
+    problem : PenalisedRisk
+    start : ndarray of shape (n_coef,)
+    options : TrainingOptions or ContrastiveOptions
+    rng : RandomState
+        For the order of mini-batches.
+    gradient : callable(members, coef) -> (value, gradient)
+    callback : callable(OptimizeResult) -> bool
+        Called after every epoch; True asks to stop.
+
+    Returns
+    -------
+    OptimizeResult
+    """
     result = minimize_sgd(
-        lambda members, coef: problem.evaluate(coef, members),
+        gradient,
         start,
         len(problem.risk.batches),
         step_size=options.step_size,
@@ -213,8 +236,7 @@ def _train_sgd(problem, start, options, rng, report):
     )
     if not result.success:
         warn_unconverged(f"Stochastic gradient descent ended with {result.message!r}: decrease step_size", problem)
-    coef, voters = selection.chosen()
-    return Outcome(coef, problem.trace, len(problem.trace.loss), voters=voters)
+    return result
 
 
 _SOLVERS = {"lbfgs": _train_lbfgs, "gradient": _train_by_gradient, "sgd": _train_sgd}
@@ -231,6 +253,17 @@ def warn_unconverged(message, problem):
     """
     norm = problem.trace.gradient_norm[-1]
     warnings.warn(f"{message} (norm of the gradient {norm:.3g}).", ConvergenceWarning, stacklevel=5)
+
+
+def warn_of_lbfgs(result, problem):
+    """Warn that L-BFGS ended before it had converged.
+
+    Parameters
+    ----------
+    result : OptimizeResult
+    problem : PenalisedRisk
+    """
+    warn_unconverged(f"L-BFGS ended with {result.message!r}: increase max_iter, or scale the features", problem)
 
 
 def train_without_edges(risk, options):
