@@ -16,19 +16,13 @@ on at the level it was at. Figures are kept there as one small JSON file a row.
 """
 
 import argparse
-import json
-import os
 import time
-import warnings
 from pathlib import Path
 
 import joblib
 import numpy as np
-from scipy.stats import wilcoxon
-from sklearn.exceptions import ConvergenceWarning
+from _restoration import clean_images, grown, keep_row, measures, predictions, print_rows
 
-from sklearn_crf import RegressionTreeField
-from sklearn_crf.losses import ssim
 from sklearn_crf.preprocessing import FilterBank
 
 # PSNR of the thesis's fields less that of BM3D, in decibels (Table 6).
@@ -54,23 +48,10 @@ N_CHOOSING = 10
 
 
 def noisy_and_clean(part, sigma, n_images, seed):
-    """Every so many-th image of a part of BSDS500, and the same with noise of its own."""
-    path = Path(os.environ["SKLEARN_CRF_DATA"]) / "bsds500" / f"bsds500_{part}_gray_half.npz"
-    archive = np.load(path)
-    names = archive.files[:: max(1, len(archive.files) // n_images)][:n_images]
-    clean = [archive[name].astype(np.float32) for name in names]
+    """Images of a part of BSDS500, and the same with noise of its own."""
+    clean = clean_images(part, n_images)
     rng = np.random.default_rng(seed)
     return [(y + sigma * rng.normal(size=y.shape)).astype(np.float32) for y in clean], clean
-
-
-def measures(predicted, clean):
-    """PSNR, MAE and SSIM (windows of 8 x 8) of each image, values kept within those of bytes."""
-    rows = []
-    for p, y in zip(predicted, clean, strict=True):
-        p, y = np.clip(p, 0, 255).astype(float), y.astype(float)
-        psnr = 10 * np.log10(255**2 / np.mean((p - y) ** 2))
-        rows.append((psnr, np.mean(np.abs(p - y)), 1 - ssim(p, y, data_range=255.0)[0]))
-    return np.array(rows)
 
 
 def bm3d_method(noisy, sigma, strength):
@@ -146,36 +127,14 @@ def channels(bank, noisy, experts):
 def trained(bank, args):
     """A field, grown level by level from where the last run stopped, and seconds of all levels."""
     noisy, clean = noisy_and_clean("train", args.sigma, args.images, seed=0)
-    experts = denoised_by("BM3D", "train", noisy, args)[0] if args.expert else None
     name = f"{row_name(args)}_{args.images}_{args.window}_{args.max_iter}_{args.max_samples}_{args.shrinkage:g}"
-    field, kept = None, None
-    for depth in range(args.depth + 1):
-        path = args.folder / f"field_{name}_depth{depth}.joblib"
-        if path.exists():
-            kept = path
-            continue
-        if kept is not None:
-            field, former = joblib.load(kept)
-        else:
-            field, former = RegressionTreeField(args.loss, data_range=255.0, warm_start=True), np.zeros(2)
-        field.set_params(
-            window=args.window,
-            max_depth=depth,
-            max_iter=args.max_iter,
-            max_samples=args.max_samples,
-            shrinkage=args.shrinkage,
-            random_state=depth,
-            n_jobs=args.jobs,
-            verbose=1,
-        )
-        start = np.array([time.perf_counter(), time.process_time()])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # rounds are kept short on purpose
-            field.fit(channels(bank, noisy, experts), clean)
-        seconds = former + np.array([time.perf_counter(), time.process_time()]) - start
-        kept = path
-        joblib.dump((field, seconds), path)
-    return joblib.load(kept)
+    options = {key: getattr(args, key) for key in ("window", "max_iter", "max_samples", "shrinkage")}
+
+    def images():
+        experts = denoised_by("BM3D", "train", noisy, args)[0] if args.expert else None
+        return channels(bank, noisy, experts)
+
+    return grown(args.loss, images, clean, args.depth, options | {"n_jobs": args.jobs}, name, args.folder)
 
 
 def row_name(args):
@@ -183,67 +142,35 @@ def row_name(args):
     return f"{args.loss}{'_bm3d' if args.expert else ''}_{args.sigma}_{size}"
 
 
-def keep(args, name, rows, rival, thesis=None, **others):
-    """Write the figures of one method as a row of the table."""
-    figures = {"sigma": args.sigma, "quick": args.quick, "method": name, "n_images": len(rows), "thesis": thesis}
-    figures |= dict(zip(("psnr", "mae", "ssim"), rows.mean(axis=0).round(4).tolist(), strict=True))
-    figures["to_bm3d"] = round(float(rows[:, 0].mean() - rival[:, 0].mean()), 4)
-    if np.any(rows[:, 0] != rival[:, 0]):
-        figures["wilcoxon"] = float(wilcoxon(rows[:, 0], rival[:, 0]).pvalue)
-    size = "quick" if args.quick else "full"
-    path = args.folder / f"row_{args.sigma}_{size}_{name.replace(' ', '_').replace(',', '')}.json"
-    path.write_text(json.dumps(figures | others, indent=1) + "\n", encoding="utf-8")
-
-
 def run(args):
     noisy, clean = noisy_and_clean("test", args.sigma, args.tests, seed=1)
     bm3d_images, seconds, _ = denoised_by("BM3D", "test", noisy, args)
     rival = measures(bm3d_images, clean)
-    keep(args, "BM3D", rival, rival, seconds=seconds)
-    keep(args, "input", measures(noisy, clean), rival)
+
+    def keep(name, rows, **others):
+        keep_row(args.folder, args.sigma, args.quick, name, rows, rival, **others)
+
+    keep("BM3D", rival, seconds=seconds)
+    keep("input", measures(noisy, clean))
     for name in list(RIVALS)[1:] if args.rivals else ():
         images, seconds, strength = denoised_by(name, "test", noisy, args)
-        keep(args, name, measures(images, clean), rival, seconds=seconds, strength=strength)
+        keep(name, measures(images, clean), seconds=seconds, strength=strength)
     if args.rivals:
         return
     bank = FilterBank("rfs", n_jobs=args.jobs).fit(noisy)
     field, training = trained(bank, args)
-    field.set_params(verbose=0)
-    predicted, times = [], []
-    for k, x in enumerate(noisy):
-        start = time.perf_counter()
-        predicted += list(field.predict(channels(bank, [x], [bm3d_images[k]] if args.expert else None)))
-        times.append(time.perf_counter() - start)
+    experts = bm3d_images if args.expert else [None] * len(noisy)
+    seen = (channels(bank, [x], None if e is None else [e])[0] for x, e in zip(noisy, experts, strict=True))
+    predicted, seconds = predictions(field, seen)
     name = f"field, {args.loss}" + (" + BM3D" if args.expert else "")
     thesis = THESIS.get((args.sigma, args.loss, args.expert))
     options = {
         key: getattr(args, key) for key in ("images", "window", "depth", "max_iter", "max_samples", "shrinkage", "jobs")
     }
     keep(
-        args, name, measures(predicted, clean), rival, thesis, seconds=float(np.min(times)), options=options,
+        name, measures(predicted, clean), thesis=thesis, seconds=seconds, options=options,
         training_seconds=training.round(1).tolist(), leaves=[len(part) for part in field.precisions_],
     )  # fmt: skip
-
-
-def print_table(args):
-    rows = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(args.folder.glob("row_*.json"))]
-    rows = [row for row in rows if row["sigma"] == args.sigma and row["quick"] == args.quick]
-    if not rows:
-        print(f"no figures for sigma = {args.sigma} in {args.folder}")
-        return
-    print(f"\nsigma = {args.sigma}, {rows[0]['n_images']} test images")
-    print(
-        f"{'':<26} {'PSNR':>7} {'MAE':>6} {'SSIM':>7} {'to BM3D':>9} {'thesis':>8} {'p':>8} {'s/image':>8} "
-        "training, s (processor)"
-    )
-    for row in sorted(rows, key=lambda row: row["psnr"]):
-        text = f"{row['method']:<26} {row['psnr']:7.2f} {row['mae']:6.2f} {row['ssim']:7.3f} {row['to_bm3d']:+9.2f}"
-        text += "        -" if row["thesis"] is None else f" {row['thesis']:+8.2f}"
-        text += f" {row['wilcoxon']:8.0e}" if "wilcoxon" in row else "        -"
-        text += f" {row['seconds']:8.3f}" if "seconds" in row else "        -"
-        if "training_seconds" in row:
-            text += " {:.0f} ({:.0f})".format(*row["training_seconds"])
-        print(text)
 
 
 def main():
@@ -270,7 +197,7 @@ def main():
     args.folder.mkdir(parents=True, exist_ok=True)
     if not args.table:
         run(args)
-    print_table(args)
+    print_rows(args.folder, args.sigma, args.quick, f"sigma = {args.sigma}", "BM3D")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,112 @@
+"""Restoration of natural images by regression tree fields: data, measures, training level by level, rows of figures."""
+
+import json
+import os
+import time
+import warnings
+from pathlib import Path
+
+import joblib
+import numpy as np
+from _record import write_record
+from scipy.stats import wilcoxon
+from sklearn.exceptions import ConvergenceWarning
+
+from sklearn_crf import RegressionTreeField
+from sklearn_crf.losses import ssim
+
+
+def clean_images(part, n_images):
+    """Every so many-th image of a part of BSDS500 at half scale."""
+    path = Path(os.environ["SKLEARN_CRF_DATA"]) / "bsds500" / f"bsds500_{part}_gray_half.npz"
+    archive = np.load(path)
+    names = archive.files[:: max(1, len(archive.files) // n_images)][:n_images]
+    return [archive[name].astype(np.float32) for name in names]
+
+
+def measures(predicted, clean):
+    """PSNR, MAE and SSIM (windows of 8 x 8) of each image, values kept within those of bytes."""
+    rows = []
+    for p, y in zip(predicted, clean, strict=True):
+        p, y = np.clip(p, 0, 255).astype(float), y.astype(float)
+        psnr = 10 * np.log10(255**2 / np.mean((p - y) ** 2))
+        rows.append((psnr, np.mean(np.abs(p - y)), 1 - ssim(p, y, data_range=255.0)[0]))
+    return np.array(rows)
+
+
+def grown(loss, images, clean, depth, options, name, folder):
+    """A field of trees of this depth, grown level by level, and seconds of all levels by the clock and the processor.
+
+    Every level is kept in the folder: a run that was stopped goes on at the level it was at. ``images`` is called for
+    the channels once there is something to train.
+    """
+    field, kept, channels = None, None, None
+    for level in range(depth + 1):
+        path = folder / f"field_{name}_depth{level}.joblib"
+        if path.exists():
+            kept = path
+            continue
+        channels = images() if channels is None else channels
+        if kept is not None:
+            field, former = joblib.load(kept)
+        else:
+            field, former = RegressionTreeField(loss, data_range=255.0, warm_start=True), np.zeros(2)
+        field.set_params(max_depth=level, random_state=level, verbose=1, **options)
+        start = np.array([time.perf_counter(), time.process_time()])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # rounds are kept short on purpose
+            field.fit(channels, clean)
+        seconds = former + np.array([time.perf_counter(), time.process_time()]) - start
+        kept = path
+        joblib.dump((field, seconds), path)
+    field, seconds = joblib.load(kept)
+    return field.set_params(verbose=0), seconds
+
+
+def predictions(field, images):
+    """Predictions one by one, and the least seconds that one took; ``images`` yields channels, in the time measured."""
+    predicted, times = [], []
+    start = time.perf_counter()
+    for x in images:
+        predicted += list(field.predict([x]))
+        times.append(time.perf_counter() - start)
+        start = time.perf_counter()
+    return predicted, float(np.min(times))
+
+
+def figures_of(rows, rival):
+    """Means of the measures of a method, and how its PSNR compares with a rival's on the same images."""
+    figures = dict(zip(("psnr", "mae", "ssim"), rows.mean(axis=0).round(4).tolist(), strict=True))
+    figures["to_rival"] = round(float(rows[:, 0].mean() - rival[:, 0].mean()), 4)
+    if np.any(rows[:, 0] != rival[:, 0]):
+        figures["wilcoxon"] = float(wilcoxon(rows[:, 0], rival[:, 0]).pvalue)
+    return figures
+
+
+def keep_row(folder, setting, quick, method, rows, rival, **others):
+    """Write the figures of one method under one setting as a row of the table."""
+    row = {"setting": setting, "quick": quick, "method": method, "n_images": len(rows), "thesis": None}
+    name = f"row_{setting}_{'quick' if quick else 'full'}_{method.replace(' ', '_').replace(',', '')}.json"
+    write_record(folder / name, row | figures_of(rows, rival) | others)
+
+
+def print_rows(folder, setting, quick, title, rival):
+    """Print the rows that are kept of one setting."""
+    rows = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("row_*.json"))]
+    rows = [row for row in rows if row.get("setting") == setting and row["quick"] == quick]
+    if not rows:
+        print(f"no figures for {title} in {folder}")
+        return
+    print(f"\n{title}, {rows[0]['n_images']} test images")
+    print(
+        f"{'':<26} {'PSNR':>7} {'MAE':>6} {'SSIM':>7} {f'to {rival}':>9} {'thesis':>8} {'p':>8} {'s/image':>8} "
+        "training, s (processor)"
+    )
+    for row in sorted(rows, key=lambda row: row["psnr"]):
+        text = f"{row['method']:<26} {row['psnr']:7.2f} {row['mae']:6.2f} {row['ssim']:7.3f} {row['to_rival']:+9.2f}"
+        text += "        -" if row["thesis"] is None else f" {row['thesis']:+8.2f}"
+        text += f" {row['wilcoxon']:8.0e}" if "wilcoxon" in row else "        -"
+        text += f" {row['seconds']:8.3f}" if "seconds" in row else "        -"
+        if "training_seconds" in row:
+            text += " {:.0f} ({:.0f})".format(*row["training_seconds"])
+        print(text)
