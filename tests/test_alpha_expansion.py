@@ -225,7 +225,7 @@ def test_errors(algorithm):
     graph = lattice((2, 2))
     tables = np.array([np.eye(3)])
     model = PairwiseModel(graph, np.zeros((4, 3)), tables)
-    with pytest.raises(ValueError, match="max_iter must be a positive integer"):
+    with pytest.raises(ValueError, match="max_iter must be at least 1"):
         algorithm(max_iter=0).map(model)
     with pytest.raises(ValueError, match="nonsubmodular must be one of 'error', 'truncate'"):
         algorithm(nonsubmodular="qpbo").map(model)

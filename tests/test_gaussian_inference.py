@@ -230,7 +230,7 @@ def test_probing_estimates_the_covariance_without_bias():
     [
         (ConjugateGradient(max_iter=0), "max_iter must be at least 1"),
         (ConjugateGradient(n_probes=-1), "n_probes must be at least 0"),
-        (GaussianBP(damping=1.0), "damping must be at least 0 and below 1"),
+        (GaussianBP(damping=1.0), r"damping must lie in \[0, 1\)"),
         (GaussianBP(tol=-1.0), "tol must not be negative"),
         (GaussianGibbs(thin=0), "thin must be at least 1"),
     ],

@@ -106,10 +106,6 @@ class AD3(Inference):
 
     def _check_model(self, model):
         super()._check_model(model)
-        if not self.max_iter >= 1:
-            raise ValueError(f"max_iter must be at least 1, got {self.max_iter!r}.")
-        if not self.tol >= 0:
-            raise ValueError(f"tol must not be negative, got {self.tol!r}.")
         if not self.penalty > 0:
             raise ValueError(f"penalty must be positive, got {self.penalty!r}.")
 

@@ -30,8 +30,6 @@ class _MoveMaking(Inference):
         super()._check_model(model)
         name = type(self).__name__
         check_nonsubmodular(self.nonsubmodular, ("error", "truncate"))
-        if not isinstance(self.max_iter, (int, np.integer)) or self.max_iter < 1:
-            raise ValueError(f"max_iter must be a positive integer for {name}, got {self.max_iter!r}.")
         if model.n_columns <= 2:
             return
         if np.isneginf(model.tables).any():

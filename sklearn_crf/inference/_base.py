@@ -152,6 +152,14 @@ def convergence_left_to_caller():
         _silence.on = before
 
 
+# What must hold of options that several algorithms have.
+_COMMON_OPTIONS = {
+    "max_iter": (lambda value: value >= 1, "be at least 1"),
+    "tol": (lambda value: value >= 0, "not be negative"),
+    "damping": (lambda value: 0 <= value < 1, "lie in [0, 1)"),
+}
+
+
 class Inference(BaseEstimator):
     """Base of the inference algorithms: options in, results out.
 
@@ -257,10 +265,13 @@ class Inference(BaseEstimator):
                 f"model must be a {taken} for {name}, got {type(model).__name__}. Of the algorithms for task {task!r}, "
                 f"{others} can take that."
             )
+        for option, (holds, needed) in _COMMON_OPTIONS.items():
+            if hasattr(self, option) and not holds(getattr(self, option)):
+                raise ValueError(f"{option} must {needed}, got {getattr(self, option)!r}.")
         self._check_model(model)
 
     def _check_model(self, model):
-        """Raise ValueError if the algorithm cannot take this model; a subclass adds its own conditions."""
+        """Raise ValueError if the model or an option cannot be taken; a subclass adds its own conditions."""
         check_allowed_states(model)
 
     def _allowed(self, model, found):

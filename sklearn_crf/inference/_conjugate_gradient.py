@@ -83,9 +83,8 @@ class ConjugateGradient(GaussianInference):
         self.random_state = random_state
 
     def _check_model(self, model):
-        for name, least in (("max_iter", 1), ("tol", 0), ("n_probes", 0)):
-            if not getattr(self, name) >= least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)!r}.")
+        if not self.n_probes >= 0:
+            raise ValueError(f"n_probes must be at least 0, got {self.n_probes!r}.")
 
     def solve(self, model, right_hand_side, *, init=None, n_threads=1):
         """Solve ``J x = b`` for one or several b.

@@ -68,14 +68,6 @@ class GaussianBP(GaussianInference):
         self.tol = tol
         self.damping = damping
 
-    def _check_model(self, model):
-        if self.max_iter < 1:
-            raise ValueError(f"max_iter must be at least 1, got {self.max_iter!r}.")
-        if not self.tol >= 0:
-            raise ValueError(f"tol must not be negative, got {self.tol!r}.")
-        if not 0 <= self.damping < 1:
-            raise ValueError(f"damping must be at least 0 and below 1, got {self.damping!r}.")
-
     def _marginals(self, model, *, init=None, n_threads=1):
         arrays = Doubled.of(model)
         old, new = _first_messages(model, init), _first_messages(model, None)

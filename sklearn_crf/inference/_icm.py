@@ -64,8 +64,6 @@ class ICM(Inference):
     def _check_model(self, model):
         super()._check_model(model)
         check_schedule(self.schedule)
-        if self.max_iter < 1:
-            raise ValueError(f"max_iter must be at least 1, got {self.max_iter!r}.")
         if self.n_restarts < 0:
             raise ValueError(f"n_restarts must not be negative, got {self.n_restarts!r}.")
 

@@ -67,12 +67,6 @@ class MeanField(Inference):
     def _check_model(self, model):
         super()._check_model(model)
         check_schedule(self.schedule)
-        if self.max_iter < 1:
-            raise ValueError(f"max_iter must be at least 1, got {self.max_iter!r}.")
-        if not self.tol >= 0:
-            raise ValueError(f"tol must not be negative, got {self.tol!r}.")
-        if not 0 <= self.damping < 1:
-            raise ValueError(f"damping must lie in [0, 1), got {self.damping!r}.")
 
     def _map(self, model, *, init=None, n_threads=1):
         with self._runner(n_threads) as run:

@@ -123,12 +123,6 @@ class MessagePassing(Inference):
 
     def _check_model(self, model):
         super()._check_model(model)
-        if not self.max_iter >= 1:
-            raise ValueError(f"max_iter must be at least 1, got {self.max_iter!r}.")
-        if not self.tol >= 0:
-            raise ValueError(f"tol must not be negative, got {self.tol!r}.")
-        if not 0 <= self.damping < 1:
-            raise ValueError(f"damping must lie in [0, 1), got {self.damping!r}.")
         if self.schedule not in self._schedules:
             names = ", ".join(self._schedules)
             raise ValueError(f"schedule must be one of {names}, got {self.schedule!r}.")

@@ -57,13 +57,6 @@ class MPLP(Inference):
         self.max_iter = max_iter
         self.tol = tol
 
-    def _check_model(self, model):
-        super()._check_model(model)
-        if not self.max_iter >= 1:
-            raise ValueError(f"max_iter must be at least 1, got {self.max_iter!r}.")
-        if not self.tol >= 0:
-            raise ValueError(f"tol must not be negative, got {self.tol!r}.")
-
     def _map(self, model, *, init=None, n_threads=1):
         return labeling_by_descent(self, model, _Run(LayeredModel(model), init))
 

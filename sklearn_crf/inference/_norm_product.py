@@ -93,10 +93,6 @@ class NormProductBP(Inference):
 
     def _check_model(self, model):
         super()._check_model(model)
-        if not self.max_iter >= 1:
-            raise ValueError(f"max_iter must be at least 1, got {self.max_iter!r}.")
-        if not self.tol >= 0:
-            raise ValueError(f"tol must not be negative, got {self.tol!r}.")
         if not self.temperature > 0:
             raise ValueError(f"temperature must be positive for marginals, got {self.temperature!r}.")
         if not self.map_temperature >= 0:

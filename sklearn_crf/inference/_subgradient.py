@@ -82,11 +82,8 @@ class SubgradientMap(Inference):
 
     def _check_model(self, model):
         super()._check_model(model)
-        if not self.max_iter >= 1:
-            raise ValueError(f"max_iter must be at least 1, got {self.max_iter!r}.")
-        for name in ("tol", "least_step"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)!r}.")
+        if not self.least_step >= 0:
+            raise ValueError(f"least_step must not be negative, got {self.least_step!r}.")
         for name in ("decay", "backoff"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name} must lie above 0 and be at most 1, got {getattr(self, name)!r}.")

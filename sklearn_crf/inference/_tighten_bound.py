@@ -124,7 +124,7 @@ class TightenBound(Inference):
 
     def _check_model(self, model):
         super()._check_model(model)
-        for name, least in (("max_iter", 1), ("start_sweeps", 0), ("outer_iter", 0), ("tol", 0)):
+        for name, least in (("start_sweeps", 0), ("outer_iter", 0)):
             value = getattr(self, name)
             if not value >= least:
                 raise ValueError(f"{name} must be at least {least}, got {value!r}.")
