@@ -1,11 +1,12 @@
 """What a field trained by margins minimises: the programmes of likelihoods, with a cost in place of the entropy."""
 
+from functools import partial
 from typing import NamedTuple
 
 from sklearn_crf.estimators._coupling import map_inference
 from sklearn_crf.estimators._formulations import resolve_formulation
 from sklearn_crf.inference import AD3, TRWS, Inference
-from sklearn_crf.objectives import Objective, RelaxedHinge, SoftmaxMargin, StructuredHinge
+from sklearn_crf.objectives import Objective, RelaxedHinge, SlackRescaledHinge, SoftmaxMargin, StructuredHinge
 
 #: Formulations at a temperature, and what they are called where the entropy has its full weight.
 SMOOTHED = {"smoothed": "relaxation", "reparameterization": "reparameterization", "joint": "joint"}
@@ -14,20 +15,26 @@ SMOOTHED = {"smoothed": "relaxation", "reparameterization": "reparameterization"
 MARGIN_FORMULATIONS = ("max_margin", "lp", "dual", *SMOOTHED)
 
 
+#: What the cost is in the margin: added to the score, or multiplied by one plus the score.
+RESCALINGS = ("margin", "slack")
+
+
 class MarginFormulation(NamedTuple):
     """A choice of what is minimised, and of the best labelings that go with it at prediction."""
 
-    make_objective: object  # callable(cost, has_cycles) -> Objective
+    make_objective: object  # callable(cost, batches) -> Objective
     inference: Inference
 
 
-def resolve_margin_formulation(formulation, inference, temperature, name, *, max_iter, tol):
+def resolve_margin_formulation(formulation, rescaling, inference, temperature, name, *, max_iter, tol):
     """The objective behind a name, and its best labelings.
 
     Parameters
     ----------
     formulation : str
         One of ``MARGIN_FORMULATIONS``.
+    rescaling : str
+        One of ``RESCALINGS``; "slack" is for the formulation "max_margin".
     inference : str or Inference
         A constructor parameter; "auto" is what matches the formulation.
     temperature : float
@@ -48,26 +55,38 @@ def resolve_margin_formulation(formulation, inference, temperature, name, *, max
     ValueError
         If the inference finds no best labelings, or no fractional ones where these are needed.
     """
+    if rescaling == "slack" and formulation != "max_margin":
+        raise ValueError(
+            f"rescaling='slack' needs formulation='max_margin', got {formulation!r}: a product of cost and score is no "
+            "sum over nodes and edges, which is what relaxations have."
+        )
     is_auto = isinstance(inference, str) and inference == "auto"
     if formulation == "max_margin" or not is_auto:
         found = map_inference(inference, name)
     else:
         found = TRWS() if formulation in SMOOTHED else AD3()
     if formulation == "max_margin":
-        return MarginFormulation(lambda cost, has_cycles: StructuredHinge(found, cost), found)
+        make = _slack_rescaled if rescaling == "slack" else lambda found, cost, batches: StructuredHinge(found, cost)
+        return MarginFormulation(partial(make, found), found)
     if formulation not in SMOOTHED and not found.has_fractional:
         raise ValueError(
             f"formulation={formulation!r} needs an inference with fractional solutions, AD3() or LinearProgram(), got "
             f"{type(found).__name__}."
         )
     if formulation == "lp":
-        return MarginFormulation(lambda cost, has_cycles: RelaxedHinge(found, cost), found)
+        return MarginFormulation(lambda cost, batches: RelaxedHinge(found, cost), found)
 
     # The dual has no temperature: its marginals alone are those of a likelihood.
-    def at_temperature(cost, has_cycles) -> Objective:
+    def at_temperature(cost, batches) -> Objective:
+        has_cycles = not all(batch.example.graph.is_forest for batch in batches)
         likelihood = resolve_formulation(
             SMOOTHED.get(formulation, "relaxation"), "trw", has_cycles, max_iter=max_iter, tol=tol
         ).objective
         return SoftmaxMargin(likelihood, cost, temperature if formulation in SMOOTHED else 1.0)
 
     return MarginFormulation(at_temperature, found)
+
+
+def _slack_rescaled(inference, cost, batches):
+    single_nodes = all(len(batch.members) == batch.example.n_nodes for batch in batches)
+    return SlackRescaledHinge(inference, cost, single_nodes)

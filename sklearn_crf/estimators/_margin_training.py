@@ -19,6 +19,8 @@ from sklearn_crf.optimize import bmrm, cutting_plane, frank_wolfe, subgradient
 #: Solvers that go through the examples block by block, each step a few of them.
 BLOCK_SOLVERS = {"cutting_plane": cutting_plane, "frank_wolfe": frank_wolfe, "subgradient": subgradient}
 
+SOLVERS = ("bmrm", "lbfgs", *BLOCK_SOLVERS)
+
 
 class MarginOptions(NamedTuple):
     """Constructor parameters that govern training."""

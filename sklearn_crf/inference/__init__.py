@@ -11,7 +11,7 @@ from sklearn_crf.inference._base import (
     convergence_left_to_caller,
 )
 from sklearn_crf.inference._best_labelings import BestLabelings, TreeBestLabelings
-from sklearn_crf.inference._brute_force import BruteForce, n_labelings
+from sklearn_crf.inference._brute_force import BruteForce, n_labelings, scored_labelings
 from sklearn_crf.inference._conditional_scores import conditional_scores
 from sklearn_crf.inference._conjugate_gradient import ConjugateGradient, Solution
 from sklearn_crf.inference._counting_numbers import CountingNumbers
@@ -93,6 +93,7 @@ __all__ = [
     "edge_shares_of",
     "gibbs_sweeps",
     "n_labelings",
+    "scored_labelings",
     "shared_bound",
     "shares_of",
 ]

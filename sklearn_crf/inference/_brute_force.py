@@ -43,27 +43,19 @@ class BruteForce(Inference):
         component, n_states, parts_of, score_of = _view(model)
         for c in range(int(component.max(initial=-1)) + 1):
             nodes = np.flatnonzero(component == c)
-            labelings = self._enumerate(nodes, n_states[nodes])
+            n_labelings = np.prod(n_states[nodes], dtype=float)
+            if n_labelings > self.max_labelings:
+                raise ValueError(
+                    f"The component of node {nodes[0]} has {n_labelings:.3g} labelings, more than "
+                    f"max_labelings={self.max_labelings}."
+                )
+            labelings = _enumerated(n_states[nodes])
             column = {node: labelings[:, k] for k, node in enumerate(nodes.tolist())}
             parts = parts_of(c)
             scores = score_of(nodes, parts, column)
             if np.isneginf(scores).all():
                 raise ValueError(f"model is infeasible: no labeling of the component of node {nodes[0]} is allowed.")
             yield _Component(nodes, parts, column, labelings, scores)
-
-    def _enumerate(self, nodes, n_states):
-        n_labelings = np.prod(n_states, dtype=float)
-        if n_labelings > self.max_labelings:
-            raise ValueError(
-                f"The component of node {nodes[0]} has {n_labelings:.3g} labelings, more than "
-                f"max_labelings={self.max_labelings}."
-            )
-        # np.indices stops at 64 axes, which nodes of one state reach.
-        labelings = np.empty((int(n_labelings), len(nodes)), dtype=np.int32)
-        number = np.arange(len(labelings))
-        for k in range(len(nodes) - 1, -1, -1):
-            number, labelings[:, k] = np.divmod(number, n_states[k])
-        return labelings
 
     def _map(self, model, *, init=None, n_threads=1):
         components = list(self._components(model))
@@ -98,6 +90,35 @@ class BruteForce(Inference):
             drawn = rng.choice(len(component.labelings), size=n_samples, p=probability / probability.sum())
             samples[:, component.nodes] = component.labelings[drawn]
         return samples
+
+
+def scored_labelings(model):
+    """All labelings of a model, and the score of each.
+
+    Parameters
+    ----------
+    model : PairwiseModel or FactorGraph
+        With few labelings in all.
+
+    Returns
+    -------
+    labelings : ndarray of shape (n_labelings, N), int32
+    scores : ndarray of shape (n_labelings,), float64
+    """
+    component, n_states, parts_of, score_of = _view(model)
+    labelings = _enumerated(n_states)
+    columns = dict(enumerate(labelings.T))
+    parts = np.concatenate([parts_of(c) for c in range(int(component.max(initial=-1)) + 1)])
+    return labelings, score_of(np.arange(len(n_states)), parts, columns)
+
+
+def _enumerated(n_states):
+    # np.indices stops at 64 axes, which nodes of one state reach.
+    labelings = np.empty((int(np.prod(n_states, dtype=float)), len(n_states)), dtype=np.int32)
+    number = np.arange(len(labelings))
+    for k in range(len(n_states) - 1, -1, -1):
+        number, labelings[:, k] = np.divmod(number, n_states[k])
+    return labelings
 
 
 def n_labelings(n_nodes, n_states):

@@ -21,6 +21,7 @@ from sklearn_crf.objectives._pseudolikelihood import Pseudolikelihood
 from sklearn_crf.objectives._relaxed_hinge import RelaxedHinge
 from sklearn_crf.objectives._relaxed_likelihood import RelaxedLikelihood
 from sklearn_crf.objectives._risk import EmpiricalRisk, RiskValue
+from sklearn_crf.objectives._slack_rescaling import SlackRescaledHinge
 from sklearn_crf.objectives._softmax_margin import SoftmaxMargin
 from sklearn_crf.objectives._sparse_risk import SparseRisk
 from sklearn_crf.objectives._sums import BatchObjectives, SumOfObjectives
@@ -51,6 +52,7 @@ __all__ = [
     "RelaxedLikelihood",
     "RiskValue",
     "SaddlePoint",
+    "SlackRescaledHinge",
     "SoftmaxMargin",
     "SparseRisk",
     "StructuredHinge",

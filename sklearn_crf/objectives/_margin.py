@@ -41,6 +41,36 @@ class StructuredHinge(Objective):
     def augmented(self, model, labels, node_weight=None):
         return loss_augmented(model, labels, self.cost, node_weight)
 
+    def node_cost(self, found, labels, node_weight=None):
+        """What each node costs under a labeling.
+
+        Parameters
+        ----------
+        found : ndarray of shape (N,), int32
+        labels : ndarray of shape (N,), int32
+            The true state of each node.
+        node_weight : ndarray of shape (N,), optional
+
+        Returns
+        -------
+        ndarray of shape (N,)
+        """
+        cost = self.cost[found, labels]
+        return cost if node_weight is None else cost * node_weight
+
+    def slope_factor(self, cost):
+        """What differences of statistics are multiplied by, given the cost of each example.
+
+        Parameters
+        ----------
+        cost : ndarray of shape (m,)
+
+        Returns
+        -------
+        ndarray of shape (m,)
+        """
+        return np.ones(len(cost))
+
     def most_violated(self, model, labels, *, node_weight=None, n_threads=1):
         """Labeling of the highest cost plus score.
 
@@ -59,10 +89,13 @@ class StructuredHinge(Objective):
         return self.inference.map(self.augmented(model, labels, node_weight), n_threads=n_threads)
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1, node_weight=None):
+        self._require_labels(labels)
+        return self._saddle_point.loss_statistics(
+            self.augmented(model, labels, node_weight), labels, n_threads=n_threads
+        )
+
+    def _require_labels(self, labels):
         if np.any(labels < 0):
             raise ValueError(
                 "the structured hinge needs a label for every node: learning by margins is for full labels."
             )
-        return self._saddle_point.loss_statistics(
-            self.augmented(model, labels, node_weight), labels, n_threads=n_threads
-        )

@@ -73,9 +73,7 @@ class PlaneOracle:
     def _planes_of(self, i, model, found):
         """Planes of a labeling of batch i, one for each member."""
         batch = self.risk.batches[i]
-        cost = self.risk.objective.cost[found, batch.labels]
-        if batch.node_weight is not None:
-            cost = cost * batch.node_weight
+        cost = self.risk.objective.node_cost(found, batch.labels, batch.node_weight)
         return self._pulled_back(i, self._differences(i, model, found), cost)
 
     def _fractional_planes(self, i, model):
@@ -95,8 +93,9 @@ class PlaneOracle:
         batch = self.risk.batches[i]
         slopes = self.risk.potentials.pullback_each(batch.example, differences, batch.node_ptr)
         weight = np.full(len(batch.members), self._C) if batch.weight is None else self._C * batch.weight
-        slopes *= weight[:, None] * self._scale
-        return slopes, weight * np.add.reduceat(cost, batch.node_ptr[:-1])
+        total = np.add.reduceat(cost, batch.node_ptr[:-1])
+        slopes *= (weight * self.risk.objective.slope_factor(total))[:, None] * self._scale
+        return slopes, weight * total
 
     def _differences(self, i, model, found):
         """Statistics of the labels found less those of the true ones, tables for each example."""
