@@ -59,7 +59,7 @@ def register_edge_features(name, function):
     Parameters
     ----------
     name : str
-    function : callable(x_tail, x_head) -> ndarray of shape (E, R)
+    function : callable(x_tail, x_head) -> ndarray or CSR of shape (E, R)
         Gets the features (E, F) of the two ends of each edge; row e of the result may depend on row e alone.
         A function of a module can be pickled, a lambda cannot.
 
@@ -83,7 +83,7 @@ def edge_feature_function(edge_features):
 
     Returns
     -------
-    callable(x_tail, x_head) -> ndarray of shape (E, R)
+    callable(x_tail, x_head) -> ndarray or CSR of shape (E, R)
 
     Raises
     ------
@@ -111,7 +111,7 @@ def compute_edge_features(function, node_features, edges):
 
     Returns
     -------
-    ndarray of shape (E, R)
+    ndarray or CSR of shape (E, R)
         In the precision of ``node_features``.
 
     Raises
@@ -119,20 +119,22 @@ def compute_edge_features(function, node_features, edges):
     ValueError
         If the function gives another shape, or NaN or infinity.
     """
-    values = np.asarray(function(node_features[edges[:, 0]], node_features[edges[:, 1]]))
-    if values.ndim != 2 or len(values) != len(edges):
+    values = function(node_features[edges[:, 0]], node_features[edges[:, 1]])
+    values = values.tocsr() if sp.issparse(values) else np.asarray(values)
+    if values.ndim != 2 or values.shape[0] != len(edges):
         raise ValueError(
             f"edge_features must return an array of shape (n_edges, n_edge_features), got {values.shape} "
             f"for {len(edges)} edges."
         )
     values = values.astype(node_features.dtype, copy=False)
-    if not np.isfinite(values.sum(dtype=np.float64)) and not np.all(np.isfinite(values)):
+    numbers = values.data if sp.issparse(values) else values
+    if not np.isfinite(numbers.sum(dtype=np.float64)) and not np.all(np.isfinite(numbers)):
         raise ValueError("edge_features returned NaN or infinity.")
     return values
 
 
-def n_computed_features(function, node_features):
-    """Number of features that a function gives an edge.
+def one_computed_edge(function, node_features):
+    """What a function gives an edge, to tell how many features these are and whether they are sparse.
 
     Parameters
     ----------
@@ -143,6 +145,6 @@ def n_computed_features(function, node_features):
 
     Returns
     -------
-    int
+    ndarray or CSR of shape (1, R)
     """
-    return compute_edge_features(function, node_features[:1], np.zeros((1, 2), dtype=np.int32)).shape[1]
+    return compute_edge_features(function, node_features[:1], np.zeros((1, 2), dtype=np.int32))

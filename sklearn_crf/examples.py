@@ -18,7 +18,7 @@ class Example:
         Features of each node, float32 or float64 (anything else becomes float64).
     edges : Graph or array-like of shape (E, 2) of int
         Each undirected edge once; the direction matters to tables that are not symmetric.
-    edge_features : array-like of shape (E, R), optional
+    edge_features : array-like or sparse matrix of shape (E, R), optional
         Features of each edge. None leaves them to the estimator's ``edge_features``.
     node_type : array-like of shape (N,) of int, optional
         Nodes of different types have weights of their own.
@@ -110,7 +110,7 @@ def _as_edge_features(values, n_edges):
     values = as_numbers(values, "edge_features")
     if values.ndim == 1 and len(values) == n_edges:
         values = values[:, None]
-    if values.ndim != 2 or len(values) != n_edges:
+    if values.ndim != 2 or values.shape[0] != n_edges:
         raise ValueError(f"edge_features must have shape ({n_edges}, n_edge_features), got {values.shape}.")
     return values
 

@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
+from sklearn_crf.estimators._weights import _labels_that_count
 from sklearn_crf.examples import Batch, Example
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import TreeInference
@@ -39,6 +40,10 @@ def prepared(batches, n_node_types=1):
     return [
         Batch(with_feature_columns(b.example, n_node_types), b.members, b.node_ptr, b.labels, b.weight) for b in batches
     ]
+
+
+def labelled(batches):
+    return [(batch.example.node_features, batch.labels) for batch in batches]
 
 
 def both(n_classes, n_node_types=1, *, n_features=9, **options):
@@ -77,7 +82,7 @@ def test_all_pairs_are_linear_potentials(n_classes, n_node_types, ones, fit_inte
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_pullback_is_the_adjoint_for_some_pairs(dtype):
     batches = prepared(make_batches(4, dtype=dtype, n_features=30))
-    pairs = FeaturePairs.seen(30, 4, batches)
+    pairs = FeaturePairs.seen(30, 4, labelled(batches))
     potentials = SparsePotentials(pairs, 30, 4, pairwise_form("full", 4))
     coef = np.random.default_rng(0).normal(size=potentials.n_coef)
     for batch in batches:
@@ -92,7 +97,7 @@ def test_seen_pairs_are_those_of_labelled_nodes_of_examples_that_count():
     example = with_feature_columns(Example(features, lattice((4,))), 1)
     labels = np.array([1, 0, -1, 1], dtype=np.int32)
     batch = Batch(example, np.array([0, 1]), np.array([0, 3, 4]), labels, np.array([1.0, 0.0]))
-    pairs = FeaturePairs.seen(4, 2, [batch])
+    pairs = FeaturePairs.seen(4, 2, [(example.node_features, _labels_that_count(batch))])
     assert_array_equal(pairs.ptr, [0, 1, 2, 3, 3])
     assert_array_equal(pairs.column, [1, 0, 1])
     assert len(pairs) == 3
@@ -100,7 +105,7 @@ def test_seen_pairs_are_those_of_labelled_nodes_of_examples_that_count():
 
 def test_pairs_and_matrices_of_weights_are_inverse():
     batches = prepared(make_batches(4, n_features=30))
-    pairs = FeaturePairs.seen(30, 4, batches)
+    pairs = FeaturePairs.seen(30, 4, labelled(batches))
     values = np.random.default_rng(0).normal(size=len(pairs))
     matrix = pairs.matrix(values)
     assert matrix.shape == (4, 30)

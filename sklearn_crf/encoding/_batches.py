@@ -15,6 +15,9 @@ from sklearn_crf.graphs import Graph, disjoint_union
 # next to inference.
 _MOST_KEPT = 2**26
 
+# Sparse edge features give every edge a table: 512 of 44 x 44 states take 8 MB.
+_MOST_NODES_OF_TABLES = 512
+
 
 class _ComputedEdges(Example):
     """An example that computes its edge features whenever it is asked for them."""
@@ -54,6 +57,8 @@ def make_batches(encoded, labels=None, sample_weight=None, *, max_nodes=4096, pr
         In the order of the examples; edge features and edge types resolved. Where edge features would take much
         memory they are computed anew whenever ``batch.example.edge_features`` is read.
     """
+    if encoded.has_sparse_edges:
+        max_nodes = min(max_nodes, _MOST_NODES_OF_TABLES)
     made = _MAKERS[encoded.layout](encoded, labels, sample_weight, max_nodes)
     if prepare is None:
         return list(made)
@@ -144,6 +149,7 @@ def _alike(a, b):
     return (
         sp.issparse(a.node_features) == sp.issparse(b.node_features)
         and (a.edge_features is None) == (b.edge_features is None)
+        and sp.issparse(a.edge_features) == sp.issparse(b.edge_features)
         and (a.n_states is None) == (b.n_states is None)
     )
 
@@ -153,20 +159,21 @@ def _joined(members, n_node_types, unions):
     key = tuple(id(example.graph) for example in members)
     if key not in unions:
         unions[key] = disjoint_union([example.graph for example in members])
-    features = [example.node_features for example in members]
-    if len(members) == 1:
-        stacked = features[0]
-    else:
-        stacked = sp.vstack(features, format="csr") if sp.issparse(features[0]) else np.concatenate(features)
     first = members[0]
     return Example._trusted(
-        stacked,
+        _stacked([example.node_features for example in members]),
         unions[key],
-        None if first.edge_features is None else np.concatenate([example.edge_features for example in members]),
+        None if first.edge_features is None else _stacked([example.edge_features for example in members]),
         None if n_node_types == 1 else _stacked_types([x.node_type for x in members], [x.n_nodes for x in members]),
         _stacked_types([x.edge_type for x in members], [x.graph.n_edges for x in members]),
         None if first.n_states is None else np.concatenate([example.n_states for example in members]),
     )
+
+
+def _stacked(parts):
+    if len(parts) == 1:
+        return parts[0]
+    return sp.vstack(parts, format="csr") if sp.issparse(parts[0]) else np.concatenate(parts)
 
 
 def _stacked_types(types, lengths):

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_array, validate_data
 
-from sklearn_crf.edge_features import edge_feature_function, n_computed_features
+from sklearn_crf.edge_features import edge_feature_function, one_computed_edge
 from sklearn_crf.encoding._layout import read_layout
 from sklearn_crf.examples import Example, as_numbers
 from sklearn_crf.graphs import Graph, lattice, lattice_offsets
@@ -100,14 +100,21 @@ class Encoded:
     @cached_property
     def n_edge_features(self):
         """Number R of features of an edge, as if there were one; 0 for plain rows."""
-        if self.layout == "nodes":
-            return 0
-        if self.layout == "list":
-            for example in self.items:
-                if example.edge_features is not None:
-                    return example.edge_features.shape[1]
-            return n_computed_features(self.edge_feature_function, self.items[0].node_features)
-        return n_computed_features(self.edge_feature_function, self.array.reshape(-1, self.n_features))
+        return 0 if self.layout == "nodes" else self._some_edge_features.shape[1]
+
+    @cached_property
+    def has_sparse_edges(self):
+        """Whether features of edges are sparse, of the first example that brings any or computed."""
+        return self.layout != "nodes" and sp.issparse(self._some_edge_features)
+
+    @cached_property
+    def _some_edge_features(self):
+        if self.layout == "array":
+            return one_computed_edge(self.edge_feature_function, self.array.reshape(-1, self.n_features))
+        for example in self.items:
+            if example.edge_features is not None:
+                return example.edge_features
+        return one_computed_edge(self.edge_feature_function, self.items[0].node_features)
 
     def label_shape(self, i):
         """Shape of the labels of example i.
@@ -325,7 +332,7 @@ def _require_edge_features(items, function):
     first = next(i for i, width in enumerate(widths) if width is not None)
     for i, (x, width) in enumerate(zip(items, widths, strict=True)):
         if width is None and x.graph.n_edges:
-            width = n_computed_features(function, x.node_features)
+            width = one_computed_edge(function, x.node_features).shape[1]
         if width not in (None, widths[first]):
             raise ValueError(f"X[{i}] has {width} edge features, but X[{first}] has {widths[first]}.")
 

@@ -10,7 +10,7 @@ from sklearn_crf.estimators._callbacks import CallbackSupportMixin
 from sklearn_crf.estimators._complete_labels import require_complete
 from sklearn_crf.estimators._weights import LinearWeights
 from sklearn_crf.models import clamped, score_terms
-from sklearn_crf.potentials import SparsePotentials
+from sklearn_crf.potentials import SparseEdgePotentials, SparsePotentials
 
 
 class FieldClassifier(LinearWeights, CallbackSupportMixin, ClassifierMixin, BaseEstimator):
@@ -67,6 +67,8 @@ class FieldClassifier(LinearWeights, CallbackSupportMixin, ClassifierMixin, Base
                 f"X has {encoded.n_edge_types} types of edges, but {type(self).__name__} was fitted with "
                 f"{potentials.n_edge_types}."
             )
+        if encoded.has_sparse_edges and not isinstance(potentials, SparseEdgePotentials):
+            raise ValueError(f"X has sparse edge features, but {type(self).__name__} was fitted with dense ones.")
         if encoded.n_edge_features != potentials.n_edge_features:
             raise ValueError(
                 f"X has {encoded.n_edge_features} edge features, but {type(self).__name__} was fitted with "

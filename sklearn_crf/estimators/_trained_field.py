@@ -15,7 +15,7 @@ from sklearn_crf.estimators._field import FieldClassifier
 from sklearn_crf.estimators._training import train
 from sklearn_crf.inference import Inference
 from sklearn_crf.objectives import EmpiricalRisk, SparseRisk
-from sklearn_crf.potentials import PAIRWISE_FORMS
+from sklearn_crf.potentials import PAIRWISE_FORMS, SparsePotentials
 
 
 class TrainedField(FieldClassifier):
@@ -90,7 +90,7 @@ class TrainedField(FieldClassifier):
         batches = self._with_node_weights(encoded, batches)
         potentials = self._make_potentials(encoded, labels.classes_, batches)
         objective = self._objective_of_batches(encoded, batches, labels, potentials)
-        make_risk = SparseRisk if encoded.is_sparse else EmpiricalRisk
+        make_risk = SparseRisk if isinstance(potentials, SparsePotentials) else EmpiricalRisk
         seed = int(rng.randint(np.iinfo(np.int32).max))
         risk = make_risk(objective, potentials, batches, n_jobs=self.n_jobs, seed=seed)
         options = self._training_options(objective, encoded, potentials)
@@ -124,16 +124,15 @@ class TrainedField(FieldClassifier):
     def _start(self, encoded, labels, risk, options, rng):
         if not (self.warm_start and hasattr(self, "coef_")):
             return self._cold_start(risk, options, rng)
-        found = self.n_features_in_, self.intercept_.shape[:-1], *self.edge_coef_.shape[:2]
-        potentials = risk.potentials
-        node_types = () if potentials.n_node_types == 1 else (potentials.n_node_types,)
-        needed = encoded.n_features, node_types, potentials.n_edge_types, potentials.n_edge_features
-        if found != needed or not np.array_equal(self.classes_, labels.classes_):
+        found, needed = self._fitted_potentials(encoded), risk.potentials
+        counts = ("n_features", "n_node_types", "n_edge_types", "n_edge_features")
+        alike = type(found) is type(needed) and all(getattr(found, name) == getattr(needed, name) for name in counts)
+        if not alike or not np.array_equal(self.classes_, labels.classes_):
             raise ValueError(
                 "warm_start=True needs the features, classes and edge types of the former fit: it had "
-                f"{self._fitted_potentials(encoded).n_coef} weights, this one has {potentials.n_coef}."
+                f"{found.n_coef} weights, this one has {needed.n_coef}."
             )
-        return self._flat_weights(potentials)
+        return self._flat_weights(needed)
 
     def _chosen(self, risk):
         """Attributes that say what was chosen by the training examples, and that prediction needs."""

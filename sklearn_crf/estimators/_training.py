@@ -288,11 +288,9 @@ def train_without_edges(risk, options):
 
 def _without_edges(batch):
     example = batch.example
-    edge_features = example.edge_features
     nodes = Example._trusted(
         example.node_features,
         Graph._trusted(example.n_nodes, np.zeros((0, 2), dtype=np.int32)),
-        edge_features=None if edge_features is None else edge_features[:0],
         node_type=example.node_type,
         edge_type=np.zeros(0, dtype=np.int32),
         n_states=example.n_states,

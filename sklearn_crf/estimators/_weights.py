@@ -9,8 +9,10 @@ from sklearn_crf.encoding import tie_constant_edges
 from sklearn_crf.potentials import (
     FeaturePairs,
     LinearPotentials,
+    SparseEdgePotentials,
     SparsePotentials,
     pairwise_form,
+    with_edge_columns,
     with_feature_columns,
 )
 
@@ -25,6 +27,10 @@ class LinearWeights:
         """Whether weights are only for what occurs in training."""
         return False
 
+    def _seen_only_on_edges(self):
+        """Whether weights of sparse edge features are; None where these are not taken."""
+        return None
+
     def _forbidden(self, classes):
         """(K, K) bool: pairs of classes that no edge may join; None for none."""
         return None
@@ -34,6 +40,10 @@ class LinearWeights:
 
     def _prepare_example(self, encoded):
         """Function that puts an example into the form that is quickest for many passes."""
+        if encoded.has_sparse_edges:
+            return partial(
+                with_edge_columns, n_node_types=encoded.n_node_types, n_edge_types=max(encoded.n_edge_types, 1)
+            )
         if encoded.is_sparse:
             return partial(with_feature_columns, n_node_types=encoded.n_node_types)
         return tie_constant_edges
@@ -51,28 +61,45 @@ class LinearWeights:
             "fit_intercept": self.fit_intercept,
             "forbidden": forbidden,
         }
-        n_features = encoded.n_features
-        if not encoded.is_sparse:
-            if self._seen_only():
-                raise ValueError("weights='seen' needs sparse X, got dense features: use weights='all'.")
-            return LinearPotentials(n_features, n_classes, form, **options)
+        if self._seen_only() and not encoded.is_sparse:
+            raise ValueError("weights='seen' needs sparse X, got dense features: use weights='all'.")
+        if not (encoded.is_sparse or encoded.has_sparse_edges):
+            return LinearPotentials(encoded.n_features, n_classes, form, **options)
+        n_features = encoded.n_features * encoded.n_node_types
         if self._seen_only():
-            pairs = FeaturePairs.seen(n_features * encoded.n_node_types, n_classes, batches)
-            form = form.restricted(_seen_on_edges(batches, n_classes))
+            seen = ((batch.example.node_features, _labels_that_count(batch)) for batch in batches)
+            pairs = FeaturePairs.seen(n_features, n_classes, seen)
         else:
-            pairs = FeaturePairs.all(n_features * encoded.n_node_types, 1 if n_classes == 2 else n_classes)
-        return SparsePotentials(pairs, n_features, n_classes, form, **options)
+            pairs = FeaturePairs.all(n_features, 1 if n_classes == 2 else n_classes)
+        if encoded.has_sparse_edges:
+            edge_pairs = self._edge_pairs(batches, form, options["n_edge_features"] * options["n_edge_types"])
+            return SparseEdgePotentials(pairs, edge_pairs, encoded.n_features, n_classes, form, **options)
+        if self._seen_only():
+            form = form.restricted(_seen_on_edges(batches, n_classes))
+        return SparsePotentials(pairs, encoded.n_features, n_classes, form, **options)
+
+    def _edge_pairs(self, batches, form, n_features):
+        """Pairs of a sparse feature of edges and a weight of their tables."""
+        seen_only = self._seen_only_on_edges()
+        if seen_only is None:
+            raise ValueError(f"{type(self).__name__} takes dense edge features only, got sparse ones: TRWCRF has both.")
+        if not seen_only:
+            return FeaturePairs.all(n_features, form.n_weights)
+        seen = ((batch.example.edge_features, _table_weights(batch, form)) for batch in batches)
+        return FeaturePairs.seen(n_features, form.n_weights, seen)
 
     def _weight_attributes(self, potentials, flat):
         """``coef_``, ``intercept_`` and ``edge_coef_`` of a flat vector."""
         coef, intercept, edge_coef = potentials.unpack(flat)
         if not self.fit_intercept:
             intercept = np.zeros((potentials.n_node_types, potentials.n_columns))
+        attributes = {"coef_": self._kept_coef(potentials, coef)}
+        attributes["intercept_"] = (intercept[0] if potentials.n_node_types == 1 else intercept).copy()
+        if isinstance(potentials, SparseEdgePotentials):
+            edge_coef = potentials.edge_pairs.matrix(edge_coef)
+            return {**attributes, "edge_coef_": edge_coef, "n_edge_types_": potentials.n_edge_types}
         edge_coef = self._base_form(potentials.n_classes).contract(potentials.form.expand(edge_coef))
-        coef = self._kept_coef(potentials, coef)
-        if potentials.n_node_types == 1:
-            intercept = intercept[0]
-        return {"coef_": coef, "intercept_": intercept.copy(), "edge_coef_": edge_coef}
+        return {**attributes, "edge_coef_": edge_coef}
 
     def _kept_coef(self, potentials, coef):
         if isinstance(potentials, SparsePotentials):
@@ -86,20 +113,25 @@ class LinearWeights:
         """Potentials of the fitted weights, for the features of some encoded X."""
         n_classes = len(self.classes_)
         n_node_types = self.intercept_.shape[0] if self.intercept_.ndim == 2 else 1
+        sparse_edges = sp.issparse(self.edge_coef_)
+        n_edge_types = self.n_edge_types_ if sparse_edges else self.edge_coef_.shape[0]
         options = {
-            "n_edge_features": self.edge_coef_.shape[1],
+            "n_edge_features": self.edge_coef_.shape[1] // (n_edge_types if sparse_edges else 1),
             "n_node_types": n_node_types,
-            "n_edge_types": self.edge_coef_.shape[0],
+            "n_edge_types": n_edge_types,
             "fit_intercept": self.fit_intercept,
             "forbidden": self._forbidden(self.classes_),
         }
         form = self._base_form(n_classes)
         if sp.issparse(self.coef_):
             pairs = FeaturePairs.of_matrix(self.coef_)
-        elif encoded is not None and encoded.is_sparse:
+        elif sparse_edges or (encoded is not None and encoded.is_sparse):
             pairs = FeaturePairs.all(self.n_features_in_ * n_node_types, self.coef_.shape[-2])
         else:
             return LinearPotentials(self.n_features_in_, n_classes, form, **options)
+        if sparse_edges:
+            edge_pairs = FeaturePairs.of_matrix(self.edge_coef_)
+            return SparseEdgePotentials(pairs, edge_pairs, self.n_features_in_, n_classes, form, **options)
         return SparsePotentials(pairs, self.n_features_in_, n_classes, form, **options)
 
     def _flat_weights(self, potentials):
@@ -111,7 +143,10 @@ class LinearWeights:
                 coef = np.moveaxis(types_apart, 1, 0).reshape(-1, potentials.n_node_types * self.n_features_in_)
             coef = potentials.pairs.pick(coef)
         intercept = self.intercept_ if self.fit_intercept else np.zeros(0)
-        edge_coef = potentials.form.contract(self._base_form(len(self.classes_)).expand(self.edge_coef_))
+        if isinstance(potentials, SparseEdgePotentials):
+            edge_coef = potentials.edge_pairs.pick(self.edge_coef_)
+        else:
+            edge_coef = potentials.form.contract(self._base_form(len(self.classes_)).expand(self.edge_coef_))
         return potentials.pack(coef, intercept, edge_coef)
 
 
@@ -124,11 +159,23 @@ def _seen_on_edges(batches, n_classes):
     return seen
 
 
+def _labels_that_count(batch):
+    """Labels of the nodes, -1 for those of examples of weight zero."""
+    if batch.weight is None:
+        return batch.labels
+    return np.where(np.repeat(batch.weight > 0, np.diff(batch.node_ptr)), batch.labels, -1)
+
+
+def _table_weights(batch, form):
+    """Weight of the table that each edge adds to by its labels, -1 for none."""
+    tail, head = _labels_that_count(batch)[batch.example.graph.edges.T]
+    known = (tail >= 0) & (head >= 0) & (form.sign[tail, head] != 0)
+    return np.where(known, form.index[tail, head], -1)
+
+
 def _labelled_edges(batch):
     """Labels of the two ends of the edges of which both are labelled and count, and the first nodes of these."""
-    edges, labels = batch.example.graph.edges, batch.labels
-    if batch.weight is not None:
-        labels = np.where(np.repeat(batch.weight > 0, np.diff(batch.node_ptr)), labels, -1)
+    edges, labels = batch.example.graph.edges, _labels_that_count(batch)
     tail, head = labels[edges[:, 0]], labels[edges[:, 1]]
     known = (tail >= 0) & (head >= 0)
     return tail[known], head[known], edges[known, 0]

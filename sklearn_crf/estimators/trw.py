@@ -72,9 +72,10 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, TrainedFi
     temperature : float, default=1.0
         T of the distribution :math:`\exp(\mathrm{score}(y) / T) / Z` and of the loss, T times its negative
         log-likelihood; towards zero, with costs, the loss becomes that of max-margin training.
-    weights : {"all", "seen"}, default="all"
+    weights : {"auto", "all", "seen"}, default="auto"
         Whether every feature has a weight for every label, or for those only that occur with it in training; with
-        "seen", pairs of labels that no edge joins in training have no weight either. Sparse features only.
+        "seen", pairs of labels that no edge joins in training have no weight either. Sparse features only. "auto" is
+        "all" for nodes and "seen" for sparse features of edges, which could have a weight for every pair of labels.
     inference : str or Inference, default="auto"
         What predicts. "auto" chooses each node's best state under the marginals of training, "mpm" under those of
         exact or loopy belief propagation, "map" the best labeling (Viterbi on chains); or another name of
@@ -133,7 +134,9 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, TrainedFi
         (n_classes, n_features), columns of node types side by side, that holds what is not zero.
     intercept_ : ndarray of shape (1,) or (n_classes,)
     edge_coef_ : ndarray of shape (n_edge_types, n_edge_features, n_table_weights)
-        Row by row of the table for ``pairwise="full"``: of the label of an edge's first node, then its second's.
+        Row by row of the table for ``pairwise="full"``: of the label of an edge's first node, then its second's. For
+        sparse edge features a CSR matrix of shape (n_table_weights, n_edge_types * n_edge_features), columns of edge
+        types side by side, that holds what is not zero.
     loss_curve_ : ndarray of shape (n_iter_,)
         The regularised objective at every iteration.
     error_curve_ : ndarray of shape (n_iter_,)
@@ -145,6 +148,8 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, TrainedFi
         The one that was used.
     has_cycles_ : bool
         Whether a training example has a cycle.
+    n_edge_types_ : int
+        Edge types that have weights. Only for sparse edge features.
     n_features_in_ : int
         Features of a node.
     lattice_ndim_ : int or None
@@ -180,7 +185,7 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, TrainedFi
         "entropy": [StrOptions(set(ENTROPIES))],
         "cost": [StrOptions({"hamming"}), "array-like", None],
         "temperature": [Interval(Real, 0, None, closed="neither")],
-        "weights": [StrOptions({"all", "seen"})],
+        "weights": [StrOptions({"auto", "all", "seen"})],
         "forbidden": ["array-like", None],
         "solver": [StrOptions({"lbfgs", "sgd"})],
         "step_size": [Interval(Real, 0, None, closed="neither")],
@@ -199,7 +204,7 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, TrainedFi
         entropy="trw",
         cost=None,
         temperature=1.0,
-        weights="all",
+        weights="auto",
         inference="auto",
         pairwise="full",
         forbidden=None,
@@ -300,6 +305,9 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, TrainedFi
 
     def _seen_only(self):
         return self.weights == "seen"
+
+    def _seen_only_on_edges(self):
+        return self.weights != "all"
 
     def _forbidden(self, classes):
         if self.forbidden is None:

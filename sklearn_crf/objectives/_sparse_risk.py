@@ -1,5 +1,7 @@
 """An objective over training examples with sparse features."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from sklearn_crf._threads import map_tasks
@@ -20,7 +22,7 @@ class SparseRisk(EmpiricalRisk):
     objective : Objective
     potentials : SparsePotentials
     batches : list of Batch
-        With labels, their examples as :meth:`SparsePotentials.prepared` returns.
+        With labels.
     n_jobs : int or None, default=None
         Threads over batches, then over features.
     seed : int, default=0
@@ -28,6 +30,7 @@ class SparseRisk(EmpiricalRisk):
     """
 
     def __init__(self, objective, potentials, batches, *, n_jobs=None, seed=0):
+        batches = [replace(batch, example=potentials.prepared(batch.example)) for batch in batches]
         super().__init__(objective, potentials, batches, n_jobs=n_jobs, seed=seed)
         self._ranges = potentials.shared_ranges([batch.example for batch in batches])
 

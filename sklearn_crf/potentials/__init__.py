@@ -4,6 +4,7 @@ from sklearn_crf.potentials._feature_columns import FeatureColumns, FeaturePairs
 from sklearn_crf.potentials._linear import LinearPotentials
 from sklearn_crf.potentials._pairwise_forms import PAIRWISE_FORMS, PairwiseForm, pairwise_form
 from sklearn_crf.potentials._sparse import SparsePotentials, with_feature_columns
+from sklearn_crf.potentials._sparse_edges import SparseEdgePotentials, with_edge_columns
 
 __all__ = [
     "PAIRWISE_FORMS",
@@ -11,8 +12,10 @@ __all__ = [
     "FeaturePairs",
     "LinearPotentials",
     "PairwiseForm",
+    "SparseEdgePotentials",
     "SparsePotentials",
     "feature_columns",
     "pairwise_form",
+    "with_edge_columns",
     "with_feature_columns",
 ]

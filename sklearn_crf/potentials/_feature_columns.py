@@ -10,14 +10,14 @@ _MOST_FEATURES = np.iinfo(np.int32).max
 
 @dataclass(frozen=True, eq=False)
 class FeatureColumns:
-    """Sparse features of the nodes of an example: of each feature that occurs, its nodes.
+    """Sparse features of the nodes of an example, or of its edges: of each feature that occurs, its nodes.
 
     A node of type t has the features from ``t * n_features`` on, so that types have weights of their own.
 
     Parameters
     ----------
     shape : tuple of int
-        Nodes, and features of one type.
+        Nodes (or edges), and features of one type.
     dtype : dtype
         Precision of the features.
     feature : ndarray of shape (n,), int32
@@ -42,14 +42,16 @@ class FeatureColumns:
         return self.feature, self.ptr, self.node, self.value
 
 
-def feature_columns(features, node_type=None):
+def feature_columns(features, node_type=None, what="features"):
     """Columns of a sparse matrix.
 
     Parameters
     ----------
-    features : sparse matrix of shape (N, F)
+    features : ndarray or sparse matrix of shape (N, F)
     node_type : ndarray of shape (N,), optional
         None is one type.
+    what : str, default="features"
+        Name of them in errors.
 
     Returns
     -------
@@ -63,7 +65,7 @@ def feature_columns(features, node_type=None):
     n_nodes, n_features = features.shape
     n_types = 1 if node_type is None else int(node_type.max(initial=0)) + 1
     if n_features * n_types > _MOST_FEATURES:
-        raise ValueError(f"X has {n_features} features for {n_types} types of nodes: at most {_MOST_FEATURES} in all.")
+        raise ValueError(f"X has {n_features} {what} for {n_types} types: at most {_MOST_FEATURES} in all.")
     features = sp.csr_matrix(features)
     index = features.indices
     if n_types > 1:
@@ -119,23 +121,23 @@ class FeaturePairs:
         return cls(n_columns, ptr, np.tile(np.arange(n_columns, dtype=np.int32), n_features))
 
     @classmethod
-    def seen(cls, n_features, n_classes, batches):
-        """The pairs of a feature and the label of a node that has it.
+    def seen(cls, n_features, n_columns, occurrences):
+        """The pairs of a feature and the column of a node that has it.
 
         Parameters
         ----------
-        n_features, n_classes : int
-        batches : sequence of Batch
-            With :class:`FeatureColumns` as features. Nodes without label and examples of weight 0 do not count.
+        n_features, n_columns : int
+        occurrences : iterable of (FeatureColumns, ndarray)
+            Features of nodes, and the column of each node, such as its label; those below 0 do not count.
 
         Returns
         -------
         FeaturePairs
         """
-        found = [_keys(batch, n_classes) for batch in batches]
-        feature, column = np.divmod(_each_once(np.concatenate(found)), n_classes)
+        found = [_keys(features, column, n_columns) for features, column in occurrences]
+        feature, column = np.divmod(_each_once(np.concatenate(found)), n_columns)
         ptr = np.concatenate(([0], np.cumsum(np.bincount(feature, minlength=n_features))))
-        return cls(n_classes, ptr.astype(np.int64), column.astype(np.int32))
+        return cls(n_columns, ptr.astype(np.int64), column.astype(np.int32))
 
     @classmethod
     def of_matrix(cls, weights):
@@ -151,6 +153,19 @@ class FeaturePairs:
         """
         by_feature = _by_feature(weights)
         return cls(weights.shape[0], by_feature.indptr.astype(np.int64), by_feature.indices.astype(np.int32))
+
+    def of_features(self, features):
+        """The pairs of some features.
+
+        Parameters
+        ----------
+        features : ndarray of shape (n,) of int
+
+        Returns
+        -------
+        ndarray of int
+        """
+        return np.concatenate([np.arange(0), *(np.arange(self.ptr[f], self.ptr[f + 1]) for f in features)])
 
     def matrix(self, values):
         """Weights as a matrix, those that are zero left out.
@@ -197,16 +212,11 @@ def _by_feature(weights):
     return by_feature
 
 
-def _keys(batch, n_classes):
-    """feature * n_classes + label, each that occurs in a batch once."""
-    columns = batch.example.node_features
-    labels = batch.labels
-    if batch.weight is not None:
-        counts = np.repeat(batch.weight > 0, np.diff(batch.node_ptr))
-        labels = np.where(counts, labels, -1)
-    label = labels[columns.node]
-    keys = np.repeat(columns.feature.astype(np.int64) * n_classes, np.diff(columns.ptr)) + label
-    return _each_once(keys[label >= 0])
+def _keys(features, column_of_node, n_columns):
+    """feature * n_columns + column, each that occurs once."""
+    column = column_of_node[features.node]
+    keys = np.repeat(features.feature.astype(np.int64) * n_columns, np.diff(features.ptr)) + column
+    return _each_once(keys[column >= 0])
 
 
 def _each_once(keys):

@@ -81,12 +81,16 @@ class LinearPotentials:
         self.fit_intercept = fit_intercept
         self._coef_shape, self.n_columns = self._node_shape()
         self._intercept_shape = (n_node_types, self.n_columns if fit_intercept else 0)
-        self._edge_shape = (n_edge_types, n_edge_features, form.n_weights)
+        self._edge_shape = self._pairwise_shape()
 
     def _node_shape(self):
         """Shape of the weights of features, and the number of columns of scores that they make."""
         n_columns = 1 if self.n_classes == 2 else self.n_classes
         return (self.n_node_types, n_columns, self.n_features), n_columns
+
+    def _pairwise_shape(self):
+        """Shape of the weights of edges."""
+        return self.n_edge_types, self.n_edge_features, self.form.n_weights
 
     @property
     def n_coef(self):
@@ -155,17 +159,21 @@ class LinearPotentials:
         """
         weights = self.unpack(np.asarray(coef))
         features = example.node_features
-        tables = self.form.expand(weights.edge_coef)
+        tables, edge_type, edge_weight = self._pairwise(weights, example)
         if self.forbidden is not None:
             tables = np.where(self.forbidden, -np.inf, tables)
         return PairwiseModel(
             example.graph,
             self._unary(weights, example).astype(features.dtype, copy=False),
             tables,
-            edge_type=example.edge_type,
-            edge_weight=example.edge_features,
+            edge_type=edge_type,
+            edge_weight=edge_weight,
             n_states=example.n_states,
         )
+
+    def _pairwise(self, weights, example):
+        """Tables, and the type and the features by which each edge reads them."""
+        return self.form.expand(weights.edge_coef), example.edge_type, example.edge_features
 
     def touched_by(self, example):
         """Weights that the model of an example depends on.
@@ -196,8 +204,12 @@ class LinearPotentials:
         gradient = np.zeros(self.n_coef)
         parts = self.unpack(gradient)
         self._pull_nodes(parts, example, self._columns(statistics.unary))
-        parts.edge_coef[...] = self.form.adjoint(statistics.tables)
+        self._pull_edges(parts, example, statistics.tables)
         return gradient
+
+    def _pull_edges(self, parts, example, tables):
+        """The adjoint of the tables, into the weights of edges."""
+        parts.edge_coef[...] = self.form.adjoint(tables)
 
     def pullback_each(self, example, statistics, node_ptr):
         """:meth:`pullback` for each of several scalars, of which every node and edge belongs to one.

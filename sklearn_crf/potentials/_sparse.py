@@ -53,35 +53,26 @@ class SparsePotentials(LinearPotentials):
         return with_feature_columns(example, self.n_node_types)
 
     def touched_by(self, example):
-        feature = self.prepared(example).node_features.feature
-        pairs = [np.arange(self.pairs.ptr[f], self.pairs.ptr[f + 1]) for f in feature]
-        return np.concatenate([*pairs, np.arange(len(self.pairs), self.n_coef)])
+        pairs = self.pairs.of_features(self.prepared(example).node_features.feature)
+        return np.concatenate([pairs, np.arange(len(self.pairs), self.n_coef)])
 
     def _columns_of_scores(self, weights, example):
         scores = np.zeros((example.n_nodes, self.n_columns))
         if self.fit_intercept:
             for node_type, nodes in self._nodes_by_type(example):
                 scores[nodes] = weights.intercept[node_type]
-        columns = self.prepared(example).node_features
-        coef = np.ascontiguousarray(weights.coef, dtype=np.float64)
-        work = np.empty(self.n_columns)
-        pair_scores(*columns.arrays, self.pairs.ptr, self.pairs.column, coef, scores, work)
+        add_scores(self.prepared(example).node_features, self.pairs, weights.coef, scores)
         return scores
 
     def _pull_nodes(self, parts, example, columns):
         self._pull_intercepts(parts, example, columns)
         features = self.prepared(example).node_features
-        work = np.empty(self.n_columns)
-        columns = np.ascontiguousarray(columns, dtype=np.float64)
-        self._add_gradient(features, columns, 0, len(features.feature), parts.coef, work)
+        add_gradient(features, self.pairs, columns, parts.coef)
 
     def _pull_intercepts(self, parts, example, columns):
         if self.fit_intercept:
             for node_type, nodes in self._nodes_by_type(example):
                 parts.intercept[node_type] += columns[nodes].sum(axis=0, dtype=np.float64)
-
-    def _add_gradient(self, features, columns, start, stop, gradient, work):
-        pair_gradient(*features.arrays, start, stop, self.pairs.ptr, self.pairs.column, columns, gradient, work)
 
     def pullback_each(self, example, statistics, node_ptr):
         gradients = np.zeros((len(node_ptr) - 1, self.n_coef))
@@ -117,16 +108,13 @@ class SparsePotentials(LinearPotentials):
         for example, part in zip(examples, statistics, strict=True):
             columns = np.ascontiguousarray(self._columns(part.unary), dtype=np.float64)
             self._pull_intercepts(parts, example, columns)
-            parts.edge_coef[...] += self.form.adjoint(part.tables)
             blocks.append((example.node_features, columns))
+        self._pull_shared_tables(parts, statistics)
+        add_gradients(blocks, self.pairs, parts.coef, ranges, n_jobs)
 
-        def run(limits, n_threads):
-            work = np.empty(self.n_columns)
-            for features, columns in blocks:
-                start, stop = np.searchsorted(features.feature, limits)
-                self._add_gradient(features, columns, start, stop, parts.coef, work)
-
-        map_tasks(run, ranges, n_jobs)
+    def _pull_shared_tables(self, parts, statistics):
+        for part in statistics:
+            parts.edge_coef[...] += self.form.adjoint(part.tables)
 
     def shared_ranges(self, examples):
         """Ranges of features with about as many entries each.
@@ -140,14 +128,84 @@ class SparsePotentials(LinearPotentials):
         -------
         list of (int, int)
         """
-        n_features = len(self.pairs.ptr) - 1
-        entries = np.zeros(n_features, dtype=np.int64)
-        for example in examples:
-            features = example.node_features
-            entries[features.feature] += np.diff(features.ptr)
-        ends = np.cumsum(entries)
-        wanted = np.arange(1, _N_RANGES) * (ends[-1] / _N_RANGES if n_features else 0)
-        return list(pairwise([0, *np.searchsorted(ends, wanted).tolist(), n_features]))
+        return ranges_of_features([example.node_features for example in examples], self.pairs)
+
+
+def add_scores(features, pairs, weights, scores):
+    """Add to each row of scores the weights of its features.
+
+    Parameters
+    ----------
+    features : FeatureColumns
+    pairs : FeaturePairs
+    weights : ndarray of shape (n_pairs,)
+    scores : ndarray of shape (n_rows, n_columns), float64
+        Added to.
+    """
+    weights = np.ascontiguousarray(weights, dtype=np.float64)
+    pair_scores(*features.arrays, pairs.ptr, pairs.column, weights, scores, np.empty(pairs.n_columns))
+
+
+def add_gradient(features, pairs, columns, gradient, limits=None):
+    """Add to the weights of each feature the statistics of its rows, the adjoint of :func:`add_scores`.
+
+    Parameters
+    ----------
+    features : FeatureColumns
+    pairs : FeaturePairs
+    columns : ndarray of shape (n_rows, n_columns)
+    gradient : ndarray of shape (n_pairs,), float64
+        Added to.
+    limits : tuple of int, optional
+        First and last feature to do; None is all.
+    """
+    columns = np.ascontiguousarray(columns, dtype=np.float64)
+    start, stop = (0, len(features.feature)) if limits is None else np.searchsorted(features.feature, limits)
+    work = np.empty(pairs.n_columns)
+    pair_gradient(*features.arrays, start, stop, pairs.ptr, pairs.column, columns, gradient, work)
+
+
+def add_gradients(blocks, pairs, gradient, ranges, n_jobs):
+    """:func:`add_gradient` of many blocks in their order, by threads that share the features.
+
+    Parameters
+    ----------
+    blocks : list of (FeatureColumns, ndarray)
+        Features and statistics of each.
+    pairs : FeaturePairs
+    gradient : ndarray of shape (n_pairs,), float64
+        Added to.
+    ranges : sequence of (int, int)
+        As :func:`ranges_of_features` returns.
+    n_jobs : int or None
+    """
+
+    def run(limits, n_threads):
+        for features, columns in blocks:
+            add_gradient(features, pairs, columns, gradient, limits)
+
+    map_tasks(run, ranges, n_jobs)
+
+
+def ranges_of_features(columns, pairs):
+    """Ranges of features with about as many entries each.
+
+    Parameters
+    ----------
+    columns : iterable of FeatureColumns
+    pairs : FeaturePairs
+
+    Returns
+    -------
+    list of (int, int)
+    """
+    n_features = len(pairs.ptr) - 1
+    entries = np.zeros(n_features, dtype=np.int64)
+    for features in columns:
+        entries[features.feature] += np.diff(features.ptr)
+    ends = np.cumsum(entries)
+    wanted = np.arange(1, _N_RANGES) * (ends[-1] / _N_RANGES if n_features else 0)
+    return list(pairwise([0, *np.searchsorted(ends, wanted).tolist(), n_features]))
 
 
 def with_feature_columns(example, n_node_types):

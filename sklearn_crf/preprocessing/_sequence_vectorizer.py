@@ -4,7 +4,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import partial
-from itertools import repeat
+from itertools import pairwise, repeat
 from numbers import Number
 
 import numpy as np
@@ -13,6 +13,8 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf.encoding import object_array
+from sklearn_crf.examples import Example
+from sklearn_crf.graphs import lattice
 
 
 class SequenceVectorizer(TransformerMixin, BaseEstimator):
@@ -31,6 +33,10 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         Between the name and the value of a category; names that nest are joined by ":".
     min_count : int, default=1
         Columns that fewer training tokens have are left out.
+    edge_features : callable, optional
+        ``f(token, next_token)`` that gives features of the edge between two neighbouring tokens, in the form of those
+        of a token. Sequences then become :class:`~sklearn_crf.Example`, with sparse features of nodes and of edges.
+        Edges have no constant term but for one that the function names, such as "bias".
 
     Attributes
     ----------
@@ -38,6 +44,8 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         Column of each name, in the order of their first occurrence.
     n_columns_ : int
         Number of columns.
+    edge_vocabulary_ : dict
+        The same for the features of edges. Only with ``edge_features``.
 
     See Also
     --------
@@ -55,10 +63,11 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
     array([[1., 0., 0., 1.]])
     """
 
-    def __init__(self, dtype=np.float64, separator="=", min_count=1):
+    def __init__(self, dtype=np.float64, separator="=", min_count=1, edge_features=None):
         self.dtype = dtype
         self.separator = separator
         self.min_count = min_count
+        self.edge_features = edge_features
 
     def fit(self, X, y=None):
         """Learn the columns.
@@ -89,7 +98,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_sequences,), of object
-            A CSR matrix ``(n_tokens, n_columns)`` each.
+            A CSR matrix ``(n_tokens, n_columns)`` each, or an Example.
 
         Raises
         ------
@@ -99,9 +108,21 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         """
         if self.min_count < 1:
             raise ValueError(f"min_count must be at least 1, got {self.min_count!r}.")
+        if self.edge_features is None:
+            self.vocabulary_, chains = self._learn(X)
+        else:
+            X = [list(sequence) for sequence in X]
+            self.vocabulary_, chains = self._learn(X)
+            self.edge_vocabulary_, edges = self._learn(self._pairs_of_tokens(X), shortest=0)
+            chains = _examples(chains, edges)
+        self.n_columns_ = len(self.vocabulary_)
+        return chains
+
+    def _learn(self, X, shortest=1):
+        """Columns by name, and the sequences."""
         vocabulary = defaultdict()
         vocabulary.default_factory = vocabulary.__len__  # a name that is new gets the next column
-        columns, values, token_ptr, lengths = self._read(X, partial(map, vocabulary.__getitem__))
+        columns, values, token_ptr, lengths = self._read(X, partial(map, vocabulary.__getitem__), shortest)
         vocabulary = dict(vocabulary)
         if not lengths:
             raise ValueError("X holds no sequence: at least one is needed to learn the columns.")
@@ -110,9 +131,10 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
             new = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int32)
             vocabulary = {name: int(new[column]) for name, column in vocabulary.items() if kept[column]}
             columns, values, token_ptr = _without_unknown(new[columns], values, token_ptr)
-        self.vocabulary_ = vocabulary
-        self.n_columns_ = len(vocabulary)
-        return self._chains(columns, values, token_ptr, lengths)
+        return vocabulary, _chains(columns, values, token_ptr, lengths, len(vocabulary))
+
+    def _pairs_of_tokens(self, X):
+        return ([self.edge_features(*pair) for pair in pairwise(sequence)] for sequence in X)
 
     def transform(self, X):
         """Chains with the columns of training; names that training did not have are left out.
@@ -124,12 +146,21 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_sequences,), of object
-            A CSR matrix ``(n_tokens, n_columns)`` each.
+            A CSR matrix ``(n_tokens, n_columns)`` each, or an Example.
         """
         check_is_fitted(self)
-        column_or_none = self.vocabulary_.get
-        columns, values, token_ptr, lengths = self._read(X, lambda names: map(column_or_none, names, repeat(-1)))
-        return self._chains(*_without_unknown(columns, values, token_ptr), lengths)
+        if self.edge_features is None:
+            return self._look_up(X, self.vocabulary_)
+        X = [list(sequence) for sequence in X]
+        edges = self._look_up(self._pairs_of_tokens(X), self.edge_vocabulary_, shortest=0)
+        return _examples(self._look_up(X, self.vocabulary_), edges)
+
+    def _look_up(self, X, vocabulary, shortest=1):
+        column_or_none = vocabulary.get
+        columns, values, token_ptr, lengths = self._read(
+            X, lambda names: map(column_or_none, names, repeat(-1)), shortest
+        )
+        return _chains(*_without_unknown(columns, values, token_ptr), lengths, len(vocabulary))
 
     def get_feature_names_out(self, input_features=None):
         """Names of the columns.
@@ -152,7 +183,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         tags.input_tags.dict = True
         return tags
 
-    def _read(self, X, columns_of):
+    def _read(self, X, columns_of, shortest):
         """Columns and values of all tokens in turn, where each token ends, the number of tokens of each sequence."""
         if isinstance(X, str | Mapping):
             raise ValueError(f"X must be an iterable of sequences of tokens, got a {type(X).__name__}.")
@@ -169,7 +200,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
                 values.extend(numbers)
                 ends.append(len(columns))
             lengths.append(len(ends) - n_before)
-            if not lengths[-1]:
+            if lengths[-1] < shortest:
                 raise ValueError(f"X[{i}] is empty: every sequence needs a token.")
         values = np.frombuffer(values, dtype=np.float64).astype(self.dtype, copy=False)
         if not np.all(np.isfinite(values)):
@@ -200,15 +231,23 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
                 names.extend(f"{prefix}{name}:{part}" for part in inner)
                 numbers.extend(_ones(len(inner)))
 
-    def _chains(self, columns, values, token_ptr, lengths):
-        chains, first = [], 0
-        for length in lengths:
-            ptr = token_ptr[first : first + length + 1]
-            part = slice(ptr[0], ptr[-1])
-            arrays = values[part], columns[part], (ptr - ptr[0]).astype(np.int32)
-            chains.append(sp.csr_matrix(arrays, shape=(length, self.n_columns_)))
-            first += length
-        return object_array(chains)
+
+def _chains(columns, values, token_ptr, lengths, n_columns):
+    chains, first = [], 0
+    for length in lengths:
+        ptr = token_ptr[first : first + length + 1]
+        part = slice(ptr[0], ptr[-1])
+        arrays = values[part], columns[part], (ptr - ptr[0]).astype(np.int32)
+        chains.append(sp.csr_matrix(arrays, shape=(length, n_columns)))
+        first += length
+    return object_array(chains)
+
+
+def _examples(chains, edges):
+    graphs = {n: lattice((n,)) for n in {chain.shape[0] for chain in chains}}
+    return object_array(
+        [Example(chain, graphs[chain.shape[0]], part) for chain, part in zip(chains, edges, strict=True)]
+    )
 
 
 def _without_unknown(columns, values, token_ptr):

@@ -1,0 +1,107 @@
+"""Scores linear in sparse features of nodes and of edges."""
+
+import numpy as np
+import scipy.sparse as sp
+
+from sklearn_crf.examples import Example
+from sklearn_crf.potentials._feature_columns import FeatureColumns, feature_columns
+from sklearn_crf.potentials._sparse import (
+    SparsePotentials,
+    add_gradient,
+    add_gradients,
+    add_scores,
+    ranges_of_features,
+)
+
+
+class SparseEdgePotentials(SparsePotentials):
+    r"""Scores linear in sparse features, of edges too: every edge has a table of its own.
+
+    .. math:: \theta_e = \mathrm{form}(v_e), \qquad v_{e, p} = \sum_{f : (f, p) \in P} w_{f p} \, x_{e f}
+
+    Weights of edges are for given pairs of a feature and a weight of the form, such as those of a feature and two
+    labels that occur together. Tables are worked out anew for every model and take memory for one batch only.
+
+    Parameters
+    ----------
+    pairs : FeaturePairs
+        Of nodes, as in :class:`SparsePotentials`.
+    edge_pairs : FeaturePairs
+        Of the features of every edge type, those of a type after those of the type before, and the weights of a table.
+    n_features, n_classes : int
+    form : PairwiseForm
+    **options
+        The other parameters of :class:`LinearPotentials`; ``n_edge_features`` and ``n_edge_types`` are required.
+    """
+
+    def __init__(self, pairs, edge_pairs, n_features, n_classes, form, **options):
+        self.edge_pairs = edge_pairs
+        super().__init__(pairs, n_features, n_classes, form, **options)
+
+    def _pairwise_shape(self):
+        return (len(self.edge_pairs),)
+
+    def prepared(self, example):
+        return with_edge_columns(example, self.n_node_types, self.n_edge_types)
+
+    def _pairwise(self, weights, example):
+        features = self.prepared(example).edge_features
+        n_edges = example.graph.n_edges
+        scores = np.zeros((max(n_edges, 1), self.form.n_weights))
+        add_scores(features, self.edge_pairs, weights.edge_coef, scores)
+        return self.form.expand(scores[:, None]), np.arange(n_edges, dtype=np.int32), None
+
+    def _pull_edges(self, parts, example, tables):
+        add_gradient(self.prepared(example).edge_features, self.edge_pairs, self._edge_columns(tables), parts.edge_coef)
+
+    def _edge_columns(self, tables):
+        return self.form.adjoint(tables[:, 0])
+
+    def touched_by(self, example):
+        first = self.n_coef - len(self.edge_pairs)
+        of_others = super().touched_by(example)
+        of_edges = self.edge_pairs.of_features(self.prepared(example).edge_features.feature)
+        return np.concatenate([of_others[of_others < first], first + of_edges])
+
+    def pullback_each(self, example, statistics, node_ptr):
+        raise NotImplementedError("tables are of single edges: there are none to sum for several scalars.")
+
+    def shared_ranges(self, examples):
+        return super().shared_ranges(examples), ranges_of_features([x.edge_features for x in examples], self.edge_pairs)
+
+    def add_pullbacks(self, gradient, examples, statistics, ranges, *, n_jobs=None):
+        of_nodes, of_edges = ranges
+        super().add_pullbacks(gradient, examples, statistics, of_nodes, n_jobs=n_jobs)
+        blocks = [
+            (example.edge_features, self._edge_columns(part.tables))
+            for example, part in zip(examples, statistics, strict=True)
+        ]
+        add_gradients(blocks, self.edge_pairs, self.unpack(gradient).edge_coef, of_edges, n_jobs)
+
+    def _pull_shared_tables(self, parts, statistics):
+        """No tables are shared."""
+
+
+def with_edge_columns(example, n_node_types, n_edge_types):
+    """An example with :class:`FeatureColumns` in place of the features of nodes and of edges.
+
+    Parameters
+    ----------
+    example : Example
+        With features of its edges, if it has any edges.
+    n_node_types, n_edge_types : int
+
+    Returns
+    -------
+    Example
+    """
+    x, features = example, example.edge_features
+    if isinstance(features, FeatureColumns):
+        return example
+    if features is None:
+        features = sp.csr_matrix((0, 0), dtype=x.node_features.dtype)
+    of_nodes = x.node_features
+    if not isinstance(of_nodes, FeatureColumns):
+        of_nodes = feature_columns(of_nodes, x.node_type if n_node_types > 1 else None)
+    of_edges = feature_columns(features, x.edge_type if n_edge_types > 1 else None, "edge features")
+    return Example._trusted(of_nodes, x.graph, of_edges, x.node_type, x.edge_type, x.n_states)
