@@ -20,11 +20,11 @@ def random_tree(n_channels, n_splits, rng):
     return tree
 
 
-def random_field(shape=(6, 5), n_values=1, n_channels=3, n_splits=3, n_images=2, seed=0):
+def random_field(shape=(6, 5), n_values=1, n_channels=3, n_splits=3, n_images=2, seed=0, channels=None):
     """Trees, potentials, parameters, images and targets in float64."""
     rng = np.random.RandomState(seed)
     graph = lattice(shape, OFFSETS)
-    types = factor_types(graph.offsets)
+    types = factor_types(graph.offsets, channels)
     trees = [random_tree(n_channels, n_splits, rng) for _ in types]
     whitening = [rng.normal(size=(n, n)) / n for n in (kind.n_inputs(n_channels) for kind in types)]
     potentials = RegressionTreePotentials(types, [tree.n_leaves for tree in trees], whitening, n_values)
@@ -49,7 +49,8 @@ def leaf_by_descent(tree, features, pixel):
     node = 0
     while tree.children[node, 0] >= 0:
         test = tree.test[node]
-        response = value(*test[:3]) - (value(*test[3:]) if test[3] >= 0 else 0.0)
+        response = value(*test[:3]) - (value(*test[3:6]) if test[3] >= 0 else 0.0)
+        response = abs(response) if test[6] else response
         node = tree.children[node, int(response > tree.threshold[node])]
     return tree.leaf[node]
 
@@ -69,7 +70,8 @@ def energy_by_loops(trees, potentials, coef, image, y):
                     continue
                 leaf = leaf_by_descent(tree, image.features, (i, j))
                 values = np.concatenate([y[end] for end in ends])
-                inputs = np.concatenate([[1.0], *(image.features[end] for end in ends)])
+                seen = list(range(image.features.shape[2])) if kind.channels is None else list(kind.channels)
+                inputs = np.concatenate([[1.0], *(image.features[end][seen] for end in ends)])
                 total += 0.5 * values @ part.precision[leaf] @ values
                 total -= values @ part.weight[leaf] @ white @ inputs
     return total

@@ -157,6 +157,21 @@ def test_a_warm_start_deepens_the_trees():
         field.set_params(window=3).fit(X, np.stack([y, y], axis=-1))
 
 
+def test_linear_models_of_pairs_may_see_some_channels():
+    X, y = denoising()
+    X = np.concatenate([X, np.roll(X, 1, axis=1), np.roll(X, 1, axis=2)], axis=-1)
+    options = {**QUICK, "loss": "mse", "warm_start": True}
+    field = RegressionTreeField(pairwise_channels=[2, 0], **options).fit(X, y)
+    assert_array_equal(field.pairwise_channels_, [2, 0])
+    assert [part.shape[2] for part in field.weights_] == [4, 5, 5, 5, 5]
+    # Trees see the others too.
+    assert any(1 in tree["test"][0, [0, 3]] for tree in field.trees_[1:])
+    with pytest.raises(ValueError, match="pairwise_channels of the last call of fit"):
+        field.set_params(pairwise_channels=None).fit(X, y)
+    whole = RegressionTreeField(pairwise_channels=np.arange(3), **options).fit(X, y)
+    assert_array_equal(whole.predict(X), RegressionTreeField(**options).fit(X, y).predict(X))
+
+
 def test_early_stopping_gives_back_the_best_round():
     rng = np.random.default_rng(0)
     # Nothing to learn beyond the mean: every split is in vain.
@@ -373,6 +388,9 @@ def test_standard_deviations_cover_the_errors():
         ({"window": 4}, "window must be an odd number of at least 1, or offsets, got 4."),
         ({"window": [[1, 2, 3]]}, "window given as offsets must be integers of shape (n_offsets, 2)"),
         ({"eigenvalue_bounds": (1.0, 0.1)}, "eigenvalue_bounds must be two positive numbers in ascending order"),
+        ({"pairwise_channels": [0, 0]}, "pairwise_channels must be different channels of X, from 0 to"),
+        ({"pairwise_channels": [99]}, "pairwise_channels must be different channels of X, from 0 to"),
+        ({"pairwise_channels": []}, "pairwise_channels must be different channels of X, from 0 to"),
         ({"max_depth": -1}, "max_depth == -1, must be >= 0."),
         ({"solver": "adam"}, "solver must be 'spg' or 'pqn'"),
         ({"split": "entropy"}, "split must be 'gradient' or 'residual', got 'entropy'."),

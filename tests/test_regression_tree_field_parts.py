@@ -60,7 +60,7 @@ def test_leaves_are_found_by_descent(seed, n_splits):
 def test_a_split_renames_no_other_leaf():
     rng = np.random.RandomState(0)
     tree = random_tree(2, 4, rng)
-    grown, parent = tree.split({1: (np.zeros(6, int), 0.0), 3: (np.zeros(6, int), 0.5)})
+    grown, parent = tree.split({1: (np.zeros(7, int), 0.0), 3: (np.zeros(7, int), 0.5)})
     assert_array_equal(parent, [0, 1, 2, 3, 4, 1, 3])
     features = rng.normal(size=(9, 9, 2))
     with range_runner(1) as run:
@@ -79,9 +79,11 @@ def test_the_model_is_the_sum_of_the_factors(n_values, shape):
         assert -score(potentials.model(coef, image), y) == pytest.approx(energy, rel=1e-10)
 
 
-@pytest.mark.parametrize("n_channels", [1, 7, 8, 9, 16, 21])
-def test_channels_are_read_in_blocks_of_eight(n_channels):
-    trees, potentials, coef, images, targets = random_field((4, 3), 1, n_channels=n_channels, seed=5)
+@pytest.mark.parametrize(
+    ("n_channels", "channels"), [(1, None), (7, None), (8, None), (9, None), (16, None), (21, None), (9, (7, 0, 3))]
+)
+def test_channels_are_read_in_blocks_of_eight(n_channels, channels):
+    trees, potentials, coef, images, targets = random_field((4, 3), 1, n_channels=n_channels, seed=5, channels=channels)
     energy = energy_by_loops(trees, potentials, coef, images[0], targets[0])
     assert -score(potentials.model(coef, images[0]), targets[0]) == pytest.approx(energy, rel=1e-10)
     # The adjoint: the linear part of the energy is the gradient by the weights times the weights.
@@ -89,7 +91,7 @@ def test_channels_are_read_in_blocks_of_eight(n_channels):
     gradient = potentials.pullback(images[0], GaussianStatistics(values, np.zeros_like(values), np.zeros((12, 1, 1))))
     h = potentials.model(coef, images[0]).h
     assert gradient @ coef == pytest.approx(np.sum(h * values), rel=1e-10)
-    single = FieldImage(images[0].features.astype(np.float32), images[0].graph, images[0].leaves)
+    single = FieldImage.of(images[0].features.astype(np.float32), images[0].graph, potentials.types, trees)
     assert_allclose(potentials.model(coef, single).h, h, rtol=1e-4, atol=1e-4)
 
 
@@ -235,9 +237,9 @@ def split_gain(trees, potentials, coef, images, targets, number, splits):
     return norm(new_potentials, new_coef, new_images) - norm(potentials, coef, images)
 
 
-@pytest.mark.parametrize("n_values", [1, 2])
-def test_splits_are_the_best_by_brute_force(n_values, monkeypatch):
-    trees, potentials, coef, images, targets = random_field((9, 8), n_values, n_splits=1, seed=7)
+@pytest.mark.parametrize(("n_values", "channels"), [(1, None), (2, None), (1, (2, 0))])
+def test_splits_are_the_best_by_brute_force(n_values, channels, monkeypatch):
+    trees, potentials, coef, images, targets = random_field((9, 8), n_values, n_splits=1, seed=7, channels=channels)
     coef = potentials.project(coef, BOUNDS)
     tests = random_tests(5, 3, 2, np.random.RandomState(2))
     monkeypatch.setattr("sklearn_crf.estimators._rtf_growth.random_tests", lambda *_: tests)
@@ -270,7 +272,7 @@ def test_splits_are_the_best_by_brute_force(n_values, monkeypatch):
 
 def responses_in(images, kind, leaf, test):
     """Responses to a test of all factors in a leaf."""
-    number = factor_types(OFFSETS).index(kind)
+    number = factor_types(OFFSETS, kind.channels).index(kind) if kind.paired else 0
     found = []
     for image in images:
         height, width, _ = image.features.shape
@@ -278,9 +280,10 @@ def responses_in(images, kind, leaf, test):
             if own == leaf:
                 values = [
                     image.features[np.clip(pixel[0] + i, 0, height - 1), np.clip(pixel[1] + j, 0, width - 1), channel]
-                    for channel, i, j in (test[:3], test[3:])
+                    for channel, i, j in (test[:3], test[3:6])
                 ]
-                found.append(values[0] - (values[1] if test[3] >= 0 else 0.0))
+                response = values[0] - (values[1] if test[3] >= 0 else 0.0)
+                found.append(abs(response) if test[6] else response)
     return np.array(found)
 
 

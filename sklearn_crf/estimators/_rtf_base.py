@@ -11,15 +11,18 @@ from sklearn_crf._threads import map_tasks, single_threaded_blas
 from sklearn_crf.encoding._weights import validate_sample_weight
 from sklearn_crf.estimators._rtf_data import TrainingData, at_most, held_out
 from sklearn_crf.estimators._rtf_growth import GrowthOptions
+from sklearn_crf.estimators._rtf_input import chosen_channels
 from sklearn_crf.estimators._rtf_training import Field, TrainingOptions, train
 from sklearn_crf.estimators._rtf_whitening import whitening_of
 from sklearn_crf.inference import ConjugateGradient
+from sklearn_crf.objectives._gaussian_field import GaussianPseudolikelihood, PredictionLoss
+from sklearn_crf.objectives._gaussian_likelihood import GaussianLikelihood
 from sklearn_crf.potentials._regression_tree_field import FieldImage, RegressionTreePotentials
 from sklearn_crf.regression_trees._factors import factor_types
 from sklearn_crf.regression_trees._tree import RegressionTree
 
-# Losses that can tell pixels apart, and so take a weight for each sample of a table.
-_OF_PIXELS = ("pseudolikelihood", "likelihood")
+# Losses of the model, not of its prediction. They tell pixels apart, and so take a weight for each sample of a table.
+LIKELIHOODS = {"pseudolikelihood": GaussianPseudolikelihood, "likelihood": GaussianLikelihood}
 
 
 class FieldEstimator(BaseEstimator):
@@ -35,7 +38,7 @@ class FieldEstimator(BaseEstimator):
             return None
         if planes.encoded.layout != "nodes":
             return [np.full(graph.n_nodes, w) for graph, w in zip(planes.graphs, weight, strict=True)]
-        if self.loss not in _OF_PIXELS and np.ptp(weight):
+        if self._is_prediction_loss() and np.ptp(weight):
             raise ValueError("sample_weight of plain samples needs loss='pseudolikelihood': they are one image.")
         return [weight]
 
@@ -47,10 +50,12 @@ class FieldEstimator(BaseEstimator):
         if self.early_stopping:
             data, validation = held_out(data, self.validation_fraction, is_table, rng)
         data = at_most(data, self.max_samples, is_table, rng)
-        types = factor_types(planes.offsets)
+        channels = chosen_channels(self.pairwise_channels, planes.features[0].shape[2])
+        types = factor_types(planes.offsets, channels)
         whitening = [whitening_of(data.features, kind, rng, data.weights) for kind in types]
         n_values = targets[0].shape[1]
         if self._continues():
+            self._check_same_channels(channels)
             trees = [RegressionTree(**tree) for tree in self.trees_]
             start = Field.restored(types, whitening, n_values, trees, self.precisions_, self.weights_)
         else:
@@ -68,11 +73,12 @@ class FieldEstimator(BaseEstimator):
         with single_threaded_blas():
             found = train(objective, start, data, options, rng, self.n_jobs, validation, self._continues())
         self._store(found, whitening, planes)
+        self.pairwise_channels_ = np.arange(self.n_features_in_) if channels is None else np.array(channels)
         self._warn(found)
 
     def _field_means(self, planes, n_values, and_also=None):
         """Mean of the field of each plane, of mean 0 and variance 1, and what a function makes of the model."""
-        types = factor_types(self.offsets_)
+        types = factor_types(self.offsets_, self._known_channels())
         trees = [RegressionTree(**tree) for tree in self.trees_]
         potentials = RegressionTreePotentials(
             types,
@@ -91,6 +97,23 @@ class FieldEstimator(BaseEstimator):
         with single_threaded_blas():
             found = map_tasks(one, zip(planes.features, planes.graphs, strict=True), self.n_jobs)
         return [mean for mean, _ in found], [other for _, other in found]
+
+    def _known_channels(self):
+        return chosen_channels(self.pairwise_channels_, self.n_features_in_)
+
+    def _check_same_channels(self, channels):
+        if channels != self._known_channels():
+            raise ValueError("warm_start needs the pairwise_channels of the last call of fit.")
+
+    def _is_prediction_loss(self):
+        return not (isinstance(self.loss, str) and self.loss in LIKELIHOODS)
+
+    def _objective(self, losses, mean, scale):
+        """What training minimises: a likelihood, or a loss of the prediction out of a dictionary of them."""
+        if not self._is_prediction_loss():
+            return LIKELIHOODS[self.loss]()
+        loss = self.loss if callable(self.loss) else losses[self.loss]
+        return PredictionLoss(loss, self._solver(1e-4), mean, scale)
 
     def _solver(self, tol):
         return ConjugateGradient(tol=tol) if self.inference == "auto" else self.inference

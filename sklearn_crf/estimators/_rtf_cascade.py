@@ -13,6 +13,7 @@ _OF_LAST = (
     "precisions_",
     "weights_",
     "offsets_",
+    "pairwise_channels_",
     "target_mean_",
     "target_scale_",
     "loss_curve_",

@@ -139,7 +139,7 @@ def _gradient_terms(risk, statistics, image, number, own, pixels):
     """What each factor adds to the gradient: the derivatives by the precision, then those by the linear model."""
     kind, white = risk.potentials.types[number], risk.potentials.whitening[number]
     slope, square = (part[own] for part in factor_terms(statistics, image, risk.potentials.types, number))
-    inputs = kind.inputs(image.features, pixels) @ white.T.astype(image.features.dtype)
+    inputs = kind.inputs(image.seen(kind), pixels) @ white.T.astype(image.features.dtype)
     linear = slope[:, :, None] * inputs[:, None, :]
     return np.concatenate([square.reshape(len(own), -1), linear.reshape(len(own), -1)], axis=1)
 

@@ -69,6 +69,35 @@ def check_parameters(est):
         raise ValueError(f"inference must be 'auto' or a ConjugateGradient, got {est.inference!r}.")
 
 
+def chosen_channels(channels, n_channels):
+    """Channels that linear models of pairs see.
+
+    Parameters
+    ----------
+    channels : array-like of int, or None
+    n_channels : int
+
+    Returns
+    -------
+    tuple of int, or None for all of them
+
+    Raises
+    ------
+    ValueError
+        If they are not different channels of X.
+    """
+    if channels is None:
+        return None
+    read = np.asarray(channels)
+    fits = read.ndim == 1 and read.dtype.kind in "iu" and len(np.unique(read)) == len(read) > 0
+    if not fits or read.min() < 0 or read.max() >= n_channels:
+        raise ValueError(
+            f"pairwise_channels must be different channels of X, from 0 to {n_channels - 1}, got {channels!r}."
+        )
+    found = tuple(read.tolist())
+    return None if found == tuple(range(n_channels)) else found
+
+
 def read_planes(est, X, reset):
     """Images of X.
 

@@ -25,7 +25,6 @@ def whitening_of(features, kind, rng, weights=None):
     ndarray of shape (B, n_inputs)
         B is at most n_inputs: channels that are constant, or sums of others, add nothing.
     """
-    n_channels = features[0].shape[2]
     samples, weight = [], []
     for k, plane in enumerate(features):
         top, left, rows, columns = kind.rectangle(plane.shape)
@@ -33,10 +32,10 @@ def whitening_of(features, kind, rng, weights=None):
         own = np.arange(n) if n == rows * columns else rng.randint(rows * columns, size=n)
         if n:
             pixels = np.stack([top + own // columns, left + own % columns], axis=1)
-            samples.append(kind.inputs(plane, pixels)[:, 1:])
+            samples.append(kind.inputs(kind.seen(plane), pixels)[:, 1:])
             own_weight = 1.0 if weights is None else weights[k].reshape(plane.shape[:2])[tuple(pixels.T)]
             weight.append(np.broadcast_to(own_weight, n))
-    size = kind.n_inputs(n_channels)
+    size = kind.n_inputs(features[0].shape[2])
     inputs = np.concatenate(samples).astype(np.float64) if samples else np.zeros((1, size - 1))
     weight = np.concatenate(weight)[:, None] if weight else np.ones((1, 1))
     weight = weight / weight.sum()

@@ -5,16 +5,14 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_crf.estimators._rtf_base import FieldEstimator, flattened
+from sklearn_crf.estimators._rtf_base import LIKELIHOODS, FieldEstimator, flattened
 from sklearn_crf.estimators._rtf_cascade import fit_stages, predict_through
 from sklearn_crf.estimators._rtf_input import centre_and_scale, check_parameters, put_back, read_planes, read_targets
 from sklearn_crf.inference import GaussianDirect, GaussianGibbs
 from sklearn_crf.losses import LOSSES, loss_function
-from sklearn_crf.objectives._gaussian_field import GaussianPseudolikelihood, PredictionLoss
-from sklearn_crf.objectives._gaussian_likelihood import GaussianLikelihood
 
-# Losses of labels, which are not numbers to predict.
-_OF_LABELS = ("logistic", "multinomial")
+# All but those of labels, which are not numbers to predict.
+_LOSSES = tuple(name for name in LOSSES if name not in ("logistic", "multinomial"))
 
 # Fields of at most this many values have their covariance by factorisation, larger ones by sampling.
 _DIRECT_VALUES = 4096
@@ -42,6 +40,9 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     window : int or array-like of shape (n_offsets, lattice_ndim), default=3
         Pairs of pixels with a factor: 3 joins each with its 8 neighbours (4 types of factors), 5 with 24 (12 types), 1
         with none. Or the offsets.
+    pairwise_channels : array-like of int or None, default=None
+        Channels that linear models of pairs see; None is all. Their trees see all in any case. Linear models take most
+        of the time of training, so that a few channels make it several times as quick.
     max_depth : int, default=5
         Most splits between the root of a tree and a leaf; 0 is a Gaussian field of one leaf a type.
     max_depth_pairwise : int or None, default=None
@@ -53,8 +54,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         Where leaves are split: where the projected gradient of the loss grows most, round by round; or, before any
         parameters are fitted, where the means of the targets explain most, which is the baseline.
     n_feature_tests : int or None, default=64
-        Random tests that each round tries for a type: a channel at an offset, or the difference of two. None is every
-        channel at every offset.
+        Random tests that each round tries for a type: a channel at an offset, or the difference of two, or the
+        magnitude of either. None is every channel at every offset.
     n_thresholds : int, default=15
         Quantiles of each test's responses that are tried, at most 255.
     feature_radius : int, default=3
@@ -105,9 +106,11 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     precisions_ : list of ndarray of shape (L, m, m)
         J of each leaf of each type, for targets of mean 0 and variance 1.
     weights_ : list of ndarray of shape (L, m, 1 + n_channels)
-        H of each leaf of each type, as to 1 and the channels (of both pixels, for pairs).
+        H of each leaf of each type, as to 1 and the channels (for pairs those chosen, of both pixels).
     offsets_ : ndarray of shape (n_offsets, 2)
         Rows and columns from the first pixel of a pair to its second.
+    pairwise_channels_ : ndarray
+        Channels that linear models of pairs see.
     target_mean_ : ndarray of shape (D,)
         Mean of y.
     target_scale_ : float
@@ -151,6 +154,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         loss="pseudolikelihood",
         *,
         window=3,
+        pairwise_channels=None,
         max_depth=5,
         max_depth_pairwise=None,
         min_samples_leaf=None,
@@ -177,6 +181,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     ):
         self.loss = loss
         self.window = window
+        self.pairwise_channels = pairwise_channels
         self.max_depth = max_depth
         self.max_depth_pairwise = max_depth_pairwise
         self.min_samples_leaf = min_samples_leaf
@@ -223,6 +228,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         RegressionTreeField
         """
         check_parameters(self)
+        self._check_loss()
         if self.cascade > 1:
             fit_stages(self, X, y, sample_weight)
             return self
@@ -235,7 +241,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             mean, scale = centre_and_scale(targets, weights)
         extremes = [f(target) for target in targets for f in (np.min, np.max)]
         data_range = (float(np.ptp(extremes)) or 1.0) if self.data_range is None else self.data_range
-        objective = self._objective(data_range, mean, scale)
+        objective = self._objective({name: loss_function(name, data_range) for name in _LOSSES}, mean, scale)
         self._fit_field(planes, [((t - mean) / scale).astype(np.float32) for t in targets], weights, objective)
         self.target_mean_, self.target_scale_, self._has_channels = mean, scale, has_channels
         return self
@@ -294,15 +300,10 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             raise ValueError("warm_start needs targets of as many channels and the window of the last call of fit.")
         return self.target_mean_, self.target_scale_
 
-    def _objective(self, data_range, mean, scale):
-        if isinstance(self.loss, str) and self.loss == "pseudolikelihood":
-            return GaussianPseudolikelihood()
-        if isinstance(self.loss, str) and self.loss == "likelihood":
-            return GaussianLikelihood()
-        if not callable(self.loss) and (self.loss not in LOSSES or self.loss in _OF_LABELS):
-            names = ["pseudolikelihood", "likelihood", *(name for name in LOSSES if name not in _OF_LABELS)]
+    def _check_loss(self):
+        names = (*LIKELIHOODS, *_LOSSES)
+        if not callable(self.loss) and self.loss not in names:
             raise ValueError(f"loss must be one of {', '.join(map(repr, names))} or a callable, got {self.loss!r}.")
-        return PredictionLoss(loss_function(self.loss, data_range), self._solver(1e-4), mean, scale)
 
 
 def _deviation(model, n_threads):

@@ -8,13 +8,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf.encoding import encode_y
-from sklearn_crf.estimators._rtf_base import FieldEstimator, flattened
+from sklearn_crf.estimators._rtf_base import LIKELIHOODS, FieldEstimator, flattened
 from sklearn_crf.estimators._rtf_input import centre_and_scale, check_parameters, put_back, read_planes
 from sklearn_crf.losses import logistic, mse, multinomial
-from sklearn_crf.objectives._gaussian_field import GaussianPseudolikelihood, PredictionLoss
-from sklearn_crf.objectives._gaussian_likelihood import GaussianLikelihood
-
-_LOSSES = ("pseudolikelihood", "likelihood", "mse", "logistic", "multinomial")
 
 # Losses whose predictions are scores, not codes.
 _OF_SCORES = ("logistic", "multinomial")
@@ -45,6 +41,9 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         not read it.
     window : int or array-like of shape (n_offsets, lattice_ndim), default=3
         Pairs of pixels with a factor, as in :class:`RegressionTreeField`.
+    pairwise_channels : array-like of int or None, default=None
+        Channels that linear models of pairs see; None is all. Their trees see all in any case. Linear models take most
+        of the time of training, so that a few channels make it several times as quick.
     max_depth : int, default=5
         Most splits between the root of a tree and a leaf.
     max_depth_pairwise : int or None, default=None
@@ -100,6 +99,8 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         H of each leaf of each type.
     offsets_ : ndarray of shape (n_offsets, 2)
         Rows and columns from the first pixel of a pair to its second.
+    pairwise_channels_ : ndarray
+        Channels that linear models of pairs see.
     code_mean_ : ndarray of shape (D,)
         What is added to the field's values.
     code_scale_ : float
@@ -141,6 +142,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         *,
         encoding="orthonormal",
         window=3,
+        pairwise_channels=None,
         max_depth=5,
         max_depth_pairwise=None,
         min_samples_leaf=None,
@@ -166,6 +168,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         self.loss = loss
         self.encoding = encoding
         self.window = window
+        self.pairwise_channels = pairwise_channels
         self.max_depth = max_depth
         self.max_depth_pairwise = max_depth_pairwise
         self.min_samples_leaf = min_samples_leaf
@@ -223,7 +226,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         else:
             mean, scale = centre_and_scale(targets, weights)
         scaled = [((target - mean) / scale).astype(np.float32) for target in targets]
-        self._fit_field(planes, scaled, weights, self._objective(mean, scale))
+        self._fit_field(planes, scaled, weights, self._objective(_LOSSES, mean, scale))
         self.classes_, self.code_mean_, self.code_scale_ = labels.classes_, mean, scale
         return self
 
@@ -289,7 +292,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         return float(accuracy_score(truth, found, sample_weight=weight))
 
     def _check_loss(self):
-        for name, choices in (("loss", _LOSSES), ("encoding", ("orthonormal", "ordinal"))):
+        for name, choices in (("loss", (*LIKELIHOODS, *_LOSSES)), ("encoding", ("orthonormal", "ordinal"))):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {getattr(self, name)!r}.")
 
@@ -301,12 +304,6 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
             return np.eye(n_classes)
         return np.arange(n_classes, dtype=np.float64)[:, None]
 
-    def _objective(self, mean, scale):
-        if self.loss in ("pseudolikelihood", "likelihood"):
-            return GaussianPseudolikelihood() if self.loss == "pseudolikelihood" else GaussianLikelihood()
-        losses = {"mse": mse, "logistic": logistic, "multinomial": _multinomial_of_codes}
-        return PredictionLoss(losses[self.loss], self._solver(1e-4), mean, scale)
-
     def _values(self, X):
         check_is_fitted(self)
         planes = read_planes(self, X, reset=False)
@@ -316,3 +313,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
 
 def _multinomial_of_codes(prediction, target):
     return multinomial(prediction, target.argmax(axis=-1))
+
+
+# Losses of predictions that there are for codes.
+_LOSSES = {"mse": mse, "logistic": logistic, "multinomial": _multinomial_of_codes}

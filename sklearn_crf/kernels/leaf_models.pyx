@@ -25,7 +25,8 @@ cdef extern from "leaf_rows.h" nogil:
 # Channels that are multiplied side by side.
 CHANNEL_BLOCK = BLOCK
 
-# What a test compares: x[channel] at an offset, less another channel (if not negative) at another offset.
+# What a test compares: x[channel] at an offset, less another channel (if not negative) at another offset; or the
+# magnitude of that.
 cdef enum:
     CHANNEL = 0
     DOWN = 1
@@ -33,6 +34,7 @@ cdef enum:
     OTHER_CHANNEL = 3
     OTHER_DOWN = 4
     OTHER_RIGHT = 5
+    MAGNITUDE = 6
 
 
 cdef inline Py_ssize_t within(Py_ssize_t position, Py_ssize_t length) noexcept nogil:
@@ -45,7 +47,7 @@ cdef inline floating response(const floating[:, :, ::1] x, Py_ssize_t i, Py_ssiz
     if test[OTHER_CHANNEL] >= 0:
         value -= x[within(i + test[OTHER_DOWN], x.shape[0]), within(j + test[OTHER_RIGHT], x.shape[1]),
                    test[OTHER_CHANNEL]]
-    return value
+    return -value if test[MAGNITUDE] and value < 0 else value
 
 
 def find_leaves(
@@ -54,7 +56,7 @@ def find_leaves(
     Py_ssize_t left,
     Py_ssize_t columns,
     const int32_t[:, ::1] children,  # IN (n_nodes, 2) for responses up to the threshold and above; -1 at a leaf
-    const int32_t[:, ::1] test,  # IN (n_nodes, 6)
+    const int32_t[:, ::1] test,  # IN (n_nodes, 7)
     const double[::1] threshold,  # IN (n_nodes,)
     const int32_t[::1] leaf,  # IN (n_nodes,) number of the leaf, -1 at inner nodes
     Py_ssize_t start,
@@ -75,7 +77,7 @@ def find_leaves(
 def find_responses(
     const floating[:, :, ::1] x,  # IN (H, W, F)
     const int32_t[:, ::1] pixels,  # IN (n, 2)
-    const int32_t[:, ::1] tests,  # IN (T, 6)
+    const int32_t[:, ::1] tests,  # IN (T, 7)
     Py_ssize_t start,
     floating[:, ::1] out,  # OUT (T, ...) columns start to start + n are written
 ):

@@ -1,6 +1,6 @@
 """Gaussian fields whose factors are looked up in regression trees."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -28,11 +28,14 @@ class FieldImage:
         The plane, its edges grouped by offset.
     leaves : list of ndarray of shape (n_factors,)
         Leaf of each factor, for each type.
+    chosen : dict of tuple to ndarray
+        The channels of types whose linear models do not see all.
     """
 
     features: np.ndarray
     graph: Graph
     leaves: list
+    chosen: dict = field(default_factory=dict)
 
     @classmethod
     def of(cls, features, graph, types, trees, n_threads=1):
@@ -48,7 +51,12 @@ class FieldImage:
         """
         with range_runner(n_threads) as run:
             leaves = [tree.leaves(features, kind, run) for tree, kind in zip(trees, types, strict=True)]
-        return cls(features, graph, leaves)
+        chosen = {kind.channels: kind for kind in types if kind.channels is not None}
+        return cls(features, graph, leaves, {key: kind.seen(features) for key, kind in chosen.items()})
+
+    def seen(self, kind):
+        """The channels that linear models of a type see."""
+        return self.features if kind.channels is None else self.chosen[kind.channels]
 
 
 class GaussianStatistics(NamedTuple):
@@ -266,12 +274,13 @@ class RegressionTreePotentials:
         )
 
     def _linear_values(self, image, kind, weight, leaf, run):
-        top, left, rows, columns = kind.rectangle(image.features.shape)
+        features = image.seen(kind)
+        top, left, rows, columns = kind.rectangle(features.shape)
         out = np.empty((rows * columns, weight.shape[1]), dtype=weight.dtype)
-        place = _packed_size(image.features.shape[2]), top, left, columns, kind.down, kind.right
+        place = _packed_size(features.shape[2]), top, left, columns, kind.down, kind.right
         if out.size:
             run(
-                lambda start, stop: linear_values(image.features, leaf, weight, *place, start, stop, out),
+                lambda start, stop: linear_values(features, leaf, weight, *place, start, stop, out),
                 rows,
                 smallest_range=max(1, _SMALLEST_RANGE // columns),
             )
@@ -296,14 +305,15 @@ class RegressionTreePotentials:
         ):
             if not len(leaf):
                 continue
+            features = image.seen(kind)
             slope, square = factor_terms(statistics, image, self.types, number)
             top, left, rows, columns = kind.rectangle(shape)
             sums = np.zeros((*part.weight.shape[:2], white.shape[1]))
             add_linear_gradient(
-                image.features,
+                features,
                 leaf,
-                np.ascontiguousarray(slope, dtype=image.features.dtype),
-                *(_packed_size(image.features.shape[2]), top, left, rows, columns, kind.down, kind.right),
+                np.ascontiguousarray(slope, dtype=features.dtype),
+                *(_packed_size(features.shape[2]), top, left, rows, columns, kind.down, kind.right),
                 sums,
             )
             part.weight[:] = sums @ white.T

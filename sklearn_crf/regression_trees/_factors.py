@@ -14,11 +14,14 @@ class FactorType(NamedTuple):
         Offset of the second pixel.
     paired : bool
         False for factors of one pixel.
+    channels : tuple of int, or None
+        Those that linear models see; None is all.
     """
 
     down: int = 0
     right: int = 0
     paired: bool = False
+    channels: tuple | None = None
 
     def rectangle(self, shape):
         """First row and column, number of rows and columns of the first pixels, on a plane of this shape."""
@@ -39,7 +42,12 @@ class FactorType(NamedTuple):
 
     def n_inputs(self, n_channels):
         """Length of what a factor's linear model sees: 1 and the channels of its pixels."""
-        return 1 + n_channels * (2 if self.paired else 1)
+        n_seen = n_channels if self.channels is None else len(self.channels)
+        return 1 + n_seen * (2 if self.paired else 1)
+
+    def seen(self, features):
+        """The channels of a plane that linear models see, contiguous."""
+        return features if self.channels is None else np.ascontiguousarray(features[..., self.channels])
 
     def inputs(self, features, pixels):
         """What the linear models see at some first pixels.
@@ -47,6 +55,7 @@ class FactorType(NamedTuple):
         Parameters
         ----------
         features : ndarray of shape (H, W, F)
+            The channels that linear models see.
         pixels : ndarray of shape (n, 2)
 
         Returns
@@ -60,11 +69,13 @@ class FactorType(NamedTuple):
         return np.concatenate(parts, axis=1)
 
 
-def factor_types(offsets):
+def factor_types(offsets, channels=None):
     """One unary type and one pairwise type for each offset.
 
     Parameters
     ----------
     offsets : ndarray of shape (n, 2)
+    channels : tuple of int, optional
+        Those that linear models of pairs see.
     """
-    return [FactorType(), *(FactorType(int(down), int(right), True) for down, right in offsets)]
+    return [FactorType(), *(FactorType(int(down), int(right), True, channels) for down, right in offsets)]

@@ -30,8 +30,9 @@ class Split(NamedTuple):
 def random_tests(n_tests, n_channels, radius, rng):
     """Tests drawn at random: about half of them a channel at an offset, half a difference of two such.
 
-    Half of the differences are of one channel at two places, half of any two. Where there are no more channels than
-    tests and no offsets, every channel is tested once.
+    Half of the differences are of one channel at two places, half of any two. Half of the tests compare magnitudes: how
+    strong the response of a filter is often tells more than its sign. Where there are no more channels than tests and
+    no offsets, every channel is tested once.
 
     Parameters
     ----------
@@ -42,21 +43,22 @@ def random_tests(n_tests, n_channels, radius, rng):
 
     Returns
     -------
-    ndarray of shape (n_tests, 6), int32
+    ndarray of shape (n_tests, 7), int32
     """
     down, right = np.broadcast_to(radius, 2)
-    tests = np.zeros((n_tests, 6), dtype=np.int32)
+    tests = np.zeros((n_tests, 7), dtype=np.int32)
     for channel, rows, columns in ((0, 1, 2), (3, 4, 5)):
         tests[:, channel] = rng.randint(n_channels, size=n_tests)
         tests[:, rows] = rng.randint(-down, down + 1, size=n_tests)
         tests[:, columns] = rng.randint(-right, right + 1, size=n_tests)
     kind = rng.randint(4, size=n_tests)
+    tests[:, 6] = rng.randint(2, size=n_tests)
     tests[kind == 2, 3] = tests[kind == 2, 0]
     alone = kind < 2
     if down == right == 0 and n_channels <= n_tests:
         tests[:n_channels, 0] = np.arange(n_channels)
-        alone[:n_channels] = True
-    tests[alone, 3], tests[alone, 4:] = -1, 0
+        alone[:n_channels], tests[:n_channels, 6] = True, 0
+    tests[alone, 3], tests[alone, 4:6] = -1, 0
     return tests
 
 
@@ -71,12 +73,12 @@ def all_tests(n_channels, radius):
 
     Returns
     -------
-    ndarray of shape (n_tests, 6), int32
+    ndarray of shape (n_tests, 7), int32
     """
     down, right = np.broadcast_to(radius, 2)
     axes = np.arange(n_channels), np.arange(-down, down + 1), np.arange(-right, right + 1)
     places = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
-    tests = np.zeros((len(places), 6), dtype=np.int32)
+    tests = np.zeros((len(places), 7), dtype=np.int32)
     tests[:, :3], tests[:, 3] = places, -1
     return tests
 

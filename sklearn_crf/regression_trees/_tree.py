@@ -13,14 +13,16 @@ _SMALLEST_RANGE = 4096
 class RegressionTree(NamedTuple):
     """A binary tree; each inner node compares the response to a test with a threshold.
 
-    The response at a pixel is a channel at an offset, or that less another channel at another offset.
+    The response at a pixel is a channel at an offset, or that less another channel at another offset; or the
+    magnitude of either.
 
     Attributes
     ----------
     children : ndarray of shape (n_nodes, 2), int32
         Nodes for responses up to the threshold and above it; -1 at a leaf. Node 0 is the root.
-    test : ndarray of shape (n_nodes, 6), int32
-        Channel, rows down and columns right of it, and the same of what is subtracted (channel -1 for nothing).
+    test : ndarray of shape (n_nodes, 7), int32
+        Channel, rows down and columns right of it, the same of what is subtracted (channel -1 for nothing), and 1 for
+        the magnitude of that.
     threshold : ndarray of shape (n_nodes,), float64
     leaf : ndarray of shape (n_nodes,), int32
         Number of each leaf, -1 at inner nodes.
@@ -36,7 +38,7 @@ class RegressionTree(NamedTuple):
         """A tree of one leaf."""
         return cls(
             np.full((1, 2), -1, dtype=np.int32),
-            np.zeros((1, 6), dtype=np.int32),
+            np.zeros((1, 7), dtype=np.int32),
             np.zeros(1),
             np.zeros(1, dtype=np.int32),
         )
@@ -107,7 +109,7 @@ class RegressionTree(NamedTuple):
         n_new = len(new_leaves)
         tree = RegressionTree(
             np.concatenate([children, np.full((n_new, 2), -1, dtype=np.int32)]),
-            np.concatenate([test, np.zeros((n_new, 6), dtype=np.int32)]),
+            np.concatenate([test, np.zeros((n_new, 7), dtype=np.int32)]),
             np.concatenate([threshold, np.zeros(n_new)]),
             np.concatenate([leaf, np.array(new_leaves, dtype=np.int32)]),
         )
