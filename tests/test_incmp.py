@@ -6,7 +6,7 @@ from model_strategies import TABLE_KINDS, random_model
 from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_crf.graphs import lattice
-from sklearn_crf.inference import IncMP, convergence_left_to_caller
+from sklearn_crf.inference import IncMP, best_couplings, convergence_left_to_caller
 from sklearn_crf.inference._field import make_field
 from sklearn_crf.kernels.incremental import decode_shares, dual_value, incremental_sweep, pick_labels, shuffle
 
@@ -127,6 +127,19 @@ def test_shares_of_the_edges_add_up_to_the_scores_and_give_the_bound():
         assert_allclose(total, model.unary, atol=1e-9)
         pairs = shares[:, 0, :, None] + shares[:, 1, None, :] + model.edge_tables()
         assert pairs.max(axis=(1, 2)).sum() >= found.bound - 1e-4
+
+
+@pytest.mark.parametrize("climb", [True, False])
+def test_averages_of_the_edges_nearly_solve_the_linear_programme(climb):
+    for seed in range(5):
+        model = random_model(lattice((3, 3), 2), 3, scale=2.0, seed=seed)
+        with convergence_left_to_caller():
+            found = IncMP(climb=climb).map(model)
+        assert_allclose(found.fractional.sum(axis=1), 1.0)
+        joint = best_couplings(model, found.fractional)
+        value = np.sum(found.fractional * model.unary) + np.sum(joint * model.edge_tables())
+        assert value <= found.bound + 1e-9
+        assert value >= found.bound - 0.03 * abs(found.bound)
 
 
 def test_climbing_finds_better_labels():

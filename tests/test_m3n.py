@@ -18,7 +18,7 @@ from sklearn.svm import SVC, LinearSVC
 from sklearn_crf import Example, M3NClassifier
 from sklearn_crf.inference import ICM, AlphaExpansion, GraphCut, TreeInference
 
-SOLVERS = ["cutting_plane", "frank_wolfe", "bmrm", "subgradient"]
+SOLVERS = ["cutting_plane", "one_slack", "frank_wolfe", "bmrm", "subgradient"]
 
 
 # scikit-learn's contract -----------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ def test_solvers_reach_one_optimum(data):
     options = {"C": 0.02, "pairwise": "associative", "edge_features": "constant", "random_state": 0, "max_iter": 1000}
     optimum = M3NClassifier(solver="bmrm", tol=1e-7, **options).fit(X, y)
     assert optimum.duality_gap_ <= 1.1e-7 * optimum.loss_curve_.min()
-    for solver in ("cutting_plane", "frank_wolfe", "subgradient"):
+    for solver in ("cutting_plane", "one_slack", "frank_wolfe", "subgradient"):
         model = M3NClassifier(solver=solver, tol=1e-2, **options).fit(X, y)
         loss, dual = model.loss_curve_[-1], model.dual_curve_[-1]
         assert_allclose(model.duality_gap_, loss - dual, rtol=1e-6)

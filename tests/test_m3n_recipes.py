@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf import M3NClassifier
 from sklearn_crf.graphs import lattice
-from sklearn_crf.inference import AD3, ICM, TRWS, BruteForce, GraphCut, LinearProgram, LoopyBP, best_couplings
+from sklearn_crf.inference import AD3, ICM, TRWS, BruteForce, GraphCut, IncMP, LinearProgram, LoopyBP, best_couplings
 from sklearn_crf.models import PairwiseModel, labeling_statistics
 from sklearn_crf.objectives import RelaxedHinge, StructuredHinge
 
@@ -109,7 +109,7 @@ def relaxed_optimum():
 
 
 @pytest.mark.parametrize("solver", ["bmrm", "cutting_plane", "frank_wolfe"])
-@pytest.mark.parametrize("inference", [AD3(tol=1e-6), LinearProgram()], ids=["AD3", "LinearProgram"])
+@pytest.mark.parametrize("inference", [AD3(tol=1e-6), LinearProgram(), IncMP()], ids=lambda own: type(own).__name__)
 def test_solvers_agree_on_the_relaxed_optimum(relaxed_optimum, inference, solver):
     model = fitted(*frustrated(), formulation="lp", inference=inference, solver=solver, tol=1e-2)
     optimum = relaxed_optimum.loss_curve_.min()
@@ -117,6 +117,16 @@ def test_solvers_agree_on_the_relaxed_optimum(relaxed_optimum, inference, solver
     assert optimum <= model.loss_curve_.min() + model.duality_gap_ + 1e-6
     assert model.duality_gap_ <= 0.02 * optimum
     assert_allclose(model.loss_curve_.min(), optimum, rtol=2e-2)
+
+
+@pytest.mark.parametrize("solver", ["auto", "bmrm", "one_slack"])
+def test_shares_of_edges_without_temperature_have_the_relaxed_optimum(relaxed_optimum, solver):
+    X, y = frustrated()
+    model = fitted(X, y, formulation="reparameterization", temperature=0, solver=solver, tol=1e-2)
+    optimum = relaxed_optimum.loss_curve_.min()
+    assert model.dual_curve_[-1] <= optimum * (1 + 1e-6)
+    assert optimum <= model.dual_curve_[-1] + model.duality_gap_ + 1e-9
+    assert model.duality_gap_ <= 0.02 * optimum
 
 
 @pytest.mark.parametrize("intercept_scaling", [1.0, 3.0])
@@ -236,7 +246,8 @@ def test_weighted_cost_is_balanced_classes():
         ({"formulation": "smoothed", "solver": "bmrm"}, "solver='bmrm' does not go with formulation='smoothed'"),
         ({"formulation": "dual", "solver": "bmrm"}, "solver='bmrm' does not go with formulation='dual'"),
         ({"formulation": "dual", "pairwise": "associative"}, "formulation='dual' has no bounds on weights"),
-        ({"formulation": "smoothed", "temperature": 0.0}, "'temperature' parameter"),
+        ({"formulation": "smoothed", "temperature": 0.0}, "temperature=0 with formulation='smoothed' is not smooth"),
+        ({"formulation": "smoothed", "temperature": -1.0}, "'temperature' parameter"),
     ],
     ids=str,
 )

@@ -16,7 +16,7 @@ from sklearn_crf.graphs import disjoint_union
 from sklearn_crf.inference import ICM, BruteForce, GraphCut, conditional_scores
 from sklearn_crf.models import score
 from sklearn_crf.objectives import EmpiricalRisk, PlaneOracle, StructuredHinge, make_blocks
-from sklearn_crf.optimize import bmrm, cutting_plane, frank_wolfe, subgradient
+from sklearn_crf.optimize import bmrm, cutting_plane, frank_wolfe, one_slack, subgradient
 from sklearn_crf.optimize._simplex_qp import maximize_on_simplex
 from sklearn_crf.potentials import LinearPotentials, pairwise_form
 
@@ -225,15 +225,20 @@ def enumerated_planes(problem, i, batch):
         yield np.array(rows), np.array(offsets)
 
 
-BLOCK_SOLVERS = {"cutting_plane": cutting_plane, "frank_wolfe": frank_wolfe, "subgradient": subgradient}
-TOL = {"bmrm": 1e-7, "cutting_plane": 1e-6, "frank_wolfe": 1e-2, "subgradient": 1e-2}
+BLOCK_SOLVERS = {
+    "cutting_plane": cutting_plane,
+    "one_slack": one_slack,
+    "frank_wolfe": frank_wolfe,
+    "subgradient": subgradient,
+}
+TOL = {"bmrm": 1e-7, "cutting_plane": 1e-6, "one_slack": 1e-6, "frank_wolfe": 1e-2, "subgradient": 1e-2}
 
 
 def tiny_problem(form="full"):
     return Problem(C=0.5, n_examples=3, n_classes=2, form=form)
 
 
-@pytest.mark.parametrize("solve", ["bmrm", "cutting_plane", "frank_wolfe", "subgradient"])
+@pytest.mark.parametrize("solve", TOL)
 @pytest.mark.parametrize("bounded", [False, True])
 def test_the_gap_is_a_true_gap(solve, bounded):
     problem = tiny_problem("symmetric")
@@ -264,6 +269,25 @@ def test_cutting_planes_keep_their_bound(bound):
     assert found.dual <= optimum * (1 + 1e-9)
     assert optimum <= found.fun * (1 + 1e-9)
     assert np.all(np.diff(found.dual_curve) >= -1e-9)
+
+
+@pytest.mark.parametrize("bound", [{"max_planes": 5}, {"cache_size": 0}, {"max_kept": 2}], ids=str)
+def test_one_slack_keeps_its_bounds(bound):
+    problem = Problem(n_examples=3)
+    optimum = bmrm(problem.fun, np.zeros(problem.n), tol=1e-8).fun
+    found = problem.blocks(one_slack, tol=1e-3, max_iter=3000, **bound)
+    assert found.success
+    assert found.dual <= optimum * (1 + 1e-9)
+    assert optimum <= found.fun * (1 + 1e-9)
+    assert np.all(np.diff(found.dual_curve) >= -1e-9)
+
+
+def test_planes_kept_save_the_oracle():
+    problem = Problem(C=0.05)
+    cached, alone = (problem.blocks(one_slack, tol=1e-4, max_iter=3000, cache_size=size) for size in (256, 0))
+    assert cached.success
+    assert alone.success
+    assert cached.nit <= 0.7 * alone.nit
 
 
 def test_the_bundle_keeps_its_bound_on_planes():

@@ -10,7 +10,7 @@ from sklearn_crf.estimators._margin_cost import (
     require_associative,
     with_node_weights,
 )
-from sklearn_crf.estimators._margin_formulations import SMOOTHED, resolve_margin_formulation
+from sklearn_crf.estimators._margin_formulations import is_by_planes, is_smoothed, resolve_margin_formulation
 from sklearn_crf.estimators._margin_training import MarginOptions, train_by_margins
 from sklearn_crf.estimators._trained_field import TrainedField
 from sklearn_crf.potentials import pairwise_form
@@ -26,7 +26,8 @@ class MarginField(TrainedField):
     """
 
     def _check_combination(self):
-        own = {"dual": "auto", **dict.fromkeys(SMOOTHED, "lbfgs")}.get(self.formulation)
+        own = "lbfgs" if is_smoothed(self.formulation, self.temperature) else None
+        own = "auto" if self.formulation == "dual" else own
         if self.solver != "auto" and (self.solver == "lbfgs" if own is None else self.solver != own):
             raise ValueError(
                 f"solver={self.solver!r} does not go with formulation={self.formulation!r}: those at a temperature "
@@ -49,7 +50,7 @@ class MarginField(TrainedField):
         return pairwise_form("auto" if self.pairwise == "associative" else self.pairwise, n_classes)
 
     def _goes_by_blocks(self, encoded):
-        if self.formulation not in ("max_margin", "lp"):
+        if not is_by_planes(self.formulation, self.temperature):
             return False
         if self.solver == "auto":
             return bool(encoded.n_edges) and not encoded.is_sparse
@@ -58,7 +59,7 @@ class MarginField(TrainedField):
     def _chosen_solver(self, encoded, potentials):
         if self.solver != "auto":
             return self.solver
-        if self.formulation not in ("max_margin", "lp"):
+        if not is_by_planes(self.formulation, self.temperature):
             return "lbfgs"
         if not self._goes_by_blocks(encoded):
             return "bmrm"
@@ -94,8 +95,7 @@ class MarginField(TrainedField):
         bounded = np.zeros(potentials.n_coef, dtype=bool)
         potentials.unpack(bounded).edge_coef[...] = self.pairwise == "associative"
         return MarginOptions(
-            # Without edges there is nothing to share.
-            formulation=self.formulation if encoded.n_edges or self.formulation != "joint" else "smoothed",
+            problem=self._problem(encoded),
             inference=self._decoding().inference,
             solver=self._chosen_solver(encoded, potentials),
             C=self.C,
@@ -106,6 +106,12 @@ class MarginField(TrainedField):
             n_jobs=self.n_jobs,
             verbose=self.verbose,
         )
+
+    def _problem(self, encoded):
+        if is_by_planes(self.formulation, self.temperature):
+            return "planes"
+        # Without edges there is nothing to share.
+        return self.formulation if encoded.n_edges or self.formulation != "joint" else "smoothed"
 
     def _train(self, risk, start, options, rng, on_iteration):
         return train_by_margins(risk, start, options, rng, on_iteration)

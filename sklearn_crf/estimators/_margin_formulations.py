@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from sklearn_crf.estimators._coupling import map_inference
 from sklearn_crf.estimators._formulations import resolve_formulation
-from sklearn_crf.inference import AD3, TRWS, Inference
+from sklearn_crf.inference import AD3, TRWS, IncMP, Inference
 from sklearn_crf.objectives import Objective, RelaxedHinge, SlackRescaledHinge, SoftmaxMargin, StructuredHinge
 
 #: Formulations at a temperature, and what they are called where the entropy has its full weight.
@@ -17,6 +17,36 @@ MARGIN_FORMULATIONS = ("max_margin", "lp", "dual", *SMOOTHED)
 
 #: What the cost is in the margin: added to the score, or multiplied by one plus the score.
 RESCALINGS = ("margin", "slack")
+
+
+def is_smoothed(formulation, temperature):
+    """Whether training is a smooth problem, at a temperature.
+
+    Parameters
+    ----------
+    formulation : str
+    temperature : float
+
+    Returns
+    -------
+    bool
+    """
+    return formulation in SMOOTHED and (temperature > 0 or formulation != "reparameterization")
+
+
+def is_by_planes(formulation, temperature):
+    """Whether the loss is a maximum of planes, for any of the solvers of those.
+
+    Parameters
+    ----------
+    formulation : str
+    temperature : float
+
+    Returns
+    -------
+    bool
+    """
+    return formulation != "dual" and not is_smoothed(formulation, temperature)
 
 
 class MarginFormulation(NamedTuple):
@@ -60,20 +90,27 @@ def resolve_margin_formulation(formulation, rescaling, inference, temperature, n
             f"rescaling='slack' needs formulation='max_margin', got {formulation!r}: a product of cost and score is no "
             "sum over nodes and edges, which is what relaxations have."
         )
+    if temperature == 0 and is_smoothed(formulation, temperature):
+        raise ValueError(
+            f"temperature=0 with formulation={formulation!r} is not smooth: use formulation='lp', or "
+            "'reparameterization', which has steps for that."
+        )
     is_auto = isinstance(inference, str) and inference == "auto"
     if formulation == "max_margin" or not is_auto:
         found = map_inference(inference, name)
+    elif is_smoothed(formulation, temperature):
+        found = TRWS()
     else:
-        found = TRWS() if formulation in SMOOTHED else AD3()
+        found = AD3() if formulation != "reparameterization" else IncMP(max_iter=max_iter, tol=tol)
     if formulation == "max_margin":
         make = _slack_rescaled if rescaling == "slack" else lambda found, cost, batches: StructuredHinge(found, cost)
         return MarginFormulation(partial(make, found), found)
-    if formulation not in SMOOTHED and not found.has_fractional:
+    if not is_smoothed(formulation, temperature) and not found.has_fractional:
         raise ValueError(
-            f"formulation={formulation!r} needs an inference with fractional solutions, AD3() or LinearProgram(), got "
-            f"{type(found).__name__}."
+            f"formulation={formulation!r} needs an inference with fractional solutions, AD3(), IncMP() or "
+            f"LinearProgram(), got {type(found).__name__}."
         )
-    if formulation == "lp":
+    if is_by_planes(formulation, temperature):
         return MarginFormulation(lambda cost, batches: RelaxedHinge(found, cost), found)
 
     # The dual has no temperature: its marginals alone are those of a likelihood.

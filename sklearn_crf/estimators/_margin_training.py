@@ -10,14 +10,18 @@ from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf._threads import ordered_map
 from sklearn_crf.estimators._margin_dual import dual_hinge_risk, train_by_marginals
-from sklearn_crf.estimators._margin_formulations import SMOOTHED
 from sklearn_crf.estimators._margin_smoothed import train_smoothed
 from sklearn_crf.estimators._progress import progress_reporter
 from sklearn_crf.objectives import ForestDual, ForestPlanes, PlaneOracle, are_exact_by_kernel, make_blocks
-from sklearn_crf.optimize import bmrm, cutting_plane, frank_wolfe, subgradient
+from sklearn_crf.optimize import bmrm, cutting_plane, frank_wolfe, one_slack, subgradient
 
 #: Solvers that go through the examples block by block, each step a few of them.
-BLOCK_SOLVERS = {"cutting_plane": cutting_plane, "frank_wolfe": frank_wolfe, "subgradient": subgradient}
+BLOCK_SOLVERS = {
+    "cutting_plane": cutting_plane,
+    "one_slack": one_slack,
+    "frank_wolfe": frank_wolfe,
+    "subgradient": subgradient,
+}
 
 SOLVERS = ("bmrm", "lbfgs", *BLOCK_SOLVERS)
 
@@ -25,7 +29,7 @@ SOLVERS = ("bmrm", "lbfgs", *BLOCK_SOLVERS)
 class MarginOptions(NamedTuple):
     """Constructor parameters that govern training."""
 
-    formulation: str
+    problem: str  # "planes", "dual", "joint", or another that is smooth
     inference: object  # that of prediction
     solver: str
     C: float
@@ -113,9 +117,7 @@ def train_by_margins(risk, start, options, rng, on_iteration):
     -------
     MarginOutcome
     """
-    train = _train_smoothed if options.formulation in SMOOTHED else _train_by_planes
-    if options.formulation == "dual":
-        train = _train_dual
+    train = {"planes": _train_by_planes, "dual": _train_dual}.get(options.problem, _train_smoothed)
     outcome = train(risk, start, options, rng, on_iteration)
     if not outcome.found.success:
         _warn(outcome.found, options)
@@ -125,7 +127,7 @@ def train_by_margins(risk, start, options, rng, on_iteration):
 def _train_smoothed(risk, start, options, rng, on_iteration):
     trace = MarginTrace()
     n_examples = sum(len(batch.members) for batch in risk.batches)
-    with progress_reporter(options.verbose, options.max_iter, options.formulation) as show:
+    with progress_reporter(options.verbose, options.max_iter, options.problem) as show:
 
         def callback(point):
             trace.loss.append(point.fun)
@@ -133,7 +135,7 @@ def _train_smoothed(risk, start, options, rng, on_iteration):
             show(trace)
             return on_iteration(options.scale * point.x)
 
-        found = train_smoothed(risk, start, options, options.formulation == "joint", callback)
+        found = train_smoothed(risk, start, options, options.problem == "joint", callback)
     calls = n_examples * found.passes
     return MarginOutcome(found.coef, found.found, found.gap, calls, int(calls[-1]))
 
@@ -141,7 +143,7 @@ def _train_smoothed(risk, start, options, rng, on_iteration):
 def _train_dual(risk, start, options, rng, on_iteration):
     problem = PenalisedHinge(dual_hinge_risk(risk, options.inference), options)
     trace = MarginTrace()
-    with progress_reporter(options.verbose, options.max_iter, options.formulation) as show:
+    with progress_reporter(options.verbose, options.max_iter, options.problem) as show:
 
         def callback(point):
             trace.loss.append(point.fun)

@@ -42,16 +42,17 @@ class M3NClassifier(MarginField):
           reference).
         - "smoothed": the same plus ``temperature`` times the tree-reweighted entropy, a smooth problem (recipe 1).
         - "reparameterization": the same as the least bound over all ways to share the scores out among trees
-          (recipe 3).
+          (recipe 3), or at ``temperature=0``, where it is "lp" again, among edges, by ``IncMP``.
         - "joint": the same in one problem over weights and shares, without inner problem (recipe 4).
         - "dual": "lp" in the dual, by exponentiated gradient steps in the marginals of an example each (recipe 5).
-    solver : {"auto", "cutting_plane", "frank_wolfe", "bmrm", "subgradient", "lbfgs"}, default="auto"
+    solver : {"auto", "cutting_plane", "one_slack", "frank_wolfe", "bmrm", "subgradient", "lbfgs"}, default="auto"
         "cutting_plane" goes through the examples in mini-batches and keeps the worst labelings found of each (the
         n-slack method); "frank_wolfe" does so with one combination of them, in less memory, and is quicker to a rough
         solution and slower to an accurate one; "bmrm" is the bundle method, one plane for each pass over all examples
-        (1-slack), deterministic; "subgradient" makes steps of Pegasos. "auto" is the bundle method without edges and
-        for sparse features, cutting planes where there are up to 1,000 weights, Frank-Wolfe otherwise. Formulations
-        with a temperature have "lbfgs" alone, and "dual" has steps of its own.
+        (1-slack), deterministic; "one_slack" is the same, but makes planes of the last labelings of each example as
+        long as those will do; "subgradient" makes steps of Pegasos. "auto" is the bundle method without edges and for
+        sparse features, cutting planes where there are up to 1,000 weights, Frank-Wolfe otherwise. Formulations with
+        a temperature have "lbfgs" alone, and "dual" has steps of its own.
     cost : {"hamming", "weighted"}, array-like of shape (n_classes, n_classes) or list of ndarray, default="hamming"
         Number of wrong nodes; "weighted" by one over the frequency of each true class; or ``cost[a, b]``
         of each node of class b that is labelled a, in the order of ``classes_``: not negative, zero on the diagonal;
@@ -90,7 +91,8 @@ class M3NClassifier(MarginField):
     tol : float, default=1e-3
         Training stops at a duality gap of this share of the objective, at the last temperature.
     temperature : float, default=0.1
-        Of formulations at one, in units of the cost. Training begins at one and falls to it.
+        Of formulations at one, in units of the cost. Training begins at one and falls to it. Only
+        "reparameterization" may have 0, and then takes any solver.
     inner_max_iter : int, default=500
         Most iterations of their inner problem, for one example.
     inner_tol : float, default=1e-6
@@ -170,7 +172,7 @@ class M3NClassifier(MarginField):
         "class_weight": [dict, StrOptions({"balanced"}), None],
         "pairwise": [StrOptions({"auto", "associative", *PAIRWISE_FORMS})],
         "intercept_scaling": [Interval(Real, 0, None, closed="neither")],
-        "temperature": [Interval(Real, 0, None, closed="neither")],
+        "temperature": [Interval(Real, 0, None, closed="left")],
         "inner_max_iter": [Interval(Integral, 1, None, closed="left")],
         "inner_tol": [Interval(Real, 0, None, closed="left")],
     }

@@ -62,7 +62,8 @@ class IncMP(SubgradientMap):
     lowers the states of its best pair by a step, and what it gave up is shared out among all edges of the node. The
     minimum is that of :class:`LinearProgram`. After each sweep every node takes the state that one of its edges, drawn
     at random, had for it: a candidate. The best so far are kept. If their score meets the bound they are optimal
-    (``certified``), which happens if all edges agree on them. Forests are solved exactly at once.
+    (``certified``), which happens if all edges agree on them. A moving average of the states that edges had for a node
+    is nearly a solution of the linear relaxation: ``fractional``. Forests are solved exactly at once.
 
     Parameters
     ----------
@@ -103,6 +104,8 @@ class IncMP(SubgradientMap):
     Incremental subgradient methods for nondifferentiable optimization. SIAM J. Optimization 12, 2001.
     """
 
+    has_fractional = True
+
     def __init__(self, max_iter=1000, tol=1e-5, decay=0.995, backoff=0.95, least_step=1e-3, climb=True, random_state=0):
         self.max_iter = max_iter
         self.tol = tol
@@ -115,7 +118,11 @@ class IncMP(SubgradientMap):
     def _map(self, model, *, init=None, n_threads=1):
         if model.graph.is_forest:
             return TreeInference()._map(model)
-        return self._minimised(model, _Run(model, init, self.climb, check_random_state(self.random_state)))
+        run = _Run(model, init, self.climb, check_random_state(self.random_state))
+        found = self._minimised(model, run)
+        # What solves the problem itself solves its relaxation.
+        certain = RecentStates(found.labels, model.n_columns) if found.certified else run.recent
+        return found._replace(fractional=certain.average)
 
 
 class _Run(Run):
@@ -155,8 +162,9 @@ class _Run(Run):
         )
         pick_labels(*self.incident, self.picked, self.random, self.candidate)
         self.best.offer(self.candidate)
+        frequent = self.recent.add(self.ends, self.picked, self.share[self.ends])
         if self.best.climb:
-            self.best.offer(self.recent.add(self.ends, self.picked, self.share[self.ends]))
+            self.best.offer(frequent)
         self._evaluate()
         if self.best.climb:
             decode_shares(self.field, self.moved, self.base, self.direction, self.candidate, self.work)

@@ -56,7 +56,7 @@ def bmrm(fun, x0, *, floor=None, lower_bounded=None, max_iter=1000, tol=1e-3, ma
     2010. T. Joachims, T. Finley and C.-N. Yu. Cutting-Plane Training of Structural SVMs. Machine Learning 77, 2009.
     """
     x = checked_start(x0)
-    bundle = _Bundle(checked_bounds(lower_bounded, len(x)), len(x), max_planes)
+    bundle = Bundle(checked_bounds(lower_bounded, len(x)), len(x), max_planes)
     if floor is not None:
         bundle.add(np.zeros(len(x)), floor)
     best = OptimizeResult(x=x, fun=np.inf)
@@ -95,7 +95,7 @@ def bmrm(fun, x0, *, floor=None, lower_bounded=None, max_iter=1000, tol=1e-3, ma
     )
 
 
-class _Bundle:
+class Bundle:
     """Planes, their Gram matrix and their dual weights; rows of entries bounded below come last."""
 
     def __init__(self, bounded, n, max_planes):
