@@ -1,12 +1,30 @@
 """Examples: graphs with features, and the batches inference runs on."""
 
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
 
 from sklearn_crf.graphs import Graph
+
+
+class Factors(NamedTuple):
+    """Factors of one type in an example.
+
+    Attributes
+    ----------
+    scope : ndarray of shape (n_factors, arity), int32
+        Their nodes.
+    features : ndarray of shape (n_factors, R), float64, or None
+        None is one that is 1.
+    """
+
+    scope: np.ndarray
+    features: np.ndarray | None = None
 
 
 class Example:
@@ -26,14 +44,32 @@ class Example:
         Edges of different types have weights of their own.
     n_states : array-like of shape (N,) of int, optional
         Number of states of each node where they differ: the first ``n_states[s]`` of ``classes_``.
+    factors : dict of str to array-like of shape (n_factors, arity) of int, optional
+        Factors of any number of nodes by the name of their type: the nodes of each, in an order that means the same
+        for all factors of a type. Types have weights of their own, shared by all factors of a type in all examples.
+        With features it is a pair, nodes and an array of shape (n_factors, R).
+    fixed_factors : list of (scope, table), optional
+        Factors whose scores are given and not learned, as :meth:`~sklearn_crf.factor_graphs.FactorGraph.from_factors`
+        takes them, such as the hard constraint :func:`~sklearn_crf.factor_graphs.exactly_one`. What is to hold at
+        prediction alone belongs to the examples that are predicted alone.
 
     Raises
     ------
     ValueError
-        If shapes do not fit or an edge leaves the graph.
+        If shapes do not fit, an edge or factor leaves the graph, or a factor has a node twice.
     """
 
-    def __init__(self, node_features, edges, edge_features=None, node_type=None, edge_type=None, n_states=None):
+    def __init__(
+        self,
+        node_features,
+        edges,
+        edge_features=None,
+        node_type=None,
+        edge_type=None,
+        n_states=None,
+        factors=None,
+        fixed_factors=None,
+    ):
         self.node_features = _as_features(node_features)
         n_nodes = self.node_features.shape[0]
         if edges is None:
@@ -45,6 +81,8 @@ class Example:
         self.node_type = _as_integers(node_type, n_nodes, "node_type", lowest=0)
         self.edge_type = _as_integers(edge_type, self.graph.n_edges, "edge_type", lowest=0)
         self.n_states = _as_integers(n_states, n_nodes, "n_states", lowest=1)
+        self.factors = {name: _as_factors(value, name, n_nodes) for name, value in (factors or {}).items()}
+        self.fixed_factors = _as_fixed_factors(fixed_factors or [], n_nodes)
 
     @classmethod
     def _trusted(cls, node_features, graph, edge_features=None, node_type=None, edge_type=None, n_states=None):
@@ -56,6 +94,14 @@ class Example:
         example.node_type = node_type
         example.edge_type = edge_type
         example.n_states = n_states
+        example.factors, example.fixed_factors = {}, []
+        return example
+
+    def _with(self, **fields):
+        """The same example with other values of some fields, unchecked."""
+        example = copy(self)
+        for name, value in fields.items():
+            setattr(example, name, value)
         return example
 
     @property
@@ -69,13 +115,35 @@ class Example:
         return self.graph.n_nodes
 
     @property
+    def has_factors(self):
+        """Whether there are factors besides nodes and edges."""
+        return bool(self.factors or self.fixed_factors)
+
+    @property
+    def is_forest(self):
+        """Whether no cycle leads through nodes, edges and factors."""
+        if not self.has_factors:
+            return self.graph.is_forest
+        scopes = [*self.edges, *(nodes for found in self.factors.values() for nodes in found.scope)]
+        scopes += [scope for scope, _ in self.fixed_factors if len(scope)]
+        arity = np.array([len(scope) for scope in scopes])
+        owner = self.n_nodes + np.repeat(np.arange(len(arity)), arity)
+        size = self.n_nodes + len(arity)
+        ends = np.ones(len(owner), dtype=np.int8), (np.concatenate(scopes), owner)
+        n_components = connected_components(sp.coo_matrix(ends, shape=(size, size)), directed=False)[0]
+        return len(owner) == size - n_components
+
+    @property
     def shape(self):
         """Shape of ``node_features``: its last entry is the number of features, as for an array."""
         return self.node_features.shape
 
     def __repr__(self):
         n_nodes, n_features = self.shape
-        return f"Example(n_nodes={n_nodes}, n_features={n_features}, n_edges={self.graph.n_edges})"
+        shown = f"n_nodes={n_nodes}, n_features={n_features}, n_edges={self.graph.n_edges}"
+        if self.has_factors:
+            shown += f", n_factors={sum(len(found.scope) for found in self.factors.values()) + len(self.fixed_factors)}"
+        return f"Example({shown})"
 
 
 def as_numbers(values, name, dtype=None):
@@ -124,6 +192,47 @@ def _as_integers(values, length, name, lowest):
     if length and (not np.issubdtype(values.dtype, np.integer) or values.min() < lowest):
         raise ValueError(f"{name} must be integers of at least {lowest}, got {values.dtype} from {values.min()}.")
     return np.ascontiguousarray(values, dtype=np.int32)
+
+
+def _as_factors(value, name, n_nodes):
+    if not isinstance(name, str):
+        raise ValueError(f"factors must name its types by strings, got {name!r}.")
+    scope, features = value if isinstance(value, tuple) and len(value) == 2 else (value, None)
+    what = f"factors[{name!r}]"
+    scope = np.asarray(scope)
+    if scope.ndim != 2 or scope.shape[1] < 1 or (scope.size and not np.issubdtype(scope.dtype, np.integer)):
+        raise ValueError(
+            f"{what} must be integers of shape (n_factors, arity), got {scope.dtype} of shape {scope.shape}."
+        )
+    for nodes in scope:
+        _check_scope(nodes, n_nodes, what)
+    scope = np.ascontiguousarray(scope, dtype=np.int32)
+    if features is None:
+        return Factors(scope)
+    features = as_numbers(features, f"features of {what}", np.float64)
+    if features.ndim != 2 or len(features) != len(scope) or not np.all(np.isfinite(features)):
+        raise ValueError(
+            f"features of {what} must be finite numbers of shape ({len(scope)}, n_features), got {features.shape}."
+        )
+    return Factors(scope, features)
+
+
+def _as_fixed_factors(factors, n_nodes):
+    found = []
+    for f, (scope, table) in enumerate(factors):
+        scope = np.asarray(scope, dtype=None if np.size(scope) else np.int32).ravel()
+        if not np.issubdtype(scope.dtype, np.integer):
+            raise ValueError(f"fixed_factors[{f}] must have a scope of integers, got {scope.dtype}.")
+        _check_scope(scope, n_nodes, f"fixed_factors[{f}]")
+        found.append((scope.astype(np.int32), table))
+    return found
+
+
+def _check_scope(nodes, n_nodes, what):
+    if len(nodes) and (nodes.min() < 0 or nodes.max() >= n_nodes):
+        raise ValueError(f"{what} has the nodes {nodes.tolist()}, but nodes are numbered 0 to {n_nodes - 1}.")
+    if len(set(nodes.tolist())) < len(nodes):
+        raise ValueError(f"{what} has a node twice in {nodes.tolist()}.")
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ class _ComputedEdges(Example):
 
     def __init__(self, example, function):
         # The features themselves are not among the attributes taken over: below they are a property.
-        for name in ("node_features", "graph", "node_type", "edge_type", "n_states"):
+        for name in ("node_features", "graph", "node_type", "edge_type", "n_states", "factors", "fixed_factors"):
             setattr(self, name, getattr(example, name))
         self._function = function
 
@@ -34,7 +34,7 @@ class _ComputedEdges(Example):
 
 
 def make_batches(encoded, labels=None, sample_weight=None, *, max_nodes=4096, prepare=None):
-    """Put examples together: consecutive forests up to ``max_nodes`` nodes; those with cycles alone.
+    """Put examples together: consecutive forests up to ``max_nodes`` nodes; those with cycles or factors alone.
 
     What goes together does not depend on the number of threads. Examples with edges share a batch only if their
     weights are equal, since pairwise statistics are summed over a batch.
@@ -147,7 +147,8 @@ def _packs(items, sample_weight, max_nodes):
 def _alike(a, b):
     """Whether one example can hold both."""
     return (
-        sp.issparse(a.node_features) == sp.issparse(b.node_features)
+        not (a.has_factors or b.has_factors)
+        and sp.issparse(a.node_features) == sp.issparse(b.node_features)
         and (a.edge_features is None) == (b.edge_features is None)
         and sp.issparse(a.edge_features) == sp.issparse(b.edge_features)
         and (a.n_states is None) == (b.n_states is None)
@@ -160,7 +161,7 @@ def _joined(members, n_node_types, unions):
     if key not in unions:
         unions[key] = disjoint_union([example.graph for example in members])
     first = members[0]
-    return Example._trusted(
+    joined = Example._trusted(
         _stacked([example.node_features for example in members]),
         unions[key],
         None if first.edge_features is None else _stacked([example.edge_features for example in members]),
@@ -168,6 +169,8 @@ def _joined(members, n_node_types, unions):
         _stacked_types([x.edge_type for x in members], [x.graph.n_edges for x in members]),
         None if first.n_states is None else np.concatenate([example.n_states for example in members]),
     )
+    # Those with factors are alone.
+    return joined._with(factors=first.factors, fixed_factors=first.fixed_factors)
 
 
 def _stacked(parts):
@@ -198,7 +201,8 @@ def _batch(encoded, example, start, sizes, labels, sample_weight):
 
 
 def _with_kept_edges(x):
-    return Example._trusted(x.node_features, x.graph, x.edge_features, x.node_type, x.edge_type, x.n_states)
+    kept = Example._trusted(x.node_features, x.graph, x.edge_features, x.node_type, x.edge_type, x.n_states)
+    return kept._with(factors=x.factors, fixed_factors=x.fixed_factors)
 
 
 def tie_constant_edges(example):
@@ -217,9 +221,7 @@ def tie_constant_edges(example):
     edge_features = None if isinstance(example, _ComputedEdges) else example.edge_features
     if edge_features is None or edge_features.shape[1] != 1 or np.any(edge_features != 1):
         return example
-    return Example._trusted(
-        example.node_features, example.graph, None, example.node_type, example.edge_type, example.n_states
-    )
+    return example._with(edge_features=None)
 
 
 def decode(encoded, values, batches=None, *, classes=None):

@@ -84,6 +84,11 @@ class Encoded:
         return self.items
 
     @property
+    def has_factors(self):
+        """Whether an example has factors besides nodes and edges."""
+        return self.layout == "list" and any(example.has_factors for example in self.items)
+
+    @property
     def n_nodes(self):
         """Number of nodes of all examples."""
         if self.layout == "list":
@@ -156,6 +161,7 @@ def encode_X(
     dtype=(np.float64, np.float32),
     estimator=None,
     reset=True,
+    allow_factors=False,
 ):
     """Read X by the lattice rule: the last axis of an example holds features, those before it are its lattice.
 
@@ -180,6 +186,8 @@ def encode_X(
         required of X. It is never written to: see :meth:`Encoded.record`.
     reset : bool, default=True
         True in ``fit``, False afterwards.
+    allow_factors : bool, default=False
+        Whether examples may have factors besides nodes and edges.
 
     Returns
     -------
@@ -202,6 +210,8 @@ def encode_X(
     if layout == "array":
         encoded = _encode_array(X, connectivity, function, edge_types, dtype)
     elif isinstance(X[0], Example):
+        if not allow_factors:
+            _require_no_factors(X, estimator)
         encoded = _encode_examples(X, function, dtype)
     else:
         encoded = _encode_lattices(X, connectivity, function, edge_types, dtype)
@@ -314,6 +324,13 @@ def _encode_examples(X, function, dtype):
     return encoded
 
 
+def _require_no_factors(X, estimator):
+    for i, x in enumerate(X):
+        if x.has_factors:
+            name = "this estimator" if estimator is None else type(estimator).__name__
+            raise ValueError(f"X[{i}] has factors besides nodes and edges, which {name} does not take: TRWCRF does.")
+
+
 def _require_features(x, i, n_features):
     if x.shape[-1] != n_features:
         raise ValueError(
@@ -342,8 +359,7 @@ def _in_precision(x, kind):
     if x.node_features.dtype == kind and (edge_features is None or edge_features.dtype == kind):
         return x
     edge_features = None if edge_features is None else edge_features.astype(kind)
-    features = x.node_features.astype(kind)
-    return Example._trusted(features, x.graph, edge_features, x.node_type, x.edge_type, x.n_states)
+    return x._with(node_features=x.node_features.astype(kind), edge_features=edge_features)
 
 
 def _common_dtype(arrays, dtype):

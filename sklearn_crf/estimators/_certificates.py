@@ -6,7 +6,7 @@ import numpy as np
 
 from sklearn_crf._threads import map_tasks, single_threaded_blas
 from sklearn_crf.encoding import make_batches
-from sklearn_crf.inference import TRWS
+from sklearn_crf.inference import MPLP, TRWS
 from sklearn_crf.models import score
 
 
@@ -39,8 +39,8 @@ class CertifiedPredictions:
         X : array-like, sparse matrix, or list of examples
             As in ``fit``.
         inference : Inference, optional
-            One that bounds the best score from above, such as the default, :class:`~sklearn_crf.inference.TRWS`, which
-            is exact on examples without cycles, or :class:`~sklearn_crf.inference.MPLP`.
+            One that bounds the best score from above. None is :class:`~sklearn_crf.inference.TRWS`, which is exact on
+            examples without cycles, and :class:`~sklearn_crf.inference.MPLP` where examples have factors.
 
         Returns
         -------
@@ -56,10 +56,11 @@ class CertifiedPredictions:
         Where each node has its likeliest label (``inference="auto"`` and ``"mpm"``) the labeling need not be the best
         one, and a gap says how far it is from that.
         """
-        inference = TRWS() if inference is None else inference
-        if "map" not in inference.tasks:
+        if inference is not None and "map" not in inference.tasks:
             raise ValueError(f"certify needs an inference for best labelings, {type(inference).__name__} is none.")
         encoded, batches, columns = self._predict_columns(X)
+        if inference is None:
+            inference = MPLP() if encoded.has_factors else TRWS()
         labels = [None] * encoded.n_examples
         for batch, predicted in zip(batches, columns, strict=True):
             for member, part in zip(batch.members, np.split(predicted, batch.node_ptr[1:-1]), strict=True):

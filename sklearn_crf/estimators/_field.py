@@ -10,7 +10,7 @@ from sklearn_crf.estimators._callbacks import CallbackSupportMixin
 from sklearn_crf.estimators._complete_labels import require_complete
 from sklearn_crf.estimators._weights import LinearWeights
 from sklearn_crf.models import clamped, score_terms
-from sklearn_crf.potentials import SparseEdgePotentials, SparsePotentials
+from sklearn_crf.potentials import SparseEdgePotentials
 
 
 class FieldClassifier(LinearWeights, CallbackSupportMixin, ClassifierMixin, BaseEstimator):
@@ -29,6 +29,8 @@ class FieldClassifier(LinearWeights, CallbackSupportMixin, ClassifierMixin, Base
 
     # Encoding ------------------------------------------------------------------------------------------------------
 
+    _takes_factors = False
+
     def _encode(self, X, *, reset):
         return encode_X(
             X,
@@ -38,6 +40,7 @@ class FieldClassifier(LinearWeights, CallbackSupportMixin, ClassifierMixin, Base
             edge_types=self.edge_types,
             estimator=self,
             reset=reset,
+            allow_factors=self._takes_factors,
         )
 
     def _encode_y(self, y, encoded, *, classes):
@@ -56,7 +59,7 @@ class FieldClassifier(LinearWeights, CallbackSupportMixin, ClassifierMixin, Base
         potentials = self._fitted_potentials(encoded)
         self._check_edges(encoded, potentials)
         known = None if evidence is None else self._encode_y(evidence, encoded, classes=self.classes_).labels
-        prepare = potentials.prepared if isinstance(potentials, SparsePotentials) else tie_constant_edges
+        prepare = potentials.prepared if potentials.by_columns else tie_constant_edges
         return encoded, make_batches(encoded, known, prepare=prepare, **options), potentials
 
     def _check_edges(self, encoded, potentials):

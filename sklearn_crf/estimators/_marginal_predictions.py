@@ -27,11 +27,16 @@ class MarginalPredictions:
                 model = self._model(potentials, weights, batch)
                 with batch.named_in_errors():
                     marginals = inference.marginals(model, n_threads=n_threads)
-                total = total + marginals.unary.astype(np.float64)
+                total = total + self._of_all_classes(marginals.unary)
             return total / len(voters)
 
         with single_threaded_blas():
             return encoded, batches, map_tasks(run, batches, self.n_jobs)
+
+    def _of_all_classes(self, unary):
+        """Marginals with a column for each class, float64; factor graphs have as many as some node of theirs."""
+        missing = len(self.classes_) - unary.shape[1]
+        return np.pad(unary.astype(np.float64), ((0, 0), (0, missing)))
 
     def _predict_columns(self, X, evidence=None):
         """Encoded X, its batches, and the column of each node's label for every batch."""

@@ -15,7 +15,7 @@ from sklearn_crf.estimators._field import FieldClassifier
 from sklearn_crf.estimators._training import train
 from sklearn_crf.inference import Inference
 from sklearn_crf.objectives import EmpiricalRisk, SparseRisk
-from sklearn_crf.potentials import PAIRWISE_FORMS, SparsePotentials
+from sklearn_crf.potentials import PAIRWISE_FORMS
 
 
 class TrainedField(FieldClassifier):
@@ -90,7 +90,7 @@ class TrainedField(FieldClassifier):
         batches = self._with_node_weights(encoded, batches)
         potentials = self._make_potentials(encoded, labels.classes_, batches)
         objective = self._objective_of_batches(encoded, batches, labels, potentials)
-        make_risk = SparseRisk if isinstance(potentials, SparsePotentials) else EmpiricalRisk
+        make_risk = SparseRisk if potentials.by_columns else EmpiricalRisk
         seed = int(rng.randint(np.iinfo(np.int32).max))
         risk = make_risk(objective, potentials, batches, n_jobs=self.n_jobs, seed=seed)
         options = self._training_options(objective, encoded, potentials)

@@ -150,6 +150,34 @@ class LinearWeights:
         return potentials.pack(coef, intercept, edge_coef)
 
 
+def forbidden_pairs(pairs, classes):
+    """Which pairs of classes are named.
+
+    Parameters
+    ----------
+    pairs : array-like of shape (n_pairs, 2)
+    classes : ndarray of shape (K,)
+
+    Returns
+    -------
+    ndarray of shape (K, K) of bool
+
+    Raises
+    ------
+    ValueError
+        If the shape is another or a pair names what is no class.
+    """
+    pairs = np.asarray(pairs)
+    if pairs.ndim != 2 or pairs.shape[1] != 2:
+        raise ValueError(f"forbidden must have shape (n_pairs, 2), got {pairs.shape}.")
+    unknown = pairs[~np.isin(pairs, classes)]
+    if len(unknown):
+        raise ValueError(f"forbidden names {unknown.tolist()[0]!r}, which is none of the classes {classes.tolist()}.")
+    mask = np.zeros((len(classes), len(classes)), dtype=bool)
+    mask[tuple(np.searchsorted(classes, pairs).T)] = True
+    return mask
+
+
 def _seen_on_edges(batches, n_classes):
     """(K, K) bool: which labels of the two ends of an edge occur together."""
     seen = np.zeros((n_classes, n_classes), dtype=bool)

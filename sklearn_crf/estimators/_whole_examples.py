@@ -82,12 +82,14 @@ class WholeExamples:
         Raises
         ------
         ValueError
-            If a graph has cycles and the inference gives no marginals of edges there.
+            If a graph has cycles and the inference gives no marginals of edges there, or an example has factors.
         """
         _, batches, potentials = self._prepare(X)
         weights, inference = self._flat_weights(potentials), self._marginal_inference()
 
         def run(batch, n_threads):
+            if batch.example.has_factors:
+                raise ValueError(f"X[{batch.members[0]}] has factors, whose marginals of edges are not available.")
             model = self._scores(potentials, weights, batch)
             chosen = TreeInference() if model.graph.is_forest else inference
             if not hasattr(chosen, "edge_marginals"):

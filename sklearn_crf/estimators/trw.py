@@ -15,16 +15,19 @@ from sklearn_crf.estimators._coupling import (
     sampling_inference,
 )
 from sklearn_crf.estimators._dual_training import train_dual
+from sklearn_crf.estimators._factor_formulations import check_tree_reweighting, resolve_factor_formulation
+from sklearn_crf.estimators._factor_weights import FactorWeights
 from sklearn_crf.estimators._formulations import ENTROPIES, FORMULATIONS, choose_formulation, resolve_formulation
 from sklearn_crf.estimators._margin_cost import cost_matrix, is_per_node, with_node_weights
 from sklearn_crf.estimators._marginal_predictions import MarginalPredictions
 from sklearn_crf.estimators._trained_field import TrainedField
 from sklearn_crf.estimators._training import TrainingOptions, train_without_edges
+from sklearn_crf.estimators._weights import forbidden_pairs
 from sklearn_crf.estimators._whole_examples import WholeExamples
 from sklearn_crf.objectives import JointRisk, SoftmaxMargin, at_temperature
 
 
-class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, TrainedField):
+class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, FactorWeights, TrainedField):
     r"""Conditional random field trained by maximum likelihood, exact or by a convex relaxation.
 
     .. math::
@@ -150,6 +153,14 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, TrainedFi
         Whether a training example has a cycle.
     n_edge_types_ : int
         Edge types that have weights. Only for sparse edge features.
+    has_factors_ : bool
+        Whether one has factors besides nodes and edges.
+    factor_coef_ : dict of str to ndarray of shape (n_factor_features, n_listed + 1)
+        Weights of each type of factors, of its listed joint states and, last, of all others.
+    factor_states_ : dict of str to ndarray of shape (n_listed, arity)
+        The listed joint states of each type, those seen in training, as columns of ``classes_``.
+    factor_shapes_ : dict of str to ndarray of shape (arity,)
+        Numbers of states of the nodes of each type.
     n_features_in_ : int
         Features of a node.
     lattice_ndim_ : int or None
@@ -310,26 +321,16 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, TrainedFi
         return self.weights != "all"
 
     def _forbidden(self, classes):
-        if self.forbidden is None:
-            return None
-        pairs = np.asarray(self.forbidden)
-        if pairs.ndim != 2 or pairs.shape[1] != 2:
-            raise ValueError(f"forbidden must have shape (n_pairs, 2), got {pairs.shape}.")
-        unknown = pairs[~np.isin(pairs, classes)]
-        if len(unknown):
-            raise ValueError(
-                f"forbidden names {unknown.tolist()[0]!r}, which is none of the classes {classes.tolist()}."
-            )
-        mask = np.zeros((len(classes), len(classes)), dtype=bool)
-        mask[tuple(np.searchsorted(classes, pairs).T)] = True
-        return mask
+        return None if self.forbidden is None else forbidden_pairs(self.forbidden, classes)
 
-    def _resolved(self, name, has_cycles):
-        return resolve_formulation(name, self.entropy, has_cycles, max_iter=self.inner_max_iter, tol=self.inner_tol)
+    def _resolved(self, name, has_cycles, has_factors):
+        resolve = resolve_factor_formulation if has_factors else resolve_formulation
+        return resolve(name, self.entropy, has_cycles, max_iter=self.inner_max_iter, tol=self.inner_tol)
 
     def _decoding(self):
         if self.inference == "auto":
-            return Decoding(self._resolved(self.formulation_, self.has_cycles_).inference, "mpm")
+            found = self._resolved(self.formulation_, self.has_cycles_, self.has_factors_)
+            return Decoding(found.inference, "mpm")
         return resolve_decoding(self.inference)
 
     def _marginal_inference(self):
@@ -340,14 +341,21 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, TrainedFi
 
     def _objective(self, batches, labels):
         has_cycles = _has_cycles(batches)
-        likelihood = self._resolved(choose_formulation(self.formulation, has_cycles), has_cycles).objective
+        formulation = choose_formulation(self.formulation, has_cycles)
+        if has_cycles:
+            check_tree_reweighting(formulation, self.entropy, batches)
+        likelihood = self._resolved(formulation, has_cycles, _has_factors(batches)).objective
         if self.cost is None and self.temperature == 1:
             return likelihood
         return SoftmaxMargin(likelihood, self._cost_matrix(labels), self.temperature)
 
     def _chosen(self, risk):
         has_cycles = _has_cycles(risk.batches)
-        return {"formulation_": choose_formulation(self.formulation, has_cycles), "has_cycles_": has_cycles}
+        return {
+            "formulation_": choose_formulation(self.formulation, has_cycles),
+            "has_cycles_": has_cycles,
+            "has_factors_": _has_factors(risk.batches),
+        }
 
     def _cold_start(self, risk, options, rng):
         # Loopy belief propagation may have several fixed points, and those near zero lead astray.
@@ -382,4 +390,8 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, TrainedFi
 
 
 def _has_cycles(batches):
-    return not all(batch.example.graph.is_forest for batch in batches)
+    return not all(batch.example.is_forest for batch in batches)
+
+
+def _has_factors(batches):
+    return any(batch.example.has_factors for batch in batches)

@@ -12,8 +12,10 @@ from sklearn_crf.factor_graphs._tables import (
     at_least_one,
     at_most_one,
     exactly_one,
+    numbers_of_states,
     states_of_cells,
 )
+from sklearn_crf.factor_graphs._union import union_of_factors
 
 __all__ = [
     "COUNT",
@@ -29,7 +31,9 @@ __all__ = [
     "at_most_one",
     "exactly_one",
     "factor_graph_of",
+    "numbers_of_states",
     "pairwise_model_of",
     "pairwise_statistics",
     "states_of_cells",
+    "union_of_factors",
 ]

@@ -1,12 +1,12 @@
 """What the functions of ``models`` do for a factor graph."""
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from sklearn_crf.factor_graphs._graph import FactorGraph
 from sklearn_crf.factor_graphs._tables import DENSE
+from sklearn_crf.factor_graphs._union import union_of_factors
 from sklearn_crf.models import check_allowed_states, clamped, labeling_statistics, score_terms
 
 
@@ -25,6 +25,39 @@ class FactorStatistics(NamedTuple):
 
     log_table: np.ndarray
     table_default: np.ndarray
+
+    def minus(self, other):
+        """``self - other``, table by table.
+
+        Parameters
+        ----------
+        other : FactorStatistics
+            Of the same factor graph, or of that with nodes observed: the tables that say so, which come last, are
+            constants and left out.
+
+        Returns
+        -------
+        FactorStatistics
+        """
+        n_cells, n_tables = len(self.log_table), len(self.table_default)
+        return FactorStatistics(
+            self.log_table - other.log_table[:n_cells], self.table_default - other.table_default[:n_tables]
+        )
+
+    def scaled(self, node_scale, scale):
+        """Statistics of one example that is weighted.
+
+        Parameters
+        ----------
+        node_scale : array-like of shape (N, 1)
+            As :class:`~sklearn_crf.models.Statistics` needs it; here nodes have tables like all others.
+        scale : float
+
+        Returns
+        -------
+        FactorStatistics
+        """
+        return FactorStatistics(self.log_table * scale, self.table_default * scale)
 
 
 def _checked(model, labels, *, partial=False):
@@ -104,18 +137,12 @@ def _clamped(model: FactorGraph, labels):
     pairs = np.stack((model.n_states[nodes], labels[nodes]), axis=1)
     distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
     tables = [np.where(np.arange(n) == label, 0.0, -np.inf) for n, label in distinct.tolist()]
-    n_new = sum(len(table) for table in tables)
-    length = np.concatenate((np.diff(model.table_ptr), [len(table) for table in tables])).astype(np.int64)
-    cell = model.table_cell
-    return replace(
-        model,
-        scope=np.concatenate((model.scope, nodes)),
-        scope_ptr=np.concatenate((model.scope_ptr, model.scope_ptr[-1] + 1 + np.arange(len(nodes)))),
-        table_id=np.concatenate((model.table_id, model.n_tables + inverse.ravel())),
-        log_table=np.concatenate((model.log_table, *tables)).astype(model.dtype),
-        table_ptr=np.concatenate(([0], np.cumsum(length))),
-        table_kind=np.concatenate((model.table_kind, np.zeros(len(tables), dtype=np.int64))),
-        table_cell=None if cell is None else np.concatenate((cell, np.zeros(n_new, dtype=np.int64))),
-        table_default=np.concatenate((model.table_default, np.full(len(tables), -np.inf))).astype(model.dtype),
-        table_state=np.concatenate((model.table_state, np.ones(len(tables), dtype=np.int64))),
+    observed = FactorGraph(
+        n_states=model.n_states,
+        scope=nodes,
+        scope_ptr=np.arange(len(nodes) + 1),
+        table_id=inverse.ravel(),
+        log_table=np.concatenate([*tables, np.zeros(0)]),
+        table_ptr=np.cumsum([0, *map(len, tables)]),
     )
+    return union_of_factors(model, observed)

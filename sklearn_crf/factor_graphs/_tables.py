@@ -171,13 +171,29 @@ def _numbered(table, shape, f):
     if outside.any():
         row = int(np.argmax(outside))
         raise ValueError(f"factors[{f}] lists the states {states[row].tolist()}, but its nodes have {shape.tolist()}.")
-    return states @ _strides(shape)
+    return numbers_of_states(states, shape)
 
 
 def _strides(shape):
     """Cells between neighbouring states of each node. NumPy's own numbering stops at 32 nodes, or at 64."""
     sizes = np.asarray(shape, dtype=np.int64)
     return np.cumprod(np.append(sizes[1:], 1)[::-1])[::-1] if len(sizes) else sizes
+
+
+def numbers_of_states(states, shape):
+    """Cells of joint states in a table, numbered row by row: the inverse of :func:`states_of_cells`.
+
+    Parameters
+    ----------
+    states : ndarray of shape (n_cells, arity)
+    shape : sequence of int
+        Numbers of states of the table's nodes.
+
+    Returns
+    -------
+    ndarray of shape (n_cells,), int64
+    """
+    return states.astype(np.int64, copy=False) @ _strides(shape)
 
 
 def states_of_cells(cells, shape):

@@ -4,19 +4,24 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf.factor_graphs import FactorGraph
 from sklearn_crf.inference._alpha_expansion import AlphaExpansion
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._brute_force import BruteForce, n_labelings
+from sklearn_crf.inference._factor_layers import is_forest_of_factors
 from sklearn_crf.inference._gibbs import GibbsSampler
 from sklearn_crf.inference._graph_cut import GraphCut
+from sklearn_crf.inference._junction_tree import JunctionTree
 from sklearn_crf.inference._loopy_bp import LoopyBP
+from sklearn_crf.inference._mplp import MPLP
 from sklearn_crf.inference._tree import TreeInference
+from sklearn_crf.models import PairwiseModel
 
 
 class AutoMarginals(Inference):
     """Exact marginals on forests, loopy belief propagation on graphs with cycles.
 
-    Samples are exact on forests and Gibbs samples otherwise.
+    Samples are exact on forests and Gibbs samples otherwise; of factor graphs, exact by :class:`JunctionTree`.
 
     Parameters
     ----------
@@ -30,6 +35,7 @@ class AutoMarginals(Inference):
 
     tasks = frozenset({"marginals", "sample"})
     exact_on = "forest"
+    takes = (PairwiseModel, FactorGraph)
 
     def __init__(self, max_iter=100, tol=1e-4, damping=0.0):
         self.max_iter = max_iter
@@ -37,13 +43,16 @@ class AutoMarginals(Inference):
         self.damping = damping
 
     def _marginals(self, model, *, init=None, n_threads=1):
-        if model.graph.is_forest:
+        if isinstance(model, PairwiseModel) and model.graph.is_forest:
             return TreeInference()._marginals(model, init=None, n_threads=n_threads)
         loopy = LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=self.damping)
         return loopy._marginals(model, init=init, n_threads=n_threads)
 
     def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
-        sampler = TreeInference() if model.graph.is_forest else GibbsSampler()
+        if isinstance(model, FactorGraph):
+            sampler = JunctionTree()
+        else:
+            sampler = TreeInference() if model.graph.is_forest else GibbsSampler()
         return sampler.sample(model, n_samples, random_state=random_state, n_threads=n_threads)
 
 
@@ -61,6 +70,8 @@ class AutoMap(Inference):
     Forests go to max-product on trees, graphs of up to 4,096 labelings to enumeration, two states to min-cut (quadratic
     pseudo-boolean optimisation with iterated conditional modes where a pair is not submodular), more states to
     alpha-expansion where every edge is a Potts term that prefers equal states, and to loopy max-product elsewhere.
+    Factor graphs go to max-product where they have no cycles, to enumeration where they are small, else to
+    :class:`MPLP`.
 
     Parameters
     ----------
@@ -74,6 +85,7 @@ class AutoMap(Inference):
 
     tasks = frozenset({"map"})
     exact_on = "forest"
+    takes = (PairwiseModel, FactorGraph)
     enumerates = 4096
 
     def __init__(self, max_iter=100, tol=1e-4, damping=0.0):
@@ -91,6 +103,11 @@ class AutoMap(Inference):
 
     def _choose(self, model):
         """Algorithm for the model, and whether it takes a warm start."""
+        if isinstance(model, FactorGraph):
+            if is_forest_of_factors(model):
+                return LoopyBP(), False
+            is_small = np.prod(model.n_states, dtype=float) <= self.enumerates
+            return (BruteForce(), False) if is_small else (MPLP(), True)
         if model.graph.is_forest:
             return TreeInference(), False
         if n_labelings(model.graph.n_nodes, model.n_columns) <= self.enumerates:

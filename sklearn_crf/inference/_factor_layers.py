@@ -83,7 +83,7 @@ class LayeredModel:
         arity = model.arity
         self.factors = np.flatnonzero(arity >= 2)
         if self.graph is None:
-            self.is_forest = _is_forest(model, self.factors)
+            self.is_forest = is_forest_of_factors(model)
             self.order = _from_roots(model, self.factors) if self.is_forest else np.arange(model.n_nodes)
         else:
             self.is_forest = self.graph.is_forest
@@ -149,9 +149,19 @@ class LayeredModel:
         return FactorStatistics(log_table, table_default)
 
 
-def _is_forest(model, factors):
-    """Whether no cycle leads through nodes and factors: as many ends of factors as a forest of both has edges."""
-    return int(model.arity[factors].sum()) == model.n_nodes + len(factors) - model.n_components
+def is_forest_of_factors(model):
+    """Whether no cycle leads through nodes and factors: as many ends of factors as a forest of both has edges.
+
+    Parameters
+    ----------
+    model : FactorGraph
+
+    Returns
+    -------
+    bool
+    """
+    arity = model.arity[model.arity >= 2]
+    return int(arity.sum()) == model.n_nodes + len(arity) - model.n_components
 
 
 def _from_roots(model, factors):

@@ -2,7 +2,9 @@
 
 import numpy as np
 
+from sklearn_crf.factor_graphs import FactorGraph
 from sklearn_crf.objectives._base import Loss, Objective
+from sklearn_crf.objectives._factor_conditionals import factor_conditionals
 from sklearn_crf.objectives._pseudolikelihood_terms import pseudolikelihood_terms
 
 
@@ -22,5 +24,8 @@ class Pseudolikelihood(Objective):
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
         if np.any(labels < 0):
             raise ValueError("learning='pl' needs a label for every node: pseudolikelihood has no missing labels.")
-        terms, statistics = pseudolikelihood_terms(model, labels, n_threads=n_threads)
+        if isinstance(model, FactorGraph):
+            terms, statistics = factor_conditionals(model, labels)
+        else:
+            terms, statistics = pseudolikelihood_terms(model, labels, n_threads=n_threads)
         return Loss(statistics=statistics, terms=terms)

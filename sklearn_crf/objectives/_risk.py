@@ -101,7 +101,7 @@ class EmpiricalRisk:
         """Whether values and gradients are those of one function on the graphs at hand."""
         exact_on = self.objective.exact_on
         if exact_on == "forest":
-            return all(batch.example.graph.is_forest for batch in self.batches)
+            return all(batch.example.is_forest for batch in self.batches)
         return exact_on == "any"
 
     @property

@@ -1,5 +1,7 @@
 """Potentials: weights and features in, a model out, and the adjoint of that."""
 
+from sklearn_crf.potentials._factor_types import FactorType, check_factors, factor_types
+from sklearn_crf.potentials._factors import FactorPotentials
 from sklearn_crf.potentials._feature_columns import FeatureColumns, FeaturePairs, feature_columns
 from sklearn_crf.potentials._linear import LinearPotentials
 from sklearn_crf.potentials._pairwise_forms import PAIRWISE_FORMS, PairwiseForm, pairwise_form
@@ -8,12 +10,16 @@ from sklearn_crf.potentials._sparse_edges import SparseEdgePotentials, with_edge
 
 __all__ = [
     "PAIRWISE_FORMS",
+    "FactorPotentials",
+    "FactorType",
     "FeatureColumns",
     "FeaturePairs",
     "LinearPotentials",
     "PairwiseForm",
     "SparseEdgePotentials",
     "SparsePotentials",
+    "check_factors",
+    "factor_types",
     "feature_columns",
     "pairwise_form",
     "with_edge_columns",

@@ -59,6 +59,9 @@ class LinearPotentials:
         Pairs of classes that no edge may join, from its first node to its second: their scores are -inf.
     """
 
+    #: Whether examples are to be :meth:`prepared`, their features kept by column.
+    by_columns = False
+
     def __init__(
         self,
         n_features,
@@ -174,6 +177,24 @@ class LinearPotentials:
     def _pairwise(self, weights, example):
         """Tables, and the type and the features by which each edge reads them."""
         return self.form.expand(weights.edge_coef), example.edge_type, example.edge_features
+
+    def edge_layout(self, example):
+        """How the edges of an example read the tables of its model.
+
+        Parameters
+        ----------
+        example : Example
+
+        Returns
+        -------
+        shape : tuple of int
+            Numbers of tables and of their features.
+        edge_type : ndarray of shape (E,) or None
+            Table of each edge.
+        edge_weight : ndarray of shape (E, R) or None
+            Its features.
+        """
+        return (self.n_edge_types, self.n_edge_features), example.edge_type, example.edge_features
 
     def touched_by(self, example):
         """Weights that the model of an example depends on.

@@ -5,7 +5,6 @@ from itertools import pairwise
 import numpy as np
 
 from sklearn_crf._threads import map_tasks
-from sklearn_crf.examples import Example
 from sklearn_crf.kernels.feature_pairs import pair_gradient, pair_scores
 from sklearn_crf.potentials._feature_columns import FeatureColumns, feature_columns
 from sklearn_crf.potentials._linear import LinearPotentials
@@ -31,6 +30,8 @@ class SparsePotentials(LinearPotentials):
     **options
         The other parameters of :class:`LinearPotentials`.
     """
+
+    by_columns = True
 
     def __init__(self, pairs, n_features, n_classes, form, **options):
         self.pairs = pairs
@@ -226,6 +227,4 @@ def with_feature_columns(example, n_node_types):
     if edge_features is not None and edge_features.shape[1] == 1 and np.all(edge_features == 1):
         edge_features = None
     columns = feature_columns(example.node_features, example.node_type if n_node_types > 1 else None)
-    return Example._trusted(
-        columns, example.graph, edge_features, example.node_type, example.edge_type, example.n_states
-    )
+    return example._with(node_features=columns, edge_features=edge_features)

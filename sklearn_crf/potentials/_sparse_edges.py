@@ -3,7 +3,6 @@
 import numpy as np
 import scipy.sparse as sp
 
-from sklearn_crf.examples import Example
 from sklearn_crf.potentials._feature_columns import FeatureColumns, feature_columns
 from sklearn_crf.potentials._sparse import (
     SparsePotentials,
@@ -50,6 +49,10 @@ class SparseEdgePotentials(SparsePotentials):
         scores = np.zeros((max(n_edges, 1), self.form.n_weights))
         add_scores(features, self.edge_pairs, weights.edge_coef, scores)
         return self.form.expand(scores[:, None]), np.arange(n_edges, dtype=np.int32), None
+
+    def edge_layout(self, example):
+        n_edges = example.graph.n_edges
+        return (max(n_edges, 1), 1), np.arange(n_edges, dtype=np.int32), None
 
     def _pull_edges(self, parts, example, tables):
         add_gradient(self.prepared(example).edge_features, self.edge_pairs, self._edge_columns(tables), parts.edge_coef)
@@ -104,4 +107,4 @@ def with_edge_columns(example, n_node_types, n_edge_types):
     if not isinstance(of_nodes, FeatureColumns):
         of_nodes = feature_columns(of_nodes, x.node_type if n_node_types > 1 else None)
     of_edges = feature_columns(features, x.edge_type if n_edge_types > 1 else None, "edge features")
-    return Example._trusted(of_nodes, x.graph, of_edges, x.node_type, x.edge_type, x.n_states)
+    return x._with(node_features=of_nodes, edge_features=of_edges)

@@ -221,7 +221,7 @@ def _put_back(rows, x):
     if hasattr(rows, "columns"):  # a data frame, if scikit-learn is so configured
         rows = rows.to_numpy()
     if isinstance(x, Example):
-        return Example(rows, x.graph, x.edge_features, x.node_type, x.edge_type, x.n_states)
+        return Example(rows, x.graph, x.edge_features, x.node_type, x.edge_type, x.n_states, x.factors, x.fixed_factors)
     if not sp.issparse(rows):
         return rows.reshape(*x.shape[:-1], rows.shape[1])
     if x.ndim == 2:

@@ -1,0 +1,135 @@
+"""Types of factors: the joint states that have weights, collected from training examples."""
+
+from functools import cached_property
+
+import numpy as np
+
+from sklearn_crf.factor_graphs import FactorGraph, numbers_of_states
+
+
+class FactorType:
+    """What all factors of a type share.
+
+    Parameters
+    ----------
+    name : str
+    n_states : ndarray of shape (arity,)
+        Of their nodes.
+    n_features : int
+        1 where they have none.
+    states : ndarray of shape (n_listed, arity)
+        Joint states that have a weight of their own, in any order; kept sorted and each once.
+    """
+
+    def __init__(self, name, n_states, n_features, states):
+        self.name = name
+        self.n_states = np.asarray(n_states, dtype=np.int64)
+        self.n_features = n_features
+        self.states = np.unique(np.asarray(states, dtype=np.int32).reshape(-1, len(self.n_states)), axis=0)
+
+    @property
+    def n_listed(self):
+        """Number of listed joint states."""
+        return len(self.states)
+
+    @cached_property
+    def cells(self):
+        """Numbers of the listed joint states in the table of all, ascending."""
+        return numbers_of_states(self.states, self.n_states)
+
+
+def factor_types(batches, n_classes):
+    """The types of factors of training examples, with the joint states that occur.
+
+    Parameters
+    ----------
+    batches : sequence of Batch
+        Labelled; joint states with an unlabelled node and those of examples of weight 0 do not count.
+    n_classes : int
+        States of a node in examples that do not say how many.
+
+    Returns
+    -------
+    list of FactorType
+        Sorted by name.
+
+    Raises
+    ------
+    ValueError
+        If factors of one type differ in their number of nodes, states or features.
+    """
+    shapes, found = {}, {}
+    for batch in batches:
+        example = batch.example
+        for name, factors in example.factors.items():
+            shape = _shape_of(example, factors, name, n_classes, batch.members[0])
+            if shape is None:
+                continue
+            if shapes.setdefault(name, shape) != shape:
+                raise _unlike(batch.members[0], name, shape, shapes[name])
+            states = batch.labels[factors.scope]
+            counts = batch.weight is None or batch.weight[0] > 0
+            found.setdefault(name, []).append(np.unique(states[(states >= 0).all(axis=1) & counts], axis=0))
+    return [FactorType(name, *shapes[name], np.concatenate(found[name])) for name in sorted(found)]
+
+
+def check_factors(examples, types, n_classes):
+    """Raise ValueError unless the factors of examples are of given types, and the tables of fixed ones fit.
+
+    Parameters
+    ----------
+    examples : sequence of Example
+    types : sequence of FactorType
+    n_classes : int
+    """
+    known = {kind.name: (tuple(kind.n_states.tolist()), kind.n_features) for kind in types}
+    for i, example in enumerate(examples):
+        for name, factors in example.factors.items():
+            if name not in known:
+                raise ValueError(
+                    f"X[{i}] has factors of type {name!r}, which no training example had: those were {sorted(known)}."
+                )
+            shape = _shape_of(example, factors, name, n_classes, i)
+            if shape not in (None, known[name]):
+                raise _unlike(i, name, shape, known[name])
+        try:
+            FactorGraph.from_factors(states_of(example, n_classes), example.fixed_factors)
+        except ValueError as error:
+            raise ValueError(f"X[{i}].fixed_factors: {error}") from error
+
+
+def _shape_of(example, factors, name, n_classes, i):
+    """Numbers of states of the nodes of factors, and of features; None without factors."""
+    if not len(factors.scope):
+        return None
+    of_nodes = states_of(example, n_classes)[factors.scope]
+    differs = (of_nodes != of_nodes[0]).any(axis=1)
+    if differs.any():
+        f = int(np.argmax(differs))
+        raise ValueError(
+            f"X[{i}] has two factors of type {name!r} whose nodes have {of_nodes[0].tolist()} and "
+            f"{of_nodes[f].tolist()} states: a type has one shape."
+        )
+    return tuple(of_nodes[0].tolist()), 1 if factors.features is None else factors.features.shape[1]
+
+
+def states_of(example, n_classes):
+    """Number of states of each node.
+
+    Parameters
+    ----------
+    example : Example
+    n_classes : int
+
+    Returns
+    -------
+    ndarray of shape (N,)
+    """
+    return np.full(example.n_nodes, n_classes) if example.n_states is None else example.n_states
+
+
+def _unlike(i, name, shape, expected):
+    return ValueError(
+        f"X[{i}] has factors of type {name!r} with nodes of {list(shape[0])} states and {shape[1]} features, but "
+        f"others of that type have {list(expected[0])} and {expected[1]}."
+    )

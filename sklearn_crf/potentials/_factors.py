@@ -1,0 +1,223 @@
+"""Scores of factors of any arity, with weights for the joint states that occur in training."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf.factor_graphs import DENSE, SPARSE, FactorGraph, factor_graph_of, pairwise_statistics, union_of_factors
+from sklearn_crf.models import PairwiseModel, Statistics
+
+
+class FactorPotentials:
+    r"""Scores of nodes and edges as other potentials have them, and of factors by weights of their own.
+
+    .. math::
+        \theta_f(y_f) = \sum_r x_{f r} \, w_{t_f, r, l(y_f)}, \qquad
+        l(y_f) = \text{number of } y_f \text{ among the listed joint states of type } t_f, \text{ else the last}
+
+    All joint states that a type does not list share one weight. Tables are shared by all factors of a type that
+    have no features.
+
+    Source: Jancsary 2012, section 6.3.3 (sparse factors with tied potentials).
+
+    Parameters
+    ----------
+    pairwise : LinearPotentials
+        Of nodes and edges.
+    types : sequence of FactorType
+        Their weights follow those of nodes and edges, type by type.
+    """
+
+    def __init__(self, pairwise, types):
+        self.pairwise = pairwise
+        self.types = tuple(types)
+        self._ends = np.cumsum([pairwise.n_coef, *(kind.n_features * (kind.n_listed + 1) for kind in self.types)])
+        self.n_classes, self.n_features = pairwise.n_classes, pairwise.n_features
+        self.n_node_types = pairwise.n_node_types
+        self.n_edge_types = pairwise.n_edge_types
+        self.n_edge_features = pairwise.n_edge_features
+        self.by_columns = pairwise.by_columns
+
+    @property
+    def n_coef(self):
+        """Length of the flat vector of weights."""
+        return int(self._ends[-1])
+
+    @property
+    def penalised(self):
+        """(n_coef,) bool: all weights but the intercepts."""
+        return np.concatenate((self.pairwise.penalised, np.ones(self.n_coef - self._ends[0], dtype=bool)))
+
+    def unpack(self, coef):
+        """The parts of a flat vector.
+
+        Parameters
+        ----------
+        coef : ndarray of shape (n_coef,)
+
+        Returns
+        -------
+        FactorWeights
+            Views of the vector.
+        """
+        ends = self._ends
+        parts = {
+            kind.name: coef[start:stop].reshape(kind.n_features, kind.n_listed + 1)
+            for kind, start, stop in zip(self.types, ends[:-1], ends[1:], strict=True)
+        }
+        return FactorWeights(coef[: ends[0]], parts)
+
+    def model(self, coef, example):
+        """Model of an example at given weights.
+
+        Parameters
+        ----------
+        coef : ndarray of shape (n_coef,)
+        example : Example
+
+        Returns
+        -------
+        FactorGraph or PairwiseModel
+            A pairwise model for an example without factors. Else the factors of nodes come first, then edges, then the
+            types in their order, then the fixed ones.
+        """
+        weights = self.unpack(np.asarray(coef))
+        model = self.pairwise.model(weights.pairwise, example)
+        if not example.has_factors:
+            return model
+        graphs = [factor_graph_of(model)]
+        n_states = graphs[0].n_states
+        for kind in self._types_of(example):
+            graphs.append(_graph_of_type(kind, weights.factors[kind.name], example.factors[kind.name], n_states))
+        if example.fixed_factors:
+            graphs.append(FactorGraph.from_factors(n_states, example.fixed_factors))
+        return union_of_factors(*graphs)
+
+    def pullback(self, example, statistics):
+        """Derivative by the weights of a scalar whose derivative by the model is given.
+
+        Parameters
+        ----------
+        example : Example
+        statistics : FactorStatistics or Statistics
+            Of the type of the model.
+
+        Returns
+        -------
+        ndarray of shape (n_coef,), float64
+        """
+        gradient = np.zeros(self.n_coef)
+        parts = self.unpack(gradient)
+        parts.pairwise[...] = self.pairwise.pullback(example, self._split(parts, example, statistics))
+        return gradient
+
+    def prepared(self, example):
+        """An example in the form that is quickest for many calls, as :meth:`SparsePotentials.prepared` makes it.
+
+        Parameters
+        ----------
+        example : Example
+
+        Returns
+        -------
+        Example
+        """
+        return self.pairwise.prepared(example)
+
+    def add_pullbacks(self, gradient, examples, statistics, ranges, *, n_jobs=None):
+        """Add the pullbacks of many examples to a gradient: see :meth:`SparsePotentials.add_pullbacks`.
+
+        Parameters
+        ----------
+        gradient : ndarray of shape (n_coef,), float64
+            Added to.
+        examples : sequence of Example
+        statistics : sequence of FactorStatistics or Statistics
+        ranges : sequence of (int, int)
+        n_jobs : int or None, default=None
+        """
+        parts = self.unpack(gradient)
+        pairs = [self._split(parts, example, part) for example, part in zip(examples, statistics, strict=True)]
+        self.pairwise.add_pullbacks(parts.pairwise, examples, pairs, ranges, n_jobs=n_jobs)
+
+    def shared_ranges(self, examples):
+        """Ranges of features of nodes with about as many entries each, as :meth:`SparsePotentials.shared_ranges`.
+
+        Parameters
+        ----------
+        examples : sequence of Example
+
+        Returns
+        -------
+        list of (int, int)
+        """
+        return self.pairwise.shared_ranges(examples)
+
+    def _types_of(self, example):
+        return [kind for kind in self.types if kind.name in example.factors]
+
+    def _split(self, parts, example, statistics):
+        """Add what belongs to weights of factors; what is left for those of nodes and edges."""
+        if isinstance(statistics, Statistics):
+            return statistics
+        shell = self._shell(example)
+        base = factor_graph_of(shell)
+        cell, table = base.log_table.size, base.n_tables
+        for kind in self._types_of(example):
+            found = example.factors[kind.name]
+            n_tables = 1 if found.features is None else len(found.scope)
+            listed = statistics.log_table[cell : cell + n_tables * kind.n_listed].reshape(n_tables, kind.n_listed)
+            others = statistics.table_default[table : table + n_tables]
+            counts = np.column_stack((listed, others))
+            parts.factors[kind.name][...] += counts if found.features is None else found.features.T @ counts
+            cell, table = cell + listed.size, table + n_tables
+        n_states = base.n_states
+        unary = np.zeros(shell.unary.shape)
+        unary[np.arange(unary.shape[1]) < n_states[:, None]] = statistics.log_table[: n_states.sum()]
+        return Statistics(unary, pairwise_statistics(shell, statistics.log_table))
+
+    def _shell(self, example):
+        """The model of nodes and edges but for its scores."""
+        n_classes = self.n_classes
+        shape, edge_type, edge_weight = self.pairwise.edge_layout(example)
+        return PairwiseModel(
+            example.graph,
+            np.zeros((example.n_nodes, n_classes)),
+            np.zeros((*shape, n_classes, n_classes)),
+            edge_type=edge_type,
+            edge_weight=edge_weight,
+            n_states=example.n_states,
+        )
+
+
+class FactorWeights(NamedTuple):
+    """The flat vector of weights of factor potentials, seen by its parts.
+
+    Attributes
+    ----------
+    pairwise : ndarray
+        Flat vector of the potentials of nodes and edges.
+    factors : dict of str to ndarray of shape (n_features, n_listed + 1)
+        Of each type, in the order of its listed joint states; the last is that of all others.
+    """
+
+    pairwise: np.ndarray
+    factors: dict
+
+
+def _graph_of_type(kind, weights, found, n_states):
+    """The factors of one type: one table, or one for each factor with features."""
+    scores = weights if found.features is None else found.features @ weights
+    n_tables, n_factors = len(scores), len(found.scope)
+    is_dense = kind.n_listed == np.prod(kind.n_states, dtype=float)
+    return FactorGraph(
+        n_states=n_states,
+        scope=found.scope.ravel(),
+        scope_ptr=np.arange(n_factors + 1) * len(kind.n_states),
+        table_id=np.arange(n_factors) if n_tables > 1 else np.zeros(n_factors, dtype=np.int64),
+        log_table=scores[:, :-1].ravel(),
+        table_ptr=np.arange(n_tables + 1) * kind.n_listed,
+        table_kind=np.full(n_tables, DENSE if is_dense else SPARSE),
+        table_cell=None if is_dense else np.tile(kind.cells, n_tables),
+        table_default=scores[:, -1],
+    )
