@@ -48,7 +48,7 @@ def grown(loss, images, clean, depth, options, name, folder):
             continue
         channels = images() if channels is None else channels
         if kept is not None:
-            field, former = joblib.load(kept)
+            field, former = kept_field(kept)
         else:
             field, former = RegressionTreeField(loss, data_range=255.0, warm_start=True), np.zeros(2)
         field.set_params(max_depth=level, random_state=level, verbose=1, **options)
@@ -59,8 +59,16 @@ def grown(loss, images, clean, depth, options, name, folder):
         seconds = former + np.array([time.perf_counter(), time.process_time()]) - start
         kept = path
         joblib.dump((field, seconds), path)
-    field, seconds = joblib.load(kept)
+    field, seconds = kept_field(kept)
     return field.set_params(verbose=0), seconds
+
+
+def kept_field(path):
+    """A field and the seconds of its training; what earlier versions did not have yet is at its defaults."""
+    field, seconds = joblib.load(path)
+    for name, value in [*RegressionTreeField().get_params(deep=False).items(), ("filter_bank_", None)]:
+        vars(field).setdefault(name, value)
+    return field, seconds
 
 
 def predictions(field, images):

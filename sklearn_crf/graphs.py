@@ -179,7 +179,7 @@ class Graph:
         """Number of the offset of each edge of a lattice, (E,) int32."""
         if self.offsets is None:
             raise ValueError("Only a graph made by lattice() types its edges by offset.")
-        counts = [_n_lattice_edges(self.shape, offset) for offset in self.offsets]
+        counts = np.array([_n_lattice_edges(self.shape, offset) for offset in self.offsets], dtype=np.int64)
         return np.repeat(np.arange(len(counts), dtype=np.int32), counts)
 
 

@@ -12,12 +12,12 @@ from sklearn_crf.encoding._weights import validate_sample_weight
 from sklearn_crf.estimators._rtf_data import TrainingData, at_most, held_out
 from sklearn_crf.estimators._rtf_growth import GrowthOptions
 from sklearn_crf.estimators._rtf_input import chosen_channels
+from sklearn_crf.estimators._rtf_prediction import FittedField, filtered, fitted_filter_bank
 from sklearn_crf.estimators._rtf_training import Field, TrainingOptions, train
 from sklearn_crf.estimators._rtf_whitening import whitening_of
 from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.objectives._gaussian_field import GaussianPseudolikelihood, PredictionLoss
 from sklearn_crf.objectives._gaussian_likelihood import GaussianLikelihood
-from sklearn_crf.potentials._regression_tree_field import FieldImage, RegressionTreePotentials
 from sklearn_crf.regression_trees._factors import factor_types
 from sklearn_crf.regression_trees._tree import RegressionTree
 
@@ -37,7 +37,7 @@ class FieldEstimator(BaseEstimator):
         if weight is None:
             return None
         if planes.encoded.layout != "nodes":
-            return [np.full(graph.n_nodes, w) for graph, w in zip(planes.graphs, weight, strict=True)]
+            return [np.full(plane[..., 0].size, w) for plane, w in zip(planes.features, weight, strict=True)]
         if self._is_prediction_loss() and np.ptp(weight):
             raise ValueError("sample_weight of plain samples needs loss='pseudolikelihood': they are one image.")
         return [weight]
@@ -46,11 +46,13 @@ class FieldEstimator(BaseEstimator):
         """Train on targets of mean 0 and variance 1, and keep what was found."""
         rng = check_random_state(self.random_state)
         is_table = planes.encoded.layout == "nodes"
-        data, validation = TrainingData(planes.features, planes.graphs, targets, weights), None
+        bank = fitted_filter_bank(self.filter_bank, planes.features, planes.encoded.lattice_ndim)
+        features = planes.features if bank is None else filtered(bank, planes.features, self.n_jobs)
+        data, validation = TrainingData(features, planes.graphs(), targets, weights), None
         if self.early_stopping:
             data, validation = held_out(data, self.validation_fraction, is_table, rng)
         data = at_most(data, self.max_samples, is_table, rng)
-        channels = chosen_channels(self.pairwise_channels, planes.features[0].shape[2])
+        channels = chosen_channels(self.pairwise_channels, features[0].shape[2])
         types = factor_types(planes.offsets, channels)
         whitening = [whitening_of(data.features, kind, rng, data.weights) for kind in types]
         n_values = targets[0].shape[1]
@@ -72,34 +74,29 @@ class FieldEstimator(BaseEstimator):
         )
         with single_threaded_blas():
             found = train(objective, start, data, options, rng, self.n_jobs, validation, self._continues())
-        self._store(found, whitening, planes)
-        self.pairwise_channels_ = np.arange(self.n_features_in_) if channels is None else np.array(channels)
+        self._store(found, whitening, planes, bank)
+        self.pairwise_channels_ = np.arange(features[0].shape[2]) if channels is None else np.array(channels)
         self._warn(found)
 
-    def _field_means(self, planes, n_values, and_also=None):
+    def _field_means(self, planes, and_also=None):
         """Mean of the field of each plane, of mean 0 and variance 1, and what a function makes of the model."""
-        types = factor_types(self.offsets_, self._known_channels())
-        trees = [RegressionTree(**tree) for tree in self.trees_]
-        potentials = RegressionTreePotentials(
-            types,
-            [tree.n_leaves for tree in trees],
-            [np.eye(kind.n_inputs(self.n_features_in_)) for kind in types],
-            n_values,
+        field = FittedField(
+            factor_types(self.offsets_, self._known_channels()),
+            self.trees_,
+            self.precisions_,
+            self.weights_,
+            max(self.lattice_ndim_, 1),
+            self.filter_bank_,
         )
-        coef = potentials.pack(self.precisions_, self.weights_)
         solver = self._solver(1e-5)
-
-        def one(pair, n_threads):
-            model = potentials.model(coef, FieldImage.of(*pair, types, trees, n_threads), n_threads)
-            mean = solver.marginals(model, n_threads=n_threads).mean.astype(np.float64)
-            return mean, None if and_also is None else and_also(model, n_threads)
-
         with single_threaded_blas():
-            found = map_tasks(one, zip(planes.features, planes.graphs, strict=True), self.n_jobs)
+            found = map_tasks(
+                lambda plane, n_threads: field.mean(plane, solver, n_threads, and_also), planes.features, self.n_jobs
+            )
         return [mean for mean, _ in found], [other for _, other in found]
 
     def _known_channels(self):
-        return chosen_channels(self.pairwise_channels_, self.n_features_in_)
+        return chosen_channels(self.pairwise_channels_, self.weights_[0].shape[2] - 1)
 
     def _check_same_channels(self, channels):
         if channels != self._known_channels():
@@ -133,12 +130,12 @@ class FieldEstimator(BaseEstimator):
         progress = f"round {len(rounds)}: {rounds[-1]} iterations, loss {value:.6g}"
         print(f"[{type(self).__name__}] {progress}, leaves {n_leaves}")
 
-    def _store(self, found, whitening, planes):
+    def _store(self, found, whitening, planes, bank):
         parameters = found.potentials.unpack(found.coef)
         self.trees_ = [tree._asdict() for tree in found.trees]
         self.precisions_ = [part.precision.copy() for part in parameters]
         self.weights_ = [part.weight @ white for part, white in zip(parameters, whitening, strict=True)]
-        self.offsets_ = planes.offsets
+        self.offsets_, self.filter_bank_ = planes.offsets, bank
         self.loss_curve_, self.round_ends_ = found.loss_curve, found.rounds
         self.validation_curve_ = found.validation_curve
         self.n_iter_ = int(found.rounds[-1])

@@ -21,6 +21,7 @@ _OF_LAST = (
     "validation_curve_",
     "n_iter_",
     "lattice_ndim_",
+    "filter_bank_",
 )
 
 

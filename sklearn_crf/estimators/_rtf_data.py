@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf.graphs import Graph, lattice
+from sklearn_crf.graphs import lattice
 
 
 class TrainingData(NamedTuple):
@@ -41,24 +41,23 @@ class TrainingData(NamedTuple):
             return plane.reshape(-1, *values.shape[1:])
 
         weights = None if self.weights is None else [of(self.weights[number])]
-        return TrainingData([own], [window_graph(shape, graph.offsets)], [of(self.targets[number])], weights)
+        return TrainingData([own], [lattice(shape, graph.offsets)], [of(self.targets[number])], weights)
 
 
-def window_graph(shape, offsets):
-    """A lattice, also without any offsets.
+def plane_graph(shape, offsets, n_axes):
+    """The lattice of a plane; that of a chain or a table has one axis.
 
     Parameters
     ----------
-    shape : tuple of int
-    offsets : ndarray of shape (n_offsets, ndim)
+    shape : (int, int)
+    offsets : ndarray of shape (n_offsets, 2)
+    n_axes : int
 
     Returns
     -------
     Graph
     """
-    if len(offsets):
-        return lattice(shape, offsets)
-    return Graph(int(np.prod(shape)), [], shape=tuple(shape), offsets=np.zeros((0, len(shape))))
+    return lattice(shape[2 - n_axes :], offsets[:, 2 - n_axes :])
 
 
 def joined(parts):

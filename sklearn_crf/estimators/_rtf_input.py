@@ -9,7 +9,7 @@ from sklearn.utils import check_scalar
 
 from sklearn_crf.encoding import encode_X, object_array
 from sklearn_crf.encoding._layout import read_layout
-from sklearn_crf.estimators._rtf_data import window_graph
+from sklearn_crf.estimators._rtf_data import plane_graph
 from sklearn_crf.examples import Example
 from sklearn_crf.inference import ConjugateGradient
 
@@ -20,16 +20,25 @@ class Planes(NamedTuple):
     Attributes
     ----------
     features : list of ndarray of shape (H, W, F)
-    graphs : list of Graph
     offsets : ndarray of shape (n_offsets, 2)
         Rows and columns.
     encoded : Encoded
     """
 
     features: list
-    graphs: list
     offsets: np.ndarray
     encoded: object
+
+    @property
+    def n_axes(self):
+        """Axes of the lattices, a table being a chain without edges."""
+        return max(self.encoded.lattice_ndim, 1)
+
+    def graphs(self):
+        """The lattice of each plane; planes of one shape share theirs."""
+        shapes = [plane.shape[:2] for plane in self.features]
+        made = {shape: plane_graph(shape, self.offsets, self.n_axes) for shape in set(shapes)}
+        return [made[shape] for shape in shapes]
 
 
 def check_parameters(est):
@@ -119,25 +128,23 @@ def read_planes(est, X, reset):
     if ndim > 2:
         raise ValueError(f"X must hold images, chains or plain samples, got lattices of {ndim} axes.")
     offsets = window_offsets(est.window, ndim)
+    # Without edges: those of a plane that is predicted in tiles would not fit into memory.
+    none = np.zeros((0, ndim), dtype=np.int64)
     encoded = encode_X(
-        read, lattice_ndim=ndim, connectivity=offsets if len(offsets) else 1, dtype=(np.float32,), estimator=est,
-        reset=reset,
+        read, lattice_ndim=ndim, connectivity=none, dtype=(np.float32,), estimator=est, reset=reset
     )  # fmt: skip
     planar = np.zeros((len(offsets), 2), dtype=np.int64)
     planar[:, 2 - offsets.shape[1] :] = offsets
     if layout == "nodes":
-        n = encoded.n_examples
-        graph = window_graph((n,), np.zeros((0, 1)))
-        return Planes([np.ascontiguousarray(encoded.array[None])], [graph], planar, encoded)
-    features, graphs = [], []
+        return Planes([np.ascontiguousarray(encoded.array[None])], planar, encoded)
+    features = []
     for example in encoded.examples:
         shape = example.graph.shape
         shape = (1, *shape) if len(shape) == 1 else shape
         features.append(np.ascontiguousarray(example.node_features.reshape(*shape, -1)))
-        graphs.append(example.graph if len(offsets) else window_graph(example.graph.shape, offsets))
     if reset:
         _check_reach(planar, features)
-    return Planes(features, graphs, planar, encoded)
+    return Planes(features, planar, encoded)
 
 
 def _check_reach(offsets, features):

@@ -85,6 +85,9 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         Share of the images to hold out.
     warm_start : bool, default=False
         Whether ``fit`` goes on from the field of the last call: with a larger ``max_depth`` its trees are deepened.
+    filter_bank : FilterBank or None, default=None
+        A :class:`~sklearn_crf.preprocessing.FilterBank` whose responses are the channels, instead of those of X. Images
+        of any size are then predicted in little memory, tile by tile; a pipeline holds all responses at once.
     cascade : int, default=1
         Fields one after the other: each sees, besides X, the prediction of the one before as more channels.
     data_range : float or None, default=None
@@ -125,6 +128,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         Loss of what was held out at the end of each round; empty without ``early_stopping``.
     n_iter_ : int
         Iterations of all rounds.
+    filter_bank_ : FilterBank or None
+        The bank, fitted.
     n_features_in_ : int
         Channels of X.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -172,6 +177,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         early_stopping=False,
         validation_fraction=0.1,
         warm_start=False,
+        filter_bank=None,
         cascade=1,
         data_range=None,
         inference="auto",
@@ -199,6 +205,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.warm_start = warm_start
+        self.filter_bank = filter_bank
         self.cascade = cascade
         self.data_range = data_range
         self.inference = inference
@@ -249,6 +256,9 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     def predict(self, X, return_std=False):
         """Mean of the field.
 
+        Images of more than a million pixels are solved in tiles, with margins so large that the tiles agree at their
+        seams to the tolerance of the solver.
+
         Parameters
         ----------
         X : array-like of shape (n, H, W, F), or list of array-like of shape (H, W, F)
@@ -268,7 +278,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         if self.cascade > 1:
             return predict_through(self.stages_, X, self.n_jobs, return_std)
         planes = read_planes(self, X, reset=False)
-        means, deviations = self._field_means(planes, len(self.target_mean_), _deviation if return_std else None)
+        means, deviations = self._field_means(planes, _deviation if return_std else None)
         predicted = put_back(planes, [self.target_mean_ + self.target_scale_ * u for u in means], self._has_channels)
         if not return_std:
             return predicted

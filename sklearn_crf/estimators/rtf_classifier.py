@@ -78,6 +78,8 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         Share of the images to hold out.
     warm_start : bool, default=False
         Whether ``fit`` goes on from the field of the last call.
+    filter_bank : FilterBank or None, default=None
+        Makes the channels out of X, as in :class:`RegressionTreeField`.
     inference : "auto" or ConjugateGradient, default="auto"
         Solver of training and prediction.
     random_state : int, RandomState instance or None, default=None
@@ -113,6 +115,8 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         Loss of what was held out at the end of each round; empty without ``early_stopping``.
     n_iter_ : int
         Iterations of all rounds.
+    filter_bank_ : FilterBank or None
+        The bank, fitted.
     n_features_in_ : int
         Channels of X.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -160,6 +164,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         early_stopping=False,
         validation_fraction=0.1,
         warm_start=False,
+        filter_bank=None,
         inference="auto",
         random_state=None,
         n_jobs=None,
@@ -186,6 +191,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.warm_start = warm_start
+        self.filter_bank = filter_bank
         self.inference = inference
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -307,7 +313,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     def _values(self, X):
         check_is_fitted(self)
         planes = read_planes(self, X, reset=False)
-        means, _ = self._field_means(planes, len(self.code_mean_))
+        means, _ = self._field_means(planes)
         return planes, [self.code_mean_ + self.code_scale_ * mean for mean in means]
 
 
