@@ -9,35 +9,44 @@ the gradient by weights. Processor time, the least of several repetitions.
 
 import argparse
 import time
+from itertools import pairwise
 
 import numpy as np
 from scipy.ndimage import gaussian_filter
 
 from sklearn_crf._threads import single_threaded_blas
 from sklearn_crf.examples import Batch, Example
-from sklearn_crf.graphs import lattice
+from sklearn_crf.graphs import disjoint_union, lattice
 from sklearn_crf.inference import ICM
 from sklearn_crf.objectives import AssignmentSets, BatchObjectives, ContrastiveSets, EmpiricalRisk
 from sklearn_crf.potentials import LinearPotentials, pairwise_form
 
 SHAPE = 15, 20
+# As of make_batches.
+MOST_NODES = 4096
 
 
 def training_batches(n_graphs, n_classes, rng):
-    """Smooth random labels under noise, one graph a batch."""
+    """Smooth random labels under noise, so many graphs a batch as the estimator puts together."""
     graph = lattice(SHAPE)
     fields = gaussian_filter(rng.normal(size=(n_graphs, n_classes, *SHAPE)), (0, 0, 2, 2))
-    for i, labels in enumerate(fields.argmax(axis=1).reshape(n_graphs, -1)):
-        features = np.eye(n_classes)[labels] + rng.normal(size=(labels.size, n_classes))
-        yield Batch(Example(features, graph), np.array([i]), np.array([0, labels.size]), labels.astype(np.int32))
+    labels = fields.argmax(axis=1).reshape(n_graphs, -1).astype(np.int32)
+    features = np.eye(n_classes)[labels] + rng.normal(size=(*labels.shape, n_classes))
+    most = MOST_NODES // graph.n_nodes
+    for start in range(0, n_graphs, most):
+        members = np.arange(start, min(start + most, n_graphs))
+        example = Example(features[members].reshape(-1, n_classes), disjoint_union([graph] * len(members)))
+        yield Batch(example, members, graph.n_nodes * np.arange(len(members) + 1), labels[members].ravel())
 
 
-def stored_assignments(kind, model, labels, n_assignments, rng):
-    rows = rng.integers(model.n_columns, size=(n_assignments, len(labels))).astype(np.int32)
+def stored_assignments(kind, model, batch, n_assignments, rng):
+    """Sets of a batch, one for each graph."""
+    rows = rng.integers(model.n_columns, size=(n_assignments, len(batch.labels))).astype(np.int32)
     if kind == "local optima":
         rows = np.array([ICM().map(model, init=start).labels for start in rows])
-    sets = AssignmentSets(model, labels)
-    sets.add_set(model, np.concatenate((labels[None], rows)))
+    sets = AssignmentSets(model, batch.labels, batch.node_ptr)
+    for member, (start, stop) in enumerate(pairwise(batch.node_ptr)):
+        sets.add_set(model, np.concatenate((batch.labels[None, start:stop], rows[:, start:stop])), member=member)
     return sets
 
 
@@ -54,7 +63,7 @@ def measured(kind, coef, potentials, batches, n_assignments, rng):
     """One row of the table."""
     models = [potentials.model(coef, batch.example) for batch in batches]
     pairs = list(zip(models, batches, strict=True))
-    sets = [stored_assignments(kind, model, batch.labels, n_assignments, rng) for model, batch in pairs]
+    sets = [stored_assignments(kind, model, batch, n_assignments, rng) for model, batch in pairs]
     risk = EmpiricalRisk(BatchObjectives([ContrastiveSets(part) for part in sets]), potentials, batches)
     with single_threaded_blas():
         of_sets = least_time(lambda: [part.terms_and_statistics(m) for part, m in zip(sets, models, strict=True)])

@@ -241,7 +241,7 @@ class Batch:
 
     Forests are packed, many examples a batch, since exact inference treats them apart anyway and one kernel call
     costs less than hundreds. An example with cycles is a batch of its own, so that its result depends on nothing
-    else.
+    else, unless it was asked for otherwise.
     """
 
     example: Example  # the disjoint union, edge features and types resolved

@@ -175,6 +175,40 @@ def test_wide_codes_and_many_edges():
     assert_allclose(sets.gains(model), score(model, other) - score(model, labels), rtol=1e-9)
 
 
+@pytest.mark.parametrize("n_columns", [2, 3, 4, 5, 16, 17, 256, 257])
+def test_listed_and_packed_assignments_are_the_same(n_columns):
+    # Seven nodes do not fill their last byte, and two examples begin at different nodes.
+    graphs = [lattice((7,)), lattice((3, 3))]
+    model = random_model(disjoint_union(graphs), n_columns, seed=2)
+    rng = np.random.default_rng(n_columns)
+    labels = rng.integers(n_columns, size=16)
+    sets = AssignmentSets(model, labels, [0, 7, 16])
+    parts = [labels[:7], labels[7:]]
+    for member, truth in enumerate(parts):
+        # One changed node is listed, most of them are packed where a byte holds them.
+        single = np.array([np.where(np.arange(len(truth)) == k, (truth + 1) % n_columns, truth) for k in (0, 6)])
+        rows = np.concatenate((truth[None], single, rng.integers(n_columns, size=(20, len(truth)))))
+        assert sets.add_set(model, rows, member=member)
+        whole = np.tile(labels, (len(rows), 1))
+        whole[:, slice(0, 7) if member == 0 else slice(7, 16)] = rows
+        parts[member] = whole
+    terms, statistics = sets.terms_and_statistics(model)
+    value, expected = contrastive_reference(model, labels, parts, [1.0, 1.0])
+    assert_allclose(terms.sum(), value, atol=1e-10)
+    assert_allclose(statistics.unary, expected.unary, atol=1e-10)
+    assert_allclose(statistics.tables, expected.tables, atol=1e-10)
+
+
+def test_assignments_that_change_most_nodes_take_bits():
+    model = random_model(lattice((30, 30)), 8)
+    rng = np.random.default_rng(0)
+    sets = AssignmentSets(model, rng.integers(8, size=900))
+    rows = rng.integers(8, size=(50, 900))
+    sets.add_set(model, np.concatenate((sets.labels[None], rows)))
+    # Half a byte a node, two a pair of states, and 28 to find and to know it.
+    assert sets.nbytes <= 50 * (900 / 2 + 2 * 64 + 28) + 100
+
+
 # Sets of the examples of a batch ---------------------------------------------------------------------------------
 
 

@@ -119,6 +119,16 @@ def test_examples_with_cycles_are_alone_and_forests_together():
     assert [batch.node_ptr.tolist() for batch in batches] == [[0, 4, 6], [0, 3], [0, 2, 6], [0, 2]]
 
 
+def test_examples_with_cycles_are_together_where_asked_for():
+    X = triangle_and_more()
+    batches = make_batches(encode_X([X[1], X[2], X[0], X[3], X[1], X[2]]), max_nodes=9, with_cycles=True)
+    assert [batch.members.tolist() for batch in batches] == [[0, 1, 2], [3, 4, 5]]
+    images = encode_X(np.zeros((5, 2, 2, 1)))
+    for max_nodes, members in ((8, [[0, 1], [2, 3], [4]]), (1, [[0], [1], [2], [3], [4]])):
+        batches = make_batches(images, max_nodes=max_nodes, with_cycles=True)
+        assert [batch.members.tolist() for batch in batches] == members
+
+
 def test_a_forest_larger_than_a_batch_is_alone():
     batches = make_batches(encode_X(chains((3, 9, 3, 3))), max_nodes=6)
     assert [batch.members.tolist() for batch in batches] == [[0], [1], [2, 3]]

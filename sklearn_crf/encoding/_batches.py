@@ -33,7 +33,7 @@ class _ComputedEdges(Example):
         return compute_edge_features(self._function, self.node_features, self.graph.edges)
 
 
-def make_batches(encoded, labels=None, sample_weight=None, *, max_nodes=4096, prepare=None):
+def make_batches(encoded, labels=None, sample_weight=None, *, max_nodes=4096, with_cycles=False, prepare=None):
     """Put examples together: consecutive forests up to ``max_nodes`` nodes; those with cycles or factors alone.
 
     What goes together does not depend on the number of threads. Examples with edges share a batch only if their
@@ -48,6 +48,8 @@ def make_batches(encoded, labels=None, sample_weight=None, *, max_nodes=4096, pr
         As :func:`validate_sample_weight` returns.
     max_nodes : int, default=4096
         A larger forest is a batch of its own.
+    with_cycles : bool, default=False
+        Put those with cycles together as well, for losses that do not run inference over the whole batch.
     prepare : callable(Example) -> Example, optional
         Applied to the example of each batch as soon as it is made, so that what it replaces is never held for all.
 
@@ -59,13 +61,13 @@ def make_batches(encoded, labels=None, sample_weight=None, *, max_nodes=4096, pr
     """
     if encoded.has_sparse_edges:
         max_nodes = min(max_nodes, _MOST_NODES_OF_TABLES)
-    made = _MAKERS[encoded.layout](encoded, labels, sample_weight, max_nodes)
+    made = _MAKERS[encoded.layout](encoded, labels, sample_weight, max_nodes, with_cycles)
     if prepare is None:
         return list(made)
     return [replace(batch, example=prepare(batch.example)) for batch in made]
 
 
-def _row_batches(encoded, labels, sample_weight, max_nodes):
+def _row_batches(encoded, labels, sample_weight, max_nodes, with_cycles):
     no_edges = np.zeros((0, 2), dtype=np.int32)
     graphs = {}
     for start in range(0, encoded.n_examples, max_nodes):
@@ -82,9 +84,9 @@ def _row_batches(encoded, labels, sample_weight, max_nodes):
         )
 
 
-def _array_batches(encoded, labels, sample_weight, max_nodes):
+def _array_batches(encoded, labels, sample_weight, max_nodes, with_cycles):
     n_nodes = encoded.graph.n_nodes
-    most = max(1, max_nodes // n_nodes) if encoded.graph.is_forest else 1
+    most = max(1, max_nodes // n_nodes) if with_cycles or encoded.graph.is_forest else 1
     mix = encoded.graph.n_edges == 0
     unions = {}
     for start, stop in _runs(encoded.n_examples, most, None if mix else sample_weight):
@@ -108,9 +110,9 @@ def _runs(n_examples, most, sample_weight):
             start = stop
 
 
-def _list_batches(encoded, labels, sample_weight, max_nodes):
+def _list_batches(encoded, labels, sample_weight, max_nodes, with_cycles):
     unions = {}
-    for start, stop in _packs(encoded.items, sample_weight, max_nodes):
+    for start, stop in _packs(encoded.items, sample_weight, max_nodes, with_cycles):
         members = encoded.items[start:stop]
         sizes = np.array([example.n_nodes for example in members])
         example = _joined(members, encoded.n_node_types, unions)
@@ -120,22 +122,22 @@ def _list_batches(encoded, labels, sample_weight, max_nodes):
 _MAKERS = {"nodes": _row_batches, "array": _array_batches, "list": _list_batches}
 
 
-def _packs(items, sample_weight, max_nodes):
+def _packs(items, sample_weight, max_nodes, with_cycles):
     """Bounds of runs of examples that can share a batch."""
     weight = np.ones(len(items)) if sample_weight is None else sample_weight
-    forest = {}
+    may_join = {}
     start, n_nodes, has_edges, one_weight = 0, 0, False, True
     for i, example in enumerate(items):
         graph = example.graph
-        if id(graph) not in forest:
-            forest[id(graph)] = graph.is_forest
+        if id(graph) not in may_join:
+            may_join[id(graph)] = with_cycles or graph.is_forest
         has_edges = has_edges or graph.n_edges > 0
         one_weight = one_weight and weight[i] == weight[start]
         n_nodes += graph.n_nodes
         if i > start and not (
             n_nodes <= max_nodes
-            and forest[id(graph)]
-            and forest[id(items[start].graph)]
+            and may_join[id(graph)]
+            and may_join[id(items[start].graph)]
             and (one_weight or not has_edges)
             and _alike(items[start], example)
         ):

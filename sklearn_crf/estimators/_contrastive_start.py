@@ -1,7 +1,10 @@
 """What a contrastive field begins with: families and sets of assignments for each batch."""
 
+from itertools import pairwise
+
 import numpy as np
 
+from sklearn_crf.estimators._batch_members import members_of
 from sklearn_crf.estimators._complete_labels import require_complete
 from sklearn_crf.objectives import (
     AssignmentSets,
@@ -11,6 +14,7 @@ from sklearn_crf.objectives import (
     Pseudolikelihood,
     SumOfObjectives,
 )
+from sklearn_crf.objectives._block_likelihood import checked_block
 
 #: Sub-objectives to begin with.
 INITS = ("pl", "gpl", "observed", "empty")
@@ -25,6 +29,8 @@ class ContrastiveObjective(BatchObjectives):
         For each batch.
     sets : list of AssignmentSets
         For each batch.
+    members : list of list of Member
+        For each batch what generators run on.
 
     Attributes
     ----------
@@ -34,8 +40,8 @@ class ContrastiveObjective(BatchObjectives):
         For each batch what its nodes cost, for generators that look for violated constraints.
     """
 
-    def __init__(self, families, sets):
-        self.sets = sets
+    def __init__(self, families, sets, members):
+        self.sets, self.members = sets, members
         self.generate_by([], [None] * len(sets))
         parts = zip(families, sets, strict=True)
         super().__init__([SumOfObjectives([*family, ContrastiveSets(part)]) for family, part in parts])
@@ -72,7 +78,7 @@ def initial_objective(init, blocks, encoded, batches, potentials):
     families = [[Pseudolikelihood()] if init in ("pl", "observed") else [] for _ in batches]
     if init == "gpl":
         families = [[BlockLikelihood(b.example.graph, _blocks_of_batch(blocks, encoded, b))] for b in batches]
-    objective = ContrastiveObjective(families, sets)
+    objective = ContrastiveObjective(families, sets, [members_of(batch, encoded) for batch in batches])
     if init == "observed":
         add_sets([_observed(encoded, batches)], np.ones(1), encoded, batches, potentials, objective)
     return objective
@@ -161,10 +167,13 @@ def _observed(encoded, batches):
 def _blocks_of_batch(blocks, encoded, batch):
     """Blocks of the examples of a batch, in the numbers of its nodes."""
     found = []
-    for first, i in zip(batch.node_ptr, batch.members, strict=False):
+    for (first, stop), i in zip(pairwise(batch.node_ptr), batch.members, strict=True):
         given = isinstance(blocks, list)
         of_example = blocks[i] if given else _blocks_of_lattice(blocks, _label_shape(encoded, i), i)
-        found.extend(np.asarray(block) + first for block in of_example)
+        # A number too large would be a node of the next example.
+        found.extend(
+            checked_block(part, stop - first, f"blocks[{i}][{k}]") + first for k, part in enumerate(of_example)
+        )
     return found
 
 

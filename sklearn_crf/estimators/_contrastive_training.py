@@ -73,15 +73,31 @@ class Generation:
     def _extend(self, i, coef, n_threads):
         batch, objective = self.risk.batches[i], self.risk.objective
         model = self.risk.potentials.model(coef, batch.example)
-        cost = objective.node_costs[i]
+        parts = [(member, member.part_of(model)) for member in objective.members[i]]
         n_new = 0
         for number, generator in enumerate(objective.generators):
             for repetition in range(self._n_repetitions):
                 rng = _random_state(self.risk.seed, i, self._n_visits[i], number, repetition)
                 with convergence_left_to_caller(), batch.named_in_errors():
-                    labels = generator(model, batch.labels, rng, node_weight=cost, n_threads=n_threads)
+                    labels = self._generate(generator, i, parts, rng, n_threads)
                 n_new += objective.sets[i].extend(model, _of_weight(batch, labels))
         return n_new
+
+    def _generate(self, generator, i, parts, rng, n_threads):
+        """One labeling of all members of batch i."""
+        batch, cost = self.risk.batches[i], self.risk.objective.node_costs[i]
+        return np.concatenate(
+            [
+                generator(
+                    part,
+                    batch.labels[member.nodes],
+                    rng,
+                    node_weight=None if cost is None else cost[member.nodes],
+                    n_threads=n_threads,
+                )
+                for member, part in parts
+            ]
+        )
 
 
 def _random_state(*key):

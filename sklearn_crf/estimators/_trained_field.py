@@ -44,6 +44,9 @@ class TrainedField(FieldClassifier):
         "verbose": ["verbose"],
     }
 
+    #: Whether batches hold several graphs with cycles: where no inference runs over a whole batch.
+    _packs_cycles = False
+
     def _check_labels(self, labels):
         """Raise ValueError where a parameter does not fit the classes."""
 
@@ -72,7 +75,7 @@ class TrainedField(FieldClassifier):
         return np.zeros(risk.potentials.n_coef)
 
     def _batch_nodes(self, encoded):
-        """Nodes up to which forests are packed."""
+        """Nodes up to which examples are packed."""
         # Mini-batches are of examples, so none may be packed with others.
         return 1 if self.solver == "sgd" else 4096
 
@@ -85,8 +88,8 @@ class TrainedField(FieldClassifier):
         self._check_labels(labels)
         weight = validate_sample_weight(sample_weight, encoded.n_examples)
         rng = check_random_state(self.random_state)
-        prepare, max_nodes = self._prepare_example(encoded), self._batch_nodes(encoded)
-        batches = make_batches(encoded, labels.labels, weight, max_nodes=max_nodes, prepare=prepare)
+        packing = {"max_nodes": self._batch_nodes(encoded), "with_cycles": self._packs_cycles}
+        batches = make_batches(encoded, labels.labels, weight, prepare=self._prepare_example(encoded), **packing)
         batches = self._with_node_weights(encoded, batches)
         potentials = self._make_potentials(encoded, labels.classes_, batches)
         objective = self._objective_of_batches(encoded, batches, labels, potentials)

@@ -161,6 +161,9 @@ class ContrastiveCRF(MarginalPredictions, TrainedField):
     True
     """
 
+    # The objective looks labelings up, whatever their graphs; generators run on members.
+    _packs_cycles = True
+
     _parameter_constraints: ClassVar[dict] = {
         **TrainedField._parameter_constraints,
         "generator": [StrOptions(set(GENERATORS)), list, None],

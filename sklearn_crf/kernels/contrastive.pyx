@@ -1,11 +1,12 @@
 """Scores of stored assignments relative to the true one, their shares of probability, and the derivatives.
 
-An assignment is kept as what it changes: numbers ``node * K + state`` of the states it gives to nodes, and how many
-times more than the truth it uses each entry of the flat tables. ``ptr`` tells where those of an assignment begin.
+An assignment is kept as what it changes: numbers ``node * K + state`` of the states it gives to nodes, or where it
+changes many the states of all nodes, packed in bits; and how many times more than the truth it uses each entry of the
+flat tables. ``ptr`` tells where those of an assignment begin.
 """
 
 from libc.math cimport exp, log
-from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t
 
 ctypedef fused node_code:
     uint16_t
@@ -59,8 +60,197 @@ def add_node_changes(
         int64_t c
     with nogil:
         for a in range(share.shape[0]):
+            if share[a] == 0:
+                continue
             for c in range(ptr[a], ptr[a + 1]):
                 unary[codes[c]] += share[a]
+
+
+def add_packed_gains(
+    const uint8_t[::1] packed,  # IN states of nodes in ascending order, the first in the lowest bits of a byte
+    const int64_t[::1] ptr,  # IN (m + 1,) bytes of each assignment; none if its changes are listed
+    const int64_t[::1] first,  # IN (m,) node that an assignment begins with
+    const int64_t[::1] n_nodes,  # IN (m,) nodes of each
+    int n_bits,  # IN bits of a state: 1, 2, 4 or 8
+    Py_ssize_t n_columns,
+    const double[::1] unary_gain,  # IN (N * K,), of the true states 0
+    double[::1] gains,  # IN OUT (m,)
+):
+    """Score the nodes of every packed assignment."""
+    cdef:
+        Py_ssize_t a
+        const uint8_t* row
+        const double* gain
+    with nogil:
+        for a in range(gains.shape[0]):
+            if ptr[a] == ptr[a + 1]:
+                continue
+            row = &packed[ptr[a]]
+            gain = &unary_gain[first[a] * n_columns]
+            # Constants, so that the compiler unrolls each.
+            if n_bits == 1:
+                gains[a] += _gain_of_row(row, n_nodes[a], 1, n_columns, gain)
+            elif n_bits == 2:
+                gains[a] += _gain_of_row(row, n_nodes[a], 2, n_columns, gain)
+            elif n_bits == 4:
+                gains[a] += _gain_of_row(row, n_nodes[a], 4, n_columns, gain)
+            else:
+                gains[a] += _gain_of_row(row, n_nodes[a], 8, n_columns, gain)
+
+
+cdef inline double _gain_of_row(
+    const uint8_t* row, int64_t n_nodes, int n_bits, Py_ssize_t n_columns, const double* gain
+) noexcept nogil:
+    cdef:
+        int64_t p, n_full = n_nodes * n_bits >> 3
+        int mask = (1 << n_bits) - 1
+        int k, states
+        int per_byte = 8 // n_bits
+        double even = 0.0, odd = 0.0
+    for p in range(n_full):
+        states = row[p]
+        if per_byte == 1:
+            even += gain[states]
+        else:
+            for k in range(per_byte // 2):
+                even += gain[2 * k * n_columns + ((states >> (2 * k * n_bits)) & mask)]
+                odd += gain[(2 * k + 1) * n_columns + ((states >> ((2 * k + 1) * n_bits)) & mask)]
+        gain += per_byte * n_columns
+    for k in range(<int> (n_nodes - n_full * per_byte)):
+        even += gain[k * n_columns + ((row[n_full] >> (k * n_bits)) & mask)]
+    return even + odd
+
+
+def add_packed_changes(
+    const uint8_t[::1] packed,
+    const int64_t[::1] ptr,
+    const int64_t[::1] first,
+    const int64_t[::1] n_nodes,
+    int n_bits,
+    Py_ssize_t n_columns,
+    const double[::1] share,  # IN (m,)
+    double[::1] unary,  # IN OUT (N * K,) the truth's states are added to as well
+):
+    """The adjoint of that."""
+    cdef:
+        Py_ssize_t a
+        const uint8_t* row
+        double* total
+    with nogil:
+        for a in range(share.shape[0]):
+            if ptr[a] == ptr[a + 1] or share[a] == 0:
+                continue
+            row = &packed[ptr[a]]
+            total = &unary[first[a] * n_columns]
+            if n_bits == 1:
+                _add_row(row, n_nodes[a], 1, n_columns, share[a], total)
+            elif n_bits == 2:
+                _add_row(row, n_nodes[a], 2, n_columns, share[a], total)
+            elif n_bits == 4:
+                _add_row(row, n_nodes[a], 4, n_columns, share[a], total)
+            else:
+                _add_row(row, n_nodes[a], 8, n_columns, share[a], total)
+
+
+cdef inline void _add_row(
+    const uint8_t* row, int64_t n_nodes, int n_bits, Py_ssize_t n_columns, double share, double* total
+) noexcept nogil:
+    cdef:
+        int64_t p, n_full = n_nodes * n_bits >> 3
+        int mask = (1 << n_bits) - 1
+        int k, states
+        int per_byte = 8 // n_bits
+    for p in range(n_full):
+        states = row[p]
+        for k in range(per_byte):
+            total[k * n_columns + ((states >> (k * n_bits)) & mask)] += share
+        total += per_byte * n_columns
+    for k in range(<int> (n_nodes - n_full * per_byte)):
+        total[k * n_columns + ((row[n_full] >> (k * n_bits)) & mask)] += share
+
+
+def count_pairs(
+    const int64_t[::1] nodes,  # IN changed nodes of every assignment
+    const int32_t[::1] states,  # IN what they change to
+    const int64_t[::1] ptr,  # IN (m + 1,)
+    const int32_t[::1] truth,  # IN (N,)
+    int32_t[::1] labels,  # IN OUT (N,) equal to the truth, and left so
+    const int64_t[::1] node_ptr,  # IN incidence of the graph
+    const int32_t[::1] neighbor,
+    const int32_t[::1] half_edge,
+    const int32_t[::1] edge_type,
+    const double[:, ::1] edge_weight,  # IN (E, R)
+    Py_ssize_t n_columns,
+    double[::1] total,  # work space (n_cells,) of zeros, and left so
+    int64_t[::1] last_row,  # work space (n_cells,) of -1
+    int64_t[::1] counts,  # OUT (m,) entries of each assignment
+    int64_t[::1] cells,  # OUT entries of the tables that an assignment uses more or less often than the truth
+    double[::1] changes,  # OUT how many times more, edge weights counted
+):
+    """Changes of the statistics of the tables, from the edges of the changed nodes; number of entries."""
+    cdef:
+        Py_ssize_t a, feature
+        Py_ssize_t n_features = edge_weight.shape[1]
+        int64_t c, slot, edge, first, begin, n_found, n_entries = 0
+        int32_t node, other
+        int side
+    with nogil:
+        for a in range(counts.shape[0]):
+            for c in range(ptr[a], ptr[a + 1]):
+                labels[nodes[c]] = states[c]
+            begin = n_found = n_entries
+            for c in range(ptr[a], ptr[a + 1]):
+                node = <int32_t> nodes[c]
+                for slot in range(node_ptr[node], node_ptr[node + 1]):
+                    other = neighbor[slot]
+                    side = half_edge[slot] & 1
+                    # An edge between two changed nodes is met from both its ends, and counted at its tail.
+                    if side and labels[other] != truth[other]:
+                        continue
+                    edge = half_edge[slot] >> 1
+                    for feature in range(n_features):
+                        first = (edge_type[edge] * n_features + feature) * n_columns * n_columns
+                        n_found = _count(
+                            first + _pair(labels, node, other, side, n_columns), edge_weight[edge, feature],
+                            a, total, last_row, cells, n_found,
+                        )
+                        n_found = _count(
+                            first + _pair(truth, node, other, side, n_columns), -edge_weight[edge, feature],
+                            a, total, last_row, cells, n_found,
+                        )
+            for c in range(begin, n_found):
+                # What was added and taken away again is no change.
+                if total[cells[c]] != 0:
+                    changes[n_entries] = total[cells[c]]
+                    total[cells[c]] = 0
+                    cells[n_entries] = cells[c]
+                    n_entries += 1
+            counts[a] = n_entries - begin
+            for c in range(ptr[a], ptr[a + 1]):
+                labels[nodes[c]] = truth[nodes[c]]
+    return n_entries
+
+
+cdef inline int64_t _pair(
+    const int32_t[::1] labels, int32_t node, int32_t other, int side, Py_ssize_t n_columns
+) noexcept nogil:
+    """Entry of a table: state of the tail, state of the head."""
+    if side:
+        return labels[other] * n_columns + labels[node]
+    return labels[node] * n_columns + labels[other]
+
+
+cdef inline int64_t _count(
+    int64_t cell, double weight, int64_t row, double[::1] total, int64_t[::1] last_row, int64_t[::1] cells,
+    int64_t n_found,
+) noexcept nogil:
+    """Add a weight to an entry, and list the entry where the row meets it first."""
+    if last_row[cell] != row:
+        last_row[cell] = row
+        cells[n_found] = cell
+        n_found += 1
+    total[cell] += weight
+    return n_found
 
 
 def listed_pair_gains(
@@ -96,6 +286,8 @@ def add_listed_pairs(
         int64_t c
     with nogil:
         for a in range(share.shape[0]):
+            if share[a] == 0:
+                continue
             for c in range(ptr[a], ptr[a + 1]):
                 tables[codes[c]] += share[a] * changes[c]
 
@@ -129,6 +321,8 @@ def add_all_pairs(
         Py_ssize_t a, c
     with nogil:
         for a in range(share.shape[0]):
+            if share[a] == 0:
+                continue
             for c in range(tables.shape[0]):
                 tables[c] += share[a] * changes[a, c]
 

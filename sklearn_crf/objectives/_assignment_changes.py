@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf.kernels.contrastive import count_pairs
+
 
 class Changes(NamedTuple):
     """States that assignments give to nodes, other than the true ones.
@@ -20,6 +22,11 @@ class Changes(NamedTuple):
     row: np.ndarray
     node: np.ndarray
     state: np.ndarray
+
+    @property
+    def ptr(self):
+        """Row r is the entries ptr[r] to ptr[r + 1], (n_rows + 1,) int64."""
+        return np.searchsorted(self.row, np.arange(self.n_rows + 1))
 
     @property
     def n_rows(self):
@@ -49,7 +56,7 @@ class PairChanges(NamedTuple):
     ----------
     row : ndarray of int64
         Ascending; a row without entries is one that no edge sees.
-    code : ndarray of int64
+    code : ndarray of int64, in no order within a row
         Entry ``((type * R + feature) * K + tail state) * K + head state``.
     change : ndarray of float64
     """
@@ -73,46 +80,14 @@ def pair_changes(model, truth, changes):
     -------
     PairChanges
     """
-    row, edge = _touched_edges(model.graph, changes)
     n_types, n_features, n_columns = model.tables.shape[:3]
-    n_cells = n_types * n_features * n_columns**2
-    tail, head = model.graph.edges[edge].T.astype(np.int64)
-    lookup = _Lookup(truth, changes)
-    pairs = (
-        lookup(row, tail) * n_columns + lookup(row, head),
-        truth[tail].astype(np.int64) * n_columns + truth[head],
-    )
-    first = (model.edge_type[edge].astype(np.int64)[:, None] * n_features + np.arange(n_features)) * n_columns**2
-    weight = np.ones(first.shape) if model.edge_weight is None else model.edge_weight[edge].astype(np.float64)
-    keys = np.concatenate([(row[:, None] * n_cells + first + pair[:, None]).ravel() for pair in pairs])
-    cells, inverse = np.unique(keys, return_inverse=True)
-    change = np.bincount(inverse.ravel(), np.concatenate((weight.ravel(), -weight.ravel())), minlength=len(cells))
-    used = change != 0
-    return PairChanges(cells[used] // n_cells, cells[used] % n_cells, change[used])
-
-
-def _touched_edges(graph, changes):
-    """Row and number of every edge that ends at a changed node, each once."""
-    ptr, _, half_edge, _ = graph.incidence
-    n_slots = ptr[changes.node + 1] - ptr[changes.node]
-    start = np.cumsum(n_slots) - n_slots
-    slot = np.arange(n_slots.sum()) + np.repeat(ptr[changes.node] - start, n_slots)
-    n_edges = max(graph.n_edges, 1)
-    key = np.unique(np.repeat(changes.row, n_slots) * n_edges + (half_edge[slot] >> 1))
-    return key // n_edges, key % n_edges
-
-
-class _Lookup:
-    """State of a node in an assignment."""
-
-    def __init__(self, truth, changes):
-        self._truth, self._state = truth, changes.state
-        self._keys = changes.row * len(truth) + changes.node
-
-    def __call__(self, row, node):
-        key = row * len(self._truth) + node
-        place = np.searchsorted(self._keys, key).clip(max=len(self._keys) - 1)
-        state = self._truth[node].astype(np.int64)
-        hit = self._keys[place] == key
-        state[hit] = self._state[place[hit]]
-        return state
+    n_cells, n_edges = n_types * n_features * n_columns**2, model.graph.n_edges
+    node_ptr, neighbor, half_edge, _ = model.graph.incidence
+    weight = np.ones((n_edges, n_features)) if model.edge_weight is None else model.edge_weight.astype(np.float64)
+    n_most = 2 * n_features * int((node_ptr[changes.node + 1] - node_ptr[changes.node]).sum())
+    counts, cells, change = np.zeros(changes.n_rows, dtype=np.int64), np.empty(n_most, dtype=np.int64), np.empty(n_most)
+    n_entries = count_pairs(
+        changes.node, changes.state, changes.ptr, truth, truth.copy(), node_ptr, neighbor, half_edge, model.edge_type,
+        weight, n_columns, np.zeros(n_cells), np.full(n_cells, -1), counts, cells, change,
+    )  # fmt: skip
+    return PairChanges(np.repeat(np.arange(changes.n_rows), counts), cells[:n_entries], change[:n_entries])

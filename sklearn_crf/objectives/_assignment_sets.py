@@ -2,18 +2,19 @@
 
 import numpy as np
 
-from sklearn_crf.kernels.contrastive import add_node_changes, node_gains, normalize_sets
+from sklearn_crf.kernels.contrastive import normalize_sets
 from sklearn_crf.models import Statistics, check_labels
 from sklearn_crf.objectives._assignment_changes import Changes, pair_changes
-from sklearn_crf.objectives._assignment_rows import AllPairs, ListedPairs, Rows, smallest_codes
+from sklearn_crf.objectives._assignment_rows import AllPairs, ListedPairs, NodeStates, Rows
 
 
 class AssignmentSets:
     r"""Sets of assignments of the examples of one batch, the labels of each example being in all of its sets.
 
-    An assignment is stored by its differences from the truth, in the smallest integers that hold them: the states of
-    nodes, and how much more often each entry of the tables is used. Tables are looked up by that, never by edges, so
-    that neither scores nor their adjoint walk over edges.
+    An assignment is stored by its differences from the truth, in the smallest integers that hold them, or where these
+    are many by the states of its nodes, up to sixteen of which take half a byte; and by how much more often each entry
+    of the tables is used. Tables are looked up by that, never by edges, so that neither scores nor their adjoint walk
+    over edges.
 
     Parameters
     ----------
@@ -40,7 +41,7 @@ class AssignmentSets:
         self.set_weight = np.zeros(0)
         self.set_member = np.zeros(0, dtype=np.int32)
         self._own_set = np.full(len(self._node_ptr) - 1, -1, dtype=np.int32)
-        self._codes = Rows(smallest_codes(n_nodes * self._n_columns))
+        self._states = NodeStates(self.labels, self._n_columns)
         self._set_of = Rows(np.int32, np.uint64)
         n_edges = model.graph.n_edges
         # An assignment cannot use an entry more often than there are edges, if each counts as one.
@@ -61,7 +62,7 @@ class AssignmentSets:
     @property
     def nbytes(self):
         """Memory that the assignments take, in bytes."""
-        kept = *self._codes.columns, self._codes.ptr, *self._pairs.arrays, *self._set_of.columns
+        kept = *self._states.arrays, *self._pairs.arrays, *self._set_of.columns
         return sum(array.nbytes for array in (*kept, self.set_weight, self.set_member))
 
     # Adding assignments --------------------------------------------------------------------------------------------
@@ -147,7 +148,7 @@ class AssignmentSets:
         """Append assignments that their sets do not hold yet; how many."""
         if not changes.n_rows:
             return 0
-        fingerprints = _fingerprints(self._code(changes), changes.row, set_of)
+        fingerprints = _fingerprints(changes.node * self._n_columns + changes.state, changes.row, set_of)
         new = np.zeros(len(set_of), dtype=bool)
         new[np.unique(fingerprints, return_index=True)[1]] = True
         if not is_new_set:
@@ -156,13 +157,15 @@ class AssignmentSets:
         n_new = changes.n_rows
         if n_new:
             pairs = pair_changes(model, self.labels, changes)
-            self._codes.append(changes.row, n_new, self._code(changes))
+            self._states.append(changes, *self._nodes_of(set_of[new]))
             self._pairs.append(pairs, n_new)
             self._set_of.append(np.arange(n_new), n_new, set_of[new], fingerprints[new])
         return n_new
 
-    def _code(self, changes):
-        return changes.node * self._n_columns + changes.state
+    def _nodes_of(self, set_of):
+        """First node and number of nodes of the example that each assignment is of."""
+        member = self.set_member[set_of]
+        return self._node_ptr[member], self._node_ptr[member + 1] - self._node_ptr[member]
 
     # Loss ----------------------------------------------------------------------------------------------------------
 
@@ -184,10 +187,9 @@ class AssignmentSets:
         """
         unary = model.unary.astype(np.float64)
         true_scores = unary[np.arange(len(unary)), self.labels]
-        gains = np.zeros(self.n_assignments)
         if true_scores.min(initial=0.0) > -np.inf:
             tables = model.tables.astype(np.float64).ravel()
-            node_gains(*self._codes.columns, self._codes.ptr, (unary - true_scores[:, None]).ravel(), gains)
+            gains = self._states.gains(unary - true_scores[:, None], *self._nodes_of(self.set_of))
             self._pairs.add_gains(tables, gains)
             # A pair of states that the truth uses is forbidden: leaving it gains infinitely much.
             if np.all(gains < np.inf):
@@ -211,10 +213,8 @@ class AssignmentSets:
         share = self.gains(model)
         losses, largest = np.empty((2, len(self.set_weight)))
         normalize_sets(self.set_of, self.set_weight, share, largest, losses)
-        unary, tables = np.zeros(model.unary.shape), np.zeros(model.tables.shape)
-        add_node_changes(*self._codes.columns, self._codes.ptr, share, unary.reshape(-1))
+        unary, tables = self._states.statistics(share, *self._nodes_of(self.set_of)), np.zeros(model.tables.shape)
         self._pairs.add_statistics(share, tables.reshape(-1))
-        unary[np.arange(len(unary)), self.labels] = -unary.sum(axis=1)
         terms = np.bincount(self._node_ptr[self.set_member], losses, minlength=len(unary))
         return terms, Statistics(unary.astype(model.dtype, copy=False), tables)
 

@@ -37,7 +37,7 @@ class BlockLikelihood(Objective):
 
     def __init__(self, graph, blocks):
         self.graph = graph
-        checked = [_checked(k, block, graph.n_nodes) for k, block in enumerate(blocks)]
+        checked = [checked_block(block, graph.n_nodes, f"blocks[{k}]") for k, block in enumerate(blocks)]
         self._layout = _Layout(graph, [block for block in checked if len(block)])
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
@@ -63,14 +63,33 @@ class BlockLikelihood(Objective):
         )
 
 
-def _checked(k, block, n_nodes):
+def checked_block(block, n_nodes, name):
+    """Nodes of a block in ascending order.
+
+    Parameters
+    ----------
+    block : array-like of int
+    n_nodes : int
+        Of the graph, or of the example that the block is of.
+    name : str
+        Of the block, for errors.
+
+    Returns
+    -------
+    ndarray of int64
+
+    Raises
+    ------
+    ValueError
+        If it names a node twice or one that there is not.
+    """
     block = np.asarray(block)
     if block.ndim != 1 or (block.size and block.dtype.kind not in "iu"):
-        raise ValueError(f"blocks[{k}] must be a vector of integers, got {block.dtype} of shape {block.shape}.")
+        raise ValueError(f"{name} must be a vector of integers, got {block.dtype} of shape {block.shape}.")
     if block.size and not 0 <= block.min() <= block.max() < n_nodes:
-        raise ValueError(f"blocks[{k}] must hold nodes from 0 to {n_nodes - 1}, found {block.min()} to {block.max()}.")
+        raise ValueError(f"{name} must hold nodes from 0 to {n_nodes - 1}, found {block.min()} to {block.max()}.")
     if len(np.unique(block)) < len(block):
-        raise ValueError(f"blocks[{k}] names a node twice.")
+        raise ValueError(f"{name} names a node twice.")
     return np.sort(block.astype(np.int64))
 
 
