@@ -11,6 +11,7 @@ from scipy.stats import multivariate_normal
 from sklearn_crf._threads import range_runner
 from sklearn_crf.estimators._rtf_growth import GrowthOptions, find_splits
 from sklearn_crf.estimators._rtf_input import window_offsets
+from sklearn_crf.estimators._rtf_scaling import LeafScaling
 from sklearn_crf.estimators._rtf_whitening import whitening_of
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import ConjugateGradient, GaussianDirect
@@ -429,3 +430,32 @@ def test_weights_equal_repetition(loss):
     expected, expected_gradient = again.value_grad(coef)
     assert value == pytest.approx(expected)
     assert_allclose(gradient, expected_gradient, atol=1e-9)
+
+
+@pytest.mark.parametrize("channels", [None, (2, 0)])
+def test_leaves_are_scaled_by_their_inputs(channels):
+    _, potentials, coef, images, targets = random_field((9, 8), seed=14, channels=channels)
+    weights = [np.full(len(y), w) for y, w in zip(targets, (1.0, 2.0), strict=True)]
+    risk = FieldRisk(GaussianPseudolikelihood(), potentials, images, targets, weights)
+    rng = np.random.RandomState(0)
+    scaling = LeafScaling(risk, rng)
+    x = rng.normal(size=len(coef))
+    assert_allclose(scaling.unscaled(scaling.scaled(coef)), coef, atol=1e-12)
+    assert scaling.gradient(coef) @ x == pytest.approx(coef @ scaling.unscaled(x))
+    assert_allclose(
+        scaling.project(scaling.scaled(coef), BOUNDS), scaling.scaled(potentials.project(coef, BOUNDS)), atol=1e-12
+    )
+    # The inputs that weights in these units stand before are uncorrelated, but for the share of all leaves in them.
+    for number, (kind, white) in enumerate(zip(potentials.types, potentials.whitening, strict=True)):
+        seen = [kind.inputs(image.seen(kind), np.array(pixels_of(kind, (9, 8)))) @ white.T for image in images]
+        leaf = np.concatenate([image.leaves[number] for image in images])
+        weight = np.concatenate([np.full(len(part), w) for part, w in zip(seen, (1.0, 2.0), strict=True)])
+        for own in range(potentials.n_leaves[number]):
+            factor, inside = scaling.factor[number][own], leaf == own
+            own_inputs = np.concatenate(seen)[inside]
+            moments = own_inputs.T @ (weight[inside, None] * own_inputs) / max(weight[inside].sum(), 1e-300)
+            moments = moments if inside.any() else np.eye(len(white))
+            assert_allclose(factor @ factor.T, 0.95 * moments + 0.05 * np.eye(len(white)), atol=1e-12)
+    # Seeing an image twice is a weight of two.
+    twice = FieldRisk(GaussianPseudolikelihood(), potentials, [*images, images[1]], [*targets, targets[1]])
+    assert_allclose(LeafScaling(twice, rng).scaled(coef), scaling.scaled(coef), rtol=1e-12)

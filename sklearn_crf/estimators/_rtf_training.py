@@ -6,6 +6,7 @@ import numpy as np
 
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.estimators._rtf_growth import GrowthOptions, find_splits
+from sklearn_crf.estimators._rtf_scaling import LeafScaling
 from sklearn_crf.estimators._rtf_shrinkage import Shrinkage
 from sklearn_crf.objectives._gaussian_field import FieldRisk
 from sklearn_crf.optimize import minimize_pqn, minimize_spg
@@ -146,34 +147,31 @@ def train(objective, field, data, options, rng, n_jobs, validation=None, is_trai
 
 
 def _optimise(risk, coef, options, rng):
-    """The best parameters of the present leaves.
-
-    The curvature by the parameters of a leaf is in proportion to its share of the factors, so that they are multiplied
-    by the root of it. One number for all of a precision, this keeps projections what they are.
-    """
+    """The best parameters of the present leaves."""
     risk.converged = True
     minimize = {"spg": minimize_spg, "pqn": minimize_pqn}[options.solver]
-    scale = np.sqrt(risk.potentials.spread(risk.shares()))
+    scaling = LeafScaling(risk, rng)
 
     # The first leaves have none that they come from.
     is_split = max(risk.potentials.n_leaves) > 1
     pull = Shrinkage(risk, coef, options.shrinkage, rng) if options.shrinkage and is_split else None
 
     def value_grad(x):
-        value, gradient = risk.value_grad(x / scale)
+        own = scaling.unscaled(x)
+        value, gradient = risk.value_grad(own)
         if pull is not None:
-            more, slope = pull.value_grad(x / scale)
+            more, slope = pull.value_grad(own)
             value, gradient = value + more, gradient + slope
-        return value, gradient / scale
+        return value, scaling.gradient(gradient)
 
     found = minimize(
         value_grad,
-        coef * scale,
-        project=lambda x: scale * risk.potentials.project(x / scale, options.growth.bounds),
+        scaling.scaled(coef),
+        project=lambda x: scaling.project(x, options.growth.bounds),
         max_iter=options.max_iter,
         tol=options.tol,
         # Pixels are computed with in float32.
         precision=4 * np.finfo(np.float32).eps,
     )
-    found.x = risk.potentials.project(found.x / scale, options.growth.bounds)
+    found.x = risk.potentials.project(scaling.unscaled(found.x), options.growth.bounds)
     return found

@@ -74,7 +74,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         Most iterations of each round, of which there are one more than splits on the longest path.
     tol : float, default=1e-4
         Largest entry of the projected gradient at which a round ends, by parameters in units of the root of their
-        leaf's share of the factors.
+        leaf's share of the factors, and of what the leaf sees of the channels.
     solver : {"pqn", "spg"}, default="pqn"
         Projected quasi-Newton steps, or spectral projected gradients. The loss never rises with the first; the second
         needs less memory.
