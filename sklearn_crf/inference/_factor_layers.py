@@ -210,7 +210,7 @@ class _Tables:
         else:
             states = states_of_cells(model.table_cell[start:stop], shape)[:, axes]
             ranked = np.lexsort(states.T[::-1])
-            sizes, children = _prefix_tree(states[ranked], np.asarray(shape)[axes])
+            sizes, children = _prefix_tree(states[ranked])
             starts = self.n_children + np.concatenate(([0], np.cumsum([len(child) for child in children])))[:-1]
             self.child += children
             self.n_children += sum(len(child) for child in children)
@@ -221,7 +221,7 @@ class _Tables:
         return len(self.kind) - 1
 
 
-def _prefix_tree(states, shape):
+def _prefix_tree(states):
     """Distinct beginnings of sorted joint states, and one more for whatever is not among them, layer by layer.
 
     Returns
@@ -229,7 +229,8 @@ def _prefix_tree(states, shape):
     sizes : list of int
         Positions before each node.
     children : list of ndarray
-        For each node, the next position of each (position, state), flattened.
+        For each node, where the children of each position begin and end, then the state that leads to each child.
+        All other states lead to the last position.
     """
     n_listed, arity = states.shape
     first = np.ones(n_listed, dtype=bool)
@@ -242,9 +243,9 @@ def _prefix_tree(states, shape):
         after = np.cumsum(first) - 1
         n_after = int(after[-1]) + 1 if n_listed else 0
         sizes.append(count)
-        child = np.full((count, shape[d]), n_after, dtype=np.int32)
-        child[number, states[:, d]] = after
-        children.append(child.ravel())
+        begins = np.flatnonzero(first)
+        starts = np.searchsorted(number[begins], np.arange(count + 1))
+        children.append(np.concatenate((starts, states[begins, d])).astype(np.int32))
         number, count = after, n_after + 1
     return sizes, children
 

@@ -3,7 +3,8 @@
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t
 
-from sklearn_crf.kernels.layers cimport Layers, advance, emit, is_last, open_layers
+from sklearn_crf.kernels.layer_messages cimport advance, emit
+from sklearn_crf.kernels.layers cimport Layers, is_last, open_layers
 
 
 def decode_factors(

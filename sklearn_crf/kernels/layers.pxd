@@ -1,18 +1,15 @@
-"""Tables of factors read node after node: messages of any factor by one recursion.
+"""Tables of factors read node after node: what the arrays of a factor graph mean.
 
-The joint states of a factor are paths through layers, one layer for each of its nodes. A path is at a position q
-before it reads the state of node d and at ``next_position`` after it; where it ends says which score it has. Of a dense
-table a position is the number of the states read so far, of a count table how many were counted, of a sparse table the
-listed cells that are still possible. With `left`, the sum (or maximum) over all ways to a position, and `right`, that
-over all ways from it to an end, each weighted by what nodes send, the message to node d is
-
-    m(a) = sum over q of  left_d(q) right_{d + 1}(next(q, a)).
+The joint states of a factor are paths through layers, one layer for each of its nodes. A path is at a position before
+it reads the state of a node and at another after it; where it ends says which score it has. Of a dense table a position
+is the number of the states read so far, of a count table how many were counted, of a sparse table the listed cells that
+are still possible.
 
 Everything is a logarithm in double precision: counting numbers and temperatures divide scores by numbers that may be
 small, so that no range is safe for probabilities.
 """
 
-from libc.math cimport INFINITY, exp, log, log1p
+from libc.math cimport INFINITY, exp, log1p
 from libc.stdint cimport int8_t, int32_t, int64_t
 
 # As sklearn_crf.factor_graphs numbers them.
@@ -38,8 +35,8 @@ cdef struct Layers:
     const int32_t* counted  # (T,) the state that a count table counts
     const int64_t* leaf_ptr  # (T + 1,) ends of the paths of each table
     const double* leaf  # scores there
-    const int64_t* child_ptr  # (n_slots,) where the children of the positions before a slot begin, in sparse tables
-    const int32_t* child  # (n_positions, K of the node) flattened
+    const int64_t* child_ptr  # (n_slots,) where the listed children of the positions before a slot begin, if sparse
+    const int32_t* child  # (n_positions + 1,) first child of each position, then (n_children,) states that lead there
 
 
 cdef inline void open_layers(object arrays, Layers* f) except *:
@@ -97,54 +94,10 @@ cdef inline Py_ssize_t n_after(const Layers* f, Py_ssize_t slot) noexcept nogil:
     return n_positions(f, slot + 1)
 
 
-cdef inline Py_ssize_t next_position(const Layers* f, Py_ssize_t slot, int kind, Py_ssize_t last, Py_ssize_t q,
-                                     Py_ssize_t a) noexcept nogil:
-    """Position after symbol a is read at position q; ``last`` is the highest there is."""
-    if kind == DENSE:
-        return q * f.n_states[f.slot_node[slot]] + a
-    if kind == COUNT:
-        return q + a if q + a < last else last
-    return f.child[f.child_ptr[slot] + q * f.n_states[f.slot_node[slot]] + a]
-
-
-cdef inline Py_ssize_t n_symbols(const Layers* f, Py_ssize_t slot) noexcept nogil:
-    """Symbols that a table tells apart: the states of the node, or whether it is counted."""
-    cdef Py_ssize_t table = f.table[f.slot_factor[slot]], n = f.n_states[f.slot_node[slot]]
-    if f.kind[table] != COUNT:
-        return n
-    return 2 if f.counted[table] < n else 1
-
-
 cdef inline double log_sum(double x, double y) noexcept nogil:
     if x < y:
         x, y = y, x
     return x + log1p(exp(y - x)) if y > -INFINITY else x
-
-
-cdef inline void read_symbols(const Layers* f, Py_ssize_t slot, const double* state, double* symbol) noexcept nogil:
-    """From weights of states to weights of symbols."""
-    cdef:
-        Py_ssize_t table = f.table[f.slot_factor[slot]], n = f.n_states[f.slot_node[slot]], a
-        double other = -INFINITY
-    if f.kind[table] != COUNT:
-        for a in range(n):
-            symbol[a] = state[a]
-        return
-    for a in range(n):
-        if a == f.counted[table]:
-            symbol[1] = state[a]
-        elif f.maximum:
-            other = state[a] if state[a] > other else other
-        else:
-            other = log_sum(other, state[a])
-    symbol[0] = other
-
-
-cdef inline void write_states(const Layers* f, Py_ssize_t slot, const double* symbol, double* state) noexcept nogil:
-    """From a message to symbols to that to states."""
-    cdef Py_ssize_t table = f.table[f.slot_factor[slot]], n = f.n_states[f.slot_node[slot]], a
-    for a in range(n):
-        state[a] = symbol[a] if f.kind[table] != COUNT else symbol[1 if a == f.counted[table] else 0]
 
 
 cdef inline double right_of(const Layers* f, Py_ssize_t slot, const double* right, Py_ssize_t q) noexcept nogil:
@@ -153,69 +106,3 @@ cdef inline double right_of(const Layers* f, Py_ssize_t slot, const double* righ
     if is_last(f, slot):
         return f.scale[factor] * f.leaf[f.leaf_ptr[f.table[factor]] + q]
     return right[f.position_ptr[slot + 1] + q]
-
-
-cdef inline void emit(const Layers* f, Py_ssize_t slot, const double* left, const double* right, double* symbol,
-                      double* message) noexcept nogil:
-    """Message of a factor to the node of a slot, as a logarithm for each state."""
-    cdef:
-        Py_ssize_t table = f.table[f.slot_factor[slot]], S = n_symbols(f, slot), Q = n_positions(f, slot)
-        Py_ssize_t last = n_after(f, slot) - 1, start = f.position_ptr[slot], a, q
-        int kind = f.kind[table]
-        double top, total, x
-    for a in range(S):
-        top = -INFINITY
-        for q in range(Q):
-            x = left[start + q] + right_of(f, slot, right, next_position(f, slot, kind, last, q, a))
-            top = x if x > top else top
-        if not f.maximum and top > -INFINITY and Q > 1:
-            total = 0
-            for q in range(Q):
-                x = left[start + q] + right_of(f, slot, right, next_position(f, slot, kind, last, q, a))
-                total += exp(x - top)
-            top += log(total)
-        symbol[a] = top
-    write_states(f, slot, symbol, message)
-
-
-cdef inline void advance(const Layers* f, Py_ssize_t slot, const double* state, double* symbol, const double* before,
-                         double* after) noexcept nogil:
-    """Positions after a slot from those before it: `left` one layer on."""
-    cdef:
-        Py_ssize_t S = n_symbols(f, slot), Q = n_positions(f, slot), n = n_after(f, slot), a, q, r
-        int kind = f.kind[f.table[f.slot_factor[slot]]]
-        double x
-    read_symbols(f, slot, state, symbol)
-    for r in range(n):
-        after[r] = -INFINITY
-    for q in range(Q):
-        for a in range(S):
-            x = before[q] + symbol[a]
-            r = next_position(f, slot, kind, n - 1, q, a)
-            if f.maximum or after[r] == -INFINITY:
-                after[r] = x if x > after[r] else after[r]
-            else:
-                after[r] = log_sum(after[r], x)
-
-
-cdef inline void retreat(const Layers* f, Py_ssize_t slot, const double* state, double* symbol,
-                         double* right) noexcept nogil:
-    """Positions before a slot from those after it: `right` one layer back."""
-    cdef:
-        Py_ssize_t S = n_symbols(f, slot), Q = n_positions(f, slot), last = n_after(f, slot) - 1
-        Py_ssize_t start = f.position_ptr[slot], a, q
-        int kind = f.kind[f.table[f.slot_factor[slot]]]
-        double top, total, x
-    read_symbols(f, slot, state, symbol)
-    for q in range(Q):
-        top = -INFINITY
-        for a in range(S):
-            x = symbol[a] + right_of(f, slot, right, next_position(f, slot, kind, last, q, a))
-            top = x if x > top else top
-        if not f.maximum and top > -INFINITY and S > 1:
-            total = 0
-            for a in range(S):
-                x = symbol[a] + right_of(f, slot, right, next_position(f, slot, kind, last, q, a))
-                total += exp(x - top)
-            top += log(total)
-        right[start + q] = top

@@ -2,7 +2,8 @@
 
 from libc.math cimport INFINITY
 
-from sklearn_crf.kernels.layers cimport Layers, advance, emit, is_last, open_layers, retreat
+from sklearn_crf.kernels.layer_messages cimport advance, emit, retreat
+from sklearn_crf.kernels.layers cimport Layers, is_last, open_layers
 
 
 def mplp_sweep(

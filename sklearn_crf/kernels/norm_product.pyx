@@ -12,15 +12,8 @@ and sends the v_s. that are optimal given those of the other nodes of its factor
 from libc.math cimport INFINITY, exp, fabs, log
 from libc.stdint cimport int64_t
 
-from sklearn_crf.kernels.layers cimport (
-    Layers,
-    advance,
-    emit,
-    is_last,
-    n_after,
-    open_layers,
-    retreat,
-)
+from sklearn_crf.kernels.layer_messages cimport advance, emit, retreat
+from sklearn_crf.kernels.layers cimport Layers, is_last, n_after, open_layers
 
 cdef struct Numbers:
     double unit  # temperature, or 1 for maxima
