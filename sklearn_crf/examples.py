@@ -228,6 +228,34 @@ def _as_fixed_factors(factors, n_nodes):
     return found
 
 
+def joined_factors(examples):
+    """Factors of the disjoint union of examples.
+
+    Parameters
+    ----------
+    examples : sequence of Example
+
+    Returns
+    -------
+    factors : dict of str to Factors
+    fixed_factors : list of (scope, table)
+    """
+    first = np.cumsum([0, *(example.n_nodes for example in examples[:-1])]).tolist()
+    found, fixed_factors = {}, []
+    for example, start in zip(examples, first, strict=True):
+        for name, (scope, features) in example.factors.items():
+            found.setdefault(name, []).append((scope + np.int32(start), features))
+        fixed_factors += [(scope + np.int32(start), table) for scope, table in example.fixed_factors]
+    factors = {}
+    for name, parts in found.items():
+        scopes, features = zip(*parts, strict=True)
+        if any(rows is not None for rows in features):
+            ones = [np.ones((len(scope), 1)) for scope in scopes]
+            features = [one if rows is None else rows for rows, one in zip(features, ones, strict=True)]
+        factors[name] = Factors(np.concatenate(scopes), None if features[0] is None else np.concatenate(features))
+    return factors, fixed_factors
+
+
 def _check_scope(nodes, n_nodes, what):
     if len(nodes) and (nodes.min() < 0 or nodes.max() >= n_nodes):
         raise ValueError(f"{what} has the nodes {nodes.tolist()}, but nodes are numbered 0 to {n_nodes - 1}.")

@@ -44,17 +44,18 @@ OBJECTIVES = {
 }
 
 
-def make_risk(objective, X, y, sparse=False, weight=None):
+def make_risk(objective, X, y, sparse=False, weight=None, max_factor_nodes=1):
+    limit = {"max_factor_nodes": max_factor_nodes}
     encoded = encode_X(X, edge_features="constant", allow_factors=True)
     labels = encode_y(y, encoded, missing_label=-1, classes=range(3))
     form, n_features = pairwise_form("full", 3), encoded.n_features
     if sparse:
         nodes = SparsePotentials(FeaturePairs.all(n_features, 3), n_features, 3, form)
-        batches = make_batches(encoded, labels.labels, weight, prepare=nodes.prepared)
+        batches = make_batches(encoded, labels.labels, weight, prepare=nodes.prepared, **limit)
     else:
         nodes = LinearPotentials(n_features, 3, form)
-        batches = make_batches(encoded, labels.labels, weight)
-    potentials = FactorPotentials(nodes, factor_types(batches, 3))
+        batches = make_batches(encoded, labels.labels, weight, **limit)
+    potentials = FactorPotentials(nodes, factor_types(encoded.items, batches, 3))
     return (SparseRisk if sparse else EmpiricalRisk)(objective, potentials, batches)
 
 
@@ -80,6 +81,19 @@ def test_gradients_by_the_weights(name, sparse):
     moved = rng.normal(size=len(coef))
     along = five_points(lambda t: risk.value_grad(coef + t[0] * moved).value, np.zeros(1), 0)
     assert_allclose(gradient @ moved, along, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_examples_packed_together(name):
+    X, y = factor_examples(6, fixed=True)
+    X[3] = X[3]._with(factors={"ends": X[3].factors["ends"]})
+    weight = np.array([1.0, 1, 1, 1, 2, 2])
+    alone, packed = (make_risk(OBJECTIVES[name], X, y, weight=weight, max_factor_nodes=n) for n in (1, 100))
+    assert [len(risk.batches) for risk in (alone, packed)] == [6, 2]
+    coef = np.random.default_rng(0).normal(size=alone.potentials.n_coef)
+    one, other = alone.value_grad(coef), packed.value_grad(coef)
+    assert_allclose(other.value, one.value, rtol=1e-9)
+    assert_allclose(other.gradient, one.gradient, atol=1e-7)
 
 
 def test_the_exact_objective_is_the_likelihood():

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 from sklearn_crf.edge_features import compute_edge_features
 from sklearn_crf.encoding._layout import object_array
-from sklearn_crf.examples import Batch, Example
+from sklearn_crf.examples import Batch, Example, joined_factors
 from sklearn_crf.graphs import Graph, disjoint_union
 
 # Edge features of this many numbers in all are kept with the batches; of more, they are computed where they are
@@ -33,11 +33,13 @@ class _ComputedEdges(Example):
         return compute_edge_features(self._function, self.node_features, self.graph.edges)
 
 
-def make_batches(encoded, labels=None, sample_weight=None, *, max_nodes=4096, with_cycles=False, prepare=None):
+def make_batches(
+    encoded, labels=None, sample_weight=None, *, max_nodes=4096, with_cycles=False, max_factor_nodes=1, prepare=None
+):
     """Put examples together: consecutive forests up to ``max_nodes`` nodes; those with cycles or factors alone.
 
-    What goes together does not depend on the number of threads. Examples with edges share a batch only if their
-    weights are equal, since pairwise statistics are summed over a batch.
+    What goes together does not depend on the number of threads. Examples with edges or factors share a batch only if
+    their weights are equal, since statistics of tables are summed over a batch.
 
     Parameters
     ----------
@@ -50,6 +52,9 @@ def make_batches(encoded, labels=None, sample_weight=None, *, max_nodes=4096, wi
         A larger forest is a batch of its own.
     with_cycles : bool, default=False
         Put those with cycles together as well, for losses that do not run inference over the whole batch.
+    max_factor_nodes : int, default=1
+        Nodes up to which examples with factors are put together, with cycles or without. One keeps each alone; of
+        more, each batch works out the tables of its types once, and inference goes on until all examples are done.
     prepare : callable(Example) -> Example, optional
         Applied to the example of each batch as soon as it is made, so that what it replaces is never held for all.
 
@@ -61,7 +66,10 @@ def make_batches(encoded, labels=None, sample_weight=None, *, max_nodes=4096, wi
     """
     if encoded.has_sparse_edges:
         max_nodes = min(max_nodes, _MOST_NODES_OF_TABLES)
-    made = _MAKERS[encoded.layout](encoded, labels, sample_weight, max_nodes, with_cycles)
+    if encoded.has_factors:
+        made = _list_batches(encoded, labels, sample_weight, max_nodes, with_cycles, max_factor_nodes)
+    else:
+        made = _MAKERS[encoded.layout](encoded, labels, sample_weight, max_nodes, with_cycles)
     if prepare is None:
         return list(made)
     return [replace(batch, example=prepare(batch.example)) for batch in made]
@@ -110,9 +118,9 @@ def _runs(n_examples, most, sample_weight):
             start = stop
 
 
-def _list_batches(encoded, labels, sample_weight, max_nodes, with_cycles):
+def _list_batches(encoded, labels, sample_weight, max_nodes, with_cycles, max_factor_nodes=1):
     unions = {}
-    for start, stop in _packs(encoded.items, sample_weight, max_nodes, with_cycles):
+    for start, stop in _packs(encoded.items, sample_weight, max_nodes, with_cycles, max_factor_nodes):
         members = encoded.items[start:stop]
         sizes = np.array([example.n_nodes for example in members])
         example = _joined(members, encoded.n_node_types, unions)
@@ -122,7 +130,7 @@ def _list_batches(encoded, labels, sample_weight, max_nodes, with_cycles):
 _MAKERS = {"nodes": _row_batches, "array": _array_batches, "list": _list_batches}
 
 
-def _packs(items, sample_weight, max_nodes, with_cycles):
+def _packs(items, sample_weight, max_nodes, with_cycles, max_factor_nodes):
     """Bounds of runs of examples that can share a batch."""
     weight = np.ones(len(items)) if sample_weight is None else sample_weight
     may_join = {}
@@ -131,25 +139,25 @@ def _packs(items, sample_weight, max_nodes, with_cycles):
         graph = example.graph
         if id(graph) not in may_join:
             may_join[id(graph)] = with_cycles or graph.is_forest
-        has_edges = has_edges or graph.n_edges > 0
+        has_edges = has_edges or graph.n_edges > 0 or example.has_factors
         one_weight = one_weight and weight[i] == weight[start]
         n_nodes += graph.n_nodes
         if i > start and not (
-            n_nodes <= max_nodes
-            and may_join[id(graph)]
-            and may_join[id(items[start].graph)]
+            n_nodes <= (max_factor_nodes if example.has_factors else max_nodes)
+            and (example.has_factors or (may_join[id(graph)] and may_join[id(items[start].graph)]))
             and (one_weight or not has_edges)
             and _alike(items[start], example)
         ):
             yield start, i
-            start, n_nodes, has_edges, one_weight = i, graph.n_nodes, graph.n_edges > 0, True
+            start, n_nodes, one_weight = i, graph.n_nodes, True
+            has_edges = graph.n_edges > 0 or example.has_factors
     yield start, len(items)
 
 
 def _alike(a, b):
     """Whether one example can hold both."""
     return (
-        not (a.has_factors or b.has_factors)
+        a.has_factors == b.has_factors
         and sp.issparse(a.node_features) == sp.issparse(b.node_features)
         and (a.edge_features is None) == (b.edge_features is None)
         and sp.issparse(a.edge_features) == sp.issparse(b.edge_features)
@@ -171,8 +179,8 @@ def _joined(members, n_node_types, unions):
         _stacked_types([x.edge_type for x in members], [x.graph.n_edges for x in members]),
         None if first.n_states is None else np.concatenate([example.n_states for example in members]),
     )
-    # Those with factors are alone.
-    return joined._with(factors=first.factors, fixed_factors=first.fixed_factors)
+    factors, fixed_factors = joined_factors(members)
+    return joined._with(factors=factors, fixed_factors=fixed_factors)
 
 
 def _stacked(parts):

@@ -48,6 +48,25 @@ def resolve_factor_formulation(formulation, entropy, has_cycles, *, max_iter, to
     )
 
 
+def nodes_together(formulation, entropy):
+    """Nodes of training examples with factors that are worked on together.
+
+    Tables of many listed states take longer to lay out than one small example to be done with. By junction trees the
+    tables of all examples of a batch are in memory at once, and trees that cover a graph are chosen for each.
+
+    Parameters
+    ----------
+    formulation : str
+    entropy : str
+
+    Returns
+    -------
+    int
+    """
+    together = formulation in ("piecewise", "pseudolikelihood") or (formulation, entropy) == ("relaxation", "trivial")
+    return 512 if together else 1
+
+
 def _relaxation(entropy, has_cycles, limits):
     if entropy == "trivial":
         return NormProductBP(**limits)

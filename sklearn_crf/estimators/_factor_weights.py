@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from sklearn_crf.estimators._factor_formulations import nodes_together
 from sklearn_crf.factor_graphs import numbers_of_states
 from sklearn_crf.potentials import FactorPotentials, FactorType, check_factors, factor_types
 
@@ -11,11 +12,14 @@ class FactorWeights:
 
     _takes_factors = True
 
+    def _factor_batch_nodes(self):
+        return 1 if self.solver == "sgd" else nodes_together(self.formulation, self.entropy)
+
     def _make_potentials(self, encoded, classes, batches):
         pairwise = super()._make_potentials(encoded, classes, batches)
         if not encoded.has_factors:
             return pairwise
-        types = factor_types(batches, len(classes))
+        types = factor_types(encoded.items, batches, len(classes))
         check_factors(encoded.items, types, len(classes))
         return FactorPotentials(pairwise, types)
 

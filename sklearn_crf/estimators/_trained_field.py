@@ -79,6 +79,10 @@ class TrainedField(FieldClassifier):
         # Mini-batches are of examples, so none may be packed with others.
         return 1 if self.solver == "sgd" else 4096
 
+    def _factor_batch_nodes(self):
+        """Nodes up to which examples with factors are packed."""
+        return 1
+
     def _train(self, risk, start, options, rng, on_iteration):
         return train(risk, start, options, rng, on_iteration)
 
@@ -88,7 +92,8 @@ class TrainedField(FieldClassifier):
         self._check_labels(labels)
         weight = validate_sample_weight(sample_weight, encoded.n_examples)
         rng = check_random_state(self.random_state)
-        packing = {"max_nodes": self._batch_nodes(encoded), "with_cycles": self._packs_cycles}
+        packing = {"max_nodes": self._batch_nodes(encoded), "max_factor_nodes": self._factor_batch_nodes()}
+        packing["with_cycles"] = self._packs_cycles
         batches = make_batches(encoded, labels.labels, weight, prepare=self._prepare_example(encoded), **packing)
         batches = self._with_node_weights(encoded, batches)
         potentials = self._make_potentials(encoded, labels.classes_, batches)

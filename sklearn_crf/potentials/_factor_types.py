@@ -38,13 +38,14 @@ class FactorType:
         return numbers_of_states(self.states, self.n_states)
 
 
-def factor_types(batches, n_classes):
+def factor_types(examples, batches, n_classes):
     """The types of factors of training examples, with the joint states that occur.
 
     Parameters
     ----------
+    examples : sequence of Example
     batches : sequence of Batch
-        Labelled; joint states with an unlabelled node and those of examples of weight 0 do not count.
+        Of these, labelled; joint states with an unlabelled node and those of examples of weight 0 do not count.
     n_classes : int
         States of a node in examples that do not say how many.
 
@@ -59,16 +60,17 @@ def factor_types(batches, n_classes):
         If factors of one type differ in their number of nodes, states or features.
     """
     shapes, found = {}, {}
-    for batch in batches:
-        example = batch.example
+    for i, example in enumerate(examples):
         for name, factors in example.factors.items():
-            shape = _shape_of(example, factors, name, n_classes, batch.members[0])
-            if shape is None:
+            shape = _shape_of(example, factors, name, n_classes, i)
+            if shape is not None and shapes.setdefault(name, shape) != shape:
+                raise _unlike(i, name, shape, shapes[name])
+    for batch in batches:
+        counts = batch.weight is None or batch.weight[0] > 0
+        for name, factors in batch.example.factors.items():
+            if name not in shapes:
                 continue
-            if shapes.setdefault(name, shape) != shape:
-                raise _unlike(batch.members[0], name, shape, shapes[name])
             states = batch.labels[factors.scope]
-            counts = batch.weight is None or batch.weight[0] > 0
             found.setdefault(name, []).append(np.unique(states[(states >= 0).all(axis=1) & counts], axis=0))
     return [FactorType(name, *shapes[name], np.concatenate(found[name])) for name in sorted(found)]
 
