@@ -47,7 +47,7 @@ def test_trees_and_step_rules_reach_the_same_bound(trees, step):
     relaxed = LinearProgram().map(model)
     with convergence_left_to_caller():
         found = DualDecomposition(trees, step).map(model)
-    assert found.bound == pytest.approx(relaxed.bound, rel=5e-3)
+    assert found.bound == pytest.approx(relaxed.bound, rel=1e-4)
     assert found.bound >= relaxed.bound - 1e-8
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from model_strategies import TABLE_KINDS, models, random_model
+from model_strategies import LOOPY, TABLE_KINDS, models, random_model
 from numpy.testing import assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
@@ -88,12 +88,20 @@ def test_submodular_models_of_two_states_are_solved():
         assert found.score == pytest.approx(best.score, abs=1e-9)
 
 
-def test_bound_of_two_states_comes_to_the_linear_program():
-    for seed in range(6):
-        model = random_model("grid", 2, "untied", scale=3.0, seed=seed)
-        found, relaxed = TRWS(max_iter=5000, tol=1e-12).map(model), LinearProgram().map(model)
-        assert found.bound == pytest.approx(relaxed.bound, abs=1e-4)
-    # Frustrated cycles, on which the relaxation has a gap.
+@given(models(topologies=tuple(LOOPY), max_states=2))
+@settings(max_examples=60, deadline=None)
+def test_bound_of_two_states_comes_to_the_linear_program(model):
+    relaxed = LinearProgram().map(model).bound
+    found = TRWS(max_iter=5000, tol=1e-12).map(model)
+    assert found.bound == pytest.approx(relaxed, rel=1e-8, abs=1e-8)
+    assert TRWS().map(model).bound == pytest.approx(relaxed, rel=1e-5, abs=1e-5)
+
+
+def test_frustrated_cycles_of_two_states():
+    for seed in range(4):
+        model = random_model(lattice((6, 6)), 2, "untied", scale=2.0, seed=seed)
+        relaxed = LinearProgram().map(model).bound
+        assert TRWS(max_iter=5000, tol=1e-12).map(model).bound == pytest.approx(relaxed, rel=1e-8)
     cycle = Graph(3, [[0, 1], [1, 2], [2, 0]])
     model = PairwiseModel(cycle, np.zeros((3, 2)), (1 - np.eye(2))[None])
     found = TRWS().map(model)
