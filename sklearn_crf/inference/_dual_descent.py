@@ -35,13 +35,20 @@ def labeling_by_descent(algorithm, model, run):
         size = max(1.0, abs(run.bound))
         converged = fall <= algorithm.tol * size or run.bound - best_score <= 1e-12 * size
     if not converged:
-        algorithm._warn_unconverged(
-            f"{type(algorithm).__name__} stopped after max_iter={algorithm.max_iter} iterations with the bound still "
-            f"falling by {fall:.2g} in the last: raise max_iter or tol (now {algorithm.tol:g}).",
-            depth=2,
-        )
+        algorithm._warn_unconverged(still_falling(algorithm, fall), depth=2)
     result = algorithm._labeling(model, best, n_iter=n_iter, converged=converged, state=run.state)
     return result._replace(bound=max(run.bound, result.score))
+
+
+def still_falling(algorithm, fall):
+    """The warning of a bound that has not come to stand still, of what it fell by in the last iteration."""
+    stopped = f"{type(algorithm).__name__} stopped after max_iter={algorithm.max_iter} iterations"
+    if np.isinf(fall):
+        return f"{stopped}, and one alone cannot tell whether the bound still falls: raise max_iter."
+    return (
+        f"{stopped} with the bound still falling by {fall:.2g} in the last: raise max_iter or tol (now "
+        f"{algorithm.tol:g})."
+    )
 
 
 def marginals_by_descent(algorithm, run, bound):

@@ -6,6 +6,7 @@ import numpy as np
 
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._dual_descent import still_falling
 from sklearn_crf.inference._field import Messages, initial_messages, make_field
 from sklearn_crf.inference._tree import TreeInference
 from sklearn_crf.kernels.forests import decode
@@ -77,10 +78,7 @@ class TRWS(Inference):
             fall = run.iterate()
             if fall <= self.tol * max(1.0, abs(run.bound)) or run.is_certain():
                 return self._result(model, run, n_iter, converged=True)
-        self._warn_unconverged(
-            f"TRWS stopped after max_iter={self.max_iter} iterations with the bound still falling by {fall:.2g} in the "
-            f"last: raise max_iter or tol (now {self.tol:g})."
-        )
+        self._warn_unconverged(still_falling(self, fall))
         return self._result(model, run, self.max_iter, converged=False)
 
     def _result(self, model, run, n_iter, converged):
