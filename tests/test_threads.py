@@ -19,6 +19,7 @@ from sklearn_crf._threads import (
     even_map,
     fixed_ranges,
     map_tasks,
+    ordered_map,
     range_runner,
     single_threaded_blas,
     split_threads,
@@ -146,9 +147,16 @@ def test_range_runner_covers_the_range_once(n_threads, n_items):
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3])
 @pytest.mark.parametrize("n_items", [0, 1, 5, 100])
-def test_even_map_gives_results_in_the_order_of_the_items(n_threads, n_items):
-    with even_map(n_threads) as mapped:
+@pytest.mark.parametrize("maker", [even_map, ordered_map])
+def test_maps_give_results_in_the_order_of_the_items(maker, n_threads, n_items):
+    with maker(n_threads) as mapped:
         assert list(mapped(lambda k: k**2, list(range(n_items)))) == [k**2 for k in range(n_items)]
+
+
+def test_one_item_is_not_handed_to_another_thread():
+    with ordered_map(2) as mapped:
+        assert list(mapped(lambda _: threading.get_ident(), [0])) == [threading.get_ident()]
+        assert threading.get_ident() not in mapped(lambda _: threading.get_ident(), [0, 1])
 
 
 def test_range_runner_raises_what_a_worker_raised():
