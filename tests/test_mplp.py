@@ -121,7 +121,7 @@ def test_warm_start():
 
 def test_errors():
     model = random_model("grid", 3, "untied", scale=3.0, seed=6)
-    with pytest.warns(ConvergenceWarning, match="MPLP stopped after max_iter=1 iterations with the bound") as record:
+    with pytest.warns(ConvergenceWarning, match="MPLP stopped after max_iter=1 iterations, and one") as record:
         MPLP(max_iter=1, tol=0).map(model)
     assert [warning.filename for warning in record] == [__file__]
     with pytest.raises(ValueError, match="max_iter must be at least 1"):
