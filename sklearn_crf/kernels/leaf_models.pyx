@@ -158,6 +158,43 @@ def add_linear_gradient(
                                      &out[0, 0, 0])
 
 
+def add_precision_gradient(
+    const double[:, ::1] linear,  # IN (N, D) derivative by the linear values of each pixel
+    const double[:, ::1] values,  # IN (N, D)
+    const double[:, :, ::1] square,  # IN (N, D, D) derivative by the diagonal
+    const double[:, :, ::1] cross,  # IN (n_factors, D, D) what the derivative by an edge has more; or none
+    const int32_t[::1] leaf,  # IN (n_factors,)
+    Py_ssize_t width,  # pixels of a row of the plane
+    Py_ssize_t top,
+    Py_ssize_t left,
+    Py_ssize_t rows,
+    Py_ssize_t columns,
+    Py_ssize_t step,  # pixels from the first of a factor to the second; 0 for factors of one pixel
+    double[:, :, ::1] out,  # IN OUT (L, m, m)
+):
+    """Derivative by the precision of each leaf, out of those by the field."""
+    cdef:
+        Py_ssize_t i, j, k, s, t, a, b, own, D = linear.shape[1]
+        bint has_cross = cross.shape[0] > 0
+        double product
+    with nogil:
+        for i in range(rows):
+            for j in range(columns):
+                k, s = i * columns + j, (top + i) * width + left + j
+                t, own = s + step, leaf[i * columns + j]
+                for a in range(D):
+                    for b in range(D):
+                        out[own, a, b] += square[s, a, b]
+                        if step == 0:
+                            continue
+                        out[own, D + a, D + b] += square[t, a, b]
+                        product = -0.5 * (linear[s, a] * values[t, b] + values[s, a] * linear[t, b])
+                        if has_cross:
+                            product += 0.5 * cross[k, a, b]
+                        out[own, a, D + b] += product
+                        out[own, D + b, a] += product
+
+
 def add_to_bins(
     const floating[:, ::1] terms,  # IN (n, q)
     const uint8_t[:, ::1] bins,  # IN (T, n)

@@ -4,12 +4,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
 from sklearn_crf._threads import range_runner
 from sklearn_crf.gaussian_models import GaussianModel
 from sklearn_crf.graphs import Graph
-from sklearn_crf.kernels.leaf_models import CHANNEL_BLOCK, add_linear_gradient, linear_values
+from sklearn_crf.kernels.leaf_models import add_linear_gradient, add_precision_gradient, linear_values
+from sklearn_crf.potentials._channel_blocks import packed_inputs, packed_size
 from sklearn_crf.regression_trees._eigenvalues import clip_eigenvalues
 
 # Pixels worth a thread of their own.
@@ -277,7 +277,7 @@ class RegressionTreePotentials:
         features = image.seen(kind)
         top, left, rows, columns = kind.rectangle(features.shape)
         out = np.empty((rows * columns, weight.shape[1]), dtype=weight.dtype)
-        place = _packed_size(features.shape[2]), top, left, columns, kind.down, kind.right
+        place = packed_size(features.shape[2]), top, left, columns, kind.down, kind.right
         if out.size:
             run(
                 lambda start, stop: linear_values(features, leaf, weight, *place, start, stop, out),
@@ -306,53 +306,25 @@ class RegressionTreePotentials:
             if not len(leaf):
                 continue
             features = image.seen(kind)
-            slope, square = factor_terms(statistics, image, self.types, number)
             top, left, rows, columns = kind.rectangle(shape)
+            slope = np.concatenate(_at_ends(statistics.linear, kind, shape), axis=1)
             sums = np.zeros((*part.weight.shape[:2], white.shape[1]))
             add_linear_gradient(
                 features,
                 leaf,
                 np.ascontiguousarray(slope, dtype=features.dtype),
-                *(_packed_size(features.shape[2]), top, left, rows, columns, kind.down, kind.right),
+                *(packed_size(features.shape[2]), top, left, rows, columns, kind.down, kind.right),
                 sums,
             )
             part.weight[:] = sums @ white.T
-            # Column by column, that is factor by factor, in one order whatever the threads.
-            members = sp.csc_matrix(
-                (np.ones(len(leaf)), leaf, np.arange(len(leaf) + 1)), shape=(len(part.precision), len(leaf))
+            add_precision_gradient(
+                *(np.ascontiguousarray(part) for part in statistics[:3]),
+                _cross_of(statistics, image, self.types, number),
+                leaf,
+                *(shape[1], top, left, rows, columns, kind.down * shape[1] + kind.right),
+                part.precision,
             )
-            part.precision[:] = (members @ square.reshape(len(leaf), -1)).reshape(part.precision.shape)
         return gradient
-
-
-def packed_inputs(whitening, paired):
-    """Columns of a matrix of linear models where the kernels look for them.
-
-    Kernels read the channels of a pixel in blocks of ``CHANNEL_BLOCK``. The last block ends with the pixel, and repeats
-    channels of the block before it; there the columns are zero, so that nothing is counted twice.
-
-    Parameters
-    ----------
-    whitening : ndarray of shape (B, n_inputs)
-    paired : bool
-
-    Returns
-    -------
-    ndarray of shape (B, 1 + size) or (B, 1 + 2 * size)
-    """
-    n_pixels = 2 if paired else 1
-    n_channels = (whitening.shape[1] - 1) // n_pixels
-    size = _packed_size(n_channels)
-    place = np.arange(n_channels)
-    if n_channels > CHANNEL_BLOCK:
-        place[n_channels // CHANNEL_BLOCK * CHANNEL_BLOCK :] += size - n_channels
-    packed = np.zeros((len(whitening), 1 + n_pixels * size))
-    packed[:, np.concatenate([[0], *(1 + k * size + place for k in range(n_pixels))])] = whitening
-    return packed
-
-
-def _packed_size(n_channels):
-    return n_channels if n_channels < CHANNEL_BLOCK else -(-n_channels // CHANNEL_BLOCK) * CHANNEL_BLOCK
 
 
 def factor_terms(statistics, image, types, number):
@@ -371,22 +343,30 @@ def factor_terms(statistics, image, types, number):
     slope : ndarray of shape (n_factors, m)
     square : ndarray of shape (n_factors, m, m)
     """
-    shape, paired = image.features.shape[:2], types[number].paired
-
-    def at_ends(values):
-        plane = values.reshape(*shape, *values.shape[1:])
-        return [plane[end].reshape(-1, *values.shape[1:]) for end in types[number].ends(shape)]
-
-    linear, values, square = (at_ends(part) for part in statistics[:3])
-    if not paired:
+    kind = types[number]
+    linear, values, square = (_at_ends(part, kind, image.features.shape[:2]) for part in statistics[:3])
+    if not kind.paired:
         return linear[0], square[0]
     cross = linear[0][:, :, None] * values[1][:, None, :] + values[0][:, :, None] * linear[1][:, None, :]
     if statistics.cross is not None:
-        start = sum(len(leaf) for leaf, kind in zip(image.leaves[:number], types, strict=False) if kind.paired)
-        cross = cross - statistics.cross[start : start + len(cross)]
+        cross = cross - _cross_of(statistics, image, types, number)
     n, d = linear[0].shape
     whole = np.empty((n, 2 * d, 2 * d), dtype=square[0].dtype)
     whole[:, :d, :d], whole[:, d:, d:] = square
     whole[:, :d, d:] = -cross / 2
     whole[:, d:, :d] = whole[:, :d, d:].transpose(0, 2, 1)
     return np.concatenate(linear, axis=1), whole
+
+
+def _at_ends(values, kind, shape):
+    """Values (N, ...) at the first pixels of the factors of a type, and at the second."""
+    plane = values.reshape(*shape, *values.shape[1:])
+    return [plane[end].reshape(-1, *values.shape[1:]) for end in kind.ends(shape)]
+
+
+def _cross_of(statistics, image, types, number):
+    """The part of ``cross`` of one type; empty if there is none."""
+    if statistics.cross is None or not types[number].paired:
+        return np.zeros((0, 1, 1))
+    start = sum(len(leaf) for leaf, kind in zip(image.leaves[:number], types, strict=False) if kind.paired)
+    return np.ascontiguousarray(statistics.cross[start : start + len(image.leaves[number])])
