@@ -51,7 +51,7 @@ def trained(args, n_images, jobs):
 def predict_one(path, side, jobs):
     """Print the seconds and the peak of memory of one prediction; run in a process of its own."""
     field = joblib.load(path).set_params(n_jobs=jobs)
-    tile = np.pad(clean_images("test", 1)[0], ((0, 0), (0, 0)))
+    tile = clean_images("test", 1)[0]
     repeats = [-(-side // length) for length in tile.shape]
     image = np.tile(tile, repeats)[:side, :side]
     image = image + np.float32(SIGMA) * np.random.default_rng(1).standard_normal(image.shape, dtype=np.float32)
@@ -75,8 +75,8 @@ def measured(path, side, jobs, repeats):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[256, 512, 1024, 2048, 4096])
-    parser.add_argument("--images", type=int, nargs="+", default=[10, 20, 40, 80], help="numbers of training images")
+    parser.add_argument("--sizes", type=int, nargs="*", default=[256, 512, 1024, 2048, 4096])
+    parser.add_argument("--images", type=int, nargs="*", default=[10, 20, 40], help="numbers of training images")
     parser.add_argument("--side", type=int, default=96, help="of training images")
     parser.add_argument("--bank", default="rfs", help="'none' for the grey value alone")
     parser.add_argument("--window", type=int, default=3)

@@ -113,7 +113,6 @@ class FilterBank(ImageTransformer, auto_wrap_output_keys=None):
         height, width, n_channels = image.shape
         n_own = n_channels if self.include_input else 0
         out = np.empty((height, width, n_own + n_channels * len(kernels)), dtype=np.float32)
-        out[..., :n_own] = image[..., :n_own]
         whole = [k for k, kernel in enumerate(kernels) if not isinstance(kernel, Separable)]
         tasks = [k for k, kernel in enumerate(kernels) if isinstance(kernel, Separable)]
         # Enough groups for threads to share; each transforms its tile anew, which is one part in as many as it holds.
@@ -132,6 +131,8 @@ class FilterBank(ImageTransformer, auto_wrap_output_keys=None):
                     _fourier(plane, [kernels[k] for k in task], level, out, at)
 
             map_tasks(run, tasks, n_threads)
+        # At the end: to touch every pixel first would fetch all of the memory on one thread.
+        out[..., :n_own] = image[..., :n_own]
         return out
 
 
