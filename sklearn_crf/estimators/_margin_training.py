@@ -12,7 +12,7 @@ from sklearn_crf._threads import ordered_map
 from sklearn_crf.estimators._margin_dual import dual_hinge_risk, train_by_marginals
 from sklearn_crf.estimators._margin_smoothed import train_smoothed
 from sklearn_crf.estimators._progress import progress_reporter
-from sklearn_crf.objectives import ForestDual, ForestPlanes, PlaneOracle, are_exact_by_kernel, make_blocks
+from sklearn_crf.objectives import ForestDual, ForestPlanes, PlaneOracle, are_exact_by_kernel, risk_in_blocks
 from sklearn_crf.optimize import bmrm, cutting_plane, frank_wolfe, one_slack, subgradient
 
 #: Solvers that go through the examples block by block, each step a few of them.
@@ -159,13 +159,19 @@ def _train_dual(risk, start, options, rng, on_iteration):
 
 
 def _train_by_planes(risk, start, options, rng, on_iteration):
+    by_kernel = are_exact_by_kernel(risk)
+    if not by_kernel:
+        risk, blocks = risk_in_blocks(risk)
     problem = PenalisedHinge(risk, options)
     trace = MarginTrace()
     with (
         progress_reporter(options.verbose, options.max_iter, options.solver) as show,
         ordered_map(effective_n_jobs(options.n_jobs)) as map_in_threads,
     ):
-        oracle = _make_oracle(risk, options, map_in_threads)
+        if by_kernel:
+            oracle = ForestPlanes(risk, options.C, options.scale, map_in_threads)
+        else:
+            oracle = PlaneOracle(risk, options.C, options.scale, blocks, map_in_threads)
 
         def callback(point):
             trace.loss.append(point.fun)
@@ -181,12 +187,6 @@ def _train_by_planes(risk, start, options, rng, on_iteration):
     n_calls = problem.n_inference_calls + oracle.n_inference_calls
     calls = np.array(trace.calls)[found.get("checks", np.arange(1, found.nit + 1)) - 1]
     return MarginOutcome(coef, found, found.gap + problem.lacking, calls, n_calls)
-
-
-def _make_oracle(risk, options, map_in_threads):
-    if are_exact_by_kernel(risk):
-        return ForestPlanes(risk, options.C, options.scale, map_in_threads)
-    return PlaneOracle(risk, options.C, options.scale, make_blocks(risk.batches), map_in_threads)
 
 
 def _by_passes(problem, oracle, start, options, rng, limits):

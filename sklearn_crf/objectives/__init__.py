@@ -16,7 +16,7 @@ from sklearn_crf.objectives._likelihood import Likelihood
 from sklearn_crf.objectives._loss_augmented import at_temperature, loss_augmented
 from sklearn_crf.objectives._margin import StructuredHinge
 from sklearn_crf.objectives._piecewise import Piecewise
-from sklearn_crf.objectives._planes import PlaneOracle, make_blocks
+from sklearn_crf.objectives._planes import PlaneOracle, make_blocks, risk_in_blocks
 from sklearn_crf.objectives._pseudolikelihood import Pseudolikelihood
 from sklearn_crf.objectives._relaxed_hinge import RelaxedHinge
 from sklearn_crf.objectives._relaxed_likelihood import RelaxedLikelihood
@@ -62,5 +62,6 @@ __all__ = [
     "decomposed_weights",
     "loss_augmented",
     "make_blocks",
+    "risk_in_blocks",
     "tangent_sets",
 ]

@@ -4,8 +4,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf.examples import Batch, Example
-from sklearn_crf.graphs import disjoint_union
 from sklearn_crf.inference import n_labelings
 from sklearn_crf.potentials import SparsePotentials
 
@@ -69,65 +67,6 @@ def are_exact_by_kernel(risk):
 
 # Labelings of an example with cycles that the kernel may go through at each step.
 ENUMERABLE = 4096
-
-
-def joined_batches(batches, max_nodes=4096):
-    """Batches in which small examples with cycles are together, as forests are from the start.
-
-    Parameters
-    ----------
-    batches : list of Batch
-    max_nodes : int
-
-    Returns
-    -------
-    list of Batch
-    """
-    joined, pending, n_nodes = [], [], 0
-    for batch in batches:
-        alike = not pending or (batch.example.edge_features is None) == (pending[0].example.edge_features is None)
-        is_forest = batch.example.graph.is_forest
-        if pending and (is_forest or not alike or n_nodes + len(batch.labels) > max_nodes):
-            joined.append(_union(pending))
-            pending, n_nodes = [], 0
-        if is_forest:
-            joined.append(batch)
-        else:
-            pending.append(batch)
-            n_nodes += len(batch.labels)
-    return [*joined, _union(pending)] if pending else joined
-
-
-def _union(batches):
-    if len(batches) == 1:
-        return batches[0]
-    examples = [batch.example for batch in batches]
-    sizes = np.concatenate([np.diff(batch.node_ptr) for batch in batches])
-
-    def stacked(parts):
-        return None if parts[0] is None else np.concatenate(parts)
-
-    def types(parts, lengths):
-        filled = [np.zeros(n, dtype=np.int32) if part is None else part for part, n in zip(parts, lengths, strict=True)]
-        return np.concatenate(filled)
-
-    graph = disjoint_union([example.graph for example in examples])
-    example = Example._trusted(
-        np.concatenate([example.node_features for example in examples]),
-        graph,
-        stacked([example.edge_features for example in examples]),
-        types([example.node_type for example in examples], [example.n_nodes for example in examples]),
-        types([example.edge_type for example in examples], [example.graph.n_edges for example in examples]),
-        stacked([example.n_states for example in examples]),
-    )
-    return Batch(
-        example,
-        np.concatenate([batch.members for batch in batches]),
-        np.concatenate(([0], np.cumsum(sizes))),
-        np.concatenate([batch.labels for batch in batches]),
-        stacked([batch.weight for batch in batches]),
-        stacked([batch.node_weight for batch in batches]),
-    )
 
 
 def forest_examples(batch, potentials, cost, C, constant):

@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf.kernels.forest_hinge import frank_wolfe_steps, highest_planes, sum_of_planes
-from sklearn_crf.objectives._forest_examples import forest_examples, joined_batches
+from sklearn_crf.objectives._forest_examples import forest_examples
+from sklearn_crf.objectives._joined_batches import joined_batches
 
 
 class _Part(NamedTuple):

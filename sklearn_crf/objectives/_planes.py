@@ -2,10 +2,15 @@
 
 import numpy as np
 
-from sklearn_crf.inference import convergence_left_to_caller
+from sklearn_crf.examples import Example
+from sklearn_crf.inference import convergence_left_to_caller, n_labelings
 from sklearn_crf.models import Statistics, labeling_statistics, pair_counts
 from sklearn_crf.objectives._forest_examples import edge_members
+from sklearn_crf.objectives._joined_batches import groups_to_join, union_of
+from sklearn_crf.objectives._margin import StructuredHinge
 from sklearn_crf.objectives._relaxed_hinge import RelaxedHinge
+from sklearn_crf.objectives._risk import EmpiricalRisk
+from sklearn_crf.potentials import SparsePotentials
 
 
 class PlaneOracle:
@@ -122,3 +127,46 @@ def make_blocks(batches, n_blocks=64, largest=4):
     """
     size = min(max(len(batches) // n_blocks, 1), largest)
     return [list(range(start, min(start + size, len(batches)))) for start in range(0, len(batches), size)]
+
+
+def risk_in_blocks(risk):
+    """The same risk with small examples joined, and blocks of its batches.
+
+    Inference on many small examples takes longer to begin than to run, and Python holds the threads up in between. So
+    those of a block are joined into two batches, one for each of two threads. Not joined are examples on which the
+    inference would do better alone, and losses that are no sum over what is joined.
+
+    Parameters
+    ----------
+    risk : EmpiricalRisk
+        Of a :class:`StructuredHinge` or a loss like it.
+
+    Returns
+    -------
+    risk : EmpiricalRisk
+    blocks : list of list of int
+    """
+    objective, potentials = risk.objective, risk.potentials
+    if type(objective) is not StructuredHinge or isinstance(potentials, SparsePotentials):
+        return risk, make_blocks(risk.batches)
+
+    def may_join(batch):
+        # Edge features that are worked out anew each time would have to be kept.
+        few = n_labelings(batch.example.n_nodes, potentials.n_classes) <= objective.inference.enumerates
+        return type(batch.example) is Example and not few
+
+    joined, blocks = [], []
+    for block in make_blocks(risk.batches, largest=_MOST_JOINED):
+        members = [risk.batches[i] for i in block]
+        sizes = [len(batch.labels) for batch in members]
+        half = (sum(sizes) + max(sizes)) // 2
+        groups = groups_to_join(members, min(max(half, _FEW_NODES), _MANY_NODES), may_join, one_weight=True)
+        blocks.append(list(range(len(joined), len(joined) + len(groups))))
+        joined += [union_of(group, as_lattice=True) for group in groups]
+    return EmpiricalRisk(objective, potentials, joined, n_jobs=risk.n_jobs, seed=risk.seed), blocks
+
+
+# Most examples of a block, and nodes that are not worth a thread of their own, or are enough for one.
+_MOST_JOINED = 16
+_FEW_NODES = 512
+_MANY_NODES = 8192
