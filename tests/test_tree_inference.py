@@ -45,6 +45,26 @@ def test_scores_of_any_size(dtype, scale, structure, kind):
         assert_allclose(found.tables, exact.tables, atol=20 * tol)
 
 
+@pytest.mark.parametrize("maximum", [False, True])
+def test_edges_of_one_type_and_weight_share_a_factor(maximum):
+    rng = np.random.default_rng(0)
+    graph = lattice((21,))
+    edge_type, weight = np.arange(20, dtype=np.int32) % 3, rng.choice([0.5, 1.0, 2.0], size=(20, 1))
+    model = PairwiseModel(graph, rng.normal(size=(21, 3)), rng.normal(size=(3, 3, 3)), edge_type, weight)
+    kinds = set(zip(edge_type.tolist(), weight[:, 0].tolist(), strict=True))
+    shared, _ = _field.make_field(model, maximum)
+    assert len(shared.factors) == len(kinds) < 20
+    alone = replace(model, tables=model.edge_tables(), edge_type=np.arange(20), edge_weight=None)
+    each, _ = _field.make_field(alone, maximum)
+    assert_allclose(shared.factors[shared.factor], each.factors, rtol=1e-15)
+    assert_array_equal(shared.shift[shared.factor], each.shift)
+    different, _ = _field.make_field(replace(model, edge_weight=rng.random((20, 1))), maximum)
+    assert_array_equal(different.factor, np.arange(20))
+    one, other = TreeInference().marginals(model), TreeInference().marginals(alone)
+    assert_allclose(one.unary, other.unary, rtol=1e-13)
+    assert one.log_z == pytest.approx(other.log_z, rel=1e-14)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_how_messages_are_kept(dtype):
     chain = lattice((4,))

@@ -20,6 +20,9 @@ LARGEST_RANGE = {np.dtype(np.float32): 60.0, np.dtype(np.float64): 640.0}
 
 _VECTOR_BYTES = 16
 
+# First edges that are looked at to tell whether weights recur.
+_TRIED = 16
+
 
 class Field(NamedTuple):
     """The arrays that every kernel of message passing takes. Arrays that a model does without have length 0."""
@@ -168,26 +171,44 @@ def padded_unary(scores, semiring, dtype):
 
 
 def _with_factors(field, is_potts):
-    """The field with its factors: one per type of edge if they are tied, else one per edge while they fit."""
+    """The field with its factors: one per kind of edge if they are tied, else one per edge while they fit."""
     n_edges = len(field.edge_type)
     if n_edges == 0:
         return field
-    if not field.is_tied:
-        field = field._replace(factor=np.arange(n_edges, dtype=np.int32))
-    n_factors = len(field.tables) if field.is_tied else n_edges
     n_columns, width, dtype = field.tables.shape[3], field.width, field.tables.dtype
     if is_potts and n_columns > 1:
+        if not field.is_tied:
+            field = field._replace(factor=np.arange(n_edges, dtype=np.int32))
         return _with_potts_factors(field)
-    if n_factors * 2 * n_columns * width * dtype.itemsize > FACTOR_BUDGET:
+    kinds, factor = _kinds_of_edges(field)
+    field = field._replace(factor=factor)
+    if len(kinds.factor) * 2 * n_columns * width * dtype.itemsize > FACTOR_BUDGET:
         return field
-    factors = np.empty((n_factors, 2, n_columns, width), dtype=dtype)
-    shift = np.empty(n_factors)
-    source = field
-    if field.is_tied:
-        kinds = np.arange(n_factors, dtype=np.int32)
-        source = field._replace(factor=kinds, edge_type=kinds)
-    fill_factors(source, factors, shift)
+    factors = np.empty((len(kinds.factor), 2, n_columns, width), dtype=dtype)
+    shift = np.empty(len(kinds.factor))
+    fill_factors(kinds, factors, shift)
     return field._replace(factors=factors, shift=shift)
+
+
+def _kinds_of_edges(field):
+    """A field with one edge of each kind, and the kind of every edge."""
+    if field.is_tied:
+        kinds = np.arange(len(field.tables), dtype=np.int32)
+        return field._replace(factor=kinds, edge_type=kinds), field.edge_type
+    n_edges = len(field.edge_type)
+    weight = field.edge_weight[:, 0]
+    if field.edge_weight.shape[1] == 1 and len(set(weight[:_TRIED].tolist())) < min(_TRIED, n_edges):
+        # Such as one over the appearance probabilities of edges in a few trees.
+        order = np.lexsort((field.edge_type, weight))
+        new = np.ones(n_edges, dtype=bool)
+        new[1:] = (np.diff(weight[order]) != 0) | (np.diff(field.edge_type[order]) != 0)
+        factor = np.empty(n_edges, dtype=np.int32)
+        factor[order] = np.cumsum(new) - 1
+        first = order[new]
+        some = {"edge_type": field.edge_type[first], "edge_weight": np.ascontiguousarray(field.edge_weight[first])}
+        return field._replace(factor=np.arange(len(first), dtype=np.int32), **some), factor
+    factor = np.arange(n_edges, dtype=np.int32)
+    return field._replace(factor=factor), factor
 
 
 def _with_potts_factors(field):
