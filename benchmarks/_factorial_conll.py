@@ -48,9 +48,12 @@ class FactorialTask:
     ----------
     n_train, n_test : int or None
         First sentences that are taken; None is all.
+    words_on_edges : bool
+        Whether edges have the features of words beside a constant, those of the later word along a chain.
     """
 
-    def __init__(self, n_train=None, n_test=None):
+    def __init__(self, n_train=None, n_test=None, words_on_edges=False):
+        self.words_on_edges = words_on_edges
         train, test = sentences("train")[:n_train], sentences("test")[:n_test]
         self.spaces = [np.unique([token[1 + k] for sentence in train for token in sentence]) for k in (SPEECH, CHUNK)]
         self.vectorizer = SequenceVectorizer()
@@ -71,6 +74,7 @@ class FactorialTask:
                 Example(
                     sp.vstack([features, features], format="csr"),
                     edges,
+                    self._edge_features(features),
                     node_type=np.repeat([SPEECH, CHUNK], n),
                     edge_type=np.repeat([SPEECH, CHUNK, BETWEEN], [n - 1, n - 1, n]),
                     n_states=np.repeat([len(space) for space in self.spaces], n),
@@ -78,6 +82,12 @@ class FactorialTask:
             )
             y.append(np.concatenate([_numbers(self.spaces[k], [token[1 + k] for token in sentence]) for k in (0, 1)]))
         return X, y
+
+    def _edge_features(self, features):
+        if not self.words_on_edges:
+            return None
+        rows = sp.vstack([features[1:], features[1:], features])
+        return sp.hstack([np.ones((rows.shape[0], 1)), rows], format="csr")
 
 
 def _numbers(space, labels):

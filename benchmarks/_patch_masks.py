@@ -62,9 +62,12 @@ class PatchMasks:
     def transform(self, image, without=None):
         """Features of the pixels of an image, CSR: masks times the correlation of their patches where that is best.
 
-        A patch is not looked for in the image that it was taken from (``without``), where it would fit too well.
+        A patch is not looked for in the image that it was taken from (``without``), where it would fit too well, nor in
+        one that is smaller than it.
         """
         height, width = image.shape
+        if min(height, width) < self.size:
+            return sp.csr_matrix((height * width, len(self.masks_)), dtype=np.float32)
         shape = [scipy.fft.next_fast_len(n, real=True) for n in image.shape]
         spectra = np.conj(scipy.fft.rfft2(np.array(self.patches_), shape))
         products = scipy.fft.irfft2(scipy.fft.rfft2(image - image.mean(), shape) * spectra, shape)

@@ -8,9 +8,10 @@ Grey images, 200 to learn from and 128 to test on. Features of a pixel: the mask
 training horses, laid over the image where normalised cross-correlation is best and multiplied by it. Edges, horizontal
 and vertical, see a constant and the difference of grey values. Labels are predicted by MPLP.
 
-What differs from the thesis: images are reduced by block means, and patches with them (50 pixels there); fewer patches;
-a patch is not looked for in the image that it was taken from; the split is by order, not at random; the entropy is the
-tree-reweighted one unless ``--entropy trivial``.
+What differs from the thesis: images are reduced by block means, and patches with them; patches of four sizes (50
+pixels there), chosen by accuracy without edges on 25 held-out images of 100 of the training part: 85.0 % with 1,000 of
+the smallest size, 89.6 % with about 500 of each; a patch is not looked for in the image that it was taken from; the
+split is by order, not at random; the entropy is the tree-reweighted one unless ``--entropy trivial``.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import scipy.sparse as sp
 from _certified import certified_accuracy, run_missing
 from _patch_masks import PatchMasks
 
@@ -28,8 +30,9 @@ from sklearn_crf import TRWCRF, Example
 from sklearn_crf.datasets import load_weizmann_horses
 from sklearn_crf.graphs import lattice
 
-ESTIMATORS = ("relaxation", "piecewise", "pseudolikelihood")
-PATCH = 50
+ESTIMATORS = ("relaxation", "piecewise", "pseudolikelihood", "without edges")
+# Heights and widths of patches, in pixels of the images before they are reduced.
+SIZES = (48, 80, 112, 144)
 
 
 def reduced(image, factor):
@@ -44,10 +47,15 @@ def load(options):
     images = [reduced(image[..., 0] / 255.0, options.reduction) for image in bunch.data]
     masks = [reduced(mask.astype(float), options.reduction) >= 0.5 for mask in bunch.target]
     train, test = bunch.train[:: options.every], bunch.test[:: options.every]
-    patches = PatchMasks(PATCH // options.reduction, options.patches)
-    patches.fit([images[i] for i in train], [masks[i] for i in train])
-    X = [example(images[i], patches.transform(images[i], without=k)) for k, i in enumerate(train)]
-    X_test = [example(images[i], patches.transform(images[i])) for i in test]
+    patches = [PatchMasks(size // options.reduction, options.patches) for size in SIZES]
+    for part in patches:
+        part.fit([images[i] for i in train], [masks[i] for i in train])
+
+    def features(i, without=None):
+        return sp.hstack([part.transform(images[i], without) for part in patches], format="csr")
+
+    X = [example(images[i], features(i, k)) for k, i in enumerate(train)]
+    X_test = [example(images[i], features(i)) for i in test]
     y, y_test = ([masks[i].astype(np.int32).ravel() for i in part] for part in (train, test))
     return X, y, X_test, y_test
 
@@ -61,6 +69,8 @@ def example(image, features):
 
 def run(name, strength, data, options):
     X, y, X_test, y_test = data
+    if name == "without edges":
+        name, X, X_test = "exact", *([Example(x.node_features, []) for x in part] for part in (X, X_test))
     start = time.process_time()
     # The thesis divides the loss by the number of variables.
     model = TRWCRF(
@@ -69,7 +79,7 @@ def run(name, strength, data, options):
         entropy=options.entropy,
         max_iter=options.max_iter,
         inner_max_iter=100,
-        inner_tol=1e-4,
+        inner_tol=1e-3,
         n_jobs=options.jobs,
     )
     with warnings.catch_warnings():
@@ -85,8 +95,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("estimators", nargs="*", help=f"of {', '.join(ESTIMATORS)}, or report")
     parser.add_argument("--strengths", type=float, nargs="+", default=[1e-4, 1e-8], help="the thesis's C")
-    parser.add_argument("--reduction", type=int, default=3)
-    parser.add_argument("--patches", type=int, default=500)
+    parser.add_argument("--reduction", type=int, default=5)
+    parser.add_argument("--patches", type=int, default=300, help="of each size")
     parser.add_argument("--every", type=int, default=1, help="take one image of so many")
     parser.add_argument("--entropy", choices=("trw", "trivial"), default="trw")
     parser.add_argument("--max-iter", type=int, default=100)
@@ -94,7 +104,7 @@ def main():
     parser.add_argument("--json", type=Path, default=Path("horses.json"), help="where results are kept")
     options = parser.parse_args()
     settings = {name: getattr(options, name) for name in ("reduction", "patches", "every", "entropy", "max_iter")}
-    names = options.estimators or ESTIMATORS[:3]
+    names = options.estimators or ESTIMATORS
     task = functools.cache(lambda: load(options))
     pairs = [(name, strength) for name in names for strength in options.strengths if name in ESTIMATORS]
     run_missing(lambda name, strength: run(name, strength, task(), options), pairs, settings, options.json)
