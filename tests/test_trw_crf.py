@@ -323,3 +323,27 @@ def test_two_label_spaces_in_one_graph(weights):
     assert all(np.all(labels[len(labels) // 2 :] < 2) for labels in model.predict(X))
     with pytest.raises(ValueError, match="only the first 2 of the 4 classes"):
         TRWCRF(weights=weights).fit(X, [np.roll(labels, len(labels) // 2) for labels in y])
+
+
+def test_labels_that_were_never_seen_are_named():
+    X, y = sparse_chains(n=10)
+    model = TRWCRF(classes=[0, 1, 2]).fit(X, y)
+    unseen = [labels.copy() for labels in y]
+    unseen[4][0] = 7
+    message = r"y\[4\] holds the unknown label 7: the classes are 0, 1, 2"
+    for use in (model.fit, model.score, model.log_likelihood, lambda X, y: model.predict(X, evidence=y)):
+        with pytest.raises(ValueError, match=message):
+            use(X, unseen)
+
+
+def test_labels_beyond_the_states_of_a_node_are_named():
+    x = Example(np.eye(3), [[0, 1], [1, 2]], n_states=[2, 2, 3])
+    for formulation in ("exact", "piecewise", "pseudolikelihood"):
+        with pytest.raises(ValueError, match=r"y\[1\] gives node 0 the label 2, but the node has only the first 2"):
+            TRWCRF(formulation=formulation).fit([x, x], [np.array([0, 1, 2]), np.array([2, 1, 0])])
+
+
+def test_dual_steps_have_no_free_intercepts():
+    X, y = sparse_chains(n=4)
+    with pytest.raises(ValueError, match="fit_intercept=False and l1_ratio=0, since every weight has the penalty"):
+        TRWCRF(formulation="dual").fit(X, y)

@@ -60,7 +60,8 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, FactorWei
           trees or edges (recipe 3).
         - "joint": the same in one problem over weights and shares, without inner problem (recipe 4; L-BFGS only).
         - "dual": the same in the marginals of every example, by exponentiated gradient steps for one example after the
-          other (recipe 5; every weight is penalised, so ``fit_intercept=False``).
+          other (recipe 5; every weight is penalised, so ``fit_intercept=False``: a free intercept would tie the
+          marginals of all examples together, and steps are for one at a time).
         - "edge_probabilities": the bound that is also least over distributions over spanning trees (recipe 2).
         - "piecewise": each node and each edge by itself, without inference.
         - "pseudolikelihood": each node given its true neighbours.
@@ -292,7 +293,10 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, FactorWei
         if self.formulation in ("joint", "dual") and self.solver == "sgd":
             raise ValueError(f"formulation={self.formulation!r} needs solver='lbfgs': it has unknowns of its own.")
         if self.formulation == "dual" and (self.fit_intercept or self.l1_ratio):
-            raise ValueError("formulation='dual' needs fit_intercept=False and l1_ratio=0: its penalty is w'w / 2.")
+            raise ValueError(
+                "formulation='dual' needs fit_intercept=False and l1_ratio=0, since every weight has the penalty "
+                "w'w / 2 there: a feature that is one everywhere stands in for the intercepts."
+            )
         if self.l1_ratio and self.solver == "sgd":
             raise ValueError(f"l1_ratio={self.l1_ratio} needs solver='lbfgs': stochastic steps never reach zero.")
         return self._fit(X, y, sample_weight)
