@@ -11,8 +11,8 @@ relaxation of the likelihood, piecewise training, and pseudolikelihood (the sett
 # Images
 # ------
 #
-# Objects are unions of ellipses, lighter or darker than their background by chance, so that a grey value says nothing of
-# the class by itself. The hint is the truth in noise that is alike over six pixels, as votes of patches are.
+# Objects are unions of ellipses, lighter or darker than their background by chance, so that a grey value says nothing
+# of the class by itself. The hint is the truth in noise that is alike over six pixels, as votes of patches are.
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy.ndimage import gaussian_filter
@@ -73,8 +73,8 @@ fields = {
     for formulation in ("relaxation", "piecewise", "pseudolikelihood")
 }
 labels = {name: field.predict(X_test) for name, field in fields.items()}
-for name, field in fields.items():
-    print(f"{name:17s} {100 * np.mean(labels[name] != y_test):5.1f} % wrong")
+for name, predicted in labels.items():
+    print(f"{name:17s} {100 * np.mean(predicted != y_test):5.1f} % wrong")
 
 # %%
 # Why
