@@ -60,8 +60,7 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, FactorWei
           trees or edges (recipe 3).
         - "joint": the same in one problem over weights and shares, without inner problem (recipe 4; L-BFGS only).
         - "dual": the same in the marginals of every example, by exponentiated gradient steps for one example after the
-          other (recipe 5; every weight is penalised, so ``fit_intercept=False``: a free intercept would tie the
-          marginals of all examples together, and steps are for one at a time).
+          other (recipe 5; ``fit_intercept=False``, as a weight without penalty ties the marginals of all together).
         - "edge_probabilities": the bound that is also least over distributions over spanning trees (recipe 2).
         - "piecewise": each node and each edge by itself, without inference.
         - "pseudolikelihood": each node given its true neighbours.
