@@ -163,8 +163,19 @@ def test_a_start_far_from_any_feasible_one():
 def test_no_feasible_start_is_an_error():
     tables = np.where(np.eye(2, dtype=bool), -np.inf, 0.0)[None]
     model = PairwiseModel(lattice((2,)), np.array([[0.0, -np.inf], [0.0, -np.inf]]), tables)
-    with pytest.raises(ValueError, match="no feasible labeling"):
+    with pytest.raises(ValueError, match="model is infeasible"):
         GibbsSampler().marginals(model)
+
+
+def test_a_start_that_only_a_search_finds():
+    # Sixteen queens: the columns of two rows must differ, and not by as much as the rows.
+    n = 16
+    rows, columns = np.stack(np.triu_indices(n, 1), axis=1), np.arange(n)
+    apart, steps = np.abs(columns - columns[:, None]), np.arange(1, n)[:, None, None]
+    tables = np.where((apart == 0) | (apart == steps), -np.inf, 0.0)
+    model = PairwiseModel(Graph(n, rows), np.zeros((n, n)), tables, rows[:, 1] - rows[:, 0] - 1)
+    samples = GibbsSampler(burn_in=2, n_chains=2, random_state=0).sample(model, 4)
+    assert all(np.isfinite(score(model, labels)) for labels in samples)
 
 
 @pytest.mark.parametrize("n_columns", [2, 3])

@@ -230,6 +230,12 @@ class Inference(BaseEstimator):
         Returns
         -------
         Marginals
+
+        Raises
+        ------
+        ValueError
+            If the algorithm does not take this model, or if it finds that no labeling has a score above -inf. Exact
+            algorithms always do; marginals that fit together locally may exist where that takes a search to show.
         """
         self._require("marginals", model)
         return self._marginals(model, init=init, n_threads=n_threads)

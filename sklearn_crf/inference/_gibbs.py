@@ -4,6 +4,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from sklearn_crf._threads import checkpoint, range_runner, run_fixed_ranges
+from sklearn_crf.inference._allowed_labels import allowed_labels
 from sklearn_crf.inference._base import Inference, Marginals
 from sklearn_crf.inference._feasible_start import is_feasible, without_violations
 from sklearn_crf.inference._local_updates import (
@@ -115,16 +116,27 @@ class GibbsSampler(Inference):
         seed = rng.randint(np.iinfo(np.int64).max, dtype=np.int64)
         chains = []
         for number, labels in enumerate(self._starts(model, init, rng)):
-            chain = _Chain(model, without_violations(model, labels), seed, number, run)
-            for _ in range(self.burn_in):
-                chain.sweep()
+            chain = self._burnt_in(_Chain(model, without_violations(model, labels), seed, number, run))
             if not is_feasible(model, chain.labels):
-                raise ValueError(
-                    f"GibbsSampler found no feasible labeling in burn_in={self.burn_in} sweeps: some pair of "
-                    "neighbours is forbidden still. Give a feasible labeling as init, or increase burn_in."
-                )
+                # Once allowed, labels remain so.
+                chain = self._burnt_in(_Chain(model, self._searched(model, chain.labels), seed, number, run))
             chains.append(chain)
         return chains
+
+    def _burnt_in(self, chain):
+        for _ in range(self.burn_in):
+            chain.sweep()
+        return chain
+
+    def _searched(self, model, labels):
+        """Labels that nothing forbids, by a search; an error where there are none or it gives up."""
+        found = allowed_labels(model, labels)
+        if found is None:
+            raise ValueError(
+                f"GibbsSampler found no feasible labeling in burn_in={self.burn_in} sweeps, and neither did a search: "
+                "some pair of neighbours is forbidden still. Give a feasible labeling as init, or increase burn_in."
+            )
+        return found
 
     def _starts(self, model, init, rng):
         if init is None:

@@ -4,6 +4,7 @@ import numpy as np
 from scipy.special import softmax
 
 from sklearn_crf._threads import checkpoint, range_runner, run_fixed_ranges
+from sklearn_crf.inference._allowed_labels import allowed_labels
 from sklearn_crf.inference._base import Inference, Marginals
 from sklearn_crf.inference._local_updates import check_schedule, local_arguments, sweep, table_buffers, visits
 from sklearn_crf.kernels.mean_field import mean_field_bound, mean_field_update
@@ -80,6 +81,8 @@ class MeanField(Inference):
             terms, tables = _bound(model, q, run)
         log_z = float(terms.sum())
         if np.isneginf(log_z):
+            # Which may be the model's fault: an error if it allows no labels at all.
+            allowed_labels(model, np.argmax(q, axis=1).astype(np.int32))
             self._warn_unconverged(
                 "The bound of MeanField is -inf: its marginals give a forbidden pair of states a positive "
                 "probability. Start from a feasible labeling by init, with damping=0.",
