@@ -103,6 +103,23 @@ def test_assignments_are_certified():
     assert found.certified
 
 
+@pytest.mark.parametrize("cls", [MPLP, NormProductBP])
+@pytest.mark.parametrize("kind", ["untied", "weighted"])
+def test_messages_move_scores_and_the_bound_is_what_the_parts_have_at_best(cls, kind):
+    model = random_model(lattice((4, 4)), 3, kind, seed=1)
+    with convergence_left_to_caller():
+        found = cls(max_iter=7, tol=0).map(model)
+    taken = found.state.values.reshape(model.graph.n_edges, 2, 3)
+    nodes = np.array(model.unary)
+    np.add.at(nodes, model.graph.edges, taken)
+    pairs = model.edge_tables() - taken[:, 0, :, None] - taken[:, 1, None, :]
+    labels = found.labels
+    tails, heads = labels[model.graph.edges].T
+    moved = nodes[np.arange(16), labels].sum() + pairs[np.arange(len(pairs)), tails, heads].sum()
+    assert moved == pytest.approx(found.score, abs=1e-10)
+    assert found.bound == pytest.approx(nodes.max(axis=1).sum() + pairs.max(axis=(1, 2)).sum(), abs=1e-10)
+
+
 def test_warm_start():
     rng = np.random.default_rng(0)
     model = random_model(lattice((10, 10)), 2, "untied", structure="submodular", seed=2)
