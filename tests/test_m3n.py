@@ -277,3 +277,16 @@ def test_bad_data():
 
 def _negative(x_tail, x_head):
     return -np.abs(x_tail - x_head)
+
+
+def test_the_default_has_a_finite_and_true_gap_for_many_states():
+    X, y = noisy_blobs(4, side=4, noise=0.3, n_classes=3)
+    options = {"C": 0.1, "edge_features": "constant", "random_state": 0, "pairwise": "full"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = M3NClassifier(max_iter=20, **options).fit(X, y)
+        relaxed = M3NClassifier(formulation="lp", tol=1e-3, max_iter=100, **options).fit(X, y)
+    assert np.isfinite(model.duality_gap_)
+    # Planes of labelings are below the relaxed hinges, and those are below the bounds.
+    assert model.dual_curve_[-1] <= relaxed.dual_curve_[-1] + relaxed.duality_gap_
+    assert relaxed.dual_curve_[-1] <= model.dual_curve_[-1] + model.duality_gap_ + 1e-6

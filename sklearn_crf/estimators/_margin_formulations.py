@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from sklearn_crf.estimators._coupling import map_inference
 from sklearn_crf.estimators._formulations import resolve_formulation
-from sklearn_crf.inference import AD3, TRWS, IncMP, Inference
+from sklearn_crf.inference import AD3, TRWS, AutoMap, IncMP, Inference
 from sklearn_crf.objectives import Objective, RelaxedHinge, SlackRescaledHinge, SoftmaxMargin, StructuredHinge
 
 #: Formulations at a temperature, and what they are called where the entropy has its full weight.
@@ -47,6 +47,10 @@ def is_by_planes(formulation, temperature):
     bool
     """
     return formulation != "dual" and not is_smoothed(formulation, temperature)
+
+
+# Of tree-reweighted max-product for each labeling: more give tighter bounds, and no better weights.
+_ITERATIONS = 20
 
 
 class MarginFormulation(NamedTuple):
@@ -96,8 +100,10 @@ def resolve_margin_formulation(formulation, rescaling, inference, temperature, n
             "'reparameterization', which has steps for that."
         )
     is_auto = isinstance(inference, str) and inference == "auto"
-    if formulation == "max_margin" or not is_auto:
+    if not is_auto:
         found = map_inference(inference, name)
+    elif formulation == "max_margin":
+        found = AutoMap(max_iter=_ITERATIONS, bounded=True)
     elif is_smoothed(formulation, temperature):
         found = TRWS()
     else:

@@ -15,6 +15,7 @@ from sklearn_crf.inference._junction_tree import JunctionTree
 from sklearn_crf.inference._loopy_bp import LoopyBP
 from sklearn_crf.inference._mplp import MPLP
 from sklearn_crf.inference._tree import TreeInference
+from sklearn_crf.inference._trws import TRWS
 from sklearn_crf.models import PairwiseModel
 
 
@@ -69,18 +70,21 @@ class AutoMap(Inference):
 
     Forests go to max-product on trees, graphs of up to 4,096 labelings to enumeration, two states to min-cut (quadratic
     pseudo-boolean optimisation with iterated conditional modes where a pair is not submodular), more states to
-    alpha-expansion where every edge is a Potts term that prefers equal states, and to loopy max-product elsewhere.
+    alpha-expansion where every edge is a Potts term that prefers equal states, and to loopy max-product elsewhere, or
+    both to sequential tree-reweighted max-product, which bounds what it may have missed.
     Factor graphs go to max-product where they have no cycles, to enumeration where they are small, else to
     :class:`MPLP`.
 
     Parameters
     ----------
     max_iter : int, default=100
-        Cycles of alpha-expansion, sweeps of max-product.
+        Cycles of alpha-expansion, sweeps of max-product, iterations of the tree-reweighted kind.
     tol : float, default=1e-4
         Tolerance of max-product.
     damping : float, default=0.0
         Damping of max-product, in [0, 1).
+    bounded : bool, default=False
+        Whether pairwise models with cycles and more than two states go to :class:`TRWS`, and have a finite bound.
     """
 
     tasks = frozenset({"map"})
@@ -88,10 +92,11 @@ class AutoMap(Inference):
     takes = (PairwiseModel, FactorGraph)
     enumerates = 4096
 
-    def __init__(self, max_iter=100, tol=1e-4, damping=0.0):
+    def __init__(self, max_iter=100, tol=1e-4, damping=0.0, bounded=False):
         self.max_iter = max_iter
         self.tol = tol
         self.damping = damping
+        self.bounded = bounded
 
     def _map(self, model, *, init=None, n_threads=1):
         chosen, warm = self._choose(model)
@@ -114,6 +119,8 @@ class AutoMap(Inference):
             return BruteForce(), False
         if model.n_columns <= 2:
             return GraphCut(nonsubmodular="qpbo"), False
+        if self.bounded:
+            return TRWS(max_iter=self.max_iter), True
         if _rewards_equal_states(model):
             return AlphaExpansion(max_iter=self.max_iter), True
         return LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=self.damping), True
