@@ -73,5 +73,5 @@ for ax, i in zip(axes, wrong, strict=True):
     ax.imshow(np.concatenate(list(X_test[i].reshape(-1, 8, 8)), axis=1), cmap="gray_r")
     ax.set_axis_off()
     read = "    ".join(f"{name}: {''.join(map(str, labels[i]))}" for name, labels in found.items())
-    ax.set_title(f"{''.join(map(str, y_test[i]))}    {read}", fontsize=8, family="monospace")
+    ax.set_title(f"truth: {''.join(map(str, y_test[i]))}    {read}", fontsize=8, family="monospace")
 plt.show()
