@@ -51,7 +51,7 @@ class Example:
     fixed_factors : list of (scope, table), optional
         Factors whose scores are given and not learned, as :meth:`~sklearn_crf.factor_graphs.FactorGraph.from_factors`
         takes them, such as the hard constraint :func:`~sklearn_crf.factor_graphs.exactly_one`. What is to hold at
-        prediction alone belongs to the examples that are predicted alone.
+        prediction alone is given to the examples that are predicted (:meth:`with_fixed_factors`).
 
     Raises
     ------
@@ -103,6 +103,20 @@ class Example:
         for name, value in fields.items():
             setattr(example, name, value)
         return example
+
+    def with_fixed_factors(self, fixed_factors):
+        """The same example with other fixed factors, such as constraints that are to hold at prediction alone.
+
+        Parameters
+        ----------
+        fixed_factors : list of (scope, table)
+            As in the constructor; they take the place of those that there are.
+
+        Returns
+        -------
+        Example
+        """
+        return self._with(fixed_factors=_as_fixed_factors(fixed_factors, self.n_nodes))
 
     @property
     def edges(self):

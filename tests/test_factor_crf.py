@@ -166,7 +166,7 @@ def test_marginals_bounds_and_likelihood(fitted):
 
 def test_constraints_at_prediction_alone(fitted):
     model, X, _ = fitted
-    constrained = [x._with(fixed_factors=[(np.arange(x.n_nodes), exactly_one(2))]) for x in X]
+    constrained = [x.with_fixed_factors([(np.arange(x.n_nodes), exactly_one(2))]) for x in X]
     assert any((labels == 2).sum() != 1 for labels in model.predict(X))
     potentials = model._fitted_potentials()
     weights = model._flat_weights(potentials)
@@ -186,7 +186,7 @@ def test_constraints_on_what_was_trained_without_factors():
     X, y = graphs()
     model = TRWCRF(inference="map").fit(X, y)
     assert model.factor_coef_ == {}
-    constrained = [x._with(fixed_factors=[(np.arange(x.n_nodes), exactly_one(2))]) for x in X]
+    constrained = [x.with_fixed_factors([(np.arange(x.n_nodes), exactly_one(2))]) for x in X]
     assert all((labels == 2).sum() == 1 for labels in model.predict(constrained))
 
 
@@ -276,8 +276,12 @@ def test_bad_factors_of_an_example(name):
 
 def test_bad_fixed_factors():
     for scope, message in (([0, 3], "has the nodes"), ([0, 0], "a node twice"), ([0.5], "a scope of integers")):
-        with pytest.raises(ValueError, match=rf"fixed_factors\[0\] .*{message}"):
-            Example(np.ones((3, 1)), [], fixed_factors=[(scope, np.zeros(3))])
+        for make in (
+            lambda f: Example(np.ones((3, 1)), [], fixed_factors=f),
+            Example(np.ones((3, 1)), []).with_fixed_factors,
+        ):
+            with pytest.raises(ValueError, match=rf"fixed_factors\[0\] .*{message}"):
+                make([(scope, np.zeros(3))])
     x = Example(np.ones((3, 1)), [], fixed_factors=[([0, 1], np.zeros((2, 2)))])
     with pytest.raises(
         ValueError, match=r"X\[0\].fixed_factors: factors\[0\] needs a table of shape \(3, 3\), got \(2, 2\)"

@@ -35,6 +35,8 @@ class FactorLayers(NamedTuple):
     counted: np.ndarray  # (T,) int32
     leaf_ptr: np.ndarray  # (T + 1,) int64
     leaf: np.ndarray  # (n_leaves,) float64
+    leaf_weight: np.ndarray  # (n_leaves,) float64, or empty
+    leaf_shift: np.ndarray  # (T,) float64, or empty
     child_ptr: np.ndarray  # (n_slots,) int64
     child: np.ndarray  # int32
 
@@ -47,6 +49,21 @@ class FactorLayers(NamedTuple):
     def arity(self):
         """Number of nodes of each factor."""
         return np.diff(self.slot_ptr)
+
+    def for_sums(self, scale):
+        """The same with scores to be multiplied by numbers for each factor, exponentiated where a table has one."""
+        least, most = np.full((2, len(self.kind)), [[np.inf], [-np.inf]])
+        np.minimum.at(least, self.table, scale)
+        np.maximum.at(most, self.table, scale)
+        shift = np.full(len(self.kind), np.nan)
+        weight = np.zeros(len(self.leaf))
+        for t in np.flatnonzero(least == most):
+            leaves = slice(*self.leaf_ptr[t : t + 2])
+            scores = least[t] * self.leaf[leaves]
+            top = scores.max()
+            if top > -np.inf:
+                shift[t], weight[leaves] = top, np.exp(scores - top)
+        return self._replace(maximum=False, scale=scale, leaf_weight=weight, leaf_shift=shift)
 
 
 class LayeredModel:
@@ -296,6 +313,8 @@ def _layers_of(model, place):
         counted=np.array(tables.counted, dtype=np.int32),
         leaf_ptr=_offsets([len(cell) for cell in tables.leaf_cell]),
         leaf=_leaf_scores(model, leaf_cell),
+        leaf_weight=np.zeros(0),
+        leaf_shift=np.zeros(0),
         child_ptr=_joined(child_ptr, np.int64),
         child=_joined(tables.child, np.int32),
     )

@@ -128,7 +128,8 @@ class MessageRun:
         unit = 1.0 if temperature == 0 else float(temperature)
         factor = split.own + np.bincount(layers.slot_factor, weights=split.conditional, minlength=layers.n_factors)
         self.layered, self.damping = layered, damping
-        self.layers = layers._replace(maximum=temperature == 0, scale=1 / (unit * factor))
+        scale = 1 / (unit * factor)
+        self.layers = layers._replace(maximum=True, scale=scale) if temperature == 0 else layers.for_sums(scale)
         self.reader = Reader(layered, self.layers, unit, split.own, split.conditional, split.node)
         shape = len(layers.slot_node), layers.n_columns
         self.messages, cross = initial_messages(shape, self.reader.cross_size, init)

@@ -4,11 +4,26 @@ With `left`, the sum (or maximum) over all ways to a position, and `right`, that
 weighted by what nodes send, the message to node d is
 
     m(a) = sum over q of  left_d(q) right_{d + 1}(next(q, a)).
+
+Where paths end, which is where most of them are, scores are exponentiated once for all messages, and sums are those of
+probabilities; any that are too small for that are done by logarithms.
 """
 
 from libc.math cimport INFINITY, exp, log
 
-from sklearn_crf.kernels.layers cimport COUNT, DENSE, SPARSE, Layers, log_sum, n_after, n_positions, right_of
+from sklearn_crf.kernels.layers cimport (
+    COUNT,
+    DENSE,
+    SPARSE,
+    Layers,
+    leaf_shift,
+    leaf_weights,
+    log_sum,
+    n_after,
+    n_positions,
+    probabilities,
+    right_of,
+)
 from sklearn_crf.kernels.sparse_layers cimport advance_sparse, emit_sparse, retreat_sparse
 
 
@@ -54,29 +69,62 @@ cdef inline void write_states(const Layers* f, Py_ssize_t slot, const double* sy
         state[a] = symbol[a] if f.kind[table] != COUNT else symbol[1 if a == f.counted[table] else 0]
 
 
+cdef inline double emit_to(const Layers* f, Py_ssize_t slot, int kind, const double* left, const double* right,
+                           Py_ssize_t a) noexcept nogil:
+    """Message of a factor for one symbol."""
+    cdef:
+        Py_ssize_t Q = n_positions(f, slot), last = n_after(f, slot) - 1, start = f.position_ptr[slot], q
+        double top = -INFINITY, total = 0, x
+    for q in range(Q):
+        x = left[start + q] + right_of(f, slot, right, next_position(f, slot, kind, last, q, a))
+        top = x if x > top else top
+    if f.maximum or top == -INFINITY or Q == 1:
+        return top
+    for q in range(Q):
+        x = left[start + q] + right_of(f, slot, right, next_position(f, slot, kind, last, q, a))
+        total += exp(x - top)
+    return top + log(total)
+
+
+cdef inline void emit_dense_leaves(const Layers* f, Py_ssize_t slot, const double* weight, const double* left,
+                                   const double* right, double* symbol) noexcept nogil:
+    """Message to the last node of a dense table, without an exponential for each of its scores."""
+    cdef:
+        Py_ssize_t S = n_symbols(f, slot), Q = n_positions(f, slot), start = f.position_ptr[slot], a, q
+        double top = -INFINITY, x
+    for a in range(S):
+        symbol[a] = 0
+    for q in range(Q):
+        top = left[start + q] if left[start + q] > top else top
+    if top > -INFINITY:
+        for q in range(Q):
+            x = exp(left[start + q] - top)
+            if x > 0:
+                for a in range(S):
+                    symbol[a] += x * weight[q * S + a]
+    for a in range(S):
+        # Of less, digits may have been lost below the least number there is.
+        if symbol[a] > 1e-200:
+            symbol[a] = top + leaf_shift(f, slot) + log(symbol[a])
+        else:
+            symbol[a] = emit_to(f, slot, DENSE, left, right, a)
+
+
 cdef inline void emit(const Layers* f, Py_ssize_t slot, const double* left, const double* right, double* symbol,
                       double* message) noexcept nogil:
     """Message of a factor to the node of a slot, as a logarithm for each state."""
     cdef:
-        Py_ssize_t table = f.table[f.slot_factor[slot]], S = n_symbols(f, slot), Q = n_positions(f, slot)
-        Py_ssize_t last = n_after(f, slot) - 1, start = f.position_ptr[slot], a, q
-        int kind = f.kind[table]
-        double top, total, x
+        Py_ssize_t a
+        int kind = f.kind[f.table[f.slot_factor[slot]]]
+        const double* weight = leaf_weights(f, slot)
     if kind == SPARSE:
         emit_sparse(f, slot, left, right, symbol, message)
         return
-    for a in range(S):
-        top = -INFINITY
-        for q in range(Q):
-            x = left[start + q] + right_of(f, slot, right, next_position(f, slot, kind, last, q, a))
-            top = x if x > top else top
-        if not f.maximum and top > -INFINITY and Q > 1:
-            total = 0
-            for q in range(Q):
-                x = left[start + q] + right_of(f, slot, right, next_position(f, slot, kind, last, q, a))
-                total += exp(x - top)
-            top += log(total)
-        symbol[a] = top
+    if kind == DENSE and weight != NULL:
+        emit_dense_leaves(f, slot, weight, left, right, symbol)
+    else:
+        for a in range(n_symbols(f, slot)):
+            symbol[a] = emit_to(f, slot, kind, left, right, a)
     write_states(f, slot, symbol, message)
 
 
@@ -103,27 +151,52 @@ cdef inline void advance(const Layers* f, Py_ssize_t slot, const double* state, 
                 after[r] = log_sum(after[r], x)
 
 
+cdef inline double retreat_from(const Layers* f, Py_ssize_t slot, int kind, const double* symbol, const double* right,
+                                Py_ssize_t q) noexcept nogil:
+    """What lies behind one position before a slot."""
+    cdef:
+        Py_ssize_t S = n_symbols(f, slot), last = n_after(f, slot) - 1, a
+        double top = -INFINITY, total = 0, x
+    for a in range(S):
+        x = symbol[a] + right_of(f, slot, right, next_position(f, slot, kind, last, q, a))
+        top = x if x > top else top
+    if f.maximum or top == -INFINITY or S == 1:
+        return top
+    for a in range(S):
+        x = symbol[a] + right_of(f, slot, right, next_position(f, slot, kind, last, q, a))
+        total += exp(x - top)
+    return top + log(total)
+
+
+cdef inline void retreat_dense_leaves(const Layers* f, Py_ssize_t slot, const double* weight, const double* state,
+                                      double* probability, double* right) noexcept nogil:
+    """`right` before the last node of a dense table, without an exponential for each of its scores."""
+    cdef:
+        Py_ssize_t S = n_symbols(f, slot), a, q
+        double total, top = probabilities(f, S, state, probability, &total)
+    for q in range(n_positions(f, slot)):
+        total = 0
+        if top > -INFINITY:
+            for a in range(S):
+                total += probability[a] * weight[q * S + a]
+        if total > 1e-200:
+            right[f.position_ptr[slot] + q] = top + leaf_shift(f, slot) + log(total)
+        else:
+            right[f.position_ptr[slot] + q] = retreat_from(f, slot, DENSE, state, right, q)
+
+
 cdef inline void retreat(const Layers* f, Py_ssize_t slot, const double* state, double* symbol,
                          double* right) noexcept nogil:
     """Positions before a slot from those after it: `right` one layer back."""
     cdef:
-        Py_ssize_t S = n_symbols(f, slot), Q = n_positions(f, slot), last = n_after(f, slot) - 1
-        Py_ssize_t start = f.position_ptr[slot], a, q
+        Py_ssize_t q
         int kind = f.kind[f.table[f.slot_factor[slot]]]
-        double top, total, x
+        const double* weight = leaf_weights(f, slot)
     if kind == SPARSE:
         retreat_sparse(f, slot, state, symbol, right)
-        return
-    read_symbols(f, slot, state, symbol)
-    for q in range(Q):
-        top = -INFINITY
-        for a in range(S):
-            x = symbol[a] + right_of(f, slot, right, next_position(f, slot, kind, last, q, a))
-            top = x if x > top else top
-        if not f.maximum and top > -INFINITY and S > 1:
-            total = 0
-            for a in range(S):
-                x = symbol[a] + right_of(f, slot, right, next_position(f, slot, kind, last, q, a))
-                total += exp(x - top)
-            top += log(total)
-        right[start + q] = top
+    elif kind == DENSE and weight != NULL:
+        retreat_dense_leaves(f, slot, weight, state, symbol, right)
+    else:
+        read_symbols(f, slot, state, symbol)
+        for q in range(n_positions(f, slot)):
+            right[f.position_ptr[slot] + q] = retreat_from(f, slot, kind, symbol, right, q)

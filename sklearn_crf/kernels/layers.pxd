@@ -35,6 +35,8 @@ cdef struct Layers:
     const int32_t* counted  # (T,) the state that a count table counts
     const int64_t* leaf_ptr  # (T + 1,) ends of the paths of each table
     const double* leaf  # scores there
+    const double* leaf_weight  # exp(scale * score - shift of the table), none for maxima
+    const double* leaf_shift  # (T,) NaN where the factors of a table differ in scale
     const int64_t* child_ptr  # (n_slots,) where the listed children of the positions before a slot begin, if sparse
     const int32_t* child  # (n_positions + 1,) first child of each position, then (n_children,) states that lead there
 
@@ -55,6 +57,8 @@ cdef inline void open_layers(object arrays, Layers* f) except *:
         const int32_t[::1] counted = arrays.counted
         const int64_t[::1] leaf_ptr = arrays.leaf_ptr
         const double[::1] leaf = arrays.leaf
+        const double[::1] leaf_weight = arrays.leaf_weight
+        const double[::1] leaf_shift = arrays.leaf_shift
         const int64_t[::1] child_ptr = arrays.child_ptr
         const int32_t[::1] child = arrays.child
     f.maximum = arrays.maximum
@@ -73,6 +77,8 @@ cdef inline void open_layers(object arrays, Layers* f) except *:
     f.counted = &counted[0] if counted.shape[0] else NULL
     f.leaf_ptr = &leaf_ptr[0]
     f.leaf = &leaf[0] if leaf.shape[0] else NULL
+    f.leaf_weight = &leaf_weight[0] if leaf_weight.shape[0] else NULL
+    f.leaf_shift = &leaf_shift[0] if leaf_shift.shape[0] else NULL
     f.child_ptr = &child_ptr[0] if child_ptr.shape[0] else NULL
     f.child = &child[0] if child.shape[0] else NULL
 
@@ -106,3 +112,32 @@ cdef inline double right_of(const Layers* f, Py_ssize_t slot, const double* righ
     if is_last(f, slot):
         return f.scale[factor] * f.leaf[f.leaf_ptr[f.table[factor]] + q]
     return right[f.position_ptr[slot + 1] + q]
+
+
+cdef inline const double* leaf_weights(const Layers* f, Py_ssize_t slot) noexcept nogil:
+    """Exponentiated scores of a table whose paths end after a slot; none where that has to be done by logarithms."""
+    cdef Py_ssize_t table = f.table[f.slot_factor[slot]]
+    if f.maximum or f.leaf_weight == NULL or not is_last(f, slot) or f.leaf_shift[table] != f.leaf_shift[table]:
+        return NULL
+    return f.leaf_weight + f.leaf_ptr[table]
+
+
+cdef inline double leaf_shift(const Layers* f, Py_ssize_t slot) noexcept nogil:
+    return f.leaf_shift[f.table[f.slot_factor[slot]]]
+
+
+cdef inline double probabilities(const Layers* f, Py_ssize_t n, const double* state, double* probability,
+                                 double* total) noexcept nogil:
+    """Exponentials of weights below the best, and their sum; the best."""
+    cdef:
+        Py_ssize_t a
+        double top = -INFINITY
+    for a in range(n):
+        top = state[a] if state[a] > top else top
+    total[0] = 0
+    if f.maximum or top == -INFINITY:
+        return top
+    for a in range(n):
+        probability[a] = exp(state[a] - top)
+        total[0] += probability[a]
+    return top

@@ -9,7 +9,16 @@ it is added up anew, and where probabilities are too small for that, by their lo
 from libc.math cimport INFINITY, exp, log
 from libc.stdint cimport int32_t
 
-from sklearn_crf.kernels.layers cimport Layers, log_sum, n_after, n_positions, right_of
+from sklearn_crf.kernels.layers cimport (
+    Layers,
+    leaf_shift,
+    leaf_weights,
+    log_sum,
+    n_after,
+    n_positions,
+    probabilities,
+    right_of,
+)
 
 
 cdef inline const int32_t* first_children(const Layers* f, Py_ssize_t slot) noexcept nogil:
@@ -30,31 +39,40 @@ cdef inline bint is_listed(const int32_t* state_of, Py_ssize_t start, Py_ssize_t
     return False
 
 
+cdef inline double share_of_unlisted(Py_ssize_t n, const double* probability, double total, const int32_t* listed,
+                                     Py_ssize_t n_listed) noexcept nogil:
+    """Sum of the probabilities of the states that are not listed."""
+    cdef:
+        Py_ssize_t a, c = 0
+        double rest = total
+    for a in range(n_listed):
+        rest -= probability[listed[a]]
+    if rest > 1e-4 * total:
+        return rest
+    rest = 0
+    for a in range(n):
+        if c < n_listed and listed[c] == a:
+            c += 1
+        else:
+            rest += probability[a]
+    return rest
+
+
 cdef inline double weigh_unlisted(const Layers* f, Py_ssize_t n, const double* state, const double* probability,
                                   double top, double total, const int32_t* listed, Py_ssize_t n_listed) noexcept nogil:
     """What the states that are not listed weigh together; of maxima, the best of them."""
     cdef:
-        Py_ssize_t a, c
-        double rest = total, best
-    if not f.maximum:
-        for c in range(n_listed):
-            rest -= probability[listed[c]]
-        if rest > 1e-4 * total:
-            return top + log(rest)
-    rest = 0
-    best = -INFINITY
-    c = 0
+        Py_ssize_t a, c = 0
+        double rest = 0 if f.maximum else share_of_unlisted(n, probability, total, listed, n_listed), best = -INFINITY
+    if rest > 1e-200:
+        return top + log(rest)
     for a in range(n):
         if c < n_listed and listed[c] == a:
             c += 1
-            continue
-        if not f.maximum:
-            rest += probability[a]
-        best = state[a] if state[a] > best else best
+        else:
+            best = state[a] if state[a] > best else best
     if f.maximum or best == -INFINITY:
         return best
-    if rest > 1e-280:
-        return top + log(rest)
     rest = 0
     c = 0
     for a in range(n):
@@ -63,23 +81,6 @@ cdef inline double weigh_unlisted(const Layers* f, Py_ssize_t n, const double* s
         else:
             rest += exp(state[a] - best)
     return best + log(rest)
-
-
-cdef inline double probabilities(const Layers* f, Py_ssize_t n, const double* state, double* probability,
-                                 double* total) noexcept nogil:
-    """Exponentials of weights below the best, and their sum; the best."""
-    cdef:
-        Py_ssize_t a
-        double top = -INFINITY
-    for a in range(n):
-        top = state[a] if state[a] > top else top
-    total[0] = 0
-    if f.maximum or top == -INFINITY:
-        return top
-    for a in range(n):
-        probability[a] = exp(state[a] - top)
-        total[0] += probability[a]
-    return top
 
 
 cdef inline void advance_sparse(const Layers* f, Py_ssize_t slot, const double* state, double* symbol,
@@ -103,31 +104,50 @@ cdef inline void advance_sparse(const Layers* f, Py_ssize_t slot, const double* 
     after[others] = rest
 
 
+cdef inline double retreat_sparse_from(const Layers* f, Py_ssize_t slot, const double* state, const double* right,
+                                       const int32_t* first, const int32_t* state_of, double rest,
+                                       Py_ssize_t q) noexcept nogil:
+    """What lies behind one position, of which ``rest`` by states that it does not list."""
+    cdef:
+        Py_ssize_t c
+        double best = rest, x, total
+    for c in range(first[q], first[q + 1]):
+        x = state[state_of[c]] + right_of(f, slot, right, c)
+        best = x if x > best else best
+    if f.maximum or best == -INFINITY or first[q + 1] == first[q]:
+        return best
+    total = exp(rest - best)
+    for c in range(first[q], first[q + 1]):
+        total += exp(state[state_of[c]] + right_of(f, slot, right, c) - best)
+    return best + log(total)
+
+
 cdef inline void retreat_sparse(const Layers* f, Py_ssize_t slot, const double* state, double* symbol,
                                 double* right) noexcept nogil:
     """`right` one layer back."""
     cdef:
-        Py_ssize_t n = f.n_states[f.slot_node[slot]], Q = n_positions(f, slot), others = n_after(f, slot) - 1, q, c
-        Py_ssize_t start = f.position_ptr[slot]
+        Py_ssize_t n = f.n_states[f.slot_node[slot]], others = n_after(f, slot) - 1, start = f.position_ptr[slot], q, c
+        Py_ssize_t n_listed
         const int32_t* first = first_children(f, slot)
         const int32_t* state_of = states_of_children(f, slot)
-        double total, top = probabilities(f, n, state, symbol, &total), x, rest, best, sum_of
-        double right_of_others = right_of(f, slot, right, others)
-    for q in range(Q):
-        rest = -INFINITY
-        if top > -INFINITY:
-            rest = right_of_others + weigh_unlisted(f, n, state, symbol, top, total, state_of + first[q],
-                                                    first[q + 1] - first[q])
-        best = rest
-        for c in range(first[q], first[q + 1]):
-            x = state[state_of[c]] + right_of(f, slot, right, c)
-            best = x if x > best else best
-        if not f.maximum and best > -INFINITY and first[q + 1] > first[q]:
-            sum_of = exp(rest - best)
+        const double* weight = leaf_weights(f, slot)
+        double total, top = probabilities(f, n, state, symbol, &total), sum_of, rest
+    for q in range(n_positions(f, slot)):
+        if top == -INFINITY:
+            right[start + q] = -INFINITY
+            continue
+        n_listed = first[q + 1] - first[q]
+        if weight != NULL:
+            sum_of = weight[others] * share_of_unlisted(n, symbol, total, state_of + first[q], n_listed)
             for c in range(first[q], first[q + 1]):
-                sum_of += exp(state[state_of[c]] + right_of(f, slot, right, c) - best)
-            best += log(sum_of)
-        right[start + q] = best
+                sum_of += symbol[state_of[c]] * weight[c]
+            # Of less, digits may have been lost below the least number there is.
+            if sum_of > 1e-200:
+                right[start + q] = top + leaf_shift(f, slot) + log(sum_of)
+                continue
+        rest = weigh_unlisted(f, n, state, symbol, top, total, state_of + first[q], n_listed)
+        rest += right_of(f, slot, right, others)
+        right[start + q] = retreat_sparse_from(f, slot, state, right, first, state_of, rest, q)
 
 
 cdef inline double lefts_without(const Layers* f, Py_ssize_t Q, const double* left, const int32_t* first,
@@ -147,53 +167,88 @@ cdef inline double lefts_without(const Layers* f, Py_ssize_t Q, const double* le
     return best + log(total)
 
 
+cdef inline double emit_sparse_to(const Layers* f, Py_ssize_t slot, const double* left, const double* right,
+                                  const int32_t* first, const int32_t* state_of, Py_ssize_t a) noexcept nogil:
+    """Message for one state, by logarithms."""
+    cdef:
+        Py_ssize_t Q = n_positions(f, slot), q, c
+        double total = lefts_without(f, Q, left, first, state_of, a) + right_of(f, slot, right, n_after(f, slot) - 1), x
+    for q in range(Q):
+        for c in range(first[q], first[q + 1]):
+            if state_of[c] == a:
+                x = left[q] + right_of(f, slot, right, c)
+                if f.maximum:
+                    total = x if x > total else total
+                else:
+                    total = log_sum(total, x)
+    return total
+
+
+cdef inline void emit_best(const Layers* f, Py_ssize_t slot, const double* left, const double* right,
+                           Py_ssize_t best, double* message) noexcept nogil:
+    """Message of maxima; ``best`` is the position of the largest `left`."""
+    cdef:
+        Py_ssize_t n = f.n_states[f.slot_node[slot]], Q = n_positions(f, slot), q, c, a
+        const int32_t* first = first_children(f, slot)
+        const int32_t* state_of = states_of_children(f, slot)
+        double of_others = right_of(f, slot, right, n_after(f, slot) - 1), x
+    for a in range(n):
+        x = left[best]
+        if is_listed(state_of, first[best], first[best + 1], a):
+            x = lefts_without(f, Q, left, first, state_of, a)
+        message[a] = x + of_others
+    for q in range(Q):
+        for c in range(first[q], first[q + 1]):
+            x = left[q] + right_of(f, slot, right, c)
+            message[state_of[c]] = x if x > message[state_of[c]] else message[state_of[c]]
+
+
 cdef inline void emit_sparse(const Layers* f, Py_ssize_t slot, const double* left, const double* right, double* symbol,
                              double* message) noexcept nogil:
     """Message to the node of a slot: of the positions that list a state, and of all others together."""
     cdef:
         Py_ssize_t n = f.n_states[f.slot_node[slot]], Q = n_positions(f, slot), others = n_after(f, slot) - 1, q, c, a
-        Py_ssize_t start = f.position_ptr[slot], best_of = -1
+        Py_ssize_t best = -1
         const int32_t* first = first_children(f, slot)
         const int32_t* state_of = states_of_children(f, slot)
-        double total = 0, top = -INFINITY, x, rest
-        double right_of_others = right_of(f, slot, right, others)
-    left += start
+        const double* weight = leaf_weights(f, slot)
+        double total = 0, top = -INFINITY, top_right = -INFINITY, of_others, x, rest
+    left += f.position_ptr[slot]
     for q in range(Q):
         if left[q] > top:
             top = left[q]
-            best_of = q
+            best = q
     for a in range(n):
-        message[a] = -INFINITY
+        message[a] = -INFINITY if best < 0 else 0
         symbol[a] = 0
-    if best_of < 0:
+    if best < 0:
         return
-    for q in range(Q):
-        for c in range(first[q], first[q + 1]):
-            x = left[q] + right_of(f, slot, right, c)
-            message[state_of[c]] = x if x > message[state_of[c]] else message[state_of[c]]
     if f.maximum:
-        for a in range(n):
-            rest = top
-            if is_listed(state_of, first[best_of], first[best_of + 1], a):
-                rest = lefts_without(f, Q, left, first, state_of, a)
-            x = rest + right_of_others
-            message[a] = x if x > message[a] else message[a]
+        emit_best(f, slot, left, right, best, message)
         return
-    for q in range(Q):
-        for c in range(first[q], first[q + 1]):
-            a = state_of[c]
-            if message[a] > -INFINITY:
-                symbol[a] += exp(left[q] + right_of(f, slot, right, c) - message[a])
-    for a in range(n):
-        if message[a] > -INFINITY:
-            message[a] += log(symbol[a])
-        symbol[a] = 0
+    if weight != NULL:
+        top_right = leaf_shift(f, slot)
+        of_others = weight[others]
+    else:
+        for c in range(others + 1):
+            x = right_of(f, slot, right, c)
+            top_right = x if x > top_right else top_right
+        of_others = exp(right_of(f, slot, right, others) - top_right) if top_right > -INFINITY else 0
     for q in range(Q):
         x = exp(left[q] - top)
         total += x
-        for c in range(first[q], first[q + 1]):
-            symbol[state_of[c]] += x
+        if x > 0 and top_right > -INFINITY:
+            for c in range(first[q], first[q + 1]):
+                symbol[state_of[c]] += x
+                message[state_of[c]] += x * (weight[c] if weight != NULL else
+                                             exp(right_of(f, slot, right, c) - top_right))
     for a in range(n):
         rest = total - symbol[a]
-        rest = top + log(rest) if rest > 1e-4 * total else lefts_without(f, Q, left, first, state_of, a)
-        message[a] = log_sum(message[a], rest + right_of_others)
+        if rest < 1e-4 * total:
+            rest = exp(lefts_without(f, Q, left, first, state_of, a) - top)
+        message[a] += rest * of_others
+        # Of less, digits may have been lost below the least number there is.
+        if message[a] > 1e-200:
+            message[a] = top + top_right + log(message[a])
+        else:
+            message[a] = emit_sparse_to(f, slot, left, right, first, state_of, a)
