@@ -280,6 +280,12 @@ class Inference(BaseEstimator):
         """Raise ValueError if the model or an option cannot be taken; a subclass adds its own conditions."""
         check_allowed_states(model)
 
+    def _require_at_least(self, **least):
+        """Raise ValueError if one of these options is less than its number."""
+        for option, number in least.items():
+            if not getattr(self, option) >= number:
+                raise ValueError(f"{option} must be at least {number}, got {getattr(self, option)!r}.")
+
     def _allowed(self, model, found):
         """The result with labels that nothing forbids, or with a warning that none were found."""
         labels = allowed_labels(model, found.labels)

@@ -85,8 +85,7 @@ class TreeBestLabelings(Inference):
 
     def _check_model(self, model):
         super()._check_model(model)
-        if not self.m >= 1:
-            raise ValueError(f"m must be at least 1, got {self.m!r}.")
+        self._require_at_least(m=1)
         if not model.graph.is_forest:
             raise ValueError("TreeBestLabelings needs a graph without cycles.")
 

@@ -83,8 +83,7 @@ class ConjugateGradient(GaussianInference):
         self.random_state = random_state
 
     def _check_model(self, model):
-        if not self.n_probes >= 0:
-            raise ValueError(f"n_probes must be at least 0, got {self.n_probes!r}.")
+        self._require_at_least(n_probes=0)
 
     def solve(self, model, right_hand_side, *, init=None, n_threads=1):
         """Solve ``J x = b`` for one or several b.

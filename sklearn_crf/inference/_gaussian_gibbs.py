@@ -68,9 +68,7 @@ class GaussianGibbs(GaussianInference):
         self.random_state = random_state
 
     def _check_model(self, model):
-        for name, least in (("n_sweeps", 1), ("burn_in", 0), ("thin", 1), ("n_chains", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)!r}.")
+        self._require_at_least(n_sweeps=1, burn_in=0, thin=1, n_chains=1)
 
     def _marginals(self, model, *, init=None, n_threads=1):
         n_values = model.n_values

@@ -124,10 +124,7 @@ class TightenBound(Inference):
 
     def _check_model(self, model):
         super()._check_model(model)
-        for name, least in (("start_sweeps", 0), ("outer_iter", 0)):
-            value = getattr(self, name)
-            if not value >= least:
-                raise ValueError(f"{name} must be at least {least}, got {value!r}.")
+        self._require_at_least(start_sweeps=0, outer_iter=0)
         for name, choices in (("solver", tuple(SOLVERS)), ("outer_step", ("harmonic", "armijo"))):
             value = getattr(self, name)
             if value not in choices:
