@@ -1,7 +1,5 @@
 """What the algorithms for the linear relaxation of the MAP problem promise, each of them."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,11 +8,22 @@ from numpy.testing import assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf.graphs import Graph, lattice
-from sklearn_crf.inference import AD3, BruteForce, DualDecomposition, IncMP, LinearProgram, convergence_left_to_caller
+from sklearn_crf.inference import (
+    AD3,
+    MPLP,
+    TRWS,
+    BruteForce,
+    DualDecomposition,
+    IncMP,
+    LinearProgram,
+    convergence_left_to_caller,
+)
 from sklearn_crf.models import PairwiseModel, score
 
 ALGORITHMS = [AD3, DualDecomposition, IncMP]
 every = pytest.mark.parametrize("cls", ALGORITHMS, ids=lambda cls: cls.__name__)
+# Those that may stop above the relaxation promise less.
+every_bound = pytest.mark.parametrize("cls", [*ALGORITHMS, MPLP, TRWS], ids=lambda cls: cls.__name__)
 
 # What the bound may be above that of the linear program, relative to it, with the defaults.
 NEAR = {AD3: 2e-3, DualDecomposition: 1e-4, IncMP: 1e-4}
@@ -29,7 +38,7 @@ def solve(algorithm, model, **kwargs):
         return algorithm.map(model, **kwargs)
 
 
-@every
+@every_bound
 @given(model=models(structures=("full", "potts", "submodular"), max_states=3, dtypes=(np.float64, np.float32)))
 @settings(max_examples=40, deadline=None)
 def test_bounds_hold_after_any_number_of_iterations(cls, model):
@@ -60,13 +69,12 @@ def test_bound_comes_to_the_linear_program(cls, model):
 
 @every
 def test_bound_comes_to_the_linear_program_where_that_has_a_gap(cls):
-    for structure in ("full", "potts"):
-        for n_states in (2, 3):
-            model = random_model(lattice((5, 5)), n_states, "untied", structure=structure, scale=2.0, seed=1)
-            relaxed = LinearProgram().map(model)
-            assert relaxed.gap > 0.1
-            assert solve(cls(), model).bound == pytest.approx(relaxed.bound, rel=NEAR[cls])
-            assert solve(cls(**PRECISE[cls]), model).bound == pytest.approx(relaxed.bound, rel=1e-6)
+    for structure, n_states in (("full", 3), ("potts", 2)):
+        model = random_model(lattice((5, 5)), n_states, "untied", structure=structure, scale=2.0, seed=1)
+        relaxed = LinearProgram().map(model)
+        assert relaxed.gap > 0.1
+        assert solve(cls(), model).bound == pytest.approx(relaxed.bound, rel=NEAR[cls])
+        assert solve(cls(**PRECISE[cls]), model).bound == pytest.approx(relaxed.bound, rel=1e-6)
 
 
 @every
@@ -87,7 +95,7 @@ def test_a_frustrated_cycle_keeps_its_gap(cls):
     assert not found.certified
 
 
-@every
+@every_bound
 def test_certified_labels_are_optimal(cls):
     n_certified = 0
     for seed in range(8):
@@ -97,21 +105,6 @@ def test_certified_labels_are_optimal(cls):
             n_certified += 1
             assert found.score == pytest.approx(BruteForce().map(model).score, abs=1e-9)
     assert n_certified > 0
-
-
-@every
-def test_a_small_change_costs_a_fraction_after_a_warm_start(cls):
-    n_cold = n_warm = 0
-    for seed in range(4):
-        model = random_model(lattice((8, 8)), 3, "untied", scale=2.0, seed=seed)
-        first = solve(cls(), model)
-        rng = np.random.default_rng(seed)
-        moved = replace(model, unary=model.unary + 0.01 * rng.normal(size=model.unary.shape))
-        cold, warm = solve(cls(), moved), solve(cls(), moved, init=first.state)
-        n_cold, n_warm = n_cold + cold.n_iter, n_warm + warm.n_iter
-        assert warm.bound <= cold.bound + 2e-3 * abs(cold.bound)
-        assert warm.score >= score(moved, first.labels)
-    assert n_warm <= n_cold / 2
 
 
 @every

@@ -19,6 +19,7 @@ from sklearn_crf.inference import (
     TRWMessagePassing,
     convergence_left_to_caller,
 )
+from sklearn_crf.models import score
 
 CASES = [
     ("marginals", TightenBound()),
@@ -56,4 +57,5 @@ def test_a_small_change_costs_a_fraction_after_a_warm_start(task, algorithm):
         else:
             assert warm.bound == pytest.approx(cold.bound, rel=2e-3)
             assert warm.score >= cold.score - 0.01 * abs(cold.score)
+            assert warm.score >= score(moved, first.labels)
     assert n_warm <= 0.6 * n_cold
