@@ -113,12 +113,12 @@ def draw_solvers(folder, n_iter, rules):
                 continue
             for name, (iterations, apart, seconds) in curves(model, trees, n_iter).items():
                 style = {"color": COLORS[name], "lw": 1.2, "label": name}
-                panel.semilogy(1e3 * seconds * iterations, apart, **style)
+                panel.loglog(1e3 * seconds * np.maximum(iterations, 0.5), apart, **style)
                 if rule == "minimal":
                     first.semilogy(iterations, apart, **style)
                 print(f"{family}, {rule}, {trees.n_trees} trees, {name}: {apart[-1]:.1e} off after {iterations[-1]}")
             panel.set_title(f"{family}, {rule.upper()} ({trees.n_trees})", fontsize=8)
-            panel.set(xlim=(0, None), xlabel="milliseconds", ylim=(1e-7, 10))
+            panel.set(xlabel="milliseconds", ylim=(1e-7, 10))
         first.set_title(family, fontsize=9)
         first.set(xlabel="iterations", ylim=(1e-7, 10))
     for side in (firsts[0], *axes[:, 0]):

@@ -64,8 +64,7 @@ class DualDecomposition(SubgradientMap):
     step : {"annealed", "polyak"}, default="annealed"
         ``"annealed"``: the step shrinks by ``decay`` or ``backoff``, from the standard deviation of the scores on.
         ``"polyak"``: that factor, from 2 on, times what the best labels lack to the bound by the squared length of the
-        subgradient, which is best where the relaxation is tight. Factors nearer to one, such as ``backoff=0.99``, keep
-        it from stopping early.
+        subgradient, which is best where the relaxation is tight. ``backoff=0.99`` keeps it from stopping early.
     max_iter : int, default=1000
         Most iterations.
     tol : float, default=1e-5

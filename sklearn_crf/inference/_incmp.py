@@ -93,7 +93,9 @@ class IncMP(SubgradientMap):
     -----
     The first step is the standard deviation of all scores. The reference proposes ``decay=0.95, backoff=0.5``: these
     end after some thirty sweeps on small grids, a few per cent above the minimum, the defaults here after two or three
-    hundred and within 1e-3. A warm start begins with a step as small as the change of the gap lets it.
+    hundred and within 1e-3, mostly 1e-5. With ``decay=0.999, backoff=0.98, least_step=1e-5, tol=1e-7`` it comes within
+    1e-6 on small models, in some twelve hundred sweeps. A warm start begins with a step as small as the change of the
+    gap lets it.
 
     Forbidden states and pairs are ruled out beforehand as far as single edges show them. Where the relaxation has no
     solution nevertheless, the bound falls without end, and it is an error once it is below the score of any labeling.
