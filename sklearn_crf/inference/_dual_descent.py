@@ -58,7 +58,9 @@ def marginals_by_descent(algorithm, run, bound):
     ----------
     algorithm : Inference
         With ``max_iter`` and ``tol``, the largest change of the probabilities of a message that counts as none.
-    run : MessageRun
+    run : object
+        ``run.iterate()`` does an iteration and returns the largest change, ``run.marginals(**fields)`` gives the result
+        with these fields.
     bound : {"exact", "upper"} or None
         What the bound is, in the end, of the log-partition.
 
@@ -70,7 +72,7 @@ def marginals_by_descent(algorithm, run, bound):
     while change > algorithm.tol and n_iter < algorithm.max_iter:
         checkpoint()
         n_iter += 1
-        change, _ = run.iterate()
+        change = run.iterate()
     converged = bool(change <= algorithm.tol)
     if not converged:
         algorithm._warn_unconverged(

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._beliefs import infeasible_at_node
+from sklearn_crf.inference._dual_descent import marginals_by_descent
 from sklearn_crf.inference._edge_shares import edge_shared_bound
 from sklearn_crf.inference._field import Messages, initial_messages, make_field
 from sklearn_crf.inference._relaxed_problem import in_double_precision
@@ -56,27 +56,28 @@ class EdgeEntropyBP(Inference):
         self.tol = tol
 
     def _marginals(self, model, *, init=None, n_threads=1):
-        double = in_double_precision(model)
-        field, _ = make_field(double, maximum=False, as_scores=True)
-        messages, work = initial_messages(field, init), field.work_space()
-        change, n_iter = (np.inf, 0) if model.graph.n_edges else (0.0, 0)
-        while change > self.tol and n_iter < self.max_iter:
-            checkpoint()
-            n_iter += 1
-            changes = [renew_messages(field, messages, direction, work) for direction in (1, -1)]
-            if min(changes) < 0:
-                raise infeasible_at_node(int(-1 - min(changes)))
-            change = max(changes)
-        converged = bool(change <= self.tol)
-        if not converged:
-            self._warn_unconverged(
-                f"EdgeEntropyBP stopped after max_iter={self.max_iter} iterations with probabilities of messages still "
-                f"changing by {change:.2g}, more than tol={self.tol:g}: raise max_iter."
-            )
-        state = Messages(np.ascontiguousarray(messages[:, : model.n_columns]), True)
-        found = edge_shared_bound(*_with_shares(double, field, messages, work)).marginals
-        unary = found.unary.astype(model.dtype)
-        return found._replace(unary=unary, n_iter=n_iter, converged=converged, state=state)
+        return marginals_by_descent(self, _Run(model, init), "upper")
+
+
+class _Run:
+    """Messages as they have come to be, in double precision."""
+
+    def __init__(self, model, init):
+        self.dtype, self.model = model.dtype, in_double_precision(model)
+        self.field, _ = make_field(self.model, maximum=False, as_scores=True)
+        self.messages, self.work = initial_messages(self.field, init), self.field.work_space()
+
+    def iterate(self):
+        """A pass forwards and one back; the largest change of a probability."""
+        changes = [renew_messages(self.field, self.messages, direction, self.work) for direction in (1, -1)]
+        if min(changes) < 0:
+            raise infeasible_at_node(int(-1 - min(changes)))
+        return max(changes)
+
+    def marginals(self, **fields):
+        state = Messages(np.ascontiguousarray(self.messages[:, : self.model.n_columns]), True)
+        found = edge_shared_bound(*_with_shares(self.model, self.field, self.messages, self.work)).marginals
+        return found._replace(unary=found.unary.astype(self.dtype), state=state, **fields)
 
 
 def _with_shares(model, field, messages, work):

@@ -140,7 +140,7 @@ class MessageRun:
         self.reader.read(self.messages, self.cross, self.beliefs)
 
     def iterate(self):
-        """A sweep forwards and one back; the largest change of a message in them, and what the bound fell by."""
+        """A sweep forwards and one back; the largest change of a message in them."""
         worst, reader = 0.0, self.reader
         for direction in (1, -1):
             change = sweep(
@@ -159,12 +159,14 @@ class MessageRun:
             if change < 0:
                 raise infeasible_at_node(int(self.layered.order[int(-1 - change)]))
             worst = max(worst, change / (1 - self.damping))
-        before, self.bound = self.bound, float(self.values.sum()) + self.layered.constant
-        return worst, before - self.bound
+        self.bound = float(self.values.sum()) + self.layered.constant
+        return worst
 
     def lower(self):
         """An iteration; what the bound fell by."""
-        return self.iterate()[1]
+        before = self.bound
+        self.iterate()
+        return before - self.bound
 
     @property
     def state(self):

@@ -108,7 +108,7 @@ class LoopyBP(MessagePassing):
             return run, 2, True
         for n_iter in range(1, self.max_iter + 1):
             checkpoint()
-            change, _ = run.iterate()
+            change = run.iterate()
             if change <= self.tol:
                 return run, n_iter, True
         self._warn_unconverged(self._unsteady(temperature == 0, change), depth=2)

@@ -4,9 +4,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from sklearn_crf.inference._beliefs import infeasible_at_node
-
-# Numbers in the tables of the edges that are looked at together (16 MB).
-_BLOCK = 2**21
+from sklearn_crf.inference._relaxed_problem import table_blocks
 
 
 def reweighted_bound_terms(model, messages, probabilities, *, maximum, along_chains=False):
@@ -44,10 +42,8 @@ def reweighted_bound_terms(model, messages, probabilities, *, maximum, along_cha
     graph = model.graph
     reparameterized = _Reparameterization(model, messages, maximum)
     terms = reparameterized.constants
-    step = max(1, _BLOCK // model.n_columns**2)
-    for first in range(0, graph.n_edges, step):
-        edges = slice(first, first + step)
-        ends = reparameterized.largest_on_edges(edges, probabilities[edges])
+    for edges, tables in table_blocks(model):
+        ends = reparameterized.largest_on_edges(edges, tables, probabilities[edges])
         later = np.argmax(graph.edges[edges], axis=1)
         largest = np.take_along_axis(ends, later[None], axis=0)[0] if along_chains else ends.max(axis=0)
         np.add.at(terms, graph.edges[edges, 0], largest * probabilities[edges])
@@ -80,11 +76,11 @@ class _Reparameterization:
             raise infeasible_at_node(int(np.argmin(self.constants)))
         self.nodes -= self.constants[:, None]
 
-    def largest_on_edges(self, edges, probabilities):
+    def largest_on_edges(self, edges, tables, probabilities):
         """Largest total of lambda plus beta of the first end, and of the second, (2, n_edges)."""
         ends = self.model.graph.edges[edges].T
         numbers = np.arange(self.model.graph.n_edges)[edges]
-        pair = self.model.edge_tables(edges).astype(np.float64)
+        pair = tables.astype(np.float64)
         for side in (0, 1):
             message = self.messages[self.slot_of_half_edge[2 * numbers + side]]
             # What a message forbids counts at the node; here it must not become +inf.

@@ -8,10 +8,11 @@ from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._dual_descent import still_falling
 from sklearn_crf.inference._field import Messages, initial_messages, make_field
+from sklearn_crf.inference._relaxed_problem import in_double_precision
 from sklearn_crf.inference._tree import TreeInference
 from sklearn_crf.kernels.forests import decode
 from sklearn_crf.kernels.trws import sequential_pass
-from sklearn_crf.models import PairwiseModel, score
+from sklearn_crf.models import score
 
 
 class TRWSState(NamedTuple):
@@ -91,10 +92,7 @@ class _Run:
     """Messages, bound and labels as they have come to be. All in double precision, so that the bound can be trusted."""
 
     def __init__(self, model, init):
-        weight = None if model.edge_weight is None else model.edge_weight.astype(np.float64)
-        self.model = PairwiseModel(
-            model.graph, model.unary.astype(np.float64), model.tables, model.edge_type, weight, model.n_states
-        )
+        self.model = in_double_precision(model)
         if init is not None and not isinstance(init, TRWSState):
             raise ValueError(f"init must be the state of a former result of TRWS, got {type(init).__name__}.")
         self.field, _ = make_field(self.model, maximum=True)
