@@ -52,8 +52,11 @@ def run(formulation, strength, task, options):
         begin = time.process_time()
         model.fit(task.X, task.y)
         trained = time.process_time()
-        found = {"free": predictions(model, task, task.X_test)}
-        found["one primary stress"] = predictions(model, task, task.with_one_primary_stress(task.X_test))
+        constrained = task.with_one_primary_stress(task.X_test)
+        found = {
+            "free": predictions(model, task, task.X_test, options.certified),
+            "one primary stress": predictions(model, task, constrained, options.certified),
+        }
     return {
         "errors": found,
         "iterations": model.n_iter_,
@@ -65,12 +68,11 @@ def run(formulation, strength, task, options):
     }
 
 
-def predictions(model, task, X):
-    """Error rates, and how far scores are from their bounds."""
-    certificates = model.certify(X, model.inference)
-    predicted = model.predict(X)
+def predictions(model, task, X, n_certified):
+    """Error rates, and of some words how far scores are from their bounds."""
+    certificates = model.certify(X[:n_certified], model.inference)
     scale = np.maximum(np.abs(certificates.bounds), 1)
-    return task.errors(predicted) | {
+    return task.errors(model.predict(X)) | {
         "gap": float(certificates.gaps.mean()),
         "solved": float(np.mean(certificates.gaps <= 1e-6 * scale)),
     }
@@ -110,6 +112,7 @@ def main():
     parser.add_argument("--inner", type=int, default=30, help="most iterations of messages in each")
     parser.add_argument("--inner-tol", type=float, default=1e-2, help="change of probabilities at which they stop")
     parser.add_argument("--sweeps", type=int, default=100, help="most iterations of MPLP")
+    parser.add_argument("--certified", type=int, default=50, help="words of which gaps are worked out")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--json", type=Path, default=Path("g2p.json"), help="where results are kept")
     options = parser.parse_args()
