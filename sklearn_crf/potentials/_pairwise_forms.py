@@ -1,6 +1,7 @@
 """Which entries of a pairwise table share a weight."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -40,7 +41,14 @@ class PairwiseForm:
         -------
         ndarray of shape (..., K, K)
         """
+        if self._is_whole_table:
+            return weights.reshape(*weights.shape[:-1], *self.index.shape).copy()
         return weights[..., self.index] * self.sign
+
+    @cached_property
+    def _is_whole_table(self):
+        """Whether every entry is a weight of its own: tables are then weights as they are, which may be many."""
+        return bool(np.all(self.sign == 1)) and np.array_equal(self.index.ravel(), np.arange(self.index.size))
 
     def adjoint(self, tables):
         """Derivative by the weights of a scalar whose derivative by the tables is given.
@@ -53,6 +61,8 @@ class PairwiseForm:
         -------
         ndarray of shape (..., P)
         """
+        if self._is_whole_table:
+            return tables.reshape(*tables.shape[:-2], -1)
         signed = (tables * self.sign).reshape(*tables.shape[:-2], -1)
         # Entries of one weight side by side: every weight has one, which reduceat needs.
         order = np.argsort(self.index, axis=None, kind="stable")
