@@ -6,7 +6,8 @@
 
 Grey images, 200 to learn from and 128 to test on. Features of a pixel: the masks of patches from the boundaries of
 training horses, laid over the image where normalised cross-correlation is best and multiplied by it. Edges, horizontal
-and vertical, see a constant and the difference of grey values. Labels are predicted by MPLP.
+and vertical, see a constant and the difference of grey values. Labels are predicted by MPLP. Scores of the truth, of
+nothing but background and of nothing but horse tell weights that are wrong from labels that were not found.
 
 What differs from the thesis: images are reduced by block means, and patches with them; patches of four sizes (50
 pixels there), chosen by accuracy without edges on 25 held-out images of 100 of the training part: 85.0 % with 1,000 of
@@ -88,7 +89,20 @@ def run(name, strength, data, options):
     result = {"seconds": time.process_time() - start, "n_iter": model.n_iter_}
     result["test"] = certified_accuracy(model, X_test, y_test)
     result["train"] = certified_accuracy(model, X[::4], y[::4])
+    result["scores"] = scores_per_pixel(model, X_test, y_test) | {"predicted": result["test"]["score"]}
+    print("score per pixel:", ", ".join(f"{what} {value:.3f}" for what, value in result["scores"].items()), flush=True)
     return result
+
+
+def scores_per_pixel(model, X, y):
+    """Mean scores of labelings that need no inference: weights under which a constant beats the truth are wrong."""
+    labelings = {
+        "truth": y,
+        "background": [np.zeros_like(part) for part in y],
+        "horse": [np.ones_like(part) for part in y],
+    }
+    sizes = [len(part) for part in y]
+    return {what: float(np.mean(-model.energy(X, labels) / sizes)) for what, labels in labelings.items()}
 
 
 def main():
