@@ -65,6 +65,31 @@ def test_factors_of_two_nodes_are_edges(formulation, entropy, cycle):
         assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("formulation", ["exact", "relaxation", "pseudolikelihood"])
+def test_the_order_of_nodes_and_factors_means_nothing(formulation):
+    X, y = factor_examples(4)
+    rng = np.random.default_rng(0)
+    moved, labels = [], []
+    for x, truth in zip(X, y, strict=True):
+        place = rng.permutation(x.n_nodes)
+        order = np.argsort(place)
+        factors = {name: (place[found.scope][::-1], found.features) for name, found in x.factors.items()}
+        moved.append(Example(x.node_features[order], place[x.edges], factors=factors))
+        labels.append(truth[order])
+    model = TRWCRF(formulation=formulation, entropy="trivial", **TIGHT)
+    one, other = clone(model).fit(X, y), clone(model).fit(moved, labels)
+    for name in ("triple", "ends"):
+        assert_allclose(other.factor_coef_[name], one.factor_coef_[name], atol=1e-5)
+
+
+def test_other_solvers():
+    X, y = factor_examples(6)
+    model = TRWCRF(formulation="relaxation", entropy="trivial", solver="sgd", max_iter=20, random_state=0).fit(X, y)
+    assert model.loss_curve_[-1] < model.loss_curve_[0]
+    few = TRWCRF(formulation="pseudolikelihood", l1_ratio=1.0, C=0.1).fit(X, y)
+    assert (few.factor_coef_["triple"] == 0).any()
+
+
 def test_bounds_are_ordered():
     X, y = factor_examples(4)
     least = [

@@ -76,6 +76,20 @@ def _relaxation(entropy, has_cycles, limits):
     return NormProductBP("trw", edge_probabilities="covering", **limits)
 
 
+def have_factors(batches):
+    """Whether an example of some batch has factors besides nodes and edges.
+
+    Parameters
+    ----------
+    batches : sequence of Batch
+
+    Returns
+    -------
+    bool
+    """
+    return any(batch.example.has_factors for batch in batches)
+
+
 def check_tree_reweighting(formulation, entropy, batches):
     """Raise ValueError where a relaxation by spanning trees meets factors that are no edges.
 

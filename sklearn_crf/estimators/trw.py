@@ -15,7 +15,7 @@ from sklearn_crf.estimators._coupling import (
     sampling_inference,
 )
 from sklearn_crf.estimators._dual_training import train_dual
-from sklearn_crf.estimators._factor_formulations import check_tree_reweighting, resolve_factor_formulation
+from sklearn_crf.estimators._factor_formulations import check_tree_reweighting, have_factors, resolve_factor_formulation
 from sklearn_crf.estimators._factor_weights import FactorWeights
 from sklearn_crf.estimators._formulations import ENTROPIES, FORMULATIONS, choose_formulation, resolve_formulation
 from sklearn_crf.estimators._margin_cost import cost_matrix, is_per_node, with_node_weights
@@ -51,7 +51,8 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, FactorWei
         :math:`\tfrac12 (1 - \alpha) \lVert w \rVert^2 + \alpha \lVert w \rVert_1`, which makes weights zero
         (``solver="lbfgs"``, orthant-wise).
     formulation : str, default="auto"
-        What stands for :math:`\log Z` in training:
+        What stands for :math:`\log Z` in training (with factors besides edges, one of "exact", "relaxation",
+        "piecewise", "pseudolikelihood", "loopy"):
 
         - "exact": itself, on forests, and by junction trees where they fit in memory.
         - "relaxation": the bound of ``entropy``, by message passing that goes on from step to step (recipe 1 of the
@@ -347,7 +348,7 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, FactorWei
         formulation = choose_formulation(self.formulation, has_cycles)
         if has_cycles:
             check_tree_reweighting(formulation, self.entropy, batches)
-        likelihood = self._resolved(formulation, has_cycles, _has_factors(batches)).objective
+        likelihood = self._resolved(formulation, has_cycles, have_factors(batches)).objective
         if self.cost is None and self.temperature == 1:
             return likelihood
         return SoftmaxMargin(likelihood, self._cost_matrix(labels), self.temperature)
@@ -357,7 +358,7 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, FactorWei
         return {
             "formulation_": choose_formulation(self.formulation, has_cycles),
             "has_cycles_": has_cycles,
-            "has_factors_": _has_factors(risk.batches),
+            "has_factors_": have_factors(risk.batches),
         }
 
     def _cold_start(self, risk, options, rng):
@@ -394,7 +395,3 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, FactorWei
 
 def _has_cycles(batches):
     return not all(batch.example.is_forest for batch in batches)
-
-
-def _has_factors(batches):
-    return any(batch.example.has_factors for batch in batches)

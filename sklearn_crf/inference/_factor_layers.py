@@ -55,14 +55,13 @@ class FactorLayers(NamedTuple):
         least, most = np.full((2, len(self.kind)), [[np.inf], [-np.inf]])
         np.minimum.at(least, self.table, scale)
         np.maximum.at(most, self.table, scale)
-        shift = np.full(len(self.kind), np.nan)
-        weight = np.zeros(len(self.leaf))
-        for t in np.flatnonzero(least == most):
-            leaves = slice(*self.leaf_ptr[t : t + 2])
-            scores = least[t] * self.leaf[leaves]
-            top = scores.max()
-            if top > -np.inf:
-                shift[t], weight[leaves] = top, np.exp(scores - top)
+        length = np.diff(self.leaf_ptr)
+        with np.errstate(invalid="ignore"):
+            scores = self.leaf * np.repeat(np.where(least == most, least, np.nan), length)
+            # Every table has a leaf.
+            shift = np.maximum.reduceat(scores, self.leaf_ptr[:-1]) if len(length) else np.zeros(0)
+            weight = np.exp(scores - np.repeat(shift, length))
+        shift[np.isneginf(shift)] = np.nan
         return self._replace(maximum=False, scale=scale, leaf_weight=weight, leaf_shift=shift)
 
 
