@@ -354,7 +354,6 @@ def test_models_without_an_allowed_labeling(cls, task):
         assert not np.isnan(found.unary).any()
         assert found.bound != "exact"
     else:
-        # Some refuse the graph or the tables.
         refusal = pytest.raises(ValueError, match=r"infeasible|needs a graph without cycles|not submodular")
         with refusal, warnings.catch_warnings():
             warnings.simplefilter("ignore")
