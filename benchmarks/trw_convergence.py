@@ -113,6 +113,7 @@ def draw_solvers(folder, n_iter, rules):
                 continue
             for name, (iterations, apart, seconds) in curves(model, trees, n_iter).items():
                 style = {"color": COLORS[name], "lw": 1.2, "label": name}
+                # What there is before the first iteration has a place on a logarithmic axis too.
                 panel.loglog(1e3 * seconds * np.maximum(iterations, 0.5), apart, **style)
                 if rule == "minimal":
                     first.semilogy(iterations, apart, **style)
