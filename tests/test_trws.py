@@ -10,7 +10,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import TRWS, BruteForce, LinearProgram, TRWSState, convergence_left_to_caller
 from sklearn_crf.inference._field import initial_messages, make_field
-from sklearn_crf.kernels.trws import sequential_pass
+from sklearn_crf.kernels.forests import decode
+from sklearn_crf.kernels.trws import sequential_iteration, sequential_pass
 from sklearn_crf.models import PairwiseModel, score
 
 
@@ -51,6 +52,24 @@ def test_kernel_against_plain_passes(structure, kind):
         assert bound == pytest.approx(plain_pass(model, plain, direction), abs=1e-10)
     for slot, (s, t) in enumerate(zip(neighbor, receiver, strict=True)):
         np.testing.assert_allclose(messages[slot, :3], plain[int(s), int(t)], atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", TABLE_KINDS)
+def test_an_iteration_is_two_passes_and_labels(kind):
+    model = random_model("grid", 3, kind, forbidden=0.1 if kind == "tied" else 0.0, seed=2)
+    field, _ = make_field(model, maximum=True)
+    at_once, apart = initial_messages(field), initial_messages(field)
+    share, order, work = np.full(9, 0.5), np.arange(9, dtype=np.int32), field.work_space()
+    labels, plain = np.empty_like(order), np.empty_like(order)
+    for _ in range(3):
+        bound, found = sequential_iteration(field, at_once, share, labels, work)
+        for direction in (1, -1):
+            expected = sequential_pass(field, apart, share, direction, work)
+        decode(field, apart, order, order, plain, work)
+        assert bound == expected
+        np.testing.assert_array_equal(at_once, apart)
+        np.testing.assert_array_equal(labels, plain)
+        assert found == pytest.approx(score(model, plain), abs=1e-12)
 
 
 def test_bound_never_rises():

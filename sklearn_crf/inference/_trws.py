@@ -10,8 +10,7 @@ from sklearn_crf.inference._dual_descent import still_falling
 from sklearn_crf.inference._field import Messages, initial_messages, make_field
 from sklearn_crf.inference._relaxed_problem import in_double_precision
 from sklearn_crf.inference._tree import TreeInference
-from sklearn_crf.kernels.forests import decode
-from sklearn_crf.kernels.trws import sequential_pass
+from sklearn_crf.kernels.trws import sequential_iteration
 from sklearn_crf.models import score
 
 
@@ -98,25 +97,22 @@ class _Run:
         self.field, _ = make_field(self.model, maximum=True)
         self.messages = initial_messages(self.field, None if init is None else init.messages)
         self.share = 1 / _n_chains(model.graph)
-        self.order = np.arange(model.graph.n_nodes, dtype=np.int32)
         self.work = self.field.work_space()
         # An infeasible start is kept as long as nothing better is found.
-        self.labels = np.zeros(model.graph.n_nodes, dtype=np.int32) if init is None else init.labels
+        self.labels = np.zeros(model.graph.n_nodes, dtype=np.int32) if init is None else init.labels.copy()
+        self.fresh = np.empty_like(self.labels)
         self.score = -np.inf if init is None else score(self.model, init.labels)
         self.bound = np.inf
 
     def iterate(self):
         """A pass forwards, one back, and labels; what the bound fell by."""
-        for direction in (1, -1):
-            bound = sequential_pass(self.field, self.messages, self.share, direction, self.work)
-            if np.isneginf(bound):
-                raise ValueError("model is infeasible: every labeling has a score of -inf.")
+        bound, found = sequential_iteration(self.field, self.messages, self.share, self.fresh, self.work)
+        if bound == -np.inf:
+            raise ValueError("model is infeasible: every labeling has a score of -inf.")
         fall, self.bound = self.bound - bound, min(self.bound, bound)
-        labels = np.empty_like(self.order)
-        decode(self.field, self.messages, self.order, self.order, labels, self.work)
-        found = score(self.model, labels)
-        if found > self.score or np.isneginf(self.score):
-            self.labels, self.score = labels, found
+        if found > self.score or self.score == -np.inf:
+            # What was the best so far is room for the next.
+            self.labels, self.fresh, self.score = self.fresh, self.labels, found
         return fall
 
     def is_certain(self):

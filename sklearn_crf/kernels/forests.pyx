@@ -4,6 +4,7 @@ from cython cimport floating
 from libc.math cimport INFINITY, exp
 from libc.stdint cimport int32_t
 
+from sklearn_crf.kernels.decoding cimport decode_in_order
 from sklearn_crf.kernels.field cimport Field, open_field, pair_score, states_of
 
 
@@ -21,38 +22,11 @@ def decode(
     """
     cdef:
         Field f
-        Py_ssize_t i, s, q, a, best, n_tries, W = field.width, failed = -1
+        Py_ssize_t failed
         const floating* values = &messages[0, 0] if messages.shape[0] else NULL
-        const floating* unary
-        double score, top
-        int32_t other
     open_field(field, &f, <floating*> values)
-    unary = <const floating*> f.unary
     with nogil:
-        for i in range(order.shape[0]):
-            s = order[i]
-            for n_tries in range(2):
-                best = 0
-                for a in range(W):
-                    work[a] = unary[s * W + a]
-                for q in range(f.ptr[s], f.ptr[s + 1]):
-                    other = f.neighbor[q]
-                    if rank[other] < rank[s] and n_tries == 0:
-                        for a in range(f.n_columns):
-                            work[a] += pair_score(&f, f.half_edge[q], a, labels[other], <floating*> NULL)
-                    else:
-                        for a in range(f.n_columns):
-                            work[a] += values[q * W + a]
-                top = -INFINITY
-                for a in range(states_of(&f, s)):
-                    score = work[a]
-                    if score > top:
-                        top = score
-                        best = a
-                if top > -INFINITY:
-                    break
-                failed = s
-            labels[s] = <int32_t> best
+        failed = decode_in_order(&f, values, &order[0], &rank[0], order.shape[0], &labels[0], &work[0])
     return failed
 
 

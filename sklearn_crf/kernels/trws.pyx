@@ -2,8 +2,10 @@
 
 from cython cimport floating
 from libc.math cimport INFINITY, isinf
+from libc.stdint cimport int32_t
 
-from sklearn_crf.kernels.field cimport Field, open_field, states_of
+from sklearn_crf.kernels.decoding cimport decode_in_order
+from sklearn_crf.kernels.field cimport Field, open_field, pair_score, states_of
 from sklearn_crf.kernels.rows cimport sum_of_rows
 from sklearn_crf.kernels.send cimport Room, apply_factor, partition_room
 
@@ -22,6 +24,65 @@ cdef inline double take_out_best(floating* row, Py_ssize_t n) noexcept nogil:
     return top
 
 
+cdef double renew_messages(
+    const Field* f, const Room* room, floating* values, const double* share, Py_ssize_t n_nodes, int direction
+) noexcept nogil:
+    """One pass over the nodes; sum of all that was taken out, -inf if no labeling is allowed."""
+    cdef:
+        Py_ssize_t i, s, t, q, a, n_other, W = f.width
+        double bound = 0.0, best, shift = 0.0
+        const floating* unary = <const floating*> f.unary
+        floating* total = <floating*> room.shifted
+        floating* cavity = <floating*> room.cavity
+        floating* fresh = <floating*> room.fresh
+        floating* kept
+    for i in range(n_nodes):
+        s = i if direction > 0 else n_nodes - 1 - i
+        sum_of_rows(unary + s * W, <const floating*> values, f.ptr[s], f.ptr[s + 1], f.ptr[s + 1], W, total)
+        best = take_out_best(total, W)
+        bound += best
+        if best == -INFINITY:
+            break
+        for q in range(f.ptr[s], f.ptr[s + 1]):
+            t = f.neighbor[q]
+            if direction * (t - s) < 0:
+                continue
+            for a in range(W):
+                # What a message forbids stays forbidden; taken out it would become +inf.
+                if isinf(values[q * W + a]) or isinf(total[a]):
+                    cavity[a] = -INFINITY
+                else:
+                    cavity[a] = <floating> (share[s] * total[a] - values[q * W + a])
+            apply_factor(f, f.half_edge[q], <const floating*> cavity, states_of(f, s), fresh,
+                         <floating*> room.factor, &shift)
+            n_other = states_of(f, t)
+            best = take_out_best(fresh, n_other)
+            bound += best + shift
+            if best == -INFINITY:
+                break
+            kept = values + <Py_ssize_t> f.reverse[q] * W
+            for a in range(W):
+                kept[a] = fresh[a] if a < n_other else -INFINITY
+        if bound == -INFINITY:
+            break
+    return bound
+
+
+cdef double score_in_order(
+    const Field* f, const floating* unary, const int32_t* labels, Py_ssize_t n_nodes
+) noexcept nogil:
+    """Score of a labeling."""
+    cdef:
+        Py_ssize_t s, q
+        double total = 0.0
+    for s in range(n_nodes):
+        total += unary[s * f.width + labels[s]]
+        for q in range(f.ptr[s], f.ptr[s + 1]):
+            if f.neighbor[q] < s:
+                total += pair_score(f, f.half_edge[q], labels[s], labels[f.neighbor[q]], <floating*> NULL)
+    return total
+
+
 def sequential_pass(
     object field,  # IN arrays of the model, unary as scores
     floating[:, ::1] messages,  # INOUT (2E, width) by the slot of the receiving node
@@ -36,48 +97,39 @@ def sequential_pass(
     cdef:
         Field f
         Room room
-        Py_ssize_t i, s, t, q, a, n_other, n_nodes = share.shape[0], W = field.width
-        double bound = 0.0, best, shift = 0.0
+        double bound
         floating* values = &messages[0, 0] if messages.shape[0] else NULL
-        const floating* unary
-        floating* total
-        floating* cavity
-        floating* fresh
-        floating* kept
     open_field(field, &f, values)
     partition_room(&f, &work[0], &room)
-    unary = <const floating*> f.unary
-    total = <floating*> room.shifted
-    cavity = <floating*> room.cavity
-    fresh = <floating*> room.fresh
     with nogil:
-        for i in range(n_nodes):
-            s = i if direction > 0 else n_nodes - 1 - i
-            sum_of_rows(unary + s * W, <const floating*> values, f.ptr[s], f.ptr[s + 1], f.ptr[s + 1], W, total)
-            best = take_out_best(total, W)
-            bound += best
-            if best == -INFINITY:
-                break
-            for q in range(f.ptr[s], f.ptr[s + 1]):
-                t = f.neighbor[q]
-                if direction * (t - s) < 0:
-                    continue
-                for a in range(W):
-                    # What a message forbids stays forbidden; taken out it would become +inf.
-                    if isinf(values[q * W + a]) or isinf(total[a]):
-                        cavity[a] = -INFINITY
-                    else:
-                        cavity[a] = <floating> (share[s] * total[a] - values[q * W + a])
-                apply_factor(&f, f.half_edge[q], <const floating*> cavity, states_of(&f, s), fresh,
-                             <floating*> room.factor, &shift)
-                n_other = states_of(&f, t)
-                best = take_out_best(fresh, n_other)
-                bound += best + shift
-                if best == -INFINITY:
-                    break
-                kept = values + <Py_ssize_t> f.reverse[q] * W
-                for a in range(W):
-                    kept[a] = fresh[a] if a < n_other else -INFINITY
-            if bound == -INFINITY:
-                break
+        bound = renew_messages(&f, &room, values, &share[0], share.shape[0], direction)
     return bound
+
+
+def sequential_iteration(
+    object field,  # IN arrays of the model, unary as scores
+    floating[:, ::1] messages,  # INOUT (2E, width) by the slot of the receiving node
+    const double[::1] share,  # IN (N,) one over the number of chains through each node
+    int32_t[::1] labels,  # OUT (N,) read off node after node, each given earlier ones
+    double[::1] work,  # work space
+):
+    """A pass either way, and labels: their bound and score, both -inf if no labeling is allowed.
+
+    One call and not four, for on small models that lets other threads run most of the time.
+    """
+    cdef:
+        Field f
+        Room room
+        Py_ssize_t n_nodes = share.shape[0]
+        double bound, score = -INFINITY
+        floating* values = &messages[0, 0] if messages.shape[0] else NULL
+    open_field(field, &f, values)
+    partition_room(&f, &work[0], &room)
+    with nogil:
+        bound = renew_messages(&f, &room, values, &share[0], n_nodes, 1)
+        if bound > -INFINITY:
+            bound = renew_messages(&f, &room, values, &share[0], n_nodes, -1)
+        if bound > -INFINITY:
+            decode_in_order(&f, values, <const int32_t*> NULL, <const int32_t*> NULL, n_nodes, &labels[0], &work[0])
+            score = score_in_order(&f, <const floating*> f.unary, &labels[0], n_nodes)
+    return bound, score
