@@ -10,9 +10,10 @@ from estimator_contract import missing_checks, passed_checks
 from field_data import chains, noisy_blobs
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
-from sklearn.datasets import load_iris, make_classification
+from sklearn.datasets import load_digits, load_iris, load_wine, make_classification
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
+from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
 from sklearn_crf import Example, M3NClassifier
@@ -33,15 +34,30 @@ def test_check_estimator():
     assert len(passed) >= 57
 
 
+def some_digits():
+    X, y = load_digits(return_X_y=True)
+    return X[:200] / 16, y[:200]
+
+
+def scaled_wine():
+    X, y = load_wine(return_X_y=True)
+    return StandardScaler().fit_transform(X), y
+
+
+@pytest.mark.parametrize(
+    ("data", "C"),
+    [(lambda: load_iris(return_X_y=True), 0.3), (scaled_wine, 0.1), (scaled_wine, 10.0), (some_digits, 0.1)],
+    ids=["iris", "wine", "wine, large C", "digits"],
+)
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix], ids=["dense", "csr"])
 @pytest.mark.parametrize("fit_intercept", [False, True])
-def test_without_edges_it_is_crammer_singer(form, fit_intercept):
-    X, y = load_iris(return_X_y=True)
-    ours = M3NClassifier(C=0.3, fit_intercept=fit_intercept, tol=1e-9).fit(form(X), y)
+def test_without_edges_it_is_crammer_singer(data, C, form, fit_intercept):
+    X, y = data()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
+        ours = M3NClassifier(C=C, fit_intercept=fit_intercept, tol=1e-9).fit(form(X), y)
         theirs = LinearSVC(
-            C=0.3, multi_class="crammer_singer", fit_intercept=fit_intercept, tol=1e-9, max_iter=100_000
+            C=C, multi_class="crammer_singer", fit_intercept=fit_intercept, tol=1e-9, max_iter=100_000
         ).fit(X, y)
     assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
     assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-4)
