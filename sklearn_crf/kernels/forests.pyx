@@ -24,6 +24,8 @@ def decode(
         Field f
         Py_ssize_t failed
         const floating* values = &messages[0, 0] if messages.shape[0] else NULL
+    if not order.shape[0]:
+        return -1
     open_field(field, &f, <floating*> values)
     with nogil:
         failed = decode_in_order(&f, values, &order[0], &rank[0], order.shape[0], &labels[0], &work[0])
