@@ -282,8 +282,8 @@ class Batch:
     """Examples on which inference runs at once: their disjoint union, and who is who.
 
     Forests are packed, many examples a batch, since exact inference treats them apart anyway and one kernel call
-    costs less than hundreds. An example with cycles is a batch of its own, so that its result depends on nothing
-    else, unless it was asked for otherwise.
+    costs less than hundreds. An example with cycles or factors is a batch of its own, so that its result depends on
+    nothing else, unless it was asked for otherwise.
     """
 
     example: Example  # the disjoint union, edge features and types resolved
