@@ -90,7 +90,7 @@ class PronunciationTask:
             node_type=np.repeat([PHONEME, STRESS], n),
             edge_type=np.repeat([PHONEME, STRESS], n - 1),
             n_states=np.repeat([len(self.phonemes), len(self.stresses)], n),
-            factors={name: scopes for name, scopes in factors.items() if len(scopes)},
+            factors=factors,
         )
 
     def with_one_primary_stress(self, X):

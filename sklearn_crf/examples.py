@@ -81,7 +81,9 @@ class Example:
         self.node_type = _as_integers(node_type, n_nodes, "node_type", lowest=0)
         self.edge_type = _as_integers(edge_type, self.graph.n_edges, "edge_type", lowest=0)
         self.n_states = _as_integers(n_states, n_nodes, "n_states", lowest=1)
-        self.factors = {name: _as_factors(value, name, n_nodes) for name, value in (factors or {}).items()}
+        named = {name: _as_factors(value, name, n_nodes) for name, value in (factors or {}).items()}
+        # Short examples have none of a type that takes many nodes.
+        self.factors = {name: found for name, found in named.items() if len(found.scope)}
         self.fixed_factors = _as_fixed_factors(fixed_factors or [], n_nodes)
 
     @classmethod
@@ -214,7 +216,9 @@ def _as_factors(value, name, n_nodes):
     scope, features = value if isinstance(value, tuple) and len(value) == 2 else (value, None)
     what = f"factors[{name!r}]"
     scope = np.asarray(scope)
-    if scope.ndim != 2 or scope.shape[1] < 1 or (scope.size and not np.issubdtype(scope.dtype, np.integer)):
+    if not scope.size:
+        return Factors(np.zeros((0, 1), dtype=np.int32))
+    if scope.ndim != 2 or not np.issubdtype(scope.dtype, np.integer):
         raise ValueError(
             f"{what} must be integers of shape (n_factors, arity), got {scope.dtype} of shape {scope.shape}."
         )

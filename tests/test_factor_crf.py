@@ -277,6 +277,14 @@ def test_costs_and_temperature(cost):
     assert model.score(X, y) > 0.6
 
 
+def test_examples_too_short_for_factors():
+    X, y = factor_examples(4)
+    short = Example(np.ones((2, 3)), [[0, 1]], factors={"triple": [[t, t + 1, t + 2] for t in range(0)]})
+    assert not short.has_factors
+    model = TRWCRF(formulation="relaxation", entropy="trivial").fit([*X, short], [*y, np.array([0, 1])])
+    assert model.predict([short, X[0]])[0].shape == (2,)
+
+
 BAD = {
     "out of range": (
         lambda x: {"triple": [[0, 1, 9]]},

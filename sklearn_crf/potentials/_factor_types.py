@@ -63,13 +63,11 @@ def factor_types(examples, batches, n_classes):
     for i, example in enumerate(examples):
         for name, factors in example.factors.items():
             shape = _shape_of(example, factors, name, n_classes, i)
-            if shape is not None and shapes.setdefault(name, shape) != shape:
+            if shapes.setdefault(name, shape) != shape:
                 raise _unlike(i, name, shape, shapes[name])
     for batch in batches:
         counts = batch.weight is None or batch.weight[0] > 0
         for name, factors in batch.example.factors.items():
-            if name not in shapes:
-                continue
             states = batch.labels[factors.scope]
             found.setdefault(name, []).append(np.unique(states[(states >= 0).all(axis=1) & counts], axis=0))
     return [FactorType(name, *shapes[name], np.concatenate(found[name])) for name in sorted(found)]
@@ -92,7 +90,7 @@ def check_factors(examples, types, n_classes):
                     f"X[{i}] has factors of type {name!r}, which no training example had: those were {sorted(known)}."
                 )
             shape = _shape_of(example, factors, name, n_classes, i)
-            if shape not in (None, known[name]):
+            if shape != known[name]:
                 raise _unlike(i, name, shape, known[name])
         try:
             FactorGraph.from_factors(states_of(example, n_classes), example.fixed_factors)
@@ -101,9 +99,7 @@ def check_factors(examples, types, n_classes):
 
 
 def _shape_of(example, factors, name, n_classes, i):
-    """Numbers of states of the nodes of factors, and of features; None without factors."""
-    if not len(factors.scope):
-        return None
+    """Numbers of states of the nodes of factors, and of features."""
     of_nodes = states_of(example, n_classes)[factors.scope]
     differs = (of_nodes != of_nodes[0]).any(axis=1)
     if differs.any():
