@@ -34,11 +34,11 @@ def measures(predicted, clean):
     return np.array(rows)
 
 
-def grown(loss, images, clean, depth, options, name, folder):
+def grown(loss, images, clean, depth, options, name, folder, deepest=None):
     """A field of trees of this depth, grown level by level, and seconds of all levels by the clock and the processor.
 
     Every level is kept in the folder: a run that was stopped goes on at the level it was at. ``images`` is called for
-    the channels once there is something to train.
+    the channels once there is something to train. Levels beyond the deepest split nothing, and fit leaves on.
     """
     field, kept, channels = None, None, None
     for level in range(depth + 1):
@@ -51,7 +51,9 @@ def grown(loss, images, clean, depth, options, name, folder):
             field, former = kept_field(kept)
         else:
             field, former = RegressionTreeField(loss, data_range=255.0, warm_start=True), np.zeros(2)
-        field.set_params(max_depth=level, random_state=level, verbose=1, **options)
+        field.set_params(
+            max_depth=min(level, depth if deepest is None else deepest), random_state=level, verbose=1, **options
+        )
         start = np.array([time.perf_counter(), time.process_time()])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # rounds are kept short on purpose

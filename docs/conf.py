@@ -18,6 +18,8 @@ DOCS = Path(__file__).resolve().parent
 EXAMPLES = DOCS.parent / "examples"
 sys.path.insert(0, str(DOCS))
 
+from result_tables import result_tables  # noqa: E402
+
 project = "sklearn_crf"
 author = "the sklearn_crf developers"
 copyright = f"2026, {author}"
@@ -116,6 +118,23 @@ def escape_types(app, what, name, obj, options, lines):
 
 # Named one by one, since an environment kept from a former build does not know of new pages.
 autosummary_generate = write_api_pages()
+
+# -- Figures of benchmarks -----------------------------------------------------------------------
+
+
+def write_result_tables():
+    """What pages include: docs/generated/tables/NAME_full.inc and NAME_quick.inc for each folder of docs/results."""
+    folder = DOCS / "generated" / "tables"
+    folder.mkdir(parents=True, exist_ok=True)
+    for results in sorted((DOCS / "results").glob("*/")):
+        for name, text in result_tables(results, RIVALS[results.name]).items():
+            write_if_changed(folder / f"{results.name}_{name}.inc", text)
+
+
+# What differences are to.
+RIVALS = {"rtf_denoising": "BM3D"}
+
+write_result_tables()
 
 # -- Gallery --------------------------------------------------------------------------------------
 
