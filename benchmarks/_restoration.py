@@ -68,7 +68,9 @@ def grown(loss, images, clean, depth, options, name, folder, deepest=None):
 def kept_field(path):
     """A field and the seconds of its training; what earlier versions did not have yet is at its defaults."""
     field, seconds = joblib.load(path)
-    for name, value in [*RegressionTreeField().get_params(deep=False).items(), ("filter_bank_", None)]:
+    fitted = {"filter_bank_": None, "precision_channels_": np.zeros(0, dtype=np.int64)}
+    fitted["slopes_"] = [np.zeros((len(part), 0, *part.shape[1:])) for part in field.precisions_]
+    for name, value in (RegressionTreeField().get_params(deep=False) | fitted).items():
         vars(field).setdefault(name, value)
     return field, seconds
 

@@ -20,11 +20,11 @@ def random_tree(n_channels, n_splits, rng):
     return tree
 
 
-def random_field(shape=(6, 5), n_values=1, n_channels=3, n_splits=3, n_images=2, seed=0, channels=None):
+def random_field(shape=(6, 5), n_values=1, n_channels=3, n_splits=3, n_images=2, seed=0, channels=None, multipliers=()):
     """Trees, potentials, parameters, images and targets in float64."""
     rng = np.random.RandomState(seed)
     graph = lattice(shape, OFFSETS)
-    types = factor_types(graph.offsets, channels)
+    types = factor_types(graph.offsets, channels, multipliers)
     trees = [random_tree(n_channels, n_splits, rng) for _ in types]
     whitening = [rng.normal(size=(n, n)) / n for n in (kind.n_inputs(n_channels) for kind in types)]
     potentials = RegressionTreePotentials(types, [tree.n_leaves for tree in trees], whitening, n_values)
@@ -32,7 +32,10 @@ def random_field(shape=(6, 5), n_values=1, n_channels=3, n_splits=3, n_images=2,
     for part in potentials.unpack(coef):
         root = rng.normal(size=part.precision.shape)
         part.precision[:] = np.einsum("lab,lcb->lac", root, root) + 0.2 * np.eye(root.shape[1])
+        part.slopes[:] = np.einsum("liab,licb->liac", part.slopes, part.slopes)
     features = [rng.normal(size=(*shape, n_channels)) for _ in range(n_images)]
+    for x in features:
+        x[..., list(multipliers)] = np.abs(x[..., list(multipliers)])
     images = [FieldImage.of(x, graph, types, trees) for x in features]
     targets = [rng.normal(size=(graph.n_nodes, n_values)) for _ in images]
     return trees, potentials, coef, images, targets
@@ -72,6 +75,9 @@ def energy_by_loops(trees, potentials, coef, image, y):
                 values = np.concatenate([y[end] for end in ends])
                 seen = list(range(image.features.shape[2])) if kind.channels is None else list(kind.channels)
                 inputs = np.concatenate([[1.0], *(image.features[end][seen] for end in ends)])
-                total += 0.5 * values @ part.precision[leaf] @ values
+                precision = part.precision[leaf].copy()
+                for slope, channel in zip(part.slopes[leaf], kind.multipliers, strict=True):
+                    precision += np.mean([image.features[end][channel] for end in ends]) * slope
+                total += 0.5 * values @ precision @ values
                 total -= values @ part.weight[leaf] @ white @ inputs
     return total

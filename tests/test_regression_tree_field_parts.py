@@ -71,10 +71,11 @@ def test_a_split_renames_no_other_leaf():
     assert grown.depth in (tree.depth, tree.depth + 1)
 
 
+@pytest.mark.parametrize("multipliers", [(), (1,), (0, 2)])
 @pytest.mark.parametrize("n_values", [1, 2])
 @pytest.mark.parametrize("shape", [(6, 5), (1, 7), (3, 2), (1, 1)])
-def test_the_model_is_the_sum_of_the_factors(n_values, shape):
-    trees, potentials, coef, images, targets = random_field(shape, n_values, seed=1)
+def test_the_model_is_the_sum_of_the_factors(n_values, shape, multipliers):
+    trees, potentials, coef, images, targets = random_field(shape, n_values, seed=1, multipliers=multipliers)
     for image, y in zip(images, targets, strict=True):
         energy = energy_by_loops(trees, potentials, coef, image, y)
         assert -score(potentials.model(coef, image), y) == pytest.approx(energy, rel=1e-10)
@@ -125,8 +126,9 @@ def five_points(function, x, direction, step=1e-4):
 
 @pytest.mark.parametrize(("objective", "shape"), list(objectives()))
 @pytest.mark.parametrize("n_values", [1, 2])
-def test_gradient_of_the_risk(objective, shape, n_values):
-    _, potentials, coef, images, targets = random_field(shape, n_values, seed=3)
+@pytest.mark.parametrize("multipliers", [(), (0, 2)])
+def test_gradient_of_the_risk(objective, shape, n_values, multipliers):
+    _, potentials, coef, images, targets = random_field(shape, n_values, seed=3, multipliers=multipliers)
     rng = np.random.RandomState(0)
     weights = [np.full(len(y), w) for y, w in zip(targets, (1.0, 3.0), strict=True)]
     risk = FieldRisk(objective, potentials, images, targets, weights)
@@ -136,6 +138,7 @@ def test_gradient_of_the_risk(objective, shape, n_values):
         direction = rng.normal(size=len(coef)) / 10
         for part in potentials.unpack(direction):
             part.precision[:] += part.precision.transpose(0, 2, 1).copy()
+            part.slopes[:] += part.slopes.swapaxes(-1, -2).copy()
         slope = five_points(lambda x: risk.value_grad(x)[0], coef, direction)
         # The corner of the absolute error is narrower than the step.
         tolerance = 1e-3 if getattr(objective.__dict__.get("loss_function"), "keywords", {}).get("smoothing") else 1e-6
@@ -239,8 +242,11 @@ def split_gain(trees, potentials, coef, images, targets, number, splits):
 
 
 @pytest.mark.parametrize(("n_values", "channels"), [(1, None), (2, None), (1, (2, 0))])
-def test_splits_are_the_best_by_brute_force(n_values, channels, monkeypatch):
-    trees, potentials, coef, images, targets = random_field((9, 8), n_values, n_splits=1, seed=7, channels=channels)
+@pytest.mark.parametrize("multipliers", [(), (0, 2)])
+def test_splits_are_the_best_by_brute_force(n_values, channels, multipliers, monkeypatch):
+    trees, potentials, coef, images, targets = random_field(
+        (9, 8), n_values, n_splits=1, seed=7, channels=channels, multipliers=multipliers
+    )
     coef = potentials.project(coef, BOUNDS)
     tests = random_tests(5, 3, 2, np.random.RandomState(2))
     monkeypatch.setattr("sklearn_crf.estimators._rtf_growth.random_tests", lambda *_: tests)
@@ -273,7 +279,7 @@ def test_splits_are_the_best_by_brute_force(n_values, channels, monkeypatch):
 
 def responses_in(images, kind, leaf, test):
     """Responses to a test of all factors in a leaf."""
-    number = factor_types(OFFSETS, kind.channels).index(kind) if kind.paired else 0
+    number = factor_types(OFFSETS, kind.channels, kind.multipliers).index(kind) if kind.paired else 0
     found = []
     for image in images:
         height, width, _ = image.features.shape
@@ -412,7 +418,7 @@ def test_prediction_is_the_mean_of_the_field():
 def test_pack_is_the_inverse_of_unpack():
     _, potentials, coef, _, _ = random_field(seed=11)
     parts = potentials.unpack(coef)
-    assert_array_equal(potentials.pack([p.precision for p in parts], [p.weight for p in parts]), coef)
+    assert_array_equal(potentials.pack(*zip(*parts, strict=True)), coef)
     assert isinstance(potentials, RegressionTreePotentials)
 
 

@@ -35,8 +35,9 @@ def fitted_field(window=3, n_values=1, n_axes=2, bounds=(0.1, 2.0), seed=0):
         precisions.append(np.einsum("lia,la,lja->lij", vectors, values, vectors))
         weights.append(rng.normal(size=(tree.n_leaves, m, 1 + 3 * (2 if number else 1))))
     weights[0] = weights[0][:, :, :4]
+    slopes = [np.zeros((len(precision), 0, *precision.shape[1:])) for precision in precisions]
     trees = [tree._asdict() for tree in trees]
-    return FittedField(factor_types(offsets), trees, precisions, weights, n_axes, None)
+    return FittedField(factor_types(offsets), trees, precisions, weights, slopes, n_axes, None)
 
 
 def in_tiles(field, plane, solver, **options):

@@ -11,7 +11,7 @@ from sklearn_crf._threads import map_tasks, single_threaded_blas
 from sklearn_crf.encoding._weights import validate_sample_weight
 from sklearn_crf.estimators._rtf_data import TrainingData, at_most, held_out
 from sklearn_crf.estimators._rtf_growth import GrowthOptions
-from sklearn_crf.estimators._rtf_input import chosen_channels
+from sklearn_crf.estimators._rtf_input import check_multipliers, chosen_channels, multiplier_channels
 from sklearn_crf.estimators._rtf_prediction import FittedField, filtered, fitted_filter_bank
 from sklearn_crf.estimators._rtf_training import Field, TrainingOptions, train
 from sklearn_crf.estimators._rtf_whitening import whitening_of
@@ -53,13 +53,15 @@ class FieldEstimator(BaseEstimator):
             data, validation = held_out(data, self.validation_fraction, is_table, rng)
         data = at_most(data, self.max_samples, is_table, rng)
         channels = chosen_channels(self.pairwise_channels, features[0].shape[2])
-        types = factor_types(planes.offsets, channels)
+        multipliers = multiplier_channels(self.precision_channels, features[0].shape[2])
+        check_multipliers(features, multipliers)
+        types = factor_types(planes.offsets, channels, multipliers)
         whitening = [whitening_of(data.features, kind, rng, data.weights) for kind in types]
         n_values = targets[0].shape[1]
         if self._continues():
-            self._check_same_channels(channels)
+            self._check_same_channels(channels, multipliers)
             trees = [RegressionTree(**tree) for tree in self.trees_]
-            start = Field.restored(types, whitening, n_values, trees, self.precisions_, self.weights_)
+            start = Field.restored(types, whitening, n_values, trees, self.precisions_, self.weights_, self.slopes_)
         else:
             start = Field.stumps(types, whitening, n_values, tuple(self.eigenvalue_bounds))
         of_pairs = self.max_depth if self.max_depth_pairwise is None else self.max_depth_pairwise
@@ -76,15 +78,17 @@ class FieldEstimator(BaseEstimator):
             found = train(objective, start, data, options, rng, self.n_jobs, validation, self._continues())
         self._store(found, whitening, planes, bank)
         self.pairwise_channels_ = np.arange(features[0].shape[2]) if channels is None else np.array(channels)
+        self.precision_channels_ = np.array(multipliers, dtype=np.int64)
         self._warn(found)
 
     def _field_means(self, planes, and_also=None):
         """Mean of the field of each plane, of mean 0 and variance 1, and what a function makes of the model."""
         field = FittedField(
-            factor_types(self.offsets_, self._known_channels()),
+            factor_types(self.offsets_, self._known_channels(), tuple(self.precision_channels_.tolist())),
             self.trees_,
             self.precisions_,
             self.weights_,
+            self.slopes_,
             max(self.lattice_ndim_, 1),
             self.filter_bank_,
         )
@@ -98,9 +102,9 @@ class FieldEstimator(BaseEstimator):
     def _known_channels(self):
         return chosen_channels(self.pairwise_channels_, self.weights_[0].shape[2] - 1)
 
-    def _check_same_channels(self, channels):
-        if channels != self._known_channels():
-            raise ValueError("warm_start needs the pairwise_channels of the last call of fit.")
+    def _check_same_channels(self, channels, multipliers):
+        if channels != self._known_channels() or list(multipliers) != self.precision_channels_.tolist():
+            raise ValueError("warm_start needs the pairwise_channels and precision_channels of the last call of fit.")
 
     def _is_prediction_loss(self):
         return not (isinstance(self.loss, str) and self.loss in LIKELIHOODS)
@@ -134,6 +138,7 @@ class FieldEstimator(BaseEstimator):
         parameters = found.potentials.unpack(found.coef)
         self.trees_ = [tree._asdict() for tree in found.trees]
         self.precisions_ = [part.precision.copy() for part in parameters]
+        self.slopes_ = [part.slopes.copy() for part in parameters]
         self.weights_ = [part.weight @ white for part, white in zip(parameters, whitening, strict=True)]
         self.offsets_, self.filter_bank_ = planes.offsets, bank
         self.loss_curve_, self.round_ends_ = found.loss_curve, found.rounds

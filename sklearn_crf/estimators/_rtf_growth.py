@@ -6,6 +6,7 @@ import numpy as np
 
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.kernels.leaf_models import find_responses
+from sklearn_crf.potentials._precision_slopes import slope_terms
 from sklearn_crf.potentials._regression_tree_field import factor_terms
 from sklearn_crf.regression_trees._split_search import (
     GradientNorm,
@@ -57,12 +58,12 @@ def find_splits(risk, trees, coef, max_depths, options, rng):
         if trees[number].depth >= max_depths[number]:
             return {}
         own = np.random.RandomState(seeds[number])
-        return _splits_of_type(risk, statistics, number, parameters[number].precision, options, own)
+        return _splits_of_type(risk, statistics, number, parameters[number], options, own)
 
     return map_tasks(search, range(len(trees)), risk.n_jobs)
 
 
-def _splits_of_type(risk, statistics, number, precision, options, rng):
+def _splits_of_type(risk, statistics, number, parameters, options, rng):
     counts = np.array([len(image.leaves[number]) for image in risk.images])
     n_factors = int(counts.sum())
     if n_factors == 0:
@@ -80,6 +81,7 @@ def _splits_of_type(risk, statistics, number, precision, options, rng):
     terms, responses, leaf = _gather(risk, statistics, number, chosen, counts, tests)
     if options.criterion == "gradient":
         terms[:, 1:] /= share
+    precision, slopes = parameters.precision, parameters.slopes
     order = np.argsort(leaf, kind="stable")
     bounds = np.searchsorted(leaf[order], np.arange(len(precision) + 1))
     least = _SAMPLES_PER_WEIGHT * n_weights if options.min_samples_leaf is None else options.min_samples_leaf
@@ -88,10 +90,11 @@ def _splits_of_type(risk, statistics, number, precision, options, rng):
         own = order[bounds[k] : bounds[k + 1]]
         if len(own) < 2:
             continue
+        joint = options.criterion == "gradient"
         found = best_split(
             terms[own],
             responses[:, own],
-            GradientNorm(precision[k], options.bounds) if options.criterion == "gradient" else explained_variance,
+            GradientNorm(precision[k], options.bounds, slopes[k]) if joint else explained_variance,
             n_thresholds=options.n_thresholds,
             min_samples=least * share,
         )
@@ -136,12 +139,14 @@ def _gather(risk, statistics, number, chosen, counts, tests):
 
 
 def _gradient_terms(risk, statistics, image, number, own, pixels):
-    """What each factor adds to the gradient: the derivatives by the precision, then those by the linear model."""
+    """What each factor adds to the gradient: the derivatives by precision, slopes and linear model."""
     kind, white = risk.potentials.types[number], risk.potentials.whitening[number]
     slope, square = (part[own] for part in factor_terms(statistics, image, risk.potentials.types, number))
     inputs = kind.inputs(image.seen(kind), pixels) @ white.T.astype(image.features.dtype)
     linear = slope[:, :, None] * inputs[:, None, :]
-    return np.concatenate([square.reshape(len(own), -1), linear.reshape(len(own), -1)], axis=1)
+    multipliers = kind.multiplied_by(image.features)[own]
+    parts = square, slope_terms(multipliers, square), linear
+    return np.concatenate([part.reshape(len(own), -1) for part in parts], axis=1)
 
 
 def _factor_values(risk, k, kind):

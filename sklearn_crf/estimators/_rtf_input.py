@@ -78,13 +78,15 @@ def check_parameters(est):
         raise ValueError(f"inference must be 'auto' or a ConjugateGradient, got {est.inference!r}.")
 
 
-def chosen_channels(channels, n_channels):
-    """Channels that linear models of pairs see.
+def chosen_channels(channels, n_channels, name="pairwise_channels"):
+    """Channels that a parameter names.
 
     Parameters
     ----------
     channels : array-like of int, or None
     n_channels : int
+    name : str
+        Of the parameter.
 
     Returns
     -------
@@ -100,11 +102,33 @@ def chosen_channels(channels, n_channels):
     read = np.asarray(channels)
     fits = read.ndim == 1 and read.dtype.kind in "iu" and len(np.unique(read)) == len(read) > 0
     if not fits or read.min() < 0 or read.max() >= n_channels:
-        raise ValueError(
-            f"pairwise_channels must be different channels of X, from 0 to {n_channels - 1}, got {channels!r}."
-        )
+        raise ValueError(f"{name} must be different channels of X, from 0 to {n_channels - 1}, got {channels!r}.")
     found = tuple(read.tolist())
     return None if found == tuple(range(n_channels)) else found
+
+
+def multiplier_channels(channels, n_channels):
+    """Channels that precisions grow with: none by default."""
+    chosen = None if channels is None else chosen_channels(channels, n_channels, "precision_channels")
+    return () if channels is None else chosen or tuple(range(n_channels))
+
+
+def check_multipliers(features, multipliers):
+    """Raise if a channel that precisions grow with is negative somewhere: they would not stay positive definite.
+
+    Parameters
+    ----------
+    features : list of ndarray of shape (H, W, F)
+    multipliers : tuple of int
+
+    Raises
+    ------
+    ValueError
+    """
+    for channel in multipliers:
+        least = min(float(plane[..., channel].min()) for plane in features)
+        if least < 0:
+            raise ValueError(f"precision_channels must never be negative, but channel {channel} of X has {least:g}.")
 
 
 def read_planes(est, X, reset):

@@ -4,6 +4,7 @@ import numpy as np
 from sklearn.base import clone
 
 from sklearn_crf.estimators._rtf_data import plane_graph
+from sklearn_crf.estimators._rtf_input import check_multipliers
 from sklearn_crf.inference._tiles import mean_in_tiles
 from sklearn_crf.potentials._regression_tree_field import FieldImage, RegressionTreePotentials
 from sklearn_crf.preprocessing import FilterBank
@@ -20,7 +21,7 @@ class FittedField:
     ----------
     types : list of FactorType
     trees : list of dict
-    precisions, weights : list of ndarray
+    precisions, weights, slopes : list of ndarray
         As estimators keep them.
     n_axes : int
         Axes of the lattices, 1 or 2.
@@ -28,14 +29,14 @@ class FittedField:
         Makes the channels that trees and leaves see of a plane.
     """
 
-    def __init__(self, types, trees, precisions, weights, n_axes, filter_bank):
+    def __init__(self, types, trees, precisions, weights, slopes, n_axes, filter_bank):
         self.trees = [RegressionTree(**tree) for tree in trees]
         self.types = types
         n_channels = weights[0].shape[2] - 1
         inputs = [np.eye(kind.n_inputs(n_channels)) for kind in types]
         n_leaves = [tree.n_leaves for tree in self.trees]
         self.potentials = RegressionTreePotentials(types, n_leaves, inputs, precisions[0].shape[1])
-        self.coef = self.potentials.pack(precisions, weights)
+        self.coef = self.potentials.pack(precisions, weights, slopes)
         offsets = [(kind.down, kind.right) for kind in types if kind.paired]
         self.offsets = np.array(offsets, dtype=np.int64).reshape(-1, 2)
         self.n_axes = n_axes
@@ -65,6 +66,7 @@ class FittedField:
         features = np.ascontiguousarray(plane)
         if self.filter_bank is not None:
             features = filtered(self.filter_bank, [features], n_threads)[0]
+        check_multipliers([features], self.types[0].multipliers)
         shape = features.shape[:2]
         if shape not in self._graphs:
             self._graphs[shape] = plane_graph(shape, self.offsets, self.n_axes)

@@ -65,16 +65,16 @@ class Field(NamedTuple):
 
     @classmethod
     def stumps(cls, types, whitening, n_values, bounds):
-        """Trees of one leaf, identity precisions and zero weights."""
+        """Trees of one leaf, identity precisions, zero weights and slopes."""
         potentials = RegressionTreePotentials(types, [1] * len(types), whitening, n_values)
         return cls([RegressionTree.stump() for _ in types], potentials, potentials.project(potentials.start(), bounds))
 
     @classmethod
-    def restored(cls, types, whitening, n_values, trees, precisions, weights):
+    def restored(cls, types, whitening, n_values, trees, precisions, weights, slopes):
         """A field as estimators keep it, its linear models brought back to whitened inputs."""
         potentials = RegressionTreePotentials(types, [tree.n_leaves for tree in trees], whitening, n_values)
         white = [weight @ np.linalg.pinv(v) for weight, v in zip(weights, whitening, strict=True)]
-        return cls(trees, potentials, potentials.pack(precisions, white))
+        return cls(trees, potentials, potentials.pack(precisions, white, slopes))
 
     def split(self, splits):
         """The field with some leaves split, parameters being those of the leaves they come from."""

@@ -43,6 +43,9 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     pairwise_channels : array-like of int or None, default=None
         Channels that linear models of pairs see; None is all. Their trees see all in any case. Linear models take most
         of the time of training, so that a few channels make it several times as quick.
+    precision_channels : array-like of int or None, default=None
+        Channels, nowhere negative, that J of a factor grows with: :math:`J_l + \sum_i c_i(x_F) S^{(i)}_l` with means c
+        of the channels over the factor's pixels and positive semi-definite S. None is no such dependence.
     max_depth : int, default=5
         Most splits between the root of a tree and a leaf; 0 is a Gaussian field of one leaf a type.
     max_depth_pairwise : int or None, default=None
@@ -114,6 +117,10 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         Rows and columns from the first pixel of a pair to its second.
     pairwise_channels_ : ndarray
         Channels that linear models of pairs see.
+    slopes_ : list of ndarray of shape (L, I, m, m)
+        By which J of each leaf of each type grows with I channels.
+    precision_channels_ : ndarray of shape (I,)
+        These channels.
     target_mean_ : ndarray of shape (D,)
         Mean of y.
     target_scale_ : float
@@ -160,6 +167,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         *,
         window=3,
         pairwise_channels=None,
+        precision_channels=None,
         max_depth=5,
         max_depth_pairwise=None,
         min_samples_leaf=None,
@@ -188,6 +196,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         self.loss = loss
         self.window = window
         self.pairwise_channels = pairwise_channels
+        self.precision_channels = precision_channels
         self.max_depth = max_depth
         self.max_depth_pairwise = max_depth_pairwise
         self.min_samples_leaf = min_samples_leaf

@@ -10,6 +10,7 @@ from sklearn_crf.gaussian_models import GaussianModel
 from sklearn_crf.graphs import Graph
 from sklearn_crf.kernels.leaf_models import add_linear_gradient, add_precision_gradient, linear_values
 from sklearn_crf.potentials._channel_blocks import packed_inputs, packed_size
+from sklearn_crf.potentials._precision_slopes import precisions_of_factors, slope_gradient
 from sklearn_crf.regression_trees._eigenvalues import clip_eigenvalues
 
 # Pixels worth a thread of their own.
@@ -88,21 +89,24 @@ class LeafParameters(NamedTuple):
         m is D for one pixel, 2 D for two.
     weight : ndarray of shape (L, m, B)
         Of the whitened inputs.
+    slopes : ndarray of shape (L, I, m, m)
+        By which the precision grows with each of I channels.
     """
 
     precision: np.ndarray
     weight: np.ndarray
+    slopes: np.ndarray
 
 
 class RegressionTreePotentials:
     r"""Gaussian field of an image, summed over factors with parameters that trees look up.
 
     .. math::
-        h = \sum_F W_{l(F)} V_t b(x_F), \qquad J = \sum_F J_{l(F)}
+        h = \sum_F W_{l(F)} V_t b(x_F), \qquad J = \sum_F \Big( J_{l(F)} + \sum_i c_i(x_F) S^{(i)}_{l(F)} \Big)
 
     where :math:`b(x_F)` holds 1 and the channels at the pixels of the factor, :math:`V_t` whitens them for the type of
-    the factor (so that no direction of the weights is much flatter than another), and l(F) is its leaf. Linear in the
-    parameters.
+    the factor (so that no direction of the weights is much flatter than another), and l(F) is its leaf. The precision
+    grows with channels :math:`c_i \ge 0` of its type, if it has such. Linear in the parameters.
 
     Parameters
     ----------
@@ -129,7 +133,8 @@ class RegressionTreePotentials:
         return sum(int(np.prod(shape)) for shapes in self._shapes() for shape in shapes)
 
     def _shapes(self):
-        return [((n, m, m), (n, m, len(v))) for n, m, v in zip(self.n_leaves, self._sizes, self.whitening, strict=True)]
+        sizes = zip(self.types, self.n_leaves, self._sizes, self.whitening, strict=True)
+        return [((n, m, m), (n, m, len(v)), (n, len(kind.multipliers), m, m)) for kind, n, m, v in sizes]
 
     def unpack(self, coef):
         """The parameters of each type.
@@ -153,12 +158,12 @@ class RegressionTreePotentials:
             parts.append(LeafParameters(*views))
         return parts
 
-    def pack(self, precisions, weights):
+    def pack(self, precisions, weights, slopes):
         """The flat vector of its parts, the inverse of :meth:`unpack`.
 
         Parameters
         ----------
-        precisions, weights : list of array-like
+        precisions, weights, slopes : list of array-like
             One entry for each type.
 
         Returns
@@ -166,12 +171,12 @@ class RegressionTreePotentials:
         ndarray of shape (n_coef,), float64
         """
         coef = np.empty(self.n_coef)
-        for part, precision, weight in zip(self.unpack(coef), precisions, weights, strict=True):
-            part.precision[:], part.weight[:] = precision, weight
+        for part, *given in zip(self.unpack(coef), precisions, weights, slopes, strict=True):
+            part.precision[:], part.weight[:], part.slopes[:] = given
         return coef
 
     def start(self):
-        """Identity precisions and zero weights."""
+        """Identity precisions, zero weights and slopes."""
         coef = np.zeros(self.n_coef)
         for part in self.unpack(coef):
             part.precision[:] = np.eye(part.precision.shape[1])
@@ -191,7 +196,8 @@ class RegressionTreePotentials:
         """
         coef = np.empty(self.n_coef)
         for part, own in zip(self.unpack(coef), values, strict=True):
-            part.precision[:], part.weight[:] = own[:, None, None], own[:, None, None]
+            for parameters in part:
+                parameters.reshape(len(own), -1)[:] = own[:, None]
         return coef
 
     def grown(self, coef, parents, n_leaves):
@@ -212,11 +218,12 @@ class RegressionTreePotentials:
         potentials = RegressionTreePotentials(self.types, n_leaves, self.whitening, self.n_values)
         grown = np.empty(potentials.n_coef)
         for old, new, parent in zip(self.unpack(coef), potentials.unpack(grown), parents, strict=True):
-            new.precision[:], new.weight[:] = old.precision[parent], old.weight[parent]
+            for parameters, former in zip(new, old, strict=True):
+                parameters[:] = former[parent]
         return potentials, grown
 
     def project(self, coef, bounds):
-        """The nearest parameters whose precisions have eigenvalues between bounds.
+        """The nearest parameters whose precisions have eigenvalues between bounds, and slopes between 0 and the upper.
 
         Parameters
         ----------
@@ -231,6 +238,7 @@ class RegressionTreePotentials:
         for part in self.unpack(projected):
             symmetric = (part.precision + part.precision.transpose(0, 2, 1)) / 2
             part.precision[:] = clip_eigenvalues(symmetric, *bounds)
+            part.slopes[:] = clip_eigenvalues((part.slopes + part.slopes.swapaxes(-1, -2)) / 2, 0.0, bounds[1])
         return projected
 
     def model(self, coef, image, n_threads=1):
@@ -254,16 +262,16 @@ class RegressionTreePotentials:
         with range_runner(n_threads) as run:
             for kind, part, white, leaf in zip(self.types, self.unpack(coef), self._packed, image.leaves, strict=True):
                 values = self._linear_values(image, kind, (part.weight @ white).astype(dtype), leaf, run)
-                precision = part.precision.astype(dtype)
+                precision, place = precisions_of_factors(part, kind, image.features, leaf)
                 for end, pixels in enumerate(kind.ends(shape)):
                     own = slice(end * d, (end + 1) * d)
                     target = h[pixels]
                     target += values[:, own].reshape(target.shape)
                     target = diagonal[pixels]
-                    target += precision[:, own, own][leaf].reshape(target.shape)
+                    target += precision[:, own, own][place].reshape(target.shape)
                 if kind.paired:
                     blocks.append(precision[:, :d, d:])
-                    edge_type.append(leaf + np.int32(n_blocks))
+                    edge_type.append(place + np.int32(n_blocks))
                     n_blocks += len(precision)
         return GaussianModel(
             image.graph,
@@ -324,6 +332,9 @@ class RegressionTreePotentials:
                 *(shape[1], top, left, rows, columns, kind.down * shape[1] + kind.right),
                 part.precision,
             )
+            if kind.multipliers:
+                square = factor_terms(statistics, image, self.types, number)[1]
+                part.slopes[:] = slope_gradient(kind, image.features, leaf, square, len(part.slopes))
         return gradient
 
 

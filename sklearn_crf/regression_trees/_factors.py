@@ -16,12 +16,15 @@ class FactorType(NamedTuple):
         False for factors of one pixel.
     channels : tuple of int, or None
         Those that linear models see; None is all.
+    multipliers : tuple of int
+        Channels that precisions grow with.
     """
 
     down: int = 0
     right: int = 0
     paired: bool = False
     channels: tuple | None = None
+    multipliers: tuple = ()
 
     def rectangle(self, shape):
         """First row and column, number of rows and columns of the first pixels, on a plane of this shape."""
@@ -49,6 +52,13 @@ class FactorType(NamedTuple):
         """The channels of a plane that linear models see, contiguous."""
         return features if self.channels is None else np.ascontiguousarray(features[..., self.channels])
 
+    def multiplied_by(self, features):
+        """Channels that precisions grow with, each a mean over the pixels of a factor, (n_factors, I)."""
+        own = features[..., list(self.multipliers)]
+        _, _, rows, columns = self.rectangle(features.shape)
+        ends = [own[end].reshape(rows * columns, own.shape[2]) for end in self.ends(features.shape)]
+        return sum(ends) / np.asarray(len(ends), dtype=features.dtype)
+
     def inputs(self, features, pixels):
         """What the linear models see at some first pixels.
 
@@ -69,7 +79,7 @@ class FactorType(NamedTuple):
         return np.concatenate(parts, axis=1)
 
 
-def factor_types(offsets, channels=None):
+def factor_types(offsets, channels=None, multipliers=()):
     """One unary type and one pairwise type for each offset.
 
     Parameters
@@ -77,5 +87,8 @@ def factor_types(offsets, channels=None):
     offsets : ndarray of shape (n, 2)
     channels : tuple of int, optional
         Those that linear models of pairs see.
+    multipliers : tuple of int, default=()
+        Channels that precisions grow with.
     """
-    return [FactorType(), *(FactorType(int(down), int(right), True, channels) for down, right in offsets)]
+    of_pairs = (FactorType(int(down), int(right), True, channels, multipliers) for down, right in offsets)
+    return [FactorType(multipliers=multipliers), *of_pairs]

@@ -117,20 +117,26 @@ class GradientNorm:
         Of the leaf.
     bounds : (float, float)
         Of its eigenvalues.
+    slopes : ndarray of shape (I, m, m)
+        By which it grows with channels, eigenvalues from 0 to the upper bound.
 
     References
     ----------
     J. Jancsary. Approximate discriminative training of graphical models, 2012, Proposition 6.
     """
 
-    def __init__(self, precision, bounds):
-        self.precision, self.bounds = precision, bounds
+    def __init__(self, precision, bounds, slopes):
+        self.precision, self.bounds, self.slopes = precision, bounds, slopes
 
     def __call__(self, sums):
-        """Of sums (..., q): the weight, then the m * m derivatives by the precision, then the others."""
-        size = self.precision.shape[0]
-        square = sums[..., 1 : 1 + size * size].reshape(*sums.shape[:-1], size, size)
-        return projected_norm(sums[..., 1 + size * size :], square, self.precision, self.bounds)
+        """Of sums (..., q): the weight, then the m * m derivatives by the precision and each slope, then the others."""
+        shape = 1 + len(self.slopes), *self.precision.shape
+        n_squares = int(np.prod(shape))
+        squares = sums[..., 1 : 1 + n_squares].reshape(*sums.shape[:-1], *shape)
+        norm = projected_norm(sums[..., 1 + n_squares :], squares[..., 0, :, :], self.precision, self.bounds)
+        for slope, square in zip(self.slopes, np.moveaxis(squares[..., 1:, :, :], -3, 0), strict=True):
+            norm = norm + projected_norm(np.zeros(1), square, slope, (0.0, self.bounds[1]))
+        return norm
 
 
 def explained_variance(sums):
