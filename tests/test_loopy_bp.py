@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf._threads import range_runner
 from sklearn_crf.graphs import Graph, lattice
-from sklearn_crf.inference import BruteForce, LoopyBP, _field, convergence_left_to_caller
+from sklearn_crf.inference import BruteForce, LoopyBP, TRWMessagePassing, _field, convergence_left_to_caller
 from sklearn_crf.inference._beliefs import marginals_of
 from sklearn_crf.inference._field import Messages, initial_messages, make_field
 from sklearn_crf.inference._schedules import SCHEDULES
@@ -340,3 +340,11 @@ def test_appearance_probabilities_of_spanning_trees_bound_log_z(structure, scale
     assert found.log_z >= BruteForce().marginals(model).log_z - 1e-9
     numerical = (bound(h).log_z - bound(-h).log_z) / (2 * h)
     assert numerical == pytest.approx(np.sum(found.tables * direction), rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize("algorithm", [LoopyBP(max_iter=1), TRWMessagePassing(max_iter=1)], ids=["loopy", "trw"])
+def test_stopping_where_messages_rule_out_states(algorithm):
+    # From a score to -inf is no change that a number could say.
+    model = random_model("grid", 3, "untied", forbidden=0.3, seed=2)
+    with pytest.warns(ConvergenceWarning, match="max_iter=1 sweeps, in the last of which messages still ruled out"):
+        algorithm.map(model)

@@ -149,10 +149,13 @@ class MessagePassing(Inference):
 
     def _unsteady(self, maximum, change):
         """The warning of messages that have not converged."""
+        stopped = f"{type(self).__name__} stopped after max_iter={self.max_iter} sweeps"
+        if np.isinf(change):
+            return f"{stopped}, in the last of which messages still ruled out states: raise max_iter."
         what = "scores" if maximum else "probabilities"
         return (
-            f"{type(self).__name__} stopped after max_iter={self.max_iter} sweeps with {what} of messages still "
-            f"changing by {change:.2g}, more than tol={self.tol:g}: raise max_iter, or damping if they oscillate."
+            f"{stopped} with {what} of messages still changing by {change:.2g}, more than tol={self.tol:g}: raise "
+            "max_iter, or damping if they oscillate."
         )
 
     def _sweep_until_still(self, sweep):
