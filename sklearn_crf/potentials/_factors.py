@@ -57,7 +57,7 @@ class FactorPotentials:
 
         Returns
         -------
-        FactorWeights
+        WeightsByType
             Views of the vector.
         """
         ends = self._ends
@@ -65,7 +65,7 @@ class FactorPotentials:
             kind.name: coef[start:stop].reshape(kind.n_features, kind.n_listed + 1)
             for kind, start, stop in zip(self.types, ends[:-1], ends[1:], strict=True)
         }
-        return FactorWeights(coef[: ends[0]], parts)
+        return WeightsByType(coef[: ends[0]], parts)
 
     def model(self, coef, example):
         """Model of an example at given weights.
@@ -190,7 +190,7 @@ class FactorPotentials:
         )
 
 
-class FactorWeights(NamedTuple):
+class WeightsByType(NamedTuple):
     """The flat vector of weights of factor potentials, seen by its parts.
 
     Attributes
