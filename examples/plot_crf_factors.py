@@ -41,8 +41,8 @@ def with_factors(X):
     return [Example(x, chain, factors={"parity": triples}) for x in X]
 
 
-X, y = sequences(25, seed=0)
-X_test, y_test = sequences(30, seed=1)
+X, y = sequences(20, seed=0)
+X_test, y_test = sequences(20, seed=1)
 
 # %%
 # Weights of joint states
