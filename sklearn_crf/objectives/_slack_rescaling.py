@@ -18,11 +18,11 @@ class SlackRescaledHinge(StructuredHinge):
 
     Every wrong labeling is to lose by a margin of one, and failing to counts as much as the labeling costs: labelings
     that cost much need not lose by more than others. The maximum is over a product in which the cost is a sum over
-    nodes, so that no inference has it at once. Up to 4,096 labelings are enumerated. On forests with costs that are
-    whole numbers dynamic programming gives the best score at every total cost. Both are exact, whatever the inference.
-    Elsewhere labelings of the highest score plus a multiple of the cost are searched, for multiple after multiple:
-    what is found is the maximum up to ``Loss.gap``, which is zero where that is proven, and infinite if the inference
-    has no bound.
+    nodes, so that no inference has it at once. Up to 4,096 labelings are enumerated. Elsewhere labelings of the highest
+    score plus a multiple of the cost are searched, for multiple after multiple: what is found is the maximum up to
+    ``Loss.gap``, which is zero where that is proven, and infinite if the inference has no bound. Where it is not, on
+    forests with costs that are whole numbers, dynamic programming gives the best score at every total cost and with it
+    the maximum. That and enumeration are exact, whatever the inference.
 
     Source: Tsochantaridis et al. 2005; Sarawagi and Gupta 2008.
 
@@ -77,10 +77,12 @@ class SlackRescaledHinge(StructuredHinge):
             return _of_single_nodes(model, labels, cost)
         if n_labelings(len(labels), model.n_columns) <= ENUMERABLE:
             return _enumerated(model, labels, cost)
+        found = self._searched(model, labels, cost, node_weight, n_threads)
         work = cost.max(axis=1).sum() * model.graph.n_nodes * model.n_columns**2
-        if model.graph.is_forest and np.all(cost == np.round(cost)) and work <= PROFILED:
+        is_whole = np.all(cost == np.round(cost))
+        if not found.certified and model.graph.is_forest and is_whole and work <= PROFILED:
             return _profiled(model, labels, cost)
-        return self._searched(model, labels, cost, node_weight, n_threads)
+        return found
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1, node_weight=None):
         self._require_labels(labels)
