@@ -91,7 +91,7 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, FactorWei
         they have probability zero. Edge features must then be one positive number each, as "constant" is.
     edge_features : str or callable, default="constant"
         Features of an edge: "constant" is :math:`[1]`, "difference" is :math:`[1, |x_i - x_j|]`, or a registered
-        name or a callable ``f(x_tail, x_head)``.
+        name or a callable ``f(x_tail, x_head)``, which may return a CSR matrix of many features.
     connectivity : int or array-like of shape (n_offsets, ndim), default=1
         Neighbours on a lattice: 1 joins axis neighbours, 2 adds diagonals; or offsets.
     edge_types : {"tied", "offset"}, default="tied"
