@@ -14,6 +14,7 @@ from sklearn_crf.estimators._rtf_growth import GrowthOptions
 from sklearn_crf.estimators._rtf_input import check_multipliers, chosen_channels, multiplier_channels
 from sklearn_crf.estimators._rtf_prediction import FittedField, filtered, fitted_filter_bank
 from sklearn_crf.estimators._rtf_training import Field, TrainingOptions, train
+from sklearn_crf.estimators._rtf_variables import sampled_variables
 from sklearn_crf.estimators._rtf_whitening import whitening_of
 from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.objectives._gaussian_field import GaussianPseudolikelihood, PredictionLoss
@@ -51,7 +52,11 @@ class FieldEstimator(BaseEstimator):
         data, validation = TrainingData(features, planes.graphs(), targets, weights), None
         if self.early_stopping:
             data, validation = held_out(data, self.validation_fraction, is_table, rng)
-        data = at_most(data, self.max_samples, is_table, rng)
+        if isinstance(objective, GaussianPseudolikelihood) and not is_table:
+            reach = int(np.abs(planes.offsets).max(initial=0)) + self.feature_radius
+            data = sampled_variables(data, self.max_samples, reach, rng)
+        else:
+            data = at_most(data, self.max_samples, is_table, rng)
         channels = chosen_channels(self.pairwise_channels, features[0].shape[2])
         multipliers = multiplier_channels(self.precision_channels, features[0].shape[2])
         check_multipliers(features, multipliers)

@@ -66,7 +66,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     split_samples : int or None, default=20000
         Random factors of a type that the search for splits looks at; None is all.
     max_samples : int or None, default=None
-        Most pixels of all images together that training looks at: of larger images, a rectangle at random.
+        Most pixels of all images together that training looks at. The pseudolikelihood is summed over pixels of squares
+        chosen at random, given all that is around them; other losses are of a rectangle of each image.
     shrinkage : float, default=0.0
         Pull of each leaf's linear model towards that of the leaf it was split from: as strong as so many factors that
         agree with that leaf. Against overfitting where trees are deep and images few.

@@ -64,7 +64,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     split_samples : int or None, default=20000
         Random factors of a type that the search for splits looks at; None is all.
     max_samples : int or None, default=None
-        Most pixels of all images together that training looks at.
+        Most pixels of all images together that training looks at, as in :class:`RegressionTreeField`.
     shrinkage : float, default=0.0
         Pull of each leaf towards the leaf it was split from, in factors.
     eigenvalue_bounds : (float, float), default=(1e-2, 1e2)
