@@ -41,6 +41,7 @@ class LatticeFlow:
         self._parent = np.zeros(n_stored, dtype=np.uint8)
         self._flag = np.empty(n_nodes, dtype=np.uint8)
         self._lists = np.empty((5, n_nodes), dtype=np.int32)
+        self._whole = np.stack((np.zeros_like(self.shape), self.shape))
 
     @staticmethod
     def fits(graph):
@@ -88,7 +89,7 @@ class LatticeFlow:
             # The last closed is opened first: diagonals cross two borders, and lie in two copies.
             for arcs, capacities in reversed(closed):
                 arcs[...] = capacities
-        self._solve_box(np.stack((np.zeros_like(self.shape), self.shape)), 0)
+        self._solve_box(self._whole, 0)
         return self._label[self.guard : self.guard + len(self.excess)] < 0
 
     def _solve_box(self, box, start):
@@ -104,6 +105,8 @@ class LatticeFlow:
         return round(_NODES_PER_BLOCK ** (1 / len(self.shape)))
 
     def _boxes(self):
+        if len(self.excess) <= _NODES_PER_BLOCK:
+            return [self._whole]
         low = product(*(range(0, length, self._side) for length in self.shape.tolist()))
         return [np.stack((corner, np.minimum(np.add(corner, self._side), self.shape))) for corner in low]
 
