@@ -51,18 +51,20 @@ def grown(loss, images, clean, depth, options, name, folder, deepest=None):
             field, former = kept_field(kept)
         else:
             field, former = RegressionTreeField(loss, data_range=255.0, warm_start=True), np.zeros(2)
-        field.set_params(
-            max_depth=min(level, depth if deepest is None else deepest), random_state=level, verbose=1, **options
-        )
-        start = np.array([time.perf_counter(), time.process_time()])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # rounds are kept short on purpose
-            field.fit(channels, clean)
-        seconds = former + np.array([time.perf_counter(), time.process_time()]) - start
+        field.set_params(max_depth=min(level, depth if deepest is None else deepest), random_state=level, **options)
+        fit_on(field, former, channels, clean, path)
         kept = path
-        joblib.dump((field, seconds), path)
     field, seconds = kept_field(kept)
     return field.set_params(verbose=0), seconds
+
+
+def fit_on(field, former, channels, clean, path):
+    """Fit a field from where it is, and keep it with the seconds of all that was done for it."""
+    start = np.array([time.perf_counter(), time.process_time()])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # rounds are kept short on purpose
+        field.set_params(verbose=1).fit(channels, clean)
+    joblib.dump((field, former + np.array([time.perf_counter(), time.process_time()]) - start), path)
 
 
 def kept_field(path):

@@ -7,6 +7,7 @@ the thesis's, with which BM3D loses 0.4 dB at sigma = 30: read the differences t
 
     python benchmarks/rtf_denoising.py --quick             # the loss is PSNR
     python benchmarks/rtf_denoising.py --loss ssim         # all 200 images, trees of depth 8
+    python benchmarks/rtf_denoising.py --loss ssim --after psnr    # the field of PSNR, its leaves fitted on for SSIM
     python benchmarks/rtf_denoising.py --expert bm3d       # BM3D's image is filtered and seen too
     python benchmarks/rtf_denoising.py --expert field      # the same with the image of a first field: a cascade of two
     python benchmarks/rtf_denoising.py --rivals --quick    # what the parameters of the other methods are worth
@@ -22,7 +23,7 @@ from pathlib import Path
 
 import joblib
 import numpy as np
-from _restoration import clean_images, grown, keep_row, measures, predictions, print_rows
+from _restoration import clean_images, fit_on, grown, keep_row, kept_field, measures, predictions, print_rows
 
 from sklearn_crf.preprocessing import FilterBank
 
@@ -160,6 +161,8 @@ class Seen:
 
 def trained(seen, args):
     """A field, grown level by level from where the last run stopped, and seconds of all levels."""
+    if args.after is not None:
+        return trained_after(seen, args)
     noisy, clean = noisy_and_clean("train", args.sigma, args.images, seed=0)
     options = {key: getattr(args, key) for key in OPTIONS}
     name = "_".join([row_name(args), *(str(getattr(args, key)) for key in ("images", *OPTIONS, "all_channels"))])
@@ -172,6 +175,20 @@ def trained(seen, args):
         search = {"n_feature_tests": max(64, 512 >> level), "split_samples": min(200_000, 25_000 << level)}
         found = grown(args.loss, images, own, level, options | search, name, args.folder, deepest=args.depth)
     return found
+
+
+def trained_after(seen, args):
+    """A field that was trained for another loss, its leaves fitted on for this one."""
+    path = (
+        args.folder / f"field_{row_name(args)}_{args.images}_after_{args.after}_{args.depth}_{args.more_rounds}.joblib"
+    )
+    if not path.exists():
+        field, former = trained(seen, argparse.Namespace(**vars(args) | {"loss": args.after, "after": None}))
+        noisy, clean = noisy_and_clean("train", args.sigma, args.images, seed=0)
+        own, images = pairs_of_level(args.depth + args.more_rounds + 1, seen, noisy, clean, args)
+        fit_on(field.set_params(loss=args.loss, max_iter=args.max_iter), former, images(), own, path)
+    field, seconds = kept_field(path)
+    return field.set_params(verbose=0), seconds
 
 
 def pairs_of_level(level, seen, noisy, clean, args):
@@ -236,7 +253,9 @@ def run(args):
     predicted, seconds = predictions(field, inputs)
     name = f"field, {args.loss}" + {None: "", "bm3d": " + BM3D", "field": " + field before it"}[args.expert]
     thesis = THESIS.get((args.sigma, args.loss, args.expert == "bm3d")) if args.expert != "field" else None
-    options = {key: getattr(args, key) for key in ("images", "depth", "more_rounds", *OPTIONS, "all_channels", "jobs")}
+    options = {
+        key: getattr(args, key) for key in ("images", "depth", "more_rounds", "after", *OPTIONS, "all_channels", "jobs")
+    }
     keep(
         name, measures(predicted, clean), thesis=thesis, seconds=seconds, options=options,
         training_seconds=training.round(1).tolist(), leaves=[len(part) for part in field.precisions_],
@@ -256,6 +275,7 @@ def main():
     parser.add_argument("--max-samples", type=int, help="pixels that training looks at")
     parser.add_argument("--shrinkage", type=float, default=10000.0)
     parser.add_argument("--more-rounds", type=int, default=0, help="rounds with new noise after the last split")
+    parser.add_argument("--after", help="another loss, whose field is fitted on for this one")
     parser.add_argument("--all-channels", action="store_true", help="linear models of pairs see all")
     parser.add_argument("--expert", choices=("bm3d", "field"), help="whose image is a second input")
     parser.add_argument("--rivals", action="store_true", help="the other methods, and no field")

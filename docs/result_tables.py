@@ -12,6 +12,7 @@ HEADINGS = [
     "in the thesis",
     "p (Wilcoxon)",
     "seconds an image",
+    "training images",
     "minutes of training (of one core)",
 ]
 
@@ -43,6 +44,7 @@ def cells(row):
         number("thesis", "+.2f"),
         number("wilcoxon", ".0e"),
         number("seconds", ".2f"),
+        str(row.get("options", {}).get("images", "")),
         "{} ({})".format(*minutes) if minutes else "",
     ]
 

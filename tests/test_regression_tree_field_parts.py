@@ -465,3 +465,12 @@ def test_leaves_are_scaled_by_their_inputs(channels):
     # Seeing an image twice is a weight of two.
     twice = FieldRisk(GaussianPseudolikelihood(), potentials, [*images, images[1]], [*targets, targets[1]])
     assert_allclose(LeafScaling(twice, rng).scaled(coef), scaling.scaled(coef), rtol=1e-12)
+
+
+def test_half_of_the_tests_are_of_magnitudes():
+    tests = random_tests(2000, 5, 3, np.random.RandomState(0))
+    assert 0.45 < tests[:, 6].mean() < 0.55
+    assert set(tests[:, 6]) == {0, 1}
+    # Where there is nothing but the channels of the sample itself, each is tested as it is.
+    assert_array_equal(random_tests(8, 5, 0, np.random.RandomState(0))[:5, [0, 3, 6]], [[k, -1, 0] for k in range(5)])
+    assert not all_tests(5, 1)[:, 6].any()
