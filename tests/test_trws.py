@@ -8,7 +8,7 @@ from numpy.testing import assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf.graphs import Graph, lattice
-from sklearn_crf.inference import TRWS, BruteForce, LinearProgram, TRWSState, convergence_left_to_caller
+from sklearn_crf.inference import TRWS, AutoMap, BruteForce, LinearProgram, TRWSState, convergence_left_to_caller
 from sklearn_crf.inference._field import initial_messages, make_field
 from sklearn_crf.kernels.forests import decode
 from sklearn_crf.kernels.trws import sequential_iteration, sequential_pass
@@ -150,3 +150,16 @@ def test_infeasible_and_unconverged():
     assert isinstance(found.state, TRWSState)
     assert not found.converged
     assert_array_equal(found.labels, found.state.labels)
+
+
+def test_the_automatic_choice_has_a_bound_where_asked_for():
+    model = random_model("grid", 3, "typed", seed=4)
+    best = BruteForce().map(model).score
+    with convergence_left_to_caller():
+        bounded, plain = AutoMap(max_iter=20, bounded=True).map(model), AutoMap().map(model)
+        again = AutoMap(max_iter=20, bounded=True).map(model, init=bounded.state)
+    assert bounded.score <= best + 1e-9 <= bounded.bound + 2e-9
+    assert np.isfinite(bounded.bound)
+    assert again.bound <= bounded.bound + 1e-9
+    # States of another choice are no start.
+    assert AutoMap(bounded=True).map(model, init=plain.state).score <= best + 1e-9
