@@ -200,7 +200,8 @@ def test_shrinkage_is_as_many_factors():
         "max_iter": 300,
         "tol": 1e-7,
     }
-    options |= {"n_thresholds": 1, "eigenvalue_bounds": (1.0, 1.0), "random_state": 0}
+    # Curvature is measured along random signs. With two weights a leaf they leave 0.26 or 0.55 of the way.
+    options |= {"n_thresholds": 1, "eigenvalue_bounds": (1.0, 1.0), "random_state": 3}
     X, y = x.reshape(1, 40, 50, 1), y.reshape(1, 40, 50)
     root, free, pulled = (
         RegressionTreeField("mse", shrinkage=s, **{**options, "max_depth": depth}).fit(X, y).predict(X)

@@ -15,7 +15,7 @@ from sklearn_crf.estimators._rtf_input import check_multipliers, chosen_channels
 from sklearn_crf.estimators._rtf_prediction import FittedField, filtered, fitted_filter_bank
 from sklearn_crf.estimators._rtf_training import Field, TrainingOptions, train
 from sklearn_crf.estimators._rtf_variables import sampled_variables
-from sklearn_crf.estimators._rtf_whitening import whitening_of
+from sklearn_crf.estimators._rtf_whitening import whitening_of_types
 from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.objectives._gaussian_field import GaussianPseudolikelihood, PredictionLoss
 from sklearn_crf.objectives._gaussian_likelihood import GaussianLikelihood
@@ -61,7 +61,8 @@ class FieldEstimator(BaseEstimator):
         multipliers = multiplier_channels(self.precision_channels, features[0].shape[2])
         check_multipliers(features, multipliers)
         types = factor_types(planes.offsets, channels, multipliers)
-        whitening = [whitening_of(data.features, kind, rng, data.weights) for kind in types]
+        with single_threaded_blas():
+            whitening = whitening_of_types(data, types, rng, self.n_jobs)
         n_values = targets[0].shape[1]
         if self._continues():
             self._check_same_channels(channels, multipliers)

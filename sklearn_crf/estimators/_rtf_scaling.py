@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from sklearn_crf._threads import map_tasks
+
 # Factors of a type that the inputs of its leaves are looked at by.
 _SAMPLES = 100_000
 
@@ -30,7 +32,13 @@ class LeafScaling:
     def __init__(self, risk, rng):
         self.potentials = risk.potentials
         self.root = np.sqrt(risk.potentials.spread(risk.shares()))
-        self.factor = [np.linalg.cholesky(_moments(risk, number, rng)) for number in range(len(risk.potentials.types))]
+        n_types = len(risk.potentials.types)
+        seeds = rng.randint(np.iinfo(np.int32).max, size=n_types)
+
+        def factor(number, n_threads):
+            return np.linalg.cholesky(_moments(risk, number, np.random.RandomState(seeds[number])))
+
+        self.factor = map_tasks(factor, range(n_types), risk.n_jobs)
         self.inverse = [np.linalg.inv(factor) for factor in self.factor]
 
     def scaled(self, coef):

@@ -2,11 +2,35 @@
 
 import numpy as np
 
+from sklearn_crf._threads import map_tasks
+
 # Pixels that inputs are whitened by.
 _WHITENING_SAMPLES = 50_000
 
 # Directions of less variance than this share of the largest are not magnified to one.
 _LEAST_VARIANCE = 1e-6
+
+
+def whitening_of_types(data, types, rng, n_jobs):
+    """The matrix of each type.
+
+    Parameters
+    ----------
+    data : TrainingData
+    types : list of FactorType
+    rng : RandomState
+    n_jobs : int or None
+
+    Returns
+    -------
+    list of ndarray of shape (B, n_inputs)
+    """
+    seeds = rng.randint(np.iinfo(np.int32).max, size=len(types))
+
+    def one(number, n_threads):
+        return whitening_of(data.features, types[number], np.random.RandomState(seeds[number]), data.weights)
+
+    return map_tasks(one, range(len(types)), n_jobs)
 
 
 def whitening_of(features, kind, rng, weights=None):
