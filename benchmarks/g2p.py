@@ -85,7 +85,7 @@ def key_of(formulation, strength, options):
 def report(record, options):
     print(f"{options.train} words to train, {options.test} to test, factors of up to {options.order} phonemes")
     print("error rates in %, without the constraint and with it")
-    print(f"{'':18s}{'C':>7s}{'phonemes':>14s}{'words':>14s}{'and stress':>14s}{'gap':>15s}{'solved':>14s}{'s':>7s}")
+    print(f"{'':18s}{'C':>7s}{'phonemes':>14s}{'words':>14s}{'and stress':>14s}{'gap':>18s}{'solved':>14s}{'s':>7s}")
     for strength in options.strengths:
         for formulation in FORMULATIONS:
             found = record.get(key_of(formulation, strength, options))
@@ -93,7 +93,7 @@ def report(record, options):
                 continue
             parts = [found["errors"][name] for name in ("free", "one primary stress")]
             cells = [_both(parts, name, 100) for name in ("phonemes", "words", "words with stress")]
-            cells += [f"{_both(parts, 'gap', 1, 3):>15s}", _both(parts, "solved", 100)]
+            cells += [f"{_both(parts, 'gap', 1, 3):>18s}", _both(parts, "solved", 100)]
             print(f"{formulation:18s}{strength:7g}{''.join(cells)}{found['seconds of training']:7.0f}")
     print("thesis, in words: relaxation best of all at 1e-4 with the least gaps, piecewise better at 1e-8,")
     print("pseudolikelihood far behind; its error rates are drawn in Fig. 37 and not printed")
