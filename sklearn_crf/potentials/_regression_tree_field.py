@@ -1,6 +1,8 @@
 """Gaussian fields whose factors are looked up in regression trees."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -130,11 +132,20 @@ class RegressionTreePotentials:
     @property
     def n_coef(self):
         """Length of the flat vector of parameters."""
-        return sum(int(np.prod(shape)) for shapes in self._shapes() for shape in shapes)
+        return self._places[-1][-1][1].stop
 
-    def _shapes(self):
+    @cached_property
+    def _places(self):
+        """Shape and slice of the flat vector of each parameter, type by type."""
         sizes = zip(self.types, self.n_leaves, self._sizes, self.whitening, strict=True)
-        return [((n, m, m), (n, m, len(v)), (n, len(kind.multipliers), m, m)) for kind, n, m, v in sizes]
+        places, start = [], 0
+        for kind, n, m, white in sizes:
+            own = []
+            for shape in ((n, m, m), (n, m, len(white)), (n, len(kind.multipliers), m, m)):
+                own.append((shape, slice(start, start + prod(shape))))
+                start = own[-1][1].stop
+            places.append(own)
+        return places
 
     def unpack(self, coef):
         """The parameters of each type.
@@ -148,15 +159,7 @@ class RegressionTreePotentials:
         list of LeafParameters
             Views of the vector.
         """
-        parts, start = [], 0
-        for shapes in self._shapes():
-            views = []
-            for shape in shapes:
-                size = int(np.prod(shape))
-                views.append(coef[start : start + size].reshape(shape))
-                start += size
-            parts.append(LeafParameters(*views))
-        return parts
+        return [LeafParameters(*(coef[own].reshape(shape) for shape, own in places)) for places in self._places]
 
     def pack(self, precisions, weights, slopes):
         """The flat vector of its parts, the inverse of :meth:`unpack`.
