@@ -49,8 +49,8 @@ def is_by_planes(formulation, temperature):
     return formulation != "dual" and not is_smoothed(formulation, temperature)
 
 
-# Of tree-reweighted max-product for each labeling: more give tighter bounds, and no better weights.
-_ITERATIONS = 20
+# Of tree-reweighted max-product for each labeling: more, or smaller steps of the bound, give no better weights.
+_ITERATIONS, _STEP_OF_BOUND = 20, 1e-5
 
 
 class MarginFormulation(NamedTuple):
@@ -103,7 +103,7 @@ def resolve_margin_formulation(formulation, rescaling, inference, temperature, n
     if not is_auto:
         found = map_inference(inference, name)
     elif formulation == "max_margin":
-        found = AutoMap(max_iter=_ITERATIONS, bounded=True)
+        found = AutoMap(max_iter=_ITERATIONS, tol=_STEP_OF_BOUND, bounded=True)
     elif is_smoothed(formulation, temperature):
         found = TRWS()
     else:

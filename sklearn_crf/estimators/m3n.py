@@ -65,8 +65,8 @@ class M3NClassifier(MarginField):
         Multiplies the cost of nodes of each true class.
     inference : str or Inference, default="auto"
         What finds best labelings, in training and at prediction: "auto" (max-product on forests, min-cut for two
-        classes, ``TRWS(max_iter=20)`` for more, all with a bound; ``AD3()`` for "lp" and "dual", and ``TRWS()``, at
-        prediction alone, for those with a temperature), "icm", "max_product", "graph_cut", "alpha_expansion" and
+        classes, 20 iterations of ``TRWS`` for more, all with a bound; ``AD3()`` for "lp" and "dual", and ``TRWS()``,
+        at prediction alone, for those with a temperature), "icm", "max_product", "graph_cut", "alpha_expansion" and
         other names of the user guide (:ref:`choosing_inference`); or an :class:`~sklearn_crf.inference.Inference`,
         cloned, whose options are reachable as ``inference__max_iter`` and so on.
     pairwise : {"auto", "ising", "potts", "symmetric", "full", "associative"}, default="auto"

@@ -80,7 +80,7 @@ class AutoMap(Inference):
     max_iter : int, default=100
         Cycles of alpha-expansion, sweeps of max-product, iterations of the tree-reweighted kind.
     tol : float, default=1e-4
-        Tolerance of max-product.
+        Tolerance of max-product, of either kind.
     damping : float, default=0.0
         Damping of max-product, in [0, 1).
     bounded : bool, default=False
@@ -120,7 +120,7 @@ class AutoMap(Inference):
         if model.n_columns <= 2:
             return GraphCut(nonsubmodular="qpbo"), False
         if self.bounded:
-            return TRWS(max_iter=self.max_iter), True
+            return TRWS(max_iter=self.max_iter, tol=self.tol), True
         if _rewards_equal_states(model):
             return AlphaExpansion(max_iter=self.max_iter), True
         return LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=self.damping), True
