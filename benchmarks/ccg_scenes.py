@@ -276,7 +276,7 @@ def figure(options):
         if len(curve):
             axis.plot(*curve.T, marker=".", label=name)
     axis.set(xlabel="seconds of processor time", ylabel="pixel-wise test error", xscale="log")
-    axis.legend()
+    fig.legend(loc="outside upper center", ncols=len(RECORDED), fontsize=8)
     fig.savefig(options.picture, dpi=120)
 
 
