@@ -229,10 +229,8 @@ def split_gain(trees, potentials, coef, images, targets, number, splits):
     """Growth of the squared norm of the projected gradient when a tree is split, by splitting it."""
 
     def norm(potentials, coef, images):
-        risk = FieldRisk(GaussianPseudolikelihood(), potentials, images, targets)
-        # Parameters are optimised in units of the root of their leaf's share.
-        share = potentials.spread(risk.shares())
-        return np.sum(share * (potentials.project(coef - risk.value_grad(coef)[1] / share, BOUNDS) - coef) ** 2)
+        gradient = FieldRisk(GaussianPseudolikelihood(), potentials, images, targets).value_grad(coef)[1]
+        return np.sum((potentials.project(coef - gradient, BOUNDS) - coef) ** 2)
 
     grown = list(trees)
     grown[number], parent = trees[number].split(splits)

@@ -85,7 +85,6 @@ def _splits_of_type(risk, statistics, number, parameters, options, rng):
     order = np.argsort(leaf, kind="stable")
     bounds = np.searchsorted(leaf[order], np.arange(len(precision) + 1))
     least = _SAMPLES_PER_WEIGHT * n_weights if options.min_samples_leaf is None else options.min_samples_leaf
-    total = float(terms[:, 0].sum(dtype=np.float64))
     splits = {}
     for k in range(len(precision)):
         own = order[bounds[k] : bounds[k + 1]]
@@ -95,7 +94,7 @@ def _splits_of_type(risk, statistics, number, parameters, options, rng):
         found = best_split(
             terms[own],
             responses[:, own],
-            GradientNorm(precision[k], options.bounds, slopes[k], total) if joint else explained_variance,
+            GradientNorm(precision[k], options.bounds, slopes[k]) if joint else explained_variance,
             n_thresholds=options.n_thresholds,
             min_samples=least * share,
         )

@@ -54,9 +54,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         Fewest factors in a leaf, roughly where ``split_samples`` is smaller than their number. None is ten for each
         weight of a value's linear model.
     split : {"gradient", "residual"}, default="gradient"
-        Where leaves are split: where the projected gradient of the loss grows most, by parameters in units of the
-        root of their leaf's share, round by round; or, before any parameters are fitted, where the means of the targets
-        explain most, which is the baseline.
+        Where leaves are split: where the projected gradient of the loss grows most, round by round; or, before any
+        parameters are fitted, where the means of the targets explain most, which is the baseline.
     n_feature_tests : int or None, default=64
         Random tests that each round tries for a type: a channel at an offset, or the difference of two, or the
         magnitude of either. None is every channel at every offset.

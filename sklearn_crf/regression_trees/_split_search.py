@@ -83,11 +83,8 @@ def all_tests(n_channels, radius):
     return tests
 
 
-def projected_norm(linear, square, precision, bounds, share=1.0):
-    r"""Squared norm of the projected gradient, :math:`\|P(v - g) - v\|^2`, of the parameters of leaves.
-
-    Parameters w are taken in the units :math:`v = \sqrt{p} w` in which they are optimised, with the share p of a leaf
-    in the factors.
+def projected_norm(linear, square, precision, bounds):
+    r"""Squared norm of the projected gradient, :math:`\|P(w - g) - w\|^2`, of the parameters of leaves.
 
     Parameters
     ----------
@@ -99,25 +96,20 @@ def projected_norm(linear, square, precision, bounds, share=1.0):
         Of the leaf.
     bounds : (float, float)
         Of the eigenvalues of the precision.
-    share : float or ndarray of shape (...), default=1.0
-        p.
 
     Returns
     -------
     ndarray of shape (...)
     """
-    share = np.asarray(share)
-    moved = clip_eigenvalues(precision - square / share[..., None, None], *bounds) - precision
-    return np.sum(linear**2, axis=-1) / share + share * np.sum(moved**2, axis=(-2, -1))
+    moved = clip_eigenvalues(precision - square, *bounds) - precision
+    return np.sum(linear**2, axis=-1) + np.sum(moved**2, axis=(-2, -1))
 
 
 class GradientNorm:
     r"""Criterion of joint training: squared norm of the projected gradient, from sums of its terms.
 
     Both new leaves keep the parameters of the old one, so that their gradients are sums of the terms that fall into
-    them. The thesis takes the norm by the parameters themselves, which grows with the number of factors as much as with
-    what can be gained by each, and so likes halves: in the units of the optimisation a small leaf counts for what a
-    step in it is worth.
+    them.
 
     Parameters
     ----------
@@ -127,26 +119,23 @@ class GradientNorm:
         Of its eigenvalues.
     slopes : ndarray of shape (I, m, m)
         By which it grows with channels, eigenvalues from 0 to the upper bound.
-    total : float
-        Weight of all factors of the type.
 
     References
     ----------
     J. Jancsary. Approximate discriminative training of graphical models, 2012, Proposition 6.
     """
 
-    def __init__(self, precision, bounds, slopes, total):
-        self.precision, self.bounds, self.slopes, self.total = precision, bounds, slopes, total
+    def __init__(self, precision, bounds, slopes):
+        self.precision, self.bounds, self.slopes = precision, bounds, slopes
 
     def __call__(self, sums):
         """Of sums (..., q): the weight, then the m * m derivatives by the precision and each slope, then the others."""
         shape = 1 + len(self.slopes), *self.precision.shape
         n_squares = int(np.prod(shape))
         squares = sums[..., 1 : 1 + n_squares].reshape(*sums.shape[:-1], *shape)
-        share = sums[..., 0] / self.total
-        norm = projected_norm(sums[..., 1 + n_squares :], squares[..., 0, :, :], self.precision, self.bounds, share)
+        norm = projected_norm(sums[..., 1 + n_squares :], squares[..., 0, :, :], self.precision, self.bounds)
         for slope, square in zip(self.slopes, np.moveaxis(squares[..., 1:, :, :], -3, 0), strict=True):
-            norm = norm + projected_norm(np.zeros(1), square, slope, (0.0, self.bounds[1]), share)
+            norm = norm + projected_norm(np.zeros(1), square, slope, (0.0, self.bounds[1]))
         return norm
 
 
