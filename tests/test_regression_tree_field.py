@@ -186,29 +186,25 @@ def test_shrinkage_keeps_leaves_near_their_parents(loss):
     assert distances[2] < 1e-3 * distances[0]
 
 
-def test_shrinkage_is_as_many_factors():
-    # Without neighbours and noise of the inputs, half of the way is left with as many factors as there are.
+def test_shrinkage_is_a_ridge_towards_the_parent():
+    # Without neighbours and with a precision of one the field is a linear model of (x, 1) in each leaf. Inputs are
+    # white, so that the curvature by a weight that all factors share is that of the squared error, 2.
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(2000, 1))
-    x[:, 0] -= x.mean()
-    y = np.where(x[:, 0] > 0, 1.0, -1.0)
-    options = {
-        "max_depth": 1,
-        "window": 1,
-        "n_feature_tests": None,
-        "split_samples": None,
-        "max_iter": 300,
-        "tol": 1e-7,
-    }
-    # Curvature is measured along random signs. With two weights a leaf they leave 0.26 or 0.55 of the way.
-    options |= {"n_thresholds": 1, "eigenvalue_bounds": (1.0, 1.0), "random_state": 3}
-    X, y = x.reshape(1, 40, 50, 1), y.reshape(1, 40, 50)
-    root, free, pulled = (
-        RegressionTreeField("mse", shrinkage=s, **{**options, "max_depth": depth}).fit(X, y).predict(X)
-        for s, depth in ((0, 0), (0, 1), (1000, 1))
-    )
-    share = np.linalg.norm(pulled - root) / np.linalg.norm(free - root)
-    assert 0.3 < share < 0.7
+    x = rng.normal(size=2000)
+    x = (x - x.mean()) / x.std()
+    y = np.where(x > 0, 1.0, -1.0)
+    y /= y.std()
+    options = {"window": 1, "n_feature_tests": None, "split_samples": None, "n_thresholds": 1, "max_iter": 300}
+    options |= {"eigenvalue_bounds": (1.0, 1.0), "tol": 1e-7, "random_state": 0}
+    X, Y = x.reshape(1, 40, 50, 1), y.reshape(1, 40, 50)
+    root = RegressionTreeField("mse", max_depth=0, **options).fit(X, Y).predict(X).ravel()
+    pulled = RegressionTreeField("mse", max_depth=1, shrinkage=1000, **options).fit(X, Y).predict(X).ravel()
+    expected, inputs = np.empty(2000), np.column_stack([x, np.ones(2000)])
+    start = np.linalg.lstsq(inputs, root, rcond=None)[0]
+    for leaf in (x > np.median(x), x <= np.median(x)):
+        b = inputs[leaf]
+        expected[leaf] = b @ np.linalg.solve(b.T @ b + 1000 * np.eye(2), b.T @ y[leaf] + 1000 * start)
+    assert np.linalg.norm(pulled - expected) < 0.1 * np.linalg.norm(expected - root)
 
 
 @pytest.mark.parametrize("layout", ["array", "list", "colours", "samples"])
