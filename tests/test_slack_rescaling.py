@@ -154,19 +154,19 @@ def test_rows_are_the_direct_quadratic_programme():
     model = fitted(X, y, C=C, cost=cost, fit_intercept=False, tol=1e-8)
     n, K, F = len(y), 3, X.shape[1]
 
-    def constraints(z):
-        scores = X @ z[: K * F].reshape(K, F).T
-        own = scores - scores[np.arange(n), y][:, None]
-        return (z[K * F :][:, None] - cost[:, y].T * (1.0 + own)).ravel()
-
+    # Slack of every row at least cost * (1 + score of a class - score of the true one): rows of a linear system.
+    costs, others = cost[:, y].T, np.eye(K)[None] - np.eye(K)[y][:, None]
+    margins = (others[..., None] * X[:, None, None, :]).reshape(n, K, K * F)
+    rows = np.concatenate((-costs[..., None] * margins, np.repeat(np.eye(n), K, axis=0).reshape(n, K, n)), axis=2)
+    rows, least = rows.reshape(n * K, -1), costs.ravel()
     start = np.concatenate((np.zeros(K * F), np.full(n, 4.0)))
     direct = minimize(
         lambda z: 0.5 * z[: K * F] @ z[: K * F] + C * z[K * F :].sum(),
         start,
         jac=lambda z: np.concatenate((z[: K * F], np.full(n, C))),
-        constraints={"type": "ineq", "fun": constraints},
+        constraints={"type": "ineq", "fun": lambda z: rows @ z - least, "jac": lambda z: rows},
         method="SLSQP",
-        options={"maxiter": 500, "ftol": 1e-12},
+        options={"maxiter": 500, "ftol": 1e-10},
     )
     assert direct.success
     assert_allclose(model.loss_curve_.min(), direct.fun, rtol=1e-6)
