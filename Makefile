@@ -9,7 +9,7 @@ PYTEST_ARGS ?=
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 PIP := $(BIN)/python -m pip install --quiet
-PYTEST := -m pytest -n auto --maxprocesses 8
+PYTEST := -m pytest -n auto --maxprocesses 8 --durations=10
 BUILD_FILES := pyproject.toml setup.py
 KERNELS := $(wildcard sklearn_crf/kernels/*.pyx sklearn_crf/kernels/*.pxd sklearn_crf/kernels/*.h*)
 SOURCES := $(BUILD_FILES) MANIFEST.in README.rst $(KERNELS) $(shell find sklearn_crf -name '*.py')
