@@ -3,14 +3,13 @@
 import json
 import os
 import time
-import warnings
 from pathlib import Path
 
 import joblib
 import numpy as np
 from _record import write_record
+from _short_rounds import seconds_of_fit
 from scipy.stats import wilcoxon
-from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf import RegressionTreeField
 from sklearn_crf.losses import ssim
@@ -60,11 +59,8 @@ def grown(loss, images, clean, depth, options, name, folder, deepest=None):
 
 def fit_on(field, former, channels, clean, path):
     """Fit a field from where it is, and keep it with the seconds of all that was done for it."""
-    start = np.array([time.perf_counter(), time.process_time()])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # rounds are kept short on purpose
-        field.set_params(verbose=1).fit(channels, clean)
-    joblib.dump((field, former + np.array([time.perf_counter(), time.process_time()]) - start), path)
+    seconds = former + seconds_of_fit(field.set_params(verbose=1), channels, clean)
+    joblib.dump((field, seconds), path)
 
 
 def kept_field(path):

@@ -9,14 +9,12 @@ the thesis's, not the figures. Rows are trained one by one and kept in a JSON fi
 """
 
 import argparse
-import time
-import warnings
 from pathlib import Path
 from typing import NamedTuple
 
 from _picture_tasks import characters, flags, mean_squared_error, share_in_box, streets
 from _record import read_record, write_record
-from sklearn.exceptions import ConvergenceWarning
+from _short_rounds import seconds_of_fit
 
 from sklearn_crf import RegressionTreeField, RegressionTreeFieldClassifier
 
@@ -74,13 +72,9 @@ def trained(key, args):
     else:
         field = RegressionTreeFieldClassifier(encoding=encoding, **options)
     X, y = task.data("train", n_train)
-    start = time.process_time()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # rounds are kept short on purpose
-        field.fit(X, y)
-    seconds = time.process_time() - start
+    _, seconds = seconds_of_fit(field, X, y)
     X, y = task.data("test", n_test)
-    return task.measure(field.predict(X), y), seconds
+    return task.measure(field.predict(X), y), float(seconds)
 
 
 def main():

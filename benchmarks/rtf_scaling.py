@@ -13,14 +13,13 @@ import subprocess
 import sys
 import tempfile
 import time
-import warnings
 from pathlib import Path
 
 import joblib
 import numpy as np
 from _memory import peak_megabytes
 from _restoration import clean_images
-from sklearn.exceptions import ConvergenceWarning
+from _short_rounds import seconds_of_fit
 
 from sklearn_crf import RegressionTreeField
 from sklearn_crf.preprocessing import FilterBank
@@ -41,11 +40,8 @@ def trained(args, n_images, jobs):
     options = {"max_depth": args.depth, "window": args.window, "max_iter": 8, "min_samples_leaf": 50}
     field = RegressionTreeField("psnr", data_range=255.0, filter_bank=bank, random_state=0, n_jobs=jobs, **options)
     X, y = noisy_cuts(n_images, args.side)
-    start = time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # rounds are kept short on purpose
-        field.fit(X, y)
-    return field, time.perf_counter() - start
+    seconds, _ = seconds_of_fit(field, X, y)
+    return field, float(seconds)
 
 
 def predict_one(path, side, jobs):
