@@ -2,7 +2,7 @@
 
 from sklearn_crf.optimize._checks import Checks
 from sklearn_crf.optimize._duality import checked_bounds, is_closed
-from sklearn_crf.optimize._plane_cache import PlaneCache
+from sklearn_crf.optimize._plane_cache import PlaneCache, affordable_planes
 from sklearn_crf.optimize._random import random_state_of
 
 
@@ -64,8 +64,8 @@ def cutting_plane(
     Frank-Wolfe Algorithm for Training Structural SVMs with a Costly max-Oracle. CVPR 2015.
     """
     rng = random_state_of(random_state)
-    affordable = int(cache_size * 2**20 / (8 * n * max(sum(sizes), 1)))
-    state = PlaneCache(sizes, checked_bounds(lower_bounded, n), min(max_planes, affordable))
+    max_planes = min(max_planes, affordable_planes(cache_size, sizes, n))
+    state = PlaneCache(sizes, checked_bounds(lower_bounded, n), max_planes)
     found = Checks(risk, state, tol, callback)
     precision = 0.0
     for epoch in range(1, max_iter + 1):

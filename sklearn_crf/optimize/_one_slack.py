@@ -5,6 +5,7 @@ import numpy as np
 from sklearn_crf.optimize._bmrm import Bundle
 from sklearn_crf.optimize._checks import Checks
 from sklearn_crf.optimize._duality import checked_bounds, is_closed
+from sklearn_crf.optimize._plane_cache import affordable_planes
 
 
 def one_slack(
@@ -65,8 +66,8 @@ def one_slack(
     ----------
     T. Joachims, T. Finley and C.-N. Yu. Cutting-Plane Training of Structural SVMs. Machine Learning 77, 2009.
     """
-    affordable = int(cache_size * 2**20 / (8 * n * max(sum(sizes), 1)))
-    state = _State(oracle, sizes, checked_bounds(lower_bounded, n), max_planes, min(max_kept, affordable))
+    max_kept = min(max_kept, affordable_planes(cache_size, sizes, n))
+    state = _State(oracle, sizes, checked_bounds(lower_bounded, n), max_planes, max_kept)
     found = Checks(risk, state, tol, callback)
     for epoch in range(1, max_iter + 1):
         state.pass_over()

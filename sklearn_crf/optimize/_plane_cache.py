@@ -3,6 +3,24 @@
 import numpy as np
 
 
+def affordable_planes(cache_size, sizes, n):
+    """Planes of each term that so many megabytes hold.
+
+    Parameters
+    ----------
+    cache_size : float
+    sizes : sequence of int
+        Terms of each block.
+    n : int
+        Entries of a plane.
+
+    Returns
+    -------
+    int
+    """
+    return int(cache_size * 2**20 / (8 * n * max(sum(sizes), 1)))
+
+
 class PlaneCache:
     r"""Dual variables of many maxima, each over the planes of its own that were found so far.
 
