@@ -281,6 +281,42 @@ def _check_scope(nodes, n_nodes, what):
         raise ValueError(f"{what} has a node twice in {nodes.tolist()}.")
 
 
+def stacked(parts):
+    """Arrays of several examples one after the other.
+
+    Parameters
+    ----------
+    parts : list of ndarray or of CSR matrix, or of None
+
+    Returns
+    -------
+    ndarray, CSR matrix or None
+        Of one example its own array.
+    """
+    if len(parts) == 1 or parts[0] is None:
+        return parts[0]
+    return sp.vstack(parts, format="csr") if sp.issparse(parts[0]) else np.concatenate(parts)
+
+
+def stacked_types(types, lengths):
+    """Types of nodes or edges of several examples one after the other.
+
+    Parameters
+    ----------
+    types : list of ndarray or None
+        None is type 0 throughout.
+    lengths : list of int
+        Nodes or edges of each.
+
+    Returns
+    -------
+    ndarray, int32
+    """
+    return np.concatenate(
+        [np.zeros(n, dtype=np.int32) if kind is None else kind for kind, n in zip(types, lengths, strict=True)]
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Batch:
     """Examples on which inference runs at once: their disjoint union, and who is who.

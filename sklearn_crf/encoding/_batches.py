@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 from sklearn_crf.edge_features import compute_edge_features
 from sklearn_crf.encoding._layout import object_array
-from sklearn_crf.examples import Batch, Example, joined_factors
+from sklearn_crf.examples import Batch, Example, joined_factors, stacked, stacked_types
 from sklearn_crf.graphs import Graph, disjoint_union
 
 # Edge features of this many numbers in all are kept with the batches; of more, they are computed where they are
@@ -170,29 +170,16 @@ def _joined(members, n_node_types, unions):
     key = tuple(id(example.graph) for example in members)
     if key not in unions:
         unions[key] = disjoint_union([example.graph for example in members])
-    first = members[0]
     joined = Example._trusted(
-        _stacked([example.node_features for example in members]),
+        stacked([example.node_features for example in members]),
         unions[key],
-        None if first.edge_features is None else _stacked([example.edge_features for example in members]),
-        None if n_node_types == 1 else _stacked_types([x.node_type for x in members], [x.n_nodes for x in members]),
-        _stacked_types([x.edge_type for x in members], [x.graph.n_edges for x in members]),
-        None if first.n_states is None else np.concatenate([example.n_states for example in members]),
+        stacked([example.edge_features for example in members]),
+        None if n_node_types == 1 else stacked_types([x.node_type for x in members], [x.n_nodes for x in members]),
+        stacked_types([x.edge_type for x in members], [x.graph.n_edges for x in members]),
+        stacked([example.n_states for example in members]),
     )
     factors, fixed_factors = joined_factors(members)
     return joined._with(factors=factors, fixed_factors=fixed_factors)
-
-
-def _stacked(parts):
-    if len(parts) == 1:
-        return parts[0]
-    return sp.vstack(parts, format="csr") if sp.issparse(parts[0]) else np.concatenate(parts)
-
-
-def _stacked_types(types, lengths):
-    return np.concatenate(
-        [np.zeros(n, dtype=np.int32) if kind is None else kind for kind, n in zip(types, lengths, strict=True)]
-    )
 
 
 def _batch(encoded, example, start, sizes, labels, sample_weight):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sklearn_crf.examples import Batch, Example
+from sklearn_crf.examples import Batch, Example, stacked, stacked_types
 from sklearn_crf.graphs import disjoint_union, lattice
 
 
@@ -83,10 +83,10 @@ def union_of(batches, as_lattice=False):
     example = Example._trusted(
         np.concatenate([example.node_features for example in examples]),
         disjoint_union(graphs) if graph is None else graph,
-        _in_order(_stacked([example.edge_features for example in examples]), order),
+        _in_order(stacked([example.edge_features for example in examples]), order),
         _types([example.node_type for example in examples], [example.n_nodes for example in examples]),
         _in_order(_types([example.edge_type for example in examples], [own.n_edges for own in graphs]), order),
-        _stacked([example.n_states for example in examples]),
+        stacked([example.n_states for example in examples]),
     )
     sizes = np.concatenate([np.diff(batch.node_ptr) for batch in batches])
     return Batch(
@@ -94,8 +94,8 @@ def union_of(batches, as_lattice=False):
         np.concatenate([batch.members for batch in batches]),
         np.concatenate(([0], np.cumsum(sizes))),
         np.concatenate([batch.labels for batch in batches]),
-        _stacked([batch.weight for batch in batches]),
-        _stacked([batch.node_weight for batch in batches]),
+        stacked([batch.weight for batch in batches]),
+        stacked([batch.node_weight for batch in batches]),
     )
 
 
@@ -116,13 +116,5 @@ def _in_order(values, order):
     return None if values is None else values[order]
 
 
-def _stacked(parts):
-    return None if parts[0] is None else np.concatenate(parts)
-
-
 def _types(parts, lengths):
-    if all(part is None for part in parts):
-        return None
-    return np.concatenate(
-        [np.zeros(n, dtype=np.int32) if part is None else part for part, n in zip(parts, lengths, strict=True)]
-    )
+    return None if all(part is None for part in parts) else stacked_types(parts, lengths)
