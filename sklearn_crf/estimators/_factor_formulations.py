@@ -1,8 +1,8 @@
 """What a field with factors besides nodes and edges minimises, and which marginals belong to that."""
 
-from sklearn_crf.estimators._formulations import Formulation
-from sklearn_crf.inference import AutoMarginals, JunctionTree, LoopyBP, NormProductBP
-from sklearn_crf.objectives import Likelihood, Piecewise, Pseudolikelihood, RelaxedLikelihood
+from sklearn_crf.estimators._formulations import Formulation, resolve_formulation
+from sklearn_crf.inference import JunctionTree, NormProductBP
+from sklearn_crf.objectives import Likelihood, RelaxedLikelihood
 
 #: Formulations that take factors of any arity.
 FACTOR_FORMULATIONS = ("exact", "relaxation", "piecewise", "pseudolikelihood", "loopy")
@@ -32,20 +32,18 @@ def resolve_factor_formulation(formulation, entropy, has_cycles, *, max_iter, to
     ValueError
         If the formulation is for nodes and edges alone.
     """
+    if formulation not in FACTOR_FORMULATIONS:
+        raise ValueError(
+            f"formulation={formulation!r} is for nodes and edges alone, but examples have other factors: take one of "
+            f"{', '.join(FACTOR_FORMULATIONS)}."
+        )
     limits = {"max_iter": max_iter, "tol": tol}
     if formulation == "exact":
         return Formulation(Likelihood(JunctionTree()), JunctionTree())
     if formulation == "relaxation":
         objective = RelaxedLikelihood(_relaxation(entropy, has_cycles, limits))
         return Formulation(objective, objective.inference)
-    if formulation == "loopy":
-        return Formulation(Likelihood(LoopyBP(**limits)), LoopyBP(**limits))
-    if formulation in ("piecewise", "pseudolikelihood"):
-        return Formulation(Piecewise() if formulation == "piecewise" else Pseudolikelihood(), AutoMarginals())
-    raise ValueError(
-        f"formulation={formulation!r} is for nodes and edges alone, but examples have other factors: take one of "
-        f"{', '.join(FACTOR_FORMULATIONS)}."
-    )
+    return resolve_formulation(formulation, entropy, has_cycles, **limits)
 
 
 def nodes_together(formulation, entropy):

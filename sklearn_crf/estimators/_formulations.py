@@ -43,6 +43,20 @@ class Formulation(NamedTuple):
     inference: Inference
 
 
+def have_cycles(batches):
+    """Whether a cycle leads through nodes, edges and factors of an example of some batch.
+
+    Parameters
+    ----------
+    batches : sequence of Batch
+
+    Returns
+    -------
+    bool
+    """
+    return not all(batch.example.is_forest for batch in batches)
+
+
 def choose_formulation(formulation, has_cycles):
     """The formulation that ``"auto"`` stands for: exact on forests, relaxed where there are cycles.
 

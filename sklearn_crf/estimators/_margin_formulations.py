@@ -4,7 +4,7 @@ from functools import partial
 from typing import NamedTuple
 
 from sklearn_crf.estimators._coupling import map_inference
-from sklearn_crf.estimators._formulations import resolve_formulation
+from sklearn_crf.estimators._formulations import have_cycles, resolve_formulation
 from sklearn_crf.inference import AD3, TRWS, AutoMap, IncMP, Inference
 from sklearn_crf.objectives import Objective, RelaxedHinge, SlackRescaledHinge, SoftmaxMargin, StructuredHinge
 
@@ -13,7 +13,6 @@ SMOOTHED = {"smoothed": "relaxation", "reparameterization": "reparameterization"
 
 #: What stands for the best cost plus score.
 MARGIN_FORMULATIONS = ("max_margin", "lp", "dual", *SMOOTHED)
-
 
 #: What the cost is in the margin: added to the score, or multiplied by one plus the score.
 RESCALINGS = ("margin", "slack")
@@ -121,9 +120,8 @@ def resolve_margin_formulation(formulation, rescaling, inference, temperature, n
 
     # The dual has no temperature: its marginals alone are those of a likelihood.
     def at_temperature(cost, batches) -> Objective:
-        has_cycles = not all(batch.example.graph.is_forest for batch in batches)
         likelihood = resolve_formulation(
-            SMOOTHED.get(formulation, "relaxation"), "trw", has_cycles, max_iter=max_iter, tol=tol
+            SMOOTHED.get(formulation, "relaxation"), "trw", have_cycles(batches), max_iter=max_iter, tol=tol
         ).objective
         return SoftmaxMargin(likelihood, cost, temperature if formulation in SMOOTHED else 1.0)
 

@@ -17,7 +17,13 @@ from sklearn_crf.estimators._coupling import (
 from sklearn_crf.estimators._dual_training import train_dual
 from sklearn_crf.estimators._factor_formulations import check_tree_reweighting, have_factors, resolve_factor_formulation
 from sklearn_crf.estimators._factor_weights import FactorWeights
-from sklearn_crf.estimators._formulations import ENTROPIES, FORMULATIONS, choose_formulation, resolve_formulation
+from sklearn_crf.estimators._formulations import (
+    ENTROPIES,
+    FORMULATIONS,
+    choose_formulation,
+    have_cycles,
+    resolve_formulation,
+)
 from sklearn_crf.estimators._margin_cost import cost_matrix, is_per_node, with_node_weights
 from sklearn_crf.estimators._marginal_predictions import MarginalPredictions
 from sklearn_crf.estimators._trained_field import TrainedField
@@ -344,7 +350,7 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, FactorWei
         return sampling_inference(self._decoding())
 
     def _objective(self, batches, labels):
-        has_cycles = _has_cycles(batches)
+        has_cycles = have_cycles(batches)
         formulation = choose_formulation(self.formulation, has_cycles)
         if has_cycles:
             check_tree_reweighting(formulation, self.entropy, batches)
@@ -354,7 +360,7 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, FactorWei
         return SoftmaxMargin(likelihood, self._cost_matrix(labels), self.temperature)
 
     def _chosen(self, risk):
-        has_cycles = _has_cycles(risk.batches)
+        has_cycles = have_cycles(risk.batches)
         return {
             "formulation_": choose_formulation(self.formulation, has_cycles),
             "has_cycles_": has_cycles,
@@ -391,7 +397,3 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, FactorWei
             verbose=self.verbose,
             l1_ratio=self.l1_ratio,
         )
-
-
-def _has_cycles(batches):
-    return not all(batch.example.is_forest for batch in batches)
