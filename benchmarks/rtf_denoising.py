@@ -54,6 +54,9 @@ CHANNELS += [f"{shape}_1_{angle}" for shape in ("edge", "bar") for angle in (0, 
 CHANNELS_OF_TWO = ["channel0", "channel1", "channel0_gaussian_10", "channel0_laplacian_10"]
 CHANNELS_OF_TWO += [f"channel1_{name}" for name in CHANNELS[3:]]
 
+# Noise of training images of which BM3D's images are made, used by levels in turn.
+DRAWS = {"train": 0, "train_again": 3}
+
 # Validation images that rivals' parameters are chosen on.
 N_CHOOSING = 10
 
@@ -163,12 +166,11 @@ def trained(seen, args):
     """A field, grown level by level from where the last run stopped, and seconds of all levels."""
     if args.after is not None:
         return trained_after(seen, args)
-    noisy, clean = noisy_and_clean("train", args.sigma, args.images, seed=0)
     options = {key: getattr(args, key) for key in OPTIONS}
     name = "_".join([row_name(args), *(str(getattr(args, key)) for key in ("images", *OPTIONS, "all_channels"))])
     options |= {"pairwise_channels": seen.of_pairs(), "n_jobs": args.jobs}
     for level in range(args.depth + 1 + args.more_rounds):
-        own, images = pairs_of_level(level, seen, noisy, clean, args)
+        own, images = pairs_of_level(level, seen, args)
         # Leaves that are split again need not be at their best.
         options["max_iter"] = args.max_iter if level < 8 else max(20, args.max_iter)
         # Few leaves need few factors to choose among many tests, many leaves the other way round.
@@ -184,20 +186,22 @@ def trained_after(seen, args):
     )
     if not path.exists():
         field, former = trained(seen, argparse.Namespace(**vars(args) | {"loss": args.after, "after": None}))
-        noisy, clean = noisy_and_clean("train", args.sigma, args.images, seed=0)
-        own, images = pairs_of_level(args.depth + args.more_rounds + 1, seen, noisy, clean, args)
+        own, images = pairs_of_level(args.depth + args.more_rounds + 1, seen, args)
         fit_on(field.set_params(loss=args.loss, max_iter=args.max_iter), former, images(), own, path)
     field, seconds = kept_field(path)
     return field.set_params(verbose=0), seconds
 
 
-def pairs_of_level(level, seen, noisy, clean, args):
+def pairs_of_level(level, seen, args):
     """What a level is trained on: clean images, and a function that makes the channels.
 
     Every level has images of its own, mirrored at random, and noise of its own, so that leaves cannot go on with what
-    they learned of the noise of the last one; but BM3D is run once. The first levels are content with fewer images.
+    they learned of the noise of the last one; but BM3D is run on two draws alone, which levels take in turn. The first
+    levels are content with fewer images.
     """
     rng = np.random.default_rng(level)
+    draw = list(DRAWS)[level % len(DRAWS)]
+    noisy, clean = noisy_and_clean("train", args.sigma, args.images, seed=DRAWS[draw])
     n = min(len(clean), max(40, int(0.2 * 1.5 ** max(level - 2, 0) * len(clean))))
     members = np.sort(rng.permutation(len(clean))[:n])
     steps = 1 - 2 * rng.integers(2, size=n)
@@ -209,7 +213,7 @@ def pairs_of_level(level, seen, noisy, clean, args):
 
     def images():
         if args.expert == "bm3d":
-            return seen(mirrored(noisy), mirrored(denoised_by("BM3D", "train", noisy, args)[0]))
+            return seen(mirrored(noisy), mirrored(denoised_by("BM3D", draw, noisy, args)[0]))
         return seen([with_noise(y, args.sigma, rng) for y in own])
 
     return own, images
