@@ -18,6 +18,7 @@ from sklearn.svm import SVC, LinearSVC
 
 from sklearn_crf import Example, M3NClassifier
 from sklearn_crf.inference import ICM, AlphaExpansion, GraphCut, TreeInference
+from sklearn_crf.objectives import _forest_planes
 
 SOLVERS = ["cutting_plane", "one_slack", "frank_wolfe", "bmrm", "subgradient"]
 
@@ -125,6 +126,18 @@ def test_bit_identical_for_any_n_jobs(solver):
     assert_array_equal(one.coef_, two.coef_)
     assert_array_equal(one.edge_coef_, two.edge_coef_)
     assert_array_equal(one.decision_function(X), two.decision_function(X))
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_bit_identical_where_threads_share_blocks(solver, monkeypatch):
+    X, y = chains(200)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        one = M3NClassifier(solver=solver, max_iter=3, random_state=0).fit(X, y)
+        monkeypatch.setattr(_forest_planes, "_WORTH_SHARING", 0)
+        two = M3NClassifier(solver=solver, max_iter=3, random_state=0, n_jobs=2).fit(X, y)
+    assert_array_equal(one.coef_, two.coef_)
+    assert_array_equal(one.edge_coef_, two.edge_coef_)
 
 
 @pytest.mark.parametrize("solver", SOLVERS)

@@ -113,15 +113,17 @@ class ForestPlanes:
         slopes, offsets = np.zeros((n_members, len(x))), np.empty(n_members)
         examples, n_features = self.examples[part.batch], self.features[part.batch].shape[1]
         n_nodes, n_states = examples.node_ptr[part.stop] - examples.node_ptr[part.start], len(examples.cost)
-        shared = n_nodes * n_states * (n_features + n_states) >= _WORTH_SHARING
-        bounds = [part.start, (part.start + part.stop) // 2, part.stop] if shared else [part.start, part.stop]
+        shared = n_members > 1 and n_nodes * n_states * (n_features + n_states) >= _WORTH_SHARING
+        middle = (part.start + part.stop) // 2
+        halves = [(part.start, middle), (middle, part.stop)] if shared else [(part.start, part.stop)]
 
-        def run(start, stop):
+        def run(half):
+            start, stop = half
             own = slice(start - part.start, stop - part.start)
             self._run(highest_planes, part.batch, x, slopes[own], offsets[own], start, stop)
 
         self.n_inference_calls += n_members
-        list((self._map if shared else map)(run, bounds[:-1], bounds[1:]))
+        list(self._map(run, halves))
         return slopes, offsets
 
     def _run(self, kernel, i, x, *arguments):
