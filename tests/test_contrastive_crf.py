@@ -216,7 +216,7 @@ def test_most_violated_labelings_follow_the_cost():
 
 
 def test_stochastic_gradient_descent_comes_near():
-    X, y = noisy_blobs(16, side=6)
+    X, y = noisy_blobs(16, side=4)
     batch = ContrastiveCRF(generator=None).fit(X, y)
     options = {"solver": "sgd", "step_size": 1.0, "step_schedule": "constant", "batch_size": 4, "random_state": 0}
     plain = ContrastiveCRF(generator=None, max_iter=300, **options).fit(X, y)

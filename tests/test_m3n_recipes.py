@@ -93,7 +93,7 @@ def test_the_relaxed_hinge_is_the_linear_programme(n_columns, weighted, seed):
 
 @pytest.mark.parametrize("formulation", ["lp", "dual", *SMOOTHED])
 def test_on_trees_formulations_agree_with_the_exact_optimum(formulation):
-    X, y = chains(8)
+    X, y = chains(4)
     exact = fitted(X, y, solver="bmrm", tol=1e-7)
     model = fitted(X, y, formulation=formulation, temperature=1e-3, tol=1e-4)
     optimum = exact.loss_curve_.min()

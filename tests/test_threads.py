@@ -1,6 +1,5 @@
 """Threads: order of results, sums that do not depend on their number, and Ctrl-C."""
 
-import _thread
 import signal
 import threading
 import time
@@ -106,7 +105,7 @@ def interruptible():
 @pytest.mark.parametrize("n_jobs", [1, 2])
 @pytest.mark.usefixtures("interruptible")
 def test_interrupt_stops_workers(n_jobs):
-    running = set()
+    running, done = set(), []
 
     def work(task, n_threads):
         running.add(task)
@@ -114,14 +113,18 @@ def test_interrupt_stops_workers(n_jobs):
             for _ in range(2000):
                 checkpoint()
                 time.sleep(0.005)
+            done.append(task)
         finally:
             running.discard(task)
 
-    timer = threading.Timer(0.2, _thread.interrupt_main)
+    # A signal to the main thread wakes it where it waits for workers; one that is only noted does not.
+    main = threading.main_thread().ident
+    timer = threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):
         map_tasks(work, range(4), n_jobs)
     wait_until(lambda: not running)
+    assert not done
 
 
 def wait_until(condition, seconds=5.0):
