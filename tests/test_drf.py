@@ -3,7 +3,6 @@
 import pickle
 import warnings
 
-import joblib
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -64,27 +63,6 @@ def test_likelihood_rules_agree_without_edges(learning):
     X, y = load_iris(return_X_y=True)
     one = DRFClassifier(learning=learning, **TIGHT).fit(X, y)
     assert_allclose(one.coef_, DRFClassifier(**TIGHT).fit(X, y).coef_, atol=1e-5)
-
-
-def test_clone_pickle_joblib(tmp_path):
-    X, y = noisy_blobs(6)
-    model = DRFClassifier(inference=LoopyBP(max_iter=30), C=0.5).fit(X, y)
-    assert clone(model).get_params()["inference__max_iter"] == 30
-    path = tmp_path / "model.joblib"
-    joblib.dump(model, path)
-    for copy in (pickle.loads(pickle.dumps(model)), joblib.load(path)):
-        assert_array_equal(copy.predict(X), model.predict(X))
-    assert len(pickle.dumps(model)) < 100_000
-
-
-def test_skops_round_trip():
-    skops = pytest.importorskip("skops.io")
-    X, y = noisy_blobs(6)
-    model = DRFClassifier().fit(X, y)
-    data = skops.dumps(model)
-    untrusted = skops.get_untrusted_types(data=data)
-    assert all(kind.startswith("sklearn_crf.") for kind in untrusted)
-    assert_array_equal(skops.loads(data, trusted=untrusted).predict(X), model.predict(X))
 
 
 def test_pipeline_and_grid_search():

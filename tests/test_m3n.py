@@ -1,6 +1,5 @@
 """M3NClassifier: scikit-learn's contract, support vector machines without edges, costs, gaps and bad input."""
 
-import pickle
 import warnings
 
 import numpy as np
@@ -9,15 +8,13 @@ import scipy.sparse as sp
 from estimator_contract import missing_checks, passed_checks
 from field_data import chains, noisy_blobs
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris, load_wine, make_classification
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
 from sklearn_crf import Example, M3NClassifier
-from sklearn_crf.inference import ICM, AlphaExpansion, GraphCut, TreeInference
+from sklearn_crf.inference import ICM, AlphaExpansion, TreeInference
 from sklearn_crf.objectives import _forest_planes
 
 SOLVERS = ["cutting_plane", "one_slack", "frank_wolfe", "bmrm", "subgradient"]
@@ -73,27 +70,6 @@ def test_two_classes_are_a_support_vector_machine():
     assert_allclose(theirs.intercept_, 0, atol=1e-6)
     assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
     assert ours.decision_function(X).shape == (80,)
-
-
-def test_clone_pickle_skops():
-    skops = pytest.importorskip("skops.io")
-    X, y = noisy_blobs(6)
-    model = M3NClassifier(inference=GraphCut(nonsubmodular="qpbo"), random_state=0, tol=0.05).fit(X, y)
-    assert clone(model).get_params()["inference__nonsubmodular"] == "qpbo"
-    data = skops.dumps(model)
-    untrusted = skops.get_untrusted_types(data=data)
-    assert all(kind.startswith("sklearn_crf.") for kind in untrusted)
-    for copy in (pickle.loads(pickle.dumps(model)), skops.loads(data, trusted=untrusted)):
-        assert_array_equal(copy.predict(X), model.predict(X))
-    assert len(pickle.dumps(model)) < 20_000
-
-
-def test_grid_search():
-    X, y = chains()
-    grid = {"C": [0.01, 1.0], "solver": ["frank_wolfe", "bmrm"]}
-    search = GridSearchCV(M3NClassifier(random_state=0), grid, cv=3, n_jobs=2, error_score="raise").fit(X, y)
-    assert np.all(np.isfinite(search.cv_results_["mean_test_score"]))
-    assert search.best_score_ > 0.7
 
 
 # Solvers ---------------------------------------------------------------------------------------------------------

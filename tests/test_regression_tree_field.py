@@ -316,16 +316,6 @@ def test_pickle_clone_and_read_only(tmp_path):
     assert_array_equal(clone_fitted(field).predict(X), field.predict(X))
 
 
-def test_fitted_state_loads_with_skops():
-    skops = pytest.importorskip("skops.io")
-    X, y = denoising()
-    field = RegressionTreeField(**QUICK).fit(X, y)
-    data = skops.dumps(field)
-    again = skops.loads(data, trusted=skops.get_untrusted_types(data=data))
-    assert skops.get_untrusted_types(data=data) == ["sklearn_crf.estimators.rtf.RegressionTreeField"]
-    assert_array_equal(again.predict(X), field.predict(X))
-
-
 def test_pipeline_in_a_grid_search():
     X, y = denoising(8)
     pipeline = make_pipeline(FilterBank("haar"), RegressionTreeField("mse", **QUICK))
