@@ -1,6 +1,10 @@
-"""The vector operations of one iteration of preconditioned conjugate gradients, on a range of nodes."""
+"""The vector operations of one iteration of preconditioned conjugate gradients.
+
+Nodes are in ranges whose sums are kept apart, so that a total does not depend on which thread added what.
+"""
 
 from cython cimport floating
+from libc.stdint cimport int64_t
 
 
 cdef inline double dot(const floating* a, const floating* b, Py_ssize_t n) noexcept nogil:
@@ -49,15 +53,18 @@ cdef inline void multiply_blocks(const floating* blocks, const floating* a, Py_s
 def inner_product(
     const floating[:, ::1] a,  # IN (N, D)
     const floating[:, ::1] b,  # IN (N, D)
+    const int64_t[::1] bounds,  # IN (n_ranges + 1,) nodes of range k are bounds[k] to bounds[k + 1]
     Py_ssize_t start,
-    Py_ssize_t stop,
+    Py_ssize_t stop,  # ranges start to stop
+    double[:, ::1] sums,  # OUT (n_ranges, ...)
 ):
-    """Sum of a * b over nodes start to stop, in float64."""
-    cdef double total = 0.0
-    if start < stop:
-        with nogil:
-            total = dot(&a[start, 0], &b[start, 0], (stop - start) * a.shape[1])
-    return total
+    """Sums of a * b over the nodes of ranges, in float64."""
+    cdef Py_ssize_t k, D = a.shape[1]
+    if a.shape[0] == 0:
+        return
+    with nogil:
+        for k in range(start, stop):
+            sums[k, 0] = dot(&a[bounds[k], 0], &b[bounds[k], 0], (bounds[k + 1] - bounds[k]) * D)
 
 
 def take_step(
@@ -65,24 +72,26 @@ def take_step(
     const floating[:, ::1] direction,  # IN (N, D)
     const floating[:, ::1] product,  # IN (N, D) precision times direction
     const floating[:, :, ::1] inverse,  # IN (N, D, D) inverse diagonal blocks
+    const int64_t[::1] bounds,  # IN (n_ranges + 1,) nodes of range k are bounds[k] to bounds[k + 1]
     Py_ssize_t start,
-    Py_ssize_t stop,
+    Py_ssize_t stop,  # ranges start to stop
     floating[:, ::1] solution,  # IN OUT (N, D)
     floating[:, ::1] residual,  # IN OUT (N, D)
     floating[:, ::1] scaled,  # OUT (N, D) inverse times residual
+    double[:, ::1] sums,  # OUT (n_ranges, 2) of residual * scaled and of residual ** 2
 ):
-    """Move the solution along the direction; the sums of residual * scaled and of residual ** 2."""
-    cdef:
-        Py_ssize_t D = direction.shape[1], n = (stop - start) * D
-        double weighted = 0.0, squared = 0.0
-    if start < stop:
-        with nogil:
-            add_multiple(<floating> length, &direction[start, 0], n, &solution[start, 0])
-            add_multiple(<floating> -length, &product[start, 0], n, &residual[start, 0])
-            multiply_blocks(&inverse[start, 0, 0], &residual[start, 0], stop - start, D, &scaled[start, 0])
-            weighted = dot(&residual[start, 0], &scaled[start, 0], n)
-            squared = dot(&residual[start, 0], &residual[start, 0], n)
-    return weighted, squared
+    """Move the solution along the direction."""
+    cdef Py_ssize_t k, first, n, D = direction.shape[1]
+    if direction.shape[0] == 0:
+        return
+    with nogil:
+        for k in range(start, stop):
+            first, n = bounds[k], (bounds[k + 1] - bounds[k]) * D
+            add_multiple(<floating> length, &direction[first, 0], n, &solution[first, 0])
+            add_multiple(<floating> -length, &product[first, 0], n, &residual[first, 0])
+            multiply_blocks(&inverse[first, 0, 0], &residual[first, 0], bounds[k + 1] - first, D, &scaled[first, 0])
+            sums[k, 0] = dot(&residual[first, 0], &scaled[first, 0], n)
+            sums[k, 1] = dot(&residual[first, 0], &residual[first, 0], n)
 
 
 def turn(

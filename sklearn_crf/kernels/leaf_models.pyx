@@ -16,11 +16,11 @@ cdef extern from "leaf_rows.h" nogil:
         const double*, const double*, Py_ssize_t, Py_ssize_t, const int32_t*, const double*, Py_ssize_t, Py_ssize_t,
         double*)
     void leaf_gradient_float(
-        const float*, const float*, Py_ssize_t, Py_ssize_t, const int32_t*, const float*, Py_ssize_t, Py_ssize_t,
-        double*)
+        const float*, const float*, Py_ssize_t, Py_ssize_t, const int32_t*, const double*, const double*, Py_ssize_t,
+        Py_ssize_t, double*)
     void leaf_gradient_double(
-        const double*, const double*, Py_ssize_t, Py_ssize_t, const int32_t*, const double*, Py_ssize_t, Py_ssize_t,
-        double*)
+        const double*, const double*, Py_ssize_t, Py_ssize_t, const int32_t*, const double*, const double*, Py_ssize_t,
+        Py_ssize_t, double*)
 
 # Channels that are multiplied side by side.
 CHANNEL_BLOCK = BLOCK
@@ -127,10 +127,62 @@ def linear_values(
                                    &out[i * columns, 0])
 
 
+cdef inline void add_row_of_ends(const floating* values, const floating* precision, const int32_t* place,
+                                 Py_ssize_t n, Py_ssize_t m, Py_ssize_t D, floating* h,
+                                 floating* diagonal) noexcept nogil:
+    """Add n factors' linear values and precisions at one of their ends, which is where the pointers stand."""
+    cdef Py_ssize_t j, a, b
+    if D == 1:
+        for j in range(n):
+            h[j] += values[j * m]
+            diagonal[j] += precision[place[j] * m * m]
+        return
+    for j in range(n):
+        for a in range(D):
+            h[j * D + a] += values[j * m + a]
+            for b in range(D):
+                diagonal[(j * D + a) * D + b] += precision[(place[j] * m + a) * m + b]
+
+
+def add_factors(
+    const floating[:, ::1] values,  # IN (n_factors, m) linear values
+    const floating[:, :, ::1] precision,  # IN (P, m, m)
+    const int32_t[::1] place,  # IN (n_factors,) precision of each factor
+    Py_ssize_t width,  # pixels of a row of the plane
+    Py_ssize_t top,
+    Py_ssize_t left,
+    Py_ssize_t rows,
+    Py_ssize_t columns,
+    Py_ssize_t down,
+    Py_ssize_t right,
+    Py_ssize_t start,
+    Py_ssize_t stop,  # rows start to stop of the plane are written
+    floating[:, ::1] h,  # IN OUT (N, D)
+    floating[:, :, ::1] diagonal,  # IN OUT (N, D, D)
+):
+    """Add the factors of one type to the field of their pixels, but for the blocks of pairs."""
+    cdef:
+        Py_ssize_t i, row, s, D = h.shape[1], m = values.shape[1]
+    if rows == 0:
+        return
+    with nogil:
+        for i in range(start, stop):
+            row = i - top
+            if 0 <= row < rows:
+                s = i * width + left
+                add_row_of_ends(&values[row * columns, 0], &precision[0, 0, 0], &place[row * columns], columns, m, D,
+                                &h[s, 0], &diagonal[s, 0, 0])
+            row = i - top - down
+            if m > D and 0 <= row < rows:
+                s = i * width + left + right
+                add_row_of_ends(&values[row * columns, D], &precision[0, D, D], &place[row * columns], columns, m, D,
+                                &h[s, 0], &diagonal[s, 0, 0])
+
+
 def add_linear_gradient(
     const floating[:, :, ::1] x,  # IN (H, W, F)
     const int32_t[::1] leaf,  # IN (n_factors,)
-    const floating[:, ::1] slope,  # IN (n_factors, m) derivative by each factor's linear values
+    const double[:, ::1] linear,  # IN (N, D) derivative by the linear values of each pixel
     Py_ssize_t size,  # F as packed
     Py_ssize_t top,
     Py_ssize_t left,
@@ -138,24 +190,56 @@ def add_linear_gradient(
     Py_ssize_t columns,
     Py_ssize_t down,
     Py_ssize_t right,
-    double[:, :, ::1] out,  # IN OUT (L, m, 1 + size) or, for pairs, (L, m, 1 + 2 size), packed
+    double[:, :, ::1] out,  # IN OUT (L, D, 1 + size) or, for pairs, (L, 2 D, 1 + 2 size), packed
 ):
-    """The adjoint of linear_values: out += slope times 1 and the channels, summed by leaf."""
+    """The adjoint of linear_values: out += derivative times 1 and the channels, summed by leaf."""
     cdef:
-        Py_ssize_t i, F = x.shape[2], m = out.shape[1]
+        Py_ssize_t i, s, F = x.shape[2], D = linear.shape[1], step = down * x.shape[1] + right
         bint paired = out.shape[2] > 1 + size
         const floating* first
         const floating* second
+        const double* of_second
     with nogil:
         for i in range(rows):
+            s = (top + i) * x.shape[1] + left
             first = &x[top + i, left, 0]
             second = &x[top + i + down, left + right, 0] if paired else NULL
+            of_second = &linear[s + step, 0] if paired else NULL
             if floating is float:
-                leaf_gradient_float(first, second, F, size, &leaf[i * columns], &slope[i * columns, 0], m, columns,
+                leaf_gradient_float(first, second, F, size, &leaf[i * columns], &linear[s, 0], of_second, D, columns,
                                     &out[0, 0, 0])
             else:
-                leaf_gradient_double(first, second, F, size, &leaf[i * columns], &slope[i * columns, 0], m, columns,
+                leaf_gradient_double(first, second, F, size, &leaf[i * columns], &linear[s, 0], of_second, D, columns,
                                      &out[0, 0, 0])
+
+
+cdef inline void add_row_of_scalars(const double* linear, const double* values, const double* square,
+                                    const int32_t* leaf, Py_ssize_t n, Py_ssize_t step, double* out) noexcept nogil:
+    """As add_precision_gradient, for a row of factors of one value a pixel.
+
+    Neighbours are often in one leaf: their sum is kept aside, as sums in memory would wait for each other.
+    """
+    cdef:
+        Py_ssize_t j = 0
+        int32_t own
+        double first, second, product
+    while j < n:
+        own, first, second, product = leaf[j], 0.0, 0.0, 0.0
+        if step == 0:
+            while j < n and leaf[j] == own:
+                first += square[j]
+                j += 1
+            out[own] += first
+            continue
+        while j < n and leaf[j] == own:
+            first += square[j]
+            second += square[j + step]
+            product -= 0.5 * (linear[j] * values[j + step] + values[j] * linear[j + step])
+            j += 1
+        out[4 * own] += first
+        out[4 * own + 1] += product
+        out[4 * own + 2] += product
+        out[4 * own + 3] += second
 
 
 def add_precision_gradient(
@@ -179,9 +263,14 @@ def add_precision_gradient(
         double product
     with nogil:
         for i in range(rows):
+            k, s = i * columns, (top + i) * width + left
+            if D == 1 and not has_cross:
+                add_row_of_scalars(&linear[s, 0], &values[s, 0], &square[s, 0, 0], &leaf[k], columns, step,
+                                   &out[0, 0, 0])
+                continue
             for j in range(columns):
                 k, s = i * columns + j, (top + i) * width + left + j
-                t, own = s + step, leaf[i * columns + j]
+                t, own = s + step, leaf[k]
                 for a in range(D):
                     for b in range(D):
                         out[own, a, b] += square[s, a, b]

@@ -14,14 +14,14 @@ LEAF_INLINE void NAME(add_block_product)(const REAL *w, const REAL *x, NAME(bloc
 }
 
 /* total += factor * x, by halves, which are vectors of 32 bytes in float64. */
-LEAF_INLINE void NAME(add_block)(REAL factor, const REAL *x, double *total)
+LEAF_INLINE void NAME(add_block)(double factor, const REAL *x, double *total)
 {
     for (int k = 0; k < LEAF_BLOCK; k += LEAF_BLOCK / 2) {
         NAME(half) a;
         half_double sum;
         memcpy(&a, x + k, sizeof(a));
         memcpy(&sum, total + k, sizeof(sum));
-        sum += (double)factor * __builtin_convertvector(a, half_double);
+        sum += factor * __builtin_convertvector(a, half_double);
         memcpy(total + k, &sum, sizeof(sum));
     }
 }
@@ -37,10 +37,10 @@ LEAF_INLINE void NAME(add_block_product)(const REAL *w, const REAL *x, NAME(bloc
         lane->at[i] += w[i] * x[i];
 }
 
-LEAF_INLINE void NAME(add_block)(REAL factor, const REAL *x, double *total)
+LEAF_INLINE void NAME(add_block)(double factor, const REAL *x, double *total)
 {
     for (int i = 0; i < LEAF_BLOCK; i++)
-        total[i] += (double)factor * (double)x[i];
+        total[i] += factor * (double)x[i];
 }
 #define LANE(lane, i) (lane).at[i]
 #endif
@@ -60,11 +60,11 @@ LEAF_INLINE void NAME(add_products)(const REAL *w, const REAL *x, ptrdiff_t F, N
 }
 
 /* total += d times the channels of one pixel. */
-LEAF_INLINE void NAME(add_channels)(REAL d, const REAL *x, ptrdiff_t F, double *total)
+LEAF_INLINE void NAME(add_channels)(double d, const REAL *x, ptrdiff_t F, double *total)
 {
     if (F < LEAF_BLOCK) {
         for (ptrdiff_t i = 0; i < F; i++)
-            total[i] += (double)d * (double)x[i];
+            total[i] += d * (double)x[i];
         return;
     }
     ptrdiff_t k = 0;
@@ -91,18 +91,20 @@ LEAF_INLINE void NAME(values_body)(const REAL *first, const REAL *second, ptrdif
         }
 }
 
+/* Derivatives by the linear values of first pixels are in d, those of second pixels in e; D for each. */
 LEAF_INLINE void NAME(gradient_body)(const REAL *first, const REAL *second, ptrdiff_t F, ptrdiff_t size,
-                                     const int32_t *leaf, const REAL *slope, ptrdiff_t m, ptrdiff_t n, double *out)
+                                     const int32_t *leaf, const double *d, const double *e, ptrdiff_t D, ptrdiff_t n,
+                                     double *out)
 {
-    ptrdiff_t stride = 1 + (second ? 2 : 1) * size;
+    ptrdiff_t m = (second ? 2 : 1) * D, stride = 1 + (second ? 2 : 1) * size;
     for (ptrdiff_t j = 0; j < n; j++) {
         double *total = out + leaf[j] * m * stride;
-        const REAL *d = slope + j * m;
         for (ptrdiff_t a = 0; a < m; a++, total += stride) {
-            total[0] += (double)d[a];
-            NAME(add_channels)(d[a], first + j * F, F, total + 1);
+            double slope = a < D ? d[j * D + a] : e[j * D + a - D];
+            total[0] += slope;
+            NAME(add_channels)(slope, first + j * F, F, total + 1);
             if (second)
-                NAME(add_channels)(d[a], second + j * F, F, total + 1 + size);
+                NAME(add_channels)(slope, second + j * F, F, total + 1 + size);
         }
     }
 }
@@ -115,10 +117,10 @@ LEAF_AVX2 static void NAME(wide_values)(const REAL *first, const REAL *second, p
 }
 
 LEAF_AVX2 static void NAME(wide_gradient)(const REAL *first, const REAL *second, ptrdiff_t F, ptrdiff_t size,
-                                          const int32_t *leaf, const REAL *slope, ptrdiff_t m, ptrdiff_t n,
-                                          double *out)
+                                          const int32_t *leaf, const double *d, const double *e, ptrdiff_t D,
+                                          ptrdiff_t n, double *out)
 {
-    NAME(gradient_body)(first, second, F, size, leaf, slope, m, n, out);
+    NAME(gradient_body)(first, second, F, size, leaf, d, e, D, n, out);
 }
 #endif
 
@@ -134,16 +136,17 @@ static void NAME(leaf_values)(const REAL *first, const REAL *second, ptrdiff_t F
     NAME(values_body)(first, second, F, size, leaf, weight, m, n, out);
 }
 
-static void NAME(leaf_gradient)(const REAL *first, const REAL *second, ptrdiff_t F, ptrdiff_t size, const int32_t *leaf,
-                                const REAL *slope, ptrdiff_t m, ptrdiff_t n, double *out)
+static void NAME(leaf_gradient)(const REAL *first, const REAL *second, ptrdiff_t F, ptrdiff_t size,
+                                const int32_t *leaf, const double *d, const double *e, ptrdiff_t D, ptrdiff_t n,
+                                double *out)
 {
 #if LEAF_DISPATCH
     if (leaf_have_avx2()) {
-        NAME(wide_gradient)(first, second, F, size, leaf, slope, m, n, out);
+        NAME(wide_gradient)(first, second, F, size, leaf, d, e, D, n, out);
         return;
     }
 #endif
-    NAME(gradient_body)(first, second, F, size, leaf, slope, m, n, out);
+    NAME(gradient_body)(first, second, F, size, leaf, d, e, D, n, out);
 }
 
 #undef LANE

@@ -1,7 +1,7 @@
 """Gaussian fields whose factors are looked up in regression trees."""
 
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ import numpy as np
 from sklearn_crf._threads import range_runner
 from sklearn_crf.gaussian_models import GaussianModel
 from sklearn_crf.graphs import Graph
-from sklearn_crf.kernels.leaf_models import add_linear_gradient, add_precision_gradient, linear_values
+from sklearn_crf.kernels.leaf_models import add_factors, add_linear_gradient, add_precision_gradient, linear_values
 from sklearn_crf.potentials._channel_blocks import packed_inputs, packed_size
 from sklearn_crf.potentials._precision_slopes import precisions_of_factors, slope_gradient
 from sklearn_crf.regression_trees._eigenvalues import clip_eigenvalues
@@ -258,31 +258,27 @@ class RegressionTreePotentials:
         GaussianModel
             In the precision of the features.
         """
-        shape, dtype, d = image.features.shape[:2], image.features.dtype, self.n_values
-        h = np.zeros((*shape, d), dtype=dtype)
-        diagonal = np.zeros((*shape, d, d), dtype=dtype)
-        blocks, edge_type, n_blocks = [np.zeros((0, d, d), dtype=dtype)], [np.zeros(0, dtype=np.int32)], 0
+        dtype, d = image.features.dtype, self.n_values
+        height, width = image.features.shape[:2]
+        h = np.zeros((height * width, d), dtype=dtype)
+        diagonal = np.zeros((height * width, d, d), dtype=dtype)
+        blocks, n_blocks = [np.zeros((0, d, d), dtype=dtype)], 0
+        edge_type, n_edges = np.empty(image.graph.n_edges, dtype=np.int32), 0
         with range_runner(n_threads) as run:
             for kind, part, white, leaf in zip(self.types, self.unpack(coef), self._packed, image.leaves, strict=True):
                 values = self._linear_values(image, kind, (part.weight @ white).astype(dtype), leaf, run)
                 precision, place = precisions_of_factors(part, kind, image.features, leaf)
-                for end, pixels in enumerate(kind.ends(shape)):
-                    own = slice(end * d, (end + 1) * d)
-                    target = h[pixels]
-                    target += values[:, own].reshape(target.shape)
-                    target = diagonal[pixels]
-                    target += precision[:, own, own][place].reshape(target.shape)
+                where = width, *kind.rectangle((height, width)), kind.down, kind.right
+                run(
+                    partial(_add_factors, values, precision, place, where, h, diagonal),
+                    height,
+                    smallest_range=max(1, _SMALLEST_RANGE // width),
+                )
                 if kind.paired:
                     blocks.append(precision[:, :d, d:])
-                    edge_type.append(place + np.int32(n_blocks))
-                    n_blocks += len(precision)
-        return GaussianModel(
-            image.graph,
-            h.reshape(-1, d),
-            diagonal.reshape(-1, d, d),
-            np.concatenate(blocks),
-            np.concatenate(edge_type),
-        )
+                    np.add(place, np.int32(n_blocks), out=edge_type[n_edges : n_edges + len(place)])
+                    n_blocks, n_edges = n_blocks + len(precision), n_edges + len(place)
+        return GaussianModel(image.graph, h, diagonal, np.concatenate(blocks), edge_type)
 
     def _linear_values(self, image, kind, weight, leaf, run):
         features = image.seen(kind)
@@ -310,6 +306,7 @@ class RegressionTreePotentials:
         ndarray of shape (n_coef,), float64
         """
         gradient = np.zeros(self.n_coef)
+        linear, values, square = (np.ascontiguousarray(part, dtype=np.float64) for part in statistics[:3])
         shape = image.features.shape[:2]
         for number, (kind, part, white, leaf) in enumerate(
             zip(self.types, self.unpack(gradient), self._packed, image.leaves, strict=True)
@@ -318,27 +315,30 @@ class RegressionTreePotentials:
                 continue
             features = image.seen(kind)
             top, left, rows, columns = kind.rectangle(shape)
-            slope = np.concatenate(_at_ends(statistics.linear, kind, shape), axis=1)
             sums = np.zeros((*part.weight.shape[:2], white.shape[1]))
             add_linear_gradient(
                 features,
                 leaf,
-                np.ascontiguousarray(slope, dtype=features.dtype),
+                linear,
                 *(packed_size(features.shape[2]), top, left, rows, columns, kind.down, kind.right),
                 sums,
             )
             part.weight[:] = sums @ white.T
             add_precision_gradient(
-                *(np.ascontiguousarray(part) for part in statistics[:3]),
+                *(linear, values, square),
                 _cross_of(statistics, image, self.types, number),
                 leaf,
                 *(shape[1], top, left, rows, columns, kind.down * shape[1] + kind.right),
                 part.precision,
             )
             if kind.multipliers:
-                square = factor_terms(statistics, image, self.types, number)[1]
-                part.slopes[:] = slope_gradient(kind, image.features, leaf, square, len(part.slopes))
+                of_factors = factor_terms(statistics, image, self.types, number)[1]
+                part.slopes[:] = slope_gradient(kind, image.features, leaf, of_factors, len(part.slopes))
         return gradient
+
+
+def _add_factors(values, precision, place, where, h, diagonal, start, stop):
+    add_factors(values, precision, place, *where, start, stop, h, diagonal)
 
 
 def factor_terms(statistics, image, types, number):
