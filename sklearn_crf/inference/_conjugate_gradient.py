@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils import check_random_state
 
-from sklearn_crf._threads import checkpoint, fixed_ranges, range_runner, run_fixed_ranges
+from sklearn_crf._threads import checkpoint, fixed_ranges, range_runner
 from sklearn_crf.inference._gaussian import (
     GaussianInference,
     GaussianMarginals,
@@ -152,10 +152,11 @@ class _System:
         self.run = run
         self.operator = model.operator
         self.has_edges = model.graph.n_edges > 0
-        self.inverse = inverse_blocks(model.diagonal).astype(model.dtype)
-        self.n_ranges = max(1, min(16, model.h.size // _SMALLEST_RANGE))
+        self.inverse = inverse_blocks(model.diagonal, model.dtype)
         self.n_nodes = len(model.h)
-        self.n_given = len(fixed_ranges(self.n_nodes, self.n_ranges))
+        ranges = fixed_ranges(self.n_nodes, max(1, min(16, model.h.size // _SMALLEST_RANGE)))
+        self.bounds = np.array([start for start, _ in ranges] + [self.n_nodes], dtype=np.int64)
+        self.sums = np.zeros((len(ranges), 2))
         self.scaled, self.product = np.empty_like(model.h), np.empty_like(model.h)
 
     def solve(self, b, x, tol, max_iter):
@@ -166,7 +167,7 @@ class _System:
             return 0.0, 0
         self._multiply(x)
         residual = b - self.product
-        scale = np.sqrt(self._sum(inner_product, b, b))
+        scale = np.sqrt(self._inner(b, b))
         if scale == 0.0:
             x[:] = 0
             return 0.0, 0
@@ -178,7 +179,7 @@ class _System:
                 return np.sqrt(squared) / scale, n_iter
             checkpoint()
             self._multiply(direction)
-            curvature = self._sum(inner_product, direction, self.product)
+            curvature = self._inner(direction, self.product)
             if curvature <= 0.0:
                 raise not_positive_definite("as conjugate gradients met a direction without curvature")
             former = weighted
@@ -194,26 +195,24 @@ class _System:
     def _multiply_rows(self, vector, start, stop):
         self.operator(vector, start, stop, self.product)
 
-    def _each(self, kernel):
-        run_fixed_ranges(self.run, kernel, self.n_nodes, self.n_ranges)
+    def _over_ranges(self, kernel):
+        """Totals of both sums, those of ranges added in their order."""
+        self.run(kernel, len(self.sums), smallest_range=1)
+        return [sum(parts) for parts in self.sums.T.tolist()]
 
-    def _sum(self, kernel, *arrays):
-        parts = [0.0] * self.n_given
-
-        def part(k, start, stop):
-            parts[k] = kernel(*arrays, start, stop)
-
-        self._each(part)
-        return sum(parts)
+    def _inner(self, a, b):
+        return self._over_ranges(lambda start, stop: inner_product(a, b, self.bounds, start, stop, self.sums))[0]
 
     def _turn(self, share, direction):
-        self._each(lambda _, start, stop: turn(share, self.scaled, start, stop, direction))
+        def kernel(start, stop):
+            turn(share, self.scaled, start, stop, direction)
+
+        self.run(kernel, self.n_nodes, smallest_range=_SMALLEST_RANGE)
 
     def _step(self, length, direction, x, residual):
-        parts = [(0.0, 0.0)] * self.n_given
-
-        def part(k, start, stop):
-            parts[k] = take_step(length, direction, self.product, self.inverse, start, stop, x, residual, self.scaled)
-
-        self._each(part)
-        return sum(weighted for weighted, _ in parts), sum(squared for _, squared in parts)
+        vectors = direction, self.product, self.inverse
+        return self._over_ranges(
+            lambda start, stop: take_step(
+                length, *vectors, self.bounds, start, stop, x, residual, self.scaled, self.sums
+            )
+        )

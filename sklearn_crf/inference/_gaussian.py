@@ -68,27 +68,29 @@ def not_positive_definite(where):
     return ValueError(f"model has no mean: its precision is not positive definite, {where}.")
 
 
-def inverse_blocks(diagonal):
-    """Inverses of the diagonal blocks, float64.
+def inverse_blocks(diagonal, dtype=np.float64):
+    """Inverses of the diagonal blocks.
 
     Raises
     ------
     ValueError
         If one is not positive definite: then the whole precision is not either.
     """
-    diagonal = np.asarray(diagonal, dtype=np.float64)
     if diagonal.shape[1] == 1:
-        lowest = diagonal[:, 0, 0]
-    else:
-        try:
-            # A tenth of the time of eigenvalues, which tell which block it was.
-            np.linalg.cholesky(diagonal)
-            return np.linalg.inv(diagonal)
-        except np.linalg.LinAlgError:
-            lowest = np.linalg.eigvalsh(diagonal)[:, 0]
-    if lowest.min(initial=1.0) <= 0:
-        raise not_positive_definite(f"as the diagonal block of node {int(np.argmin(lowest))} is not")
-    return 1.0 / diagonal if diagonal.shape[1] == 1 else np.linalg.inv(diagonal)
+        _check_least(diagonal[:, 0, 0])
+        return np.divide(1.0, diagonal, dtype=dtype)
+    diagonal = np.asarray(diagonal, dtype=np.float64)
+    try:
+        # A tenth of the time of eigenvalues, which tell which block it was.
+        np.linalg.cholesky(diagonal)
+    except np.linalg.LinAlgError:
+        _check_least(np.linalg.eigvalsh(diagonal)[:, 0])
+    return np.linalg.inv(diagonal).astype(dtype, copy=False)
+
+
+def _check_least(eigenvalues):
+    if eigenvalues.min(initial=1.0) <= 0:
+        raise not_positive_definite(f"as the diagonal block of node {int(np.argmin(eigenvalues))} is not")
 
 
 def check_vectors(model, vectors, name):
