@@ -99,7 +99,7 @@ def range_runner(n_threads):
     n_threads : int
     """
     if n_threads <= 1:
-        yield _run_alone
+        yield run_alone
         return
     with ThreadPoolExecutor(n_threads) as pool:
 
@@ -113,7 +113,8 @@ def range_runner(n_threads):
 _SMALLEST_RANGE = 256
 
 
-def _run_alone(kernel, n_items, smallest_range=_SMALLEST_RANGE):
+def run_alone(kernel, n_items, smallest_range=_SMALLEST_RANGE):
+    """What :func:`range_runner` yields for one thread."""
     kernel(0, n_items)
 
 

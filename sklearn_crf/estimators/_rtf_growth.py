@@ -1,10 +1,11 @@
 """Growing the trees of a regression tree field: every leaf split where the gradient grows most."""
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import map_tasks
+from sklearn_crf._threads import map_tasks, range_runner, split_threads
 from sklearn_crf.kernels.leaf_models import find_responses
 from sklearn_crf.potentials._precision_slopes import slope_terms
 from sklearn_crf.potentials._regression_tree_field import factor_terms
@@ -54,16 +55,18 @@ def find_splits(risk, trees, coef, max_depths, options, rng):
     parameters = risk.potentials.unpack(coef)
     seeds = rng.randint(np.iinfo(np.int32).max, size=len(trees))
 
-    def search(number, n_threads):
+    def search(number, run):
         if trees[number].depth >= max_depths[number]:
             return {}
         own = np.random.RandomState(seeds[number])
-        return _splits_of_type(risk, statistics, number, parameters[number], options, own)
+        return _splits_of_type(risk, statistics, number, parameters[number], options, own, run)
 
-    return map_tasks(search, range(len(trees)), risk.n_jobs)
+    # One type after the other, on all threads: there are few types, and the terms of one take some ten megabytes.
+    with range_runner(split_threads(risk.n_jobs, 1)[1]) as run:
+        return [search(number, run) for number in range(len(trees))]
 
 
-def _splits_of_type(risk, statistics, number, parameters, options, rng):
+def _splits_of_type(risk, statistics, number, parameters, options, rng, run):
     counts = np.array([len(image.leaves[number]) for image in risk.images])
     n_factors = int(counts.sum())
     if n_factors == 0:
@@ -83,24 +86,36 @@ def _splits_of_type(risk, statistics, number, parameters, options, rng):
         terms[:, 1:] /= share
     precision, slopes = parameters.precision, parameters.slopes
     order = np.argsort(leaf, kind="stable")
+    terms, responses = terms[order], _in_order(responses, order, run)
     bounds = np.searchsorted(leaf[order], np.arange(len(precision) + 1))
     least = _SAMPLES_PER_WEIGHT * n_weights if options.min_samples_leaf is None else options.min_samples_leaf
     splits = {}
-    for k in range(len(precision)):
-        own = order[bounds[k] : bounds[k + 1]]
-        if len(own) < 2:
+    for k, (first, last) in enumerate(pairwise(bounds)):
+        if last - first < 2:
             continue
         joint = options.criterion == "gradient"
         found = best_split(
-            terms[own],
-            responses[:, own],
+            terms[first:last],
+            responses[:, first:last],
             GradientNorm(precision[k], options.bounds, slopes[k]) if joint else explained_variance,
             n_thresholds=options.n_thresholds,
             min_samples=least * share,
+            run=run,
         )
         if found is not None:
             splits[k] = tests[found.test], found.threshold
     return splits
+
+
+def _in_order(responses, order, run):
+    """Responses of factors in another order."""
+    out = np.empty_like(responses)
+
+    def of_tests(start, stop):
+        np.take(responses[start:stop], order, axis=1, out=out[start:stop], mode="clip")
+
+    run(of_tests, len(responses), smallest_range=1)
+    return out
 
 
 def _radius(images, radius):
@@ -114,17 +129,14 @@ def _gather(risk, statistics, number, chosen, counts, tests):
     """Terms of the criterion, responses and leaves of chosen factors of a type."""
     kind = risk.potentials.types[number]
     dtype = risk.images[0].features.dtype
-    terms = []
     responses = np.empty((len(tests), len(chosen)), dtype=dtype)
     leaf = np.empty(len(chosen), dtype=np.int32)
     starts = np.concatenate(([0], np.cumsum(counts)))
     bounds = np.searchsorted(chosen, starts)
-    for k, (image, start, first, last) in enumerate(
-        zip(risk.images, starts[:-1], bounds[:-1], bounds[1:], strict=True)
-    ):
-        if first == last:
-            continue
-        own = chosen[first:last] - start
+
+    def of_image(k, n_threads):
+        image, first, last = risk.images[k], bounds[k], bounds[k + 1]
+        own = chosen[first:last] - starts[k]
         top, left, _, columns = kind.rectangle(image.features.shape)
         pixels = np.stack([top + own // columns, left + own % columns], axis=1).astype(np.int32)
         weight = risk.factor_weights(k, kind)[own]
@@ -132,9 +144,11 @@ def _gather(risk, statistics, number, chosen, counts, tests):
             parts = weight[:, None] * _factor_values(risk, k, kind)[own]
         else:
             parts = _gradient_terms(risk, statistics[k], image, number, own, pixels)
-        terms.append(np.concatenate([weight[:, None], parts], axis=1).astype(dtype))
         find_responses(image.features, pixels, tests, first, responses)
         leaf[first:last] = image.leaves[number][own]
+        return np.concatenate([weight[:, None], parts], axis=1).astype(dtype)
+
+    terms = map_tasks(of_image, np.flatnonzero(np.diff(bounds)).tolist(), risk.n_jobs)
     return np.concatenate(terms), responses, leaf
 
 

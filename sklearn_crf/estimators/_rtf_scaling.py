@@ -7,6 +7,9 @@ from sklearn_crf._threads import map_tasks
 # Factors of a type that the inputs of its leaves are looked at by.
 _SAMPLES = 100_000
 
+# Factors that a moment is summed over at once.
+_PIECE = 8192
+
 # Share of the inputs of all leaves in the moments of one: no direction counts for less.
 _COMMON_SHARE = 0.05
 
@@ -35,10 +38,10 @@ class LeafScaling:
         n_types = len(risk.potentials.types)
         seeds = rng.randint(np.iinfo(np.int32).max, size=n_types)
 
-        def factor(number, n_threads):
-            return np.linalg.cholesky(_moments(risk, number, np.random.RandomState(seeds[number])))
-
-        self.factor = map_tasks(factor, range(n_types), risk.n_jobs)
+        self.factor = [
+            np.linalg.cholesky(_moments(risk, number, np.random.RandomState(seeds[number])))
+            for number in range(n_types)
+        ]
         self.inverse = [np.linalg.inv(factor) for factor in self.factor]
 
     def scaled(self, coef):
@@ -76,25 +79,46 @@ class LeafScaling:
 
 def _moments(risk, number, rng):
     """Second moments (L, B, B) of the whitened inputs in each leaf of a type, as pixels are weighted."""
-    kind, white = risk.potentials.types[number], risk.potentials.whitening[number]
-    n_leaves, size = risk.potentials.n_leaves[number], len(white)
-    sums, total = np.zeros((n_leaves, size, size)), np.zeros(n_leaves)
-    limit = max(1, _SAMPLES // len(risk.images))
-    for k, image in enumerate(risk.images):
-        top, left, rows, columns = kind.rectangle(image.features.shape)
-        n = rows * columns
-        own = np.arange(n) if n <= limit else rng.randint(n, size=limit)
-        if not n:
-            continue
-        pixels = np.stack([top + own // columns, left + own % columns], axis=1)
-        leaf, weight = image.leaves[number][own], risk.factor_weights(k, kind)[own]
-        inputs = kind.inputs(image.seen(kind), pixels) @ white.T.astype(image.features.dtype)
-        order = np.argsort(leaf, kind="stable")
-        bounds = np.searchsorted(leaf[order], np.arange(n_leaves + 1))
-        for number_of_leaf in np.flatnonzero(np.diff(bounds)):
-            members = order[bounds[number_of_leaf] : bounds[number_of_leaf + 1]]
-            seen = inputs[members].astype(np.float64)
-            sums[number_of_leaf] += seen.T @ (weight[members, None] * seen)
-            total[number_of_leaf] += weight[members].sum()
-    sums[total == 0], total[total == 0] = np.eye(size), 1.0
-    return (1 - _COMMON_SHARE) * sums / total[:, None, None] + _COMMON_SHARE * np.eye(size)
+    white = risk.potentials.whitening[number]
+    inputs, leaf, weight = _sampled_inputs(risk, number, rng)
+    size, n_leaves = len(white), risk.potentials.n_leaves[number]
+    order = np.argsort(leaf, kind="stable")
+    bounds = np.searchsorted(leaf[order], np.arange(n_leaves + 1))
+    pieces = [
+        (k, slice(start, min(start + _PIECE, bounds[k + 1])))
+        for k in range(n_leaves)
+        for start in range(bounds[k], bounds[k + 1], _PIECE)
+    ]
+
+    def moment(piece, n_threads):
+        members = order[piece[1]]
+        seen = np.sqrt(weight[members])[:, None] * inputs[members]
+        return seen.T @ seen
+
+    sums = np.zeros((n_leaves, inputs.shape[1], inputs.shape[1]))
+    for (k, _), part in zip(pieces, map_tasks(moment, pieces, risk.n_jobs), strict=True):
+        sums[k] += part
+    total = np.bincount(leaf, weight, minlength=n_leaves)
+    empty = total == 0
+    total[empty] = 1.0
+    moments = white @ (sums / total[:, None, None]) @ white.T
+    moments[empty] = np.eye(size)
+    return (1 - _COMMON_SHARE) * moments + _COMMON_SHARE * np.eye(size)
+
+
+def _sampled_inputs(risk, number, rng):
+    """Inputs, leaves and weights of some factors of a type."""
+    kind, limit = risk.potentials.types[number], max(1, _SAMPLES // len(risk.images))
+    chosen = []
+    for image in risk.images:
+        n = len(image.leaves[number])
+        chosen.append(np.arange(n) if n <= limit else rng.randint(n, size=limit))
+
+    def of_image(k, n_threads):
+        image, own = risk.images[k], chosen[k]
+        top, left, _, columns = kind.rectangle(image.features.shape)
+        pixels = np.stack([top + own // max(columns, 1), left + own % max(columns, 1)], axis=1)
+        return kind.inputs(image.seen(kind), pixels), image.leaves[number][own], risk.factor_weights(k, kind)[own]
+
+    parts = map_tasks(of_image, range(len(risk.images)), risk.n_jobs)
+    return [np.concatenate(column) for column in zip(*parts, strict=True)]

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import checkpoint
+from sklearn_crf._threads import checkpoint, run_alone
 from sklearn_crf.kernels.leaf_models import add_to_bins
 from sklearn_crf.regression_trees._eigenvalues import clip_eigenvalues
 
@@ -157,7 +157,7 @@ def explained_variance(sums):
     return np.divide(np.sum(sums[..., 1:] ** 2, axis=-1), weight, out=np.zeros(weight.shape), where=weight > 0)
 
 
-def best_split(terms, responses, criterion, *, n_thresholds, min_samples):
+def best_split(terms, responses, criterion, *, n_thresholds, min_samples, run=run_alone):
     """The test and threshold that let a criterion grow most, for one leaf.
 
     Parameters
@@ -172,6 +172,8 @@ def best_split(terms, responses, criterion, *, n_thresholds, min_samples):
         Quantiles of the responses that are tried, at most 255.
     min_samples : float
         Least weight on either side.
+    run : callable
+        As :func:`~sklearn_crf._threads.range_runner` gives it.
 
     Returns
     -------
@@ -179,12 +181,18 @@ def best_split(terms, responses, criterion, *, n_thresholds, min_samples):
         None if no split is allowed, or the criterion is 0 for all.
     """
     checkpoint()
-    thresholds = _quantiles(responses, terms[:, 0], n_thresholds)
+    thresholds = np.empty((len(responses), n_thresholds), dtype=responses.dtype)
     bins = np.zeros(responses.shape, dtype=np.uint8)
-    for k in range(n_thresholds):
-        bins += responses > thresholds[:, k : k + 1]
     sums = np.zeros((len(responses), n_thresholds + 1, terms.shape[1]))
-    add_to_bins(terms, bins, 0, len(responses), sums)
+
+    def of_tests(start, stop):
+        own = slice(start, stop)
+        thresholds[own] = _quantiles(responses[own], terms[:, 0], n_thresholds)
+        for k in range(n_thresholds):
+            bins[own] += responses[own] > thresholds[own, k : k + 1]
+        add_to_bins(terms, bins, start, stop, sums)
+
+    run(of_tests, len(responses), smallest_range=1)
     left = np.cumsum(sums, axis=1)
     total = left[:, -1:]
     left = left[:, :-1]
