@@ -74,6 +74,46 @@ def choose_formulation(formulation, has_cycles):
     return "relaxation" if has_cycles else "exact"
 
 
+def packs_cycles(formulation, entropy):
+    """Whether small training examples with cycles are worked on together, as forests are.
+
+    Steps in the dual are for one example each. Of what is solved by itself for every model, tree-reweighted messages
+    alone let examples that are done rest; junction trees would all be in memory at once.
+
+    Parameters
+    ----------
+    formulation : str
+    entropy : str
+
+    Returns
+    -------
+    bool
+    """
+    by_messages = formulation in ("auto", "relaxation") and entropy == "trw"
+    return by_messages or formulation in ("joint", "piecewise", "pseudolikelihood")
+
+
+def check_solver(formulation, solver, fit_intercept, l1_ratio):
+    """Raise ValueError where a formulation cannot be solved in the way that is asked for.
+
+    Parameters
+    ----------
+    formulation : str
+    solver : str
+    fit_intercept : bool
+    l1_ratio : float
+    """
+    if formulation in ("joint", "dual") and solver == "sgd":
+        raise ValueError(f"formulation={formulation!r} needs solver='lbfgs': it has unknowns of its own.")
+    if formulation == "dual" and (fit_intercept or l1_ratio):
+        raise ValueError(
+            "formulation='dual' needs fit_intercept=False and l1_ratio=0, since every weight has the penalty "
+            "w'w / 2 there: a feature that is one everywhere stands in for the intercepts."
+        )
+    if l1_ratio and solver == "sgd":
+        raise ValueError(f"l1_ratio={l1_ratio} needs solver='lbfgs': stochastic steps never reach zero.")
+
+
 def resolve_formulation(formulation, entropy, has_cycles, *, max_iter, tol):
     """The objective behind a name, and its marginals.
 

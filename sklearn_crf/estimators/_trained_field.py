@@ -44,7 +44,8 @@ class TrainedField(FieldClassifier):
         "verbose": ["verbose"],
     }
 
-    #: Whether batches hold several graphs with cycles: where no inference runs over a whole batch.
+    #: Whether batches hold several graphs with cycles: where no inference runs over a whole batch, or examples of one
+    #: batch do not hold each other up.
     _packs_cycles = False
 
     def _check_labels(self, labels):

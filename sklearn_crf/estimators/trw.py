@@ -20,8 +20,10 @@ from sklearn_crf.estimators._factor_weights import FactorWeights
 from sklearn_crf.estimators._formulations import (
     ENTROPIES,
     FORMULATIONS,
+    check_solver,
     choose_formulation,
     have_cycles,
+    packs_cycles,
     resolve_formulation,
 )
 from sklearn_crf.estimators._margin_cost import cost_matrix, is_per_node, with_node_weights
@@ -296,15 +298,7 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, FactorWei
         TRWCRF
             self
         """
-        if self.formulation in ("joint", "dual") and self.solver == "sgd":
-            raise ValueError(f"formulation={self.formulation!r} needs solver='lbfgs': it has unknowns of its own.")
-        if self.formulation == "dual" and (self.fit_intercept or self.l1_ratio):
-            raise ValueError(
-                "formulation='dual' needs fit_intercept=False and l1_ratio=0, since every weight has the penalty "
-                "w'w / 2 there: a feature that is one everywhere stands in for the intercepts."
-            )
-        if self.l1_ratio and self.solver == "sgd":
-            raise ValueError(f"l1_ratio={self.l1_ratio} needs solver='lbfgs': stochastic steps never reach zero.")
+        check_solver(self.formulation, self.solver, self.fit_intercept, self.l1_ratio)
         return self._fit(X, y, sample_weight)
 
     def _check_labels(self, labels):
@@ -323,6 +317,10 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, FactorWei
     def _batch_nodes(self, encoded):
         # Steps in the dual are for one example each.
         return 1 if self.formulation == "dual" else super()._batch_nodes(encoded)
+
+    @property
+    def _packs_cycles(self):
+        return packs_cycles(self.formulation, self.entropy)
 
     def _seen_only(self):
         return self.weights == "seen"

@@ -4,6 +4,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from sklearn_crf.inference._component_trees import connected_parts
 from sklearn_crf.inference._tree_choice import spanning_trees_of
 from sklearn_crf.spanning_trees import (
     SpanningTrees,
@@ -16,7 +17,13 @@ from sklearn_crf.spanning_trees import (
 
 def _covering(graph):
     """Those of the trees that :class:`TightenBound` chooses by itself."""
-    return spanning_trees_of(graph, "minimal", 0).edge_probabilities
+    if graph.n_components == 1:
+        return spanning_trees_of(graph, "minimal", 0).edge_probabilities
+    # The same to the last bit as for each component alone.
+    probabilities = np.empty(graph.n_edges)
+    for edges, part in connected_parts(graph):
+        probabilities[edges] = _covering(part)
+    return probabilities
 
 
 _MAKERS = {

@@ -57,7 +57,7 @@ class TreeMeans:
 
     def over_edges(self, values):
         """The same of edges, over the trees that an edge is in; values come tree after tree."""
-        means = self._of_edges @ values.reshape(len(self.edge), -1)
+        means = self._of_edges @ values.reshape(len(values), int(np.prod(values.shape[1:])))
         return means.reshape(self._of_edges.shape[0], *values.shape[1:])
 
 

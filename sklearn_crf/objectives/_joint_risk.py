@@ -60,7 +60,7 @@ class JointRisk(EmpiricalRisk):
         )
         found = self._bound(model, coef[self._bounds[i] : self._bounds[i + 1]])
         free = found.marginals
-        # An example with cycles is a batch of its own, and members of any batch with edges share one weight.
+        # Members of any batch with edges share one weight.
         factor = 1.0 if batch.weight is None else batch.weight[0]
         statistics = free.statistics.minus(labeling_statistics(model, batch.labels)).scaled(factor, factor)
         value = factor * objective.temperature * float(np.sum(free.log_z_terms - score_terms(model, batch.labels)))
