@@ -25,6 +25,15 @@ class TrainingData(NamedTuple):
     targets: list
     weights: list | None
 
+    @property
+    def n_pixels(self):
+        """Pixels of all images."""
+        return sum(len(target) for target in self.targets)
+
+    def is_within(self, max_samples):
+        """Whether there are no more pixels than that; None is no limit."""
+        return max_samples is None or self.n_pixels <= max_samples
+
     def taken(self, members):
         """Some of the images."""
         return TrainingData(*(None if part is None else [part[i] for i in members] for part in self))
@@ -111,9 +120,9 @@ def at_most(data, max_samples, is_table, rng):
     -------
     TrainingData
     """
-    n_pixels = sum(len(target) for target in data.targets)
-    if max_samples is None or max_samples >= n_pixels:
+    if data.is_within(max_samples):
         return data
+    n_pixels = data.n_pixels
     if is_table:
         return data.cut(0, slice(None), np.sort(rng.choice(n_pixels, max_samples, replace=False)))
     crops = []

@@ -1,5 +1,7 @@
 """Means of a trained regression tree field, on planes of any size."""
 
+from copy import copy
+
 import numpy as np
 from sklearn.base import clone
 
@@ -141,5 +143,5 @@ def filtered(filter_bank, features, n_jobs):
     -------
     list of ndarray of shape (H, W, B), float32
     """
-    own = clone(filter_bank).set_params(n_jobs=n_jobs).fit(features[:1])
-    return list(own.transform(features))
+    # A copy, since tiles on several threads share the bank.
+    return list(copy(filter_bank).set_params(n_jobs=n_jobs).transform(features))

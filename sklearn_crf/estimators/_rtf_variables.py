@@ -30,8 +30,7 @@ def sampled_variables(data, max_samples, margin, rng):
     -------
     TrainingData
     """
-    n_pixels = sum(len(target) for target in data.targets)
-    if max_samples is None or max_samples >= n_pixels:
+    if data.is_within(max_samples):
         return data
     side = min(max(isqrt(max_samples // (_SQUARES * len(data.features))), _LEAST_SIDE), _LARGEST_SIDE)
     squares = squares_of(data, side)
