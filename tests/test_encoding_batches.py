@@ -11,6 +11,7 @@ from lattice_inputs import ROWS_OF_THE_TABLE, as_dense, chains, triangle_and_mor
 
 from sklearn_crf import Example, edge_features
 from sklearn_crf.encoding import _batches, decode, encode_X, encode_y, make_batches
+from sklearn_crf.potentials import with_feature_columns
 
 # -- Edge features --------------------------------------------------------------------------------
 
@@ -51,6 +52,17 @@ def test_edge_features_that_take_much_memory_are_computed_where_used(name, monke
         again = pickle.loads(pickle.dumps(b)).example
         assert np.array_equal(again.edge_features, a.example.edge_features)
         assert np.array_equal(again.edge_type, a.example.edge_type)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix], ids=["dense", "csr"])
+def test_computed_edge_features_give_way_to_others(form, monkeypatch):
+    monkeypatch.setattr(_batches, "_MOST_KEPT", 0)
+    X = [form(x) for x in chains()]
+    (batch,) = make_batches(encode_X(X, edge_features="constant"))
+    columns = with_feature_columns(batch.example, 1)
+    assert columns.edge_features is None
+    assert np.array_equal(columns.graph.edges, batch.example.graph.edges)
+    assert batch.example.edge_features.shape == (columns.graph.n_edges, 1)
 
 
 def test_edge_features_of_an_example_win():

@@ -32,6 +32,13 @@ class _ComputedEdges(Example):
     def edge_features(self):
         return compute_edge_features(self._function, self.node_features, self.graph.edges)
 
+    def _with(self, **fields):
+        if "edge_features" not in fields:
+            return super()._with(**fields)
+        # What is given is not computed any more.
+        plain = Example._trusted(self.node_features, self.graph, None, self.node_type, self.edge_type, self.n_states)
+        return plain._with(factors=self.factors, fixed_factors=self.fixed_factors, **fields)
+
 
 def make_batches(
     encoded, labels=None, sample_weight=None, *, max_nodes=4096, with_cycles=False, max_factor_nodes=1, prepare=None
@@ -187,7 +194,7 @@ def _batch(encoded, example, start, sizes, labels, sample_weight):
     if example.edge_features is None and example.graph.n_edges:
         example = _ComputedEdges(example, encoded.edge_feature_function)
         if encoded.n_edges * encoded.n_edge_features <= _MOST_KEPT:
-            example = _with_kept_edges(example)
+            example = example._with(edge_features=example.edge_features)
     return Batch(
         example=example,
         members=np.arange(start, stop),
@@ -195,11 +202,6 @@ def _batch(encoded, example, start, sizes, labels, sample_weight):
         labels=None if labels is None else np.concatenate(labels[start:stop]),
         weight=None if sample_weight is None else sample_weight[start:stop],
     )
-
-
-def _with_kept_edges(x):
-    kept = Example._trusted(x.node_features, x.graph, x.edge_features, x.node_type, x.edge_type, x.n_states)
-    return kept._with(factors=x.factors, fixed_factors=x.fixed_factors)
 
 
 def tie_constant_edges(example):
