@@ -2,6 +2,7 @@
 
 import copy
 import time
+from dataclasses import dataclass
 
 from sklearn_crf import ContrastiveCRF, DRFClassifier, Example, M3NClassifier
 from sklearn_crf.inference import LoopyBP
@@ -24,15 +25,43 @@ PAPER = {
     "CCG(MP-MV+PL)": 0.190,
 }
 
-SHARED = {"pairwise": "symmetric", "inference": "icm", "random_state": 0}
-# Chosen for each learner and fold on images held out of the training part; CD has none.
-CS = (1e-3, 1e-2, 1e-1)
-N_HELD_OUT, N_TRIED = 10, 20
-# Epochs of CD, where the paper ran for 10,000 seconds.
-N_EPOCHS = {1: 60, 10: 30, 100: 8}
-# Rounds, fewer where C is chosen, and iterations of each. The paper ran 20 to 85 rounds, to convergence.
-N_ROUNDS, N_ROUNDS_TRIED, N_ITERATIONS = 12, 6, 15
 MESSAGES = LoopyBP(schedule="residual", max_iter=20)
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What graphs are like, and how learners are trained on them."""
+
+    n_regions: int | None  # of an image; None leaves the superpixels
+    n_components: int  # features after the reduction
+    pairwise: str
+    # Of the set of what is generated for an image, beside the pseudolikelihood of its regions.
+    generated_weight: float | str
+    n_new: int
+    # Rounds, fewer where C is chosen, and iterations of each. The paper ran 20 to 85 rounds, to convergence.
+    n_rounds: int
+    n_rounds_tried: int
+    n_iterations: int
+    n_planes: int
+    n_planes_tried: int
+    n_epochs: dict  # of contrastive divergence by its sweeps; the paper ran for 10,000 seconds
+    strengths: tuple  # among which C is chosen
+    # Images that C is chosen on, and images that it is tried with: of the training part of the fold.
+    n_held_out: int
+    n_tried: int
+
+
+SUPERPIXELS = Protocol(
+    n_regions=None, n_components=30, pairwise="symmetric", generated_weight=1.0, n_new=1, n_rounds=12,
+    n_rounds_tried=6, n_iterations=15, n_planes=20, n_planes_tried=8, n_epochs={1: 60, 10: 30, 100: 8},
+    strengths=(1e-3, 1e-2, 1e-1), n_held_out=10, n_tried=20,
+)  # fmt: skip
+# Chosen on images held out of training parts (``ccg_scenes.py causes``).
+REGIONS = Protocol(
+    n_regions=20, n_components=60, pairwise="potts", generated_weight="n_nodes", n_new=1, n_rounds=20,
+    n_rounds_tried=20, n_iterations=40, n_planes=60, n_planes_tried=60, n_epochs={1: 100, 10: 60, 100: 30},
+    strengths=(1e-3, 3e-3, 1e-2, 3e-2, 1e-1), n_held_out=30, n_tried=59,
+)  # fmt: skip
 
 
 class Recorder:
@@ -83,72 +112,80 @@ class WithChosenC:
 
     Parameters
     ----------
-    make : callable(C, costs) -> estimator
-    **quicker
-        Parameters of the estimator while C is chosen.
+    make : callable(C, costs, protocol, tried) -> estimator
+        Tried is whether it is made to choose C.
     """
 
-    def __init__(self, make, **quicker):
-        self.make, self.quicker = make, quicker
+    def __init__(self, make):
+        self.make = make
 
     def __call__(self, fold):
-        held_out, tried = slice(N_HELD_OUT), slice(N_HELD_OUT, N_HELD_OUT + N_TRIED)
+        protocol = fold.protocol
+        held_out = slice(protocol.n_held_out)
+        tried = slice(protocol.n_held_out, protocol.n_held_out + protocol.n_tried)
         errors = {}
-        for C in CS:
-            model = self.make(C, fold.costs[tried]).set_params(**self.quicker).fit(fold.X[tried], fold.y[tried])
+        for C in protocol.strengths:
+            model = self.make(C, fold.costs[tried], protocol, True).fit(fold.X[tried], fold.y[tried])
             labels = model.set_params(inference="icm").predict(fold.X[held_out])
             parts = zip(labels, fold.y[held_out], fold.costs[held_out], strict=True)
             errors[C] = sum(float(cost[found != truth].sum()) for found, truth, cost in parts)
         best = min(errors, key=errors.get)
-        return self.make(best, fold.costs), {"C": best}
+        return self.make(best, fold.costs, protocol, False), {"C": best}
 
 
-def contrastive(generator, init="pl", sweeps=10, kind=ContrastiveCRF, **options):
-    def make(C, costs):
+def shared(protocol):
+    return {"pairwise": protocol.pairwise, "inference": "icm", "random_state": 0}
+
+
+def contrastive(generator, init="pl", sweeps=10, kind=ContrastiveCRF, n_rounds=None, by_epochs=False):
+    """Constraint generation; by epochs in the SGD form, which generates before every step."""
+
+    def make(C, costs, protocol, tried):
+        rounds = n_rounds or (protocol.n_rounds_tried if tried else protocol.n_rounds)
+        epochs = {"solver": "sgd", "step_size": 0.5, "max_iter": 2 * protocol.n_rounds} if by_epochs else {}
         return kind(
             C,
             generator=generator,
             init=init,
+            n_new=protocol.n_new,
+            generated_weight=protocol.generated_weight,
             gibbs_sweeps=sweeps,
-            max_rounds=N_ROUNDS,
+            max_rounds=rounds,
             cost=costs if "mv" in generator else "hamming",
             generator_inference=MESSAGES,
-            **{"max_iter": N_ITERATIONS, "tol": 1e-4, **options},
-            **SHARED,
+            **{"max_iter": protocol.n_iterations, "tol": 1e-4, **epochs},
+            **shared(protocol),
         )
 
-    return WithChosenC(make, max_rounds=N_ROUNDS_TRIED)
+    return WithChosenC(make)
 
 
 def divergence(n_sweeps, kind=DRFClassifier):
     def make(fold):
         return kind(
             learning="cd", cd_steps=n_sweeps, solver="sgd", batch_size=8, step_size=0.5, step_schedule="annealed",
-            init="zeros", select="last", max_iter=N_EPOCHS[n_sweeps], **SHARED,
+            init="zeros", select="last", max_iter=fold.protocol.n_epochs[n_sweeps], **shared(fold.protocol),
         ), {}  # fmt: skip
 
     return make
 
 
 def margin(inference):
-    def make(C, costs):
-        return M3NClassifier(
-            C, solver="cutting_plane", cost=costs, tol=1e-2, max_iter=20, **SHARED | {"inference": inference}
-        )
+    def make(C, costs, protocol, tried):
+        n_planes = protocol.n_planes_tried if tried else protocol.n_planes
+        options = shared(protocol) | {"inference": inference}
+        return M3NClassifier(C, solver="cutting_plane", cost=costs, tol=1e-2, max_iter=n_planes, **options)
 
-    return WithChosenC(make, max_iter=8)
-
-
-def independent(C, costs):
-    return Independent(C, learning="pl", tol=1e-4, **SHARED)
+    return WithChosenC(make)
 
 
-def pseudolikelihood(C, costs):
-    return DRFClassifier(C, learning="pl", tol=1e-4, **SHARED)
+def independent(C, costs, protocol, tried):
+    return Independent(C, learning="pl", tol=1e-4, **shared(protocol))
 
 
-# Of generation in the SGD form, each before every step.
-EPOCHS = {"solver": "sgd", "step_size": 0.5, "max_iter": 2 * N_ROUNDS}
+def pseudolikelihood(C, costs, protocol, tried):
+    return DRFClassifier(C, learning="pl", tol=1e-4, **shared(protocol))
+
 
 LEARNERS = {
     "Independent": WithChosenC(independent),
@@ -170,11 +207,14 @@ LEARNERS = {
     "CCG(ICM-MV)": contrastive("icm_mv", "empty"),
     "CCG(MP-MV)": contrastive("map_mv", "empty"),
     "CCG(Gibbs-10)": contrastive("gibbs", "empty"),
-    "SGD-CCG(ICM+PL)": contrastive("icm", **EPOCHS),
+    "SGD-CCG(ICM+PL)": contrastive("icm", by_epochs=True),
 }
+# Figure 2. Rounds to convergence, or nearly: for small regions the last rounds find hardly anything.
 RECORDED = {
-    "CCG(ICM+PL)": contrastive("icm", kind=RecordedCCG),
-    "SGD-CCG(ICM+PL)": contrastive("icm", kind=RecordedCCG, **EPOCHS),
+    "CCG(ICM+PL)": contrastive("icm", kind=RecordedCCG, n_rounds=60),
+    "CCG(ICM-MV+PL)": contrastive("icm_mv", kind=RecordedCCG, n_rounds=60),
+    "CCG(Gibbs-10+PL)": contrastive("gibbs", kind=RecordedCCG),
+    "SGD-CCG(ICM+PL)": contrastive("icm", kind=RecordedCCG, by_epochs=True),
     "CD-1": divergence(1, RecordedCD),
     "CD-10": divergence(10, RecordedCD),
     "CD-100": divergence(100, RecordedCD),

@@ -101,24 +101,20 @@ def reduction(n_components):
 
 
 class Fold:
-    """Images of one fold with reduced features.
+    """Images to learn from and images to test on, with reduced features.
 
     Parameters
     ----------
     scenes : Scenes
-    number : int
-    n_components : int
-        Features after the reduction.
+    train, test : array-like of int
+        Numbers of images.
+    protocol : Protocol
     """
 
-    def __init__(self, scenes, number, n_components):
-        train, test = list(KFold(N_FOLDS, shuffle=True, random_state=0).split(scenes.X))[number]
-        self._take(scenes, train, test, n_components)
-
-    def _take(self, scenes, train, test, n_components):
-        self.scenes, self.test = scenes, test
+    def __init__(self, scenes, train, test, protocol):
+        self.scenes, self.test, self.protocol = scenes, test, protocol
         X, self.y, areas = map(list, zip(*(scenes.training(i) for i in train), strict=True))
-        step = reduction(n_components).fit(X)
+        step = reduction(protocol.n_components).fit(X)
         self.X = list(step.transform(X))
         self.X_test = list(step.transform([scenes.X[i] for i in test]))
         mean = np.concatenate(areas).mean()
@@ -127,3 +123,8 @@ class Fold:
     def error(self, model, inference="icm"):
         """Share of wrong pixels in all test images, and in each."""
         return self.scenes.error_rate(self.test, model.set_params(inference=inference).predict(self.X_test))
+
+
+def parts_of_fold(scenes, number):
+    """Images to learn from and to test on."""
+    return list(KFold(N_FOLDS, shuffle=True, random_state=0).split(scenes.X))[number]

@@ -1,43 +1,53 @@
 """Table 1 and Figure 2 of Vickrey et al. 2010 on region graphs: every learner, cross-validated, pixel-wise error.
 
-    python benchmarks/ccg_scenes.py run [--folds 10] [--learners PL "CCG(ICM+PL)"] [--results FILE]
-    python benchmarks/ccg_scenes.py table [--results FILE]
+    python benchmarks/ccg_scenes.py run [--folds 10] [--learners PL "CCG(ICM+PL)"] [--merge 0] [--results FILE]
+    python benchmarks/ccg_scenes.py table [--merge 0] [--results FILE]
     python benchmarks/ccg_scenes.py strengths [--fold 0] [--learners PL "CCG(ICM+PL)"] [--results FILE]
-    python benchmarks/ccg_scenes.py curves [--fold 0] [--results FILE]
-    python benchmarks/ccg_scenes.py figure [--results FILE] [--picture FILE]
+    python benchmarks/ccg_scenes.py causes [--causes "1 a set"] [--results FILE]
+    python benchmarks/ccg_scenes.py curves [--folds 3] [--results FILE]
+    python benchmarks/ccg_scenes.py figure [--folds 3] [--results FILE] [--picture FILE]
 
 99 street scenes of the Stanford Background set (``stanford_superpixels`` in the folder that SKLEARN_CRF_DATA names),
-about 490 superpixels each; the paper had 715 images and larger regions. ``--merge 20`` joins superpixels to as many
-regions, whose best labels leave as many pixels wrong as the paper's. Inside each fold, features are scaled and reduced
-to their principal components. The cost of a region is its area. Results are kept after every fit, so that a run
-goes on where it stopped. C of every learner but contrastive divergence, which has none, is chosen on images held out of
-the training part of each fold.
+about 490 superpixels each; the paper had 715 images and larger regions. Superpixels are merged to 20 regions, whose
+best labels leave as many pixels wrong as the paper's, unless ``--merge`` names another number; 0 leaves them as
+they are. Inside each fold, features are scaled and reduced to their principal components. The cost of a region is its
+area. Results are kept after every fit, so that a run goes on where it stopped. C of every learner but contrastive
+divergence, which has none, is chosen on images held out of the training part of each fold. ``causes`` changes one thing
+of the protocol at a time, on images held out of the training parts of the first folds.
 """
 
 import argparse
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from _record import read_record, write_record
-from _scene_learners import LEARNERS, ORDER, PAPER, RECORDED, WithChosenC, make_learner
-from _scene_regions import N_FOLDS, Fold, Scenes
+from _scene_learners import LEARNERS, ORDER, PAPER, RECORDED, REGIONS, SUPERPIXELS, WithChosenC, make_learner
+from _scene_regions import N_FOLDS, Fold, Scenes, parts_of_fold
 from scipy.stats import ttest_1samp
 from sklearn.exceptions import ConvergenceWarning
 
-STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0)
+
+def protocol_of(options):
+    return replace(REGIONS, n_regions=options.merge) if options.merge else SUPERPIXELS
 
 
 def opened(options, number):
     """A fold by the options of the command line."""
-    return Fold(Scenes(options.merge), number, options.components)
+    protocol = protocol_of(options)
+    scenes = Scenes(protocol.n_regions)
+    return Fold(scenes, *parts_of_fold(scenes, number), protocol)
 
 
 def fitted(name, fold, C=None):
     """The fitted learner, seconds of processor time, and what it chose; with a C it chooses none."""
     before = time.process_time()
-    model, chosen = make_learner(name, fold) if C is None else (LEARNERS[name].make(C, fold.costs), {})
+    if C is None:
+        model, chosen = make_learner(name, fold)
+    else:
+        model, chosen = LEARNERS[name].make(C, fold.costs, fold.protocol, False), {}
     model.fit(fold.X, fold.y)
     return model, time.process_time() - before, chosen
 
@@ -75,7 +85,7 @@ def errors_of(results, name, field="error"):
 def table(options):
     results = read_record(options.results, {})
     print("learner             error    std folds max-product    std rounds seconds  paper")
-    print(f"{'Lower bound':18s} {Scenes(options.merge).best_error_rate():6.3f} {'':43s} {0.120:6.3f}")
+    print(f"{'Lower bound':18s} {Scenes(options.merge or None).best_error_rate():6.3f} {'':43s} {0.120:6.3f}")
     for name in ORDER:
         of_modes, of_messages = (list(errors_of(results, name, k).values()) for k in ("error", "error_max_product"))
         if len(of_modes) < 2:
@@ -144,7 +154,7 @@ def strengths(options):
     for name in options.learners:
         if not isinstance(LEARNERS[name], WithChosenC):
             continue
-        for C in STRENGTHS:
+        for C in protocol_of(options).strengths:
             key = f"{name} C={C:g} fold {options.fold}"
             if key not in read_record(options.results, {}):
                 fold = fold or opened(options, options.fold)
@@ -159,17 +169,74 @@ def strengths(options):
             )
 
 
+# What is changed of the protocol, and the learners that it concerns.
+TOLD_APART = ("Independent", "PL", "MM(ICM-MV)", "CCG(ICM-MV+PL)", "CCG(MP-MV+PL)")
+CAUSES = {
+    "none": (TOLD_APART, {}),
+    "1 a set": (TOLD_APART[3:], {"generated_weight": 1.0}),
+    "60 rounds": (TOLD_APART[3:4], {"n_rounds": 60}),
+    "8 a round": (TOLD_APART[3:4], {"n_new": 8}),
+    "pairs of classes": (TOLD_APART[1:4], {"pairwise": "symmetric"}),
+    "30 components": (TOLD_APART[:4], {"n_components": 30}),
+    "120 components": (TOLD_APART[:4], {"n_components": 120}),
+    "60 regions": (TOLD_APART[:4], {"n_regions": 60}),
+    "30 images": (TOLD_APART[:4], {"n_tried": 30}),
+}
+N_CAUSE_FOLDS, N_CAUSE_SPLITS = 3, 3
+
+
+def causes(options):
+    """Errors on held-out images of training parts, C being the best one for all of these."""
+    for cause in options.causes:
+        names, change = CAUSES[cause]
+        folds = None
+        for name in names:
+            key = f"{name} if {cause}"
+            if key not in read_record(options.results, {}):
+                folds = folds or held_out_folds(replace(protocol_of(options), **change))
+                errors = {
+                    f"{C:g}": [fold.error(fitted(name, fold, C)[0])[0] for fold in folds]
+                    for C in folds[0].protocol.strengths
+                }
+                write_record(options.results, read_record(options.results, {}) | {key: errors})
+            errors = read_record(options.results, {})[key]
+            C = min(errors, key=lambda C: np.mean(errors[C]))
+            print(f"{cause:18s} {name:18s} {mean_and_spread(errors[C])}  C = {C}", flush=True)
+
+
+def held_out_folds(protocol):
+    """Splits of the training parts of the first folds."""
+    scenes, n_held_out, folds = Scenes(protocol.n_regions), protocol.n_held_out, []
+    for number in range(N_CAUSE_FOLDS):
+        train, _ = parts_of_fold(scenes, number)
+        for seed in range(N_CAUSE_SPLITS):
+            order = np.random.default_rng([number, seed]).permutation(train)
+            tried = order[n_held_out : n_held_out + protocol.n_tried]
+            folds.append(Fold(scenes, np.sort(tried), np.sort(order[:n_held_out]), protocol))
+    return folds
+
+
 def curves(options):
-    """Test error against processor time, one fold."""
-    fold = opened(options, options.fold)
-    for name in RECORDED:
-        key = f"{name} curve {options.fold}"
-        if key in read_record(options.results, {}):
-            continue
-        model, _ = make_learner(name, fold, recorded=True)
-        curve = [(seconds, fold.error(then)[0]) for seconds, then in model.record(fold.X, fold.y)]
-        write_record(options.results, read_record(options.results, {}) | {key: curve})
-        print(f"{key}: {len(curve)} points, {curve[-1][1]:.4f} after {curve[-1][0]:.0f} s", flush=True)
+    """Test error against processor time."""
+    for number in range(options.folds):
+        fold = None
+        for name in RECORDED:
+            key = f"{name} curve {number}"
+            if key in read_record(options.results, {}):
+                continue
+            fold = fold or opened(options, number)
+            model, _ = make_learner(name, fold, recorded=True)
+            curve = [(seconds, fold.error(then)[0]) for seconds, then in model.record(fold.X, fold.y)]
+            write_record(options.results, read_record(options.results, {}) | {key: curve})
+            print(f"{key}: {len(curve)} points, {curve[-1][1]:.4f} after {curve[-1][0]:.1f} s", flush=True)
+
+
+def mean_curve(found):
+    """Means of the errors of several folds at common times: each holds from one visit to the next."""
+    found = [np.array(curve) for curve in found]
+    times = np.geomspace(max(curve[0, 0] for curve in found), max(curve[-1, 0] for curve in found), 40)
+    held = [curve[np.searchsorted(curve[:, 0], times * (1 + 1e-9), side="right") - 1, 1] for curve in found]
+    return times, np.mean(held, axis=0)
 
 
 def figure(options):
@@ -179,30 +246,39 @@ def figure(options):
     import matplotlib.pyplot as plt
 
     results = read_record(options.results, {})
-    fig, axis = plt.subplots(figsize=(6, 4), layout="constrained")
+    fig, axis = plt.subplots(figsize=(6, 4.2), layout="constrained")
     for name in RECORDED:
-        curve = np.array(results.get(f"{name} curve {options.fold}", np.zeros((0, 2))))
-        if len(curve):
-            axis.plot(*curve.T, marker=".", label=name)
+        keys = [f"{name} curve {number}" for number in range(options.folds)]
+        if all(key in results for key in keys):
+            axis.plot(*mean_curve([results[key] for key in keys]), label=name)
     axis.set(xlabel="seconds of processor time", ylabel="pixel-wise test error", xscale="log")
-    fig.legend(loc="outside upper center", ncols=len(RECORDED), fontsize=8)
+    fig.legend(loc="outside upper center", ncols=3, fontsize=8)
     fig.savefig(options.picture, dpi=120)
+
+
+COMMANDS = {
+    "run": run,
+    "table": table,
+    "strengths": strengths,
+    "causes": causes,
+    "curves": curves,
+    "figure": figure,
+}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["run", "table", "strengths", "curves", "figure"])
+    parser.add_argument("what", choices=sorted(COMMANDS))
     parser.add_argument("--folds", type=int, default=N_FOLDS)
     parser.add_argument("--fold", type=int, default=0)
-    parser.add_argument("--merge", type=int, metavar="N", help="join the superpixels of an image to N regions")
-    parser.add_argument("--components", type=int, default=30, help="features after the reduction")
+    parser.add_argument("--merge", type=int, default=REGIONS.n_regions, help="regions of an image; 0 for superpixels")
+    parser.add_argument("--causes", nargs="+", default=list(CAUSES), choices=list(CAUSES))
     parser.add_argument("--learners", nargs="+", default=ORDER, choices=sorted(LEARNERS))
     parser.add_argument("--results", type=Path, default=Path("ccg_scenes.json"))
     parser.add_argument("--picture", type=Path, default=Path("ccg_scenes.png"))
     options = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
-    commands = {"run": run, "table": table, "strengths": strengths, "curves": curves, "figure": figure}
-    commands[options.what](options)
+    COMMANDS[options.what](options)
 
 
 if __name__ == "__main__":

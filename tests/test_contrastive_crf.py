@@ -140,6 +140,25 @@ def test_sets_are_for_examples_of_their_lattice():
     assert model.n_assignments_ == sum(len(part) == len(long) and bool(np.all(part == long)) for part in y)
 
 
+def test_weight_of_what_is_generated():
+    X, y = chains(8)
+    y = [np.minimum(labels, 1) for labels in y]
+    n_nodes = [len(labels) for labels in y]
+    options = {"generator": "map", "generator_inference": "graph_cut", "init": "empty", "max_rounds": 3}
+    # Without another term a weight of the sets is one of their examples.
+    of_sets = ContrastiveCRF(generated_weight="n_nodes", **options, **TIGHT).fit(X, y)
+    of_examples = ContrastiveCRF(**options, **TIGHT).fit(X, y, sample_weight=n_nodes)
+    assert of_sets.n_assignments_ == of_examples.n_assignments_ > 0
+    assert_allclose(weights(of_sets), weights(of_examples), atol=1e-6)
+    same = ContrastiveCRF(generated_weight=3.0, **options, **TIGHT).fit(X, y)
+    assert_allclose(weights(same), weights(ContrastiveCRF(3.0, **options, **TIGHT).fit(X, y)), atol=1e-6)
+    # Beside the pseudolikelihood it is another objective.
+    light, heavy = (
+        ContrastiveCRF(generated_weight=weight, **{**options, "init": "pl"}, **TIGHT).fit(X, y) for weight in (1, 9.0)
+    )
+    assert np.abs(weights(light) - weights(heavy)).max() > 1e-3
+
+
 # Rounds ----------------------------------------------------------------------------------------------------------
 
 

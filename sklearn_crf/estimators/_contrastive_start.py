@@ -51,7 +51,7 @@ class ContrastiveObjective(BatchObjectives):
         self.generators, self.node_costs = generators, node_costs
 
 
-def initial_objective(init, blocks, encoded, batches, potentials):
+def initial_objective(init, blocks, generated_weight, encoded, batches, potentials):
     """Objective without any assignments but those that ``init`` names.
 
     Parameters
@@ -60,6 +60,8 @@ def initial_objective(init, blocks, encoded, batches, potentials):
         One of ``INITS``.
     blocks : "rows", "columns", int or list
         Blocks of ``"gpl"``.
+    generated_weight : "n_nodes" or float
+        Of the set of each example that gathers what is generated.
     encoded : Encoded
     batches : list of Batch
     potentials : LinearPotentials
@@ -71,7 +73,10 @@ def initial_objective(init, blocks, encoded, batches, potentials):
     zeros = np.zeros(potentials.n_coef)
     sets = [
         AssignmentSets(
-            potentials.model(zeros, batch.example), require_complete(batch, "contrastive learning"), batch.node_ptr
+            potentials.model(zeros, batch.example),
+            require_complete(batch, "contrastive learning"),
+            batch.node_ptr,
+            np.diff(batch.node_ptr) if generated_weight == "n_nodes" else generated_weight,
         )
         for batch in batches
     ]

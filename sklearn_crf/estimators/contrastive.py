@@ -60,6 +60,9 @@ class ContrastiveCRF(MarginalPredictions, TrainedField):
         :math:`w_j(x_i)` of ``sets``; None is one. See :func:`~sklearn_crf.objectives.decomposed_weights`.
     n_new : int, default=1
         Labelings of each example, generator and round.
+    generated_weight : float or "n_nodes", default=1.0
+        :math:`w_j` of the set of an example that gathers what is generated: one in the paper. Pseudolikelihood has a
+        term for each node; "n_nodes" weighs the set as much.
     max_rounds : int, default=20
         Most rounds of generation; for ``solver="sgd"``, epochs with generation.
     gibbs_sweeps : int, default=10
@@ -172,6 +175,7 @@ class ContrastiveCRF(MarginalPredictions, TrainedField):
         "sets": [list, None],
         "set_weight": ["array-like", None],
         "n_new": [Interval(Integral, 1, None, closed="left")],
+        "generated_weight": [Interval(Real, 0, None, closed="neither"), StrOptions({"n_nodes"})],
         "max_rounds": [Interval(Integral, 0, None, closed="left")],
         "gibbs_sweeps": [Interval(Integral, 1, None, closed="left")],
         "generator_inference": [StrOptions(set(INFERENCES)), Inference],
@@ -192,6 +196,7 @@ class ContrastiveCRF(MarginalPredictions, TrainedField):
         sets=None,
         set_weight=None,
         n_new=1,
+        generated_weight=1.0,
         max_rounds=20,
         gibbs_sweeps=10,
         generator_inference="auto",
@@ -223,6 +228,7 @@ class ContrastiveCRF(MarginalPredictions, TrainedField):
         self.sets = sets
         self.set_weight = set_weight
         self.n_new = n_new
+        self.generated_weight = generated_weight
         self.max_rounds = max_rounds
         self.gibbs_sweeps = gibbs_sweeps
         self.generator_inference = generator_inference
@@ -327,7 +333,7 @@ class ContrastiveCRF(MarginalPredictions, TrainedField):
     def _objective_of_batches(self, encoded, batches, labels, potentials):
         if isinstance(self.blocks, list) and self.init == "gpl" and len(self.blocks) != encoded.n_examples:
             raise ValueError(f"blocks holds lists for {len(self.blocks)} examples, but X has {encoded.n_examples}.")
-        objective = initial_objective(self.init, self.blocks, encoded, batches, potentials)
+        objective = initial_objective(self.init, self.blocks, self.generated_weight, encoded, batches, potentials)
         if self.sets:
             given = checked_sets(self.sets, self.set_weight, labels.classes_, encoded.n_examples)
             add_sets(*given, encoded, batches, potentials, objective)

@@ -24,6 +24,8 @@ class AssignmentSets:
         The truth.
     node_ptr : array-like of shape (n_members + 1,), optional
         Nodes of example i are ``node_ptr[i]:node_ptr[i + 1]``; None is one example.
+    generated_weight : float or array-like of shape (n_members,), default=1.0
+        Weight of the set of each example that gathers what is generated for it.
 
     Attributes
     ----------
@@ -34,13 +36,14 @@ class AssignmentSets:
         The example that a set is of.
     """
 
-    def __init__(self, model, labels, node_ptr=None):
+    def __init__(self, model, labels, node_ptr=None, generated_weight=1.0):
         self.labels = check_labels(model, labels)
         n_nodes, self._n_columns = model.unary.shape
         self._node_ptr = np.array([0, n_nodes]) if node_ptr is None else np.asarray(node_ptr, dtype=np.int64)
         self.set_weight = np.zeros(0)
         self.set_member = np.zeros(0, dtype=np.int32)
         self._own_set = np.full(len(self._node_ptr) - 1, -1, dtype=np.int32)
+        self._own_weight = np.broadcast_to(np.asarray(generated_weight, dtype=np.float64), self._own_set.shape)
         self._states = NodeStates(self.labels, self._n_columns)
         self._set_of = Rows(np.int32, np.uint64)
         n_edges = model.graph.n_edges
@@ -135,7 +138,7 @@ class AssignmentSets:
         member = np.searchsorted(self._node_ptr, node, side="right") - 1
         members, row = np.unique(member, return_inverse=True)
         for k in members[self._own_set[members] < 0]:
-            self._own_set[k] = self._open(k, 1.0)
+            self._own_set[k] = self._open(k, self._own_weight[k])
         changes = Changes(row.astype(np.int64), node, labels[node])
         return self._append_new(model, changes, self._own_set[members])
 
