@@ -234,6 +234,26 @@ def test_examples_of_a_batch_stand_alone():
         assert_allclose(loss.statistics.unary[start:stop], statistics.unary[start:stop], atol=1e-12)
 
 
+def test_weights_of_generated_sets():
+    model, labels, node_ptr = packed()
+    plain, weighted = AssignmentSets(model, labels, node_ptr), AssignmentSets(model, labels, node_ptr, [3.0, 2.0, 0.5])
+    for sets in (plain, weighted):
+        sets.extend(model, [0, 2, 2, 1, 0, 1])
+        sets.extend(model, [2, 2, 2, 2, 2, 2])
+    of_members = np.repeat([3.0, 2.0, 0.5], np.diff(node_ptr))
+    assert_allclose(loss_of(weighted, model).terms, of_members * loss_of(plain, model).terms)
+    assert np.all(loss_of(plain, model).terms[node_ptr[:-1]] > 0)
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [([1.0, 2.0], r"generated_weight must be a number or have shape \(3,\)"), (0.0, "finite and positive, got 0")],
+)
+def test_bad_weights_of_generated_sets_are_named(weight, message):
+    with pytest.raises(ValueError, match=message):
+        AssignmentSets(*packed(), weight)
+
+
 def test_what_is_known_is_not_stored_again():
     model, labels, node_ptr = packed()
     sets = AssignmentSets(model, labels, node_ptr)

@@ -25,7 +25,7 @@ class AssignmentSets:
     node_ptr : array-like of shape (n_members + 1,), optional
         Nodes of example i are ``node_ptr[i]:node_ptr[i + 1]``; None is one example.
     generated_weight : float or array-like of shape (n_members,), default=1.0
-        Weight of the set of each example that gathers what is generated for it.
+        Weight of the set of each example that gathers what is generated for it: positive.
 
     Attributes
     ----------
@@ -34,6 +34,11 @@ class AssignmentSets:
         :math:`w_j` of each set.
     set_member : ndarray of shape (n_sets,), int32
         The example that a set is of.
+
+    Raises
+    ------
+    ValueError
+        If ``generated_weight`` does not fit the examples or is not positive.
     """
 
     def __init__(self, model, labels, node_ptr=None, generated_weight=1.0):
@@ -43,7 +48,7 @@ class AssignmentSets:
         self.set_weight = np.zeros(0)
         self.set_member = np.zeros(0, dtype=np.int32)
         self._own_set = np.full(len(self._node_ptr) - 1, -1, dtype=np.int32)
-        self._own_weight = np.broadcast_to(np.asarray(generated_weight, dtype=np.float64), self._own_set.shape)
+        self._own_weight = _checked_weights(generated_weight, len(self._own_set))
         self._states = NodeStates(self.labels, self._n_columns)
         self._set_of = Rows(np.int32, np.uint64)
         n_edges = model.graph.n_edges
@@ -220,6 +225,15 @@ class AssignmentSets:
         self._pairs.add_statistics(share, tables.reshape(-1))
         terms = np.bincount(self._node_ptr[self.set_member], losses, minlength=len(unary))
         return terms, Statistics(unary.astype(model.dtype, copy=False), tables)
+
+
+def _checked_weights(weight, n_members):
+    weight = np.asarray(weight, dtype=np.float64)
+    if weight.shape not in ((), (n_members,)):
+        raise ValueError(f"generated_weight must be a number or have shape ({n_members},), got shape {weight.shape}.")
+    if not np.all((weight > 0) & (weight < np.inf)):
+        raise ValueError(f"generated_weight must be finite and positive, got {float(weight.min())!r}.")
+    return np.broadcast_to(weight, n_members)
 
 
 def _mixed(numbers):
