@@ -9,10 +9,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_crf import TRWCRF, Example
 from sklearn_crf.graphs import Graph, disjoint_union, lattice
-from sklearn_crf.inference import TightenBound, TRWMessagePassing
+from sklearn_crf.inference import JunctionTree, TightenBound, TRWMessagePassing
 from sklearn_crf.inference._component_trees import connected_parts
 from sklearn_crf.inference._edge_probabilities import edge_probabilities_of
 from sklearn_crf.inference._tree_choice import spanning_trees_of
+from sklearn_crf.objectives import Likelihood
 from sklearn_crf.spanning_trees import SpanningTrees
 
 COMPLETE = Graph(5, [[s, t] for s in range(5) for t in range(s)])
@@ -95,3 +96,14 @@ def test_training_in_packs_is_training_of_each(formulation):
     single = model.fit(X, y, sample_weight=weight)
     assert_allclose(single.coef_, coef, atol=1e-4)
     assert_allclose(single.edge_coef_, edge_coef, atol=1e-4)
+
+
+def test_exact_likelihood_remembers_the_order_and_nothing_else():
+    objective, labels = Likelihood(JunctionTree()), np.array([0, 1, -1, 0, 2, 1, -1, 0, 1], dtype=np.int32)
+    first, second = (random_model("grid", 3, seed=s) for s in (0, 1))
+    remembered = objective.loss_statistics(first, labels)
+    after = objective.loss_statistics(second, labels, state=remembered.state)
+    cold = objective.loss_statistics(second, labels)
+    assert_array_equal(after.terms, cold.terms)
+    assert_array_equal(after.statistics.unary, cold.statistics.unary)
+    assert_array_equal(after.state[0], remembered.state[0])

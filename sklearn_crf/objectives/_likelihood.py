@@ -33,20 +33,24 @@ class Likelihood(Objective):
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
         # Every call starts cold, as prediction will. Loopy belief propagation may have several fixed points: messages
         # that remember another model would follow a branch that prediction never finds, and a line search that
-        # comes back to a point would find another value there.
-        free = self.inference.marginals(model, n_threads=n_threads)
+        # comes back to a point would find another value there. What is exact everywhere remembers how it went about
+        # the graph, and gives the same at any start.
+        exact = self.exact_on == "any"
+        first, second = state if exact and state is not None else (None, None)
+        free = self.inference.marginals(model, init=first, n_threads=n_threads)
         observed = observed_model(model, labels)
         if observed is None:
-            truth, truth_terms, converged = labeling_statistics(model, labels), None, free.converged
+            truth, truth_terms, converged, second = labeling_statistics(model, labels), None, free.converged, None
             if free.log_z_terms is not None:
                 truth_terms = score_terms(model, labels)
         else:
-            fixed = self.inference.marginals(observed, n_threads=n_threads)
-            truth, truth_terms = fixed.statistics, fixed.log_z_terms
+            fixed = self.inference.marginals(observed, init=second, n_threads=n_threads)
+            truth, truth_terms, second = fixed.statistics, fixed.log_z_terms, fixed.state
             converged = free.converged and fixed.converged
         return Loss(
             statistics=free.statistics.minus(truth),
             terms=None if free.log_z_terms is None else free.log_z_terms - truth_terms,
             predicted=np.argmax(free.unary, axis=1).astype(np.int32),
+            state=(free.state, second) if exact else None,
             converged=converged,
         )
