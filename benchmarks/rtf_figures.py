@@ -76,7 +76,7 @@ def by_level(loss, sigma, split, args):
 def by_images(args):
     """Figure 46: trained by pseudolikelihood on more and more images."""
     X, y = cuts("train", 2 * args.images, 25)
-    for n in (5, 10, 20, 40, 80, 160):
+    for n in (4, 8, 16, 32, 64, 128):
         if n <= len(X):
             yield n, *fitted("pseudolikelihood", 4, X[:n], y[:n]), (X[:n], y[:n])
 
@@ -179,7 +179,7 @@ def main():
         if function is measure:
             command.add_argument("--figures", nargs="+", choices=FIGURES, default=list(FIGURES))
             command.add_argument(
-                "--images", type=int, default=80, help="training cuts; Figure 46 has up to twice as many"
+                "--images", type=int, default=64, help="training cuts; Figure 46 has up to twice as many"
             )
             command.add_argument("--tests", type=int, default=40, help="cuts of the val part")
             command.add_argument("--depth", type=int, default=5, help="largest")

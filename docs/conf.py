@@ -126,13 +126,13 @@ def write_result_tables():
     """What pages include: docs/generated/tables/NAME_full.inc and NAME_quick.inc for each folder of docs/results."""
     folder = DOCS / "generated" / "tables"
     folder.mkdir(parents=True, exist_ok=True)
-    for results in sorted((DOCS / "results").glob("*/")):
-        for name, text in result_tables(results, RIVALS[results.name]).items():
-            write_if_changed(folder / f"{results.name}_{name}.inc", text)
+    for results, rival in RIVALS.items():
+        for name, text in result_tables(DOCS / "results" / results, rival).items():
+            write_if_changed(folder / f"{results}_{name}.inc", text)
 
 
-# What differences are to.
-RIVALS = {"rtf_denoising": "BM3D"}
+# Folders of rows, and what their differences are to.
+RIVALS = {"rtf_denoising": "BM3D", "rtf_jpeg": "input", "rtf_dust": "input"}
 
 write_result_tables()
 
