@@ -80,15 +80,12 @@ def _splits_of_type(risk, statistics, number, parameters, options, rng, run):
         tests = all_tests(n_channels, radius)
     else:
         tests = random_tests(options.n_feature_tests, n_channels, radius, rng)
-    n_weights = len(risk.potentials.whitening[number])
-    terms, responses, leaf = _gather(risk, statistics, number, chosen, counts, tests)
-    if options.criterion == "gradient":
-        terms[:, 1:] /= share
+    terms, responses, leaf = _gather(risk, statistics, number, chosen, counts, tests, share)
     precision, slopes = parameters.precision, parameters.slopes
-    order = np.argsort(leaf, kind="stable")
-    terms, responses = terms[order], _in_order(responses, order, run)
-    bounds = np.searchsorted(leaf[order], np.arange(len(precision) + 1))
-    least = _SAMPLES_PER_WEIGHT * n_weights if options.min_samples_leaf is None else options.min_samples_leaf
+    bounds = np.searchsorted(leaf, np.arange(len(precision) + 1))
+    least = options.min_samples_leaf
+    if least is None:
+        least = _SAMPLES_PER_WEIGHT * parameters.weight.shape[2]
     splits = {}
     for k, (first, last) in enumerate(pairwise(bounds)):
         if last - first < 2:
@@ -107,17 +104,6 @@ def _splits_of_type(risk, statistics, number, parameters, options, rng, run):
     return splits
 
 
-def _in_order(responses, order, run):
-    """Responses of factors in another order."""
-    out = np.empty_like(responses)
-
-    def of_tests(start, stop):
-        np.take(responses[start:stop], order, axis=1, out=out[start:stop], mode="clip")
-
-    run(of_tests, len(responses), smallest_range=1)
-    return out
-
-
 def _radius(images, radius):
     """No farther than images reach: a chain has one row, a table no neighbours at all."""
     if images[0].graph.n_edges == 0 and images[0].features.shape[0] == 1:
@@ -125,31 +111,43 @@ def _radius(images, radius):
     return tuple(min(radius, max(image.features.shape[axis] for image in images) - 1) for axis in (0, 1))
 
 
-def _gather(risk, statistics, number, chosen, counts, tests):
-    """Terms of the criterion, responses and leaves of chosen factors of a type."""
+def _gather(risk, statistics, number, chosen, counts, tests, share):
+    """Terms of the criterion, responses and leaves of chosen factors of a type, in the order of their leaves."""
     kind = risk.potentials.types[number]
     dtype = risk.images[0].features.dtype
-    responses = np.empty((len(tests), len(chosen)), dtype=dtype)
-    leaf = np.empty(len(chosen), dtype=np.int32)
     starts = np.concatenate(([0], np.cumsum(counts)))
     bounds = np.searchsorted(chosen, starts)
+    members = [chosen[bounds[k] : bounds[k + 1]] - starts[k] for k in range(len(counts))]
+    leaf = np.concatenate([image.leaves[number][own] for image, own in zip(risk.images, members, strict=True)])
+    order = np.argsort(leaf, kind="stable")
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    terms = np.empty((len(chosen), _n_terms(risk, statistics, number)), dtype=dtype)
+    responses = np.empty((len(tests), len(chosen)), dtype=dtype)
 
     def of_image(k, n_threads):
-        image, first, last = risk.images[k], bounds[k], bounds[k + 1]
-        own = chosen[first:last] - starts[k]
+        image, own, target = risk.images[k], members[k], place[bounds[k] : bounds[k + 1]]
         top, left, _, columns = kind.rectangle(image.features.shape)
         pixels = np.stack([top + own // columns, left + own % columns], axis=1).astype(np.int32)
         weight = risk.factor_weights(k, kind)[own]
         if statistics is None:
             parts = weight[:, None] * _factor_values(risk, k, kind)[own]
         else:
-            parts = _gradient_terms(risk, statistics[k], image, number, own, pixels)
-        find_responses(image.features, pixels, tests, first, responses)
-        leaf[first:last] = image.leaves[number][own]
-        return np.concatenate([weight[:, None], parts], axis=1).astype(dtype)
+            parts = _gradient_terms(risk, statistics[k], image, number, own, pixels) / share
+        terms[target] = np.concatenate([weight[:, None], parts], axis=1)
+        find_responses(image.features, pixels, tests, target, responses)
 
-    terms = map_tasks(of_image, np.flatnonzero(np.diff(bounds)).tolist(), risk.n_jobs)
-    return np.concatenate(terms), responses, leaf
+    map_tasks(of_image, np.flatnonzero(np.diff(bounds)).tolist(), risk.n_jobs)
+    return terms, responses, leaf[order]
+
+
+def _n_terms(risk, statistics, number):
+    """One for the weight, and the others that the criterion is a function of."""
+    kind, n_values = risk.potentials.types[number], risk.potentials.n_values
+    size = n_values * (2 if kind.paired else 1)
+    if statistics is None:
+        return 1 + size
+    return 1 + size * (size * (1 + len(kind.multipliers)) + len(risk.potentials.whitening[number]))
 
 
 def _gradient_terms(risk, statistics, image, number, own, pixels):

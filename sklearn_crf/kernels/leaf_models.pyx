@@ -5,7 +5,7 @@ are a rectangle. Channels are looked up at offsets from the first pixel, beyond 
 """
 
 from cython cimport floating
-from libc.stdint cimport int32_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 cdef extern from "leaf_rows.h" nogil:
     const Py_ssize_t BLOCK "LEAF_BLOCK"
@@ -78,15 +78,15 @@ def find_responses(
     const floating[:, :, ::1] x,  # IN (H, W, F)
     const int32_t[:, ::1] pixels,  # IN (n, 2)
     const int32_t[:, ::1] tests,  # IN (T, 7)
-    Py_ssize_t start,
-    floating[:, ::1] out,  # OUT (T, ...) columns start to start + n are written
+    const int64_t[::1] place,  # IN (n,)
+    floating[:, ::1] out,  # OUT (T, ...) column place[k] has the responses at pixel k
 ):
     """The response to each test at some pixels."""
     cdef Py_ssize_t k, t
     with nogil:
         for k in range(pixels.shape[0]):
             for t in range(tests.shape[0]):
-                out[t, start + k] = response(x, pixels[k, 0], pixels[k, 1], &tests[t, 0])
+                out[t, place[k]] = response(x, pixels[k, 0], pixels[k, 1], &tests[t, 0])
 
 
 cdef inline void add_multiple(double factor, const floating* a, Py_ssize_t n, double* out) noexcept nogil:
