@@ -77,12 +77,23 @@ def main():
     parser.add_argument("--bank", default="rfs", help="'none' for the grey value alone")
     parser.add_argument("--window", type=int, default=3)
     parser.add_argument("--depth", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=1, help="of trainings, the quickest of which counts")
     parser.add_argument("--jobs", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
         predict_one(args.one[0], int(args.one[1]), int(args.one[2]))
         return
+    if args.sizes:
+        print_predictions(args)
+    print(f"\n{'training':<14} {'threads':>7} {'seconds':>8} {'ms/image':>9}")
+    for n_images in args.images:
+        for jobs in args.jobs:
+            seconds = min(trained(args, n_images, jobs)[1] for _ in range(args.repeats))
+            print(f"{n_images:<14} {jobs:7} {seconds:8.2f} {1e3 * seconds / n_images:9.1f}", flush=True)
+
+
+def print_predictions(args):
     field, _ = trained(args, 20, max(args.jobs))
     print(f"{'prediction':<14} {'threads':>7} {'seconds':>8} {'us/pixel':>9} {'MB before':>10} {'MB at most':>11}")
     with tempfile.TemporaryDirectory() as folder:
@@ -96,11 +107,6 @@ def main():
                     f"{size:<14} {jobs:7} {seconds:8.2f} {1e6 * seconds / side**2:9.2f} {before:10.0f} {peak:11.0f}",
                     flush=True,
                 )
-    print(f"\n{'training':<14} {'threads':>7} {'seconds':>8} {'ms/image':>9}")
-    for n_images in args.images:
-        for jobs in args.jobs:
-            seconds = trained(args, n_images, jobs)[1]
-            print(f"{n_images:<14} {jobs:7} {seconds:8.2f} {1e3 * seconds / n_images:9.1f}", flush=True)
 
 
 if __name__ == "__main__":
