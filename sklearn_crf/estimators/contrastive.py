@@ -310,6 +310,8 @@ class ContrastiveCRF(MarginalPredictions, TrainedField):
     def _check_labels(self, labels):
         # Bad parameters are named before any work is done.
         self._generators(labels)
+        if self.set_weight is not None and not self.sets:
+            raise ValueError("set_weight weighs the sets that sets names, but there are none.")
 
     def _generators(self, labels):
         names = [self.generator] if isinstance(self.generator, str) else self.generator or []
