@@ -58,9 +58,9 @@ SUPERPIXELS = Protocol(
 )  # fmt: skip
 # Chosen on images held out of training parts (``ccg_scenes.py causes``).
 REGIONS = Protocol(
-    n_regions=20, n_components=60, pairwise="potts", generated_weight="n_nodes", n_new=1, n_rounds=20,
-    n_rounds_tried=20, n_iterations=40, n_planes=60, n_planes_tried=60, n_epochs={1: 100, 10: 60, 100: 30},
-    strengths=(1e-3, 3e-3, 1e-2, 3e-2, 1e-1), n_held_out=30, n_tried=59,
+    n_regions=20, n_components=60, pairwise="potts", generated_weight="n_nodes", n_new=1, n_rounds=12,
+    n_rounds_tried=12, n_iterations=25, n_planes=60, n_planes_tried=60, n_epochs={1: 100, 10: 60, 100: 30},
+    strengths=(3e-3, 1e-2, 3e-2, 1e-1), n_held_out=30, n_tried=59,
 )  # fmt: skip
 
 

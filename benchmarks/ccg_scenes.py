@@ -174,7 +174,7 @@ TOLD_APART = ("Independent", "PL", "MM(ICM-MV)", "CCG(ICM-MV+PL)", "CCG(MP-MV+PL
 CAUSES = {
     "none": (TOLD_APART, {}),
     "1 a set": (TOLD_APART[3:], {"generated_weight": 1.0}),
-    "60 rounds": (TOLD_APART[3:4], {"n_rounds": 60}),
+    "48 rounds": (TOLD_APART[3:4], {"n_rounds": 48}),
     "8 a round": (TOLD_APART[3:4], {"n_new": 8}),
     "pairs of classes": (TOLD_APART[1:4], {"pairwise": "symmetric"}),
     "30 components": (TOLD_APART[:4], {"n_components": 30}),
@@ -182,7 +182,7 @@ CAUSES = {
     "60 regions": (TOLD_APART[:4], {"n_regions": 60}),
     "30 images": (TOLD_APART[:4], {"n_tried": 30}),
 }
-N_CAUSE_FOLDS, N_CAUSE_SPLITS = 3, 3
+N_CAUSE_FOLDS, N_CAUSE_SPLITS = 3, 2
 
 
 def causes(options):
