@@ -25,7 +25,7 @@ def graphs(with_states):
 @pytest.mark.parametrize("with_states", [False, True])
 def test_members_have_the_models_of_their_examples(with_states):
     encoded = encode_X(list(graphs(with_states)))
-    (batch,) = make_batches(encoded, with_cycles=True)
+    (batch,) = make_batches(encoded, max_cyclic_nodes=4096)
     potentials = LinearPotentials(2, 3, pairwise_form("full", 3), n_edge_features=2, n_edge_types=2)
     coef = np.random.default_rng(1).normal(size=potentials.n_coef)
     model = potentials.model(coef, batch.example)
@@ -44,13 +44,13 @@ def test_members_have_the_models_of_their_examples(with_states):
 )
 def test_forests_stay_together(X):
     encoded = encode_X(X)
-    (batch,) = make_batches(encoded, with_cycles=True)
+    (batch,) = make_batches(encoded, max_cyclic_nodes=4096)
     (member,) = members_of(batch, encoded)
     assert member.graph is batch.example.graph
 
 
 def test_lattices_of_an_array_share_their_graph():
     encoded = encode_X(np.zeros((3, 2, 2, 1)))
-    (batch,) = make_batches(encoded, with_cycles=True)
+    (batch,) = make_batches(encoded, max_cyclic_nodes=4096)
     assert [member.nodes for member in members_of(batch, encoded)] == [slice(0, 4), slice(4, 8), slice(8, 12)]
     assert all(member.graph is encoded.graph for member in members_of(batch, encoded))

@@ -133,11 +133,11 @@ def test_examples_with_cycles_are_alone_and_forests_together():
 
 def test_examples_with_cycles_are_together_where_asked_for():
     X = triangle_and_more()
-    batches = make_batches(encode_X([X[1], X[2], X[0], X[3], X[1], X[2]]), max_nodes=9, with_cycles=True)
+    batches = make_batches(encode_X([X[1], X[2], X[0], X[3], X[1], X[2]]), max_nodes=9, max_cyclic_nodes=9)
     assert [batch.members.tolist() for batch in batches] == [[0, 1, 2], [3, 4, 5]]
     images = encode_X(np.zeros((5, 2, 2, 1)))
     for max_nodes, members in ((8, [[0, 1], [2, 3], [4]]), (1, [[0], [1], [2], [3], [4]])):
-        batches = make_batches(images, max_nodes=max_nodes, with_cycles=True)
+        batches = make_batches(images, max_nodes=max_nodes, max_cyclic_nodes=max_nodes)
         assert [batch.members.tolist() for batch in batches] == members
 
 

@@ -1,6 +1,7 @@
 """Batches: examples put together for inference, and results taken apart again."""
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,6 +18,14 @@ _MOST_KEPT = 2**26
 
 # Sparse edge features give every edge a table: 512 of 44 x 44 states take 8 MB.
 _MOST_NODES_OF_TABLES = 512
+
+
+class _Limits(NamedTuple):
+    """Nodes up to which examples are put together: without cycles, with some, with factors."""
+
+    forests: int
+    cyclic: int
+    factors: int
 
 
 class _ComputedEdges(Example):
@@ -41,7 +50,7 @@ class _ComputedEdges(Example):
 
 
 def make_batches(
-    encoded, labels=None, sample_weight=None, *, max_nodes=4096, with_cycles=False, max_factor_nodes=1, prepare=None
+    encoded, labels=None, sample_weight=None, *, max_nodes=4096, max_cyclic_nodes=1, max_factor_nodes=1, prepare=None
 ):
     """Put examples together: consecutive forests up to ``max_nodes`` nodes; those with cycles or factors alone.
 
@@ -57,8 +66,9 @@ def make_batches(
         As :func:`validate_sample_weight` returns.
     max_nodes : int, default=4096
         A larger forest is a batch of its own.
-    with_cycles : bool, default=False
-        Put those with cycles together as well, for losses that do not run inference over the whole batch.
+    max_cyclic_nodes : int, default=1
+        Nodes up to which examples are put together where one has a cycle. One keeps those with cycles alone; more are
+        for losses that do not run inference over the whole batch, or whose inference lets what is done rest.
     max_factor_nodes : int, default=1
         Nodes up to which examples with factors are put together, with cycles or without. One keeps each alone; of
         more, each batch works out the tables of its types once, and inference goes on until all examples are done.
@@ -72,17 +82,16 @@ def make_batches(
         memory they are computed anew whenever ``batch.example.edge_features`` is read.
     """
     if encoded.has_sparse_edges:
-        max_nodes = min(max_nodes, _MOST_NODES_OF_TABLES)
-    if encoded.has_factors:
-        made = _list_batches(encoded, labels, sample_weight, max_nodes, with_cycles, max_factor_nodes)
-    else:
-        made = _MAKERS[encoded.layout](encoded, labels, sample_weight, max_nodes, with_cycles)
+        max_nodes, max_cyclic_nodes = (min(n, _MOST_NODES_OF_TABLES) for n in (max_nodes, max_cyclic_nodes))
+    limits = _Limits(max_nodes, max_cyclic_nodes, max_factor_nodes)
+    made = _MAKERS["list" if encoded.has_factors else encoded.layout](encoded, labels, sample_weight, limits)
     if prepare is None:
         return list(made)
     return [replace(batch, example=prepare(batch.example)) for batch in made]
 
 
-def _row_batches(encoded, labels, sample_weight, max_nodes, with_cycles):
+def _row_batches(encoded, labels, sample_weight, limits):
+    max_nodes = limits.forests
     no_edges = np.zeros((0, 2), dtype=np.int32)
     graphs = {}
     for start in range(0, encoded.n_examples, max_nodes):
@@ -99,9 +108,9 @@ def _row_batches(encoded, labels, sample_weight, max_nodes, with_cycles):
         )
 
 
-def _array_batches(encoded, labels, sample_weight, max_nodes, with_cycles):
+def _array_batches(encoded, labels, sample_weight, limits):
     n_nodes = encoded.graph.n_nodes
-    most = max(1, max_nodes // n_nodes) if with_cycles or encoded.graph.is_forest else 1
+    most = max(1, (limits.forests if encoded.graph.is_forest else limits.cyclic) // n_nodes)
     mix = encoded.graph.n_edges == 0
     unions = {}
     for start, stop in _runs(encoded.n_examples, most, None if mix else sample_weight):
@@ -125,9 +134,9 @@ def _runs(n_examples, most, sample_weight):
             start = stop
 
 
-def _list_batches(encoded, labels, sample_weight, max_nodes, with_cycles, max_factor_nodes=1):
+def _list_batches(encoded, labels, sample_weight, limits):
     unions = {}
-    for start, stop in _packs(encoded.items, sample_weight, max_nodes, with_cycles, max_factor_nodes):
+    for start, stop in _packs(encoded.items, sample_weight, limits):
         members = encoded.items[start:stop]
         sizes = np.array([example.n_nodes for example in members])
         example = _joined(members, encoded.n_node_types, unions)
@@ -137,27 +146,23 @@ def _list_batches(encoded, labels, sample_weight, max_nodes, with_cycles, max_fa
 _MAKERS = {"nodes": _row_batches, "array": _array_batches, "list": _list_batches}
 
 
-def _packs(items, sample_weight, max_nodes, with_cycles, max_factor_nodes):
+def _packs(items, sample_weight, limits):
     """Bounds of runs of examples that can share a batch."""
     weight = np.ones(len(items)) if sample_weight is None else sample_weight
-    may_join = {}
-    start, n_nodes, has_edges, one_weight = 0, 0, False, True
+    is_forest = {id(example.graph): example.graph.is_forest for example in items}
+    start, n_nodes, has_edges, has_cycles, one_weight = 0, 0, False, False, True
     for i, example in enumerate(items):
         graph = example.graph
-        if id(graph) not in may_join:
-            may_join[id(graph)] = with_cycles or graph.is_forest
         has_edges = has_edges or graph.n_edges > 0 or example.has_factors
+        has_cycles = has_cycles or not is_forest[id(graph)]
         one_weight = one_weight and weight[i] == weight[start]
         n_nodes += graph.n_nodes
-        if i > start and not (
-            n_nodes <= (max_factor_nodes if example.has_factors else max_nodes)
-            and (example.has_factors or (may_join[id(graph)] and may_join[id(items[start].graph)]))
-            and (one_weight or not has_edges)
-            and _alike(items[start], example)
-        ):
+        most = limits.factors if example.has_factors else limits.cyclic if has_cycles else limits.forests
+        if i > start and not (n_nodes <= most and (one_weight or not has_edges) and _alike(items[start], example)):
             yield start, i
             start, n_nodes, one_weight = i, graph.n_nodes, True
             has_edges = graph.n_edges > 0 or example.has_factors
+            has_cycles = not is_forest[id(graph)]
     yield start, len(items)
 
 

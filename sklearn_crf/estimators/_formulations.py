@@ -74,11 +74,12 @@ def choose_formulation(formulation, has_cycles):
     return "relaxation" if has_cycles else "exact"
 
 
-def packs_cycles(formulation, entropy):
-    """Whether small training examples with cycles are worked on together, as forests are.
+def cyclic_nodes_together(formulation, entropy):
+    """Nodes up to which small training examples with cycles are worked on together.
 
     Steps in the dual are for one example each. Of what is solved by itself for every model, tree-reweighted messages
-    alone let examples that are done rest; junction trees would all be in memory at once.
+    alone let examples that are done rest, but all of a batch are solved anew where those of one do not settle; junction
+    trees would all be in memory at once, and so are tables of all edges in the joint problem.
 
     Parameters
     ----------
@@ -87,10 +88,12 @@ def packs_cycles(formulation, entropy):
 
     Returns
     -------
-    bool
+    int
     """
+    if formulation in ("piecewise", "pseudolikelihood"):
+        return 4096
     by_messages = formulation in ("auto", "relaxation") and entropy == "trw"
-    return by_messages or formulation in ("joint", "piecewise", "pseudolikelihood")
+    return 512 if by_messages or formulation == "joint" else 1
 
 
 def check_solver(formulation, solver, fit_intercept, l1_ratio):

@@ -44,10 +44,6 @@ class TrainedField(FieldClassifier):
         "verbose": ["verbose"],
     }
 
-    #: Whether batches hold several graphs with cycles: where no inference runs over a whole batch, or examples of one
-    #: batch do not hold each other up.
-    _packs_cycles = False
-
     def _check_labels(self, labels):
         """Raise ValueError where a parameter does not fit the classes."""
 
@@ -80,6 +76,10 @@ class TrainedField(FieldClassifier):
         # Mini-batches are of examples, so none may be packed with others.
         return 1 if self.solver == "sgd" else 4096
 
+    def _cyclic_batch_nodes(self, encoded):
+        """Nodes up to which examples are packed if one has a cycle."""
+        return 1
+
     def _factor_batch_nodes(self):
         """Nodes up to which examples with factors are packed."""
         return 1
@@ -93,8 +93,11 @@ class TrainedField(FieldClassifier):
         self._check_labels(labels)
         weight = validate_sample_weight(sample_weight, encoded.n_examples)
         rng = check_random_state(self.random_state)
-        packing = {"max_nodes": self._batch_nodes(encoded), "max_factor_nodes": self._factor_batch_nodes()}
-        packing["with_cycles"] = self._packs_cycles
+        packing = {
+            "max_nodes": self._batch_nodes(encoded),
+            "max_cyclic_nodes": self._cyclic_batch_nodes(encoded),
+            "max_factor_nodes": self._factor_batch_nodes(),
+        }
         batches = make_batches(encoded, labels.labels, weight, prepare=self._prepare_example(encoded), **packing)
         batches = self._with_node_weights(encoded, batches)
         potentials = self._make_potentials(encoded, labels.classes_, batches)

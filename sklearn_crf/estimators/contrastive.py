@@ -164,9 +164,6 @@ class ContrastiveCRF(MarginalPredictions, TrainedField):
     True
     """
 
-    # The objective looks labelings up, whatever their graphs; generators run on members.
-    _packs_cycles = True
-
     _parameter_constraints: ClassVar[dict] = {
         **TrainedField._parameter_constraints,
         "generator": [StrOptions(set(GENERATORS)), list, None],
@@ -346,6 +343,10 @@ class ContrastiveCRF(MarginalPredictions, TrainedField):
 
     def _n_iterations(self):
         return self.max_iter if self.solver == "sgd" else self.max_rounds + 1
+
+    def _cyclic_batch_nodes(self, encoded):
+        # The objective looks labelings up, whatever their graphs; generators run on members.
+        return self._batch_nodes(encoded)
 
     def _training_options(self, objective, encoded, potentials):
         return ContrastiveOptions(

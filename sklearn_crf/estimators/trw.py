@@ -22,8 +22,8 @@ from sklearn_crf.estimators._formulations import (
     FORMULATIONS,
     check_solver,
     choose_formulation,
+    cyclic_nodes_together,
     have_cycles,
-    packs_cycles,
     resolve_formulation,
 )
 from sklearn_crf.estimators._margin_cost import cost_matrix, is_per_node, with_node_weights
@@ -318,9 +318,8 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, FactorWei
         # Steps in the dual are for one example each.
         return 1 if self.formulation == "dual" else super()._batch_nodes(encoded)
 
-    @property
-    def _packs_cycles(self):
-        return packs_cycles(self.formulation, self.entropy)
+    def _cyclic_batch_nodes(self, encoded):
+        return min(self._batch_nodes(encoded), cyclic_nodes_together(self.formulation, self.entropy))
 
     def _seen_only(self):
         return self.weights == "seen"
