@@ -16,8 +16,9 @@ from sklearn_crf.graphs import Graph, disjoint_union
 # next to inference.
 _MOST_KEPT = 2**26
 
-# Sparse edge features give every edge a table: 512 of 44 x 44 states take 8 MB.
-_MOST_NODES_OF_TABLES = 512
+# Sparse edge features give every edge a table: 190 of 44 x 44 states, as of two joined chains of 64 nodes, take 3 MB.
+# Several such arrays exist for each of the batches that are worked on together.
+_MOST_NODES_OF_TABLES = 128
 
 
 class _Limits(NamedTuple):
