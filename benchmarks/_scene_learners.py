@@ -4,7 +4,7 @@ import copy
 import time
 from dataclasses import dataclass
 
-from sklearn_crf import ContrastiveCRF, DRFClassifier, Example, M3NClassifier
+from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, Example, M3NClassifier
 from sklearn_crf.inference import LoopyBP
 
 #: The paper's errors on 715 images of larger regions.
@@ -187,6 +187,10 @@ def pseudolikelihood(C, costs, protocol, tried):
     return DRFClassifier(C, learning="pl", tol=1e-4, **shared(protocol))
 
 
+def likelihood(C, costs, protocol, tried):
+    return TRWCRF(C, formulation="loopy", max_iter=30, tol=1e-3, **shared(protocol))
+
+
 LEARNERS = {
     "Independent": WithChosenC(independent),
     "PL": WithChosenC(pseudolikelihood),
@@ -208,6 +212,8 @@ LEARNERS = {
     "CCG(MP-MV)": contrastive("map_mv", "empty"),
     "CCG(Gibbs-10)": contrastive("gibbs", "empty"),
     "SGD-CCG(ICM+PL)": contrastive("icm", by_epochs=True),
+    # Not in the paper: what there is to gain from neighbours at all.
+    "Likelihood": WithChosenC(likelihood),
 }
 # Figure 2. Rounds to convergence, or nearly: for small regions the last rounds find hardly anything.
 RECORDED = {
