@@ -56,7 +56,7 @@ SUPERPIXELS = Protocol(
     n_rounds_tried=6, n_iterations=15, n_planes=20, n_planes_tried=8, n_epochs={1: 60, 10: 30, 100: 8},
     strengths=(1e-3, 1e-2, 1e-1), n_held_out=10, n_tried=20,
 )  # fmt: skip
-# Chosen on images held out of training parts (``ccg_scenes.py causes``).
+# Regions of the paper's size. ``ccg_scenes.py causes`` changes one of these at a time.
 REGIONS = Protocol(
     n_regions=20, n_components=60, pairwise="potts", generated_weight="n_nodes", n_new=1, n_rounds=12,
     n_rounds_tried=12, n_iterations=25, n_planes=60, n_planes_tried=60, n_epochs={1: 100, 10: 60, 100: 30},
