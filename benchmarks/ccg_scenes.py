@@ -4,7 +4,7 @@
     python benchmarks/ccg_scenes.py table [--folds 10] [--merge 20] [--results FILE]
     python benchmarks/ccg_scenes.py strengths [--fold 0] [--learners PL "CCG(ICM+PL)"] [--results FILE]
     python benchmarks/ccg_scenes.py causes [--causes "1 a set"] [--results FILE]
-    python benchmarks/ccg_scenes.py curves [--folds 1] [--results FILE]
+    python benchmarks/ccg_scenes.py curves [--folds 1] [--learners CD-1] [--results FILE]
     python benchmarks/ccg_scenes.py figure [--folds 1] [--results FILE] [--picture FILE]
 
 99 street scenes of the Stanford Background set (``stanford_superpixels`` in the folder that SKLEARN_CRF_DATA names),
@@ -221,7 +221,7 @@ def curves(options):
     """Test error against processor time."""
     for number in range(options.folds):
         fold = None
-        for name in RECORDED:
+        for name in (name for name in RECORDED if name in options.learners):
             key = f"{name} curve {number}"
             if key in read_record(options.results, {}):
                 continue
