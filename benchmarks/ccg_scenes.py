@@ -100,7 +100,7 @@ def table(options):
     print("\nOther differences")
     print_differences(results, OTHERS)
     print("\nError by max-product less error by iterated conditional modes")
-    print_differences(results, [(name, name) for name in ORDER], "error_max_product")
+    print_differences(results, BY_MESSAGES, "error_max_product")
 
 
 def mean_and_spread(errors):
@@ -146,6 +146,10 @@ OTHERS = [
     ("CCG(ICM-MV)", "MM(ICM-MV)"),
     ("CCG(MP-MV)", "MM(MP-MV)"),
     ("SGD-CCG(ICM+PL)", "CCG(ICM+PL)"),
+]
+BY_MESSAGES = [
+    *[(name, name) for name in ORDER],
+    *[("CCG(MP-MV+PL)", name) for name in ("Independent", "PL", "MM(ICM-MV)")],
 ]
 
 
