@@ -196,18 +196,19 @@ def pairs_of_level(level, seen, args):
     """What a level is trained on: clean images, and a function that makes the channels.
 
     Every level has images of its own, mirrored at random, and noise of its own, so that leaves cannot go on with what
-    they learned of the noise of the last one; but BM3D is run on two draws alone, which levels take in turn. The first
-    levels are content with fewer images.
+    they learned of the noise of the last one; but BM3D is run on two draws alone, which levels take in turn, and its
+    images are turned upside down at random, too. The first levels are content with fewer images.
     """
     rng = np.random.default_rng(level)
     draw = list(DRAWS)[level % len(DRAWS)]
     noisy, clean = noisy_and_clean("train", args.sigma, args.images, seed=DRAWS[draw])
     n = min(len(clean), max(40, int(0.2 * 1.5 ** max(level - 2, 0) * len(clean))))
     members = np.sort(rng.permutation(len(clean))[:n])
-    steps = 1 - 2 * rng.integers(2, size=n)
+    across = 1 - 2 * rng.integers(2, size=n)
+    down = 1 - 2 * rng.integers(2, size=n) if args.expert == "bm3d" else np.ones(n, dtype=int)
 
     def mirrored(images):
-        return [images[i][:, ::step].copy() for i, step in zip(members, steps, strict=True)]
+        return [images[i][:: down[k], :: across[k]].copy() for k, i in enumerate(members)]
 
     own = mirrored(clean)
 
