@@ -212,7 +212,7 @@ def test_stochastic_gradient_descent_comes_near():
     X, y = noisy_blobs(16, side=4)
     batch = ContrastiveCRF(generator=None).fit(X, y)
     options = {"solver": "sgd", "step_size": 1.0, "step_schedule": "constant", "batch_size": 4, "random_state": 0}
-    plain = ContrastiveCRF(generator=None, max_iter=300, **options).fit(X, y)
+    plain = ContrastiveCRF(generator=None, max_iter=150, **options).fit(X, y)
     assert plain.loss_curve_[-1] < 1.01 * batch.loss_curve_[-1]
     grown = ContrastiveCRF(generator="icm", max_rounds=5, max_iter=20, **options).fit(X, y)
     assert grown.n_rounds_ == 5
