@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+from _labelled_part import labelled_part
 from scipy.sparse import coo_array
 from sklearn.cluster import AgglomerativeClustering
 from sklearn.decomposition import PCA
@@ -73,12 +74,8 @@ class Scenes:
 
     def training(self, i):
         """Graph, labels and areas of the regions of known label."""
-        known = self.y[i] >= 0
-        number = np.cumsum(known) - 1
-        x = self.X[i]
-        inside = known[x.edges].all(axis=1)
-        graph = Example(x.node_features[known], number[x.edges[inside]], x.edge_features[inside])
-        return graph, self.y[i][known], self.pixels[i].sum(axis=1)[known].astype(np.float64)
+        area = self.pixels[i].sum(axis=1)[self.y[i] >= 0]
+        return *labelled_part(self.X[i], self.y[i]), area.astype(np.float64)
 
     def error_rate(self, images, labels):
         """Share of wrong pixels in all images, and in each."""

@@ -166,11 +166,12 @@ def trained(seen, args):
     """A field, grown level by level from where the last run stopped, and seconds of all levels."""
     if args.after is not None:
         return trained_after(seen, args)
+    clean = clean_images("train", args.images)
     options = {key: getattr(args, key) for key in OPTIONS}
     name = "_".join([row_name(args), *(str(getattr(args, key)) for key in ("images", *OPTIONS, "all_channels"))])
     options |= {"pairwise_channels": seen.of_pairs(), "n_jobs": args.jobs}
     for level in range(args.depth + 1 + args.more_rounds):
-        own, images = pairs_of_level(level, seen, args)
+        own, images = pairs_of_level(level, seen, clean, args)
         # Leaves that are split again need not be at their best.
         options["max_iter"] = args.max_iter if level < 8 else max(20, args.max_iter)
         # Few leaves need few factors to choose among many tests, many leaves the other way round.
@@ -186,13 +187,14 @@ def trained_after(seen, args):
     )
     if not path.exists():
         field, former = trained(seen, argparse.Namespace(**vars(args) | {"loss": args.after, "after": None}))
-        own, images = pairs_of_level(args.depth + args.more_rounds + 1, seen, args)
+        clean = clean_images("train", args.images)
+        own, images = pairs_of_level(args.depth + args.more_rounds + 1, seen, clean, args)
         fit_on(field.set_params(loss=args.loss, max_iter=args.max_iter), former, images(), own, path)
     field, seconds = kept_field(path)
     return field.set_params(verbose=0), seconds
 
 
-def pairs_of_level(level, seen, args):
+def pairs_of_level(level, seen, clean, args):
     """What a level is trained on: clean images, and a function that makes the channels.
 
     Every level has images of its own, mirrored at random, and noise of its own, so that leaves cannot go on with what
@@ -200,8 +202,6 @@ def pairs_of_level(level, seen, args):
     images are turned upside down at random, too. The first levels are content with fewer images.
     """
     rng = np.random.default_rng(level)
-    draw = list(DRAWS)[level % len(DRAWS)]
-    noisy, clean = noisy_and_clean("train", args.sigma, args.images, seed=DRAWS[draw])
     n = min(len(clean), max(40, int(0.2 * 1.5 ** max(level - 2, 0) * len(clean))))
     members = np.sort(rng.permutation(len(clean))[:n])
     across = 1 - 2 * rng.integers(2, size=n)
@@ -214,6 +214,8 @@ def pairs_of_level(level, seen, args):
 
     def images():
         if args.expert == "bm3d":
+            draw = list(DRAWS)[level % len(DRAWS)]
+            noisy, _ = noisy_and_clean("train", args.sigma, args.images, seed=DRAWS[draw])
             return seen(mirrored(noisy), mirrored(denoised_by("BM3D", draw, noisy, args)[0]))
         return seen([with_noise(y, args.sigma, rng) for y in own])
 

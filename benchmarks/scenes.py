@@ -18,6 +18,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from _labelled_part import labelled_part
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, balanced_accuracy_score
 from sklearn.pipeline import make_pipeline
@@ -93,12 +94,15 @@ def main():
         model = field(name, options)
         pairs = list(zip(X, y, strict=True))
         if name in COMPLETE:
-            pairs = [labelled_part(*pair, with_edges=name != "without edges") for pair in pairs]
+            pairs = [labelled_part(*pair) for pair in pairs]
+        learned, labels = map(list, zip(*pairs, strict=True))
+        tested = X_test
+        if name == "without edges":
+            learned, tested = ([Example(x.node_features, []) for x in part] for part in (learned, tested))
         start = time.process_time()
-        model.fit([x for x, _ in pairs], [labels for _, labels in pairs])
+        model.fit(learned, labels)
         seconds = time.process_time() - start
-        nodes = [Example(x.node_features, []) for x in X_test]
-        found = model.predict(nodes if name == "without edges" else X_test)
+        found = model.predict(tested)
         true, found, _ = flatten_nodes(list(y_test), found, missing_label=-1)
         shares = accuracy_score(true, found), balanced_accuracy_score(true, found)
         print(
@@ -113,15 +117,6 @@ def field(name, options):
     if name == "drf":
         return DRFClassifier(**common)
     return TRWCRF(formulation="exact" if name == "without edges" else name, inner_tol=1e-4, **common)
-
-
-def labelled_part(x, labels, with_edges):
-    """The graph of the labelled nodes."""
-    keep = labels >= 0
-    inside = keep[x.edges].all(axis=1) & with_edges
-    edges = (np.cumsum(keep) - 1)[x.edges[inside]]
-    edge_features = None if x.edge_features is None else x.edge_features[inside]
-    return Example(x.node_features[keep], edges, edge_features), labels[keep]
 
 
 if __name__ == "__main__":
