@@ -150,12 +150,11 @@ _MAKERS = {"nodes": _row_batches, "array": _array_batches, "list": _list_batches
 def _packs(items, sample_weight, limits):
     """Bounds of runs of examples that can share a batch."""
     weight = np.ones(len(items)) if sample_weight is None else sample_weight
-    is_forest = {id(example.graph): example.graph.is_forest for example in items}
     start, n_nodes, has_edges, has_cycles, one_weight = 0, 0, False, False, True
     for i, example in enumerate(items):
         graph = example.graph
         has_edges = has_edges or graph.n_edges > 0 or example.has_factors
-        has_cycles = has_cycles or not is_forest[id(graph)]
+        has_cycles = has_cycles or not graph.is_forest
         one_weight = one_weight and weight[i] == weight[start]
         n_nodes += graph.n_nodes
         most = limits.factors if example.has_factors else limits.cyclic if has_cycles else limits.forests
@@ -163,7 +162,7 @@ def _packs(items, sample_weight, limits):
             yield start, i
             start, n_nodes, one_weight = i, graph.n_nodes, True
             has_edges = graph.n_edges > 0 or example.has_factors
-            has_cycles = not is_forest[id(graph)]
+            has_cycles = not graph.is_forest
     yield start, len(items)
 
 

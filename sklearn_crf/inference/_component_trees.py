@@ -3,7 +3,7 @@
 import numpy as np
 
 from sklearn_crf.graphs import Graph
-from sklearn_crf.spanning_trees import SpanningTrees
+from sklearn_crf.spanning_trees import SpanningTrees, covering_trees
 
 # Shares of trees that differ by less are the same but for rounding.
 _DIGITS = 12
@@ -33,6 +33,26 @@ def connected_parts(graph):
         (edges, Graph._trusted(int(n), place[graph.edges[edges]]))
         for edges, n in zip(numbers, n_nodes, strict=True)
         if len(edges)
+    ]
+
+
+def trees_of_components(graph, rule, random_state):
+    """Covering trees of each component that has edges, as if it were alone.
+
+    Parameters
+    ----------
+    graph : Graph
+    rule : str or int
+    random_state : int
+
+    Returns
+    -------
+    list of (ndarray of int, SpanningTrees)
+        The numbers of a component's edges in the whole graph, and its trees, each once.
+    """
+    return [
+        (edges, covering_trees(part, rule, random_state=random_state).merged())
+        for edges, part in connected_parts(graph)
     ]
 
 

@@ -4,7 +4,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from sklearn_crf.inference._component_trees import connected_parts
+from sklearn_crf.inference._component_trees import trees_of_components
 from sklearn_crf.inference._tree_choice import spanning_trees_of
 from sklearn_crf.spanning_trees import (
     SpanningTrees,
@@ -21,8 +21,8 @@ def _covering(graph):
         return spanning_trees_of(graph, "minimal", 0).edge_probabilities
     # The same to the last bit as for each component alone.
     probabilities = np.empty(graph.n_edges)
-    for edges, part in connected_parts(graph):
-        probabilities[edges] = _covering(part)
+    for edges, trees in trees_of_components(graph, "minimal", 0):
+        probabilities[edges] = trees.edge_probabilities
     return probabilities
 
 

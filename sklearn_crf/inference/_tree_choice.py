@@ -4,7 +4,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from sklearn_crf.inference._component_trees import connected_parts, side_by_side
+from sklearn_crf.inference._component_trees import side_by_side, trees_of_components
 from sklearn_crf.spanning_trees import SpanningTrees, covering_trees, snakes
 
 # Training asks for the trees of the same graphs hundreds of times.
@@ -51,20 +51,13 @@ def _by_rule(graph, rule, random_state):
         return covering_trees(graph, rule, random_state=random_state).merged()
     known = _chosen.setdefault(graph, {})
     if key not in known:
-        choose = _by_component if rule == "minimal" and graph.n_components > 1 else covering_trees
-        known[key] = choose(graph, rule, random_state=random_state).merged()
+        if rule == "minimal" and graph.n_components > 1:
+            # They must not depend on what else is in the graph: training packs small examples together.
+            found = side_by_side(graph, trees_of_components(graph, rule, random_state))
+        else:
+            found = covering_trees(graph, rule, random_state=random_state)
+        known[key] = found.merged()
     return known[key]
-
-
-def _by_component(graph, rule, random_state):
-    """Trees that do not depend on what else is in the graph: training packs small examples together."""
-    return side_by_side(
-        graph,
-        [
-            (edges, covering_trees(part, rule, random_state=random_state).merged())
-            for edges, part in connected_parts(graph)
-        ],
-    )
 
 
 def _covering(trees):
