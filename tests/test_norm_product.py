@@ -19,6 +19,7 @@ from sklearn_crf.inference import (
     CountingNumbers,
     FactorMessages,
     LinearProgram,
+    LoopyBP,
     NormProductBP,
     TRWMessagePassing,
     convergence_left_to_caller,
@@ -342,6 +343,31 @@ def test_warm_start():
     assert NormProductBP(tol=1e-10).marginals(model, init=state).log_z == pytest.approx(
         NormProductBP(tol=1e-10).marginals(model).log_z, abs=1e-8
     )
+
+
+def test_neighbours_change_nothing():
+    """Components rest as soon as their own messages stand still, wherever their nodes are."""
+    parts = [random_factor_graph(5, 6, 4, 3, seed=seed) for seed in range(4)]
+    rng = np.random.default_rng(0)
+    owner = rng.permutation(np.repeat(np.arange(4), 5))
+    nodes = [np.flatnonzero(owner == k) for k in range(4)]
+    n_states, factors = np.empty(20, dtype=np.int64), []
+    for part, own in zip(parts, nodes, strict=True):
+        n_states[own] = part.n_states
+        for f in range(part.n_factors):
+            factors.append((own[part.scope[part.scope_ptr[f] : part.scope_ptr[f + 1]]], part.dense_table(f)))
+    for algorithm in (NormProductBP(tol=1e-3), LoopyBP(tol=1e-3)):
+        together = algorithm.marginals(FactorGraph.from_factors(n_states, factors))
+        n_iter = []
+        for part, own in zip(parts, nodes, strict=True):
+            tables = [
+                (part.scope[part.scope_ptr[f] : part.scope_ptr[f + 1]], part.dense_table(f))
+                for f in range(part.n_factors)
+            ]
+            alone = algorithm.marginals(FactorGraph.from_factors(part.n_states, tables))
+            n_iter.append(alone.n_iter)
+            assert_array_equal(together.unary[own][:, : alone.unary.shape[1]], alone.unary)
+        assert together.n_iter == max(n_iter) > min(n_iter)
 
 
 def test_infeasible_models():

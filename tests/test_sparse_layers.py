@@ -11,7 +11,7 @@ from sklearn_crf.inference import MPLP, BruteForce, LoopyBP, NormProductBP
 from sklearn_crf.models import score
 
 
-def pair_of_graphs(seed, *, n_listed=12, default=0.0, spread=1.0, forbidden=0.0):
+def pair_of_graphs(seed, *, n_listed=12, default=0.0, spread=1.0, unary_spread=None, forbidden=0.0):
     """The same factors with sparse tables and with dense ones: four nodes that list few of their joint states."""
     rng = np.random.default_rng(seed)
     n_states = rng.integers(2, 5, size=6)
@@ -25,7 +25,7 @@ def pair_of_graphs(seed, *, n_listed=12, default=0.0, spread=1.0, forbidden=0.0)
         sparse.append((scope, SparseTable(np.stack(np.unravel_index(listed, shape), axis=1), values, default)))
         dense.append((scope, table))
     for s, n in enumerate(n_states):
-        unary = spread * rng.normal(size=n)
+        unary = (spread if unary_spread is None else unary_spread) * rng.normal(size=n)
         unary[1:][rng.random(n - 1) < forbidden] = -np.inf
         sparse.append(([s], unary))
         dense.append(([s], unary))
@@ -36,10 +36,14 @@ CASES = {
     "few listed": {"n_listed": 2},
     "many listed": {"n_listed": 40},
     "none listed": {"n_listed": 0},
+    "others below": {"default": -60.0},
+    "others above": {"default": 60.0, "n_listed": 30},
     "others far below": {"default": -1000.0},
     "others far above": {"default": 1000.0},
     "others forbidden": {"n_listed": 60, "default": -np.inf},
     "large scores": {"spread": 500.0},
+    "large unary scores": {"unary_spread": 500.0},
+    "large unary scores, others above": {"unary_spread": 500.0, "default": 60.0, "n_listed": 30},
     "forbidden states": {"forbidden": 0.4},
 }
 

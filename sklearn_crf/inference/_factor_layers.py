@@ -9,12 +9,19 @@ from scipy.sparse.csgraph import breadth_first_order
 from sklearn_crf.factor_graphs import (
     COUNT,
     DENSE,
+    SPARSE,
     FactorGraph,
     FactorStatistics,
     add_cells,
     factor_graph_of,
     states_of_cells,
 )
+
+# As the kernels number it: a sparse table of which sums are those of probabilities.
+_SPARSE_SUMS = 3
+
+# Of the leaves of such a table, where the best has one: far above the least number there is.
+_LEAST_WEIGHT = 1e-100
 
 
 class FactorLayers(NamedTuple):
@@ -62,14 +69,21 @@ class FactorLayers(NamedTuple):
             shift = np.maximum.reduceat(scores, self.leaf_ptr[:-1]) if len(length) else np.zeros(0)
             weight = np.exp(scores - np.repeat(shift, length))
         shift[np.isneginf(shift)] = np.nan
-        return self._replace(maximum=False, scale=scale, leaf_weight=weight, leaf_shift=shift)
+        kind = np.where((self.kind == SPARSE) & self._is_narrow(weight), _SPARSE_SUMS, self.kind).astype(np.int8)
+        return self._replace(maximum=False, scale=scale, kind=kind, leaf_weight=weight, leaf_shift=shift)
+
+    def _is_narrow(self, weight):
+        """Whether all leaves of a table count."""
+        least = np.minimum.reduceat(weight, self.leaf_ptr[:-1]) if len(self.kind) else np.zeros(0)
+        # NaN, where factors of a table differ in scale, is not.
+        return least > _LEAST_WEIGHT
 
 
 class LayeredModel:
     """A factor graph in layers, its nodes in an order in which messages do well.
 
-    That is the order they have, or on forests the one from roots to leaves, in which two sweeps are exact and labels
-    can be read off one by one.
+    That is the order they have, component after component, or on forests the one from roots to leaves, in which two
+    sweeps are exact and labels can be read off one by one.
 
     Parameters
     ----------
@@ -81,6 +95,8 @@ class LayeredModel:
         With maxima off and scales of one.
     order : ndarray of shape (N,)
         Node of the model at each place.
+    components : ndarray of shape (n_components, 2), int32
+        First place of each component, and the one behind its last.
     factors : ndarray of shape (F,)
         Numbers of the factors of two nodes or more.
     node_scores : ndarray of shape (N, K), float64
@@ -98,12 +114,15 @@ class LayeredModel:
         self.model = model
         arity = model.arity
         self.factors = np.flatnonzero(arity >= 2)
-        if self.graph is None:
-            self.is_forest = is_forest_of_factors(model)
-            self.order = _from_roots(model, self.factors) if self.is_forest else np.arange(model.n_nodes)
+        self.is_forest = is_forest_of_factors(model) if self.graph is None else self.graph.is_forest
+        component = model.component if self.graph is None else self.graph.component
+        if not self.is_forest:
+            self.order = np.argsort(component, kind="stable")
+        elif self.graph is None:
+            self.order = _from_roots(model, self.factors)
         else:
-            self.is_forest = self.graph.is_forest
-            self.order = self.graph.forest.order if self.is_forest else np.arange(model.n_nodes)
+            self.order = self.graph.forest.order
+        self.components = _runs(component[self.order])
         place = np.argsort(self.order)
         single = np.flatnonzero(arity == 1)
         self._unary = single, model.scope[model.scope_ptr[single]]
@@ -163,6 +182,12 @@ class LayeredModel:
         cells = model.cells(self._empty, np.zeros((len(self._empty), 0), dtype=int))
         add_cells(model, self._empty, cells, None, log_table, table_default)
         return FactorStatistics(log_table, table_default)
+
+
+def _runs(numbers):
+    """Where runs of one number begin, and end."""
+    ends = np.flatnonzero(np.append(numbers[1:] != numbers[:-1], len(numbers) > 0)) + 1
+    return np.stack((np.append(0, ends)[:-1], ends), axis=1).astype(np.int32)
 
 
 def is_forest_of_factors(model):
@@ -321,7 +346,7 @@ def _layers_of(model, place):
 
 
 def _positions(model, tables, ids, number, shape):
-    """Positions before each node of factors of one arity."""
+    """Positions before each node of factors of one arity; of sparse tables one more, for the scale of the others."""
     n_before = np.ones(shape.shape, dtype=np.int64)
     kind = model.table_kind[ids]
     dense, count = kind == DENSE, kind == COUNT
@@ -329,7 +354,7 @@ def _positions(model, tables, ids, number, shape):
     n_listed = np.diff(model.table_ptr)[ids[count]]
     n_before[count] = np.minimum(np.arange(shape.shape[1]), n_listed[:, None]) + 1
     for f in np.flatnonzero(~dense & ~count):
-        n_before[f] = tables.sizes[number[f]]
+        n_before[f] = np.array(tables.sizes[number[f]]) + 1
     return n_before
 
 

@@ -95,7 +95,7 @@ class Reader:
         self.left, self.right = np.zeros((2, int(layers.position_ptr[-1]) + 1))
         largest_degree = int(np.diff(layers.node_ptr).max(initial=0))
         largest_table = int(np.diff(layers.leaf_ptr).max(initial=0))
-        self.work = np.empty((4 + largest_degree) * layers.n_columns + largest_table)
+        self.work = np.empty((4 + largest_degree) * layers.n_columns + largest_table + 1)
 
     def read(self, messages, cross, beliefs):
         """Make ready for a sweep forwards, and for labels."""
@@ -121,13 +121,16 @@ class MessageRun:
         0 is maxima.
     init : FactorMessages or None
     damping : float, default=0.0
+    tol : float, default=-1.0
+        Largest change of a message in an iteration after which its component rests: it needs no more iterations, and
+        ends at no other messages, than if it were alone. Negative: none rests.
     """
 
-    def __init__(self, layered, split, temperature, init, damping=0.0):
+    def __init__(self, layered, split, temperature, init, damping=0.0, tol=-1.0):
         layers = layered.layers
         unit = 1.0 if temperature == 0 else float(temperature)
         factor = split.own + np.bincount(layers.slot_factor, weights=split.conditional, minlength=layers.n_factors)
-        self.layered, self.damping = layered, damping
+        self.layered, self.damping, self.tol = layered, damping, tol
         scale = 1 / (unit * factor)
         self.layers = layers._replace(maximum=True, scale=scale) if temperature == 0 else layers.for_sums(scale)
         self.reader = Reader(layered, self.layers, unit, split.own, split.conditional, split.node)
@@ -137,13 +140,14 @@ class MessageRun:
         self.beliefs = np.where(np.isneginf(layered.node_scores), -np.inf, 0.0)
         self.values = np.zeros(len(self.beliefs))
         self.bound = np.inf
+        self.moving = layered.components
         self.reader.read(self.messages, self.cross, self.beliefs)
 
     def iterate(self):
         """A sweep forwards and one back; the largest change of a message in them."""
-        worst, reader = 0.0, self.reader
+        reader, changes = self.reader, np.zeros(len(self.moving))
         for direction in (1, -1):
-            change = sweep(
+            failed = sweep(
                 self.layers,
                 reader.numbers,
                 self.messages,
@@ -154,13 +158,16 @@ class MessageRun:
                 reader.right,
                 direction,
                 self.damping,
+                self.moving,
+                changes,
                 reader.work,
             )
-            if change < 0:
-                raise infeasible_at_node(int(self.layered.order[int(-1 - change)]))
-            worst = max(worst, change / (1 - self.damping))
+            if failed >= 0:
+                raise infeasible_at_node(int(self.layered.order[failed]))
+        changes /= 1 - self.damping
+        self.moving = self.moving[changes > self.tol]
         self.bound = float(self.values.sum()) + self.layered.constant
-        return worst
+        return float(changes.max(initial=0.0))
 
     def lower(self):
         """An iteration; what the bound fell by."""

@@ -100,7 +100,8 @@ class LoopyBP(MessagePassing):
         """Messages, number of iterations, converged?"""
         layers = layered.layers
         split = Split(1.0 - np.diff(layers.node_ptr), np.ones(layers.n_factors), np.zeros(len(layers.slot_node)))
-        run = MessageRun(layered, split, temperature, init, 0.0 if layered.is_forest else self.damping)
+        settling = () if layered.is_forest else (self.damping, self.tol)
+        run = MessageRun(layered, split, temperature, init, *settling)
         if layered.is_forest:
             # From the leaves to the roots and back, and each node once more.
             run.iterate()

@@ -99,7 +99,7 @@ class NormProductBP(Inference):
             raise ValueError(f"map_temperature must not be negative, got {self.map_temperature!r}.")
 
     def _marginals(self, model, *, init=None, n_threads=1):
-        run, bound = self._start(model, self.temperature, init)
+        run, bound = self._start(model, self.temperature, init, self.tol)
         if self.temperature != 1:
             bound = "upper" if bound and self.temperature > 1 else None
         return marginals_by_descent(self, run, bound)
@@ -108,13 +108,13 @@ class NormProductBP(Inference):
         run, _ = self._start(model, self.map_temperature, init)
         return labeling_by_descent(self, model, run)
 
-    def _start(self, model, temperature, init):
-        return start_messages(model, self.counting_numbers, self.edge_probabilities, temperature, init)
+    def _start(self, model, temperature, init, tol=-1.0):
+        return start_messages(model, self.counting_numbers, self.edge_probabilities, temperature, init, tol)
 
 
-def start_messages(model, counting_numbers, edge_probabilities, temperature, init):
-    """Messages at their start, and what the approximation of the entropy is."""
+def start_messages(model, counting_numbers, edge_probabilities, temperature, init, tol=-1.0):
+    """Messages at their start, whose components rest by ``tol``, and what the approximation of the entropy is."""
     layered = LayeredModel(model)
     node, factor, bound = counting_numbers_of(counting_numbers, layered, edge_probabilities)
     split = split_counting_numbers(layered, node, factor)
-    return MessageRun(layered, split, temperature, init), bound
+    return MessageRun(layered, split, temperature, init, tol=tol), bound

@@ -124,7 +124,7 @@ class TRWMessagePassing(MessagePassing):
 
     def _marginals(self, model, *, init=None, n_threads=1):
         if self._by_norm_products(model.graph):
-            run, bound = start_messages(model, "trw", self.edge_probabilities, 1, init)
+            run, bound = start_messages(model, "trw", self.edge_probabilities, 1, init, self.tol)
             return marginals_by_descent(self, run, bound)
         return super()._marginals(model, init=init, n_threads=n_threads)
 

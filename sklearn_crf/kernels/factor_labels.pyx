@@ -3,7 +3,7 @@
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t
 
-from sklearn_crf.kernels.layer_messages cimport advance, emit
+from sklearn_crf.kernels.layer_messages cimport advance, begin, emit
 from sklearn_crf.kernels.layers cimport Layers, is_last, open_layers
 
 
@@ -38,7 +38,7 @@ def decode_factors(
             for i in range(f.node_ptr[s], f.node_ptr[s + 1]):
                 slot = f.node_slots[i]
                 if slot == f.slot_ptr[f.slot_factor[slot]]:
-                    left[f.position_ptr[slot]] = 0
+                    begin(&f, slot, &left[0])
                 emit(&f, slot, &left[0], &right[0], symbol, message)
                 for a in range(f.n_states[s]):
                     state[a] += message[a] / f.scale[f.slot_factor[slot]]

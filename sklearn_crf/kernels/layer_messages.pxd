@@ -15,7 +15,9 @@ from sklearn_crf.kernels.layers cimport (
     COUNT,
     DENSE,
     SPARSE,
+    SPARSE_SUMS,
     Layers,
+    kind_of,
     leaf_shift,
     leaf_weights,
     log_sum,
@@ -25,6 +27,11 @@ from sklearn_crf.kernels.layers cimport (
     right_of,
 )
 from sklearn_crf.kernels.sparse_layers cimport advance_sparse, emit_sparse, retreat_sparse
+from sklearn_crf.kernels.sparse_probabilities cimport (
+    advance_probabilities,
+    emit_probabilities,
+    retreat_probabilities,
+)
 
 
 cdef inline Py_ssize_t next_position(const Layers* f, Py_ssize_t slot, int kind, Py_ssize_t last, Py_ssize_t q,
@@ -115,10 +122,13 @@ cdef inline void emit(const Layers* f, Py_ssize_t slot, const double* left, cons
     """Message of a factor to the node of a slot, as a logarithm for each state."""
     cdef:
         Py_ssize_t a
-        int kind = f.kind[f.table[f.slot_factor[slot]]]
+        int kind = kind_of(f, slot)
         const double* weight = leaf_weights(f, slot)
     if kind == SPARSE:
         emit_sparse(f, slot, left, right, symbol, message)
+        return
+    if kind == SPARSE_SUMS:
+        emit_probabilities(f, slot, left, right, symbol, message)
         return
     if kind == DENSE and weight != NULL:
         emit_dense_leaves(f, slot, weight, left, right, symbol)
@@ -128,15 +138,48 @@ cdef inline void emit(const Layers* f, Py_ssize_t slot, const double* left, cons
     write_states(f, slot, symbol, message)
 
 
+cdef inline void begin(const Layers* f, Py_ssize_t slot, double* left) noexcept nogil:
+    """`left` before the first slot of a factor: one path, which nothing weighs yet."""
+    cdef Py_ssize_t start = f.position_ptr[slot]
+    left[start] = 0
+    if kind_of(f, slot) == SPARSE_SUMS:
+        left[start], left[start + 1] = 1, 0
+
+
+cdef inline double weigh_leaves(const Layers* f, Py_ssize_t slot, double* end) noexcept nogil:
+    """From `left` after the last slot of a factor to the weights of its leaves; their sum, 0 if all are impossible."""
+    cdef:
+        Py_ssize_t n = n_after(f, slot), a
+        double top = -INFINITY, total = 0
+        const double* weight = leaf_weights(f, slot)
+    if kind_of(f, slot) == SPARSE_SUMS:
+        for a in range(n):
+            end[a] *= weight[a]
+            total += end[a]
+        return total if end[n] > -INFINITY else 0
+    for a in range(n):
+        end[a] += right_of(f, slot, NULL, a)
+        top = end[a] if end[a] > top else top
+    if top == -INFINITY:
+        return 0
+    for a in range(n):
+        end[a] = exp(end[a] - top)
+        total += end[a]
+    return total
+
+
 cdef inline void advance(const Layers* f, Py_ssize_t slot, const double* state, double* symbol, const double* before,
                          double* after) noexcept nogil:
     """Positions after a slot from those before it: `left` one layer on."""
     cdef:
         Py_ssize_t S = n_symbols(f, slot), Q = n_positions(f, slot), n = n_after(f, slot), a, q, r
-        int kind = f.kind[f.table[f.slot_factor[slot]]]
+        int kind = kind_of(f, slot)
         double x
     if kind == SPARSE:
         advance_sparse(f, slot, state, symbol, before, after)
+        return
+    if kind == SPARSE_SUMS:
+        advance_probabilities(f, slot, state, symbol, before, after)
         return
     read_symbols(f, slot, state, symbol)
     for r in range(n):
@@ -190,10 +233,12 @@ cdef inline void retreat(const Layers* f, Py_ssize_t slot, const double* state, 
     """Positions before a slot from those after it: `right` one layer back."""
     cdef:
         Py_ssize_t q
-        int kind = f.kind[f.table[f.slot_factor[slot]]]
+        int kind = kind_of(f, slot)
         const double* weight = leaf_weights(f, slot)
     if kind == SPARSE:
         retreat_sparse(f, slot, state, symbol, right)
+    elif kind == SPARSE_SUMS:
+        retreat_probabilities(f, slot, state, symbol, right)
     elif kind == DENSE and weight != NULL:
         retreat_dense_leaves(f, slot, weight, state, symbol, right)
     else:

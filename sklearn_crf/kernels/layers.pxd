@@ -12,11 +12,12 @@ small, so that no range is safe for probabilities.
 from libc.math cimport INFINITY, exp, log1p
 from libc.stdint cimport int8_t, int32_t, int64_t
 
-# As sklearn_crf.factor_graphs numbers them.
+# As sklearn_crf.factor_graphs numbers them, and one of our own.
 cdef enum:
     DENSE = 0
     SPARSE = 1
     COUNT = 2
+    SPARSE_SUMS = 3  # sparse, its scores so near to each other that sums can be of probabilities
 
 cdef struct Layers:
     bint maximum  # maxima instead of sums
@@ -30,7 +31,8 @@ cdef struct Layers:
     const int32_t* slot_factor  # (n_slots,)
     const int32_t* table  # (F,)
     const double* scale  # (F,) what scores of the table are multiplied with
-    const int64_t* position_ptr  # (n_slots + 1,) where the positions before each slot are kept in left and right
+    const int64_t* position_ptr  # (n_slots + 1,) where the positions before each slot are kept in left and right; in
+    # sparse tables one number more follows them
     const int8_t* kind  # (T,)
     const int32_t* counted  # (T,) the state that a count table counts
     const int64_t* leaf_ptr  # (T + 1,) ends of the paths of each table
@@ -83,8 +85,13 @@ cdef inline void open_layers(object arrays, Layers* f) except *:
     f.child = &child[0] if child.shape[0] else NULL
 
 
+cdef inline int kind_of(const Layers* f, Py_ssize_t slot) noexcept nogil:
+    return f.kind[f.table[f.slot_factor[slot]]]
+
+
 cdef inline Py_ssize_t n_positions(const Layers* f, Py_ssize_t slot) noexcept nogil:
-    return f.position_ptr[slot + 1] - f.position_ptr[slot]
+    cdef int kind = kind_of(f, slot)
+    return f.position_ptr[slot + 1] - f.position_ptr[slot] - (kind == SPARSE or kind == SPARSE_SUMS)
 
 
 cdef inline bint is_last(const Layers* f, Py_ssize_t slot) noexcept nogil:
@@ -141,3 +148,21 @@ cdef inline double probabilities(const Layers* f, Py_ssize_t n, const double* st
         probability[a] = exp(state[a] - top)
         total[0] += probability[a]
     return top
+
+
+cdef inline const int32_t* first_children(const Layers* f, Py_ssize_t slot) noexcept nogil:
+    """(n_positions + 1,) where the children of each position before a slot begin."""
+    return f.child + f.child_ptr[slot]
+
+
+cdef inline const int32_t* states_of_children(const Layers* f, Py_ssize_t slot) noexcept nogil:
+    """(n_children,) the state that leads to each, ascending among those of one position."""
+    return f.child + f.child_ptr[slot] + n_positions(f, slot) + 1
+
+
+cdef inline bint is_listed(const int32_t* state_of, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t a) noexcept nogil:
+    cdef Py_ssize_t c
+    for c in range(start, stop):
+        if state_of[c] == a:
+            return True
+    return False

@@ -2,7 +2,7 @@
 
 from libc.math cimport INFINITY
 
-from sklearn_crf.kernels.layer_messages cimport advance, emit, retreat
+from sklearn_crf.kernels.layer_messages cimport advance, begin, emit, retreat
 from sklearn_crf.kernels.layers cimport Layers, is_last, open_layers
 
 
@@ -31,7 +31,7 @@ def mplp_sweep(
             first, last = f.slot_ptr[factor], f.slot_ptr[factor + 1] - 1
             cavity = &work[2 * K]
             found = cavity + (last + 1 - first) * K
-            left[f.position_ptr[first]] = 0
+            begin(&f, first, &left[0])
             for slot in range(first, last + 1):
                 node = f.slot_node[slot]
                 for a in range(f.n_states[node]):

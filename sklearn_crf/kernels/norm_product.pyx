@@ -10,9 +10,9 @@ and sends the v_s. that are optimal given those of the other nodes of its factor
 """
 
 from libc.math cimport INFINITY, exp, fabs, log
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
-from sklearn_crf.kernels.layer_messages cimport advance, emit, retreat
+from sklearn_crf.kernels.layer_messages cimport advance, begin, emit, retreat, weigh_leaves
 from sklearn_crf.kernels.layers cimport Layers, is_last, n_after, open_layers
 
 cdef struct Numbers:
@@ -93,7 +93,7 @@ cdef inline void read_factor(const Layers* f, const Numbers* c, const double* me
     cdef:
         Py_ssize_t first = f.slot_ptr[factor], slot
         Py_ssize_t until = target if target >= 0 else first
-    left[f.position_ptr[first]] = 0
+    begin(f, first, left)
     for slot in range(first, until):
         weigh_states(f, c, messages, cross, beliefs, slot, target, state)
         advance(f, slot, state, symbol, left + f.position_ptr[slot], left + f.position_ptr[slot + 1])
@@ -145,20 +145,26 @@ cdef inline double normalise(const Layers* f, double divisor, Py_ssize_t n, doub
 
 
 cdef inline double largest_change(const Layers* f, const double* fresh, const double* old, Py_ssize_t n,
-                                  double scale) noexcept nogil:
-    """Of the scores of a message for maxima, else of its probabilities, the best of which is 1."""
+                                  double scale, double worst) noexcept nogil:
+    """Of the scores of a message for maxima, else of its probabilities, the best of which is 1; or ``worst`` so far."""
     cdef:
         Py_ssize_t a
-        double top = -INFINITY, old_top = -INFINITY, change, worst = 0
+        double top = -INFINITY, old_top = -INFINITY, x, y, change, log_worst = log(worst)
     for a in range(n):
         top = -fresh[a] if -fresh[a] > top else top
         old_top = -old[a] if -old[a] > old_top else old_top
     for a in range(n):
-        if f.maximum:
-            change = fabs(fresh[a] + top - old[a] - old_top)
-        else:
-            change = fabs(exp(scale * (-fresh[a] - top)) - exp(scale * (-old[a] - old_top)))
-        worst = change if change > worst else worst
+        x, y = -fresh[a] - top, -old[a] - old_top
+        change = fabs(x - y)
+        if not f.maximum:
+            # Of most states it is clear without exponentials that they have not changed most.
+            x, y, change = scale * x, scale * y, scale * change
+            if change <= worst or (x <= log_worst and y <= log_worst):
+                continue
+            change = fabs(exp(x) - exp(y))
+        if change > worst:
+            worst = change
+            log_worst = log(worst)
     return worst
 
 
@@ -192,9 +198,9 @@ cdef inline void send_cross(const Layers* f, const Numbers* c, const double* mes
 
 
 cdef inline double update_node(const Layers* f, const Numbers* c, double* messages, double* cross, double* beliefs,
-                               double* left, double* right, double damping, Py_ssize_t s, double* value,
+                               double* left, double* right, double damping, Py_ssize_t s, double worst, double* value,
                                double* work) noexcept nogil:
-    """Messages of a node, optimal given all others; the largest change of one."""
+    """Messages of a node, optimal given all others; the largest change of one, or ``worst`` so far."""
     cdef:
         Py_ssize_t K = f.n_columns, n = f.n_states[s], i, slot, a
         double* state = work
@@ -202,7 +208,7 @@ cdef inline double update_node(const Layers* f, const Numbers* c, double* messag
         double* fresh = work + 2 * K
         double* incoming = work + 3 * K
         double* belief = beliefs + s * K
-        double scale, share, change, worst = 0
+        double scale, share
     for a in range(n):
         # What was impossible once stays so.
         belief[a] = c.node_scores[s * K + a] if belief[a] > -INFINITY else -INFINITY
@@ -230,14 +236,30 @@ cdef inline double update_node(const Layers* f, const Numbers* c, double* messag
                 fresh[a] -= share * sum_of_others(f, c, cross, slot, slot, a)
         if damping > 0:
             mix(fresh, messages + slot * K, belief, n, damping)
-        change = largest_change(f, fresh, messages + slot * K, n, 1 / (c.unit * c.toward[slot]))
-        worst = change if change > worst else worst
+        worst = largest_change(f, fresh, messages + slot * K, n, 1 / (c.unit * c.toward[slot]), worst)
         for a in range(n):
             messages[slot * K + a] = fresh[a]
         if c.cross_ptr[slot] >= 0:
             send_cross(f, c, messages, cross, slot, share)
         incoming += K
     return worst
+
+
+cdef inline void move_on(const Layers* f, const Numbers* c, const double* messages, const double* cross,
+                         const double* beliefs, Py_ssize_t s, int direction, double* left, double* right,
+                         double* work) noexcept nogil:
+    """Renew `left` behind a node, or `right` before it."""
+    cdef Py_ssize_t i, slot, first
+    for i in range(f.node_ptr[s], f.node_ptr[s + 1]):
+        slot = f.node_slots[i]
+        first = f.slot_ptr[f.slot_factor[slot]]
+        if depends_on_target(f, c, slot) or (is_last(f, slot) if direction > 0 else slot == first):
+            continue
+        weigh_states(f, c, messages, cross, beliefs, slot, seen_from(f, c, slot), work)
+        if direction > 0:
+            advance(f, slot, work, work + f.n_columns, left + f.position_ptr[slot], left + f.position_ptr[slot + 1])
+        else:
+            retreat(f, slot, work, work + f.n_columns, right)
 
 
 def sweep(
@@ -251,39 +273,34 @@ def sweep(
     double[::1] right,  # INOUT (n_positions,) the other way round
     int direction,  # 1: first to last node, -1: last to first
     double damping,  # share of the old message that is kept
+    const int32_t[:, ::1] parts,  # IN (n, 2) first node of each component to renew, and behind its last
+    double[::1] changes,  # INOUT (n,) largest change of a message in each
     double[::1] work,  # work space ((3 + largest number of factors of a node) * K,)
 ):
-    """Renew the messages of all nodes in turn; the largest change of one, or -1 - s if node s has no state left."""
+    """Renew the messages of all nodes of some components in turn; -1, or a node that has no state left."""
     cdef:
         Layers f
         Numbers c
-        Py_ssize_t i, j, s, slot, n_nodes = beliefs.shape[0]
-        double change, worst = 0
+        Py_ssize_t part, i, s, failed = -1
+        double change
         double* message = &messages[0, 0] if messages.shape[0] else NULL
         double* v = &cross[0]
     open_layers(layers, &f)
     open_numbers(numbers, &c)
     with nogil:
-        for i in range(n_nodes):
-            s = i if direction > 0 else n_nodes - 1 - i
-            change = update_node(&f, &c, message, v, &beliefs[0, 0], &left[0], &right[0], damping, s, &values[s],
-                                 &work[0])
-            if change < 0:
-                worst = -1.0 - s
+        for part in range(parts.shape[0]):
+            for i in range(parts[part, 0], parts[part, 1]):
+                s = i if direction > 0 else parts[part, 0] + parts[part, 1] - 1 - i
+                change = update_node(&f, &c, message, v, &beliefs[0, 0], &left[0], &right[0], damping, s,
+                                     changes[part], &values[s], &work[0])
+                if change < 0:
+                    failed = s
+                    break
+                changes[part] = change
+                move_on(&f, &c, message, v, &beliefs[0, 0], s, direction, &left[0], &right[0], &work[0])
+            if failed >= 0:
                 break
-            worst = change if change > worst else worst
-            for j in range(f.node_ptr[s], f.node_ptr[s + 1]):
-                slot = f.node_slots[j]
-                if depends_on_target(&f, &c, slot):
-                    continue
-                if direction > 0 and not is_last(&f, slot):
-                    weigh_states(&f, &c, message, v, &beliefs[0, 0], slot, seen_from(&f, &c, slot), &work[0])
-                    advance(&f, slot, &work[0], &work[f.n_columns], &left[f.position_ptr[slot]],
-                            &left[f.position_ptr[slot + 1]])
-                elif direction < 0 and slot > f.slot_ptr[f.slot_factor[slot]]:
-                    weigh_states(&f, &c, message, v, &beliefs[0, 0], slot, seen_from(&f, &c, slot), &work[0])
-                    retreat(&f, slot, &work[0], &work[f.n_columns], &right[0])
-    return worst
+    return failed
 
 
 def leaf_statistics(
@@ -295,7 +312,7 @@ def leaf_statistics(
     double[::1] left,  # OUT (n_positions,)
     double[::1] right,  # OUT (n_positions,)
     double[::1] statistics,  # INOUT (n_leaves,) summed beliefs
-    double[::1] work,  # work space (3 * K + largest number of leaves,)
+    double[::1] work,  # work space (3 * K + largest number of leaves + 1,)
 ):
     """Add up the beliefs of factors where their paths end; -1, or the first factor without a possible one."""
     cdef:
@@ -303,7 +320,7 @@ def leaf_statistics(
         Numbers c
         Py_ssize_t factor, n_factors = layers.n_factors, first, slot, q, n, a, K, failed = -1
         const double* message = &messages[0, 0] if messages.shape[0] else NULL
-        double top, total
+        double total
         double* state = &work[0]
         double* symbol
         double* end
@@ -329,17 +346,10 @@ def leaf_statistics(
             slot = f.slot_ptr[factor + 1] - 1
             n = n_after(&f, slot)
             q = f.leaf_ptr[f.table[factor]]
-            top = -INFINITY
-            for a in range(n):
-                end[a] += f.scale[factor] * f.leaf[q + a]
-                top = end[a] if end[a] > top else top
-            if top == -INFINITY:
+            total = weigh_leaves(&f, slot, end)
+            if total == 0:
                 failed = factor
                 break
-            total = 0
-            for a in range(n):
-                end[a] = exp(end[a] - top)
-                total += end[a]
             for a in range(n):
                 statistics[q + a] += end[a] / total
     return failed

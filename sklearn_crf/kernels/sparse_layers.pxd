@@ -4,6 +4,8 @@ Each position lists a few states, each of which leads to a position of its own; 
 behind the node, from where no listed cell can be reached any more. What the states that a position does not list weigh
 together is the sum over all less that over the listed ones. Where little is left of it, so that digits would be lost,
 it is added up anew, and where probabilities are too small for that, by their logarithms.
+
+This is for maxima, and for sums of scores that lie far apart or forbid; of others see sparse_probabilities.pxd.
 """
 
 from libc.math cimport INFINITY, exp, log
@@ -11,6 +13,8 @@ from libc.stdint cimport int32_t
 
 from sklearn_crf.kernels.layers cimport (
     Layers,
+    first_children,
+    is_listed,
     leaf_shift,
     leaf_weights,
     log_sum,
@@ -18,25 +22,8 @@ from sklearn_crf.kernels.layers cimport (
     n_positions,
     probabilities,
     right_of,
+    states_of_children,
 )
-
-
-cdef inline const int32_t* first_children(const Layers* f, Py_ssize_t slot) noexcept nogil:
-    """(n_positions + 1,) where the children of each position before a slot begin."""
-    return f.child + f.child_ptr[slot]
-
-
-cdef inline const int32_t* states_of_children(const Layers* f, Py_ssize_t slot) noexcept nogil:
-    """(n_children,) the state that leads to each, ascending among those of one position."""
-    return f.child + f.child_ptr[slot] + n_positions(f, slot) + 1
-
-
-cdef inline bint is_listed(const int32_t* state_of, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t a) noexcept nogil:
-    cdef Py_ssize_t c
-    for c in range(start, stop):
-        if state_of[c] == a:
-            return True
-    return False
 
 
 cdef inline double share_of_unlisted(Py_ssize_t n, const double* probability, double total, const int32_t* listed,

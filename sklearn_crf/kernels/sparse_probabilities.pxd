@@ -1,0 +1,158 @@
+"""Messages of sparse tables whose scores lie so near to each other that nothing can get lost: sums of probabilities.
+
+What each node sends is normalised, so that `left` adds up to one in every layer and `right` is the mean of the leaves'
+weights behind a position. These are at most one, and at least the least of all; so is every message. What falls below
+the least number there is was therefore too small to matter, and no logarithm is needed but one for each state of a
+node. One number more than there are positions, behind them, is the logarithm of what they were divided by.
+
+What the states that a position does not list weigh together is all less the listed ones. Digits are lost where little
+is left of it, but that counts only where the listed ones do not outweigh it: there it is added up anew.
+"""
+
+from libc.math cimport INFINITY, log
+from libc.stdint cimport int32_t
+
+from sklearn_crf.kernels.layers cimport (
+    Layers,
+    first_children,
+    is_last,
+    is_listed,
+    n_after,
+    n_positions,
+    probabilities,
+    states_of_children,
+)
+
+# Sums below their DIGITS-th part may have lost too many of them to a difference.
+cdef enum:
+    DIGITS = 10000
+
+
+cdef inline double normalised(const Layers* f, Py_ssize_t slot, const double* state,
+                              double* probability) noexcept nogil:
+    """Probabilities of the states of a node; the logarithm of what they were divided by, -inf if all are impossible."""
+    cdef:
+        Py_ssize_t n = f.n_states[f.slot_node[slot]], a
+        double total, top = probabilities(f, n, state, probability, &total)
+    if top == -INFINITY:
+        for a in range(n):
+            probability[a] = 0
+        return top
+    total = 1 / total
+    for a in range(n):
+        probability[a] *= total
+    return top - log(total)
+
+
+cdef inline const double* weights_behind(const Layers* f, Py_ssize_t slot, const double* right) noexcept nogil:
+    """Weight of each position after a slot."""
+    if is_last(f, slot):
+        return f.leaf_weight + f.leaf_ptr[f.table[f.slot_factor[slot]]]
+    return right + f.position_ptr[slot + 1]
+
+
+cdef inline double scale_behind(const Layers* f, Py_ssize_t slot, const double* right) noexcept nogil:
+    """Logarithm of what these were divided by."""
+    if is_last(f, slot):
+        return f.leaf_shift[f.table[f.slot_factor[slot]]]
+    return right[f.position_ptr[slot + 1] + n_positions(f, slot + 1)]
+
+
+cdef inline double sum_of_unlisted(Py_ssize_t n, const double* probability, const int32_t* listed,
+                                   Py_ssize_t n_listed) noexcept nogil:
+    """Sum of the probabilities of the states that are not listed, to the last digit."""
+    cdef:
+        Py_ssize_t a, c = 0
+        double total = 0
+    for a in range(n):
+        if c < n_listed and listed[c] == a:
+            c += 1
+        else:
+            total += probability[a]
+    return total
+
+
+cdef inline void advance_probabilities(const Layers* f, Py_ssize_t slot, const double* state, double* probability,
+                                       const double* before, double* after) noexcept nogil:
+    """`left` one layer on."""
+    cdef:
+        Py_ssize_t n = f.n_states[f.slot_node[slot]], Q = n_positions(f, slot), others = n_after(f, slot) - 1, q, c
+        const int32_t* first = first_children(f, slot)
+        const int32_t* state_of = states_of_children(f, slot)
+        double scale = normalised(f, slot, state, probability), rest = 0, listed, x
+    for q in range(Q):
+        listed = 0
+        x = before[q]
+        for c in range(first[q], first[q + 1]):
+            after[c] = x * probability[state_of[c]]
+            listed += probability[state_of[c]]
+        rest += x * (1 - listed)
+    if DIGITS * rest < 1:
+        rest = 0
+        for q in range(Q):
+            if before[q] > 0:
+                rest += before[q] * sum_of_unlisted(n, probability, state_of + first[q], first[q + 1] - first[q])
+    after[others] = rest
+    after[others + 1] = before[Q] + scale
+
+
+cdef inline void retreat_probabilities(const Layers* f, Py_ssize_t slot, const double* state, double* probability,
+                                       double* right) noexcept nogil:
+    """`right` one layer back."""
+    cdef:
+        Py_ssize_t n = f.n_states[f.slot_node[slot]], Q = n_positions(f, slot), others = n_after(f, slot) - 1, q, c
+        const int32_t* first = first_children(f, slot)
+        const int32_t* state_of = states_of_children(f, slot)
+        const double* weight = weights_behind(f, slot, right)
+        double* out = right + f.position_ptr[slot]
+        double scale = normalised(f, slot, state, probability), of_others = weight[others], listed, total
+    for q in range(Q):
+        listed = 0
+        total = 0
+        for c in range(first[q], first[q + 1]):
+            listed += probability[state_of[c]]
+            total += probability[state_of[c]] * weight[c]
+        out[q] = total + (1 - listed) * of_others
+        if DIGITS * out[q] < of_others:
+            listed = sum_of_unlisted(n, probability, state_of + first[q], first[q + 1] - first[q])
+            out[q] = total + listed * of_others
+    out[Q] = scale_behind(f, slot, right) + scale
+
+
+cdef inline double lefts_without_state(Py_ssize_t Q, const double* left, const int32_t* first, const int32_t* state_of,
+                                       Py_ssize_t a) noexcept nogil:
+    """Sum of `left` over the positions that do not list a state, to the last digit."""
+    cdef:
+        Py_ssize_t q
+        double total = 0
+    for q in range(Q):
+        if left[q] > 0 and not is_listed(state_of, first[q], first[q + 1], a):
+            total += left[q]
+    return total
+
+
+cdef inline void emit_probabilities(const Layers* f, Py_ssize_t slot, const double* left, const double* right,
+                                    double* listed, double* message) noexcept nogil:
+    """Message to the node of a slot: of the positions that list a state, and of all others together."""
+    cdef:
+        Py_ssize_t n = f.n_states[f.slot_node[slot]], Q = n_positions(f, slot), others = n_after(f, slot) - 1, q, c, a
+        const int32_t* first = first_children(f, slot)
+        const int32_t* state_of = states_of_children(f, slot)
+        const double* weight = weights_behind(f, slot, right)
+        double scale, of_others = weight[others], x
+    left += f.position_ptr[slot]
+    scale = left[Q] + scale_behind(f, slot, right)
+    for a in range(n):
+        message[a] = 0
+        listed[a] = 0
+    for q in range(Q):
+        x = left[q]
+        if x > 0:
+            for c in range(first[q], first[q + 1]):
+                listed[state_of[c]] += x
+                message[state_of[c]] += x * weight[c]
+    for a in range(n):
+        x = message[a] + (1 - listed[a]) * of_others
+        if DIGITS * x < of_others:
+            x = message[a] + lefts_without_state(Q, left, first, state_of, a) * of_others
+        message[a] = scale + log(x) if scale > -INFINITY else -INFINITY
