@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 from factor_strategies import factor_graphs, random_factor_graph
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from model_strategies import TABLE_KINDS, TOPOLOGIES, models, random_model, read_only
 
 from sklearn_crf.datasets import read_evidence, read_marginals, read_uai
 from sklearn_crf.factor_graphs import FactorGraph, at_most_one
 from sklearn_crf.graphs import Graph, disjoint_union, lattice
-from sklearn_crf.inference import BruteForce, JunctionTree
+from sklearn_crf.inference import BruteForce, JunctionTree, TreeInference
+from sklearn_crf.inference._buckets import Buckets
 from sklearn_crf.inference._elimination import best_order, degeneracy, eliminate, min_fill_order
+from sklearn_crf.inference._reduction import Reduction
 from sklearn_crf.models import PairwiseModel, clamped, score
 
 few = settings(max_examples=80, deadline=None)
@@ -62,6 +65,44 @@ def test_scores_beyond_the_range_of_exp():
     assert np.isfinite(found.log_z)
     np.testing.assert_allclose(found.log_z, BruteForce().marginals(shifted).log_z, rtol=1e-12)
     np.testing.assert_allclose(found.unary, BruteForce().marginals(shifted).unary, atol=1e-9)
+
+
+@settings(max_examples=15, deadline=None)
+@given(factor_graphs(max_arity=4), st.integers(0, 2**16))
+def test_scores_too_far_apart_for_products(model, seed):
+    # Steps of 400 with ties: many a sum has all its terms far below the maxima of either table.
+    steps = 400.0 * np.random.default_rng(seed).integers(-4, 3, size=model.log_table.size)
+    assert_agrees(replace(model, log_table=model.log_table + steps), atol=1e-9)
+    assert_agrees(replace(model, log_table=np.where(steps < -1000, -1e5, model.log_table)), atol=1e-9)
+
+
+@pytest.mark.parametrize(("scale", "is_log"), [(1.0, False), (500.0, True)])
+def test_joined_chains_are_one_chain_of_pairs(scale, is_log):
+    rng, n, states = np.random.default_rng(0), 6, (5, 3)
+    unary = [scale * rng.normal(size=(n, k)) for k in states]
+    along = [scale * rng.normal(size=(k, k)) for k in states]
+    between = scale * rng.normal(size=states)
+    # What forbids makes sums that only the shifts of both tables together can show to be safe.
+    along[0][0, 1:], between[2, 1] = -np.inf, -np.inf
+    factors = [((2 * t + side,), unary[side][t]) for t in range(n) for side in (0, 1)]
+    factors += [((2 * t + side, 2 * t + 2 + side), along[side]) for t in range(n - 1) for side in (0, 1)]
+    factors += [((2 * t, 2 * t + 1), between) for t in range(n)]
+    ladder = FactorGraph.from_factors(np.tile(states, n), factors)
+    of_pair = (unary[0][:, :, None] + unary[1][:, None] + between).reshape(n, 15)
+    of_edge = (along[0][:, None, :, None] + along[1][:, None, :]).reshape(1, 15, 15)
+    pairs = PairwiseModel(lattice((n,)), of_pair, of_edge)
+    found, expected = JunctionTree().marginals(ladder), TreeInference().marginals(pairs)
+    plan = found.state
+    assert sum(len(left) == len(right) == 1 for left, right in plan.sides) >= 2 * n - 4
+    buckets = Buckets(Reduction(ladder), plan)
+    buckets.sum_out()
+    assert buckets.is_log.any() == is_log
+    np.testing.assert_allclose(found.log_z, expected.log_z, rtol=1e-12)
+    joint = expected.unary.reshape(n, *states)
+    np.testing.assert_allclose(found.unary[::2], joint.sum(axis=2), atol=1e-9)
+    np.testing.assert_allclose(found.unary[1::2, :3], joint.sum(axis=1), atol=1e-9)
+    np.testing.assert_allclose(found.log_table[-15:].reshape(states), joint.sum(axis=0), atol=1e-8)
+    np.testing.assert_allclose(JunctionTree().map(ladder).score, TreeInference().map(pairs).score, rtol=1e-12)
 
 
 @few
@@ -122,6 +163,17 @@ def test_a_warm_start_takes_over_the_order():
     np.testing.assert_allclose(again.log_z, BruteForce().marginals(random_model("grid", seed=7)).log_z)
     with pytest.raises(ValueError, match="init must be the state of a former result"):
         JunctionTree().marginals(model, init=np.zeros(9, dtype=int))
+
+
+def test_plans_are_shared_by_structure():
+    one, other = (random_model("grid", seed=seed, forbidden=0.3) for seed in (1, 2))
+    first = JunctionTree().marginals(one).state
+    assert JunctionTree().marginals(replace(one, unary=one.unary * 2)).state is first
+    # Other states are forbidden: the order is taken over, and nothing else.
+    again = JunctionTree().marginals(other, init=first)
+    assert again.state is not first
+    assert np.array_equal(again.state.nodes, [node for node in first.order if node in again.state.nodes])
+    np.testing.assert_allclose(again.log_z, BruteForce().marginals(other).log_z)
 
 
 def test_wide_models_are_refused_with_their_width_and_memory():

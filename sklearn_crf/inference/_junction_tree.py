@@ -5,7 +5,8 @@ from sklearn.utils import check_random_state
 
 from sklearn_crf.factor_graphs import FactorGraph, factor_graph_of, pairwise_statistics
 from sklearn_crf.inference._base import FactorMarginals, Inference, Labeling, Marginals
-from sklearn_crf.inference._buckets import Buckets, draw_rows, maximise_out, sum_out
+from sklearn_crf.inference._buckets import Buckets, plan_of
+from sklearn_crf.inference._elimination_plan import Limits
 from sklearn_crf.inference._reduction import Reduction
 from sklearn_crf.models import PairwiseModel, score
 
@@ -20,14 +21,14 @@ class JunctionTree(Inference):
         m_v(y_S) = \log \sum_{y_v} \exp \psi_v(y_v, y_S),
 
     of the factors f and messages c not yet used that contain v. The message of the last node of a component is its
-    log-partition. Marginals follow backwards, :math:`P(y_v, y_S) = P(y_v \mid y_S) P(y_S)` with
-    :math:`P(y_v \mid y_S) = \exp(\psi_v - m_v)`; so do samples, and with maxima for sums the best labeling. These
-    tables are the cliques of a junction tree (Lauritzen and Spiegelhalter 1988); nothing is divided on the way back, so
-    that forbidden states need no special care.
+    log-partition. Marginals follow backwards, :math:`P(y_v, y_S) = \exp(\psi_v - m_v) P(y_S)`; so do samples, and with
+    maxima for sums the best labeling. These tables are the cliques of a junction tree (Lauritzen and Spiegelhalter
+    1988). They are not made where f and c fall into two groups that share no node but v: sums over :math:`y_v` are then
+    products of matrices.
 
     Time and memory grow with the joint states of the largest clique. Nodes of which one state only is allowed (observed
-    ones) cost nothing: they are left out before the order is chosen. ``state`` of a result is the order of
-    elimination, which ``init`` takes over.
+    ones) cost nothing: they are left out before the order is chosen. ``state`` of a result is the order of elimination
+    and what else depends on the structure alone; ``init`` takes it over, or the order as an array.
 
     Parameters
     ----------
@@ -51,22 +52,22 @@ class JunctionTree(Inference):
         self.max_width = max_width
         self.max_memory = max_memory
 
-    def _buckets(self, model, order, keep):
+    def _buckets(self, model, init, keep):
         graph = model if isinstance(model, FactorGraph) else factor_graph_of(model)
-        return Buckets(Reduction(graph), order, self.max_width, self.max_memory, keep)
+        problem = Reduction(graph)
+        return Buckets(problem, plan_of(problem, init, Limits(self.max_width, self.max_memory), keep))
 
     def _map(self, model, *, init=None, n_threads=1):
         buckets = self._buckets(model, init, "best")
-        _, best = buckets.upward(maximise_out)
-        labels = buckets.backward(1, lambda k, rows: best[k][rows])[0]
+        labels = buckets.best()
         total = score(model, labels)
-        return Labeling(labels, total, bound=total, state=buckets.state)
+        return Labeling(labels, total, bound=total, state=buckets.plan)
 
     def _marginals(self, model, *, init=None, n_threads=1):
         buckets = self._buckets(model, init, "conditional")
-        terms, conditional = buckets.upward(sum_out)
-        unary, log_table, table_default = buckets.downward(conditional)
-        result = {"log_z": float(terms.sum()), "log_z_terms": terms, "bound": "exact", "state": buckets.state}
+        terms = buckets.sum_out()
+        unary, log_table, table_default = buckets.marginals()
+        result = {"log_z": float(terms.sum()), "log_z_terms": terms, "bound": "exact", "state": buckets.plan}
         if isinstance(model, FactorGraph):
             return FactorMarginals(unary.astype(model.dtype), log_table, table_default, **result)
         padded = np.zeros(model.unary.shape, dtype=model.dtype)
@@ -76,5 +77,5 @@ class JunctionTree(Inference):
     def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
         rng = check_random_state(random_state)
         buckets = self._buckets(model, None, "conditional")
-        _, conditional = buckets.upward(sum_out)
-        return buckets.backward(n_samples, lambda k, rows: draw_rows(conditional[k], rows, rng.uniform(size=len(rows))))
+        buckets.sum_out()
+        return buckets.draw(n_samples, rng)

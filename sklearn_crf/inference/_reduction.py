@@ -23,7 +23,7 @@ class Reduction:
 
     def __init__(self, model):
         self.model = model
-        mask = _allowed(model)
+        self._mask = mask = _allowed(model)
         if not mask.any(axis=1).all():
             node = int(np.argmin(mask.any(axis=1)))
             raise ValueError(f"model is infeasible: every state of node {node} is forbidden.")
@@ -39,9 +39,50 @@ class Reduction:
         free = self.is_free.tolist()
         return [[s for s in scope[a:b] if free[s]] for a, b in pairwise(ptr)]
 
+    @cached_property
+    def structure(self):
+        """What tells models apart whose scores are taken out in the same way: all but the scores."""
+        model = self.model
+        fields = (model.n_states, model.scope, model.scope_ptr, model.table_id, model.table_ptr, model.table_kind)
+        sparse = b"" if model.table_cell is None else model.table_cell.tobytes()
+        states = b"" if self._has_all_states else self._mask.tobytes()
+        return (*(field.tobytes() for field in fields), model.table_state.tobytes(), sparse, states)
+
+    @property
+    def _has_all_states(self):
+        return bool(np.all(self.n_states == self.model.n_states))
+
+    def storage(self):
+        """Where the scores of :meth:`table` come from.
+
+        Returns
+        -------
+        start : list of int
+            For each factor, where its scores start among those that are needed; factors of one table share them where
+            their nodes allow the same states.
+        cells : ndarray of int64, or None
+            Of each of these its place in ``log_table`` with ``table_default`` behind it; None if they are all of
+            ``log_table`` as it stands.
+        """
+        model = self.model
+        if self._has_all_states and np.all(model.table_kind == DENSE):
+            return model.table_ptr[model.table_id].tolist(), None
+        _, set_of_states = np.unique(self._mask, axis=0, return_inverse=True)
+        set_of_states = set_of_states.ravel()
+        start, cells, known, n_cells = [], [], {}, 0
+        for f, table in enumerate(model.table_id.tolist()):
+            key = (table, *set_of_states[self.nodes(f)].tolist())
+            if key not in known:
+                own = self.cells(f)
+                known[key] = n_cells
+                cells.append(np.where(own < 0, model.log_table.size + table, own))
+                n_cells += len(own)
+            start.append(known[key])
+        return start, np.concatenate([*cells, np.zeros(0, dtype=np.int64)])
+
     def table(self, factor):
         """Scores of the joint allowed states of a factor's nodes, float64, nodes with one state without an axis."""
-        nodes = self._nodes(factor)
+        nodes = self.nodes(factor)
         model = self.model
         shape = [int(self.n_states[s]) for s in self.scopes[factor]]
         if model.table_kind[model.table_id[factor]] == DENSE:
@@ -52,7 +93,7 @@ class Reduction:
 
     def cells(self, factor):
         """Where the scores of :meth:`table` are stored, (n_joint_states,) int64; -1 is the table's default."""
-        nodes = self._nodes(factor)
+        nodes = self.nodes(factor)
         model = self.model
         table = model.table_id[factor]
         if model.table_kind[table] == DENSE:
@@ -63,7 +104,8 @@ class Reduction:
         states = self._joint_states(nodes)
         return model.cells(np.full(len(states), factor), states)
 
-    def _nodes(self, factor):
+    def nodes(self, factor):
+        """Nodes of a factor, free or not."""
         return self.model.scope[self.model.scope_ptr[factor] : self.model.scope_ptr[factor + 1]].tolist()
 
     def _joint_states(self, nodes):
@@ -80,11 +122,8 @@ def _allowed(model):
     """(N, K) bool: the states that no factor of one node forbids."""
     mask = np.arange(model.n_columns) < model.n_states[:, None]
     for factors, scope in model.by_arity():
-        if scope.shape[1] != 1:
-            continue
-        node = scope[:, 0]
-        for state in range(model.n_columns):
-            exists = model.n_states[node] > state
-            scores = model.factor_scores(factors[exists], np.full((exists.sum(), 1), state))
-            mask[node[exists][np.isneginf(scores)], state] = False
+        if scope.shape[1] == 1:
+            row, state = np.nonzero(mask[scope[:, 0]])
+            forbidden = np.isneginf(model.factor_scores(factors[row], state[:, None]))
+            mask[scope[row[forbidden], 0], state[forbidden]] = False
     return mask

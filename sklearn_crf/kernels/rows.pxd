@@ -5,6 +5,8 @@ from cython cimport floating
 cdef extern from "rows.h" nogil:
     const Py_ssize_t VECTOR_BYTES "ROWS_VECTOR_BYTES"
     void prefetch "ROWS_PREFETCH" (const void*)
+    void exponentiate_all "exponentiate_all_double" (double*, Py_ssize_t)
+    void logarithms "logarithms_double" (const double*, Py_ssize_t, double*)
     float row_sum_float(const float*, Py_ssize_t)
     double row_sum_double(const double*, Py_ssize_t)
     float row_max_float(const float*, Py_ssize_t)

@@ -28,6 +28,29 @@ ROWS_INLINE void NAME(send_odds)(const REAL *odds, const REAL *coupling, const R
     NAME(odds_messages)(odds, coupling, power, n, total, fresh);
 }
 
+/* The same for what changes every number by itself. */
+ROWS_INLINE void NAME(exponentiate_all)(REAL *x, ptrdiff_t n)
+{
+#if ROWS_DISPATCH
+    if (rows_have_avx2()) {
+        NAME(wide_exp_of_all)(x, n);
+        return;
+    }
+#endif
+    NAME(exp_of_all)(x, n);
+}
+
+ROWS_INLINE void NAME(logarithms)(const REAL *x, ptrdiff_t n, REAL *out)
+{
+#if ROWS_DISPATCH
+    if (rows_have_avx2()) {
+        NAME(wide_log_of_all)(x, n, out);
+        return;
+    }
+#endif
+    NAME(log_of_all)(x, n, out);
+}
+
 /* row = row to a power, 0 where it is 0 (or no normal number) */
 ROWS_INLINE void NAME(row_power)(REAL *row, REAL power, ptrdiff_t width)
 {

@@ -82,3 +82,32 @@ MATH_FUNCTION void MATH_NAME(odds_messages)(const REAL *odds, const REAL *coupli
         memcpy(fresh + j, &out, sizeof(VECTOR));
     }
 }
+
+/* x = exp(x), 0 where that is no normal number; n is a multiple of the longest vector */
+MATH_FUNCTION void MATH_NAME(exp_of_all)(REAL *x, ptrdiff_t n)
+{
+    for (ptrdiff_t j = 0; j < n; j += (ptrdiff_t)(sizeof(VECTOR) / sizeof(REAL))) {
+        VECTOR own, out;
+        memcpy(&own, x + j, sizeof(VECTOR));
+        out = MATH_NAME(vector_exp)(own);
+#if ROWS_VECTORS
+        out = (VECTOR)((BITS)out & (BITS)(own > (REAL)(-0.6931 * (BIAS - 2))));
+#endif
+        memcpy(x + j, &out, sizeof(VECTOR));
+    }
+}
+
+/* out = log(x) for x that are normal or 0; n is a multiple of the longest vector */
+MATH_FUNCTION void MATH_NAME(log_of_all)(const REAL *x, ptrdiff_t n, REAL *out)
+{
+    for (ptrdiff_t j = 0; j < n; j += (ptrdiff_t)(sizeof(VECTOR) / sizeof(REAL))) {
+        VECTOR own, result;
+        memcpy(&own, x + j, sizeof(VECTOR));
+        result = MATH_NAME(vector_log)(own);
+#if ROWS_VECTORS
+        const BITS none = (BITS)(own <= 0);
+        result = (VECTOR)((none & (BITS)((VECTOR){0} - (REAL)INFINITY)) | (~none & (BITS)result));
+#endif
+        memcpy(out + j, &result, sizeof(VECTOR));
+    }
+}
