@@ -66,11 +66,11 @@ class FactorWeights:
         # What was not listed had the weight of all others, the last.
         return coef[:, np.append(np.where(known, place, len(listed)), len(listed))]
 
-    def _check_edges(self, encoded, potentials):
+    def _check_examples(self, encoded, potentials):
         if not isinstance(potentials, FactorPotentials):
-            super()._check_edges(encoded, potentials)
+            super()._check_examples(encoded, potentials)
         else:
-            super()._check_edges(encoded, potentials.pairwise)
+            super()._check_examples(encoded, potentials.pairwise)
             check_factors(encoded.items, potentials.types, potentials.n_classes)
 
 

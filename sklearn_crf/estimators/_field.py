@@ -57,14 +57,29 @@ class FieldClassifier(LinearWeights, CallbackSupportMixin, ClassifierMixin, Base
         check_is_fitted(self)
         encoded = self._encode(X, reset=False)
         potentials = self._fitted_potentials(encoded)
-        self._check_edges(encoded, potentials)
+        self._check_examples(encoded, potentials)
         known = None if evidence is None else self._encode_y(evidence, encoded, classes=self.classes_).labels
         prepare = potentials.prepared if potentials.by_columns else tie_constant_edges
         return encoded, make_batches(encoded, known, prepare=prepare, **options), potentials
 
+    def _check_examples(self, encoded, potentials):
+        """Raise ValueError where X has what the examples of training had not."""
+        n_types, n_classes = potentials.n_node_types, potentials.n_classes
+        for i, example in enumerate(encoded.items or ()):
+            # Their weights would be looked up beyond the last.
+            if example.node_type is not None and example.node_type.max() >= n_types:
+                raise ValueError(
+                    f"X[{i}] has nodes of type {example.node_type.max()}, but {type(self).__name__} was fitted with "
+                    f"{n_types} types of nodes, numbered from 0."
+                )
+            if example.n_states is not None and example.n_states.max() > n_classes:
+                raise ValueError(
+                    f"X[{i}].n_states goes up to {example.n_states.max()}, but there are {n_classes} classes."
+                )
+        if encoded.n_edge_types:
+            self._check_edges(encoded, potentials)
+
     def _check_edges(self, encoded, potentials):
-        if not encoded.n_edge_types:
-            return
         if encoded.n_edge_types > potentials.n_edge_types:
             raise ValueError(
                 f"X has {encoded.n_edge_types} types of edges, but {type(self).__name__} was fitted with "
@@ -184,7 +199,7 @@ class FieldClassifier(LinearWeights, CallbackSupportMixin, ClassifierMixin, Base
         encoded = self._encode(X, reset=False)
         labels = self._encode_y(y, encoded, classes=self.classes_)
         potentials = self._fitted_potentials(encoded)
-        self._check_edges(encoded, potentials)
+        self._check_examples(encoded, potentials)
         weights = self._flat_weights(potentials)
         energies = np.zeros(encoded.n_examples)
         for batch in make_batches(encoded, labels.labels):
