@@ -3,6 +3,7 @@
 from sklearn_crf.estimators._problem import PenalisedRisk
 from sklearn_crf.estimators._progress import progress_reporter
 from sklearn_crf.estimators._training import Outcome, warn_unconverged
+from sklearn_crf.inference import convergence_left_to_caller
 from sklearn_crf.objectives import DualBlock
 from sklearn_crf.optimize import exponentiated_gradient
 
@@ -29,7 +30,7 @@ def train_dual(risk, start, options, rng, on_iteration):
     weights = [1.0 if batch.weight is None else batch.weight[0] for batch in risk.batches]
     # Examples of weight zero have no say, and no dual variables.
     blocks = [DualBlock(risk, i, options.C * weight, start) for i, weight in enumerate(weights) if weight > 0]
-    with progress_reporter(options.verbose, options.max_iter, "dual") as show:
+    with progress_reporter(options.verbose, options.max_iter, "dual") as show, convergence_left_to_caller():
 
         def callback(point):
             problem.record(point.x)

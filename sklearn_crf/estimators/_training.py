@@ -32,6 +32,8 @@ class TrainingOptions(NamedTuple):
     keeps_interrupted: bool
     verbose: int
     l1_ratio: float = 0.0
+    # What to change where an approximate inference leads astray.
+    remedy: str = "increase its max_iter or damping, decrease C, use solver='gradient', or inference='map'"
 
 
 @dataclass(eq=False)
@@ -120,19 +122,17 @@ def _train_lbfgs(problem, start, options, rng, report):
     if result.success and trace.inference_converged and (exact or not _has_gone_astray(trace.errors)):
         return Outcome(result.x, trace, len(trace.loss))
     if exact and not trace.inference_converged:
-        warn_unconverged(
-            "The inner problem did not converge, so the loss is not quite convex: increase inner_max_iter", problem
-        )
+        _warn_of_inner_problem(problem)
         return Outcome(result.x, trace, len(trace.loss))
     if exact:
         warn_of_lbfgs(result, problem)
         return Outcome(result.x, trace, len(trace.loss))
     # Past the point where the inference has one answer, its free energy falls on while its labels get worse: the
     # number of errors is the better guide (Kumar et al. 2005, section 7.2).
+    chosen = "with the fewest errors" if options.select == "best" else f"chosen by select={options.select!r}"
     warn_unconverged(
-        "The approximate inference has no consistent gradient near the last weights, so those chosen by "
-        f"select={options.select!r} among the weights visited are kept: increase its max_iter or damping, decrease C, "
-        "use solver='gradient', or inference='map'",
+        "The approximate inference has no consistent gradient near the last weights, so those "
+        f"{chosen} among the weights visited are kept: {options.remedy}",
         problem,
     )
     coef, voters = selection.chosen()
@@ -201,6 +201,8 @@ def _train_sgd(problem, start, options, rng, report):
         return report(point.x)
 
     minimize_by_epochs(problem, start, options, rng, lambda members, coef: problem.evaluate(coef, members), callback)
+    if problem.risk.is_exact and not problem.trace.inference_converged:
+        _warn_of_inner_problem(problem)
     coef, voters = selection.chosen()
     return Outcome(coef, problem.trace, len(problem.trace.loss), voters=voters)
 
@@ -253,6 +255,12 @@ def warn_unconverged(message, problem):
     """
     norm = problem.trace.gradient_norm[-1]
     warnings.warn(f"{message} (norm of the gradient {norm:.3g}).", ConvergenceWarning, stacklevel=5)
+
+
+def _warn_of_inner_problem(problem):
+    warn_unconverged(
+        "The inner problem did not converge, so the loss is not quite convex: increase inner_max_iter", problem
+    )
 
 
 def warn_of_lbfgs(result, problem):
