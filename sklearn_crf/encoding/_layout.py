@@ -64,6 +64,9 @@ def _read_sequence(X):
         raise ValueError("Found array with 0 sample(s) (X is an empty list) while a minimum of 1 is required.")
     if any(_is_example(x) for x in X):
         return X
+    for i, x in enumerate(X):
+        if isinstance(x, list | tuple) and len(x) and isinstance(x[0], dict):
+            raise ValueError(f"X[{i}] is a list of dicts: let SequenceVectorizer make features of them.")
     try:
         return np.asarray(X)
     except ValueError:

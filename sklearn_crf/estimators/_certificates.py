@@ -6,6 +6,7 @@ import numpy as np
 
 from sklearn_crf._threads import map_tasks, single_threaded_blas
 from sklearn_crf.encoding import make_batches
+from sklearn_crf.estimators._coupling import resolve_decoding
 from sklearn_crf.inference import MPLP, TRWS
 from sklearn_crf.models import score
 
@@ -38,9 +39,10 @@ class CertifiedPredictions:
         ----------
         X : array-like, sparse matrix, or list of examples
             As in ``fit``.
-        inference : Inference, optional
-            One that bounds the best score from above. None is :class:`~sklearn_crf.inference.TRWS`, which is exact on
-            examples without cycles, and :class:`~sklearn_crf.inference.MPLP` where examples have factors.
+        inference : str or Inference, optional
+            One that bounds the best score from above, or its name. None is :class:`~sklearn_crf.inference.TRWS`,
+            which is exact on examples without cycles, and :class:`~sklearn_crf.inference.MPLP` where examples have
+            factors.
 
         Returns
         -------
@@ -56,6 +58,8 @@ class CertifiedPredictions:
         Where each node has its likeliest label (``inference="auto"`` and ``"mpm"``) the labeling need not be the best
         one, and a gap says how far it is from that.
         """
+        if isinstance(inference, str):
+            inference = resolve_decoding(inference).inference
         if inference is not None and "map" not in inference.tasks:
             raise ValueError(f"certify needs an inference for best labelings, {type(inference).__name__} is none.")
         encoded, batches, columns = self._predict_columns(X)

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from sklearn_crf.estimators._complete_labels import require_complete
 from sklearn_crf.inference import (
     AutoMarginals,
     EdgeEntropyBP,
@@ -31,6 +32,9 @@ FORMULATIONS = (
 )
 
 _RELAXATIONS = ("relaxation", "reparameterization", "joint", "dual", "edge_probabilities")
+
+# Those that need the label of every node.
+_COMPLETE_LABELS = ("piecewise", "pseudolikelihood", "joint", "dual")
 
 #: Entropies of relaxations.
 ENTROPIES = ("trw", "trivial")
@@ -115,6 +119,19 @@ def check_solver(formulation, solver, fit_intercept, l1_ratio):
         )
     if l1_ratio and solver == "sgd":
         raise ValueError(f"l1_ratio={l1_ratio} needs solver='lbfgs': stochastic steps never reach zero.")
+
+
+def check_labels(formulation, batches):
+    """Raise ValueError where a formulation meets nodes without labels that it cannot sum out.
+
+    Parameters
+    ----------
+    formulation : str
+    batches : sequence of Batch
+    """
+    if formulation in _COMPLETE_LABELS:
+        for batch in batches:
+            require_complete(batch, f"formulation={formulation!r}")
 
 
 def resolve_formulation(formulation, entropy, has_cycles, *, max_iter, tol):

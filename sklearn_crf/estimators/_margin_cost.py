@@ -89,6 +89,11 @@ def _class_weights(class_weight, labels):
 
 
 def _checked(cost, n_classes):
+    if isinstance(cost, list) and len({np.size(row) for row in cost}) > 1:
+        raise ValueError(
+            f"cost must be a matrix of shape ({n_classes}, {n_classes}) or a list of arrays, one for each example, got "
+            "a list of rows of different lengths."
+        )
     cost = check_array(cost, dtype=np.float64, input_name="cost")
     if cost.shape != (n_classes, n_classes):
         raise ValueError(

@@ -17,6 +17,14 @@ from sklearn_crf.inference import Inference
 from sklearn_crf.objectives import EmpiricalRisk, SparseRisk
 from sklearn_crf.potentials import PAIRWISE_FORMS
 
+# What weights of two fits have in common: attributes of their potentials.
+_COUNTS = {
+    "n_features": "features",
+    "n_node_types": "types of nodes",
+    "n_edge_types": "types of edges",
+    "n_edge_features": "edge features",
+}
+
 
 class TrainedField(FieldClassifier):
     """Base of the fields whose weights minimise an objective over training examples.
@@ -136,13 +144,20 @@ class TrainedField(FieldClassifier):
     def _start(self, encoded, labels, risk, options, rng):
         if not (self.warm_start and hasattr(self, "coef_")):
             return self._cold_start(risk, options, rng)
-        found, needed = self._fitted_potentials(encoded), risk.potentials
-        counts = ("n_features", "n_node_types", "n_edge_types", "n_edge_features")
-        alike = type(found) is type(needed) and all(getattr(found, name) == getattr(needed, name) for name in counts)
-        if not alike or not np.array_equal(self.classes_, labels.classes_):
+        if not np.array_equal(self.classes_, labels.classes_):
             raise ValueError(
-                "warm_start=True needs the features, classes and edge types of the former fit: it had "
-                f"{found.n_coef} weights, this one has {needed.n_coef}."
+                f"warm_start=True needs the classes of the former fit, {self.classes_.tolist()}, got "
+                f"{labels.classes_.tolist()}: name those that y misses by classes."
+            )
+        found, needed = self._fitted_potentials(encoded), risk.potentials
+        for name, what in _COUNTS.items():
+            before, now = getattr(found, name), getattr(needed, name)
+            if before != now:
+                raise ValueError(f"warm_start=True needs as many {what} as the former fit had, {before}, got {now}.")
+        if type(found) is not type(needed):
+            raise ValueError(
+                "warm_start=True needs features of nodes and edges as in the former fit, sparse or dense, and factors "
+                "if that had some."
             )
         return self._flat_weights(needed)
 

@@ -123,6 +123,12 @@ class LinearWeights:
             "forbidden": self._forbidden(self.classes_),
         }
         form = self._base_form(n_classes)
+        n_table_weights = self.edge_coef_.shape[0 if sparse_edges else -1]
+        if form.n_weights != n_table_weights:
+            raise ValueError(
+                f"pairwise={self.pairwise!r} has tables of {form.n_weights} weights, but those of the fit have "
+                f"{n_table_weights}: fit anew, without warm_start."
+            )
         if sp.issparse(self.coef_):
             pairs = FeaturePairs.of_matrix(self.coef_)
         elif sparse_edges or (encoded is not None and encoded.is_sparse):

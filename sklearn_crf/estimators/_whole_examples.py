@@ -48,14 +48,15 @@ class WholeExamples:
 
         def run(batch, n_threads):
             model = self._scores(potentials, weights, batch)
-            free = inference.marginals(model, n_threads=n_threads)
-            bounds = [_OPPOSITE.get(free.bound)]
-            if np.all(batch.labels >= 0):
-                truth = score_terms(model, batch.labels)
-            else:
-                fixed = inference.marginals(clamped(model, batch.labels), n_threads=n_threads)
-                truth = fixed.log_z_terms
-                bounds.append(fixed.bound)
+            with batch.named_in_errors():
+                free = inference.marginals(model, n_threads=n_threads)
+                bounds = [_OPPOSITE.get(free.bound)]
+                if np.all(batch.labels >= 0):
+                    truth = score_terms(model, batch.labels)
+                else:
+                    fixed = inference.marginals(clamped(model, batch.labels), n_threads=n_threads)
+                    truth = fixed.log_z_terms
+                    bounds.append(fixed.bound)
             return np.add.reduceat(truth - free.log_z_terms, batch.node_ptr[:-1]), bounds
 
         with single_threaded_blas():
@@ -88,13 +89,13 @@ class WholeExamples:
         weights, inference = self._flat_weights(potentials), self._marginal_inference()
 
         def run(batch, n_threads):
-            if batch.example.has_factors:
-                raise ValueError(f"X[{batch.members[0]}] has factors, whose marginals of edges are not available.")
+            _require_no_factors(batch, "predict_edge_proba")
             model = self._scores(potentials, weights, batch)
             chosen = TreeInference() if model.graph.is_forest else inference
             if not hasattr(chosen, "edge_marginals"):
                 raise ValueError(f"{type(chosen).__name__} gives no marginals of edges: use inference='bp'.")
-            return chosen.edge_marginals(model, n_threads=n_threads)
+            with batch.named_in_errors():
+                return chosen.edge_marginals(model, n_threads=n_threads)
 
         with single_threaded_blas():
             parts = map_tasks(run, batches, self.n_jobs)
@@ -123,11 +124,19 @@ class WholeExamples:
             An array ``(k, *lattice)`` of labels each, the best first.
         scores : ndarray of shape (n_examples,), of object
             An array ``(k,)`` of their scores each.
+
+        Raises
+        ------
+        ValueError
+            If an example has cycles or factors.
         """
+        if k < 1:
+            raise ValueError(f"k must be at least 1, got {k!r}.")
         encoded, batches, potentials = self._prepare(X, max_nodes=1)
         weights, inference = self._flat_weights(potentials), TreeBestLabelings(k)
 
         def run(batch, n_threads):
+            _require_no_factors(batch, "predict_topk")
             with batch.named_in_errors():
                 return inference.best(potentials.model(weights, batch.example))
 
@@ -136,6 +145,11 @@ class WholeExamples:
         shapes = [() if encoded.layout == "nodes" else encoded.label_shape(i) for i in range(encoded.n_examples)]
         labels = [self.classes_[best.labels].reshape(-1, *shape) for best, shape in zip(found, shapes, strict=True)]
         return object_array(labels), object_array([best.scores for best in found])
+
+
+def _require_no_factors(batch, method):
+    if batch.example.has_factors:
+        raise ValueError(f"X[{batch.members[0]}] has factors besides nodes and edges, which {method} does not take.")
 
 
 _OPPOSITE = {"exact": "exact", "upper": "lower", "lower": "upper"}

@@ -20,6 +20,7 @@ from sklearn_crf.estimators._factor_weights import FactorWeights
 from sklearn_crf.estimators._formulations import (
     ENTROPIES,
     FORMULATIONS,
+    check_labels,
     check_solver,
     choose_formulation,
     cyclic_nodes_together,
@@ -124,7 +125,7 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, FactorWei
         Its tolerance: change of the messages, or differences between the marginals of trees.
     missing_label : object, default=None
         Value in y of unlabelled nodes, such as -1 or NaN, which are summed out; None if all nodes are labelled.
-        "piecewise" and "pseudolikelihood" reject them.
+        "piecewise", "pseudolikelihood", "joint" and "dual" reject them.
     classes : array-like, optional
         All classes, where some may be missing from the training labels.
     lattice_ndim : int, optional
@@ -349,6 +350,7 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, FactorWei
     def _objective(self, batches, labels):
         has_cycles = have_cycles(batches)
         formulation = choose_formulation(self.formulation, has_cycles)
+        check_labels(formulation, batches)
         if has_cycles:
             check_tree_reweighting(formulation, self.entropy, batches)
         likelihood = self._resolved(formulation, has_cycles, have_factors(batches)).objective
@@ -393,4 +395,5 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, FactorWei
             keeps_interrupted=self.warm_start,
             verbose=self.verbose,
             l1_ratio=self.l1_ratio,
+            remedy="increase inner_max_iter, decrease C, or take formulation='relaxation', which is convex",
         )
