@@ -270,8 +270,8 @@ def _prefix_tree(states):
     sizes : list of int
         Positions before each node.
     children : list of ndarray
-        For each node, where the children of each position begin and end, then the state that leads to each child.
-        All other states lead to the last position.
+        For each node, where the children of each position begin and end, then the state that leads to each child, then
+        the position whose child it is. All other states lead to the last position.
     """
     n_listed, arity = states.shape
     first = np.ones(n_listed, dtype=bool)
@@ -286,7 +286,7 @@ def _prefix_tree(states):
         sizes.append(count)
         begins = np.flatnonzero(first)
         starts = np.searchsorted(number[begins], np.arange(count + 1))
-        children.append(np.concatenate((starts, states[begins, d])).astype(np.int32))
+        children.append(np.concatenate((starts, states[begins, d], number[begins])).astype(np.int32))
         number, count = after, n_after + 1
     return sizes, children
 

@@ -40,7 +40,8 @@ cdef struct Layers:
     const double* leaf_weight  # exp(scale * score - shift of the table), none for maxima
     const double* leaf_shift  # (T,) NaN where the factors of a table differ in scale
     const int64_t* child_ptr  # (n_slots,) where the listed children of the positions before a slot begin, if sparse
-    const int32_t* child  # (n_positions + 1,) first child of each position, then (n_children,) states that lead there
+    const int32_t* child  # (n_positions + 1,) first child of each position, then (n_children,) states that lead there,
+    # then (n_children,) positions they are children of
 
 
 cdef inline void open_layers(object arrays, Layers* f) except *:
@@ -158,6 +159,15 @@ cdef inline const int32_t* first_children(const Layers* f, Py_ssize_t slot) noex
 cdef inline const int32_t* states_of_children(const Layers* f, Py_ssize_t slot) noexcept nogil:
     """(n_children,) the state that leads to each, ascending among those of one position."""
     return f.child + f.child_ptr[slot] + n_positions(f, slot) + 1
+
+
+cdef inline Py_ssize_t n_children(const Layers* f, Py_ssize_t slot) noexcept nogil:
+    return first_children(f, slot)[n_positions(f, slot)]
+
+
+cdef inline const int32_t* parents_of_children(const Layers* f, Py_ssize_t slot) noexcept nogil:
+    """(n_children,) the position that lists each."""
+    return states_of_children(f, slot) + n_children(f, slot)
 
 
 cdef inline bint is_listed(const int32_t* state_of, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t a) noexcept nogil:

@@ -5,8 +5,9 @@ weights behind a position. These are at most one, and at least the least of all;
 the least number there is was therefore too small to matter, and no logarithm is needed but one for each state of a
 node. One number more than there are positions, behind them, is the logarithm of what they were divided by.
 
-What the states that a position does not list weigh together is all less the listed ones. Digits are lost where little
-is left of it, but that counts only where the listed ones do not outweigh it: there it is added up anew.
+Sums begin as if all states led to the last position, and each listed child adds by how much it weighs more. Loops go
+over children whatever position lists them, where that is quicker than by position: most list one or two. Digits are
+lost where little is left of what a sum began with: such sums are added up anew.
 """
 
 from libc.math cimport INFINITY, log
@@ -16,9 +17,10 @@ from sklearn_crf.kernels.layers cimport (
     Layers,
     first_children,
     is_last,
-    is_listed,
     n_after,
+    n_children,
     n_positions,
+    parents_of_children,
     probabilities,
     states_of_children,
 )
@@ -79,14 +81,11 @@ cdef inline void advance_probabilities(const Layers* f, Py_ssize_t slot, const d
         Py_ssize_t n = f.n_states[f.slot_node[slot]], Q = n_positions(f, slot), others = n_after(f, slot) - 1, q, c
         const int32_t* first = first_children(f, slot)
         const int32_t* state_of = states_of_children(f, slot)
-        double scale = normalised(f, slot, state, probability), rest = 0, listed, x
-    for q in range(Q):
-        listed = 0
-        x = before[q]
-        for c in range(first[q], first[q + 1]):
-            after[c] = x * probability[state_of[c]]
-            listed += probability[state_of[c]]
-        rest += x * (1 - listed)
+        const int32_t* parent = parents_of_children(f, slot)
+        double scale = normalised(f, slot, state, probability), rest = 1
+    for c in range(n_children(f, slot)):
+        after[c] = before[parent[c]] * probability[state_of[c]]
+        rest -= after[c]
     if DIGITS * rest < 1:
         rest = 0
         for q in range(Q):
@@ -100,59 +99,59 @@ cdef inline void retreat_probabilities(const Layers* f, Py_ssize_t slot, const d
                                        double* right) noexcept nogil:
     """`right` one layer back."""
     cdef:
-        Py_ssize_t n = f.n_states[f.slot_node[slot]], Q = n_positions(f, slot), others = n_after(f, slot) - 1, q, c
+        Py_ssize_t n = f.n_states[f.slot_node[slot]], Q = n_positions(f, slot), q, c
         const int32_t* first = first_children(f, slot)
         const int32_t* state_of = states_of_children(f, slot)
         const double* weight = weights_behind(f, slot, right)
         double* out = right + f.position_ptr[slot]
-        double scale = normalised(f, slot, state, probability), of_others = weight[others], listed, total
+        double scale = normalised(f, slot, state, probability), total
+        double of_others = weight[n_after(f, slot) - 1]
     for q in range(Q):
-        listed = 0
-        total = 0
+        total = of_others
         for c in range(first[q], first[q + 1]):
-            listed += probability[state_of[c]]
-            total += probability[state_of[c]] * weight[c]
-        out[q] = total + (1 - listed) * of_others
-        if DIGITS * out[q] < of_others:
-            listed = sum_of_unlisted(n, probability, state_of + first[q], first[q + 1] - first[q])
-            out[q] = total + listed * of_others
+            total += probability[state_of[c]] * (weight[c] - of_others)
+        if DIGITS * total < of_others:
+            total = of_others * sum_of_unlisted(n, probability, state_of + first[q], first[q + 1] - first[q])
+            for c in range(first[q], first[q + 1]):
+                total += probability[state_of[c]] * weight[c]
+        out[q] = total
     out[Q] = scale_behind(f, slot, right) + scale
 
 
-cdef inline double lefts_without_state(Py_ssize_t Q, const double* left, const int32_t* first, const int32_t* state_of,
-                                       Py_ssize_t a) noexcept nogil:
-    """Sum of `left` over the positions that do not list a state, to the last digit."""
+cdef inline double emit_digits(Py_ssize_t Q, const double* left, const int32_t* first, const int32_t* state_of,
+                               const double* weight, double of_others, Py_ssize_t a) noexcept nogil:
+    """Message for one state, to the last digit."""
     cdef:
-        Py_ssize_t q
+        Py_ssize_t q, c
         double total = 0
     for q in range(Q):
-        if left[q] > 0 and not is_listed(state_of, first[q], first[q + 1], a):
-            total += left[q]
+        if left[q] > 0:
+            for c in range(first[q], first[q + 1]):
+                if state_of[c] == a:
+                    total += left[q] * weight[c]
+                    break
+            else:
+                total += left[q] * of_others
     return total
 
 
 cdef inline void emit_probabilities(const Layers* f, Py_ssize_t slot, const double* left, const double* right,
-                                    double* listed, double* message) noexcept nogil:
-    """Message to the node of a slot: of the positions that list a state, and of all others together."""
+                                    double* message) noexcept nogil:
+    """Message to the node of a slot."""
     cdef:
-        Py_ssize_t n = f.n_states[f.slot_node[slot]], Q = n_positions(f, slot), others = n_after(f, slot) - 1, q, c, a
-        const int32_t* first = first_children(f, slot)
+        Py_ssize_t n = f.n_states[f.slot_node[slot]], Q = n_positions(f, slot), c, a
         const int32_t* state_of = states_of_children(f, slot)
+        const int32_t* parent = parents_of_children(f, slot)
         const double* weight = weights_behind(f, slot, right)
-        double scale, of_others = weight[others], x
+        double scale, of_others = weight[n_after(f, slot) - 1]
     left += f.position_ptr[slot]
     scale = left[Q] + scale_behind(f, slot, right)
     for a in range(n):
-        message[a] = 0
-        listed[a] = 0
-    for q in range(Q):
-        x = left[q]
-        if x > 0:
-            for c in range(first[q], first[q + 1]):
-                listed[state_of[c]] += x
-                message[state_of[c]] += x * weight[c]
+        message[a] = of_others if scale > -INFINITY else 0
+    if scale > -INFINITY:
+        for c in range(n_children(f, slot)):
+            message[state_of[c]] += left[parent[c]] * (weight[c] - of_others)
     for a in range(n):
-        x = message[a] + (1 - listed[a]) * of_others
-        if DIGITS * x < of_others:
-            x = message[a] + lefts_without_state(Q, left, first, state_of, a) * of_others
-        message[a] = scale + log(x) if scale > -INFINITY else -INFINITY
+        if scale > -INFINITY and DIGITS * message[a] < of_others:
+            message[a] = emit_digits(Q, left, first_children(f, slot), state_of, weight, of_others, a)
+        message[a] = scale + log(message[a])
