@@ -111,7 +111,7 @@ def main():
     parser.add_argument("--test", type=int, default=300, help="words")
     parser.add_argument("--order", type=int, default=6, help="most phonemes of a factor")
     parser.add_argument("--iterations", type=int, default=60, help="most iterations of L-BFGS")
-    parser.add_argument("--inner", type=int, default=30, help="most iterations of messages in each")
+    parser.add_argument("--inner", type=int, default=5, help="most iterations of messages in each; they start warm")
     parser.add_argument("--inner-tol", type=float, default=1e-2, help="change of probabilities at which they stop")
     parser.add_argument("--sweeps", type=int, default=100, help="most iterations of MPLP")
     parser.add_argument("--certified", type=int, default=50, help="words of which gaps are worked out")

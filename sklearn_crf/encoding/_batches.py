@@ -72,7 +72,7 @@ def make_batches(
         for losses that do not run inference over the whole batch, or whose inference lets what is done rest.
     max_factor_nodes : int, default=1
         Nodes up to which examples with factors are put together, with cycles or without. One keeps each alone; of
-        more, each batch works out the tables of its types once, and inference goes on until all examples are done.
+        more, each batch works out the tables of its types once, and messages of an example that is done rest.
     prepare : callable(Example) -> Example, optional
         Applied to the example of each batch as soon as it is made, so that what it replaces is never held for all.
 
