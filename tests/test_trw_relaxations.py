@@ -249,6 +249,20 @@ def test_an_inner_problem_that_does_not_converge_is_named():
         TRWCRF(formulation="reparameterization", inner_max_iter=1, inner_tol=1e-12, max_iter=3).fit(X, y)
 
 
+@pytest.mark.parametrize("entropy", ["trw", "trivial"])
+def test_weights_of_examples_without_edges_in_the_joint_problem(entropy):
+    """These share a batch whatever they weigh."""
+    rng = np.random.default_rng(0)
+    X, y, weight = rng.normal(size=(20, 2)), np.arange(20) % 3, 1.0 + np.arange(20) % 4
+    joint, plain = (
+        TRWCRF(formulation=formulation, entropy=entropy, tol=1e-8).fit(X, y, sample_weight=weight)
+        for formulation in ("joint", "relaxation")
+    )
+    assert_allclose(joint.coef_, plain.coef_, atol=1e-6)
+    assert_allclose(joint.loss_curve_[-1], plain.loss_curve_[-1])
+    assert joint.error_curve_[-1] == plain.error_curve_[-1]
+
+
 @pytest.mark.parametrize("formulation", ["piecewise", "pseudolikelihood"])
 def test_missing_labels_are_rejected_where_they_must_be(formulation):
     X, y = graphs(n=3)

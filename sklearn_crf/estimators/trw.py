@@ -120,7 +120,8 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, FactorWei
     tol : float, default=1e-4
         Largest entry of the gradient per labelled node at which training stops.
     inner_max_iter : int, default=500
-        Most iterations of the inner problem of a relaxation, for one example.
+        Most iterations of the inner problem of a relaxation, for one example, in training and where
+        ``inference="auto"`` predicts (whose warnings call it ``max_iter``).
     inner_tol : float, default=1e-6
         Its tolerance: change of the messages, or differences between the marginals of trees.
     missing_label : object, default=None
@@ -133,7 +134,7 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, FactorWei
     warm_start : bool, default=False
         Start from the last fit's weights, also from those of a fit that was interrupted.
     random_state : int, RandomState instance or None, default=None
-        For the order of mini-batches.
+        For the order of mini-batches, and of the steps of "dual".
     n_jobs : int, default=None
         Threads over examples, then inside large ones. Results do not depend on it.
     verbose : int, default=0

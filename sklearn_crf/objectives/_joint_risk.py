@@ -5,7 +5,8 @@ import numpy as np
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.inference import edge_shared_bound, edge_shares_of, shared_bound, shares_of
 from sklearn_crf.models import labeling_statistics, score_terms
-from sklearn_crf.objectives._risk import EmpiricalRisk, WeightedLoss, total_of
+from sklearn_crf.objectives._base import Loss
+from sklearn_crf.objectives._risk import EmpiricalRisk, total_of, weighted_loss
 
 
 class JointRisk(EmpiricalRisk):
@@ -60,12 +61,14 @@ class JointRisk(EmpiricalRisk):
         )
         found = self._bound(model, coef[self._bounds[i] : self._bounds[i + 1]])
         free = found.marginals
-        # Members of any batch with edges share one weight.
+        loss = Loss(
+            statistics=free.statistics.minus(labeling_statistics(model, batch.labels)),
+            terms=objective.temperature * (free.log_z_terms - score_terms(model, batch.labels)),
+            predicted=np.argmax(free.unary, axis=1),
+        )
+        # There are shares where there are edges, and members of a batch with edges have one weight.
         factor = 1.0 if batch.weight is None else batch.weight[0]
-        statistics = free.statistics.minus(labeling_statistics(model, batch.labels)).scaled(factor, factor)
-        value = factor * objective.temperature * float(np.sum(free.log_z_terms - score_terms(model, batch.labels)))
-        n_errors = factor * float(np.sum(np.argmax(free.unary, axis=1) != batch.labels))
-        return WeightedLoss(statistics, value, n_errors, True, 0), factor * objective.temperature * found.gradient
+        return weighted_loss(batch, loss), factor * objective.temperature * found.gradient
 
 
 class _WeightsAndShares:

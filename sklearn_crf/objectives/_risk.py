@@ -47,6 +47,22 @@ class WeightedLoss(NamedTuple):
     gap: float = 0.0
 
 
+def weighted_loss(batch, loss):
+    """What a batch adds, of its loss before its examples are weighted."""
+    node_weight = _node_weight(batch)
+    statistics = loss.statistics
+    if batch.weight is not None:
+        # Members of one batch with edges share one weight, so one number serves the tables.
+        statistics = statistics.scaled(node_weight[:, None], batch.weight[0])
+    n_errors = None
+    if loss.predicted is not None:
+        n_errors = float(node_weight[(loss.predicted != batch.labels) & (batch.labels >= 0)].sum())
+    value = None if loss.terms is None else float(loss.terms @ node_weight)
+    # Heaviest member: a bound, and exact where all weigh the same, as examples with edges in one batch do.
+    gap = loss.gap and loss.gap * float(node_weight.max(initial=0.0))
+    return WeightedLoss(statistics, value, n_errors, loss.converged, loss.n_nonsubmodular, gap)
+
+
 def total_of(parts, gradient):
     """A RiskValue of parts, added in their order, and of the gradient that is theirs."""
     return RiskValue(
@@ -156,19 +172,7 @@ class EmpiricalRisk:
         return loss
 
     def _weighted_loss(self, i, coef, n_threads):
-        batch, loss = self.batches[i], self.loss(i, coef, n_threads=n_threads)
-        node_weight = _node_weight(batch)
-        statistics = loss.statistics
-        if batch.weight is not None:
-            # Members of one batch with edges share one weight, so one number serves the tables.
-            statistics = statistics.scaled(node_weight[:, None], batch.weight[0])
-        n_errors = None
-        if loss.predicted is not None:
-            n_errors = float(node_weight[(loss.predicted != batch.labels) & (batch.labels >= 0)].sum())
-        value = None if loss.terms is None else float(loss.terms @ node_weight)
-        # Heaviest member: a bound, and exact where all weigh the same, as examples with edges in one batch do.
-        gap = loss.gap and loss.gap * float(node_weight.max(initial=0.0))
-        return WeightedLoss(statistics, value, n_errors, loss.converged, loss.n_nonsubmodular, gap)
+        return weighted_loss(self.batches[i], self.loss(i, coef, n_threads=n_threads))
 
     def _seed_of_pass(self, i):
         return int(np.random.SeedSequence([self.seed, i, self._n_passes]).generate_state(1, np.uint32)[0])
