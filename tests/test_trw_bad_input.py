@@ -73,6 +73,19 @@ def test_best_labelings_of_what_they_cannot_be_found_for():
         model.predict_topk(X, k=0)
 
 
+def test_labels_that_are_known_are_named_by_their_argument():
+    model = TRWCRF().fit(X, Y)
+    unknown = [Y[0], np.array([1, 9, 1])]
+    for ask, name in (
+        (lambda y: model.predict(X, evidence=y), "evidence"),
+        (lambda y: model.log_likelihood(X, y), "y"),
+    ):
+        with pytest.raises(ValueError, match=rf"^{name}\[1\] holds the unknown label 9"):
+            ask(unknown)
+        with pytest.raises(ValueError, match=rf"^{name}\[0\] has shape \(3,\)"):
+            ask([Y[0][:3], Y[1]])
+
+
 def test_certificates_by_name():
     model = TRWCRF().fit(X, Y)
     assert np.all(model.certify(X, inference="trws").gaps <= 1e-9)

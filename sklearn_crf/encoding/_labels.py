@@ -23,7 +23,7 @@ class EncodedLabels(NamedTuple):
     classes_: np.ndarray
 
 
-def encode_y(y, encoded, *, missing_label=None, classes=None):
+def encode_y(y, encoded, *, missing_label=None, classes=None, name="y"):
     """Labels of all nodes as columns of the sorted classes.
 
     Parameters
@@ -38,6 +38,8 @@ def encode_y(y, encoded, *, missing_label=None, classes=None):
         always unlabelled.
     classes : array-like of shape (n_classes,), optional
         All classes; None finds them in y, which must then hold two or more.
+    name : str, default="y"
+        What errors call it.
 
     Returns
     -------
@@ -51,44 +53,47 @@ def encode_y(y, encoded, *, missing_label=None, classes=None):
     """
     if y is None:
         raise ValueError("This estimator requires y to be passed, but the target y is None.")
-    parts = [_read_rows(y, encoded, missing_label)] if encoded.layout == "nodes" else _read_lattices(y, encoded)
-    names = ["y"] if encoded.layout == "nodes" else [f"y[{i}]" for i in range(len(parts))]
-    parts = [_split_missing(part, missing_label, name) for part, name in zip(parts, names, strict=True)]
-    classes_ = _find_classes(parts, names) if classes is None else _given_classes(classes)
-    labels = [_columns(*part, classes_, name) for part, name in zip(parts, names, strict=True)]
+    if encoded.layout == "nodes":
+        parts, names = [_read_rows(y, encoded, missing_label, name)], [name]
+    else:
+        parts = _read_lattices(y, encoded, name)
+        names = [f"{name}[{i}]" for i in range(len(parts))]
+    parts = [_split_missing(part, missing_label, part_name) for part, part_name in zip(parts, names, strict=True)]
+    classes_ = _find_classes(parts) if classes is None else _given_classes(classes)
+    labels = [_columns(*part, classes_, part_name) for part, part_name in zip(parts, names, strict=True)]
     if encoded.layout == "nodes":
         return EncodedLabels(labels[0], classes_)
     if encoded.layout == "list":
-        _require_states(labels, encoded.items, classes_)
+        _require_states(labels, encoded.items, classes_, name)
     return EncodedLabels(labels, classes_)
 
 
-def _read_rows(y, encoded, missing_label):
+def _read_rows(y, encoded, missing_label, name):
     if missing_label is None:
         array = np.asarray(y)
         if array.dtype.kind in "fc":
-            check_array(y, ensure_2d=False, dtype=None, input_name="y")
+            check_array(y, ensure_2d=False, dtype=None, input_name=name)
     y = column_or_1d(y, warn=True)
     check_consistent_length(encoded.array, y)
     return y
 
 
-def _read_lattices(y, encoded):
+def _read_lattices(y, encoded, name):
     if not hasattr(y, "shape") and hasattr(y, "__array__"):
         y = np.asarray(y)
     if len(y) != encoded.n_examples:
-        raise ValueError(f"y has {len(y)} examples, but X has {encoded.n_examples}.{_hint_axis(y, encoded)}")
+        raise ValueError(f"{name} has {len(y)} examples, but X has {encoded.n_examples}.{_hint_axis(y, encoded)}")
     parts = []
     for i, part in enumerate(y):
         if isinstance(part, list | tuple):
             raise ValueError(
-                f"y[{i}] is a {type(part).__name__}: pass an array per example, as scikit-learn takes lists of "
+                f"{name}[{i}] is a {type(part).__name__}: pass an array per example, as scikit-learn takes lists of "
                 "lists for multi-label targets."
             )
         part = np.asarray(part)
         if part.shape != encoded.label_shape(i):
             raise ValueError(
-                f"y[{i}] has shape {part.shape}, but the lattice of X[{i}] has shape {encoded.label_shape(i)}."
+                f"{name}[{i}] has shape {part.shape}, but the lattice of X[{i}] has shape {encoded.label_shape(i)}."
                 f"{_hint_features(part, encoded, i)}"
             )
         parts.append(part.ravel())
@@ -191,7 +196,7 @@ def _require_discrete(present, name):
         check_classification_targets(present)
 
 
-def _find_classes(parts, names):
+def _find_classes(parts):
     found = [np.unique(present) for present, _ in parts]
     labelled = [values for values in found if len(values)]
     if not labelled:
@@ -238,7 +243,7 @@ def _listed(classes):
     return ", ".join(names) + (", ..." if len(classes) > 10 else "")
 
 
-def _require_states(labels, items, classes):
+def _require_states(labels, items, classes, name):
     for i, (columns, example) in enumerate(zip(labels, items, strict=True)):
         if example.n_states is None:
             continue
@@ -250,6 +255,6 @@ def _require_states(labels, items, classes):
         if np.any(beyond):
             node = int(np.argmax(beyond))
             raise ValueError(
-                f"y[{i}] gives node {node} the label {classes[columns[node]]}, but the node has only the first "
+                f"{name}[{i}] gives node {node} the label {classes[columns[node]]}, but the node has only the first "
                 f"{example.n_states[node]} of the {len(classes)} classes."
             )

@@ -43,8 +43,8 @@ class FieldClassifier(LinearWeights, CallbackSupportMixin, ClassifierMixin, Base
             allow_factors=self._takes_factors,
         )
 
-    def _encode_y(self, y, encoded, *, classes):
-        return encode_y(y, encoded, missing_label=self.missing_label, classes=classes)
+    def _encode_y(self, y, encoded, *, classes, name="y"):
+        return encode_y(y, encoded, missing_label=self.missing_label, classes=classes, name=name)
 
     # Inference over examples ---------------------------------------------------------------------------------------
 
@@ -52,13 +52,15 @@ class FieldClassifier(LinearWeights, CallbackSupportMixin, ClassifierMixin, Base
         """Flat weight vectors that predict together; one unless a subclass lets several vote."""
         return [self._flat_weights(potentials)]
 
-    def _prepare(self, X, evidence=None, **options):
-        """Encoded X, its batches, with labels where there is evidence, and the fitted potentials."""
+    def _prepare(self, X, labels=None, *, name="evidence", **options):
+        """Encoded X, its batches, with labels if some are given by an argument of that name, and fitted potentials."""
         check_is_fitted(self)
         encoded = self._encode(X, reset=False)
         potentials = self._fitted_potentials(encoded)
         self._check_examples(encoded, potentials)
-        known = None if evidence is None else self._encode_y(evidence, encoded, classes=self.classes_).labels
+        known = None
+        if labels is not None:
+            known = self._encode_y(labels, encoded, classes=self.classes_, name=name).labels
         prepare = potentials.prepared if potentials.by_columns else tie_constant_edges
         return encoded, make_batches(encoded, known, prepare=prepare, **options), potentials
 

@@ -43,7 +43,7 @@ class WholeExamples:
         LogLikelihood
             By the inference that gives marginals: with an upper bound on the log-partition it is a lower bound.
         """
-        encoded, batches, potentials = self._prepare(X, y)
+        encoded, batches, potentials = self._prepare(X, y, name="y")
         weights, inference = self._flat_weights(potentials), self._marginal_inference()
 
         def run(batch, n_threads):
