@@ -1,6 +1,6 @@
 """Factor graphs: tables of all kinds, scores, statistics, conversions, and what is refused."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import product
 
 import numpy as np
@@ -92,9 +92,20 @@ def test_a_pairwise_model_and_its_factor_graph_agree(model):
     np.testing.assert_allclose(factors.log_z_terms, pairwise.log_z_terms, rtol=1e-12, atol=1e-12)
     labels = BruteForce().map(graph).labels
     np.testing.assert_allclose(score_terms(graph, labels), score_terms(model, labels), rtol=1e-12, atol=1e-12)
+    checked = replace(graph)
+    for field in fields(graph):
+        name = field.name
+        own, fresh = getattr(graph, name), getattr(checked, name)
+        assert own is fresh is None or (own.dtype == fresh.dtype and np.array_equal(own, fresh)), name
     back = pairwise_model_of(graph)
     assert np.array_equal(back.graph.edges, model.graph.edges)
     np.testing.assert_allclose(score_terms(back, labels), score_terms(model, labels), rtol=1e-12, atol=1e-12)
+
+
+def test_weighted_tables_beyond_all_numbers_are_an_error():
+    model = PairwiseModel(Graph(2, [[0, 1]]), np.zeros((2, 2)), np.full((1, 2, 2), 1e200), edge_weight=[1e200])
+    with np.errstate(over="ignore"), pytest.raises(ValueError, match="edge_weight times tables must be finite"):
+        factor_graph_of(model)
 
 
 def test_edges_of_one_type_share_a_table():

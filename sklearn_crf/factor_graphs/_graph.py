@@ -92,6 +92,24 @@ class FactorGraph:
         check_fields(self)
 
     @classmethod
+    def _trusted(cls, n_states, scope, scope_ptr, table_id, log_table, table_ptr):
+        """Skip the checks, for dense tables that this package put together itself, in the types of the fields."""
+        graph, n_tables = cls.__new__(cls), len(table_ptr) - 1
+        graph.__dict__.update(
+            n_states=n_states,
+            scope=scope,
+            scope_ptr=scope_ptr,
+            table_id=table_id,
+            log_table=log_table,
+            table_ptr=table_ptr,
+            table_kind=np.full(n_tables, DENSE, dtype=np.int8),
+            table_cell=None,
+            table_default=np.full(n_tables, -np.inf, dtype=log_table.dtype),
+            table_state=np.ones(n_tables, dtype=np.int32),
+        )
+        return graph
+
+    @classmethod
     def from_factors(cls, n_states, factors):
         """Factor graph from a list of factors.
 

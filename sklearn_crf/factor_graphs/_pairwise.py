@@ -4,7 +4,7 @@ import numpy as np
 
 from sklearn_crf.factor_graphs._graph import FactorGraph
 from sklearn_crf.graphs import Graph
-from sklearn_crf.models import PairwiseModel
+from sklearn_crf.models import PairwiseModel, as_scores
 
 
 def factor_graph_of(model):
@@ -31,12 +31,13 @@ def factor_graph_of(model):
         for table, (rows, columns) in zip(model.edge_tables(first), shapes.tolist(), strict=True)
     ]
     length = np.concatenate((n_states, [len(table) for table in tables])).astype(np.int64)
-    return FactorGraph(
-        n_states=n_states,
-        scope=np.concatenate((np.arange(n_nodes), graph.edges.ravel())),
+    return FactorGraph._trusted(
+        n_states=n_states.astype(np.int32),
+        scope=np.concatenate((np.arange(n_nodes, dtype=np.int32), graph.edges.ravel())),
         scope_ptr=np.concatenate((np.arange(n_nodes), n_nodes + 2 * np.arange(n_edges + 1))),
-        table_id=np.concatenate((np.arange(n_nodes), n_nodes + inverse)),
-        log_table=np.concatenate((model.unary[listed], *tables)),
+        table_id=np.concatenate((np.arange(n_nodes), n_nodes + inverse)).astype(np.int32),
+        # Weights may take finite scores beyond all numbers.
+        log_table=as_scores(np.concatenate((model.unary[listed], *tables)), "edge_weight times tables"),
         table_ptr=np.concatenate(([0], np.cumsum(length))),
     )
 
@@ -50,9 +51,11 @@ def _distinct_tables(model):
     tails, heads = model.graph.edges.T
     n_states = _states(model)
     value = model.edge_type if model.edge_weight is None else np.arange(model.graph.n_edges)
-    key = np.stack((value, n_states[tails], n_states[heads]), axis=1).astype(np.int64)
-    distinct, first, inverse = np.unique(key, axis=0, return_index=True, return_inverse=True)
-    return first, inverse.ravel(), distinct[:, 1:]
+    # One number for each table: its value, its rows, its columns.
+    radix = model.n_columns + 1
+    key = (value.astype(np.int64) * radix + n_states[tails]) * radix + n_states[heads]
+    distinct, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    return first, inverse, np.stack((distinct // radix % radix, distinct % radix), axis=1)
 
 
 def pairwise_statistics(model, log_table):

@@ -27,10 +27,18 @@ class Reduction:
         if not mask.any(axis=1).all():
             node = int(np.argmin(mask.any(axis=1)))
             raise ValueError(f"model is infeasible: every state of node {node} is forbidden.")
-        self.states = [np.flatnonzero(row) for row in mask]
         self.n_states = mask.sum(axis=1)
         self.is_free = self.n_states > 1
-        self.free_nodes = np.flatnonzero(self.is_free).tolist()
+
+    @property
+    def free_nodes(self):
+        """Those with more than one allowed state, ascending."""
+        return np.flatnonzero(self.is_free).tolist()
+
+    @cached_property
+    def states(self):
+        """States that are allowed, a list of arrays, one for each node."""
+        return [np.flatnonzero(row) for row in self._mask]
 
     @cached_property
     def scopes(self):
@@ -121,6 +129,9 @@ class Reduction:
 def _allowed(model):
     """(N, K) bool: the states that no factor of one node forbids."""
     mask = np.arange(model.n_columns) < model.n_states[:, None]
+    scores = (model.log_table, model.table_default[model.table_kind != DENSE])
+    if all(part.min(initial=0.0) > -np.inf for part in scores):
+        return mask
     for factors, scope in model.by_arity():
         if scope.shape[1] == 1:
             row, state = np.nonzero(mask[scope[:, 0]])
