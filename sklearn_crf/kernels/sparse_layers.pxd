@@ -56,8 +56,10 @@ cdef inline double weigh_unlisted(const Layers* f, Py_ssize_t n, const double* s
     for a in range(n):
         if c < n_listed and listed[c] == a:
             c += 1
-        else:
-            best = state[a] if state[a] > best else best
+        elif state[a] > best:
+            best = state[a]
+            if best == top:
+                break
     if f.maximum or best == -INFINITY:
         return best
     rest = 0
@@ -81,7 +83,7 @@ cdef inline void advance_sparse(const Layers* f, Py_ssize_t slot, const double* 
     for q in range(Q):
         for c in range(first[q], first[q + 1]):
             after[c] = before[q] + state[state_of[c]]
-        if before[q] == -INFINITY or top == -INFINITY:
+        if before[q] == -INFINITY or top == -INFINITY or (f.maximum and before[q] + top <= rest):
             continue
         x = before[q] + weigh_unlisted(f, n, state, symbol, top, total, state_of + first[q], first[q + 1] - first[q])
         if f.maximum:
@@ -132,6 +134,11 @@ cdef inline void retreat_sparse(const Layers* f, Py_ssize_t slot, const double* 
             if sum_of > 1e-200:
                 right[start + q] = top + leaf_shift(f, slot) + log(sum_of)
                 continue
+        rest = -INFINITY
+        if f.maximum:
+            right[start + q] = retreat_sparse_from(f, slot, state, right, first, state_of, rest, q)
+            if top + right_of(f, slot, right, others) <= right[start + q]:
+                continue
         rest = weigh_unlisted(f, n, state, symbol, top, total, state_of + first[q], n_listed)
         rest += right_of(f, slot, right, others)
         right[start + q] = retreat_sparse_from(f, slot, state, right, first, state_of, rest, q)
@@ -175,19 +182,29 @@ cdef inline void emit_best(const Layers* f, Py_ssize_t slot, const double* left,
                            Py_ssize_t best, double* message) noexcept nogil:
     """Message of maxima; ``best`` is the position of the largest `left`."""
     cdef:
-        Py_ssize_t n = f.n_states[f.slot_node[slot]], Q = n_positions(f, slot), q, c, a
+        Py_ssize_t n = f.n_states[f.slot_node[slot]], Q = n_positions(f, slot), second = -1, q, c, a
         const int32_t* first = first_children(f, slot)
         const int32_t* state_of = states_of_children(f, slot)
         double of_others = right_of(f, slot, right, n_after(f, slot) - 1), x
+    for q in range(Q):
+        if q != best and (second < 0 or left[q] > left[second]):
+            second = q
     for a in range(n):
-        x = left[best]
-        if is_listed(state_of, first[best], first[best + 1], a):
-            x = lefts_without(f, Q, left, first, state_of, a)
-        message[a] = x + of_others
+        message[a] = left[best] + of_others
+    for c in range(first[best], first[best + 1]):
+        message[state_of[c]] = -INFINITY
     for q in range(Q):
         for c in range(first[q], first[q + 1]):
             x = left[q] + right_of(f, slot, right, c)
             message[state_of[c]] = x if x > message[state_of[c]] else message[state_of[c]]
+    if second < 0:
+        return
+    for c in range(first[best], first[best + 1]):
+        a = state_of[c]
+        x = left[second] + of_others
+        if x > message[a] and is_listed(state_of, first[second], first[second + 1], a):
+            x = lefts_without(f, Q, left, first, state_of, a) + of_others
+        message[a] = x if x > message[a] else message[a]
 
 
 cdef inline void emit_sparse(const Layers* f, Py_ssize_t slot, const double* left, const double* right, double* symbol,
