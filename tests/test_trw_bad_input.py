@@ -64,6 +64,17 @@ def test_warm_starts_from_other_weights(X_then, y_then, changed, message):
     assert np.array_equal(model.coef_, before)
 
 
+def test_sparse_features_of_edges_after_dense_ones():
+    features = np.array([[1.0, 0.0], [1.0, 2.0]])
+    dense, sparse = (chains(edge_features=convert(features)) for convert in (np.asarray, sp.csr_matrix))
+    dense[0] = sparse[0] = Example(X[0], [[0, 1]], edge_features=[[1.0, 0.5]])
+    options = {"weights": "all", "tol": 1e-8}
+    fitted = TRWCRF(**options).fit(dense, Y)
+    assert np.isclose(TRWCRF(**options).fit(sparse, Y).loss_curve_[-1], fitted.loss_curve_[-1])
+    with pytest.raises(ValueError, match="X has sparse edge features, but TRWCRF was fitted with dense ones"):
+        fitted.predict(sparse)
+
+
 def test_best_labelings_of_what_they_cannot_be_found_for():
     triples = [Example(x, [[0, 1]], factors={"triple": [[0, 1, 2]]}) for x in X]
     model = TRWCRF(formulation="exact").fit(triples, Y)

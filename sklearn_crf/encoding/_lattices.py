@@ -109,7 +109,9 @@ class Encoded:
 
     @cached_property
     def has_sparse_edges(self):
-        """Whether features of edges are sparse, of the first example that brings any or computed."""
+        """Whether features of edges are sparse, those of one example at least or computed ones."""
+        if self.layout == "list" and any(sp.issparse(example.edge_features) for example in self.items):
+            return True
         return self.layout != "nodes" and sp.issparse(self._some_edge_features)
 
     @cached_property
