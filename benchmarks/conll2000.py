@@ -9,8 +9,7 @@ a weight for every pair of labels seen. Labels are predicted by MPLP; accuracy i
 
 What differs from the thesis: the official split, 8,936 and 2,012 sentences; edges have a constant alone unless
 ``--edges words`` gives them the features of nodes, as there; weights for what occurs in training alone; the entropy is
-the tree-reweighted one unless ``--entropy trivial``; the exact estimator needs tables of the product of both label
-spaces, and is left out unless it is named.
+the tree-reweighted one unless ``--entropy trivial``.
 """
 
 import argparse
@@ -68,7 +67,7 @@ def main():
     parser.add_argument("--json", type=Path, default=Path("conll2000.json"), help="where results are kept")
     options = parser.parse_args()
     settings = {name: getattr(options, name) for name in ("sentences", "test", "edges", "entropy", "max_iter")}
-    names = options.estimators or ESTIMATORS[:3]
+    names = options.estimators or ESTIMATORS
     task = functools.cache(lambda: FactorialTask(options.sentences, options.test, options.edges == "words"))
     pairs = [(name, strength) for name in names for strength in options.strengths if name in ESTIMATORS]
     run_missing(lambda name, strength: run(name, strength, task(), options), pairs, settings, options.json)
