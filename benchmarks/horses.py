@@ -126,7 +126,9 @@ def main():
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--json", type=Path, default=Path("horses.json"), help="where results are kept")
     options = parser.parse_args()
-    settings = {name: getattr(options, name) for name in ("reduction", "patches", "every", "split", "entropy", "max_iter")}
+    settings = {
+        name: getattr(options, name) for name in ("reduction", "patches", "every", "split", "entropy", "max_iter")
+    }
     names = options.estimators or ESTIMATORS
     task = functools.cache(lambda: load(options))
     pairs = [(name, strength) for name in names for strength in options.strengths if name in ESTIMATORS]

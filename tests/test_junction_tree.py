@@ -46,6 +46,22 @@ def test_pairwise_models_against_enumeration(model):
 
 
 @few
+@given(models())
+def test_edge_marginals_against_enumeration(model):
+    graph = model.graph
+    pairs = JunctionTree().edge_marginals(model)
+    assert pairs.shape == (graph.n_edges, model.n_columns, model.n_columns)
+    assert pairs.dtype == model.dtype
+    if graph.n_edges:
+        alone = replace(model, tables=model.edge_tables(), edge_type=np.arange(graph.n_edges), edge_weight=None)
+        np.testing.assert_allclose(pairs, BruteForce().marginals(alone).tables[:, 0], atol=1e-10)
+        last = graph.n_edges - 1
+        np.testing.assert_array_equal(JunctionTree().edge_marginals(model, [last, 0]), pairs[[last, 0]])
+        with pytest.raises(ValueError, match="edges must be numbers of edges, 0 to"):
+            JunctionTree().edge_marginals(model, [graph.n_edges])
+
+
+@few
 @given(factor_graphs(max_arity=5))
 def test_factor_graphs_against_enumeration(model):
     assert_agrees(model)

@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf.factor_graphs import CountTable, FactorGraph, SparseTable, at_most_one, factor_graph_of
-from sklearn_crf.inference import BruteForce, LoopyBP, convergence_left_to_caller
+from sklearn_crf.inference import BruteForce, JunctionTree, LoopyBP, convergence_left_to_caller
 from sklearn_crf.models import score
 
 
@@ -171,8 +171,9 @@ def test_errors():
         LoopyBP(max_iter=1, tol=0).map(model)
     with pytest.raises(ValueError, match='schedule must be "auto" or "sequential" for a FactorGraph'):
         LoopyBP(schedule="residual").marginals(model)
-    with pytest.raises(TypeError, match="edge_marginals needs a PairwiseModel"):
-        LoopyBP().edge_marginals(model)
+    for algorithm in (LoopyBP(), JunctionTree()):
+        with pytest.raises(TypeError, match="edge_marginals needs a PairwiseModel"):
+            algorithm.edge_marginals(model)
     infeasible = FactorGraph.from_factors(
         [2] * 5, [((s,), np.array([-np.inf, 0.0])) for s in (1, 3)] + [(range(5), at_most_one())]
     )

@@ -78,9 +78,8 @@ def test_relaxations_bound_the_likelihood_from_below():
 
 
 def test_probabilities_of_edges():
-    X, y = chains()
-    for data in ((X, y), cycles()):
-        fitted = TRWCRF(formulation="loopy" if data[0] is not X else "auto").fit(*data)
+    for formulation, data in (("auto", chains()), ("loopy", cycles()), ("exact", cycles())):
+        fitted = TRWCRF(formulation=formulation).fit(*data)
         edges, nodes = fitted.predict_edge_proba(data[0]), fitted.predict_proba(data[0])
         for x, pairs, single in zip(data[0], edges, nodes, strict=True):
             ends = (
@@ -91,8 +90,8 @@ def test_probabilities_of_edges():
             assert pairs.shape == (len(ends), *[len(fitted.classes_)] * 2)
             assert_allclose(pairs.sum(axis=2), single[ends[:, 0]], atol=1e-3)
             assert_allclose(pairs.sum(axis=1), single[ends[:, 1]], atol=1e-3)
-    fitted = TRWCRF(formulation="exact").fit(*cycles())
-    with pytest.raises(ValueError, match="JunctionTree gives no marginals of edges"):
+    fitted = TRWCRF(formulation="mean_field").fit(*cycles())
+    with pytest.raises(ValueError, match="MeanField gives no marginals of edges"):
         fitted.predict_edge_proba(cycles()[0])
 
 

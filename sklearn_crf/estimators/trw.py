@@ -123,7 +123,7 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, FactorWei
         Most iterations of the inner problem of a relaxation, for one example, in training and where
         ``inference="auto"`` predicts (whose warnings call it ``max_iter``).
     inner_tol : float, default=1e-6
-        Its tolerance: change of the messages, or differences between the marginals of trees.
+        Its tolerance: change of messages, difference between trees' marginals; take 1e-3 for "edge_probabilities".
     missing_label : object, default=None
         Value in y of unlabelled nodes, such as -1 or NaN, which are summed out; None if all nodes are labelled.
         "piecewise", "pseudolikelihood", "joint" and "dual" reject them.

@@ -6,6 +6,7 @@ from sklearn_crf._threads import run_fixed_ranges
 from sklearn_crf.inference._base import Marginals
 from sklearn_crf.inference._field import SUM_PROBABILITY
 from sklearn_crf.kernels.beliefs import edge_beliefs, node_beliefs, pair_statistics
+from sklearn_crf.models import PairwiseModel
 
 # Most numbers held in all partial sums of pairwise beliefs together (16 MB).
 _STATISTICS_BUDGET = 2**21
@@ -126,6 +127,37 @@ def _tied_factors(field):
     return np.where(np.eye(n_columns, dtype=bool), field.on[:, None, None], field.off[:, None, None])
 
 
+def require_edges(model):
+    """Raise TypeError for a model that has factors instead of edges."""
+    if not isinstance(model, PairwiseModel):
+        raise TypeError(
+            f"edge_marginals needs a PairwiseModel, got {type(model).__name__}: joint marginals of its factors are in "
+            "log_table of its marginals."
+        )
+
+
+def edge_numbers(graph, edges):
+    """Numbers of edges that are asked for, all if None; ValueError where there is no such edge.
+
+    Parameters
+    ----------
+    graph : Graph
+    edges : array-like of int or None
+
+    Returns
+    -------
+    ndarray of shape (n,)
+    """
+    if edges is None:
+        return np.arange(graph.n_edges)
+    edges = np.asarray(edges)
+    if edges.size == 0:
+        return np.zeros(0, dtype=np.intp)
+    if not np.issubdtype(edges.dtype, np.integer) or edges.min() < 0 or edges.max() >= graph.n_edges:
+        raise ValueError(f"edges must be numbers of edges, 0 to {graph.n_edges - 1}, got {edges!r}.")
+    return edges.ravel()
+
+
 def edge_marginals_of(field, model, messages, edges, run):
     """Pairwise beliefs of single edges.
 
@@ -143,16 +175,13 @@ def edge_marginals_of(field, model, messages, edges, run):
     ndarray of shape (n_edges, K, K)
     """
     graph = model.graph
-    edges = np.arange(graph.n_edges) if edges is None else np.asarray(edges)
-    if edges.size and (not np.issubdtype(edges.dtype, np.integer) or edges.min() < 0 or edges.max() >= graph.n_edges):
-        raise ValueError(f"edges must be numbers of edges, 0 to {graph.n_edges - 1}, got {edges!r}.")
+    edges = edge_numbers(graph, edges)
     n_columns = field.tables.shape[3]
     marginals = np.empty((edges.size, n_columns, n_columns), dtype=field.unary.dtype)
     if edges.size == 0:
         return marginals.astype(model.dtype, copy=False)
     slot_of_half_edge = np.empty(2 * graph.n_edges, dtype=np.int32)
     slot_of_half_edge[field.half_edge] = np.arange(2 * graph.n_edges, dtype=np.int32)
-    edges = edges.ravel()
     slots = np.stack((graph.edges[edges, 0], slot_of_half_edge[2 * edges]), axis=1).astype(np.int32)
     beliefs, _ = beliefs_of(field, messages, run)
     failed = edge_beliefs(field, messages, beliefs, slots, marginals, field.work_space())

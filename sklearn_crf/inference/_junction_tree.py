@@ -1,10 +1,13 @@
 """Exact inference on graphs of low tree width."""
 
+from dataclasses import replace
+
 import numpy as np
 from sklearn.utils import check_random_state
 
 from sklearn_crf.factor_graphs import FactorGraph, factor_graph_of, pairwise_statistics
 from sklearn_crf.inference._base import FactorMarginals, Inference, Labeling, Marginals
+from sklearn_crf.inference._beliefs import edge_numbers, require_edges
 from sklearn_crf.inference._buckets import Buckets, plan_of
 from sklearn_crf.inference._elimination_plan import Limits
 from sklearn_crf.inference._reduction import Reduction
@@ -51,6 +54,34 @@ class JunctionTree(Inference):
     def __init__(self, max_width=30, max_memory=2**31):
         self.max_width = max_width
         self.max_memory = max_memory
+
+    def edge_marginals(self, model, edges=None, *, init=None, n_threads=1):
+        """Joint marginals of the two ends of edges.
+
+        Parameters
+        ----------
+        model : PairwiseModel
+        edges : array-like of int, optional
+            Numbers of the edges wanted; all by default, which takes E x K x K numbers.
+        init : object, optional
+            ``state`` of a former result, or an order of elimination.
+        n_threads : int, default=1
+
+        Returns
+        -------
+        ndarray of shape (n_edges, K, K)
+            Entry (a, b) is the probability of state a at ``graph.edges[e, 0]`` and b at ``graph.edges[e, 1]``.
+        """
+        self._require("marginals", model)
+        require_edges(model)
+        graph = model.graph
+        edges = edge_numbers(graph, edges)
+        if graph.n_edges == 0:
+            return np.zeros((0, model.n_columns, model.n_columns), dtype=model.dtype)
+        # The derivative by the table of an edge is its marginals where no other edge shares the table.
+        alone = replace(model, tables=model.edge_tables(), edge_type=np.arange(graph.n_edges), edge_weight=None)
+        tables = self.marginals(alone, init=init, n_threads=n_threads).tables
+        return tables[edges, 0].astype(model.dtype)
 
     def _buckets(self, model, init, keep):
         graph = model if isinstance(model, FactorGraph) else factor_graph_of(model)

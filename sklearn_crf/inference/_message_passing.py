@@ -4,12 +4,17 @@ import numpy as np
 
 from sklearn_crf._threads import checkpoint, range_runner
 from sklearn_crf.inference._base import Inference
-from sklearn_crf.inference._beliefs import beliefs_of, edge_marginals_of, infeasible_at_node, marginals_of
+from sklearn_crf.inference._beliefs import (
+    beliefs_of,
+    edge_marginals_of,
+    infeasible_at_node,
+    marginals_of,
+    require_edges,
+)
 from sklearn_crf.inference._field import MAX_SCORE, SUM_PROBABILITY, Messages, initial_messages
 from sklearn_crf.inference._odds import OddsField, takes_odds
 from sklearn_crf.inference._schedules import SCHEDULES, choose_schedule
 from sklearn_crf.kernels.forests import decode
-from sklearn_crf.models import PairwiseModel
 
 
 class MessagePassing(Inference):
@@ -65,11 +70,7 @@ class MessagePassing(Inference):
             Entry (a, b) belongs to state a at ``graph.edges[e, 0]`` and b at ``graph.edges[e, 1]``.
         """
         self._require("marginals", model)
-        if not isinstance(model, PairwiseModel):
-            raise TypeError(
-                f"edge_marginals needs a PairwiseModel, got {type(model).__name__}: joint marginals of its factors are "
-                "in log_table of its marginals."
-            )
+        require_edges(model)
         field, _ = self._make_field(model, maximum=False)
         with range_runner(n_threads) as run:
             messages, _, _ = self._iterate(model.graph, field, init, run)
