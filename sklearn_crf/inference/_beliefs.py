@@ -6,7 +6,6 @@ from sklearn_crf._threads import run_fixed_ranges
 from sklearn_crf.inference._base import Marginals
 from sklearn_crf.inference._field import SUM_PROBABILITY
 from sklearn_crf.kernels.beliefs import edge_beliefs, node_beliefs, pair_statistics
-from sklearn_crf.models import PairwiseModel
 
 # Most numbers held in all partial sums of pairwise beliefs together (16 MB).
 _STATISTICS_BUDGET = 2**21
@@ -125,15 +124,6 @@ def _tied_factors(field):
     if len(field.factors):
         return field.factors[:, 0, :, :n_columns]
     return np.where(np.eye(n_columns, dtype=bool), field.on[:, None, None], field.off[:, None, None])
-
-
-def require_edges(model):
-    """Raise TypeError for a model that has factors instead of edges."""
-    if not isinstance(model, PairwiseModel):
-        raise TypeError(
-            f"edge_marginals needs a PairwiseModel, got {type(model).__name__}: joint marginals of its factors are in "
-            "log_table of its marginals."
-        )
 
 
 def edge_numbers(graph, edges):

@@ -7,14 +7,15 @@ from sklearn.utils import check_random_state
 
 from sklearn_crf.factor_graphs import FactorGraph, factor_graph_of, pairwise_statistics
 from sklearn_crf.inference._base import FactorMarginals, Inference, Labeling, Marginals
-from sklearn_crf.inference._beliefs import edge_numbers, require_edges
+from sklearn_crf.inference._beliefs import edge_numbers
 from sklearn_crf.inference._buckets import Buckets, plan_of
+from sklearn_crf.inference._edge_marginals import EdgeMarginals
 from sklearn_crf.inference._elimination_plan import Limits
 from sklearn_crf.inference._reduction import Reduction
 from sklearn_crf.models import PairwiseModel, score
 
 
-class JunctionTree(Inference):
+class JunctionTree(EdgeMarginals, Inference):
     r"""Exact inference by eliminating one node after the other, in the order of least fill.
 
     Eliminating a node v whose neighbours, at its turn, are S sums a table over v and S,
@@ -55,33 +56,14 @@ class JunctionTree(Inference):
         self.max_width = max_width
         self.max_memory = max_memory
 
-    def edge_marginals(self, model, edges=None, *, init=None, n_threads=1):
-        """Joint marginals of the two ends of edges.
-
-        Parameters
-        ----------
-        model : PairwiseModel
-        edges : array-like of int, optional
-            Numbers of the edges wanted; all by default, which takes E x K x K numbers.
-        init : object, optional
-            ``state`` of a former result, or an order of elimination.
-        n_threads : int, default=1
-
-        Returns
-        -------
-        ndarray of shape (n_edges, K, K)
-            Entry (a, b) is the probability of state a at ``graph.edges[e, 0]`` and b at ``graph.edges[e, 1]``.
-        """
-        self._require("marginals", model)
-        require_edges(model)
-        graph = model.graph
-        edges = edge_numbers(graph, edges)
-        if graph.n_edges == 0:
+    def _edge_marginals(self, model, edges, init, n_threads):
+        edges = edge_numbers(model.graph, edges)
+        if edges.size == 0:
             return np.zeros((0, model.n_columns, model.n_columns), dtype=model.dtype)
         # The derivative by the table of an edge is its marginals where no other edge shares the table.
-        alone = replace(model, tables=model.edge_tables(), edge_type=np.arange(graph.n_edges), edge_weight=None)
-        tables = self.marginals(alone, init=init, n_threads=n_threads).tables
-        return tables[edges, 0].astype(model.dtype)
+        own = np.arange(model.graph.n_edges)
+        alone = replace(model, tables=model.edge_tables(), edge_type=own, edge_weight=None)
+        return self._marginals(alone, init=init).tables[edges, 0].astype(model.dtype)
 
     def _buckets(self, model, init, keep):
         graph = model if isinstance(model, FactorGraph) else factor_graph_of(model)

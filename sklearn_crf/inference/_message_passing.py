@@ -4,20 +4,15 @@ import numpy as np
 
 from sklearn_crf._threads import checkpoint, range_runner
 from sklearn_crf.inference._base import Inference
-from sklearn_crf.inference._beliefs import (
-    beliefs_of,
-    edge_marginals_of,
-    infeasible_at_node,
-    marginals_of,
-    require_edges,
-)
+from sklearn_crf.inference._beliefs import beliefs_of, edge_marginals_of, infeasible_at_node, marginals_of
+from sklearn_crf.inference._edge_marginals import EdgeMarginals
 from sklearn_crf.inference._field import MAX_SCORE, SUM_PROBABILITY, Messages, initial_messages
 from sklearn_crf.inference._odds import OddsField, takes_odds
 from sklearn_crf.inference._schedules import SCHEDULES, choose_schedule
 from sklearn_crf.kernels.forests import decode
 
 
-class MessagePassing(Inference):
+class MessagePassing(EdgeMarginals, Inference):
     """Base of the algorithms that renew messages until they stand still.
 
     A subclass makes the field of a model, and says what the bounds of its results are worth.
@@ -52,25 +47,7 @@ class MessagePassing(Inference):
         """Upper bound on the best score, from max-product messages that need not have converged."""
         return np.inf
 
-    def edge_marginals(self, model, edges=None, *, init=None, n_threads=1):
-        """Joint beliefs of the two ends of edges.
-
-        Parameters
-        ----------
-        model : PairwiseModel
-        edges : array-like of int, optional
-            Numbers of the edges wanted; all by default, which takes E x K x K numbers.
-        init : Messages, optional
-            ``state`` of a former result.
-        n_threads : int, default=1
-
-        Returns
-        -------
-        ndarray of shape (n_edges, K, K)
-            Entry (a, b) belongs to state a at ``graph.edges[e, 0]`` and b at ``graph.edges[e, 1]``.
-        """
-        self._require("marginals", model)
-        require_edges(model)
+    def _edge_marginals(self, model, edges, init, n_threads):
         field, _ = self._make_field(model, maximum=False)
         with range_runner(n_threads) as run:
             messages, _, _ = self._iterate(model.graph, field, init, run)

@@ -6,6 +6,7 @@ from sklearn.utils import check_random_state
 from sklearn_crf._threads import range_runner
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._beliefs import beliefs_of, edge_marginals_of, infeasible_at_node, marginals_of
+from sklearn_crf.inference._edge_marginals import EdgeMarginals
 from sklearn_crf.inference._field import LARGEST_RANGE, SUM_PROBABILITY, make_field
 from sklearn_crf.kernels.forests import decode, sample_forest
 from sklearn_crf.kernels.messages import READS_ALL_ABOVE, send
@@ -16,7 +17,7 @@ _UNIFORM_BUDGET = 2**20
 _NO_OLD_MESSAGES = -1.0
 
 
-class TreeInference(Inference):
+class TreeInference(EdgeMarginals, Inference):
     r"""Exact inference on forests: chains, trees and disjoint unions of them.
 
     One message goes along every edge in both directions, from the leaves to the roots and back,
@@ -37,22 +38,7 @@ class TreeInference(Inference):
     tasks = frozenset({"map", "marginals", "sample"})
     exact_on = "forest"
 
-    def edge_marginals(self, model, edges=None, *, n_threads=1):
-        """Joint marginals of the two ends of edges.
-
-        Parameters
-        ----------
-        model : PairwiseModel
-        edges : array-like of int, optional
-            Numbers of the edges wanted; all by default, which takes E x K x K numbers.
-        n_threads : int, default=1
-
-        Returns
-        -------
-        ndarray of shape (n_edges, K, K)
-            Entry (a, b) is the probability of state a at ``graph.edges[e, 0]`` and b at ``graph.edges[e, 1]``.
-        """
-        self._require("marginals", model)
+    def _edge_marginals(self, model, edges, init, n_threads):
         field, _, messages = _sum_messages(model, both_ways=True)
         with range_runner(n_threads) as run:
             return edge_marginals_of(field, model, messages, edges, run)

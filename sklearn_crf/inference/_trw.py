@@ -134,33 +134,12 @@ class TRWMessagePassing(MessagePassing):
             return labeling_by_descent(self, model, run)
         return super()._map(model, init=init, n_threads=n_threads)
 
-    def edge_marginals(self, model, edges=None, *, init=None, n_threads=1):
-        """Joint beliefs of the two ends of edges.
-
-        Parameters
-        ----------
-        model : PairwiseModel
-        edges : array-like of int, optional
-            Numbers of the edges wanted; all by default, which takes E x K x K numbers.
-        init : Messages, optional
-            ``state`` of a former result.
-        n_threads : int, default=1
-
-        Returns
-        -------
-        ndarray of shape (n_edges, K, K)
-            Entry (a, b) belongs to state a at ``graph.edges[e, 0]`` and b at ``graph.edges[e, 1]``.
-
-        Raises
-        ------
-        ValueError
-            If the schedule is ``"convergent"`` and the edge probabilities are not those of chains.
-        """
+    def _edge_marginals(self, model, edges, init, n_threads):
         if self._by_norm_products(model.graph):
             raise ValueError(
                 'edge_marginals with schedule="convergent" needs edge_probabilities="chains"; other schedules take any.'
             )
-        return super().edge_marginals(model, edges, init=init, n_threads=n_threads)
+        return super()._edge_marginals(model, edges, init, n_threads)
 
     def _by_norm_products(self, graph):
         return self.schedule == "convergent" and not graph.is_forest and not self._along_chains(graph)
