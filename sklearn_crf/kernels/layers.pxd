@@ -176,3 +176,17 @@ cdef inline bint is_listed(const int32_t* state_of, Py_ssize_t start, Py_ssize_t
         if state_of[c] == a:
             return True
     return False
+
+
+cdef inline double sum_of_unlisted(Py_ssize_t n, const double* probability, const int32_t* listed,
+                                   Py_ssize_t n_listed) noexcept nogil:
+    """Sum of the probabilities of the states that are not listed, to the last digit."""
+    cdef:
+        Py_ssize_t a, c = 0
+        double total = 0
+    for a in range(n):
+        if c < n_listed and listed[c] == a:
+            c += 1
+        else:
+            total += probability[a]
+    return total

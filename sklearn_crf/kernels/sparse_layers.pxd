@@ -23,6 +23,7 @@ from sklearn_crf.kernels.layers cimport (
     probabilities,
     right_of,
     states_of_children,
+    sum_of_unlisted,
 )
 
 
@@ -30,19 +31,11 @@ cdef inline double share_of_unlisted(Py_ssize_t n, const double* probability, do
                                      Py_ssize_t n_listed) noexcept nogil:
     """Sum of the probabilities of the states that are not listed."""
     cdef:
-        Py_ssize_t a, c = 0
+        Py_ssize_t c
         double rest = total
-    for a in range(n_listed):
-        rest -= probability[listed[a]]
-    if rest > 1e-4 * total:
-        return rest
-    rest = 0
-    for a in range(n):
-        if c < n_listed and listed[c] == a:
-            c += 1
-        else:
-            rest += probability[a]
-    return rest
+    for c in range(n_listed):
+        rest -= probability[listed[c]]
+    return rest if rest > 1e-4 * total else sum_of_unlisted(n, probability, listed, n_listed)
 
 
 cdef inline double weigh_unlisted(const Layers* f, Py_ssize_t n, const double* state, const double* probability,

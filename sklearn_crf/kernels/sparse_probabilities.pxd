@@ -23,6 +23,7 @@ from sklearn_crf.kernels.layers cimport (
     parents_of_children,
     probabilities,
     states_of_children,
+    sum_of_unlisted,
 )
 
 # Sums below their DIGITS-th part may have lost too many of them to a difference.
@@ -58,20 +59,6 @@ cdef inline double scale_behind(const Layers* f, Py_ssize_t slot, const double* 
     if is_last(f, slot):
         return f.leaf_shift[f.table[f.slot_factor[slot]]]
     return right[f.position_ptr[slot + 1] + n_positions(f, slot + 1)]
-
-
-cdef inline double sum_of_unlisted(Py_ssize_t n, const double* probability, const int32_t* listed,
-                                   Py_ssize_t n_listed) noexcept nogil:
-    """Sum of the probabilities of the states that are not listed, to the last digit."""
-    cdef:
-        Py_ssize_t a, c = 0
-        double total = 0
-    for a in range(n):
-        if c < n_listed and listed[c] == a:
-            c += 1
-        else:
-            total += probability[a]
-    return total
 
 
 cdef inline void advance_probabilities(const Layers* f, Py_ssize_t slot, const double* state, double* probability,
