@@ -30,6 +30,7 @@ TIERS = [
     {"metrics"},
     {"preprocessing", "datasets", "model_selection", "display"},
     {"estimators"},
+    {"dense"},
     {"__init__"},
 ]
 TIER = {unit: tier for tier, units in enumerate(TIERS) for unit in units}

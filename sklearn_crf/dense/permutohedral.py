@@ -1,0 +1,354 @@
+"""Gaussian filtering in any number of dimensions on the permutohedral lattice."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf._threads import checkpoint, range_runner
+from sklearn_crf.kernels.permutohedral import (
+    blur,
+    embed_points,
+    insert_keys,
+    neighbors_on_axis,
+    number_keys,
+    points_of_vertices,
+    slice_points,
+    splat,
+)
+
+__all__ = ["PermutohedralFilter"]
+
+MAX_AXES = 31
+_VECTOR_BYTES = 32
+
+
+class PermutohedralFilter:
+    r"""Sums over all pairs of points, weighted by a Gaussian of the distance of their features.
+
+    .. math::
+        (\hat K v)_i = n_i \sum_j \exp\big(-\tfrac12 \lVert f_i - f_j \rVert^2\big) \, n_j \, v_j, \qquad
+        n_i = \Big(\sum_j \exp\big(-\tfrac12 \lVert f_i - f_j \rVert^2\big)\Big)^{-1/2}
+
+    The sums are approximate, in time linear in the number of points: values are spread over the vertices of the
+    simplices that contain the points, blurred along the axes of the lattice, and read at the points again. The lattice
+    is built once, for any number of filterings. The order of all sums is fixed: results are bit-identical for any
+    number of threads.
+
+    Parameters
+    ----------
+    features : array-like of shape (n_points, n_axes), float32 or float64
+        Positions and other features, each divided by its bandwidth.
+    normalization : {"symmetric"} or None, default="symmetric"
+        Symmetric: as above, so that no eigenvalue of the matrix exceeds one. None: :math:`n_i = 1`.
+    blur : {"single", "symmetric"}, default="single"
+        Single: one pass along each axis with weights 1/4, 1/2, 1/4. As a few vertices have no neighbours, the
+        matrix is symmetric up to these only. Symmetric: passes with weights 1/8, 3/4, 1/8 along all axes and back
+        again. The matrix is then symmetric and positive semi-definite, for twice as many passes.
+    max_memory : float, default=2**33
+        Bytes that the lattice may take.
+    n_threads : int, default=1
+        Threads to build the lattice with.
+
+    Attributes
+    ----------
+    n_points, n_axes : int
+    n_vertices : int
+        Vertices of the lattice to which a point contributes.
+    vertex : ndarray of shape (n_points, n_axes + 1), int32
+        Corners of the simplex around each point.
+    weight : ndarray of shape (n_points, n_axes + 1)
+        Their barycentric weights, times :math:`n_i`.
+
+    Raises
+    ------
+    ValueError
+        If a feature is not finite, there are more than 31 axes, or features are so large (bandwidths so small) that
+        the lattice has more than 2**63 cells.
+    MemoryError
+        If the lattice would take more than ``max_memory``, before it is allocated.
+
+    References
+    ----------
+    A. Adams, J. Baek & M. A. Davis (2010). Fast high-dimensional filtering using the permutohedral lattice.
+    Computer Graphics Forum 29, 753-762.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.dense import PermutohedralFilter
+    >>> positions = np.arange(5.0)[:, np.newaxis]
+    >>> smooth = PermutohedralFilter(positions / 2.0, normalization=None)
+    >>> smooth.apply(np.eye(5)[:, [2]]).ravel().round(2)
+    array([0.64, 0.86, 0.99, 0.85, 0.62])
+    """
+
+    def __init__(
+        self,
+        features,
+        *,
+        normalization: str | None = "symmetric",
+        blur: str = "single",
+        max_memory: float = 2**33,
+        n_threads: int = 1,
+    ):
+        features = _checked(features)
+        if normalization not in ("symmetric", None):
+            raise ValueError(f"normalization must be 'symmetric' or None, got {normalization!r}.")
+        if blur not in ("single", "symmetric"):
+            raise ValueError(f"blur must be 'single' or 'symmetric', got {blur!r}.")
+        self.n_points, self.n_axes = features.shape
+        self.dtype = features.dtype
+        self.max_memory = max_memory
+        axes = range(self.n_axes + 1)
+        self._passes = [(axis, 1 / 2, 1 / 4) for axis in axes]
+        if blur == "symmetric":
+            self._passes = [(axis, 3 / 4, 1 / 8) for axis in [*axes, *reversed(axes)]]
+        with range_runner(n_threads) as run:
+            self._build(features, normalization, run)
+
+    def apply(self, values, *, adjoint: bool = False, n_threads: int = 1) -> np.ndarray:
+        """The filtered values of all points.
+
+        Parameters
+        ----------
+        values : array-like of shape (n_points, n_channels)
+            Converted to the precision of the features.
+        adjoint : bool, default=False
+            Apply the transposed matrix: the blur runs along the axes in the opposite order.
+        n_threads : int, default=1
+            Results do not depend on it.
+
+        Returns
+        -------
+        ndarray of shape (n_points, n_channels)
+        """
+        values = np.asarray(values)
+        if values.ndim != 2 or len(values) != self.n_points:
+            raise ValueError(f"values must have shape ({self.n_points}, n_channels), got {values.shape}.")
+        padded = padded_rows(values, self.dtype)
+        with range_runner(n_threads) as run:
+            vertices = self.blurred(padded, self.workspace(padded.shape[1]), run, adjoint=adjoint)
+            run(lambda start, stop: slice_points(self.vertex, self.weight, vertices, start, stop, padded), len(padded))
+        return np.ascontiguousarray(padded[:, : values.shape[1]])
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the lattice takes.
+
+        These are 16 (float32) or 24 (float64) per point and corner, of which there are ``n_axes + 1``, and 8 per
+        vertex and axis of the lattice.
+        """
+        corners = self.n_axes + 1
+        return self.n_points * corners * 2 * (4 + self.dtype.itemsize) + 8 * (corners + 1) * self.n_vertices
+
+    def workspace(self, width: int) -> tuple[np.ndarray, np.ndarray]:
+        """Two arrays of values of vertices, for :meth:`blurred`.
+
+        Parameters
+        ----------
+        width : int
+            Length of the rows, as :func:`padded_rows` makes them.
+
+        Returns
+        -------
+        tuple of two ndarrays of shape (n_vertices + 1, width)
+
+        Raises
+        ------
+        MemoryError
+            If they and the lattice would take more than ``max_memory``.
+        """
+        self._require_memory(self.memory + 2 * (self.n_vertices + 1) * width * self.dtype.itemsize)
+        return tuple(np.zeros((self.n_vertices + 1, width), self.dtype) for _ in range(2))
+
+    def blurred(self, points, workspace, run, *, adjoint: bool = False) -> np.ndarray:
+        """Values of the vertices after splat and blur: what is left to do is to read them at the points.
+
+        Parameters
+        ----------
+        points : ndarray of shape (n_points, width)
+            Rows as :func:`padded_rows` makes them, in the precision of the features.
+        workspace : tuple
+            What :meth:`workspace` returned.
+        run : callable
+            What ``range_runner`` yields.
+        adjoint : bool, default=False
+            Blur along the axes in the opposite order.
+
+        Returns
+        -------
+        ndarray of shape (n_vertices + 1, width)
+            One of the two arrays of the workspace. Its last row is zero.
+        """
+        vertices, other = workspace
+
+        def splat_entries(start, stop):
+            first, last = np.searchsorted(self._ptr[:-1], (start, stop))
+            splat(self._ptr, self._point_of, self._weight_of, points, first, last, vertices)
+
+        # Shared by entries, not by vertices: one vertex may have as many points as all others together.
+        run(splat_entries, len(self._point_of))
+        for axis, center, side in reversed(self._passes) if adjoint else self._passes:
+            checkpoint()
+            run(_blur_call(self._neighbors[axis], center, side, vertices, other), self.n_vertices)
+            vertices, other = other, vertices
+        return vertices
+
+    def _build(self, features, normalization, run):
+        self.n_vertices = 0
+        # Keys are freed before the lists of points, of the same length and no smaller, are made.
+        self._require_memory(self.memory)
+        digits = _digits(features)
+        keys, self.weight = _corners(features, digits, run)
+        self.vertex, vertex_key, table = _numbered(keys)
+        del keys
+        self.n_vertices = len(vertex_key)
+        self._require_memory(self.memory)
+        self._neighbors = [np.empty((self.n_vertices, 2), np.int32) for _ in range(self.n_axes + 1)]
+        for axis, neighbors in enumerate(self._neighbors):
+            run(_neighbors_call(vertex_key, digits.stride, axis, table, neighbors), self.n_vertices)
+        del vertex_key, table
+        self.weight *= self._scale_of_points(normalization, run)
+        self._list_points()
+
+    def _scale_of_points(self, normalization, run):
+        """What rows and columns of the matrix are multiplied with, (N, 1) or a number."""
+        d = self.n_axes
+        # The volume of a cell in units of the bandwidths is (3/2)^(d/2) / sqrt(d+1), the integral of the Gaussian
+        # (2 pi)^(d/2), and the weights of splat, blur and slice sum to one.
+        gain = (4 * np.pi / 3) ** (d / 2) * np.sqrt(d + 1)
+        if normalization is None:
+            return self.dtype.type(np.sqrt(gain))
+        vertices, other = self.workspace(1)
+        vertices[:-1, 0] = np.bincount(self.vertex.ravel(), self.weight.ravel(), self.n_vertices)
+        for axis, center, side in self._passes:
+            run(_blur_call(self._neighbors[axis], center, side, vertices, other), self.n_vertices)
+            vertices, other = other, vertices
+        sums = np.empty((self.n_points, 1), self.dtype)
+        run(lambda start, stop: slice_points(self.vertex, self.weight, vertices, start, stop, sums), self.n_points)
+        return 1 / np.sqrt(sums)
+
+    def _list_points(self):
+        self._ptr = np.zeros(self.n_vertices + 1, np.int64)
+        np.cumsum(np.bincount(self.vertex.ravel(), minlength=self.n_vertices), out=self._ptr[1:])
+        self._point_of = np.empty(self.vertex.size, np.int32)
+        self._weight_of = np.empty(self.vertex.size, self.dtype)
+        points_of_vertices(self.vertex, self.weight, self._ptr[:-1].copy(), self._point_of, self._weight_of)
+
+    def _require_memory(self, n_bytes):
+        if n_bytes > self.max_memory:
+            raise MemoryError(
+                f"The lattice of {self.n_points} points with {self.n_axes} features takes at least "
+                f"{n_bytes / 2**30:.3g} GB, more than max_memory={self.max_memory:.3g} bytes: increase max_memory, "
+                "use larger bandwidths or cut the image into parts."
+            )
+
+
+def _checked(features):
+    features = np.asarray(features)
+    if features.dtype != np.float32:
+        features = features.astype(np.float64)
+    if features.ndim != 2 or not 1 <= features.shape[1] <= MAX_AXES or not len(features):
+        raise ValueError(
+            f"features must have shape (n_points, n_axes) with 1 to {MAX_AXES} axes and at least one point, got shape "
+            f"{features.shape}."
+        )
+    if len(features) >= 2**31:
+        raise ValueError(f"features must have fewer than 2**31 points, got {len(features)}.")
+    if not np.isfinite(features).all():
+        raise ValueError("features must be finite, found NaN or infinity.")
+    return np.ascontiguousarray(features)
+
+
+def padded_rows(values, dtype, fill=0):
+    """Rows of values filled up to whole vectors, or to a power of two where they are shorter than one."""
+    lanes = _VECTOR_BYTES // np.dtype(dtype).itemsize
+    n_channels = values.shape[1]
+    width = -(-n_channels // lanes) * lanes if n_channels > lanes else 1 << max(n_channels - 1, 0).bit_length()
+    padded = np.full((len(values), width), fill, dtype)
+    padded[:, :n_channels] = values
+    return padded
+
+
+class _Digits(NamedTuple):
+    """How vertices are named: scale of each feature in the hyperplane, offset and weight of each digit of a key."""
+
+    scale: np.ndarray
+    low: np.ndarray
+    stride: np.ndarray
+
+
+def _digits(features):
+    d = features.shape[1]
+    i = np.arange(1, d + 1)
+    # Blur has a variance of (d+1)^2 / 2, splat and slice together (d+1)^2 / 6.
+    scale = np.sqrt(2 / 3) * (d + 1) / np.sqrt(i * (i + 1))
+    embedding = np.vstack([np.ones(d), np.triu(np.ones((d, d)), k=1) - np.diag(i)])[:d] * scale / (d + 1)
+    sizes, low = _digit_ranges(_box(features), embedding)
+    if not _log2_cells(sizes) < 63:
+        sizes, low = _digit_ranges(features, embedding)
+    if not _log2_cells(sizes) < 63 or np.abs(low).max() > 2**52:
+        raise ValueError(
+            f"The lattice has 2**{_log2_cells(sizes):.0f} cells, more than 2**63: the ranges of the {d} features are "
+            "too large for their bandwidths; use larger bandwidths."
+        )
+    stride = np.concatenate([[1], np.cumprod(sizes[:-1].astype(np.int64), dtype=np.int64)]) * (d + 1)
+    return _Digits(scale, low.astype(np.int64), stride)
+
+
+def _box(features):
+    """Corners of a box around all points that are extreme in each coordinate of the hyperplane."""
+    low, high = features.min(axis=0).astype(np.float64), features.max(axis=0).astype(np.float64)
+    # A coordinate falls with one feature, grows with all later ones, and does not depend on those before it.
+    turned = np.eye(len(low), dtype=bool)
+    return np.vstack([low, high, np.where(turned, high, low), np.where(turned, low, high)])
+
+
+def _digit_ranges(points, embedding):
+    """Number of values that each digit of a key may take, and the least of them."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        blocks = np.array_split(points, -(-len(points) // 65536))
+        ends = [(at.min(axis=0), at.max(axis=0)) for at in (block @ embedding.T for block in blocks)]
+    # One cell for the rounding, one for the walk back to the hyperplane, one for the neighbours.
+    low = np.floor(np.min([least for least, _ in ends], axis=0)) - 3
+    high = np.ceil(np.max([most for _, most in ends], axis=0)) + 3
+    return high - low + 1, low
+
+
+def _log2_cells(sizes):
+    return np.log2(sizes).sum() + np.log2(len(sizes) + 1)
+
+
+def _corners(features, digits, run):
+    """Keys and weights of the corners of the simplex around each point, both (N, d + 1)."""
+    n, d = features.shape
+    keys, weight = np.empty((n, d + 1), np.int64), np.empty((n, d + 1), features.dtype)
+    run(lambda start, stop: embed_points(features, *digits, start, stop, keys, weight), n)
+    return keys, weight
+
+
+def _numbered(keys):
+    """Number of each vertex (N, d + 1), the keys in the order of these numbers, and the table to look them up."""
+    n, n_corners = keys.shape
+    vertex = np.empty((n, n_corners), np.int32)
+    n_slots = 1 << max(10, n.bit_length(), (4 * n_corners - 1).bit_length())
+    vertex_key, n_vertices, point = np.empty(0, np.int64), 0, 0
+    while True:
+        slot_key, slot_vertex = np.full(n_slots, -1, np.int64), np.empty(n_slots, np.int32)
+        vertex_key = np.concatenate([vertex_key[:n_vertices], np.empty(n_slots // 2 - n_vertices, np.int64)])
+        insert_keys(vertex_key, n_vertices, slot_key, slot_vertex)
+        point, n_vertices = number_keys(keys, point, n_vertices, slot_key, slot_vertex, vertex_key, vertex)
+        if point == n:
+            return vertex, vertex_key[:n_vertices].copy(), (slot_key, slot_vertex)
+        if n_slots >= 2**31:
+            raise MemoryError("The lattice has more than 2**30 vertices: use larger bandwidths or cut the image.")
+        n_slots *= 2
+
+
+def _neighbors_call(vertex_key, stride, axis, table, neighbors):
+    missing = len(vertex_key)
+    return lambda start, stop: neighbors_on_axis(vertex_key, start, stop, stride, axis, *table, missing, neighbors)
+
+
+def _blur_call(neighbors, center, side, vertices, blurred):
+    return lambda start, stop: blur(neighbors, center, side, vertices, start, stop, blurred)

@@ -1,0 +1,219 @@
+// Weighted sums of rows of channels: splat, blur and slice on a lattice.
+//
+// All sums are gathered, at a vertex over its points in their order and at a point over its vertices in theirs: no
+// result depends on how the work is cut. A row is padded to whole vectors, or to a power of two if it is shorter.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__GNUC__) || defined(__clang__)
+#define CHANNELS_INLINE inline __attribute__((always_inline))
+#define CHANNELS_PREFETCH(address) __builtin_prefetch(address)
+#else
+#define CHANNELS_INLINE inline
+#define CHANNELS_PREFETCH(address) ((void)(address))
+#endif
+
+// Wheels run on any processor of an architecture: what needs a newer one is chosen at run time.
+#if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__)
+#define CHANNELS_WIDE __attribute__((target("avx2,fma")))
+#endif
+
+namespace crf {
+
+using i32 = std::int32_t;
+using i64 = std::int64_t;
+
+inline bool has_wide_vectors() {
+#ifdef CHANNELS_WIDE
+    static const bool known = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return known;
+#else
+    return false;
+#endif
+}
+
+template <class T>
+constexpr int kLanes = 32 / static_cast<int>(sizeof(T));
+
+#if defined(__GNUC__) || defined(__clang__)
+template <class T, int L>
+struct VectorOf {
+    typedef T type __attribute__((vector_size(L * sizeof(T)), aligned(sizeof(T)), may_alias));
+};
+#else
+template <class T, int L>
+struct Lanes {
+    T lane[L];
+    Lanes& operator+=(const Lanes& other) {
+        for (int k = 0; k < L; k++)
+            lane[k] += other.lane[k];
+        return *this;
+    }
+    friend Lanes operator+(Lanes x, const Lanes& y) { return x += y; }
+    friend Lanes operator*(T factor, Lanes x) {
+        for (int k = 0; k < L; k++)
+            x.lane[k] *= factor;
+        return x;
+    }
+};
+template <class T, int L>
+struct VectorOf {
+    using type = Lanes<T, L>;
+};
+#endif
+template <class T>
+struct VectorOf<T, 1> {
+    using type = T;
+};
+template <class T, int L>
+using Vector = typename VectorOf<T, L>::type;
+
+// Calls operation.run<lanes, vectors>(column) for groups of columns that fit into registers.
+template <class Operation>
+CHANNELS_INLINE void each_group(const Operation& operation) {
+    constexpr int L = kLanes<typename Operation::Value>;
+    const i64 width = operation.width;
+    if (width == 1)
+        return operation.template run<1, 1>(0);
+    if (width == 2)
+        return operation.template run<2, 1>(0);
+    if (width < L)
+        return operation.template run<L / 2, 1>(0);
+    for (i64 column = 0; column < width;) {
+        const i64 left = (width - column) / L;
+        if (left >= 4) {
+            operation.template run<L, 4>(column);
+            column += 4 * L;
+            continue;
+        }
+        if (left == 3)
+            operation.template run<L, 3>(column);
+        else if (left == 2)
+            operation.template run<L, 2>(column);
+        else
+            operation.template run<L, 1>(column);
+        break;
+    }
+}
+
+#ifdef CHANNELS_WIDE
+template <class Operation>
+CHANNELS_WIDE void each_group_wide(const Operation& operation) {
+    each_group(operation);
+}
+#endif
+
+template <class Operation>
+void apply(const Operation& operation) {
+#ifdef CHANNELS_WIDE
+    if (has_wide_vectors())
+        return each_group_wide(operation);
+#endif
+    each_group(operation);
+}
+
+// Long sums are cut into blocks, so that the error of float32 grows with the number of blocks, not of terms.
+constexpr i64 kBlock = 256;
+constexpr i64 kAhead = 8;
+
+// vertices[v] = sum of weight * points[point] over the points of v, for v from start to stop.
+template <class T>
+struct Splat {
+    using Value = T;
+    const i64* ptr;
+    const i32* point_of;
+    const T* weight_of;
+    const T* points;
+    i64 width, start, stop;
+    T* vertices;
+
+    template <int L, int V>
+    CHANNELS_INLINE void run(i64 column) const {
+        using Row = Vector<T, L>;
+        const T* from = points + column;
+        for (i64 vertex = start; vertex < stop; vertex++) {
+            Row total[V] = {};
+            for (i64 first = ptr[vertex]; first < ptr[vertex + 1]; first += kBlock) {
+                const i64 last = first + kBlock < ptr[vertex + 1] ? first + kBlock : ptr[vertex + 1];
+                Row block[V] = {};
+                for (i64 entry = first; entry < last; entry++) {
+                    // The end of the block is near enough: reading past it would leave the array.
+                    const i64 ahead = entry + kAhead < last ? entry + kAhead : last - 1;
+                    CHANNELS_PREFETCH(from + point_of[ahead] * width);
+                    const Row* x = reinterpret_cast<const Row*>(from + point_of[entry] * width);
+                    const T factor = weight_of[entry];
+                    for (int v = 0; v < V; v++)
+                        block[v] += factor * x[v];
+                }
+                for (int v = 0; v < V; v++)
+                    total[v] += block[v];
+            }
+            Row* y = reinterpret_cast<Row*>(vertices + column + vertex * width);
+            for (int v = 0; v < V; v++)
+                y[v] = total[v];
+        }
+    }
+};
+
+// blurred[v] = center * vertices[v] + side * (both neighbours), for v from start to stop.
+template <class T>
+struct Blur {
+    using Value = T;
+    const i32* neighbors;  // (n_vertices, 2)
+    T center, side;
+    const T* vertices;
+    i64 width, start, stop;
+    T* blurred;
+
+    template <int L, int V>
+    CHANNELS_INLINE void run(i64 column) const {
+        using Row = Vector<T, L>;
+        const T* from = vertices + column;
+        for (i64 vertex = start; vertex < stop; vertex++) {
+            const Row* x = reinterpret_cast<const Row*>(from + vertex * width);
+            const Row* before = reinterpret_cast<const Row*>(from + neighbors[2 * vertex] * width);
+            const Row* behind = reinterpret_cast<const Row*>(from + neighbors[2 * vertex + 1] * width);
+            Row* y = reinterpret_cast<Row*>(blurred + column + vertex * width);
+            for (int v = 0; v < V; v++)
+                y[v] = center * x[v] + side * (before[v] + behind[v]);
+        }
+    }
+};
+
+// points[p - start] = base[p - start] + sum of weight * vertices[v] over the corners of p, for p from start to stop.
+template <class T>
+struct Slice {
+    using Value = T;
+    const i32* vertex_of;  // (n_points, n_corners)
+    const T* weight_of;
+    i64 n_corners;
+    const T* vertices;
+    const T* base = nullptr;
+    i64 width, start, stop;
+    T* points;
+
+    template <int L, int V>
+    CHANNELS_INLINE void run(i64 column) const {
+        using Row = Vector<T, L>;
+        const T* from = vertices + column;
+        for (i64 point = start; point < stop; point++) {
+            const i64 to = (point - start) * width + column;
+            Row total[V] = {};
+            if (base)
+                for (int v = 0; v < V; v++)
+                    total[v] = reinterpret_cast<const Row*>(base + to)[v];
+            for (i64 at = point * n_corners; at < (point + 1) * n_corners; at++) {
+                const Row* x = reinterpret_cast<const Row*>(from + vertex_of[at] * width);
+                const T factor = weight_of[at];
+                for (int v = 0; v < V; v++)
+                    total[v] += factor * x[v];
+            }
+            Row* y = reinterpret_cast<Row*>(points + to);
+            for (int v = 0; v < V; v++)
+                y[v] = total[v];
+        }
+    }
+};
+
+}  // namespace crf
