@@ -11,7 +11,7 @@ STAMPS := $(VENV)/stamps
 PIP := $(BIN)/python -m pip install --quiet
 PYTEST := -m pytest -n auto --maxprocesses 8 --durations=10
 BUILD_FILES := pyproject.toml setup.py
-KERNELS := $(wildcard sklearn_crf/kernels/*.pyx sklearn_crf/kernels/*.pxd sklearn_crf/kernels/*.h*)
+KERNELS := $(shell find sklearn_crf/kernels -name "*.pyx" -o -name "*.pxd" -o -name "*.h" -o -name "*.hpp")
 SOURCES := $(BUILD_FILES) MANIFEST.in README.rst $(KERNELS) $(shell find sklearn_crf -name '*.py')
 
 # Workers of pytest fill the cores: threads of BLAS beside them would spin while they wait for one.
@@ -72,7 +72,7 @@ bench: $(STAMPS)/bench $(STAMPS)/build
 clean:
 	rm -rf $(VENV) $(VENV)-oldest build dist demo_output *.egg-info .pytest_cache .ruff_cache .hypothesis
 	rm -rf docs/_build docs/generated docs/auto_examples docs/sg_execution_times.rst
-	rm -f sklearn_crf/kernels/*.c sklearn_crf/kernels/*.cpp sklearn_crf/kernels/*.so
+	find sklearn_crf/kernels \( -name '*.c' -o -name '*.cpp' -o -name '*.so' \) -exec rm -f {} +
 	find sklearn_crf tests examples benchmarks docs -name __pycache__ -exec rm -rf {} +
 
 $(STAMPS)/venv:

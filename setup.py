@@ -45,7 +45,7 @@ def kernel(path):
         sources=[path.as_posix()],
         # Headers that include each other: nothing else tells which of them a kernel is made of.
         depends=sorted(str(header) for header in path.parent.glob("*.hpp")) if is_cpp else [],
-        include_dirs=[np.get_include(), "sklearn_crf/kernels"],
+        include_dirs=[np.get_include(), "sklearn_crf/kernels", path.parent.as_posix()],
         define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION"), *CHECKS],
         extra_compile_args=COMPILE_ARGS + (CPP_ARGS if is_cpp else []),
     )
@@ -56,7 +56,7 @@ def extensions():
         return []
     shared = Extension(SHARED, sources=[f"{SHARED.replace('.', '/')}.c"], extra_compile_args=COMPILE_ARGS)
     return cythonize(
-        [shared, *(kernel(path) for path in sorted(Path("sklearn_crf/kernels").glob("*.pyx")))],
+        [shared, *(kernel(path) for path in sorted(Path("sklearn_crf/kernels").rglob("*.pyx")))],
         shared_utility_qualified_name=SHARED,
         # Cython compares times, not directives: checked sources get a folder of their own, lest
         # either build take over the C files of the other.

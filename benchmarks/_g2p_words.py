@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from sklearn_crf import Example
-from sklearn_crf.factor_graphs import exactly_one
+from sklearn_crf.models import exactly_one
 from sklearn_crf.preprocessing import SequenceVectorizer
 
 SILENCE, PRIMARY = "-", "1"

@@ -12,7 +12,7 @@ from _short_rounds import seconds_of_fit
 from scipy.stats import wilcoxon
 
 from sklearn_crf import RegressionTreeField
-from sklearn_crf.losses import ssim
+from sklearn_crf.rtf.losses import ssim
 
 
 def clean_images(part, n_images):

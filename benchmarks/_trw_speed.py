@@ -11,10 +11,9 @@ import numpy as np
 from _bp_speed import fastest
 from _libdai import run_libdai
 
-from sklearn_crf.graphs import lattice
+from sklearn_crf.graphs import lattice, uniform_edge_probabilities
 from sklearn_crf.inference import TightenBound, TRWMessagePassing
 from sklearn_crf.models import PairwiseModel
-from sklearn_crf.spanning_trees import uniform_edge_probabilities
 
 DAMPING = 0.5
 

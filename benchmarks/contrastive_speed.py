@@ -15,7 +15,7 @@ import numpy as np
 from scipy.ndimage import gaussian_filter
 
 from sklearn_crf._threads import single_threaded_blas
-from sklearn_crf.examples import Batch, Example
+from sklearn_crf.encoding import Batch, Example
 from sklearn_crf.graphs import disjoint_union, lattice
 from sklearn_crf.inference import ICM
 from sklearn_crf.objectives import AssignmentSets, BatchObjectives, ContrastiveSets, EmpiricalRisk

@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import ICM, GibbsSampler, MeanField, gibbs_sweeps
 from sklearn_crf.models import PairwiseModel
-from sklearn_crf.objectives._pseudolikelihood_terms import pseudolikelihood_terms
+from sklearn_crf.objectives.likelihood._pseudolikelihood import pseudolikelihood_terms
 
 N_SWEEPS = 5
 

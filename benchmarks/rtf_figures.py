@@ -22,8 +22,8 @@ from _restoration import clean_images, measures
 from _short_rounds import seconds_of_fit
 
 from sklearn_crf import RegressionTreeField
-from sklearn_crf.losses import loss_function
 from sklearn_crf.preprocessing import FilterBank
+from sklearn_crf.rtf.losses import loss_function
 
 SIDE = 96
 

@@ -29,9 +29,9 @@ from _trw_families import FAMILIES
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf._threads import ordered_map, single_threaded_blas
+from sklearn_crf.graphs import covering_trees, minimum_spanning_tree, snakes
 from sklearn_crf.inference import TightenBound, TRWMessagePassing
-from sklearn_crf.inference._tightening import Tightening, mutual_information, stepped
-from sklearn_crf.spanning_trees import covering_trees, minimum_spanning_tree, snakes
+from sklearn_crf.inference.bounds._tighten_bound import Tightening, mutual_information, stepped
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

@@ -32,9 +32,8 @@ from _record import read_record, write_record
 
 import sklearn_crf.inference
 from sklearn_crf.datasets import read_evidence, read_marginals, read_uai
-from sklearn_crf.factor_graphs import FactorGraph, pairwise_model_of
 from sklearn_crf.inference import Inference
-from sklearn_crf.models import PairwiseModel, clamped
+from sklearn_crf.models import FactorGraph, PairwiseModel, clamped, pairwise_model_of
 
 # Known answers have 9 decimals.
 TOLERANCE = 1e-7

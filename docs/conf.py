@@ -72,8 +72,8 @@ def public_modules():
     """The package first, then what users call most, then the layers; only what declares public names."""
     found = ["sklearn_crf"] + [
         module.name
-        for module in pkgutil.iter_modules(sklearn_crf.__path__, "sklearn_crf.")
-        if not module.name.split(".")[1].startswith("_") and module.name != "sklearn_crf.kernels"
+        for module in pkgutil.walk_packages(sklearn_crf.__path__, "sklearn_crf.")
+        if "._" not in module.name and not module.name.startswith("sklearn_crf.kernels")
     ]
     found = [name for name in found if getattr(importlib.import_module(name), "__all__", None)]
     first = ["sklearn_crf", *(f"sklearn_crf.{name}" for name in FIRST_MODULES)]

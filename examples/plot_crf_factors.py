@@ -12,8 +12,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from sklearn_crf import TRWCRF, Example
-from sklearn_crf.factor_graphs import CountTable
 from sklearn_crf.inference import JunctionTree
+from sklearn_crf.models import CountTable
 
 LENGTH = 14
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.utils import Bunch
 
-from sklearn_crf.encoding import object_array
-from sklearn_crf.examples import Example
+from sklearn_crf.encoding import Example, object_array
 
 
 def _open(folder, name):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from sklearn_crf.datasets._uai import Tokens, as_factor_graph, log_of, potentials_of, read_text, write_text
-from sklearn_crf.factor_graphs import FactorGraph, SparseTable
+from sklearn_crf.models import FactorGraph, SparseTable
 
 # A table with fewer entries than this share of its joint states is kept as a list of them.
 _SPARSE_SHARE = 0.25

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sklearn_crf.factor_graphs import FactorGraph, factor_graph_of
-from sklearn_crf.models import PairwiseModel
+from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of
 
 # exp() of scores beyond these is infinite or loses digits.
 _LARGEST_SCORE, _SMALLEST_SCORE = 709.0, -708.0

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import checkpoint, range_runner
-from sklearn_crf.kernels.permutohedral import (
+from sklearn_crf.kernels.dense.permutohedral import (
     blur,
     embed_points,
     insert_keys,

@@ -4,8 +4,8 @@ import numpy as np
 
 from sklearn_crf.display._canvas import make_canvas
 from sklearn_crf.display._matplotlib import require_pyplot
+from sklearn_crf.encoding import Example
 from sklearn_crf.encoding._labels import _columns, _split_missing
-from sklearn_crf.examples import Example
 
 _UNLABELLED = "#9c9c9c"
 _RIGHT, _WRONG = "#eeeeec", "#d1362f"

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from sklearn_crf.edge_features import compute_edge_features
+from sklearn_crf.encoding._edge_features import compute_edge_features
+from sklearn_crf.encoding._examples import Batch, Example, joined_factors, stacked, stacked_types
 from sklearn_crf.encoding._layout import object_array
-from sklearn_crf.examples import Batch, Example, joined_factors, stacked, stacked_types
 from sklearn_crf.graphs import Graph, disjoint_union
 
 # Edge features of this many numbers in all are kept with the batches; of more, they are computed where they are

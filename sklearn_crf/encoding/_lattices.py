@@ -9,9 +9,9 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_array, validate_data
 
-from sklearn_crf.edge_features import edge_feature_function, one_computed_edge
+from sklearn_crf.encoding._edge_features import edge_feature_function, one_computed_edge
+from sklearn_crf.encoding._examples import Example, as_numbers
 from sklearn_crf.encoding._layout import read_layout
-from sklearn_crf.examples import Example, as_numbers
 from sklearn_crf.graphs import Graph, lattice, lattice_offsets
 
 
@@ -178,7 +178,7 @@ def encode_X(
     connectivity : int or array-like of shape (n_offsets, lattice_ndim), default=1
         As in :func:`~sklearn_crf.graphs.lattice_offsets`.
     edge_features : str or callable, default="difference"
-        As in :func:`~sklearn_crf.edge_features.edge_feature_function`, for examples that do not bring their own.
+        As in :func:`~sklearn_crf.encoding.edge_feature_function`, for examples that do not bring their own.
     edge_types : {"offset", "tied"}, default="offset"
         Whether edges of a lattice are typed by their offset, or all of one type.
     dtype : tuple of dtype, default=(float64, float32)

@@ -7,8 +7,14 @@ import numpy as np
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from sklearn_crf.estimators._contrastive_start import INITS, add_sets, checked_sets, initial_objective
-from sklearn_crf.estimators._contrastive_training import ContrastiveOptions, train_by_rounds
+from sklearn_crf.estimators._contrastive_training import (
+    INITS,
+    ContrastiveOptions,
+    add_sets,
+    checked_sets,
+    initial_objective,
+    train_by_rounds,
+)
 from sklearn_crf.estimators._coupling import (
     INFERENCES,
     map_inference,
@@ -16,9 +22,9 @@ from sklearn_crf.estimators._coupling import (
     resolve_decoding,
     sampling_inference,
 )
+from sklearn_crf.estimators._field import TrainedField
 from sklearn_crf.estimators._margin_cost import cost_matrix, is_per_node, with_node_weights
 from sklearn_crf.estimators._marginal_predictions import MarginalPredictions
-from sklearn_crf.estimators._trained_field import TrainedField
 from sklearn_crf.inference import ICM, Inference, LoopyBP
 from sklearn_crf.objectives import GibbsGenerator, MapGenerator, MostViolated
 

@@ -15,8 +15,8 @@ from sklearn_crf.estimators._coupling import (
     resolve_objective,
     sampling_inference,
 )
+from sklearn_crf.estimators._field import TrainedField
 from sklearn_crf.estimators._marginal_predictions import MarginalPredictions
-from sklearn_crf.estimators._trained_field import TrainedField
 from sklearn_crf.estimators._training import TrainingOptions, train_without_edges
 
 

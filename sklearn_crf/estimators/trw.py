@@ -15,23 +15,24 @@ from sklearn_crf.estimators._coupling import (
     sampling_inference,
 )
 from sklearn_crf.estimators._dual_training import train_dual
-from sklearn_crf.estimators._factor_formulations import check_tree_reweighting, have_factors, resolve_factor_formulation
-from sklearn_crf.estimators._factor_weights import FactorWeights
+from sklearn_crf.estimators._field import TrainedField
 from sklearn_crf.estimators._formulations import (
     ENTROPIES,
     FORMULATIONS,
     check_labels,
     check_solver,
+    check_tree_reweighting,
     choose_formulation,
     cyclic_nodes_together,
     have_cycles,
+    have_factors,
+    resolve_factor_formulation,
     resolve_formulation,
 )
 from sklearn_crf.estimators._margin_cost import cost_matrix, is_per_node, with_node_weights
 from sklearn_crf.estimators._marginal_predictions import MarginalPredictions
-from sklearn_crf.estimators._trained_field import TrainedField
 from sklearn_crf.estimators._training import TrainingOptions, train_without_edges
-from sklearn_crf.estimators._weights import forbidden_pairs
+from sklearn_crf.estimators._weights import FactorWeights, forbidden_pairs
 from sklearn_crf.estimators._whole_examples import WholeExamples
 from sklearn_crf.objectives import JointRisk, SoftmaxMargin, at_temperature
 

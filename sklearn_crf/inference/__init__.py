@@ -1,7 +1,5 @@
 """Inference: scores in, labels, marginals or samples out."""
 
-from sklearn_crf.inference._ad3 import AD3, AD3State
-from sklearn_crf.inference._alpha_expansion import AlphaBetaSwap, AlphaExpansion
 from sklearn_crf.inference._automatic import AutoMap, AutoMarginals
 from sklearn_crf.inference._base import (
     FactorMarginals,
@@ -10,35 +8,35 @@ from sklearn_crf.inference._base import (
     Marginals,
     convergence_left_to_caller,
 )
-from sklearn_crf.inference._best_labelings import BestLabelings, TreeBestLabelings
-from sklearn_crf.inference._brute_force import BruteForce, n_labelings, scored_labelings
-from sklearn_crf.inference._conditional_scores import conditional_scores
-from sklearn_crf.inference._conjugate_gradient import ConjugateGradient, Solution
-from sklearn_crf.inference._counting_numbers import CountingNumbers
-from sklearn_crf.inference._dual_decomposition import DualDecomposition, DualDecompositionState
-from sklearn_crf.inference._edge_couplings import best_couplings
-from sklearn_crf.inference._edge_entropy import EdgeEntropyBP
-from sklearn_crf.inference._edge_shares import edge_shared_bound, edge_shares_of
-from sklearn_crf.inference._factor_messages import FactorMessages
-from sklearn_crf.inference._gaussian import GaussianInference, GaussianMarginals
-from sklearn_crf.inference._gaussian_bp import GaussianBP, GaussianMessages
-from sklearn_crf.inference._gaussian_direct import GaussianDirect
-from sklearn_crf.inference._gaussian_gibbs import GaussianGibbs
-from sklearn_crf.inference._gibbs import GibbsSampler, gibbs_sweeps
-from sklearn_crf.inference._graph_cut import CutState, GraphCut
-from sklearn_crf.inference._icm import ICM
-from sklearn_crf.inference._incmp import IncMP, IncMPState
-from sklearn_crf.inference._junction_tree import JunctionTree
-from sklearn_crf.inference._linear_program import LinearProgram
-from sklearn_crf.inference._loopy_bp import LoopyBP
-from sklearn_crf.inference._mean_field import MeanField
-from sklearn_crf.inference._mplp import MPLP
-from sklearn_crf.inference._norm_product import NormProductBP
-from sklearn_crf.inference._shared_bound import SharedBound, shared_bound, shares_of
-from sklearn_crf.inference._tighten_bound import TightenBound, TightenedBound
-from sklearn_crf.inference._tree import TreeInference
-from sklearn_crf.inference._trw import TRWMessagePassing
-from sklearn_crf.inference._trws import TRWS, TRWSState
+from sklearn_crf.inference.bounds._edge_entropy import EdgeEntropyBP
+from sklearn_crf.inference.bounds._edge_shares import best_couplings, edge_shared_bound, edge_shares_of
+from sklearn_crf.inference.bounds._shared_bound import SharedBound, shared_bound, shares_of
+from sklearn_crf.inference.bounds._tighten_bound import TightenBound, TightenedBound
+from sklearn_crf.inference.cuts._alpha_expansion import AlphaBetaSwap, AlphaExpansion
+from sklearn_crf.inference.cuts._graph_cut import CutState, GraphCut
+from sklearn_crf.inference.exact._best_labelings import BestLabelings, TreeBestLabelings
+from sklearn_crf.inference.exact._brute_force import BruteForce, n_labelings, scored_labelings
+from sklearn_crf.inference.exact._junction_tree import JunctionTree
+from sklearn_crf.inference.exact._linear_program import LinearProgram
+from sklearn_crf.inference.exact._tree import TreeInference
+from sklearn_crf.inference.gaussian._base import GaussianInference, GaussianMarginals
+from sklearn_crf.inference.gaussian._belief_propagation import GaussianBP, GaussianMessages
+from sklearn_crf.inference.gaussian._conjugate_gradient import ConjugateGradient, Solution
+from sklearn_crf.inference.gaussian._direct import GaussianDirect
+from sklearn_crf.inference.gaussian._gibbs import GaussianGibbs
+from sklearn_crf.inference.local._gibbs import GibbsSampler, gibbs_sweeps
+from sklearn_crf.inference.local._icm import ICM, conditional_scores
+from sklearn_crf.inference.local._mean_field import MeanField
+from sklearn_crf.inference.messages._counting_numbers import CountingNumbers
+from sklearn_crf.inference.messages._factor_messages import FactorMessages
+from sklearn_crf.inference.messages._loopy_bp import LoopyBP
+from sklearn_crf.inference.messages._mplp import MPLP
+from sklearn_crf.inference.messages._norm_product import NormProductBP
+from sklearn_crf.inference.messages._trw import TRWMessagePassing
+from sklearn_crf.inference.messages._trws import TRWS, TRWSState
+from sklearn_crf.inference.relaxations._ad3 import AD3, AD3State
+from sklearn_crf.inference.relaxations._dual_decomposition import DualDecomposition, DualDecompositionState
+from sklearn_crf.inference.relaxations._incmp import IncMP, IncMPState
 
 __all__ = [
     "AD3",

@@ -4,19 +4,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf.factor_graphs import FactorGraph
-from sklearn_crf.inference._alpha_expansion import AlphaExpansion
 from sklearn_crf.inference._base import Inference
-from sklearn_crf.inference._brute_force import BruteForce, n_labelings
-from sklearn_crf.inference._factor_layers import is_forest_of_factors
-from sklearn_crf.inference._gibbs import GibbsSampler
-from sklearn_crf.inference._graph_cut import GraphCut
-from sklearn_crf.inference._junction_tree import JunctionTree
-from sklearn_crf.inference._loopy_bp import LoopyBP
-from sklearn_crf.inference._mplp import MPLP
-from sklearn_crf.inference._tree import TreeInference
-from sklearn_crf.inference._trws import TRWS
-from sklearn_crf.models import PairwiseModel
+from sklearn_crf.inference.cuts._alpha_expansion import AlphaExpansion
+from sklearn_crf.inference.cuts._graph_cut import GraphCut
+from sklearn_crf.inference.exact._brute_force import BruteForce, n_labelings
+from sklearn_crf.inference.exact._junction_tree import JunctionTree
+from sklearn_crf.inference.exact._tree import TreeInference
+from sklearn_crf.inference.local._gibbs import GibbsSampler
+from sklearn_crf.inference.messages._factor_layers import is_forest_of_factors
+from sklearn_crf.inference.messages._loopy_bp import LoopyBP
+from sklearn_crf.inference.messages._mplp import MPLP
+from sklearn_crf.inference.messages._trws import TRWS
+from sklearn_crf.models import FactorGraph, PairwiseModel
 
 
 class AutoMarginals(Inference):

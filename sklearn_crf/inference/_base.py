@@ -9,9 +9,8 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
-from sklearn_crf.factor_graphs import FactorStatistics
 from sklearn_crf.inference._allowed_labels import allowed_labels
-from sklearn_crf.models import PairwiseModel, Statistics, check_allowed_states, score
+from sklearn_crf.models import FactorStatistics, PairwiseModel, Statistics, check_allowed_states, score
 
 
 class Marginals(NamedTuple):
@@ -92,7 +91,7 @@ class FactorMarginals(NamedTuple):
 
     @property
     def statistics(self):
-        """The expected sufficient statistics alone, as :class:`~sklearn_crf.factor_graphs.FactorStatistics`."""
+        """The expected sufficient statistics alone, as :class:`~sklearn_crf.models.FactorStatistics`."""
         return FactorStatistics(self.log_table, self.table_default)
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 
 from sklearn_crf._threads import checkpoint
-from sklearn_crf.inference._feasible_start import without_violations
+from sklearn_crf.inference._allowed_labels import without_violations
 from sklearn_crf.inference._local_updates import best_alone, local_arguments, visits
-from sklearn_crf.kernels.icm import icm_update
+from sklearn_crf.kernels.local.icm import icm_update
 from sklearn_crf.models import check_labels, score
 
 # Climbing mostly ends after some ten sweeps.

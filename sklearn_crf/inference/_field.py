@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf.kernels.factors import fill_factors, range_of_tables, rows_below_best
-from sklearn_crf.kernels.messages import send
+from sklearn_crf.kernels.messages.edge_messages import send
 
 # How messages add up, the numbers that the kernels know.
 SUM_PROBABILITY, SUM_SCORE, MAX_SCORE = 0, 1, 2

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from sklearn_crf.factor_graphs import COUNT, SPARSE, states_of_cells
 from sklearn_crf.inference._reduction import Reduction
+from sklearn_crf.models import COUNT, SPARSE, states_of_cells
 
 
 class TablePiece:

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from sklearn_crf.factor_graphs import DENSE
+from sklearn_crf.models import DENSE
 
 
 class Reduction:

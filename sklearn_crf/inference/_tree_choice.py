@@ -4,8 +4,154 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from sklearn_crf.inference._component_trees import side_by_side, trees_of_components
-from sklearn_crf.spanning_trees import SpanningTrees, covering_trees, snakes
+from sklearn_crf.graphs import (
+    Graph,
+    SpanningTrees,
+    chain_probabilities,
+    check_edge_probabilities,
+    covering_trees,
+    effective_resistances,
+    snakes,
+    uniform_edge_probabilities,
+)
+
+# Shares of trees that differ by less are the same but for rounding.
+_DIGITS = 12
+
+
+def connected_parts(graph):
+    """The components of a graph that have edges, each as a graph.
+
+    Parameters
+    ----------
+    graph : Graph
+
+    Returns
+    -------
+    list of (ndarray of int, Graph)
+        The numbers of a component's edges in the whole graph, and the component: nodes and edges in the same order.
+    """
+    of_node = graph.component
+    by_node = np.argsort(of_node, kind="stable")
+    n_nodes = np.bincount(of_node, minlength=graph.n_components)
+    place = np.empty(graph.n_nodes, dtype=np.int32)
+    place[by_node] = np.arange(graph.n_nodes) - np.repeat(np.cumsum(n_nodes) - n_nodes, n_nodes)
+    of_edge = of_node[graph.edges[:, 0]]
+    by_edge = np.argsort(of_edge, kind="stable")
+    numbers = np.split(by_edge, np.cumsum(np.bincount(of_edge, minlength=graph.n_components))[:-1])
+    return [
+        (edges, Graph._trusted(int(n), place[graph.edges[edges]]))
+        for edges, n in zip(numbers, n_nodes, strict=True)
+        if len(edges)
+    ]
+
+
+def trees_of_components(graph, rule, random_state):
+    """Covering trees of each component that has edges, as if it were alone.
+
+    Parameters
+    ----------
+    graph : Graph
+    rule : str or int
+    random_state : int
+
+    Returns
+    -------
+    list of (ndarray of int, SpanningTrees)
+        The numbers of a component's edges in the whole graph, and its trees, each once.
+    """
+    return [
+        (edges, covering_trees(part, rule, random_state=random_state).merged())
+        for edges, part in connected_parts(graph)
+    ]
+
+
+def side_by_side(graph, parts):
+    """Distributions over the spanning trees of all components as one over the spanning forests of their graph.
+
+    Every edge keeps its probability. A forest takes from each component the tree at one and the same quantile, so that
+    there are few: where all components have two equally likely trees, two.
+
+    Parameters
+    ----------
+    graph : Graph
+    parts : list of (ndarray of int, SpanningTrees)
+        Of each component with edges, the numbers of its edges in the graph, and its trees.
+
+    Returns
+    -------
+    SpanningTrees
+    """
+    ends = [np.cumsum(trees.weights)[:-1] for _, trees in parts]
+    cuts = np.concatenate([[0.0, 1.0], *ends])
+    cuts = cuts[np.unique(np.round(cuts, _DIGITS), return_index=True)[1]]
+    middles = (cuts[:-1] + cuts[1:]) / 2
+    chosen = np.zeros((len(middles), graph.n_edges), dtype=bool)
+    for (edges, trees), end in zip(parts, ends, strict=True):
+        chosen[:, edges] = trees.trees[np.searchsorted(end, middles)]
+    return SpanningTrees._trusted(graph, chosen, np.diff(cuts))
+
+
+def _covering_probabilities(graph):
+    """Those of the trees that :class:`TightenBound` chooses by itself."""
+    if graph.n_components == 1:
+        return spanning_trees_of(graph, "minimal", 0).edge_probabilities
+    # The same to the last bit as for each component alone.
+    probabilities = np.empty(graph.n_edges)
+    for edges, trees in trees_of_components(graph, "minimal", 0):
+        probabilities[edges] = trees.edge_probabilities
+    return probabilities
+
+
+_MAKERS = {
+    "auto": effective_resistances,
+    "uniform": uniform_edge_probabilities,
+    "chains": chain_probabilities,
+    "covering": _covering_probabilities,
+}
+
+# Training runs inference on the same graphs hundreds of times, and a factorisation takes longer than a sweep.
+_made = {name: WeakKeyDictionary() for name in _MAKERS}
+
+
+def edge_probabilities_of(graph, choice):
+    """Valid edge probabilities, all positive.
+
+    Parameters
+    ----------
+    graph : Graph
+    choice : {"auto", "uniform", "chains", "covering"}, SpanningTrees or array-like of shape (E,)
+
+    Returns
+    -------
+    ndarray of shape (E,), float64
+
+    Raises
+    ------
+    ValueError
+        If the choice is unknown, or the probabilities belong to no distribution over spanning trees or leave an edge
+        out.
+    """
+    if isinstance(choice, str):
+        if choice not in _MAKERS:
+            raise ValueError(
+                f'edge_probabilities must be "auto", "uniform", "chains", "covering" or an array, got {choice!r}.'
+            )
+        if graph not in _made[choice]:
+            _made[choice][graph] = _MAKERS[choice](graph)
+        return _made[choice][graph]
+    if isinstance(choice, SpanningTrees):
+        if not np.array_equal(choice.graph.edges, graph.edges):
+            raise ValueError("edge_probabilities must be of spanning trees of the model's graph.")
+        probabilities = choice.edge_probabilities
+    else:
+        probabilities = np.asarray(choice, dtype=np.float64)
+        check_edge_probabilities(graph, probabilities)
+    if not np.all(probabilities > 0):
+        e = int(np.argmin(probabilities))
+        raise ValueError(f"edge_probabilities[{e}] is {probabilities[e]:g}: every edge must be in a tree.")
+    return probabilities
+
 
 # Training asks for the trees of the same graphs hundreds of times.
 _chosen = WeakKeyDictionary()
@@ -38,7 +184,7 @@ def spanning_trees_of(graph, trees, random_state):
         trees = SpanningTrees.from_edge_lists(graph, trees)
     else:
         return _by_rule(graph, trees, random_state)
-    return _covering(trees.merged())
+    return _covering_distribution(trees.merged())
 
 
 def _by_rule(graph, rule, random_state):
@@ -60,7 +206,7 @@ def _by_rule(graph, rule, random_state):
     return known[key]
 
 
-def _covering(trees):
+def _covering_distribution(trees):
     missing = np.flatnonzero(~trees.trees.any(axis=0))
     if len(missing):
         raise ValueError(f"trees leave {len(missing)} edges uncovered, the first is edge {missing[0]}.")

@@ -1,30 +1,28 @@
 """Objectives: a model and labels in, a loss and its statistics out."""
 
-from sklearn_crf.objectives._assignment_sets import AssignmentSets
 from sklearn_crf.objectives._base import Loss, Objective
-from sklearn_crf.objectives._block_likelihood import BlockLikelihood
-from sklearn_crf.objectives._contrastive_divergence import ContrastiveDivergence
-from sklearn_crf.objectives._contrastive_sets import ContrastiveSets
-from sklearn_crf.objectives._contrastive_weights import decomposed_weights, tangent_sets
-from sklearn_crf.objectives._discrete import MaximumMarginal, SaddlePoint
-from sklearn_crf.objectives._dual_blocks import DualBlock
-from sklearn_crf.objectives._forest_examples import are_exact_by_kernel
-from sklearn_crf.objectives._forest_planes import ForestDual, ForestPlanes
-from sklearn_crf.objectives._generators import Generator, GibbsGenerator, MapGenerator, MostViolated
-from sklearn_crf.objectives._joint_risk import JointRisk
-from sklearn_crf.objectives._likelihood import Likelihood
-from sklearn_crf.objectives._loss_augmented import at_temperature, loss_augmented
-from sklearn_crf.objectives._margin import StructuredHinge
-from sklearn_crf.objectives._piecewise import Piecewise
-from sklearn_crf.objectives._planes import PlaneOracle, make_blocks, risk_in_blocks
-from sklearn_crf.objectives._pseudolikelihood import Pseudolikelihood
-from sklearn_crf.objectives._relaxed_hinge import RelaxedHinge
-from sklearn_crf.objectives._relaxed_likelihood import RelaxedLikelihood
-from sklearn_crf.objectives._risk import EmpiricalRisk, RiskValue
-from sklearn_crf.objectives._slack_rescaling import SlackRescaledHinge
-from sklearn_crf.objectives._softmax_margin import SoftmaxMargin
-from sklearn_crf.objectives._sparse_risk import SparseRisk
+from sklearn_crf.objectives._risk import EmpiricalRisk, RiskValue, SparseRisk
 from sklearn_crf.objectives._sums import BatchObjectives, SumOfObjectives
+from sklearn_crf.objectives.contrastive._assignment_sets import AssignmentSets
+from sklearn_crf.objectives.contrastive._block_likelihood import BlockLikelihood
+from sklearn_crf.objectives.contrastive._contrastive_divergence import ContrastiveDivergence
+from sklearn_crf.objectives.contrastive._contrastive_sets import ContrastiveSets, decomposed_weights, tangent_sets
+from sklearn_crf.objectives.contrastive._generators import Generator, GibbsGenerator, MapGenerator, MostViolated
+from sklearn_crf.objectives.likelihood._discrete import MaximumMarginal, SaddlePoint
+from sklearn_crf.objectives.likelihood._dual_blocks import DualBlock
+from sklearn_crf.objectives.likelihood._joint_risk import JointRisk
+from sklearn_crf.objectives.likelihood._likelihood import Likelihood
+from sklearn_crf.objectives.likelihood._piecewise import Piecewise
+from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood
+from sklearn_crf.objectives.likelihood._relaxed_likelihood import RelaxedLikelihood
+from sklearn_crf.objectives.margin._forest_examples import are_exact_by_kernel
+from sklearn_crf.objectives.margin._forest_planes import ForestDual, ForestPlanes
+from sklearn_crf.objectives.margin._hinge import StructuredHinge
+from sklearn_crf.objectives.margin._loss_augmented import at_temperature, loss_augmented
+from sklearn_crf.objectives.margin._planes import PlaneOracle, make_blocks, risk_in_blocks
+from sklearn_crf.objectives.margin._relaxed_hinge import RelaxedHinge
+from sklearn_crf.objectives.margin._slack_rescaling import SlackRescaledHinge
+from sklearn_crf.objectives.margin._softmax_margin import SoftmaxMargin
 
 __all__ = [
     "AssignmentSets",

@@ -1,13 +1,12 @@
 """Optimizers: plain functions on vectors that know nothing of fields, and return scipy's OptimizeResult."""
 
-from sklearn_crf.optimize._bmrm import bmrm
+from sklearn_crf.optimize._bundle import bmrm, one_slack
 from sklearn_crf.optimize._cutting_plane import cutting_plane
 from sklearn_crf.optimize._cycles import CycleDetector, detect_cycle
 from sklearn_crf.optimize._exponentiated_gradient import exponentiated_gradient
 from sklearn_crf.optimize._frank_wolfe import frank_wolfe
 from sklearn_crf.optimize._gradient_ascent import gradient_ascent
 from sklearn_crf.optimize._lbfgs import minimize_lbfgs
-from sklearn_crf.optimize._one_slack import one_slack
 from sklearn_crf.optimize._owlqn import minimize_owlqn
 from sklearn_crf.optimize._pqn import minimize_pqn
 from sklearn_crf.optimize._sgd import minimize_sgd

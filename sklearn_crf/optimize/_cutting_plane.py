@@ -1,9 +1,7 @@
 """Cutting planes for every term of a sum of maxima: the n-slack method, block by block."""
 
-from sklearn_crf.optimize._checks import Checks
-from sklearn_crf.optimize._duality import checked_bounds, is_closed
+from sklearn_crf.optimize._iterates import Checks, checked_bounds, is_closed, random_state_of
 from sklearn_crf.optimize._plane_cache import PlaneCache, affordable_planes
-from sklearn_crf.optimize._random import random_state_of
 
 
 def cutting_plane(

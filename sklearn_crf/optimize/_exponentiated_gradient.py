@@ -3,8 +3,7 @@
 import numpy as np
 from scipy.optimize import OptimizeResult
 
-from sklearn_crf.optimize._iterates import largest, stopped_by
-from sklearn_crf.optimize._random import random_state_of
+from sklearn_crf.optimize._iterates import largest, random_state_of, stopped_by
 
 # Steps grow by this after each that raised the dual, and are halved until one does, so many times.
 _GROWTH, _MOST_HALVINGS = 1.3, 12

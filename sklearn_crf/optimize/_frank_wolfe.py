@@ -1,9 +1,105 @@
 """Block-coordinate Frank-Wolfe for a quadratic penalty and a sum of maxima."""
 
-from sklearn_crf.optimize._block_dual import BlockDual
-from sklearn_crf.optimize._checks import Checks
-from sklearn_crf.optimize._duality import checked_bounds, is_closed
-from sklearn_crf.optimize._random import random_state_of
+import numpy as np
+
+from sklearn_crf.optimize._iterates import Checks, checked_bounds, is_closed, random_state_of
+
+
+class BlockDual:
+    r"""Dual variables of many maxima of planes, one convex combination of planes for each.
+
+    .. math::
+        P(x) = \tfrac12 \lVert x \rVert^2 + \sum_i \max_y \bigl( o_{iy} + s_{iy}^\top x \bigr), \qquad
+        D(a) = \sum_{i, y} a_{iy} o_{iy} - \tfrac12 \lVert x(a) \rVert^2, \qquad
+        x(a) = \nu - \sum_{i, y} a_{iy} s_{iy}
+
+    Of each term the combined plane is kept. It begins as the plane that is zero everywhere, which every term must have
+    (that of the true labeling). The multipliers :math:`\nu \ge 0` of entries bounded below are always at their best,
+    :math:`\max(0, \sum a s)`, so that x is a projection.
+
+    Parameters
+    ----------
+    oracle : callable
+        As of :func:`frank_wolfe`.
+    sizes : sequence of int
+        Terms of each block.
+    bounded : ndarray of shape (n,) of bool
+        Entries of x that must not be negative.
+    """
+
+    def __init__(self, oracle, sizes, bounded):
+        n = len(bounded)
+        self._oracle = oracle
+        self._n_steps = 0
+        self.bounded = np.flatnonzero(bounded)
+        self.x = np.zeros(n)
+        self.mean = np.zeros(n)  # of the x after each step, step k with weight k
+        self.offset = 0.0  # of all combined planes
+        self._free = np.zeros(n)  # x without multipliers
+        self._slopes = [np.zeros((size, n)) for size in sizes]
+        self._offsets = [np.zeros(size) for size in sizes]
+
+    @property
+    def dual(self):
+        """D at the current variables."""
+        return self.offset - 0.5 * float(self.x @ self.x)
+
+    def pass_over(self, rng):
+        """One step for every block, in random order; the slacks that they met, summed."""
+        total = 0.0
+        for block in rng.permutation(len(self._slopes)):
+            total += self.step(block, *self._oracle(block, self.x))
+            self._n_steps += 1
+            self.mean += 2.0 / (self._n_steps + 1.0) * (self.x - self.mean)
+        return total
+
+    def step(self, block, slopes, offsets):
+        """Move the combined plane of every term of a block towards a new one, each as far as is best for all.
+
+        Parameters
+        ----------
+        block : int
+        slopes : ndarray of shape (m, n)
+        offsets : ndarray of shape (m,)
+
+        Returns
+        -------
+        float
+            What the new planes are above the combined ones at x, summed: the duality gap of the block, if the new
+            planes are the highest there.
+        """
+        rows = slopes - self._slopes[block]
+        lift = offsets - self._offsets[block]
+        slack = lift + rows @ self.x
+        # Entries at their bound only flatten the dual: steps that are good without bounds raise it too.
+        share = _box_ascent(rows @ rows.T, slack)
+        self._slopes[block] += share[:, None] * rows
+        self._offsets[block] += share * lift
+        self.offset += float(share @ lift)
+        self._free -= share @ rows
+        self._project()
+        return float(np.maximum(slack, 0.0).sum())
+
+    def _project(self):
+        self.x = self._free.copy()
+        self.x[self.bounded] = np.maximum(self.x[self.bounded], 0.0)
+
+
+def _box_ascent(gram, gradient):
+    """Shares in [0, 1] that raise gradient' share - share' gram share / 2, by coordinate ascent from zero."""
+    gradient, share = gradient.copy(), np.zeros(len(gradient))
+    curvature = np.maximum(gram.diagonal(), np.finfo(np.float64).tiny)
+    for _ in range(_SWEEPS):
+        for i in range(len(share)):
+            moved = min(max(share[i] + gradient[i] / curvature[i], 0.0), 1.0) - share[i]
+            if moved:
+                share[i] += moved
+                gradient -= moved * gram[i]
+    return share
+
+
+# The planes of a step are themselves out of date soon: to solve it to the last digit is no use.
+_SWEEPS = 3
 
 
 def frank_wolfe(

@@ -3,6 +3,90 @@
 import numpy as np
 from scipy.optimize import OptimizeResult
 
+
+def random_state_of(random_state):
+    """The ``RandomState`` given, or one made from a seed or None."""
+    return random_state if isinstance(random_state, np.random.RandomState) else np.random.RandomState(random_state)
+
+
+def is_closed(primal, dual, tol):
+    """Whether the gap is within ``tol`` of the primal value, or of rounding."""
+    return primal - dual <= max(tol * abs(primal), 1e-14 * max(abs(primal), abs(dual)))
+
+
+def checked_bounds(lower_bounded, n):
+    """(n,) bool: which entries must not be negative."""
+    if lower_bounded is None:
+        return np.zeros(n, dtype=bool)
+    bounded = np.asarray(lower_bounded, dtype=bool)
+    if bounded.shape != (n,):
+        raise ValueError(f"lower_bounded must have shape ({n},), got {bounded.shape}.")
+    return bounded
+
+
+def stopped_at(callback, x, primal, dual, nit):
+    """True if the callback wants to stop at this point."""
+    return stopped_by(callback, x=x.copy(), fun=primal, dual=dual, nit=nit)
+
+
+class Checks:
+    """Points whose primal value was worked out, and the best of them.
+
+    Parameters
+    ----------
+    risk : callable
+        ``risk(x)``: P without its penalty.
+    state : object
+        With ``x``, the iterate, and ``dual``, a lower bound on the least P.
+    tol : float
+        Duality gap, of the primal value, at which to stop.
+    callback : callable or None
+        Hears of every epoch.
+    """
+
+    def __init__(self, risk, state, tol, callback):
+        self.x, self.fun = state.x.copy(), np.inf
+        self._risk, self._state, self._tol, self._callback = risk, state, tol, callback
+        self._epochs, self._primal, self._dual = [], [], []
+        self._message = None
+
+    def ends(self, epoch, candidates, due):
+        """Whether to stop after this epoch; the candidates are looked at if that is due."""
+        if due:
+            self._check(epoch, candidates)
+        if stopped_at(self._callback, self._state.x, self.fun, self._state.dual, epoch):
+            if not due:
+                self._check(epoch, candidates)
+            self._message = "STOP: by the callback"
+        if due and is_closed(self.fun, self._state.dual, self._tol):
+            self._message = "CONVERGENCE: duality gap within tol"
+        return self._message is not None
+
+    def _check(self, epoch, candidates):
+        for x in candidates:
+            primal = 0.5 * float(x @ x) + self._risk(x)
+            if primal < self.fun:
+                self.x, self.fun = x.copy(), primal
+        self._epochs.append(epoch)
+        self._primal.append(self.fun)
+        self._dual.append(self._state.dual)
+
+    def result(self, n_epochs, max_iter):
+        """What the optimizer returns."""
+        return OptimizeResult(
+            x=self.x,
+            fun=self.fun,
+            dual=self._state.dual,
+            gap=self.fun - self._state.dual,
+            loss_curve=np.array(self._primal),
+            dual_curve=np.array(self._dual),
+            checks=np.array(self._epochs),
+            nit=n_epochs,
+            success=self._message is not None,
+            message=self._message or f"STOP: max_iter={max_iter} epochs made",
+        )
+
+
 SCHEDULES = ("constant", "annealed", "sqrt")
 
 

@@ -3,8 +3,7 @@
 import numpy as np
 from scipy.optimize import OptimizeResult, minimize
 
-from sklearn_crf.optimize._duality import checked_bounds
-from sklearn_crf.optimize._iterates import check_max_iter, checked_start, largest, stopped_by
+from sklearn_crf.optimize._iterates import check_max_iter, checked_bounds, checked_start, largest, stopped_by
 
 
 def minimize_lbfgs(fun, x0, *, lower_bounded=None, max_iter=100, tol=1e-4, callback=None):

@@ -5,8 +5,7 @@ from collections import deque
 import numpy as np
 from scipy.linalg import lu_factor, lu_solve
 
-from sklearn_crf.optimize._projected import ROUNDING, ProjectedRun, check_options
-from sklearn_crf.optimize._spg import minimize_spg
+from sklearn_crf.optimize._spg import ROUNDING, ProjectedRun, check_options, minimize_spg
 
 # A pair of step and change of the gradient whose curvature is below this share says nothing but rounding.
 _LEAST_CURVATURE = 1e-12

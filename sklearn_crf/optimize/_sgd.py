@@ -3,8 +3,7 @@
 import numpy as np
 from scipy.optimize import OptimizeResult
 
-from sklearn_crf.optimize._iterates import checked_start, step_sizes, stopped_by
-from sklearn_crf.optimize._random import random_state_of
+from sklearn_crf.optimize._iterates import checked_start, random_state_of, step_sizes, stopped_by
 
 # How fast the running average forgets: weights of the iterates grow like t**3.
 _FORGETTING = 3

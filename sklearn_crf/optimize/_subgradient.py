@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from sklearn_crf.optimize._checks import Checks
-from sklearn_crf.optimize._duality import checked_bounds
-from sklearn_crf.optimize._random import random_state_of
+from sklearn_crf.optimize._iterates import Checks, checked_bounds, random_state_of
 
 
 class _Steps:

@@ -4,7 +4,7 @@ from functools import cached_property
 
 import numpy as np
 
-from sklearn_crf.factor_graphs import FactorGraph, numbers_of_states
+from sklearn_crf.models import FactorGraph, numbers_of_states
 
 
 class FactorType:

@@ -4,8 +4,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf.factor_graphs import DENSE, SPARSE, FactorGraph, factor_graph_of, pairwise_statistics, union_of_factors
-from sklearn_crf.models import PairwiseModel, Statistics
+from sklearn_crf.models import (
+    DENSE,
+    SPARSE,
+    FactorGraph,
+    PairwiseModel,
+    Statistics,
+    factor_graph_of,
+    pairwise_statistics,
+    union_of_factors,
+)
 
 
 class FactorPotentials:

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 
 from sklearn_crf._threads import map_tasks
-from sklearn_crf.kernels.feature_pairs import pair_gradient, pair_scores
+from sklearn_crf.kernels.learning.feature_pairs import pair_gradient, pair_scores
 from sklearn_crf.potentials._feature_columns import FeatureColumns, feature_columns
 from sklearn_crf.potentials._linear import LinearPotentials
 

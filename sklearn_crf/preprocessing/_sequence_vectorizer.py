@@ -12,8 +12,7 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_crf.encoding import object_array
-from sklearn_crf.examples import Example
+from sklearn_crf.encoding import Example, object_array
 from sklearn_crf.graphs import lattice
 
 

@@ -1,0 +1,385 @@
+"""Examples: graphs with features, and the batches inference runs on."""
+
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
+
+from sklearn_crf.graphs import Graph
+
+
+class Factors(NamedTuple):
+    """Factors of one type in an example.
+
+    Attributes
+    ----------
+    scope : ndarray of shape (n_factors, arity), int32
+        Their nodes.
+    features : ndarray of shape (n_factors, R), float64, or None
+        None is one that is 1.
+    """
+
+    scope: np.ndarray
+    features: np.ndarray | None = None
+
+
+class Example:
+    """One example: a graph whose nodes, and perhaps edges, carry features.
+
+    Parameters
+    ----------
+    node_features : array-like or sparse matrix of shape (N, F)
+        Features of each node, float32 or float64 (anything else becomes float64).
+    edges : Graph or array-like of shape (E, 2) of int
+        Each undirected edge once; the direction matters to tables that are not symmetric.
+    edge_features : array-like or sparse matrix of shape (E, R), optional
+        Features of each edge. None leaves them to the estimator's ``edge_features``.
+    node_type : array-like of shape (N,) of int, optional
+        Nodes of different types have weights of their own.
+    edge_type : array-like of shape (E,) of int, optional
+        Edges of different types have weights of their own.
+    n_states : array-like of shape (N,) of int, optional
+        Number of states of each node where they differ: the first ``n_states[s]`` of ``classes_``.
+    factors : dict of str to array-like of shape (n_factors, arity) of int, optional
+        Factors of any number of nodes by the name of their type: the nodes of each, in an order that means the same
+        for all factors of a type. Types have weights of their own, shared by all factors of a type in all examples.
+        With features it is a pair, nodes and an array of shape (n_factors, R).
+    fixed_factors : list of (scope, table), optional
+        Factors whose scores are given and not learned, as :meth:`~sklearn_crf.models.FactorGraph.from_factors`
+        takes them, such as the hard constraint :func:`~sklearn_crf.models.exactly_one`. What is to hold at
+        prediction alone is given to the examples that are predicted (:meth:`with_fixed_factors`).
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, an edge or factor leaves the graph, or a factor has a node twice.
+    """
+
+    def __init__(
+        self,
+        node_features,
+        edges,
+        edge_features=None,
+        node_type=None,
+        edge_type=None,
+        n_states=None,
+        factors=None,
+        fixed_factors=None,
+    ):
+        self.node_features = _as_features(node_features)
+        n_nodes = self.node_features.shape[0]
+        if edges is None:
+            raise ValueError("edges is None: pass an empty list for an example without edges.")
+        self.graph = edges if isinstance(edges, Graph) else Graph(n_nodes, edges)
+        if self.graph.n_nodes != n_nodes:
+            raise ValueError(f"edges is a graph of {self.graph.n_nodes} nodes, node_features has {n_nodes} rows.")
+        self.edge_features = _as_edge_features(edge_features, self.graph.n_edges)
+        self.node_type = _as_integers(node_type, n_nodes, "node_type", lowest=0)
+        self.edge_type = _as_integers(edge_type, self.graph.n_edges, "edge_type", lowest=0)
+        self.n_states = _as_integers(n_states, n_nodes, "n_states", lowest=1)
+        named = {name: _as_factors(value, name, n_nodes) for name, value in (factors or {}).items()}
+        # Short examples have none of a type that takes many nodes.
+        self.factors = {name: found for name, found in named.items() if len(found.scope)}
+        self.fixed_factors = _as_fixed_factors(fixed_factors or [], n_nodes)
+
+    @classmethod
+    def _trusted(cls, node_features, graph, edge_features=None, node_type=None, edge_type=None, n_states=None):
+        """Skip the checks, for parts that this package checked itself."""
+        example = cls.__new__(cls)
+        example.node_features = node_features
+        example.graph = graph
+        example.edge_features = edge_features
+        example.node_type = node_type
+        example.edge_type = edge_type
+        example.n_states = n_states
+        example.factors, example.fixed_factors = {}, []
+        return example
+
+    def _with(self, **fields):
+        """The same example with other values of some fields, unchecked."""
+        example = copy(self)
+        for name, value in fields.items():
+            setattr(example, name, value)
+        return example
+
+    def with_fixed_factors(self, fixed_factors):
+        """The same example with other fixed factors, such as constraints that are to hold at prediction alone.
+
+        Parameters
+        ----------
+        fixed_factors : list of (scope, table)
+            As in the constructor; they take the place of those that there are.
+
+        Returns
+        -------
+        Example
+        """
+        return self._with(fixed_factors=_as_fixed_factors(fixed_factors, self.n_nodes))
+
+    @property
+    def edges(self):
+        """(E, 2) int32."""
+        return self.graph.edges
+
+    @property
+    def n_nodes(self):
+        """Number of nodes N."""
+        return self.graph.n_nodes
+
+    @property
+    def has_factors(self):
+        """Whether there are factors besides nodes and edges."""
+        return bool(self.factors or self.fixed_factors)
+
+    @property
+    def is_forest(self):
+        """Whether no cycle leads through nodes, edges and factors."""
+        if not self.has_factors:
+            return self.graph.is_forest
+        scopes = [*self.edges, *(nodes for found in self.factors.values() for nodes in found.scope)]
+        scopes += [scope for scope, _ in self.fixed_factors if len(scope)]
+        arity = np.array([len(scope) for scope in scopes])
+        owner = self.n_nodes + np.repeat(np.arange(len(arity)), arity)
+        size = self.n_nodes + len(arity)
+        ends = np.ones(len(owner), dtype=np.int8), (np.concatenate(scopes), owner)
+        n_components = connected_components(sp.coo_matrix(ends, shape=(size, size)), directed=False)[0]
+        return len(owner) == size - n_components
+
+    @property
+    def shape(self):
+        """Shape of ``node_features``: its last entry is the number of features, as for an array."""
+        return self.node_features.shape
+
+    def __repr__(self):
+        n_nodes, n_features = self.shape
+        shown = f"n_nodes={n_nodes}, n_features={n_features}, n_edges={self.graph.n_edges}"
+        if self.has_factors:
+            shown += f", n_factors={sum(len(found.scope) for found in self.factors.values()) + len(self.fixed_factors)}"
+        return f"Example({shown})"
+
+
+def as_numbers(values, name, dtype=None):
+    """An array or CSR matrix in ``dtype``, or in float32 or float64 as it is; anything else becomes float64."""
+    if sp.issparse(values):
+        values = values.tocsr()
+    else:
+        try:
+            values = np.asarray(values)
+        except ValueError as error:
+            raise ValueError(f"{name} must be a rectangular array: {error}") from error
+    if values.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: {name} must hold numbers, got {values.dtype}.")
+    if dtype is None:
+        dtype = values.dtype if values.dtype in (np.float32, np.float64) else np.float64
+    try:
+        return values.astype(dtype, copy=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must hold numbers, got {values.dtype}: {error}") from error
+
+
+def _as_features(values):
+    values = as_numbers(values, "node_features")
+    if values.ndim != 2:
+        raise ValueError(f"node_features must have shape (n_nodes, n_features), got {values.shape}.")
+    return values
+
+
+def _as_edge_features(values, n_edges):
+    if values is None:
+        return None
+    values = as_numbers(values, "edge_features")
+    if values.ndim == 1 and len(values) == n_edges:
+        values = values[:, None]
+    if values.ndim != 2 or values.shape[0] != n_edges:
+        raise ValueError(f"edge_features must have shape ({n_edges}, n_edge_features), got {values.shape}.")
+    return values
+
+
+def _as_integers(values, length, name, lowest):
+    if values is None:
+        return None
+    values = np.asarray(values)
+    if values.shape != (length,):
+        raise ValueError(f"{name} must have shape ({length},), got {values.shape}.")
+    if length and (not np.issubdtype(values.dtype, np.integer) or values.min() < lowest):
+        raise ValueError(f"{name} must be integers of at least {lowest}, got {values.dtype} from {values.min()}.")
+    return np.ascontiguousarray(values, dtype=np.int32)
+
+
+def _as_factors(value, name, n_nodes):
+    if not isinstance(name, str):
+        raise ValueError(f"factors must name its types by strings, got {name!r}.")
+    scope, features = value if isinstance(value, tuple) and len(value) == 2 else (value, None)
+    what = f"factors[{name!r}]"
+    scope = np.asarray(scope)
+    if not scope.size:
+        return Factors(np.zeros((0, 1), dtype=np.int32))
+    if scope.ndim != 2 or not np.issubdtype(scope.dtype, np.integer):
+        raise ValueError(
+            f"{what} must be integers of shape (n_factors, arity), got {scope.dtype} of shape {scope.shape}."
+        )
+    for nodes in scope:
+        _check_scope(nodes, n_nodes, what)
+    scope = np.ascontiguousarray(scope, dtype=np.int32)
+    if features is None:
+        return Factors(scope)
+    features = as_numbers(features, f"features of {what}", np.float64)
+    if features.ndim != 2 or len(features) != len(scope) or not np.all(np.isfinite(features)):
+        raise ValueError(
+            f"features of {what} must be finite numbers of shape ({len(scope)}, n_features), got {features.shape}."
+        )
+    return Factors(scope, features)
+
+
+def _as_fixed_factors(factors, n_nodes):
+    found = []
+    for f, (scope, table) in enumerate(factors):
+        scope = np.asarray(scope, dtype=None if np.size(scope) else np.int32).ravel()
+        if not np.issubdtype(scope.dtype, np.integer):
+            raise ValueError(f"fixed_factors[{f}] must have a scope of integers, got {scope.dtype}.")
+        _check_scope(scope, n_nodes, f"fixed_factors[{f}]")
+        found.append((scope.astype(np.int32), table))
+    return found
+
+
+def joined_factors(examples):
+    """Factors of the disjoint union of examples.
+
+    Parameters
+    ----------
+    examples : sequence of Example
+
+    Returns
+    -------
+    factors : dict of str to Factors
+    fixed_factors : list of (scope, table)
+    """
+    first = np.cumsum([0, *(example.n_nodes for example in examples[:-1])]).tolist()
+    found, fixed_factors = {}, []
+    for example, start in zip(examples, first, strict=True):
+        for name, (scope, features) in example.factors.items():
+            found.setdefault(name, []).append((scope + np.int32(start), features))
+        fixed_factors += [(scope + np.int32(start), table) for scope, table in example.fixed_factors]
+    factors = {}
+    for name, parts in found.items():
+        scopes, features = zip(*parts, strict=True)
+        if any(rows is not None for rows in features):
+            ones = [np.ones((len(scope), 1)) for scope in scopes]
+            features = [one if rows is None else rows for rows, one in zip(features, ones, strict=True)]
+        factors[name] = Factors(np.concatenate(scopes), None if features[0] is None else np.concatenate(features))
+    return factors, fixed_factors
+
+
+def _check_scope(nodes, n_nodes, what):
+    if len(nodes) and (nodes.min() < 0 or nodes.max() >= n_nodes):
+        raise ValueError(f"{what} has the nodes {nodes.tolist()}, but nodes are numbered 0 to {n_nodes - 1}.")
+    if len(set(nodes.tolist())) < len(nodes):
+        raise ValueError(f"{what} has a node twice in {nodes.tolist()}.")
+
+
+def stacked(parts):
+    """Arrays of several examples one after the other.
+
+    Parameters
+    ----------
+    parts : list of ndarray or of CSR matrix, or of None
+
+    Returns
+    -------
+    ndarray, CSR matrix or None
+        Of one example its own array.
+    """
+    if len(parts) == 1 or parts[0] is None:
+        return parts[0]
+    return sp.vstack(parts, format="csr") if sp.issparse(parts[0]) else np.concatenate(parts)
+
+
+def stacked_types(types, lengths):
+    """Types of nodes or edges of several examples one after the other.
+
+    Parameters
+    ----------
+    types : list of ndarray or None
+        None is type 0 throughout.
+    lengths : list of int
+        Nodes or edges of each.
+
+    Returns
+    -------
+    ndarray, int32
+    """
+    return np.concatenate(
+        [np.zeros(n, dtype=np.int32) if kind is None else kind for kind, n in zip(types, lengths, strict=True)]
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Examples on which inference runs at once: their disjoint union, and who is who.
+
+    Forests are packed, many examples a batch, since exact inference treats them apart anyway and one kernel call
+    costs less than hundreds. An example with cycles or factors is a batch of its own, so that its result depends on
+    nothing else, unless it was asked for otherwise.
+
+    Parameters
+    ----------
+    example : Example
+        The disjoint union, edge features and types resolved.
+    members : ndarray of shape (n,), int64
+        Indices of the examples in X.
+    node_ptr : ndarray of shape (n + 1,), int64
+        Nodes of member k are ``node_ptr[k]:node_ptr[k + 1]``.
+    labels : ndarray of shape (N,), int32, optional
+        Column of each node's label, -1 where unlabelled.
+    weight : ndarray of shape (n,), float64, optional
+        Weight of each member; None is 1.
+    node_weight : ndarray of shape (N,), float64, optional
+        Weight of each node in costs, where a loss has them; None is 1.
+    """
+
+    example: Example
+    members: np.ndarray
+    node_ptr: np.ndarray
+    labels: np.ndarray | None = None
+    weight: np.ndarray | None = None
+    node_weight: np.ndarray | None = None
+
+    @contextmanager
+    def named_in_errors(self):
+        """Context that says in a ValueError which example of X it is about; an algorithm knows its model alone."""
+        try:
+            yield
+        except ValueError as error:
+            first, last = self.members[0], self.members[-1]
+            which = f"X[{first}]" if first == last else f"one of X[{first}] to X[{last}]"
+            error.args = (f"{which}: {error}",)
+            raise
+
+
+def require_complete(batch, what):
+    """The labels of a batch.
+
+    Parameters
+    ----------
+    batch : Batch
+    what : str
+        What needs them, for the error.
+
+    Returns
+    -------
+    ndarray of shape (N,), int32
+
+    Raises
+    ------
+    ValueError
+        If a node is unlabelled.
+    """
+    unlabelled = np.flatnonzero(batch.labels < 0)
+    if len(unlabelled):
+        member = batch.members[np.searchsorted(batch.node_ptr, unlabelled[0], side="right") - 1]
+        raise ValueError(f"y[{member}] has unlabelled nodes, but {what} needs a label for every node.")
+    return batch.labels

@@ -1,0 +1,28 @@
+"""Graphs: topology, lattices, spanning trees and distributions over them."""
+
+from sklearn_crf.graphs._chains import chain_probabilities, follows_chains
+from sklearn_crf.graphs._covering import covering_trees, snakes
+from sklearn_crf.graphs._graph import Graph, disjoint_union, from_adjacency, lattice, lattice_offsets
+from sklearn_crf.graphs._probabilities import (
+    check_edge_probabilities,
+    effective_resistances,
+    uniform_edge_probabilities,
+)
+from sklearn_crf.graphs._trees import SpanningTrees, minimum_spanning_tree
+
+__all__ = [
+    "Graph",
+    "SpanningTrees",
+    "chain_probabilities",
+    "check_edge_probabilities",
+    "covering_trees",
+    "disjoint_union",
+    "effective_resistances",
+    "follows_chains",
+    "from_adjacency",
+    "lattice",
+    "lattice_offsets",
+    "minimum_spanning_tree",
+    "snakes",
+    "uniform_edge_probabilities",
+]

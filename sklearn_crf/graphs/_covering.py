@@ -1,0 +1,168 @@
+"""Few spanning trees that cover all edges, evenly if asked to."""
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from sklearn_crf.graphs._trees import SpanningTrees, cheapest_tree
+
+
+def snakes(graph):
+    """The snakes of a lattice: paths through all nodes that run to and fro, one pair for each axis.
+
+    A snake follows every line along its axis and passes from a line to the next at an end of it; the second of a pair
+    is the mirror image. In two dimensions these are the four snakes of 4SNAKES: edges inside have probability 1/2,
+    those on the boundary 3/4. In d dimensions there are 2 d, and edges inside have probability 1/d.
+
+    Parameters
+    ----------
+    graph : Graph
+        Made by :func:`~sklearn_crf.graphs.lattice` with ``connectivity=1``, of any shape.
+
+    Returns
+    -------
+    SpanningTrees
+        With equal weights. One tree if the lattice is a chain.
+
+    Raises
+    ------
+    ValueError
+        If the graph is no lattice, or has edges between other than axis neighbours.
+
+    References
+    ----------
+    J. Jancsary, "Approximate discriminative training of graphical models", 2012, Figure 21.
+    """
+    if graph.shape is None:
+        raise ValueError("graph must be a lattice for snakes; covering_trees takes any graph.")
+    index = np.arange(graph.n_nodes).reshape(graph.shape)
+    axes = [axis for axis, length in enumerate(graph.shape) if length > 1]
+    number = _edge_numbers(graph)
+    trees = []
+    for k, axis in enumerate(axes):
+        # The last axis runs fastest.
+        order = [*axes[k + 1 :], *axes[:k], axis]
+        for mirrored in (False, True) if len(axes) > 1 else (False,):
+            nodes = np.flip(index, axis) if mirrored else index
+            trees.append(_path_edges(_to_and_fro(nodes.squeeze().transpose(_places(order, axes))), number, graph))
+    trees = np.array(trees) if trees else np.zeros((1, graph.n_edges), dtype=bool)
+    if not trees.any(axis=0).all():
+        e = int(np.argmin(trees.any(axis=0)))
+        raise ValueError(
+            f"edges[{e}] joins nodes {graph.edges[e].tolist()}, which are no axis neighbours: snakes need a lattice of "
+            f"connectivity=1; covering_trees takes any graph."
+        )
+    return SpanningTrees._trusted(graph, trees)
+
+
+def _places(order, axes):
+    return [axes.index(axis) for axis in order]
+
+
+def _to_and_fro(nodes):
+    """All nodes in one path in which neighbours differ by one step along one axis (a reflected Gray code)."""
+    if nodes.ndim == 0:
+        return nodes.reshape(1)
+    if nodes.ndim == 1:
+        return nodes
+    parts = [_to_and_fro(part) for part in nodes]
+    return np.concatenate([part[::-1] if k % 2 else part for k, part in enumerate(parts)])
+
+
+def _edge_numbers(graph):
+    """Keys of the edges, ascending, and the edge of each."""
+    low, high = np.sort(graph.edges, axis=1).T.astype(np.int64)
+    key = low * graph.n_nodes + high
+    order = np.argsort(key)
+    return key[order], order
+
+
+def _path_edges(path, number, graph):
+    keys, edges = number
+    ends = np.sort(np.stack((path[:-1], path[1:]), axis=1), axis=1).astype(np.int64)
+    wanted = ends[:, 0] * graph.n_nodes + ends[:, 1]
+    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    missing = keys[place] != wanted if len(keys) else np.ones(len(wanted), dtype=bool)
+    if missing.any():
+        a, b = ends[np.argmax(missing)].tolist()
+        raise ValueError(f"graph has no edge between the axis neighbours {a} and {b}: snakes need connectivity=1.")
+    tree = np.zeros(graph.n_edges, dtype=bool)
+    tree[edges[place]] = True
+    return tree
+
+
+def covering_trees(graph, rule="minimal", *, min_ratio=0.9, tol=0.1, max_trees=1000, random_state=0):
+    r"""Spanning trees that cover all edges, by the greedy algorithm COVERINGTREES.
+
+    Each further tree is the spanning tree whose edges were in the fewest trees so far. That is the conditional
+    gradient (Frank-Wolfe) method with steps 1 / (k + 1) for
+
+    .. math::
+        \min_\nu \; \| \nu - u \|^2 \quad \text{over the spanning tree polytope},
+
+    where :math:`u` has equal entries. On uniformly dense graphs (grids, complete and most regular graphs) :math:`\nu`
+    becomes uniform. Others have edges whose probability cannot be lowered, a bridge's being one: there it approaches
+    the distribution that is as even as possible.
+
+    Parameters
+    ----------
+    graph : Graph
+        Disconnected graphs get spanning forests.
+    rule : {"minimal", "uniform"} or int, default="minimal"
+        When to stop: as soon as every edge is covered; when the edge probabilities are even; or at this number of
+        trees.
+    min_ratio : float, default=0.9
+        For ``"uniform"``: stop when the smallest edge probability is at least this share of the largest.
+    tol : float, default=0.1
+        For ``"uniform"``: stop also when the edge probabilities are within this share of their mean (root mean square
+        over edges) of the most even ones possible, as certified by the Frank-Wolfe gap. This ends the search where
+        the ratio cannot be reached.
+    max_trees : int, default=1000
+        For ``"uniform"``: stop at this number of trees at the latest.
+    random_state : int, RandomState instance or None, default=0
+        Picks among trees that cover equally well.
+
+    Returns
+    -------
+    SpanningTrees
+        With equal weights; a tree may come several times.
+
+    Raises
+    ------
+    ValueError
+        If the given number of trees leaves an edge uncovered.
+
+    References
+    ----------
+    J. Jancsary, "Approximate discriminative training of graphical models", 2012, Figure 20.
+    """
+    is_number = isinstance(rule, (int, np.integer)) and not isinstance(rule, bool)
+    if not (is_number and rule >= 1) and rule not in ("minimal", "uniform"):
+        raise ValueError(f'rule must be "minimal", "uniform" or a number of trees, got {rule!r}.')
+    rng = check_random_state(random_state)
+    trees, counts = [], np.zeros(graph.n_edges, dtype=np.int64)
+    while True:
+        tree = cheapest_tree(graph, counts, rng.random_sample(graph.n_edges))
+        if rule == "uniform" and trees and _is_even(counts, tree, len(trees), min_ratio, tol, max_trees):
+            break
+        trees.append(tree)
+        counts += tree
+        if len(trees) == rule or (rule == "minimal" and counts.all()):
+            break
+    if not counts.all():
+        raise ValueError(
+            f"{len(trees)} trees leave {np.sum(counts == 0)} of {graph.n_edges} edges uncovered: "
+            f'rule="minimal" covers all with few.'
+        )
+    return SpanningTrees._trusted(graph, np.array(trees))
+
+
+def _is_even(counts, next_tree, n_trees, min_ratio, tol, max_trees):
+    """Whether counts / n_trees are even enough, or as even as they can be; every edge must be covered."""
+    if not counts.all():
+        return False
+    if not len(counts) or n_trees >= max_trees or counts.min() >= min_ratio * counts.max():
+        return True
+    # gap = <gradient, v - next tree> bounds |v - v*|^2 from above, since the objective is |v - u|^2 and the sums
+    # of v and of a tree are the same.
+    gap = 2 * np.dot(counts, counts / n_trees - next_tree) / n_trees
+    return gap <= (tol * counts.mean() / n_trees) ** 2 * len(counts)

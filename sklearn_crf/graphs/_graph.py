@@ -1,0 +1,339 @@
+"""Topology: who is joined to whom, without any values."""
+
+from functools import cached_property
+from itertools import product
+from numbers import Integral
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from sklearn_crf.kernels.graphs.topology import forest_order, greedy_colouring
+
+# Two half-edges per edge are numbered by int32.
+_MAX_EDGES = np.iinfo(np.int32).max // 2
+
+
+class Incidence(NamedTuple):
+    """The edges of each node, in compressed rows: node s owns the slots ptr[s] to ptr[s + 1].
+
+    A slot is an edge seen from one of its ends, so a graph with E edges has 2E slots. Messages are stored
+    by the slot of the node that receives them: what a node reads is then contiguous.
+    """
+
+    ptr: np.ndarray  # (N + 1,) int64
+    neighbor: np.ndarray  # (2E,) int32: the node at the other end
+    half_edge: np.ndarray  # (2E,) int32: 2 * edge + side, side 0 if the slot's node is edges[edge, 0]
+    reverse: np.ndarray  # (2E,) int32: the slot of the same edge at the other end
+
+
+class Forest(NamedTuple):
+    """Breadth-first order of the nodes, every node after its parent."""
+
+    order: np.ndarray  # (N,) int32
+    parent_slot: np.ndarray  # (N,) int32: slot of the node that leads to its parent, -1 at a root
+
+
+class Colouring(NamedTuple):
+    """Classes of nodes without edges inside a class: all nodes of one colour can be updated at once."""
+
+    nodes: np.ndarray  # (N,) int32, grouped by colour, ascending inside a colour
+    ptr: np.ndarray  # (n_colours + 1,) int64: colour c is nodes[ptr[c]:ptr[c + 1]]
+
+
+class Graph:
+    """An undirected graph whose edges have a direction of writing.
+
+    The direction matters to tables: entry (a, b) of a table of edge e belongs to state a at ``edges[e, 0]``
+    and state b at ``edges[e, 1]``.
+
+    Parameters
+    ----------
+    n_nodes : int
+        Number of nodes N.
+    edges : array-like of shape (E, 2) of int
+        Each undirected edge once, in either direction.
+    shape : tuple of int, optional
+        Shape of the lattice whose nodes, in C order, these are.
+    offsets : array-like of shape (n_offsets, ndim), optional
+        The offsets of a lattice's edges; set by :func:`lattice`.
+
+    Raises
+    ------
+    ValueError
+        If an edge leaves the graph, joins a node to itself, or is listed twice.
+    """
+
+    def __init__(self, n_nodes, edges, shape=None, offsets=None):
+        n_nodes = int(n_nodes)
+        edges = np.asarray(edges)
+        if edges.size == 0:
+            edges = edges.reshape(0, 2)
+        _check_edges(n_nodes, edges)
+        self._set(n_nodes, np.ascontiguousarray(edges, dtype=np.int32), shape, offsets)
+
+    def _set(self, n_nodes, edges, shape, offsets):
+        edges = edges.view()
+        edges.flags.writeable = False
+        self.n_nodes = n_nodes
+        self.edges = edges
+        self.shape = None if shape is None else tuple(int(length) for length in shape)
+        self.offsets = None if offsets is None else np.array(offsets, dtype=np.int64)
+        if self.shape is not None and np.prod(self.shape, dtype=np.int64) != n_nodes:
+            raise ValueError(f"shape {self.shape} has {np.prod(self.shape)} nodes, but n_nodes is {n_nodes}.")
+
+    @classmethod
+    def _trusted(cls, n_nodes, edges, shape=None, offsets=None):
+        """Skip the checks, for edges that this package made itself."""
+        graph = cls.__new__(cls)
+        graph._set(n_nodes, edges, shape, offsets)
+        return graph
+
+    def __repr__(self):
+        lattice = "" if self.shape is None else f", shape={self.shape}"
+        return f"Graph(n_nodes={self.n_nodes}, n_edges={self.n_edges}{lattice})"
+
+    def __getstate__(self):
+        # Everything derived is cheap to make again and would swell pickles.
+        names = ("n_nodes", "edges", "shape", "offsets")
+        return {name: self.__dict__[name] for name in names}
+
+    def __setstate__(self, state):
+        self._set(state["n_nodes"], state["edges"], state["shape"], state["offsets"])
+
+    @property
+    def n_edges(self):
+        """Number of edges E."""
+        return len(self.edges)
+
+    @cached_property
+    def incidence(self):
+        """The edges of each node, an :class:`Incidence`."""
+        n_slots = 2 * self.n_edges
+        ends = self.edges.ravel()
+        # A sparse matrix sorts by counting: linear time, stable, in C.
+        rows = sp.coo_matrix(
+            (np.arange(n_slots, dtype=np.int32), (ends, np.arange(n_slots, dtype=np.int32))),
+            shape=(self.n_nodes, n_slots),
+        ).tocsr()
+        half_edge = rows.data
+        slot_of_half_edge = np.empty(n_slots, dtype=np.int32)
+        slot_of_half_edge[half_edge] = np.arange(n_slots, dtype=np.int32)
+        return Incidence(
+            ptr=rows.indptr.astype(np.int64),
+            neighbor=ends[half_edge ^ 1],
+            half_edge=half_edge,
+            reverse=slot_of_half_edge[half_edge ^ 1],
+        )
+
+    @property
+    def degree(self):
+        """Number of edges of each node, (N,) int64."""
+        return np.diff(self.incidence.ptr)
+
+    @cached_property
+    def _traversal(self):
+        order, parent_slot, component = (np.empty(self.n_nodes, dtype=np.int32) for _ in range(3))
+        ptr, neighbor, _, reverse = self.incidence
+        acyclic, n_components = forest_order(ptr, neighbor, reverse, order, parent_slot, component)
+        return Forest(order, parent_slot), component, bool(acyclic), int(n_components)
+
+    @property
+    def is_forest(self):
+        """True if the graph has no cycle."""
+        return self.n_edges < max(self.n_nodes, 1) and self._traversal[2]
+
+    @property
+    def forest(self):
+        """Breadth-first order of the nodes, a :class:`Forest`; spanning where the graph has cycles."""
+        return self._traversal[0]
+
+    @property
+    def component(self):
+        """Number of each node's connected component, (N,) int32, components in the order of their first nodes."""
+        return self._traversal[1]
+
+    @property
+    def n_components(self):
+        """Number of connected components."""
+        return self._traversal[3]
+
+    @cached_property
+    def colouring(self):
+        """Nodes in classes without inner edges, a :class:`Colouring`; two classes on an axis-connected lattice."""
+        ptr, neighbor, _, _ = self.incidence
+        colour = np.empty(self.n_nodes, dtype=np.int32)
+        largest_degree = int(self.degree.max()) if self.n_nodes else 0
+        last_seen = np.full(largest_degree + 2, -1, dtype=np.int32)
+        n_colours = greedy_colouring(ptr, neighbor, colour, last_seen)
+        counts = np.bincount(colour, minlength=n_colours)
+        return Colouring(
+            nodes=np.argsort(colour, kind="stable").astype(np.int32),
+            ptr=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+        )
+
+    @cached_property
+    def lattice_edge_type(self):
+        """Number of the offset of each edge of a lattice, (E,) int32."""
+        if self.offsets is None:
+            raise ValueError("Only a graph made by lattice() types its edges by offset.")
+        counts = np.array([_n_lattice_edges(self.shape, offset) for offset in self.offsets], dtype=np.int64)
+        return np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+
+
+def _check_edges(n_nodes, edges):
+    if n_nodes < 0:
+        raise ValueError(f"n_nodes must not be negative, got {n_nodes}.")
+    if edges.ndim != 2 or edges.shape[1] != 2:
+        raise ValueError(f"edges must have shape (E, 2), got {edges.shape}.")
+    if edges.size == 0:
+        return
+    if not np.issubdtype(edges.dtype, np.integer):
+        raise ValueError(f"edges must be integers, got {edges.dtype}.")
+    if len(edges) > _MAX_EDGES:
+        raise ValueError(f"A graph holds at most {_MAX_EDGES} edges, got {len(edges)}.")
+    outside = ((edges < 0) | (edges >= n_nodes)).any(axis=1)
+    if outside.any():
+        e = int(np.argmax(outside))
+        raise ValueError(f"edges[{e}] is {edges[e].tolist()}, but the nodes are numbered 0 to {n_nodes - 1}.")
+    loops = edges[:, 0] == edges[:, 1]
+    if loops.any():
+        e = int(np.argmax(loops))
+        raise ValueError(f"edges[{e}] joins node {edges[e, 0]} to itself.")
+    low, high = np.sort(edges, axis=1).T.astype(np.int64)
+    key = low * n_nodes + high
+    first = np.unique(key, return_index=True)[1]
+    if len(first) < len(key):
+        e = int(np.setdiff1d(np.arange(len(key)), first)[0])
+        raise ValueError(f"edges[{e}] joins nodes {edges[e].tolist()} a second time: list each undirected edge once.")
+
+
+def lattice_offsets(ndim, connectivity=1):
+    """Offsets of the neighbours of a node on a lattice, one of each opposite pair.
+
+    Parameters
+    ----------
+    ndim : int
+        Number of axes of the lattice.
+    connectivity : int or array-like of shape (n_offsets, ndim), default=1
+        How many coordinates may differ by one: 1 joins axis neighbours (4 in 2-D, 6 in 3-D), 2 adds
+        diagonals (8 in 2-D, 18 in 3-D), 3 adds the corners of a cube (26 in 3-D). Or the offsets themselves.
+
+    Returns
+    -------
+    ndarray of shape (n_offsets, ndim)
+        The last axis first; the first coordinate that is not zero is positive.
+    """
+    if np.ndim(connectivity) == 0:
+        if not isinstance(connectivity, Integral) or not 1 <= connectivity <= max(ndim, 2):
+            raise ValueError(f"connectivity must be 1 to {max(ndim, 2)} or offsets, got {connectivity!r}.")
+        steps = np.array(list(product((0, 1, -1), repeat=ndim)), dtype=np.int64).reshape(-1, ndim)
+        n_moves = np.abs(steps).sum(axis=1)
+        steps = steps[(n_moves >= 1) & (n_moves <= connectivity)]
+        order = np.argsort(np.abs(steps).sum(axis=1), kind="stable")
+        return _one_of_each_pair(steps[order])
+    offsets = np.asarray(connectivity)
+    if offsets.ndim != 2 or offsets.shape[1] != ndim:
+        raise ValueError(f"connectivity given as offsets must have shape (n_offsets, {ndim}), got {offsets.shape}.")
+    if not np.issubdtype(offsets.dtype, np.integer) or not np.all(np.any(offsets != 0, axis=1)):
+        raise ValueError("connectivity given as offsets must hold integers, no row all zero.")
+    return _one_of_each_pair(offsets.astype(np.int64))
+
+
+def _one_of_each_pair(offsets):
+    kept = {}
+    for offset in offsets.tolist():
+        leading = next(step for step in offset if step)
+        kept.setdefault(tuple(offset) if leading > 0 else tuple(-step for step in offset))
+    return np.array(list(kept), dtype=np.int64).reshape(len(kept), offsets.shape[1])
+
+
+def _n_lattice_edges(shape, offset):
+    return int(np.prod([max(length - abs(int(step)), 0) for length, step in zip(shape, offset, strict=True)]))
+
+
+def lattice(shape, connectivity=1):
+    """Regular lattice: chains (T,), images (H, W), volumes (D, H, W).
+
+    Nodes are numbered in C order. Edges are grouped by offset, those of one offset in C order of their first
+    node, from x to x + offset.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Lengths of the axes; ``()`` is one isolated node.
+    connectivity : int or array-like of shape (n_offsets, ndim), default=1
+        As in :func:`lattice_offsets`.
+
+    Returns
+    -------
+    Graph
+    """
+    shape = tuple(int(length) for length in shape)
+    if any(length < 0 for length in shape):
+        raise ValueError(f"shape must hold lengths of at least 0, got {shape}.")
+    n_nodes = int(np.prod(shape, dtype=np.int64))
+    offsets = lattice_offsets(len(shape), connectivity) if shape else np.zeros((0, 0), dtype=np.int64)
+    index = np.arange(n_nodes, dtype=np.int32).reshape(shape)
+    counts = [_n_lattice_edges(shape, offset) for offset in offsets]
+    edges = np.empty((sum(counts), 2), dtype=np.int32)
+    start = 0
+    for offset, count in zip(offsets, counts, strict=True):
+        if count:
+            tail = tuple(
+                slice(max(-step, 0), length - max(step, 0)) for step, length in zip(offset, shape, strict=True)
+            )
+            head = tuple(slice(max(step, 0), length + min(step, 0)) for step, length in zip(offset, shape, strict=True))
+            edges[start : start + count, 0] = index[tail].ravel()
+            edges[start : start + count, 1] = index[head].ravel()
+        start += count
+    return Graph._trusted(n_nodes, edges, shape, offsets)
+
+
+def from_adjacency(adjacency):
+    """Graph of the non-zero entries of a sparse adjacency matrix, each pair once, diagonal left out.
+
+    Parameters
+    ----------
+    adjacency : sparse matrix or array of shape (N, N)
+        Such as ``sklearn.feature_extraction.image.grid_to_graph`` or ``kneighbors_graph`` return. Entry (i, j),
+        (j, i) or both join i and j.
+
+    Returns
+    -------
+    Graph
+        Edges from the smaller to the larger node, sorted.
+    """
+    adjacency = sp.coo_matrix(adjacency)
+    if adjacency.shape[0] != adjacency.shape[1]:
+        raise ValueError(f"adjacency must be square, got shape {adjacency.shape}.")
+    used = (adjacency.data != 0) & (adjacency.row != adjacency.col)
+    low = np.minimum(adjacency.row, adjacency.col)[used].astype(np.int64)
+    high = np.maximum(adjacency.row, adjacency.col)[used].astype(np.int64)
+    n_nodes = adjacency.shape[0]
+    key = np.unique(low * n_nodes + high)
+    edges = np.stack((key // max(n_nodes, 1), key % max(n_nodes, 1)), axis=1).astype(np.int32)
+    return Graph._trusted(n_nodes, edges)
+
+
+def disjoint_union(graphs):
+    """One graph of several, side by side: nodes and edges of each in turn.
+
+    Parameters
+    ----------
+    graphs : sequence of Graph
+
+    Returns
+    -------
+    Graph
+    """
+    graphs = list(graphs)
+    if len(graphs) == 1:
+        return graphs[0]
+    sizes = np.array([graph.n_nodes for graph in graphs], dtype=np.int64)
+    starts = np.concatenate(([0], np.cumsum(sizes)))
+    if any(graph.n_edges for graph in graphs):
+        edges = np.concatenate([g.edges + np.int32(s) for g, s in zip(graphs, starts[:-1], strict=True)])
+    else:
+        edges = np.zeros((0, 2), dtype=np.int32)
+    return Graph._trusted(int(starts[-1]), edges)

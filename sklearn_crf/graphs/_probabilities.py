@@ -1,0 +1,205 @@
+"""Edge probabilities of spanning trees, without the trees."""
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.csgraph import depth_first_order
+from scipy.sparse.linalg import splu
+
+from sklearn_crf.kernels.graphs.polytope import find_violation
+from sklearn_crf.kernels.graphs.selected_inverse import selected_inverse
+
+
+def check_edge_probabilities(graph, edge_probabilities, *, tol=1e-8):
+    r"""Raise ValueError unless edge probabilities lie in the spanning tree polytope.
+
+    That is, unless some distribution over spanning trees (forests, on a disconnected graph) has them. The polytope
+    (Edmonds 1971) is
+
+    .. math::
+        \nu \ge 0, \quad \sum_{e \in E} \nu_e = |V| - 1, \quad
+        \sum_{e \subseteq S} \nu_e \le |S| - 1 \ \text{ for all sets } S \text{ of nodes}
+
+    for each component. The sets are not enumerated: the weights inside of all sets that contain a node r obey the
+    bound if and only if each edge can be shared out between its ends so that every node gets at most one and r
+    nothing. One maximum flow finds such shares for one r, and from one r to the next a single unit has to move. The
+    flows are in integers.
+
+    Parameters
+    ----------
+    graph : Graph
+    edge_probabilities : array-like of shape (E,)
+    tol : float, default=1e-8
+        By which share of it a sum of edge probabilities may pass its bound.
+
+    Raises
+    ------
+    ValueError
+        Saying what is violated, and near which node.
+    """
+    probability = np.asarray(edge_probabilities, dtype=np.float64)
+    if probability.shape != (graph.n_edges,):
+        raise ValueError(f"edge_probabilities must have shape ({graph.n_edges},), got {probability.shape}.")
+    outside = ~((probability >= -tol) & (probability <= 1 + tol))
+    if outside.any():
+        e = int(np.argmax(outside))
+        raise ValueError(f"edge_probabilities[{e}] is {probability[e]:.6g}, it must lie within 0 and 1.")
+    _check_sums(graph, probability, tol)
+    node = _violated_node(graph, np.clip(probability, 0, 1), tol)
+    if node >= 0:
+        raise ValueError(
+            f"edge_probabilities belong to no distribution over trees: inside a set of nodes around node {node} "
+            f"they sum to more than the edges that a tree can have there."
+        )
+
+
+def _check_sums(graph, probability, tol):
+    component = graph.component
+    total = np.bincount(component[graph.edges[:, 0]], weights=probability, minlength=graph.n_components)
+    expected = np.bincount(component, minlength=graph.n_components) - 1
+    wrong = np.abs(total - expected) > tol * np.maximum(expected, 1)
+    if wrong.any():
+        c = int(np.argmax(wrong))
+        raise ValueError(
+            f"edge_probabilities of the component of node {int(np.argmax(component == c))} sum to {total[c]:.9g}, "
+            f"but its spanning trees have {expected[c]} edges."
+        )
+
+
+def _violated_node(graph, probability, tol):
+    n_nodes, n_edges = graph.n_nodes, graph.n_edges
+    # Sums over all nodes must fit into 62 bits.
+    unit = 2 ** (60 - int(np.ceil(np.log2(n_nodes + 2))))
+    ptr, neighbor, half_edge, _ = graph.incidence
+    return find_violation(
+        ptr,
+        neighbor,
+        half_edge,
+        _depth_first(graph),
+        graph.component,
+        np.floor(probability * (unit / (1 + tol))).astype(np.int64),
+        unit,
+        np.empty(2 * n_edges, dtype=np.int64),
+        np.empty(n_nodes, dtype=np.int64),
+        np.full(n_nodes, -1, dtype=np.int32),
+        np.empty(n_nodes, dtype=np.int64),
+        np.empty(n_nodes, dtype=np.int32),
+        np.empty(n_nodes, dtype=np.int32),
+    )
+
+
+def _depth_first(graph):
+    """All nodes, component by component, mostly each next to the one before, so that weight moves a short way."""
+    n_nodes = graph.n_nodes
+    first = np.unique(graph.component, return_index=True)[1]
+    # One more node, joined to each component, so that a single traversal reaches all.
+    tails = np.concatenate((graph.edges[:, 0], np.full(len(first), n_nodes)))
+    heads = np.concatenate((graph.edges[:, 1], first))
+    joined = sp.csr_matrix((np.ones(len(tails)), (tails, heads)), shape=(n_nodes + 1, n_nodes + 1))
+    order = depth_first_order(joined, n_nodes, directed=False, return_predecessors=False)
+    return order[1:].astype(np.int32)
+
+
+def uniform_edge_probabilities(graph):
+    """Equal edge probabilities, (nodes - 1) / edges in each component, if some distribution over trees has them.
+
+    Grids, complete graphs and most regular graphs do. A graph in which a part is denser than the whole does not, such
+    as one with a bridge, which is in every spanning tree: then :func:`effective_resistances` are valid.
+
+    Parameters
+    ----------
+    graph : Graph
+
+    Returns
+    -------
+    ndarray of shape (E,), float64
+
+    Raises
+    ------
+    ValueError
+        If equal probabilities lie outside of the spanning tree polytope.
+    """
+    component = graph.component
+    n_nodes = np.bincount(component, minlength=graph.n_components)
+    n_edges = np.bincount(component[graph.edges[:, 0]], minlength=graph.n_components)
+    probability = ((n_nodes - 1) / np.maximum(n_edges, 1))[component[graph.edges[:, 0]]]
+    try:
+        check_edge_probabilities(graph, probability)
+    except ValueError as error:
+        raise ValueError(
+            "Equal edge probabilities are not valid on this graph, as a part of it is denser than the whole "
+            "(a bridge, for one, is in every spanning tree): take effective_resistances or covering_trees."
+        ) from error
+    return probability
+
+
+def effective_resistances(graph):
+    r"""Probability of each edge to be in a spanning tree drawn uniformly from all of them.
+
+    .. math::
+        \nu_{ij} = L^+_{ii} + L^+_{jj} - 2 L^+_{ij}
+
+    for the Laplacian L of the graph: the resistance between the ends of the edge if every edge is a resistor of one ohm
+    (Kirchhoff 1847). Valid on every graph, and exactly one for bridges. The entries of the inverse come from a sparse
+    factorisation by Takahashi's recurrence, without the others.
+
+    Parameters
+    ----------
+    graph : Graph
+
+    Returns
+    -------
+    ndarray of shape (E,), float64
+    """
+    n_nodes, n_edges = graph.n_nodes, graph.n_edges
+    if n_edges == 0:
+        return np.zeros(0)
+    # One node of each component is grounded, which leaves a positive definite matrix.
+    grounded = np.unique(graph.component, return_index=True)[1]
+    place = np.full(n_nodes, -1)
+    place[np.setdiff1d(np.arange(n_nodes), grounded)] = np.arange(n_nodes - len(grounded))
+    kept = place >= 0
+    tails, heads = graph.edges.T
+    adjacency = sp.coo_matrix((np.ones(n_edges), (tails, heads)), shape=(n_nodes, n_nodes)).tocsr()
+    laplacian = (sp.diags(graph.degree.astype(float)) - adjacency - adjacency.T).tocsc()[kept][:, kept]
+    inverse, new_place = _selected_inverse(laplacian)
+    place[kept] = new_place
+    own = np.zeros(n_nodes)
+    own[kept] = inverse.diagonal()[place[kept]]
+    inner = kept[tails] & kept[heads]
+    ends = np.sort(place[graph.edges[inner]], axis=1)
+    between = np.zeros(n_edges)
+    between[inner] = np.asarray(inverse[ends[:, 1], ends[:, 0]]).ravel()
+    resistance = np.minimum(own[tails] + own[heads] - 2 * between, 1.0)
+    resistance[_is_bridge(graph, resistance)] = 1.0
+    return resistance
+
+
+def _is_bridge(graph, resistance):
+    """Edges whose resistance is one up to rounding: no other edge comes that close.
+
+    An edge on a cycle of n nodes has a resistance of at most 1 - 1 / n.
+    """
+    return resistance > 1 - 0.5 / max(graph.n_nodes, 1)
+
+
+def _selected_inverse(matrix):
+    """Lower triangle of the inverse of a symmetric positive definite matrix, and the new number of each row.
+
+    Only the entries at the places of its Cholesky factor, which include its own.
+    """
+    factors = splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+    lower = factors.L.tocsc()
+    lower.sort_indices()
+    n = matrix.shape[0]
+    inverse = np.empty(lower.nnz)
+    selected_inverse(
+        lower.indptr.astype(np.int32),
+        lower.indices.astype(np.int32),
+        lower.data,
+        factors.U.diagonal(),
+        inverse,
+        np.zeros(n),
+        np.full(n, -1, dtype=np.int32),
+        np.zeros(n),
+    )
+    return sp.csc_matrix((inverse, lower.indices, lower.indptr), shape=(n, n)), factors.perm_c

@@ -1,0 +1,206 @@
+"""A distribution over spanning trees, and the cheapest tree."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse import csgraph
+from sklearn.utils import check_random_state
+
+from sklearn_crf.graphs._graph import Graph
+
+
+@dataclass(frozen=True, eq=False)
+class SpanningTrees:
+    r"""A distribution over spanning trees of a graph.
+
+    .. math::
+        \nu_e = \sum_T \rho(T) \, [e \in T]
+
+    are the edge probabilities, which lie in the spanning tree polytope by construction. On a graph of several
+    components a tree is a spanning forest: one spanning tree of each.
+
+    A tree may come several times. Such copies mean the same distribution as one of their summed weight, see
+    :meth:`merged`; but the weights differ then, and a projection that treats trees alike (Jancsary 2012, Eq. 139) is
+    the Euclidean one for equal weights only.
+
+    Parameters
+    ----------
+    graph : Graph
+        N nodes, E edges.
+    trees : array-like of shape (n_trees, E) of bool
+        Which edges are in each tree.
+    weights : array-like of shape (n_trees,), optional
+        Probability of each tree, all positive, summing to one; None is equal ones.
+
+    Raises
+    ------
+    ValueError
+        If a tree does not span the graph or has a cycle, or the weights are no distribution.
+    """
+
+    graph: Graph
+    trees: np.ndarray
+    weights: np.ndarray | None = None
+
+    def __post_init__(self):
+        trees = np.ascontiguousarray(self.trees)
+        if trees.ndim != 2 or not len(trees) or trees.shape[1] != self.graph.n_edges or trees.dtype != bool:
+            raise ValueError(
+                f"trees must be an array of bool of shape (n_trees, {self.graph.n_edges}), at least one tree, "
+                f"got {trees.dtype} of shape {trees.shape}."
+            )
+        weights = np.full(len(trees), 1 / len(trees)) if self.weights is None else self.weights
+        weights = np.asarray(weights, dtype=np.float64)
+        if weights.shape != (len(trees),) or not np.all(weights > 0) or abs(weights.sum() - 1) > 1e-9:
+            raise ValueError(f"weights must be {len(trees)} positive numbers that sum to one.")
+        for t, tree in enumerate(trees):
+            _check_spanning(self.graph, tree, t)
+        object.__setattr__(self, "trees", trees)
+        object.__setattr__(self, "weights", weights)
+
+    @classmethod
+    def _trusted(cls, graph, trees, weights=None):
+        """Skip the checks, for trees that this package found itself."""
+        made = cls.__new__(cls)
+        weights = np.full(len(trees), 1 / len(trees)) if weights is None else weights
+        for name, value in (("graph", graph), ("trees", trees), ("weights", weights)):
+            object.__setattr__(made, name, value)
+        return made
+
+    @classmethod
+    def from_edge_lists(cls, graph, edge_lists, weights=None):
+        """Trees given by the numbers of their edges.
+
+        Parameters
+        ----------
+        graph : Graph
+        edge_lists : sequence of array-like of int
+            Rows of ``graph.edges`` that make up each tree.
+        weights : array-like of shape (n_trees,), optional
+            Probability of each tree; None is equal ones.
+
+        Returns
+        -------
+        SpanningTrees
+        """
+        trees = np.zeros((len(edge_lists), graph.n_edges), dtype=bool)
+        for t, edges in enumerate(edge_lists):
+            edges = np.asarray(edges)
+            if edges.size and (edges.min() < 0 or edges.max() >= graph.n_edges):
+                raise ValueError(f"edge_lists[{t}] must hold edges 0 to {graph.n_edges - 1}.")
+            trees[t, edges.astype(np.int64)] = True
+        return cls(graph, trees, weights)
+
+    @property
+    def n_trees(self):
+        """Number of trees, copies counted."""
+        return len(self.trees)
+
+    @property
+    def edge_probabilities(self):
+        """Probability of each edge to be in a tree, (E,) float64; exactly one where it is in all."""
+        uniform = np.all(self.weights == self.weights[0])
+        if uniform:
+            return self.trees.sum(axis=0) / self.n_trees
+        return np.where(self.trees.all(axis=0), 1.0, np.minimum(self.weights @ self.trees, 1.0))
+
+    def tree_graph(self, t):
+        """One of the trees as a graph without cycles.
+
+        Parameters
+        ----------
+        t : int
+
+        Returns
+        -------
+        Graph
+            On the same nodes, its edges in the order of the whole graph's.
+        """
+        return Graph._trusted(self.graph.n_nodes, self.graph.edges[self.trees[t]])
+
+    def merged(self):
+        """The same distribution with every tree once.
+
+        Returns
+        -------
+        SpanningTrees
+            Trees in the order of their first copies.
+        """
+        _, first, inverse = np.unique(np.packbits(self.trees, axis=1), axis=0, return_index=True, return_inverse=True)
+        weights = np.bincount(inverse.ravel(), weights=self.weights)
+        order = np.argsort(first)
+        return replace(self, trees=self.trees[first[order]], weights=weights[order])
+
+    def stepped(self, tree, step):
+        """A step towards one more tree: ``(1 - step)`` times this distribution, and ``step`` on the tree.
+
+        This is the step of the conditional gradient (Frank-Wolfe) method; ``1 / (n_trees + 1)`` keeps equal weights.
+
+        Parameters
+        ----------
+        tree : array-like of shape (E,) of bool
+        step : float
+            Between 0 and 1, both excluded.
+
+        Returns
+        -------
+        SpanningTrees
+            With the tree at the end, even if it is a copy of one before.
+        """
+        if not 0 < step < 1:
+            raise ValueError(f"step must lie between 0 and 1, got {step!r}.")
+        tree = np.asarray(tree, dtype=bool)
+        trees = np.concatenate((self.trees, tree[None]))
+        weights = np.append(self.weights * (1 - step), step)
+        if np.all(self.weights == self.weights[0]) and np.isclose(step, 1 / len(trees), rtol=1e-12):
+            weights = None
+        return SpanningTrees(self.graph, trees, weights)
+
+
+def _check_spanning(graph, tree, t):
+    n_edges, needed = int(tree.sum()), graph.n_nodes - graph.n_components
+    if n_edges != needed:
+        raise ValueError(f"trees[{t}] has {n_edges} edges, a spanning tree (or forest) of the graph has {needed}.")
+    ends = graph.edges[tree]
+    joined = sp.coo_matrix((np.ones(n_edges, dtype=np.int8), ends.T), shape=(graph.n_nodes, graph.n_nodes))
+    if graph.n_nodes and csgraph.connected_components(joined, directed=False)[0] != graph.n_components:
+        raise ValueError(f"trees[{t}] has a cycle and does not span the graph.")
+
+
+def minimum_spanning_tree(graph, cost, *, random_state=None):
+    """Spanning tree, or forest, of the smallest total cost.
+
+    Parameters
+    ----------
+    graph : Graph
+    cost : array-like of shape (E,)
+        Finite cost of each edge, of any sign. For the tree of largest total weight pass the weights' negatives.
+    random_state : int, RandomState instance or None, default=None
+        Breaks ties; None prefers the edges that are listed first.
+
+    Returns
+    -------
+    ndarray of shape (E,), bool
+        Which edges are in the tree.
+    """
+    cost = np.asarray(cost)
+    if cost.shape != (graph.n_edges,) or not np.all(np.isfinite(cost)):
+        raise ValueError(f"cost must be {graph.n_edges} finite numbers, got an array of shape {cost.shape}.")
+    ties = None if random_state is None else check_random_state(random_state).random_sample(graph.n_edges)
+    return cheapest_tree(graph, cost, ties)
+
+
+def cheapest_tree(graph, cost, ties):
+    """minimum_spanning_tree without checks, ``ties`` being a second cost."""
+    tree = np.zeros(graph.n_edges, dtype=bool)
+    if graph.n_edges == 0:
+        return tree
+    order = np.argsort(cost, kind="stable") if ties is None else np.lexsort((ties, cost))
+    # Only the order of costs matters. Ranks keep it exactly, and none of them is 0, which would be no edge.
+    rank = np.empty(graph.n_edges)
+    rank[order] = np.arange(1, graph.n_edges + 1)
+    matrix = sp.csr_matrix((rank, graph.edges.T), shape=(graph.n_nodes, graph.n_nodes))
+    kept = csgraph.minimum_spanning_tree(matrix, overwrite=True).data
+    tree[order[kept[kept > 0].astype(np.int64) - 1]] = True
+    return tree

@@ -1,0 +1,1 @@
+"""Upper bounds on the log-partition, tightened over trees and edges."""

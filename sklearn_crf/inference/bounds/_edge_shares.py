@@ -1,0 +1,162 @@
+"""The bound of the trivial entropy at one way of sharing the scores of nodes out among edges."""
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.optimize import linprog
+from scipy.special import logsumexp
+
+from sklearn_crf.inference._base import Marginals
+from sklearn_crf.inference._relaxed_problem import in_double_precision, table_blocks
+from sklearn_crf.inference.bounds._shared_bound import SharedBound
+
+# Marginals below are of a state that is not used.
+_UNUSED = 1e-9
+
+
+def best_couplings(model, fractional):
+    r"""Joint marginals of the ends of every edge, of the highest score among those with given marginals of nodes.
+
+    .. math::
+        \max_{\tau_{st} \ge 0} \; \langle \theta_{st}, \tau_{st} \rangle, \qquad
+        \sum_b \tau_{st}(a, b) = \tau_s(a), \quad \sum_a \tau_{st}(a, b) = \tau_t(b)
+
+    An edge at a decided node has no choice, and one between nodes of two states has two extremes; the others are one
+    linear program.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+    fractional : ndarray of shape (N, K), float64
+        Marginals of nodes: rows sum to one.
+
+    Returns
+    -------
+    ndarray of shape (E, K, K), float64
+    """
+    tail, head = fractional[model.graph.edges[:, 0]], fractional[model.graph.edges[:, 1]]
+    joint = tail[:, :, None] * head[:, None, :]
+    free = np.flatnonzero(((tail > _UNUSED).sum(axis=1) > 1) & ((head > _UNUSED).sum(axis=1) > 1))
+    if len(free):
+        solve = _of_two_states if model.n_columns == 2 else _of_more_states
+        joint[free] = solve(model.edge_tables(free).astype(np.float64), tail[free], head[free])
+    return joint
+
+
+def _of_two_states(tables, tail, head):
+    gain = tables[:, 0, 0] + tables[:, 1, 1] - tables[:, 0, 1] - tables[:, 1, 0]
+    together = np.where(gain > 0, np.minimum(tail[:, 1], head[:, 1]), np.maximum(tail[:, 1] - head[:, 0], 0.0))
+    cells = tail[:, 0] - head[:, 1] + together, head[:, 1] - together, tail[:, 1] - together, together
+    return np.maximum(np.stack(cells, axis=1), 0.0).reshape(-1, 2, 2)
+
+
+def _of_more_states(tables, tail, head):
+    n_edges, n_columns = tail.shape
+    # The last row of each edge follows from the others: with it rounding could leave no solution.
+    cell = np.arange(n_edges * n_columns**2)
+    edge, a, b = np.unravel_index(cell, tables.shape)
+    kept = b < n_columns - 1
+    rows = np.concatenate((edge * n_columns + a, n_edges * n_columns + (edge * (n_columns - 1) + b)[kept]))
+    columns = np.concatenate((cell, cell[kept]))
+    right = np.concatenate((tail.ravel(), head[:, :-1].ravel()))
+    sums = sp.csr_matrix((np.ones(len(rows)), (rows, columns)), shape=(len(right), len(cell)))
+    found = linprog(-tables.ravel(), A_eq=sums, b_eq=right, bounds=(0, None), method="highs")
+    if found.status != 0:
+        raise RuntimeError(f"linprog found no marginals of edges: {found.message}")
+    return np.maximum(found.x, 0.0).reshape(tables.shape)
+
+
+def edge_shares_of(model):
+    """Number of unknowns of :func:`edge_shared_bound` for a model.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+
+    Returns
+    -------
+    int
+    """
+    return 2 * model.graph.n_edges * model.n_columns
+
+
+def edge_shared_bound(model, shares):
+    r"""The bound that gives every edge a share of the scores of its nodes and normalises it by itself.
+
+    .. math::
+        \sum_{e = (i, j)} \log \sum_{a, b} \exp \bigl( \theta_e(a, b) + \lambda_{e i}(a) + \lambda_{e j}(b) \bigr),
+        \qquad \sum_{e \ni i} \lambda_{e i} = u_i
+
+    Nodes without edges are normalised by themselves. For any shares it is an upper bound on the log-partition, convex
+    in model and shares together, whose minimum over the shares is that of :class:`NormProductBP` with the trivial
+    entropy.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+    shares : ndarray of shape (2 * E * K,)
+        Of the first node of each edge, then of the second, beyond an even share; what does not average to zero over the
+        edges of a node is taken out.
+
+    Returns
+    -------
+    SharedBound
+
+    Notes
+    -----
+    Source: Jancsary 2012, CRF recipe 4 with single factors as pieces.
+    """
+    graph = model.graph
+    double = in_double_precision(model)
+    ends = graph.edges.ravel()
+    degree = graph.degree
+    means = _means_over_edges(ends, degree)
+    shares = shares.reshape(len(ends), model.n_columns)
+    shares = shares - (means @ shares)[ends]
+    scores = (double.unary[ends] / degree[ends, None] + shares).reshape(graph.n_edges, 2, model.n_columns)
+    alone = degree == 0
+    log_z_terms = np.where(alone, logsumexp(double.unary, axis=1), 0.0)
+    statistics, at_ends = np.zeros(model.tables.shape), np.empty_like(scores)
+    for edges, tables in table_blocks(double):
+        joint = tables + scores[edges, 0, :, None]
+        joint += scores[edges, 1, None, :]
+        best = joint.max(axis=(1, 2), keepdims=True)
+        if np.isneginf(best).any():
+            raise ValueError("model is infeasible: the scores around an edge leave it no pair of states.")
+        joint -= best
+        np.exp(joint, out=joint)
+        total = joint.sum(axis=(1, 2), keepdims=True)
+        joint /= total
+        np.add.at(log_z_terms, graph.edges[edges, 0], (best + np.log(total))[:, 0, 0])
+        at_ends[edges, 0], at_ends[edges, 1] = joint.sum(axis=2), joint.sum(axis=1)
+        weight = None if double.edge_weight is None else double.edge_weight[edges]
+        add_by_type(statistics, model.edge_type[edges], weight, joint)
+    at_ends = at_ends.reshape(shares.shape)
+    unary = means @ at_ends
+    unary[alone] = np.exp(double.unary[alone] - log_z_terms[alone, None])
+    marginals = Marginals(unary.astype(model.dtype), statistics, float(log_z_terms.sum()), log_z_terms, "upper")
+    return SharedBound(marginals, (at_ends - unary[ends]).ravel())
+
+
+def add_by_type(total, edge_type, weight, pairs):
+    """Add what every edge has, times its weights, to the tables of its type.
+
+    Parameters
+    ----------
+    total : ndarray of shape (T, R, K, K)
+        Added to.
+    edge_type : ndarray of shape (E,) of int
+    weight : ndarray of shape (E, R), or None for one
+    pairs : ndarray of shape (E, K, K)
+    """
+    order = np.argsort(edge_type, kind="stable")
+    types, starts = np.unique(edge_type[order], return_index=True)
+    sorted_pairs = pairs if np.array_equal(order, np.arange(len(order))) else pairs[order]
+    for r in range(total.shape[1] if len(order) else 0):
+        weighted = sorted_pairs if weight is None else weight[order, r, None, None] * sorted_pairs
+        total[types, r] += np.add.reduceat(weighted, starts, axis=0)
+
+
+def _means_over_edges(ends, degree):
+    """Matrix (N, 2E) that takes the mean of what the edges of each node have."""
+    places = np.arange(len(ends))
+    return sp.csr_matrix((1 / degree[ends], (ends, places)), shape=(len(degree), len(ends)))

@@ -1,0 +1,243 @@
+"""The tree-reweighted bound at one way of sharing the scores out among trees, for training that chooses it."""
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from sklearn_crf._threads import checkpoint, range_runner
+from sklearn_crf.inference._base import Marginals
+from sklearn_crf.inference._beliefs import beliefs_of, edge_marginals_of, row_totals_of
+from sklearn_crf.inference._field import SUM_PROBABILITY, Field, make_field, padded_unary
+from sklearn_crf.inference._tree_choice import spanning_trees_of
+from sklearn_crf.inference.bounds._tree_scores import TreeMeans, groups_of
+from sklearn_crf.inference.exact._tree import exact_messages
+from sklearn_crf.kernels.beliefs import edge_log_normalisers
+from sklearn_crf.models import PairwiseModel
+
+# Logarithm of a message of 0, or almost: what a start holds must be finite.
+_LEAST_LOG_MESSAGE = -50.0
+
+
+class TreeMarginals(NamedTuple):
+    """Marginals of every tree at one way of sharing out the scores."""
+
+    unary: np.ndarray  # (n_trees, N, K)
+    tables: np.ndarray  # (S, K, K) of the S edges of all trees, tree after tree
+    log_z_terms: np.ndarray  # (n_trees, N)
+
+
+class _Group(NamedTuple):
+    """Trees whose nodes and edges are one model."""
+
+    first: int
+    last: int  # one past the last tree
+    model: PairwiseModel  # without unary scores
+    field: Field
+    row_totals: np.ndarray
+
+
+class NodeShares:
+    r"""Scores :math:`\theta(T)` of trees with :math:`\sum_T \rho(T) \theta(T) = \theta`.
+
+    Edges have an even share, :math:`\theta_e / \nu_e` in every tree that they are in. What trees differ by are the
+    scores of nodes, kept as differences to :math:`\theta_s` in one vector
+
+    .. math::
+        x_T = \sqrt{\rho(T)} \, (\theta_s(T) - \theta_s)
+
+    in which the Euclidean metric is the one weighted by :math:`\rho(T)`: every tree then moves by its own marginals,
+    whatever its probability, and projecting takes out weighted means.
+
+    That is no loss. Trees that agree on the marginals of nodes agree on those of edges too: of all joint
+    distributions with given ends only one is :math:`\exp(\theta_e / \nu_e)` times a function of each end. So the
+    minimum over scores of nodes is one over all scores, with a third of the unknowns for two states.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+    trees : SpanningTrees
+        That cover all edges.
+    mapped : callable
+        As :func:`~sklearn_crf._threads.ordered_map` gives it.
+    """
+
+    def __init__(self, model, trees, mapped):
+        self.graph, self.trees, self.mapped, self.weights = model.graph, trees, mapped, trees.weights
+        self.edge = np.nonzero(trees.trees)[1]
+        self.probabilities = trees.edge_probabilities
+        self.unary = model.unary.astype(np.float64)
+        self.shape = (trees.n_trees, *self.unary.shape)
+        self.scale = np.sqrt(self.weights)
+        self.means = TreeMeans(trees)
+        try:
+            self.groups = list(self._grouped(model))
+        except ValueError as error:
+            raise _infeasible() from error
+
+    def _grouped(self, model):
+        weight = np.ones((1, 1)) if model.edge_weight is None else model.edge_weight.astype(np.float64)
+        weight = weight / self.probabilities[:, None]
+        tables = model.tables.astype(np.float64)
+        for first, last, edges, graph in groups_of(self.trees):
+            number = self.edge[edges]
+            n_states = None if model.n_states is None else np.tile(model.n_states, last - first)
+            nothing = np.zeros((graph.n_nodes, self.shape[2]))
+            part = PairwiseModel(graph, nothing, tables, model.edge_type[number], weight[number], n_states)
+            field, _ = make_field(part, maximum=False)
+            stored = field.semiring == SUM_PROBABILITY and len(field.factors) + len(field.on) > 0
+            row_totals = row_totals_of(field) if stored else np.zeros((0, field.width))
+            yield _Group(first, last, part, field, row_totals)
+
+    @property
+    def size(self):
+        """Number of unknowns."""
+        return int(np.prod(self.shape))
+
+    def value_grad(self, x):
+        """The bound, sum_T rho(T) log_z(T), and its derivative by x within the vectors that :meth:`project` gives."""
+        found = list(self.mapped(lambda group: self._sums_of(group, x), self.groups))
+        log_z, gradient = (np.concatenate(values) for values in zip(*found, strict=True))
+        return float(self.weights @ log_z), self._centred(gradient).ravel()
+
+    def project(self, x):
+        """The nearest vector whose weighted means over trees are zero: the scores then add up to the model's."""
+        return self._centred(x.reshape(self.shape).copy()).ravel()
+
+    def _centred(self, values):
+        """Take out, in place, what changes the means over trees of values that are scaled as x is."""
+        mean = np.tensordot(self.scale, values, axes=1)
+        for part, scale in zip(values, self.scale, strict=True):
+            part -= scale * mean
+        return values
+
+    def from_messages(self, messages):
+        """The vector of tree-reweighted messages, of which a fixed point is the minimum.
+
+        Parameters
+        ----------
+        messages : Messages
+            For the edge probabilities of these trees. Any messages give scores that add up.
+        """
+        scores = messages.values
+        if not messages.as_scores:
+            with np.errstate(divide="ignore"):
+                scores = np.log(scores)
+        scores = np.maximum(scores.astype(np.float64), _LEAST_LOG_MESSAGE)
+        incidence = self.graph.incidence
+        edge_of_slot, slots = incidence.half_edge >> 1, np.arange(len(scores))
+        start = np.empty(self.shape)
+        for part, tree, scale in zip(start, self.trees.trees, self.scale, strict=True):
+            # All messages to a node are in its score; those along edges of the tree come by themselves there.
+            share = 1 - (tree / self.probabilities)[edge_of_slot]
+            part[:] = scale * (sp.csr_matrix((share, slots, incidence.ptr), (len(self.unary), len(scores))) @ scores)
+        return start.ravel()
+
+    def marginals(self, x):
+        """Sum-product on all trees, :class:`TreeMarginals`."""
+        parts = list(self.mapped(lambda group: self._marginals_of(group, x), self.groups))
+        return TreeMarginals(*(np.concatenate(values) for values in zip(*parts, strict=True)))
+
+    def _sums_of(self, group, x):
+        """Log-partition of each tree, and its marginals of nodes times the square root of its probability."""
+        _, _, unary, log_z_terms = self._passed(group, x)
+        unary = unary.reshape(group.last - group.first, *self.shape[1:])
+        return log_z_terms.sum(axis=1), unary * self.scale[group.first : group.last, None, None]
+
+    def _marginals_of(self, group, x):
+        field, messages, unary, log_z_terms = self._passed(group, x)
+        with range_runner(1) as run:
+            pairs = edge_marginals_of(field, group.model, messages, None, run)
+        return unary.reshape(-1, *self.shape[1:]), pairs, log_z_terms
+
+    def _passed(self, group, x):
+        """Sum-product on a group: field, messages, marginals of nodes, and their terms of the log-partition."""
+        checkpoint()
+        trees = slice(group.first, group.last)
+        scores = x.reshape(self.shape)[trees] / self.scale[trees, None, None]
+        scores += self.unary
+        unary, shift = padded_unary(scores.reshape(-1, self.shape[2]), group.field.semiring, group.field.unary.dtype)
+        field = group.field._replace(unary=unary)
+        try:
+            messages = exact_messages(group.model.graph, field)
+            with range_runner(1) as run:
+                beliefs, log_z_terms = beliefs_of(field, messages, run)
+        except ValueError as error:
+            raise _infeasible() from error
+        log_z_terms += shift
+        if edge_log_normalisers(field, messages, beliefs, group.row_totals, log_z_terms, field.work_space()) >= 0:
+            raise _infeasible()
+        if field.semiring != SUM_PROBABILITY:
+            np.exp(beliefs, out=beliefs)
+        beliefs = beliefs[:, : self.shape[2]]
+        return field, messages, beliefs, log_z_terms.reshape(group.last - group.first, -1)
+
+
+def _infeasible():
+    """The error for trees without a labeling; their nodes have other numbers than those of the user's model."""
+    return ValueError("model is infeasible: a spanning tree of its graph has no allowed labeling.")
+
+
+class SharedBound(NamedTuple):
+    """A bound on the log-partition and its derivatives.
+
+    Attributes
+    ----------
+    marginals : Marginals
+        Means over the trees, which are the derivatives by the model; ``log_z`` is the bound.
+    gradient : ndarray of shape (size,)
+        Derivative by the shares.
+    """
+
+    marginals: Marginals
+    gradient: np.ndarray
+
+
+def shares_of(model):
+    """Number of unknowns of :func:`shared_bound` for a model.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+
+    Returns
+    -------
+    int
+    """
+    return spanning_trees_of(model.graph, "minimal", 0).n_trees * model.unary.size
+
+
+def shared_bound(model, shares, mapped=map):
+    r"""The bound :math:`\sum_T \rho(T) \log Z(\theta(T))` for given scores of trees.
+
+    The trees are those of :class:`TightenBound`. For any shares it is an upper bound, convex in model and shares
+    together, whose minimum over the shares is that of :class:`TightenBound`.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+    shares : ndarray of shape (size,)
+        What nodes have in each tree beyond an even share, times the square root of the tree's probability; what does
+        not average to zero over trees is taken out.
+    mapped : callable, default=map
+        As :func:`~sklearn_crf._threads.ordered_map` gives it.
+
+    Returns
+    -------
+    SharedBound
+
+    Notes
+    -----
+    Source: Jancsary 2012, CRF recipe 4.
+    """
+    scores = NodeShares(model, spanning_trees_of(model.graph, "minimal", 0), mapped)
+    at = scores.marginals(scores.project(shares))
+    pairs = scores.means.over_edges(at.tables)
+    weight = np.ones((len(pairs), 1)) if model.edge_weight is None else model.edge_weight.astype(np.float64)
+    tables = np.zeros(model.tables.shape)
+    np.add.at(tables, model.edge_type, weight[:, :, None, None] * pairs[:, None])
+    log_z_terms = scores.weights @ at.log_z_terms
+    unary = scores.means.over_nodes(at.unary).astype(model.dtype)
+    marginals = Marginals(unary, tables, float(log_z_terms.sum()), log_z_terms, "upper")
+    # A projection is its own adjoint.
+    return SharedBound(marginals, scores.project((at.unary * scores.scale[:, None, None]).ravel()))

@@ -1,0 +1,413 @@
+"""Direct minimisation of the tree-reweighted bound over the scores of spanning trees."""
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import xlogy
+
+from sklearn_crf._threads import checkpoint, ordered_map, single_threaded_blas
+from sklearn_crf.graphs import SpanningTrees, minimum_spanning_tree
+from sklearn_crf.inference._base import Inference, Marginals, convergence_left_to_caller
+from sklearn_crf.inference._tree_choice import spanning_trees_of
+from sklearn_crf.inference.bounds._shared_bound import NodeShares
+from sklearn_crf.inference.exact._tree import TreeInference
+from sklearn_crf.inference.messages._trw import TRWMessagePassing
+from sklearn_crf.optimize import minimize_pqn, minimize_spg
+
+SOLVERS = {"spg": minimize_spg, "pqn": partial(minimize_pqn, memory=4)}
+
+# After so many sweeps of messages the bound that they give is looked at.
+_SWEEPS_AT_ONCE = 50
+
+# Plain sweeps come to their end in a fifth of the time, but may not come to it; from where the bound does not fall,
+# this much of old messages is kept.
+_DAMPING = 0.5
+
+# A step of conditional gradients must reach this share of the linear decrease, or is halved, this often at most.
+_SUFFICIENT_DECREASE = 0.1
+_MOST_HALVINGS = 6
+
+
+class Tight(NamedTuple):
+    """Where minimisation for some trees came to."""
+
+    scores: NodeShares
+    x: np.ndarray
+    unary: np.ndarray  # (N, K) means over trees, as pairs are
+    pairs: np.ndarray  # (E, K, K)
+    log_z_terms: np.ndarray  # (N,)
+    disagreement: float
+    n_iter: int
+    trace: np.ndarray  # (n_iter + 1,) the bound at the start and after each iteration
+
+    @property
+    def bound(self):
+        return float(self.log_z_terms.sum())
+
+
+class Tightening:
+    """Options of the minimisation for trees.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+    mapped : callable
+        As :func:`~sklearn_crf._threads.ordered_map` gives it.
+    solver : {"spg", "pqn"}
+    start_sweeps, max_iter, tol
+        As :class:`TightenBound` takes them.
+    n_threads : int
+    """
+
+    def __init__(self, model, mapped, solver, start_sweeps, max_iter, tol, n_threads):
+        self.model, self.mapped, self.solver, self.max_iter, self.tol = model, mapped, SOLVERS[solver], max_iter, tol
+        self.start_sweeps, self.n_threads = start_sweeps, n_threads
+        self.messages = None
+
+    def scores(self, trees):
+        """The unknowns for some trees."""
+        return NodeShares(self.model, trees, self.mapped)
+
+    def _better_start(self, scores, start):
+        """What messages come to, from where they were at other trees, if that is better than a known start."""
+        if self.start_sweeps == 0:
+            return start
+        best, best_value = start, scores.value_grad(start)[0]
+        damping, value, n_left, converged = 0.0, best_value, self.start_sweeps, False
+        while n_left > 0 and not converged:
+            sweeps = TRWMessagePassing(
+                scores.trees, max_iter=min(n_left, _SWEEPS_AT_ONCE), tol=0.1 * self.tol, damping=damping
+            )
+            n_left -= sweeps.max_iter
+            with convergence_left_to_caller():
+                messages, converged = sweeps._sent(self.model, self.messages, self.n_threads)
+            x = scores.project(scores.from_messages(messages))
+            before, (value, gradient) = value, scores.value_grad(x)
+            if value > before + 1e-12 * abs(value) and damping == 0:
+                # The messages before were better.
+                damping, converged = _DAMPING, False
+                continue
+            self.messages = messages
+            best, best_value = (x, value) if value <= best_value else (best, best_value)
+            converged = converged or np.abs(gradient).max() <= self.tol * scores.scale.min()
+        return best
+
+    def tighten(self, scores, start):
+        """Minimise from a start until the marginals of all trees agree."""
+        x, n_iter, trace = self._better_start(scores, scores.project(start)), 0, np.zeros(0)
+        tol = self.tol * scores.scale.min()
+        while True:
+            found = self.solver(
+                scores.value_grad,
+                x,
+                # Gradients are projected already.
+                project=lambda x: x,
+                max_iter=self.max_iter - n_iter,
+                tol=tol,
+                callback=lambda _: checkpoint(),
+            )
+            x, n_iter = found.x, n_iter + found.nit
+            trace = np.concatenate((trace[:-1], found.loss_curve))
+            tight = _averaged(scores, x, n_iter, trace)
+            if tight.disagreement <= self.tol or not found.success or n_iter >= self.max_iter:
+                return tight
+            # Nodes agree, but a pair still differs by more than its ends do.
+            tol *= 0.5 * self.tol / tight.disagreement
+
+
+def _averaged(scores, x, n_iter, trace):
+    """Means over trees; they are the derivatives of the bound whether or not the trees agree."""
+    at = scores.marginals(x)
+    unary, pairs = scores.means.over_nodes(at.unary), scores.means.over_edges(at.tables)
+    differences = np.abs(at.unary - unary).max(), np.abs(at.tables - pairs[scores.edge]).max(initial=0.0)
+    return Tight(
+        scores, x, unary, pairs, scores.weights @ at.log_z_terms, float(max(differences)), n_iter, np.array(trace)
+    )
+
+
+class Chosen(NamedTuple):
+    """What the search for trees found."""
+
+    best: Tight
+    n_iter: int  # of all minimisations
+    converged: bool
+    bounds: np.ndarray  # of each distribution that was accepted
+    gap: float  # what the best distribution over trees may lower the bound by, at most, as it was last known
+
+
+def choose_trees(tightening, trees, start, outer_iter, outer_step):
+    """Conditional gradients over the spanning tree polytope (OPTIMALTREES).
+
+    Parameters
+    ----------
+    tightening : Tightening
+    trees : SpanningTrees
+        To begin with.
+    start : ndarray
+        Scores of these.
+    outer_iter : int
+        Most trees to add.
+    outer_step : {"harmonic", "armijo"}
+
+    Returns
+    -------
+    Chosen
+    """
+    current = best = tightening.tighten(tightening.scores(trees), start)
+    n_trees, n_iter, bounds, step = trees.n_trees, current.n_iter, [current.bound], 1.0
+    tree, gap = _steepest_tree(current)
+    for _ in range(outer_iter):
+        if gap <= tightening.tol * max(1.0, abs(current.bound)):
+            break
+        n_trees += 1
+        tried = _harmonic(tightening, current, tree, 1 / n_trees) if outer_step == "harmonic" else None
+        if tried is None:
+            tried, step, spent = _armijo(tightening, current, tree, gap, min(0.5, 2 * step))
+            n_iter += spent
+            if tried is None:
+                break
+        else:
+            n_iter += tried.n_iter
+        current = tried
+        bounds.append(current.bound)
+        best = current if current.bound < best.bound else best
+        tree, gap = _steepest_tree(current)
+    converged = gap <= tightening.tol * max(1.0, abs(current.bound)) and best.disagreement <= tightening.tol
+    return Chosen(best, n_iter, converged, np.array(bounds), gap)
+
+
+def _harmonic(tightening, current, tree, step):
+    return tightening.tighten(*stepped(tightening, current, tree, step))
+
+
+def _armijo(tightening, current, tree, gap, step):
+    """The first of steps that are halved to lower the bound enough, or None; that step, and the iterations spent."""
+    spent = 0
+    for _ in range(_MOST_HALVINGS):
+        tried = _harmonic(tightening, current, tree, step)
+        spent += tried.n_iter
+        if tried.bound <= current.bound - _SUFFICIENT_DECREASE * step * gap:
+            return tried, step, spent
+        step /= 2
+    return None, step, spent
+
+
+def _steepest_tree(tight):
+    """The tree towards which the bound falls fastest, and by how much the bound may be above the best, at most.
+
+    Its derivative by the probability of an edge is the negative mutual information of the edge's ends.
+    """
+    information = mutual_information(tight.pairs)
+    tree = minimum_spanning_tree(tight.scores.graph, -information)
+    return tree, float(information @ (tree - tight.scores.probabilities))
+
+
+def mutual_information(pairs):
+    """Mutual information of the two ends of edges, (E,), of their joint marginals, (E, K, K)."""
+    ends = pairs.sum(axis=2), pairs.sum(axis=1)
+    entropies = [-xlogy(p, p).sum(axis=1) for p in ends]
+    return np.maximum(entropies[0] + entropies[1] + xlogy(pairs, pairs).sum(axis=(1, 2)), 0.0)
+
+
+def stepped(tightening, tight, tree, step):
+    """The unknowns after a step towards one more tree, and a start for them: what is known, and an even share for it.
+
+    By that the weighted means of the differences to an even share remain zero, whatever the step.
+    """
+    before = tight.scores
+    trees = before.trees.stepped(tree, step).merged()
+    scores = tightening.scores(trees)
+    start = np.zeros(scores.shape)
+    kept = slice(before.trees.n_trees)
+    share = (1 - step) * before.weights / trees.weights[kept] * scores.scale[kept] / before.scale
+    start[kept] = share[:, None, None] * tight.x.reshape(before.shape)
+    return scores, start.ravel()
+
+
+class TightenedBound(NamedTuple):
+    """State of a result of :class:`TightenBound`, for a warm start.
+
+    Attributes
+    ----------
+    trees : SpanningTrees
+        Those that were used, each once.
+    scores : ndarray of shape (n,), float64
+        By what the scores of nodes in the trees differ from an even share.
+    disagreement : float
+        Largest difference of a marginal of a tree to the mean of all trees.
+    bounds : ndarray, float64
+        The bound at the start and after each iteration; for ``trees="optimal"``, with each distribution over trees.
+    """
+
+    trees: SpanningTrees
+    scores: np.ndarray
+    disagreement: float
+    bounds: np.ndarray
+
+
+class TightenBound(Inference):
+    r"""The tightest upper bound on the log-partition that spanning trees give, by direct minimisation.
+
+    .. math::
+        \log Z(\theta) \le \min_{\theta(T)} \sum_T \rho(T) \log Z(\theta(T))
+        \quad \text{subject to} \quad \sum_T \rho(T) \theta(T) = \theta,
+
+    :math:`\theta(T)` being scores that use the edges of tree T alone. The problem is convex and its minimum that of the
+    tree-reweighted free energy at the edge probabilities of the trees: what :class:`TRWMessagePassing` looks for, with
+    convergence certain and a bound at every iteration, also if ``max_iter`` ends it. One iteration is sum-product on
+    all trees, which threads share, and a step of a projected method. At the minimum all trees have
+    the same marginals; ``marginals`` gives their means, the derivatives of the bound at the scores that the trees have
+    come to. The ``state`` of a result says in ``disagreement`` how far trees are from that.
+
+    Parameters
+    ----------
+    trees : {"minimal", "uniform", "snakes", "optimal"}, int, SpanningTrees or list of array-like, default="minimal"
+        ``"minimal"``: few trees that cover all edges. ``"uniform"``: as many as make the edge probabilities even;
+        tighter as a rule. ``"snakes"``: four paths to and fro, on lattices whose axis neighbours are joined.
+        ``"optimal"``: trees and their probabilities are chosen such that the bound becomes the tightest of all. A
+        number of trees. Or trees themselves; a list holds the numbers of the edges of each.
+    solver : {"spg", "pqn"}, default="spg"
+        Spectral projected gradient, or projected quasi-Newton, whose bound never rises on the way; it takes more time
+        between two sums over trees.
+    start_sweeps : int, default=0
+        Most sweeps of tree-reweighted message passing that the start is made of, if that is better than an even share
+        (or than where ``init`` and former trees came to). They are damped once the bound no longer falls, and end when
+        the trees agree. A few hundred save most iterations.
+    max_iter : int, default=500
+        Most iterations, for each distribution over trees.
+    tol : float, default=1e-4
+        Largest difference of a tree's marginal to the mean of all trees that counts as none (relative to
+        ``sqrt(min rho / rho(T))`` for nodes where trees differ in probability). For ``trees="optimal"`` also how far
+        the bound may be above the best, relative to it, by the gap of the conditional gradient method.
+    outer_iter : int, default=50
+        Most trees that ``trees="optimal"`` adds to the few that it begins with.
+    outer_step : {"harmonic", "armijo"}, default="harmonic"
+        Weight of an added tree. ``"harmonic"`` counts all trees alike: the bound may rise for a while, and the best
+        is what comes out. ``"armijo"`` halves it until the bound falls enough.
+    random_state : int, RandomState instance or None, default=0
+        Picks among trees that cover equally well.
+
+    See Also
+    --------
+    TRWMessagePassing : Often faster, but not certain to converge.
+
+    Notes
+    -----
+    In every tree an edge e has the score :math:`\theta_e / \nu_e`, and only scores of nodes are moved: trees that agree
+    on the marginals of nodes agree on those of edges, so the minimum is the same. The metric of the steps is weighted
+    by :math:`\rho(T)`, in which the gradient for a tree is its plain marginals and Eq. 139 of the reference a
+    projection. Pairs or states that are forbidden by what follows from several trees together are ruled out in the
+    limit only, which takes more iterations.
+
+    The derivative of the bound by the probability of an edge is the negative mutual information of its ends. So a step
+    towards the tree of most information lowers the bound fastest, and an added tree begins at an even share.
+
+    ``trees`` that are chosen here depend on how nodes and edges are numbered, and so do bound and marginals.
+
+    References
+    ----------
+    J. Jancsary. Approximate discriminative training of graphical models, 2012, Figures 19 and 22, Eq. 134. M. J.
+    Wainwright, T. S. Jaakkola, A. S. Willsky. A new class of upper bounds on the log partition function. IEEE Trans.
+    Information Theory 51, 2005.
+    """
+
+    tasks = frozenset({"marginals"})
+    exact_on = "forest"
+
+    def __init__(
+        self,
+        trees="minimal",
+        solver="spg",
+        start_sweeps=0,
+        max_iter=500,
+        tol=1e-4,
+        outer_iter=50,
+        outer_step="harmonic",
+        random_state=0,
+    ):
+        self.trees = trees
+        self.solver = solver
+        self.start_sweeps = start_sweeps
+        self.max_iter = max_iter
+        self.tol = tol
+        self.outer_iter = outer_iter
+        self.outer_step = outer_step
+        self.random_state = random_state
+
+    def _check_model(self, model):
+        super()._check_model(model)
+        self._require_at_least(start_sweeps=0, outer_iter=0)
+        for name, choices in (("solver", tuple(SOLVERS)), ("outer_step", ("harmonic", "armijo"))):
+            value = getattr(self, name)
+            if value not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}.")
+
+    def _marginals(self, model, *, init=None, n_threads=1):
+        if model.graph.is_forest:
+            return TreeInference()._marginals(model, n_threads=n_threads)
+        # Inner products shared by threads of BLAS took ten times as long as sum-product on a busy machine.
+        with ordered_map(n_threads) as mapped, single_threaded_blas():
+            tightening = Tightening(model, mapped, self.solver, self.start_sweeps, self.max_iter, self.tol, n_threads)
+            if isinstance(self.trees, str) and self.trees == "optimal":
+                trees = (
+                    spanning_trees_of(model.graph, "minimal", self.random_state) if init is None else _trees_of(init)
+                )
+                start = _start(tightening.scores(trees), trees, init)
+                found = choose_trees(tightening, trees, start, self.outer_iter, self.outer_step)
+            else:
+                trees = spanning_trees_of(model.graph, self.trees, self.random_state)
+                scores = tightening.scores(trees)
+                tight = tightening.tighten(scores, _start(scores, trees, init))
+                found = Chosen(tight, tight.n_iter, tight.disagreement <= self.tol, tight.trace, 0.0)
+        result = _result(model, found)
+        if not result.converged:
+            self._warn_unconverged(self._why_unconverged(found), depth=1)
+        return result
+
+    def _why_unconverged(self, found):
+        disagreement = found.best.disagreement
+        if disagreement <= self.tol:
+            return (
+                f"TightenBound stopped after {len(found.bounds) - 1} of outer_iter={self.outer_iter} added trees, and "
+                f"the best distribution over trees may lower the bound by {found.gap:.2g}, more than tol={self.tol:g} "
+                "of it: raise outer_iter."
+            )
+        return (
+            f"TightenBound stopped after {found.best.n_iter} of max_iter={self.max_iter} iterations with marginals of "
+            f"trees differing by {disagreement:.2g} from their mean, more than tol={self.tol:g}: raise max_iter."
+        )
+
+
+def _trees_of(init):
+    if not isinstance(init, TightenedBound):
+        raise ValueError(f"init must be the state of a former result of TightenBound, got {type(init).__name__}.")
+    return init.trees
+
+
+def _start(scores, trees, init):
+    """Differences of the scores of trees to begin with."""
+    if init is None:
+        return np.zeros(scores.size)
+    former = _trees_of(init)
+    same = np.array_equal(former.trees, trees.trees) and np.array_equal(former.weights, trees.weights)
+    if not same or init.scores.shape != (scores.size,):
+        raise ValueError("init must come from the same graph, number of states and trees.")
+    return init.scores
+
+
+def _result(model, found):
+    best = found.best
+    weight = np.ones((len(best.pairs), 1)) if model.edge_weight is None else model.edge_weight.astype(np.float64)
+    tables = np.zeros(model.tables.shape)
+    np.add.at(tables, model.edge_type, weight[:, :, None, None] * best.pairs[:, None])
+    return Marginals(
+        best.unary.astype(model.dtype),
+        tables,
+        best.bound,
+        best.log_z_terms,
+        "upper",
+        n_iter=found.n_iter,
+        converged=found.converged,
+        state=TightenedBound(best.scores.trees, best.x, best.disagreement, found.bounds),
+    )

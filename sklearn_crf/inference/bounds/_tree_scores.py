@@ -1,0 +1,151 @@
+"""The scores of a model shared out among spanning trees, and the bound on the best score that each way of it gives."""
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from sklearn_crf._threads import checkpoint
+from sklearn_crf.graphs import Graph
+from sklearn_crf.inference.exact._tree import TreeInference
+from sklearn_crf.models import PairwiseModel, score_terms
+
+# Nodes of trees that are done in one go: many small trees at once save calls, few large ones can be shared by threads.
+_NODES_AT_ONCE = 20_000
+
+
+class TreeGroup(NamedTuple):
+    """Trees whose nodes and edges are worked on as those of one graph."""
+
+    first: int
+    last: int  # one past the last tree
+    edges: slice  # of the edges of all trees, tree after tree
+    graph: Graph
+
+
+def groups_of(trees):
+    """All trees, in groups of about as many nodes."""
+    n_nodes = trees.graph.n_nodes
+    tree, edge = np.nonzero(trees.trees)
+    step = max(1, _NODES_AT_ONCE // max(n_nodes, 1))
+    for first, last in pairwise([*range(0, trees.n_trees, step), trees.n_trees]):
+        edges = slice(*np.searchsorted(tree, (first, last)).tolist())
+        ends = trees.graph.edges[edge[edges]] + (tree[edges] - first)[:, None] * n_nodes
+        graph = Graph._trusted((last - first) * n_nodes, np.ascontiguousarray(ends, dtype=np.int32))
+        yield TreeGroup(first, last, edges, graph)
+
+
+class TreeMeans:
+    """Means over trees, weighted by their probabilities.
+
+    Parameters
+    ----------
+    trees : SpanningTrees
+    """
+
+    def __init__(self, trees):
+        self.weights = trees.weights
+        self.tree, self.edge = np.nonzero(trees.trees)
+        places = (self.edge, np.arange(len(self.edge)))
+        shape = (trees.graph.n_edges, len(self.edge))
+        self._of_edges = sp.csr_matrix((self.weights[self.tree] / trees.edge_probabilities[self.edge], places), shape)
+
+    def over_nodes(self, values):
+        """Mean of what each node has in each of the trees."""
+        return np.tensordot(self.weights, values, axes=1)
+
+    def over_edges(self, values):
+        """The same of edges, over the trees that an edge is in; values come tree after tree."""
+        means = self._of_edges @ values.reshape(len(values), int(np.prod(values.shape[1:])))
+        return means.reshape(self._of_edges.shape[0], *values.shape[1:])
+
+
+class TreeScores:
+    r"""Scores :math:`\theta(T)` of trees with :math:`\sum_T \rho(T) \theta(T) = \theta`.
+
+    They are kept as differences to an even share, :math:`u_s` for nodes and :math:`\theta_e / \nu_e` for edges, in
+    one vector
+
+    .. math::
+        x_T = \sqrt{\rho(T)} \, (\theta(T) - \text{even share})
+
+    in which the Euclidean metric is the one weighted by :math:`\rho(T)`: every tree then moves by its own labels,
+    whatever its probability, and projecting takes out weighted means. What is forbidden in the model is so in every
+    tree.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+    trees : SpanningTrees
+        That cover all edges.
+    mapped : callable
+        As :func:`~sklearn_crf._threads.ordered_map` gives it.
+    """
+
+    def __init__(self, model, trees, mapped):
+        graph, n_columns = model.graph, model.n_columns
+        self.graph, self.mapped, self.weights = graph, mapped, trees.weights
+        self.tree, self.edge = np.nonzero(trees.trees)
+        self.unary = model.unary.astype(np.float64)
+        tables = model.edge_tables().astype(np.float64) / trees.edge_probabilities[:, None, None]
+        self.tables = tables[self.edge]
+        self.shape_of_nodes = (trees.n_trees, graph.n_nodes, n_columns)
+        self.n_states = model.n_states
+        self.scale_of_nodes = np.sqrt(self.weights)[:, None, None]
+        self.scale_of_edges = self.scale_of_nodes[self.tree]
+        self.means = TreeMeans(trees)
+        self.groups = list(groups_of(trees))
+
+    @property
+    def size(self):
+        """Number of unknowns."""
+        return int(np.prod(self.shape_of_nodes)) + self.tables.size
+
+    def project(self, x):
+        """The nearest vector whose weighted means over trees are zero: the scores then add up to the model's."""
+        nodes, edges = self._parts(x)
+        nodes, edges = nodes / self.scale_of_nodes, edges / self.scale_of_edges
+        nodes -= self.means.over_nodes(nodes)
+        edges -= self.means.over_edges(edges)[self.edge]
+        return np.concatenate(((nodes * self.scale_of_nodes).ravel(), (edges * self.scale_of_edges).ravel()))
+
+    def labelings(self, x):
+        """Max-product on all trees: (n_trees, N) int32 labels, and the bound, sum_T rho(T) max score_T."""
+        labels, terms = zip(*self._of_groups(x), strict=True)
+        return np.concatenate(labels), float(self.weights @ np.concatenate(terms).sum(axis=1))
+
+    def subtract_labelings(self, x, labels, step):
+        """Subtract, in place, ``step`` times the derivative of the bound by x, which counts the labels of each tree."""
+        nodes, edges = self._parts(x)
+        trees, kept = np.arange(len(labels)), np.arange(labels.shape[1])
+        nodes[trees[:, None], kept, labels] -= step * self.scale_of_nodes[:, 0]
+        ends = labels[self.tree[:, None], self.graph.edges[self.edge]]
+        edges[np.arange(len(edges)), ends[:, 0], ends[:, 1]] -= step * self.scale_of_edges[:, 0, 0]
+
+    def _of_groups(self, x):
+        """Best labels of each group of trees, and what nodes add to the scores, shaped ``(n_trees, N)``."""
+        nodes, edges = self._parts(x)
+        unary = self.unary + nodes / self.scale_of_nodes
+        tables = self.tables + edges / self.scale_of_edges
+        return list(self.mapped(lambda group: self._of_group(group, unary, tables), self.groups))
+
+    def _of_group(self, group, unary, tables):
+        checkpoint()
+        first, last, edges, graph = group
+        n_columns = unary.shape[2]
+        tables = tables[edges] if graph.n_edges else np.zeros((1, n_columns, n_columns))
+        n_states = None if self.n_states is None else np.tile(self.n_states, last - first)
+        kinds = np.arange(graph.n_edges, dtype=np.int32)
+        model = PairwiseModel(graph, unary[first:last].reshape(-1, n_columns), tables, kinds, n_states=n_states)
+        try:
+            labels = TreeInference()._map(model).labels
+        except ValueError as error:
+            # Nodes have other numbers there than in the user's model.
+            raise ValueError("model is infeasible: a spanning tree of its graph has no allowed labeling.") from error
+        shape = last - first, unary.shape[1]
+        return labels.reshape(shape), score_terms(model, labels).reshape(shape)
+
+    def _parts(self, x):
+        n = int(np.prod(self.shape_of_nodes))
+        return x[:n].reshape(self.shape_of_nodes), x[n:].reshape(self.tables.shape)

@@ -1,0 +1,1 @@
+"""Minimum cuts: binary models, expansion and swap moves."""

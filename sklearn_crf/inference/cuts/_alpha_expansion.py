@@ -1,0 +1,252 @@
+"""Approximate MAP with any number of states by sequences of minimum cuts: expansion and swap moves."""
+
+from itertools import combinations
+
+import numpy as np
+
+from sklearn_crf._threads import checkpoint
+from sklearn_crf.inference._base import Inference, Labeling, convergence_left_to_caller
+from sklearn_crf.inference._local_updates import best_alone
+from sklearn_crf.inference.cuts._cut_network import TRUNCATE, CutNetwork, pairwise_values, precision
+from sklearn_crf.inference.cuts._graph_cut import GraphCut, check_nonsubmodular
+from sklearn_crf.inference.local._icm import ICM
+from sklearn_crf.kernels.cuts.fusion_moves import score_gain
+from sklearn_crf.models import check_labels, score
+
+_TYPES_PER_PORTION = 1 << 14
+
+
+class _MoveMaking(Inference):
+    """Local search in which a move is the best of exponentially many, found by one minimum cut."""
+
+    tasks = frozenset({"map"})
+    exact_on = None
+
+    def __init__(self, max_iter=50, nonsubmodular="error"):
+        self.max_iter = max_iter
+        self.nonsubmodular = nonsubmodular
+
+    def _check_model(self, model):
+        super()._check_model(model)
+        name = type(self).__name__
+        check_nonsubmodular(self.nonsubmodular, ("error", "truncate"))
+        if model.n_columns <= 2:
+            return
+        if np.isneginf(model.tables).any():
+            raise ValueError(f"tables must be finite for {name}; states may be forbidden by -inf in unary alone.")
+        if self.nonsubmodular == "error":
+            self._check_condition(model)
+
+    def _check_condition(self, model):
+        lowest, highest = self._condition_range(model.tables)
+        weight = np.ones((model.graph.n_edges, 1)) if model.edge_weight is None else model.edge_weight
+        # For one feature this is what the edge has; for more, it may be better than this.
+        kind = model.edge_type
+        least = np.where(weight >= 0, weight * lowest[kind], weight * highest[kind]).sum(axis=1)
+        rounding = 2 * precision(model) * np.abs(weight * np.abs(model.tables).max(axis=(2, 3))[kind]).sum(axis=1)
+        for edge in np.flatnonzero(least < -rounding):
+            table = model.edge_tables(slice(edge, edge + 1))[:, None]
+            if self._condition_range(table)[0][0, 0] < -rounding[edge]:
+                raise ValueError(self._explain(model, edge, table[0, 0]))
+
+    def _condition_range(self, tables):
+        """Lowest and highest value, over all states, of what must not be negative; (T, R) each."""
+        lowest, highest = np.full(tables.shape[:2], np.inf), np.full(tables.shape[:2], -np.inf)
+        # Types in portions: where every edge has its own, a temporary of the size of all tables is too much.
+        for start in range(0, len(tables), _TYPES_PER_PORTION):
+            portion = slice(start, start + _TYPES_PER_PORTION)
+            for _, slack in self._slacks(tables[portion].astype(np.float64)):
+                np.minimum(lowest[portion], slack.min(axis=(2, 3)), out=lowest[portion])
+                np.maximum(highest[portion], slack.max(axis=(2, 3)), out=highest[portion])
+        return lowest, highest
+
+    def _explain(self, model, edge, table):
+        alpha, slack = min(self._slacks(table[None, None]), key=lambda item: item[1].min())
+        a, b = np.unravel_index(slack[0, 0].argmin(), table.shape)
+        tail, head = model.graph.edges[edge]
+        return (
+            f"tables do not suit {type(self).__name__}: edge {edge} (nodes {tail} and {head}, type "
+            f"{model.edge_type[edge]}) violates {self._condition.format(a=a, b=b, alpha=alpha)} by "
+            f"{-slack.min():.6g}; use nonsubmodular='truncate' or another inference."
+        )
+
+    def _map(self, model, *, init=None, n_threads=1):
+        labels = _start(model, init)
+        if model.n_columns == 1:
+            total = score(model, labels)
+            return Labeling(labels, total, bound=total, state=labels)
+        if model.n_columns == 2:
+            exact = GraphCut(self.nonsubmodular)
+            exact._check_model(model)
+            return exact._map(model, n_threads=n_threads)._replace(state=None, n_iter=1)
+        n_iter, gain = self._search(model, labels, n_threads)
+        converged = gain == 0
+        if not converged:
+            self._warn_unconverged(
+                f"{type(self).__name__} stopped after max_iter={self.max_iter} rounds of moves, of which the last "
+                f"still raised the score by {gain:.2g}; increase max_iter."
+            )
+        return Labeling(labels, score(model, labels), n_iter=n_iter, converged=converged, state=labels)
+
+    def _search(self, model, labels, n_threads):
+        """Rounds over all moves until none helps, changing labels in place; rounds, and what the last one gained."""
+        network = CutNetwork(model)
+        values = (model.unary, *pairwise_values(model), model.graph.edges)
+        moves = self._moves(model.n_columns)
+        # A move that failed fails again until another one succeeds, so it is skipped until then.
+        n_changes, tried = 0, dict.fromkeys(moves, -1)
+        for n_iter in range(1, self.max_iter + 1):
+            in_all = 0.0
+            for move in moves:
+                if tried[move] == n_changes:
+                    continue
+                checkpoint()
+                proposed = self._propose(network, labels, move, n_threads)
+                gain = score_gain(*values, labels, proposed)
+                if gain > 0:
+                    labels[...] = proposed
+                    in_all += gain
+                    n_changes += 1
+                tried[move] = n_changes
+            if in_all == 0:
+                return n_iter, 0.0
+        return self.max_iter, in_all
+
+
+class AlphaExpansion(_MoveMaking):
+    r"""Labeling that no expansion of one state can improve, for two or more states.
+
+    In an expansion move for state :math:`\alpha` every node keeps its state or takes :math:`\alpha`; the best such move
+    is a minimum cut if every edge satisfies, with its weights applied,
+
+    .. math::
+        \theta(a, b) + \theta(\alpha, \alpha) \ge \theta(a, \alpha) + \theta(\alpha, b)
+        \qquad \text{for all } a, b, \alpha ,
+
+    as it does if :math:`-\theta` is a metric (Potts, truncated absolute difference). The score never falls. At the end
+    it is within a known factor of the best: the energy (minus the score) of a Potts model whose unary energies are not
+    negative is at most twice the lowest.
+
+    Parameters
+    ----------
+    max_iter : int, default=50
+        Most rounds over all states. Usually fewer than ten are needed.
+    nonsubmodular : {"error", "truncate"}, default="error"
+        What to do if an edge violates the condition: raise and name it, or, in the moves where it matters, make the
+        mixed choices of its two nodes worse by half of what is missing each, as gco does. The score still never falls.
+
+    Notes
+    -----
+    Starts from the labels of :class:`ICM`, or from ``init``: labels, such as the ``state`` of a former result.
+    Moves are tried in the order of the states, hence deterministic. With two states it is :class:`GraphCut`, and
+    exact; with more, ``bound`` is inf.
+
+    References
+    ----------
+    Y. Boykov, O. Veksler, R. Zabih. Fast approximate energy minimization via graph cuts. TPAMI 2001.
+    C. Rother, S. Kumar, V. Kolmogorov, A. Blake. Digital tapestry. CVPR 2005 (truncation).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import AlphaExpansion
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> unary = np.array([[1.0, 0.0, 0.0], [0.0, 0.4, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 2.0]])
+    >>> model = PairwiseModel(lattice((4,)), unary, tables=[0.5 * np.eye(3)])
+    >>> AlphaExpansion().map(model).labels
+    array([0, 0, 0, 2], dtype=int32)
+    """
+
+    @staticmethod
+    def _moves(n_states):
+        return list(range(n_states))
+
+    @staticmethod
+    def _propose(network, labels, state, n_threads):
+        offered = np.full_like(labels, state)
+        taken = network.cut(labels, offered, TRUNCATE, n_threads)
+        return np.where(taken, offered, labels)
+
+    _condition = "theta({a}, {b}) + theta({alpha}, {alpha}) >= theta({a}, {alpha}) + theta({alpha}, {b})"
+
+    @staticmethod
+    def _slacks(tables):
+        """What must not be negative: for each alpha, an array (T, R, a, b)."""
+        for alpha in range(tables.shape[-1]):
+            both = tables + tables[..., alpha, alpha][..., None, None]
+            yield alpha, both - tables[..., :, alpha][..., :, None] - tables[..., alpha, :][..., None, :]
+
+
+class AlphaBetaSwap(_MoveMaking):
+    r"""Labeling that no exchange between two states can improve, for two or more states.
+
+    In a swap move for states :math:`\alpha` and :math:`\beta` the nodes that have either choose anew between the two;
+    the best such move is a minimum cut if every edge satisfies, with its weights applied,
+
+    .. math::
+        \theta(\alpha, \alpha) + \theta(\beta, \beta) \ge \theta(\alpha, \beta) + \theta(\beta, \alpha)
+        \qquad \text{for all } \alpha, \beta ,
+
+    as it does if :math:`-\theta` is a semi-metric (truncated squares, say, for which :class:`AlphaExpansion` cannot be
+    used). The score never falls, but there is no guarantee how good it gets.
+
+    Parameters
+    ----------
+    max_iter : int, default=50
+        Most rounds over all pairs of states.
+    nonsubmodular : {"error", "truncate"}, default="error"
+        As in :class:`AlphaExpansion`.
+
+    Notes
+    -----
+    As in :class:`AlphaExpansion`: start, order of moves, two states.
+
+    References
+    ----------
+    Y. Boykov, O. Veksler, R. Zabih. Fast approximate energy minimization via graph cuts. TPAMI 2001.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import AlphaBetaSwap
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> unary = np.array([[1.0, 0.0, 0.0], [0.0, 0.4, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 2.0]])
+    >>> squares = -0.25 * np.subtract.outer(np.arange(3), np.arange(3)) ** 2
+    >>> AlphaBetaSwap().map(PairwiseModel(lattice((4,)), unary, tables=[squares])).labels
+    array([0, 0, 0, 2], dtype=int32)
+    """
+
+    @staticmethod
+    def _moves(n_states):
+        return list(combinations(range(n_states), 2))
+
+    @staticmethod
+    def _propose(network, labels, pair, n_threads):
+        either = (labels == pair[0]) | (labels == pair[1])
+        keep = np.where(either, np.int32(pair[0]), labels)
+        offered = np.where(either, np.int32(pair[1]), labels)
+        taken = network.cut(keep, offered, TRUNCATE, n_threads)
+        return np.where(taken, offered, keep)
+
+    _condition = "theta({a}, {a}) + theta({b}, {b}) >= theta({a}, {b}) + theta({b}, {a})"
+
+    @staticmethod
+    def _slacks(tables):
+        """What must not be negative: an array (T, R, alpha, beta)."""
+        diagonal = np.einsum("trkk->trk", tables)
+        yield None, diagonal[..., :, None] + diagonal[..., None, :] - tables - np.swapaxes(tables, 2, 3)
+
+
+def _start(model, init):
+    """Labels to start from, each state allowed."""
+    if init is None:
+        # A local optimum for single nodes leaves less to the moves, and they end higher (by 0.07 % on average).
+        with convergence_left_to_caller():
+            return ICM().map(model).labels
+    labels = check_labels(model, init).copy()
+    best = best_alone(model)
+    forbidden = np.isneginf(np.take_along_axis(model.unary, labels[:, None], axis=1)[:, 0])
+    labels[forbidden] = best[forbidden]
+    return labels

@@ -1,0 +1,311 @@
+"""Minimum cuts between two labelings of a model, with capacities in integers."""
+
+from itertools import product
+
+import numpy as np
+
+from sklearn_crf._threads import checkpoint, map_tasks
+from sklearn_crf.kernels.cuts.fusion_moves import integer_excess, lattice_terms, node_terms, slot_terms, unary_spread
+from sklearn_crf.kernels.cuts.max_flow import flow_along_offset, lattice_flow, slot_flow, spread_excess
+
+# Node visits between two looks at Ctrl-C: a fraction of a second.
+WORK_PER_CALL = 1 << 21
+# A direction is numbered by one byte, two values of which mean something else.
+_MOST_DIRECTIONS = 254
+_NO_PARENT = 254
+# Parts of a lattice solved first, each by itself: small enough for the cache, and one for each thread.
+_NODES_PER_BLOCK = 1 << 16
+
+
+class LatticeFlow:
+    """Buffers of the flow on a lattice: residual capacities by node and direction, no lists of arcs.
+
+    Parameters
+    ----------
+    graph : Graph
+        Made by ``lattice``; see :meth:`fits`.
+    dtype : dtype
+        int32 or int64, of capacities.
+    """
+
+    def __init__(self, graph, dtype):
+        self.shape = np.array(graph.shape, dtype=np.int64)
+        steps, self.offsets, self.counts = _used_offsets(graph)
+        # Direction k leads along offset k, direction -1 - k back.
+        self.delta = np.ascontiguousarray(np.concatenate((steps, -steps[::-1])))
+        self.guard = int(steps.max())
+        n_nodes, n_stored = graph.n_nodes, graph.n_nodes + 2 * self.guard
+        self.residual = np.zeros((n_stored, len(self.delta)), dtype=dtype)
+        self.excess = np.empty(n_nodes, dtype=dtype)
+        self._label = np.zeros(n_stored, dtype=np.int32)
+        self._parent = np.zeros(n_stored, dtype=np.uint8)
+        self._flag = np.empty(n_nodes, dtype=np.uint8)
+        self._lists = np.empty((5, n_nodes), dtype=np.int32)
+        self._whole = np.stack((np.zeros_like(self.shape), self.shape))
+
+    @staticmethod
+    def fits(graph):
+        """Is this graph a lattice with its edges in the order of ``lattice``?"""
+        if graph.offsets is None or not graph.n_edges:
+            return False
+        steps, _, counts = _used_offsets(graph)
+        if sum(counts) != graph.n_edges or 2 * len(steps) > _MOST_DIRECTIONS:
+            return False
+        strides = np.repeat(steps.astype(np.int32), counts)
+        return np.array_equal(graph.edges[:, 1] - graph.edges[:, 0], strides)
+
+    def set_capacities(self, values, keep, take, scale, endless, precision, mode, cost):
+        """Capacities of all edges, and what they add to the cost of nodes; see ``kernels.fusion_moves``."""
+        start, lacking = 0, 0.0
+        for direction, count in enumerate(self.counts):
+            stop = start + count
+            stopped, lacked = lattice_terms(
+                *values, keep, take, start, stop, direction, scale, endless, precision, mode, cost, self.residual
+            )
+            if stopped >= 0:
+                return stopped, lacking
+            start, lacking = stop, lacking + lacked
+        return -1, lacking
+
+    def solve(self, n_threads=1):
+        """Nodes on the demand side of the minimum cut, of the smallest such set."""
+        # Seeds among nodes without scores had better stay where they are.
+        if 2 * np.count_nonzero(self.excess) > len(self.excess):
+            spread_excess(self.residual, self.excess, self.delta, True)
+            spread_excess(self.residual, self.excess, self.delta, False)
+        arriving = np.empty_like(self.excess)
+        for direction in range(len(self.counts)):
+            step = int(self.delta[direction])
+            used = np.empty(step, dtype=arriving.dtype)
+            flow_along_offset(self.residual, self.excess, step, direction, arriving, used)
+        del arriving
+        boxes = self._boxes()
+        if len(boxes) > 1:
+            closed = self._close_borders()
+            # A box looks over its border for children; those of the cut before must not be taken for such.
+            self._parent.fill(_NO_PARENT)
+            starts = np.cumsum([0] + [_volume(box) for box in boxes])
+            map_tasks(lambda task, n_threads: self._solve_box(*task), list(zip(boxes, starts, strict=False)), n_threads)
+            # The last closed is opened first: diagonals cross two borders, and lie in two copies.
+            for arcs, capacities in reversed(closed):
+                arcs[...] = capacities
+        self._solve_box(self._whole, 0)
+        return self._label[self.guard : self.guard + len(self.excess)] < 0
+
+    def _solve_box(self, box, start):
+        bucket = np.empty(_volume(box) + 4, dtype=np.int32)
+        progress = np.zeros(8, dtype=np.int64)
+        arrays = (self.residual, self.excess, self.delta, self.shape, box, start)
+        work_space = (self._label, self._parent, self._flag, self._lists, bucket)
+        while not lattice_flow(*arrays, *work_space, progress, WORK_PER_CALL):
+            checkpoint()
+
+    @property
+    def _side(self):
+        return round(_NODES_PER_BLOCK ** (1 / len(self.shape)))
+
+    def _boxes(self):
+        if len(self.excess) <= _NODES_PER_BLOCK:
+            return [self._whole]
+        low = product(*(range(0, length, self._side) for length in self.shape.tolist()))
+        return [np.stack((corner, np.minimum(np.add(corner, self._side), self.shape))) for corner in low]
+
+    def _close_borders(self):
+        """Take the capacity from arcs between boxes; what they had, in order."""
+        nodes = self.residual[self.guard : self.guard + len(self.excess)].reshape(*self.shape, -1)
+        closed = []
+        for axis, length in enumerate(self.shape.tolist()):
+            steps = np.concatenate((self.offsets[:, axis], -self.offsets[::-1, axis])).tolist()
+            for border in range(self._side, length, self._side):
+                for direction, step in enumerate(steps):
+                    low, high = (border - step, border) if step > 0 else (border, border - step)
+                    layer = (slice(None),) * axis + (slice(max(low, 0), min(high, length)), ..., direction)
+                    arcs = nodes[layer]
+                    closed.append((arcs, arcs.copy()))
+                    arcs[...] = 0
+        return closed
+
+
+def _volume(box):
+    return int(np.prod(box[1] - box[0]))
+
+
+def _used_offsets(graph):
+    """Steps in the numbering of nodes, offsets and numbers of edges, of the offsets that have edges."""
+    strides = np.concatenate((np.cumprod(graph.shape[:0:-1])[::-1], [1])).astype(np.int64)
+    counts = [int(np.prod(np.maximum(np.subtract(graph.shape, np.abs(offset)), 0))) for offset in graph.offsets]
+    used = np.flatnonzero(counts)
+    return graph.offsets[used] @ strides, graph.offsets[used], [counts[k] for k in used]
+
+
+class SlotFlow:
+    """Buffers of the flow on any graph: residual capacities by slot of ``graph.incidence``.
+
+    Parameters
+    ----------
+    graph : Graph
+    dtype : dtype
+        int32 or int64, of capacities.
+    mirrored : bool, default=False
+        Add a mirror image of every node, with the opposite excess, for edges that lead from a node to the mirror
+        image of another.
+    """
+
+    def __init__(self, graph, dtype, mirrored=False):
+        copies = 2 if mirrored else 1
+        n_nodes, n_slots = copies * graph.n_nodes, 2 * graph.n_edges
+        self.incidence = graph.incidence
+        self.residual = np.zeros(copies * n_slots, dtype=dtype)
+        self.excess = np.empty(n_nodes, dtype=dtype)
+        self._cross = np.zeros(n_slots if mirrored else 0, dtype=np.uint8)
+        self._label = np.zeros(n_nodes, dtype=np.int32)
+        self._parent = np.empty(n_nodes, dtype=np.int32)
+        self._flag = np.empty(n_nodes, dtype=np.uint8)
+        self._lists = np.empty((5, n_nodes), dtype=np.int32)
+        self._bucket = np.empty(n_nodes + 4, dtype=np.int32)
+
+    def set_capacities(self, values, keep, take, scale, endless, precision, mode, cost):
+        """Capacities of all edges, and what they add to the cost of nodes; see ``kernels.fusion_moves``."""
+        _, _, half_edge, reverse = self.incidence
+        rounding = (scale, endless, precision, mode)
+        return slot_terms(*values, keep, take, half_edge, reverse, *rounding, cost, self.residual, self._cross)
+
+    def solve(self, n_threads=1):
+        """Nodes on the demand side of the minimum cut, of the smallest such set."""
+        ptr, neighbor, _, reverse = self.incidence
+        topology = (self.residual, self.excess, ptr, neighbor, reverse, self._cross)
+        work_space = (self._label, self._parent, self._flag, self._lists, self._bucket)
+        progress = np.zeros(8, dtype=np.int64)
+        while not slot_flow(*topology, *work_space, progress, WORK_PER_CALL):
+            checkpoint()
+        return self._label < 0
+
+
+# What becomes of edges that are not submodular; as in kernels/fusion_moves.pyx.
+STOP, TRUNCATE, CROSS = 0, 1, 2
+
+# Four times as much still fits: an excess grows by all that can arrive, and by a message before it is cut off.
+_MOST = {np.dtype(np.int32): 2**29 - 1, np.dtype(np.int64): 2**60}
+# In float32 models a rounding to 2**-20 of a typical unary score is no loss, and int32 takes half the memory.
+_COARSEST = 2.0**-20
+# Keeps products with denormal scores finite.
+_LARGEST_EXPONENT = 900
+
+
+def pairwise_values(model):
+    """Tables, edge types and edge weights as the kernels take them: no rows of weights where there are none."""
+    weight = model.edge_weight
+    if weight is None:
+        weight = np.zeros((0, model.tables.shape[1]), dtype=model.dtype)
+    return model.tables, model.edge_type, weight
+
+
+def precision(model):
+    """Relative rounding at which an edge still counts as modular: [[0.1, 0.2], [0.3, 0.4]] misses by a few units."""
+    return 4 * float(np.finfo(model.dtype).eps)
+
+
+class NotSubmodular(Exception):
+    """Raised with the number of the first edge that is not submodular."""
+
+
+class CutNetwork:
+    """Minimum cuts between pairs of labelings of one model, as many as wanted, on one set of buffers.
+
+    Capacities are integers, ``scale`` units to a unit of score: every step of the flow is exact. The scale is as
+    large as int64 (where a float32 model loses nothing by it: int32) allows for the capacities around a node, so that
+    each term is rounded by at most 2**-60 of them. An excess beyond all capacities of its node is cut off.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+    mirrored : bool, default=False
+        Join the graph to its mirror image, for edges that are not submodular (roof duality).
+    """
+
+    def __init__(self, model, mirrored=False):
+        self.model = model
+        on_lattice = not mirrored and LatticeFlow.fits(model.graph)
+        dtype = self._choose_scale()
+        if on_lattice:
+            self._flow = LatticeFlow(model.graph, dtype)
+        else:
+            self._flow = SlotFlow(model.graph, dtype, mirrored)
+
+    def _choose_scale(self):
+        model = self.model
+        carried, endless = _largest_capacity(model)
+        total = typical = 0.0
+        if model.dtype == np.float32 or endless or not carried:
+            total, n_unlike = unary_spread(model.unary)
+            typical = total / max(n_unlike, 1)
+        # One more than the edges of a node: an excess cut off at ``most`` still beats all of them together.
+        around = carried * (_largest_degree(model.graph) + 1)
+        most = _MOST[np.dtype(np.int32)]
+        coarse = model.dtype == np.float32 and not endless and around <= most * _COARSEST * typical
+        dtype = np.dtype(np.int32 if coarse else np.int64)
+        self._most = _MOST[dtype]
+        largest = around if carried > 0 else typical
+        if endless:
+            # All that is finite together must weigh less than one infinite capacity.
+            largest = 16 * (total + carried * model.graph.n_edges)
+        if not np.isfinite(largest):
+            raise ValueError("tables, times edge_weight, are too large: their sums overflow.")
+        # A power of two: what is equal in binary fractions, such as small integers, stays so.
+        self._scale = 2.0 ** min(np.floor(np.log2(self._most / largest)), _LARGEST_EXPONENT) if largest > 0 else 1.0
+        return dtype
+
+    def cut(self, keep, take, mode=STOP, n_threads=1):
+        """Nodes that had better take the state on offer; all others had better, or may as well, keep theirs.
+
+        Parameters
+        ----------
+        keep, take : ndarray of shape (N,), int32
+        mode : int, default=STOP
+            What becomes of edges that are not submodular: STOP, TRUNCATE or CROSS.
+        n_threads : int, default=1
+
+        Returns
+        -------
+        taken : ndarray of shape (N,), bool
+            (2N,) if mirrored: nodes 0 to N, then their mirror images.
+
+        Raises
+        ------
+        NotSubmodular
+        """
+        model, flow = self.model, self._flow
+        cost = np.empty(model.graph.n_nodes)
+        node_terms(model.unary, keep, take, cost)
+        values = (*pairwise_values(model), model.graph.edges)
+        rounding = (self._scale, self._most, precision(model), mode)
+        stopped, _ = flow.set_capacities(values, keep, take, *rounding, cost)
+        if stopped >= 0:
+            raise NotSubmodular(stopped)
+        node = integer_excess(cost, self._scale, self._most, flow.excess)
+        if node >= 0:
+            raise ValueError(f"model is infeasible: -inf in unary and tables leaves no state to node {node}.")
+        del cost
+        return flow.solve(n_threads) if model.graph.n_edges else flow.excess < 0
+
+
+def _largest_degree(graph):
+    # Twice the offsets of a lattice, known without listing its incidence.
+    if graph.offsets is not None:
+        return 2 * len(graph.offsets)
+    return int(graph.degree.max(initial=0))
+
+
+def _largest_capacity(model):
+    """Bound of the finite capacity of an arc, over all pairs of labelings; and is any infinite?"""
+    if not model.graph.n_edges:
+        return 0.0, False
+    tables = model.tables.astype(np.float64)
+    finite = np.isfinite(tables)
+    highest = np.where(finite, tables, -np.inf).max(axis=(2, 3))
+    lowest = np.where(finite, tables, np.inf).min(axis=(2, 3))
+    spread = np.where(finite.any(axis=(2, 3)), highest - lowest, 0.0)
+    if model.edge_weight is not None:
+        spread = spread * np.abs(model.edge_weight).max(axis=0)
+    # A capacity is half of a difference of two differences.
+    return float(spread.sum(axis=1).max()), not finite.all()

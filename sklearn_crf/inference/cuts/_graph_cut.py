@@ -1,0 +1,182 @@
+"""Exact MAP of binary submodular models, and roof duality for the others."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf._threads import checkpoint
+from sklearn_crf.inference._base import Inference, Labeling
+from sklearn_crf.inference.cuts._cut_network import CROSS, TRUNCATE, CutNetwork, pairwise_values, precision
+from sklearn_crf.kernels.cuts.fusion_moves import (
+    complete_sweep,
+    find_not_submodular,
+    half_integral_score,
+    truncation_slack,
+)
+
+
+class CutState(NamedTuple):
+    """What a minimum cut could not decide.
+
+    Attributes
+    ----------
+    n_nonsubmodular : int
+        Edges with a + d < b + c.
+    n_unlabelled : int
+        Nodes that roof duality left open.
+    """
+
+    n_nonsubmodular: int
+    n_unlabelled: int
+
+
+class GraphCut(Inference):
+    r"""Labeling of the highest score of a model with two states, by a minimum cut.
+
+    An edge with table :math:`\begin{pmatrix} a & b \\ c & d \end{pmatrix}` (its weights applied) is submodular if
+
+    .. math::
+        a + d \ge b + c .
+
+    If all edges are, the labeling of the highest score is a minimum cut of a network with one node per variable, and it
+    is found exactly: ``bound`` equals ``score``. Ties go to state 0.
+
+    Parameters
+    ----------
+    nonsubmodular : {"error", "truncate", "qpbo"}, default="error"
+        What to do about edges that are not submodular. ``"error"`` raises and names the first. ``"truncate"`` makes
+        their mixed labelings worse by :math:`(b + c - a - d) / 2` each, which leaves a modular term. ``"qpbo"`` is
+        roof duality: it labels a part of the nodes as some labeling of the highest score does (persistency) and bounds
+        the best score from above; the other nodes are filled in by iterated conditional modes from their unary scores.
+
+    Notes
+    -----
+    States forbidden by -inf in ``unary`` are hard seeds. -inf in ``tables`` is allowed where a network can express
+    it: (0, 1), (1, 0), whole rows and whole columns; with ``"qpbo"`` anywhere. Scores are rounded to integers of 60
+    bits (float32 models: 30 bits where that is fine enough) before the cut, which is then exact.
+
+    ``Labeling.state`` is a :class:`CutState`: the numbers of edges that are not submodular and of nodes that roof
+    duality left open. ``Labeling.bound`` is an upper bound of the best score for all three options.
+
+    References
+    ----------
+    V. Kolmogorov, R. Zabih. What energy functions can be minimized via graph cuts? TPAMI 2004.
+    V. Kolmogorov, C. Rother. Minimizing nonsubmodular functions with graph cuts: a review. TPAMI 2007.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import GraphCut
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> unary = np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]])
+    >>> model = PairwiseModel(lattice((3,)), unary, tables=[[[0.5, 0.0], [0.0, 0.5]]])
+    >>> GraphCut().map(model).labels
+    array([1, 1, 1], dtype=int32)
+    """
+
+    tasks = frozenset({"map"})
+    exact_on = "submodular"
+
+    def __init__(self, nonsubmodular="error"):
+        self.nonsubmodular = nonsubmodular
+
+    def _check_model(self, model):
+        super()._check_model(model)
+        check_nonsubmodular(self.nonsubmodular, ("error", "truncate", "qpbo"))
+        if model.n_columns > 2:
+            raise ValueError(
+                f"GraphCut needs a model of two states, got {model.n_columns}: use AlphaExpansion or AlphaBetaSwap."
+            )
+
+    def _map(self, model, *, init=None, n_threads=1):
+        n_nodes = model.graph.n_nodes
+        if model.n_columns == 1 or n_nodes == 0:
+            return self._exact(model, np.zeros(n_nodes, dtype=np.int32))
+        edge, lacking, n_nonsubmodular = _not_submodular(model)
+        if n_nonsubmodular and self.nonsubmodular == "qpbo":
+            return self._roof_dual(model, n_nonsubmodular)
+        if n_nonsubmodular and (self.nonsubmodular == "error" or np.isinf(lacking)):
+            raise ValueError(_explain(model, edge, lacking, self.nonsubmodular))
+        keep, take = np.zeros(n_nodes, dtype=np.int32), np.ones(n_nodes, dtype=np.int32)
+        taken = CutNetwork(model).cut(keep, take, TRUNCATE, n_threads)
+        labels = taken.astype(np.int32)
+        if not n_nonsubmodular:
+            return self._exact(model, labels)
+        slack = truncation_slack(*pairwise_values(model), model.graph.edges, labels, precision(model))
+        labeling = self._feasible(model, labels)
+        return labeling._replace(bound=labeling.score + slack, state=CutState(n_nonsubmodular, 0))
+
+    def _exact(self, model, labels):
+        labeling = self._feasible(model, labels)
+        return labeling._replace(bound=labeling.score, state=CutState(0, 0))
+
+    def _feasible(self, model, labels):
+        score = _relaxed_score(model, labels) if model.n_columns == 2 else self._labeling(model, labels).score
+        if np.isneginf(score):
+            raise ValueError("model is infeasible: -inf in unary and tables forbids every labeling.")
+        return Labeling(labels, score)
+
+    def _roof_dual(self, model, n_nonsubmodular):
+        n_nodes = model.graph.n_nodes
+        keep, take = np.zeros(n_nodes, dtype=np.int32), np.ones(n_nodes, dtype=np.int32)
+        taken = CutNetwork(model, mirrored=True).cut(keep, take, CROSS)
+        labels = np.full(n_nodes, -1, dtype=np.int32)
+        labels[taken[:n_nodes]] = 1
+        labels[taken[n_nodes:]] = 0
+        bound = _relaxed_score(model, labels)
+        n_unlabelled = int(np.count_nonzero(labels < 0))
+        _complete(model, labels)
+        labeling = self._feasible(model, labels)
+        bound = max(bound, labeling.score) if n_unlabelled else labeling.score
+        return labeling._replace(bound=bound, state=CutState(n_nonsubmodular, n_unlabelled))
+
+
+def _relaxed_score(model, labels):
+    """Score in the local polytope of a labeling in which -1 is half of each state; the plain score without any."""
+    return half_integral_score(model.unary, *pairwise_values(model), model.graph.edges, labels)
+
+
+def check_nonsubmodular(value, options):
+    """Raise ValueError unless the parameter ``nonsubmodular`` is one of the options."""
+    if value not in options:
+        raise ValueError(f"nonsubmodular must be one of {', '.join(map(repr, options))}, got {value!r}.")
+
+
+def _not_submodular(model):
+    """First edge that is not submodular or -1, by how much it is not, and the number of such edges."""
+    tables, weight = model.tables, model.edge_weight
+    # Types that are submodular, times weights that are not negative, make edges that are: no need to look at each.
+    if len(tables) < model.graph.n_edges and (weight is None or weight.min() >= 0):
+        with np.errstate(invalid="ignore"):
+            slack = tables[..., 0, 0] + tables[..., 1, 1] - tables[..., 0, 1] - tables[..., 1, 0]
+        if np.all(slack >= 0):
+            return -1, 0.0, 0
+    return find_not_submodular(*pairwise_values(model), precision(model))
+
+
+def _explain(model, edge, lacking, nonsubmodular):
+    tail, head = model.graph.edges[edge]
+    table = model.edge_tables(slice(edge, edge + 1))[0].tolist()
+    sentence = (
+        f"model is not submodular: edge {edge} (nodes {tail} and {head}) has the table {table}, which violates "
+        f"a + d >= b + c by {lacking:.6g}"
+    )
+    if nonsubmodular == "truncate":
+        return f"{sentence}; an infinite violation cannot be truncated, use nonsubmodular='qpbo'."
+    return f"{sentence}; use nonsubmodular='qpbo' or 'truncate', or another inference."
+
+
+def _complete(model, labels):
+    """Fill in nodes labelled -1 by iterated conditional modes, in place."""
+    nodes = np.flatnonzero(labels < 0).astype(np.int32)
+    if not len(nodes):
+        return
+    labels[nodes] = model.unary[nodes].argmax(axis=1)
+    ptr, neighbor, half_edge, _ = model.graph.incidence
+    values = (model.unary, *pairwise_values(model), ptr, neighbor, half_edge)
+    # Every change raises the score, so that this ends; rounding alone could make it go round in circles.
+    for _ in range(len(nodes) + 1):
+        checkpoint()
+        if not complete_sweep(*values, nodes, labels):
+            break

@@ -1,0 +1,281 @@
+"""Exact inference on graphs of low tree width."""
+
+from collections import OrderedDict
+from dataclasses import replace
+from threading import Lock
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from sklearn_crf.inference._base import FactorMarginals, Inference, Labeling, Marginals
+from sklearn_crf.inference._beliefs import EdgeMarginals, edge_numbers
+from sklearn_crf.inference._reduction import Reduction
+from sklearn_crf.inference.exact._elimination import EliminationPlan, Limits, index_type
+from sklearn_crf.kernels.exact.elimination import return_marginals, send_maxima, send_sums
+from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, pairwise_statistics, score
+
+# Plans of the latest structures, which many examples may share: sentences of one length, images of one shape.
+_MOST_PLANS = 64
+_plans = OrderedDict()
+_lock = Lock()
+
+
+def plan_of(problem, init, limits, keep):
+    """The plan for a problem: that of a former result, or of another problem of its structure, or a new one.
+
+    Parameters
+    ----------
+    problem : Reduction
+    init : EliminationPlan, array-like of int, or None
+        State of a former result, or an order of elimination.
+    limits : Limits
+    keep : {"best", "conditional"}
+
+    Returns
+    -------
+    EliminationPlan
+    """
+    if isinstance(init, EliminationPlan):
+        if init.structure == problem.structure:
+            init.require(limits, keep)
+            return init
+        init = init.order
+    if init is not None:
+        return EliminationPlan(problem, init, limits, keep)
+    with _lock:
+        plan = _plans.get(problem.structure)
+        if plan is not None:
+            _plans.move_to_end(problem.structure)
+    if plan is not None:
+        plan.require(limits, keep)
+        return plan
+    plan = EliminationPlan(problem, None, limits, keep)
+    with _lock:
+        _plans[plan.structure] = plan
+        if len(_plans) > _MOST_PLANS:
+            _plans.popitem(last=False)
+    return plan
+
+
+class Buckets:
+    """The buckets of one model.
+
+    Parameters
+    ----------
+    problem : Reduction
+    plan : EliminationPlan
+    """
+
+    def __init__(self, problem, plan):
+        self.problem = problem
+        self.plan = plan
+        self._values = plan.values(problem.model)
+        self._messages = np.empty(plan.n_messages)
+
+    def best(self):
+        """Labels of the highest score.
+
+        Returns
+        -------
+        ndarray of shape (N,), int32
+        """
+        plan = self.plan
+        room = np.empty(int(plan.room["best"]))
+        best = np.empty(plan.n_messages, dtype=index_type(plan.buckets[:, 0].max(initial=1)))
+        send_maxima(plan.buckets, plan.parts, plan.axes, self._values, room, self._messages, best)
+        self.terms()
+        return self._backward(1, lambda k, left, right: best[plan.message_cells(k, left, right)])[0]
+
+    def sum_out(self):
+        """Send the messages of sums.
+
+        Returns
+        -------
+        terms : ndarray of shape (N,), float64
+            As of :meth:`terms`.
+        """
+        plan = self.plan
+        self._tables, self._products = np.empty(plan.n_tables), np.empty(plan.n_messages)
+        self.is_log = np.zeros(len(plan.buckets), dtype=np.uint8)
+        send_sums(
+            plan.buckets,
+            plan.parts,
+            plan.axes,
+            self._values,
+            self._tables,
+            self._products,
+            np.empty(plan.n_shifts),
+            self._messages,
+            self.is_log,
+        )
+        return self.terms()
+
+    def terms(self):
+        """Message of the root of each component and scores of what is decided, at the component's first node.
+
+        Returns
+        -------
+        ndarray of shape (N,), float64
+        """
+        plan, problem = self.plan, self.problem
+        terms = np.zeros(problem.model.n_nodes)
+        np.add.at(terms, plan.fixed_node, self._values[plan.fixed_start])
+        np.add.at(terms, plan.root_node, self._messages[plan.root_message])
+        if np.isneginf(terms).any():
+            node = int(np.argmin(terms))
+            raise ValueError(f"model is infeasible: no labeling of the component of node {node} is allowed.")
+        return terms
+
+    def marginals(self):
+        """Marginals of nodes and of stored scores, after :meth:`sum_out`, whose tables are used up.
+
+        Returns
+        -------
+        unary : ndarray of shape (N, K), float64
+        log_table : ndarray of shape (n_cells,), float64
+        table_default : ndarray of shape (T,), float64
+        """
+        plan, problem = self.plan, self.problem
+        nodes = np.empty(plan.n_own)
+        values = np.bincount(plan.fixed_start, minlength=len(self._values)).astype(np.float64)
+        return_marginals(
+            plan.buckets,
+            plan.parts,
+            plan.axes,
+            self._tables,
+            self._products,
+            self._messages,
+            self.is_log,
+            np.empty(int(plan.room["conditional"])),
+            nodes,
+            values,
+        )
+        unary = np.zeros((problem.model.n_nodes, problem.model.n_columns))
+        unary[plan.fixed_states] = 1.0
+        unary[plan.free_states] = nodes
+        return unary, *plan.stored(problem.model, values)
+
+    def draw(self, n_samples, rng):
+        """Labelings from the distribution, after :meth:`sum_out`.
+
+        Parameters
+        ----------
+        n_samples : int
+        rng : RandomState
+
+        Returns
+        -------
+        ndarray of shape (n_samples, N), int32
+        """
+
+        def choose(k, left, right):
+            of_left, of_right = self.plan.tables(k, self._tables)
+            rows, columns = of_left[left].T, of_right[:, right]
+            if self.is_log[k]:
+                scores = rows + columns
+                weights = np.exp(scores - scores.max(axis=0))
+            else:
+                weights = rows * columns
+            cumulated = np.cumsum(weights, axis=0)
+            # The last sum may fall short of one by rounding: the draw must still be a state of positive probability.
+            return (rng.uniform(size=n_samples) * cumulated[-1] >= cumulated).sum(axis=0)
+
+        return self._backward(n_samples, choose)
+
+    def _backward(self, n_samples, choose):
+        """States of all nodes, roots first: ``choose(k, left, right)`` gives those of bucket k for rows of its left
+        table and columns of its right one.
+        """
+        plan, problem = self.plan, self.problem
+        place = np.zeros((n_samples, len(problem.states)), dtype=np.int64)
+        for k in range(len(plan.nodes) - 1, -1, -1):
+            at = []
+            for nodes in plan.sides[k]:
+                joint = np.zeros(n_samples, dtype=np.int64)
+                for node in nodes:
+                    joint = joint * plan.n_states[node] + place[:, node]
+                at.append(joint)
+            place[:, plan.nodes[k]] = choose(k, *at)
+        labels = np.empty(place.shape, dtype=np.int32)
+        for node, states in enumerate(problem.states):
+            labels[:, node] = states[place[:, node]]
+        return labels
+
+
+class JunctionTree(EdgeMarginals, Inference):
+    r"""Exact inference by eliminating one node after the other, in the order of least fill.
+
+    Eliminating a node v whose neighbours, at its turn, are S sums a table over v and S,
+
+    .. math::
+        \psi_v(y_v, y_S) = \sum_{f} \theta_f(y) + \sum_{c} m_c(y), \qquad
+        m_v(y_S) = \log \sum_{y_v} \exp \psi_v(y_v, y_S),
+
+    of the factors f and messages c not yet used that contain v. The message of the last node of a component is its
+    log-partition. Marginals follow backwards, :math:`P(y_v, y_S) = \exp(\psi_v - m_v) P(y_S)`; so do samples, and with
+    maxima for sums the best labeling. These tables are the cliques of a junction tree (Lauritzen and Spiegelhalter
+    1988). They are not made where f and c fall into two groups that share no node but v: sums over :math:`y_v` are then
+    products of matrices.
+
+    Time and memory grow with the joint states of the largest clique. Nodes of which one state only is allowed (observed
+    ones) cost nothing: they are left out before the order is chosen. ``state`` of a result is the order of elimination
+    and what else depends on the structure alone; ``init`` takes it over, or the order as an array.
+
+    Parameters
+    ----------
+    max_width : int, default=30
+        Largest width (nodes of a clique, less one) that is tried.
+    max_memory : float, default=2**31
+        Most bytes that the tables may take.
+
+    Raises
+    ------
+    ValueError
+        By ``map``, ``marginals`` and ``sample`` for a model that is wider or takes more memory, saying how much; and
+        for a model without any allowed labeling.
+    """
+
+    tasks = frozenset({"map", "marginals", "sample"})
+    exact_on = "any"
+    takes = (PairwiseModel, FactorGraph)
+
+    def __init__(self, max_width=30, max_memory=2**31):
+        self.max_width = max_width
+        self.max_memory = max_memory
+
+    def _edge_marginals(self, model, edges, init, n_threads):
+        edges = edge_numbers(model.graph, edges)
+        if edges.size == 0:
+            return np.zeros((0, model.n_columns, model.n_columns), dtype=model.dtype)
+        # The derivative by the table of an edge is its marginals where no other edge shares the table.
+        own = np.arange(model.graph.n_edges)
+        alone = replace(model, tables=model.edge_tables(), edge_type=own, edge_weight=None)
+        return self._marginals(alone, init=init).tables[edges, 0].astype(model.dtype)
+
+    def _buckets(self, model, init, keep):
+        graph = model if isinstance(model, FactorGraph) else factor_graph_of(model)
+        problem = Reduction(graph)
+        return Buckets(problem, plan_of(problem, init, Limits(self.max_width, self.max_memory), keep))
+
+    def _map(self, model, *, init=None, n_threads=1):
+        buckets = self._buckets(model, init, "best")
+        labels = buckets.best()
+        total = score(model, labels)
+        return Labeling(labels, total, bound=total, state=buckets.plan)
+
+    def _marginals(self, model, *, init=None, n_threads=1):
+        buckets = self._buckets(model, init, "conditional")
+        terms = buckets.sum_out()
+        unary, log_table, table_default = buckets.marginals()
+        result = {"log_z": float(terms.sum()), "log_z_terms": terms, "bound": "exact", "state": buckets.plan}
+        if isinstance(model, FactorGraph):
+            return FactorMarginals(unary.astype(model.dtype), log_table, table_default, **result)
+        padded = np.zeros(model.unary.shape, dtype=model.dtype)
+        padded[:, : unary.shape[1]] = unary
+        return Marginals(padded, pairwise_statistics(model, log_table), **result)
+
+    def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
+        rng = check_random_state(random_state)
+        buckets = self._buckets(model, None, "conditional")
+        buckets.sum_out()
+        return buckets.draw(n_samples, rng)

@@ -1,0 +1,182 @@
+"""Exact inference on graphs without cycles."""
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from sklearn_crf._threads import range_runner
+from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._beliefs import (
+    EdgeMarginals,
+    beliefs_of,
+    edge_marginals_of,
+    infeasible_at_node,
+    marginals_of,
+)
+from sklearn_crf.inference._field import LARGEST_RANGE, SUM_PROBABILITY, make_field
+from sklearn_crf.kernels.exact.forests import decode, sample_forest
+from sklearn_crf.kernels.messages.edge_messages import READS_ALL_ABOVE, send
+
+# Most random numbers drawn at once for samples (8 MB).
+_UNIFORM_BUDGET = 2**20
+
+_NO_OLD_MESSAGES = -1.0
+
+
+class TreeInference(EdgeMarginals, Inference):
+    r"""Exact inference on forests: chains, trees and disjoint unions of them.
+
+    One message goes along every edge in both directions, from the leaves to the roots and back,
+
+    .. math::
+        m_{s \to t}(b) = \sum_a \exp(u_s(a) + \theta_{st}(a, b)) \prod_{q \ne t} m_{q \to s}(a),
+
+    with a maximum in place of the sum for the best labeling: forward-backward and Viterbi on a chain. Messages are
+    kept as normalised probabilities where the range of the model's scores permits it, otherwise as scores, so
+    that no score is too large. A call takes O(E K^2) time, O(E K) on Potts tables.
+
+    References
+    ----------
+    J. Pearl. Probabilistic Reasoning in Intelligent Systems, 1988, chapter 4. L. Rabiner. A tutorial on hidden
+    Markov models, Proc. IEEE 77, 1989, section III for chains.
+    """
+
+    tasks = frozenset({"map", "marginals", "sample"})
+    exact_on = "forest"
+
+    def _edge_marginals(self, model, edges, init, n_threads):
+        field, _, messages = _sum_messages(model, both_ways=True)
+        with range_runner(n_threads) as run:
+            return edge_marginals_of(field, model, messages, edges, run)
+
+    def _check_model(self, model):
+        super()._check_model(model)
+        if not model.graph.is_forest:
+            raise ValueError(
+                f"TreeInference needs a graph without cycles, but edge {_closing_edge(model.graph)} closes one; "
+                "LoopyBP takes any graph."
+            )
+
+    def _map(self, model, *, init=None, n_threads=1):
+        field, _ = make_field(model, maximum=True)
+        order = model.graph.forest.order
+        rank = _ranks(order)
+        messages = _collect(model.graph, field, order, rank)
+        labels = np.empty(model.graph.n_nodes, dtype=np.int32)
+        failed = decode(field, messages, order, rank, labels, field.work_space())
+        if failed >= 0:
+            raise infeasible_at_node(failed)
+        result = self._labeling(model, labels)
+        return result._replace(bound=result.score)
+
+    def _marginals(self, model, *, init=None, n_threads=1):
+        field, unary_shift, messages = _sum_messages(model, both_ways=True)
+        # Where a message is 0, the rest of what a node knows cannot be told from its belief.
+        exact = not np.isneginf(model.tables).any()
+        with range_runner(n_threads) as run:
+            return marginals_of(field, model.dtype, unary_shift, messages, run, exact=exact, bound="exact", n_iter=1)
+
+    def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
+        rng = check_random_state(random_state)
+        field, _, messages = _sum_messages(model, both_ways=False)
+        order, n_nodes = model.graph.forest.order, model.graph.n_nodes
+        labels = np.empty((n_samples, n_nodes), dtype=np.int32)
+        step = max(1, _UNIFORM_BUDGET // max(n_nodes, 1))
+        with range_runner(n_threads) as run:
+            upward = _subtree_scores(field, messages, run)
+            parent_slot = model.graph.forest.parent_slot
+            for first in range(0, n_samples, step):
+                drawn = labels[first : first + step]
+                uniform = rng.random_sample(drawn.shape)
+
+                def part(start, stop, uniform=uniform, drawn=drawn):
+                    work = field.work_space()
+                    sample_forest(field, upward, order, parent_slot, uniform, drawn, start, stop, work)
+
+                run(part, len(drawn), smallest_range=1)
+        return labels
+
+
+def _closing_edge(graph):
+    """Number of an edge that a spanning forest leaves out."""
+    parent_slot = graph.forest.parent_slot
+    used = graph.incidence.half_edge[parent_slot[parent_slot >= 0]] >> 1
+    return int(np.setdiff1d(np.arange(graph.n_edges), used)[0])
+
+
+def _ranks(order):
+    rank = np.empty(len(order), dtype=np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    return rank
+
+
+def _collect(graph, field, order, rank):
+    """Messages from the leaves to the roots; the others are not set."""
+    # One block larger than all other arrays of a call: the C library then keeps the memory for the next call. In
+    # training, where calls on a few thousand nodes follow each other, page faults else take as long as the rest.
+    n_slots = len(field.neighbor)
+    messages = np.empty((n_slots + len(field.unary), field.width), dtype=field.unary.dtype)[:n_slots]
+    _say_nothing(field, messages, graph.forest.parent_slot[graph.degree > READS_ALL_ABOVE])
+    # From the last node back, each sends to lower ranks: to its parent alone.
+    _send(field, messages, order, rank, -1)
+    return messages
+
+
+def exact_messages(graph, field):
+    """Messages of sums on a forest, to the roots and back."""
+    order = graph.forest.order
+    rank = _ranks(order)
+    messages = _collect(graph, field, order, rank)
+    _send(field, messages, order, rank, 1)
+    return messages
+
+
+def _say_nothing(field, messages, slots):
+    """Set messages to what leaves a product (a sum) as it is; slots below 0 are none."""
+    messages[slots[slots >= 0]] = 1.0 if field.semiring == SUM_PROBABILITY else 0.0
+
+
+def _sum_messages(model, both_ways):
+    """Field, shift of its unary rows, and messages to the roots and back, or neutral ones on the way back."""
+    order = model.graph.forest.order
+    rank = _ranks(order)
+    # Forbidden pairs seldom let probabilities underflow, and if so it is seen.
+    for unbounded in (True, False):
+        field, unary_shift = make_field(model, maximum=False, unbounded=unbounded)
+        messages = _collect(model.graph, field, order, rank)
+        if both_ways:
+            _send(field, messages, order, rank, 1)
+        else:
+            _say_nothing(field, messages, model.graph.forest.parent_slot)
+        if not _may_have_underflowed(model, field, messages):
+            break
+    return field, unary_shift, messages
+
+
+def _may_have_underflowed(model, field, messages):
+    """Whether a product of what a node received may have been too small for a probability that is not 0.
+
+    Only forbidden pairs can do that unnoticed. If every message has been large enough for the next not to
+    underflow, then, by induction along the tree, none has.
+    """
+    if field.semiring != SUM_PROBABILITY or not np.isneginf(model.tables).any():
+        return False
+    below_best = model.unary - model.unary.max(axis=1, keepdims=True)
+    range_unary = -np.min(below_best, where=below_best > -np.inf, initial=0.0)
+    range_messages = -np.log(np.min(messages, where=messages > 0, initial=1.0))
+    together = range_unary + int(model.graph.degree.max()) * range_messages
+    return together > LARGEST_RANGE[field.unary.dtype]
+
+
+def _send(field, messages, order, rank, direction):
+    status = send(field, messages, order, rank, direction, _NO_OLD_MESSAGES, 0, len(order), field.work_space())
+    if status < 0:
+        raise infeasible_at_node(int(-1 - status))
+
+
+def _subtree_scores(field, messages, run):
+    """Scores of the states of each node with its subtree summed out, from messages to the roots alone."""
+    beliefs, _ = beliefs_of(field, messages, run)
+    if field.semiring != SUM_PROBABILITY:
+        return beliefs
+    with np.errstate(divide="ignore"):
+        return np.log(beliefs)

@@ -1,0 +1,106 @@
+"""What inference in Gaussian fields returns and takes."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf.inference._base import Inference
+from sklearn_crf.models import GaussianModel
+
+
+class GaussianMarginals(NamedTuple):
+    """Mean and covariance of a Gaussian field, node by node.
+
+    The derivative of ``log_z`` by ``h`` is ``mean``, and by ``diagonal[s]`` it is
+    ``-(covariance[s] + mean[s] mean[s]') / 2``.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (N, D), float32 or float64
+        Also the mode: what scores highest. In the precision of the model.
+    covariance : ndarray of shape (N, D, D), float64, or None
+        Diagonal blocks of the covariance; None where the algorithm was not asked for them.
+    log_z : float or None
+        Log-partition; None where the algorithm has none.
+    residual : float or None
+        Norm of ``h - J mean`` as a share of the norm of ``h``, where the algorithm solves for it.
+    n_iter : int
+        Iterations or sweeps made.
+    converged : bool
+        Whether the tolerance was reached within ``max_iter``.
+    state : object
+        To warm-start the next call; belongs to one example.
+    """
+
+    mean: np.ndarray
+    covariance: np.ndarray | None
+    log_z: float | None
+    residual: float | None = None
+    n_iter: int = 0
+    converged: bool = True
+    state: object = None
+
+
+class GaussianInference(Inference):
+    """Base of the algorithms for Gaussian fields; what they return is :class:`GaussianMarginals`."""
+
+    takes = (GaussianModel,)
+
+    def _check_model(self, model):
+        """Raise ValueError if the algorithm cannot take this model."""
+
+
+class Doubled(NamedTuple):
+    """The arrays of a model in float64, as the kernels that sum over messages or samples take them."""
+
+    h: np.ndarray
+    diagonal: np.ndarray
+    blocks: np.ndarray
+
+    @classmethod
+    def of(cls, model):
+        """Convert, without a copy where nothing is to be converted."""
+        return cls(*(np.asarray(a, dtype=np.float64) for a in (model.h, model.diagonal, model.blocks)))
+
+
+def not_positive_definite(where):
+    """The error for a precision matrix that turned out not to be positive definite."""
+    return ValueError(f"model has no mean: its precision is not positive definite, {where}.")
+
+
+def inverse_blocks(diagonal, dtype=np.float64):
+    """Inverses of the diagonal blocks.
+
+    Raises
+    ------
+    ValueError
+        If one is not positive definite: then the whole precision is not either.
+    """
+    if diagonal.shape[1] == 1:
+        _check_least(diagonal[:, 0, 0])
+        return np.divide(1.0, diagonal, dtype=dtype)
+    diagonal = np.asarray(diagonal, dtype=np.float64)
+    try:
+        # A tenth of the time of eigenvalues, which tell which block it was.
+        np.linalg.cholesky(diagonal)
+    except np.linalg.LinAlgError:
+        _check_least(np.linalg.eigvalsh(diagonal)[:, 0])
+    return np.linalg.inv(diagonal).astype(dtype, copy=False)
+
+
+def _check_least(eigenvalues):
+    if eigenvalues.min(initial=1.0) <= 0:
+        raise not_positive_definite(f"as the diagonal block of node {int(np.argmin(eigenvalues))} is not")
+
+
+def check_vectors(model, vectors, name):
+    """Right-hand sides or starts as an array (R, N, D) in the precision of the model."""
+    vectors = np.asarray(vectors, dtype=model.dtype)
+    if vectors.shape[-2:] != model.h.shape or vectors.ndim not in (2, 3):
+        n_nodes, n_values = model.h.shape
+        raise ValueError(
+            f"{name} must have shape ({n_nodes}, {n_values}) or (R, {n_nodes}, {n_values}), got {vectors.shape}."
+        )
+    if not np.all(np.isfinite(vectors)):
+        raise ValueError(f"{name} must be finite, found NaN or infinity.")
+    return vectors

@@ -1,0 +1,101 @@
+"""Gaussian fields by sparse factorisation: the reference."""
+
+import numpy as np
+import scipy.sparse.linalg
+from sklearn.utils import check_random_state
+
+from sklearn_crf._threads import checkpoint
+from sklearn_crf.inference.gaussian._base import GaussianInference, GaussianMarginals, not_positive_definite
+
+# Columns of the inverse computed at once.
+_COLUMNS = 256
+
+
+class GaussianDirect(GaussianInference):
+    r"""Mean, covariance, log-partition and samples of a Gaussian field by a sparse factorisation of its precision.
+
+    .. math::
+        u = J^{-1} h, \qquad
+        \log Z = \tfrac12 h^\top J^{-1} h + \tfrac{N D}{2} \log 2 \pi - \tfrac12 \log \det J
+
+    Exact up to rounding, in float64. Factors of planes fill in: an image of a million pixels takes minutes and
+    gigabytes, where :class:`ConjugateGradient` takes a second. The covariance takes N D more solves.
+
+    Parameters
+    ----------
+    covariance : bool, default=True
+        Whether ``marginals`` computes the diagonal blocks of the covariance.
+    random_state : int, RandomState instance or None, default=None
+        Of samples.
+
+    Raises
+    ------
+    ValueError
+        If the precision is not positive definite.
+
+    References
+    ----------
+    J. Jancsary. Approximate discriminative training of graphical models, 2012, Eq. (208) to (210).
+    """
+
+    tasks = frozenset({"marginals", "sample"})
+
+    def __init__(self, covariance=True, random_state=None):
+        self.covariance = covariance
+        self.random_state = random_state
+
+    def _marginals(self, model, *, init=None, n_threads=1):
+        if not len(model.h):
+            return GaussianMarginals(model.h.copy(), np.zeros(model.diagonal.shape), 0.0, 0.0)
+        factor, log_det = _factorise(model)
+        h = model.h.ravel().astype(np.float64)
+        mean = factor.solve(h)
+        log_z = 0.5 * (h @ mean + h.size * np.log(2 * np.pi) - log_det)
+        return GaussianMarginals(
+            mean.reshape(model.h.shape).astype(model.dtype),
+            _diagonal_blocks(factor, model) if self.covariance else None,
+            float(log_z),
+            residual=0.0,
+        )
+
+    def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
+        rng = check_random_state(self.random_state if random_state is None else random_state)
+        draws = rng.normal(size=(n_samples, model.h.size))
+        if not model.h.size:
+            return draws.reshape(n_samples, *model.h.shape)
+        factor, _ = _factorise(model)
+        mean = factor.solve(model.h.ravel().astype(np.float64))
+        # P' J P = L D L' of a symmetric matrix: x = P L'^-1 D^-1/2 z has covariance J^-1.
+        scaled = draws / np.sqrt(factor.U.diagonal())
+        solved = scipy.sparse.linalg.spsolve_triangular(factor.L.T.tocsr(), scaled.T, lower=False)
+        samples = mean + solved[factor.perm_c].T
+        return samples.reshape(n_samples, *model.h.shape)
+
+
+def _factorise(model):
+    """SuperLU's factors of J without pivoting, which is stable for positive definite matrices, and log det J."""
+    matrix = model.precision_matrix()
+    options = {"SymmetricMode": True, "DiagPivotThresh": 0.0}
+    try:
+        factor = scipy.sparse.linalg.splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
+    except RuntimeError as error:
+        raise not_positive_definite("as it is singular") from error
+    pivots = factor.U.diagonal()
+    if pivots.min() <= 0 or not np.array_equal(factor.perm_r, factor.perm_c):
+        raise not_positive_definite("as its factorisation has a pivot that is not positive")
+    return factor, float(np.log(pivots).sum())
+
+
+def _diagonal_blocks(factor, model):
+    n_nodes, n_values = model.h.shape
+    at_once = max(1, _COLUMNS // n_values)
+    blocks = np.empty((n_nodes, n_values, n_values))
+    for start in range(0, n_nodes, at_once):
+        checkpoint()
+        stop = min(start + at_once, n_nodes)
+        columns = np.arange(start * n_values, stop * n_values)
+        unit = np.zeros((n_nodes * n_values, len(columns)))
+        unit[columns, np.arange(len(columns))] = 1.0
+        square = factor.solve(unit)[columns].reshape(stop - start, n_values, stop - start, n_values)
+        blocks[start:stop] = square[np.arange(stop - start), :, np.arange(stop - start)]
+    return (blocks + blocks.transpose(0, 2, 1)) / 2

@@ -1,0 +1,212 @@
+"""Means of Gaussian fields on planes too large for one solve: tile by tile, until the tiles agree at their seams."""
+
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+
+from sklearn_crf._threads import fixed_ranges, map_tasks
+
+# Pixels of a tile without its margin, and the margin that tiles start with.
+_TILE = 512 * 512
+_MARGIN = 32
+
+# Shares of the tolerance: of the solves of tiles, and of what tiles disagree about at their seams.
+_OF_SOLVES = 0.5
+_OF_SEAMS = 0.4
+
+
+class Window(NamedTuple):
+    """A rectangle of a plane."""
+
+    top: int
+    bottom: int
+    left: int
+    right: int
+
+    @property
+    def shape(self):
+        """Rows and columns."""
+        return self.bottom - self.top, self.right - self.left
+
+    @property
+    def slices(self):
+        """Of the plane."""
+        return slice(self.top, self.bottom), slice(self.left, self.right)
+
+    def grown(self, margin, shape):
+        """The window with a margin, as far as the plane goes."""
+        return Window(
+            max(self.top - margin, 0),
+            min(self.bottom + margin, shape[0]),
+            max(self.left - margin, 0),
+            min(self.right + margin, shape[1]),
+        )
+
+    def inside(self, other):
+        """Slices of an array of the other window, which contains this one."""
+        rows, columns = slice(self.top - other.top, self.bottom - other.top), self.left - other.left
+        return rows, slice(columns, columns + self.shape[1])
+
+
+class TiledMean(NamedTuple):
+    """Mean of a Gaussian field on a plane.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (H, W, D)
+    others : ndarray of shape (H, W, ...), or None
+        What ``and_also`` made of the models.
+    residual : float
+        Norm of what tiles disagree about at their seams, ``h - J mean`` but for the residuals of their own solves, as a
+        share of the norm of ``h``.
+    margins : list of int
+        Margin that each tile ended with.
+    """
+
+    mean: np.ndarray
+    others: np.ndarray | None
+    residual: float
+    margins: list
+
+
+def mean_in_tiles(model_of, shape, solver, *, n_jobs=None, reach=0, and_also=None, n_pixels=_TILE, margin=_MARGIN):
+    r"""Mean of a Gaussian field on a plane, solved tile by tile.
+
+    .. math:: J u = h, \qquad \|h - J u\| \le \mathrm{tol} \, \|h\|
+
+    Each tile is solved with a margin around it, as a field of its own, and gives the mean of its pixels. What is then
+    missing to a solution are the rows of pixels whose neighbours belong to other tiles: those see what their own tile
+    thought of the neighbours. Tiles that leave too much missing there are solved again with twice the margin, if need
+    be up to the whole plane.
+
+    Parameters
+    ----------
+    model_of : callable
+        ``model_of(window, n_threads)`` is the :class:`~sklearn_crf.models.GaussianModel` of a window of the
+        plane, with the factors inside it.
+    shape : (int, int)
+        Rows and columns of the plane.
+    solver : ConjugateGradient
+        Its ``tol`` is that of the whole.
+    n_jobs : int or None, default=None
+        Threads over tiles; results do not depend on it.
+    reach : int, default=0
+        How far from the border of a window its model may differ from the model of the plane.
+    and_also : callable, optional
+        ``and_also(model, n_threads)`` gives further values (N, ...), of which each tile gives those of its pixels.
+    n_pixels : int
+        Most pixels of a tile.
+    margin : int
+        Rows and columns around a tile at first.
+
+    Returns
+    -------
+    TiledMean
+    """
+    margins = {tile: max(margin, reach) for tile in _tiles(shape, n_pixels)}
+    seams, mean, others, norms = {}, None, None, {}
+    again = list(margins)
+    while again:
+        former = mean
+
+        def solve(tile, n_threads, former=former):
+            return _solved(model_of, shape, solver, tile, margins[tile], former, and_also, n_threads)
+
+        for tile, found in zip(again, map_tasks(solve, again, n_jobs), strict=True):
+            if mean is None:
+                mean = np.zeros((*shape, *found.mean.shape[2:]), dtype=found.mean.dtype)
+                others = None if found.other is None else np.zeros((*shape, *found.other.shape[2:]))
+            mean[tile.slices], seams[tile], norms[tile] = found.mean, found.seam, found.squared_norm
+            if others is not None:
+                others[tile.slices] = found.other
+        missing = {tile: seams[tile].missing(mean) for tile in margins}
+        limit = max(_OF_SEAMS * solver.tol, np.finfo(mean.dtype).eps) ** 2 * sum(norms.values())
+        worst = [tile for tile in margins if missing[tile] > limit / len(margins)]
+        again = [tile for tile in worst if tile.grown(margins[tile], shape) != Window(0, shape[0], 0, shape[1])]
+        if sum(missing.values()) <= limit:
+            break
+        margins.update({tile: 2 * margins[tile] for tile in again})
+    norm = np.sqrt(sum(norms.values()))
+    residual = np.sqrt(sum(missing.values())) / norm if norm else 0.0
+    return TiledMean(mean, others, float(residual), list(margins.values()))
+
+
+def _tiles(shape, n_pixels):
+    """Windows that cover a plane, about square where it is not too narrow."""
+    side = max(1, int(np.sqrt(n_pixels)))
+    rows = min(shape[0], max(side, n_pixels // max(shape[1], 1)))
+    columns = min(shape[1], max(side, n_pixels // max(shape[0], 1)))
+    ranges = (fixed_ranges(n, -(-n // size)) for n, size in zip(shape, (rows, columns), strict=True))
+    return [Window(*down, *across) for down, across in product(*ranges)]
+
+
+class _Seam(NamedTuple):
+    """Edges that leave a tile, and what the tile thought of the pixels at their other ends.
+
+    Attributes
+    ----------
+    inner, outer : ndarray of shape (n,)
+        Pixels at the two ends, as numbers in the plane.
+    blocks : ndarray of shape (n, D, D)
+        Of J, in rows of the inner ends.
+    thought : ndarray of shape (n, D)
+        Means of the outer ends.
+    """
+
+    inner: np.ndarray
+    outer: np.ndarray
+    blocks: np.ndarray
+    thought: np.ndarray
+
+    def missing(self, mean):
+        """Squared norm of what rows of the tile are off by, given the mean of the plane."""
+        n_values = mean.shape[2]
+        off = np.einsum("nab,nb->na", self.blocks, mean.reshape(-1, n_values)[self.outer] - self.thought)
+        pixels, place = np.unique(self.inner, return_inverse=True)
+        sums = [np.bincount(place, column, minlength=len(pixels)) for column in off.T]
+        return float(sum(np.sum(column**2) for column in sums))
+
+
+class _Solved(NamedTuple):
+    mean: np.ndarray
+    other: np.ndarray | None
+    seam: _Seam
+    squared_norm: float
+
+
+def _solved(model_of, shape, solver, tile, margin, former, and_also, n_threads):
+    window = tile.grown(margin, shape)
+    model = model_of(window, n_threads)
+    # The residual of a solve spreads over the margin too, of which nothing is kept.
+    share = np.sqrt(np.prod(tile.shape) / np.prod(window.shape))
+    own = clone(solver).set_params(tol=_OF_SOLVES * share * solver.tol)
+    init = None if former is None else former[window.slices].reshape(model.h.shape)
+    mean = own.marginals(model, init=init, n_threads=n_threads).mean
+    rows, columns = tile.inside(window)
+
+    def plane(values):
+        return values.reshape(*window.shape, *values.shape[1:])[rows, columns]
+
+    other = None if and_also is None else plane(and_also(model, n_threads))
+    squared_norm = float(np.sum(plane(model.h).astype(np.float64) ** 2))
+    return _Solved(plane(mean), other, _seam(model, mean, tile, window, shape), squared_norm)
+
+
+def _seam(model, mean, tile, window, shape):
+    is_own = np.zeros(window.shape, dtype=bool)
+    is_own[tile.inside(window)] = True
+    ends = is_own.ravel()[model.graph.edges]
+    edges = np.flatnonzero(ends[:, 0] != ends[:, 1])
+    first = ends[edges, 0]
+    blocks = model.blocks[model.edge_type[edges]]
+    blocks = np.where(first[:, None, None], blocks, blocks.transpose(0, 2, 1))
+    tails, heads = model.graph.edges[edges].T
+    inner, outer = np.where(first, tails, heads), np.where(first, heads, tails)
+
+    def in_plane(pixels):
+        row, column = np.divmod(pixels.astype(np.int64), window.shape[1])
+        return (row + window.top) * shape[1] + column + window.left
+
+    return _Seam(in_plane(inner), in_plane(outer), blocks.astype(np.float64), mean[outer])

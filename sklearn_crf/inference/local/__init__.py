@@ -1,0 +1,1 @@
+"""Local methods: iterated conditional modes, mean field and Gibbs sampling."""

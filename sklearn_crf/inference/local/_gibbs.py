@@ -1,0 +1,221 @@
+"""Gibbs sampling: labels drawn node by node from their conditionals."""
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from sklearn_crf._threads import checkpoint, range_runner, run_fixed_ranges
+from sklearn_crf.inference._allowed_labels import allowed_labels, is_feasible, without_violations
+from sklearn_crf.inference._base import Inference, Marginals
+from sklearn_crf.inference._local_updates import (
+    best_alone,
+    given_labels,
+    local_arguments,
+    random_labels,
+    table_buffers,
+    visits,
+)
+from sklearn_crf.kernels.local.gibbs import gibbs_update, stream_key
+from sklearn_crf.models import check_labels
+
+
+class GibbsSampler(Inference):
+    r"""Gibbs sampling: every sweep redraws each node from its conditional given its neighbours.
+
+    .. math::
+        y_s \sim p(y_s = k \mid y_{n(s)}) \propto
+            \exp \Big( u_{s k} + \sum_{e \ni s} \theta_e(k, y_{n(e)}) \Big)
+
+    Marginals are averages of these conditionals over the sweeps, which vary less than counts of the labels drawn
+    (Rao and Blackwell). Their error falls with the square root of the number of independent sweeps; sweeps
+    depend on each other the more, the stronger the edges are. There is no ``log_z``.
+
+    Parameters
+    ----------
+    n_sweeps : int, default=200
+        Sweeps of each chain that are averaged for marginals.
+    burn_in : int, default=50
+        Sweeps of each chain that are thrown away first.
+    thin : int, default=10
+        Sweeps of a chain from one sample to its next.
+    n_chains : int, default=1
+        Independent chains; averages run over all, samples are taken from each in turn.
+    random_state : int, RandomState instance or None, default=None
+        Give an integer for reproducible results, the same for any number of threads.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of its range, if ``init`` does not fit the model, or if after ``burn_in`` sweeps a chain
+        still holds a forbidden pair of states.
+
+    Notes
+    -----
+    The first chain starts from the best state of each node alone, the others from random labels, or all from
+    ``init``: labels of shape (N,), or (n_chains, N) such as the ``state`` of a former result. Forbidden pairs are
+    removed from the start, on forests always and elsewhere where that is easy, and never drawn after. Where they cut
+    the labelings into parts that no change of one node connects, a chain stays in the part it starts in.
+
+    Nodes of one colour of ``graph.colouring`` are drawn at once. Each draw has a random number of its own, made from
+    the seed, the chain, the sweep and the node alone.
+
+    References
+    ----------
+    S. Geman and D. Geman. Stochastic Relaxation, Gibbs Distributions, and the Bayesian Restoration of Images.
+    IEEE Transactions on Pattern Analysis and Machine Intelligence 6, 1984.
+    """
+
+    tasks = frozenset({"marginals", "sample"})
+
+    def __init__(self, n_sweeps=200, burn_in=50, thin=10, n_chains=1, random_state=None):
+        self.n_sweeps = n_sweeps
+        self.burn_in = burn_in
+        self.thin = thin
+        self.n_chains = n_chains
+        self.random_state = random_state
+
+    def _check_model(self, model):
+        super()._check_model(model)
+        self._require_at_least(n_sweeps=1, burn_in=0, thin=1, n_chains=1)
+
+    def _marginals(self, model, *, init=None, n_threads=1):
+        totals = np.zeros(model.unary.shape)
+        buffers = table_buffers(model, model.graph.n_nodes)
+        with range_runner(n_threads) as run:
+            chains = self._chains(model, init, self.random_state, run)
+            for chain in chains:
+                for _ in range(self.n_sweeps):
+                    chain.sweep(totals, buffers)
+        n_drawn = self.n_sweeps * self.n_chains
+        return Marginals(
+            (totals / n_drawn).astype(model.dtype),
+            buffers.sum(axis=0) / n_drawn,
+            log_z=None,
+            log_z_terms=None,
+            bound=None,
+            n_iter=self.burn_in + self.n_sweeps,
+            state=np.stack([chain.labels for chain in chains]),
+        )
+
+    def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
+        samples = np.empty((n_samples, model.graph.n_nodes), dtype=np.int32)
+        with range_runner(n_threads) as run:
+            chains = self._chains(model, None, self.random_state if random_state is None else random_state, run)
+            for k in range(n_samples):
+                chain = chains[k % self.n_chains]
+                for _ in range(self.thin):
+                    chain.sweep()
+                samples[k] = chain.labels
+        return samples
+
+    def _chains(self, model, init, random_state, run):
+        """The chains after their burn-in."""
+        rng = check_random_state(random_state)
+        seed = rng.randint(np.iinfo(np.int64).max, dtype=np.int64)
+        chains = []
+        for number, labels in enumerate(self._starts(model, init, rng)):
+            chain = self._burnt_in(_Chain(model, without_violations(model, labels), seed, number, run))
+            if not is_feasible(model, chain.labels):
+                # Once allowed, labels remain so.
+                chain = self._burnt_in(_Chain(model, self._searched(model, chain.labels), seed, number, run))
+            chains.append(chain)
+        return chains
+
+    def _burnt_in(self, chain):
+        for _ in range(self.burn_in):
+            chain.sweep()
+        return chain
+
+    def _searched(self, model, labels):
+        """Labels that nothing forbids, by a search; an error where there are none or it gives up."""
+        found = allowed_labels(model, labels)
+        if found is None:
+            raise ValueError(
+                f"GibbsSampler found no feasible labeling in burn_in={self.burn_in} sweeps, and neither did a search: "
+                "some pair of neighbours is forbidden still. Give a feasible labeling as init, or increase burn_in."
+            )
+        return found
+
+    def _starts(self, model, init, rng):
+        if init is None:
+            return [random_labels(model, rng) if number else best_alone(model) for number in range(self.n_chains)]
+        init = np.asarray(init)
+        if init.ndim == 2 and len(init) != self.n_chains:
+            raise ValueError(f"init must hold labels of n_chains={self.n_chains} chains, got {len(init)}.")
+        return [given_labels(model, labels) for labels in (init if init.ndim == 2 else [init] * self.n_chains)]
+
+
+def gibbs_sweeps(model, labels, n_sweeps, seed, n_threads=1, frozen=None):
+    """Labels after some Gibbs sweeps from given ones: the negative phase of contrastive divergence.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+    labels : array-like of shape (N,) of int
+        Where the chain starts; left as it is.
+    n_sweeps : int
+        Sweeps over the nodes, colour by colour.
+    seed : int
+        Of the random numbers, 0 to 2**64 - 1: the same seed gives the same labels, for any number of threads.
+    n_threads : int, default=1
+        Threads inside this one model.
+    frozen : array-like of shape (N,) of bool, optional
+        Observed nodes, which keep their labels.
+
+    Returns
+    -------
+    ndarray of shape (N,), int32
+
+    Raises
+    ------
+    ValueError
+        If ``labels`` or ``frozen`` do not fit the model, or ``n_sweeps`` is negative.
+
+    References
+    ----------
+    G. E. Hinton. Training Products of Experts by Minimizing Contrastive Divergence. Neural Computation 14, 2002.
+    """
+    labels = check_labels(model, labels).copy()
+    if n_sweeps < 0:
+        raise ValueError(f"n_sweeps must not be negative, got {n_sweeps!r}.")
+    if frozen is not None:
+        frozen = np.asarray(frozen, dtype=bool)
+        if frozen.shape != labels.shape:
+            raise ValueError(f"frozen must have shape {labels.shape}, got {frozen.shape}.")
+    with range_runner(n_threads) as run:
+        chain = _Chain(model, labels, seed, 0, run, frozen)
+        for _ in range(n_sweeps):
+            chain.sweep()
+    return labels
+
+
+class _Chain:
+    """One Markov chain: its labels, in place, and where it is in its stream of random numbers."""
+
+    def __init__(self, model, labels, seed, number, run, frozen=None):
+        self.labels = labels
+        self._arguments = local_arguments(model)
+        self._groups = visits(model.graph, "checkerboard", frozen)
+        self._stream = int(seed), number
+        self._n_drawn = 0
+        self._run = run
+        self._no_totals = np.empty((0, 0)), np.empty((0, 0, 0, 0))
+
+    def sweep(self, totals=None, buffers=None):
+        """Redraw every node; add its conditionals to ``totals``, and those of its edges to ``buffers``, if given."""
+        checkpoint()
+        key = stream_key(*self._stream, self._n_drawn)
+        self._n_drawn += 1
+        for nodes in self._groups:
+            if totals is None:
+                self._run(lambda start, stop, nodes=nodes: self._update(nodes, start, stop, key), len(nodes))
+            else:
+                run_fixed_ranges(
+                    self._run,
+                    lambda k, start, stop, nodes=nodes: self._update(nodes, start, stop, key, totals, buffers[k]),
+                    len(nodes),
+                    len(buffers),
+                )
+
+    def _update(self, nodes, start, stop, key, *totals):
+        scores = np.empty(self._arguments.unary.shape[1])
+        gibbs_update(nodes, start, stop, *self._arguments, key, self.labels, scores, *(totals or self._no_totals))

@@ -1,0 +1,139 @@
+"""Iterated conditional modes: the fastest way uphill to a labeling that no single change improves."""
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils import check_random_state
+
+from sklearn_crf._threads import checkpoint, range_runner
+from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._local_updates import (
+    best_alone,
+    check_schedule,
+    given_labels,
+    local_arguments,
+    random_labels,
+    sweep,
+    visits,
+)
+from sklearn_crf.kernels.local.icm import icm_update
+from sklearn_crf.models import check_labels
+
+# Edges whose table rows are gathered at once.
+_EDGES = 65536
+
+
+def conditional_scores(model, labels):
+    r"""Score of every state of every node, given a labeling of its neighbours.
+
+    .. math:: f_s(k) = u_{s k} + \sum_{e \ni s} \theta_e(k, y_{n(e)})
+
+    The log-potentials of :math:`p(y_s \mid y_{n(s)})`; a best labeling has a largest entry at every node.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+    labels : array-like of shape (N,) of int
+
+    Returns
+    -------
+    ndarray of shape (N, K), float64
+    """
+    labels = check_labels(model, labels)
+    scores = model.unary.astype(np.float64)
+    for start in range(0, model.graph.n_edges, _EDGES):
+        edges = slice(start, start + _EDGES)
+        tail, head = model.graph.edges[edges].T
+        kind = model.edge_type[edges]
+        weight = np.ones((len(kind), 1)) if model.edge_weight is None else model.edge_weight[edges]
+        for node, rows in (
+            (tail, model.tables[kind, :, :, labels[head]]),
+            (head, model.tables[kind, :, labels[tail], :]),
+        ):
+            gather = sp.csr_matrix((np.ones(len(node)), (node, np.arange(len(node)))), (len(scores), len(node)))
+            scores += gather @ np.einsum("er,erk->ek", weight, rows)
+    return scores
+
+
+class ICM(Inference):
+    r"""Iterated conditional modes: each node in turn takes its best label given its neighbours.
+
+    .. math::
+        y_s \leftarrow \arg\max_k \Big( u_{s k} + \sum_{e \ni s} \theta_e(k, y_{n(e)}) \Big)
+
+    The score never falls, and a labeling at which it stops cannot be improved by changing one node. It is a local
+    maximum only: a start near a good labeling matters, restarts help a little, :class:`GraphCut` and
+    :class:`LoopyBP` are better where they apply.
+
+    Parameters
+    ----------
+    max_iter : int, default=100
+        Most sweeps over the nodes from one start.
+    schedule : {"sequential", "checkerboard"}, default="sequential"
+        Order of the visits: as the nodes are numbered, or one colour of ``graph.colouring`` after the other. Nodes
+        of one colour have no edges among them and are shared by ``n_threads``.
+    n_restarts : int, default=0
+        Further starts from random labels; the best labeling of all is returned.
+    random_state : int, RandomState instance or None, default=None
+        Draws the labels of the restarts; without restarts nothing is random.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of its range or ``init`` is not a labeling that ``unary`` allows.
+
+    Notes
+    -----
+    The start is the best state of each node alone, or ``init``: labels of shape (N,), such as the ``state`` of a
+    former labeling. Ties keep the present label. Of forbidden pairs of states each sweep removes as many as it can.
+
+    References
+    ----------
+    J. Besag. On the Statistical Analysis of Dirty Pictures. Journal of the Royal Statistical Society B 48, 1986.
+    """
+
+    tasks = frozenset({"map"})
+
+    def __init__(self, max_iter=100, schedule="sequential", n_restarts=0, random_state=None):
+        self.max_iter = max_iter
+        self.schedule = schedule
+        self.n_restarts = n_restarts
+        self.random_state = random_state
+
+    def _check_model(self, model):
+        super()._check_model(model)
+        check_schedule(self.schedule)
+        if self.n_restarts < 0:
+            raise ValueError(f"n_restarts must not be negative, got {self.n_restarts!r}.")
+
+    def _starts(self, model, init):
+        yield best_alone(model) if init is None else given_labels(model, init)
+        rng = check_random_state(self.random_state)
+        for _ in range(self.n_restarts):
+            yield random_labels(model, rng)
+
+    def _map(self, model, *, init=None, n_threads=1):
+        arguments, groups = local_arguments(model), visits(model.graph, self.schedule)
+        best = None
+        with range_runner(n_threads if self.schedule == "checkerboard" else 1) as run:
+            for labels in self._starts(model, init):
+                n_iter, n_changed = self._climb(arguments, groups, labels, run)
+                found = self._labeling(model, labels, n_iter=n_iter, converged=n_changed == 0, state=labels)
+                if best is None or found.score > best.score:
+                    best, left = found, n_changed
+        if not best.converged:
+            self._warn_unconverged(
+                f"ICM stopped after max_iter={self.max_iter} sweeps, the last of which still changed {left} of "
+                f"{model.graph.n_nodes} labels: increase max_iter.",
+            )
+        return best
+
+    def _climb(self, arguments, groups, labels, run):
+        """Sweep until nothing changes, in place; number of sweeps and of labels changed by the last."""
+        n_iter = n_changed = 0
+        while n_iter < self.max_iter:
+            checkpoint()
+            n_iter += 1
+            n_changed = sum(sweep(run, groups, icm_update, *arguments, labels))
+            if not n_changed:
+                break
+        return n_iter, n_changed

@@ -1,0 +1,143 @@
+"""Naive mean field: the best distribution under which all nodes are independent."""
+
+import numpy as np
+from scipy.special import softmax
+
+from sklearn_crf._threads import checkpoint, range_runner, run_fixed_ranges
+from sklearn_crf.inference._allowed_labels import allowed_labels
+from sklearn_crf.inference._base import Inference, Marginals
+from sklearn_crf.inference._local_updates import check_schedule, local_arguments, sweep, table_buffers, visits
+from sklearn_crf.kernels.local.mean_field import mean_field_bound, mean_field_update
+from sklearn_crf.models import check_labels
+
+
+class MeanField(Inference):
+    r"""Naive mean field: marginals of the independent distribution nearest to the model's, and a lower bound.
+
+    .. math::
+        \log Z \ge \max_q \; \sum_{s, k} q_s(k) \big(u_{s k} - \log q_s(k)\big)
+            + \sum_{e = (i, j)} \sum_{k, l} q_i(k) \, q_j(l) \, \theta_e(k, l)
+
+    Each update sets the marginals of one node to their best given its neighbours',
+    :math:`q_s(k) \propto \exp(u_{s k} + \sum_{e \ni s} \mathrm{E}_q[\theta_e(k, \cdot)])`, so the bound never falls.
+    ``log_z`` is the bound at the marginals returned, whether they have converged or not; where they have, it is
+    stationary in them, and they are its derivatives by the scores. Mean field underestimates uncertainty: with
+    strong attraction it commits to one of several modes, which one depends on the start.
+
+    Parameters
+    ----------
+    max_iter : int, default=1000
+        Most sweeps over the nodes.
+    tol : float, default=1e-6
+        Stop when no probability changes by more than this in a sweep.
+    damping : float, default=0
+        Part of the old marginals kept in an update, in [0, 1). Updates are made node by node or colour by colour,
+        so they converge without it; with forbidden pairs of states leave it at 0, as probabilities must reach 0.
+    schedule : {"sequential", "checkerboard"}, default="sequential"
+        Order of the visits: as the nodes are numbered, or one colour of ``graph.colouring`` after the other. Nodes
+        of one colour have no edges among them and are shared by ``n_threads``.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of its range or ``init`` does not fit the model.
+
+    Notes
+    -----
+    The start is the distribution without edges, or ``init``: marginals of shape (N, K), such as the ``state`` of
+    a former result, or labels of shape (N,), taken as certain. Where pairs of states are forbidden the bound is -inf
+    as long as ``q`` gives any of them a positive probability; a warning says so if it ends there.
+
+    The labels of ``map`` are the likeliest of each node under the marginals. An edge counts for its first end in
+    ``log_z_terms``.
+
+    References
+    ----------
+    M. J. Wainwright and M. I. Jordan. Graphical Models, Exponential Families, and Variational Inference.
+    Foundations and Trends in Machine Learning 1, 2008, section 5.
+    """
+
+    tasks = frozenset({"map", "marginals"})
+
+    def __init__(self, max_iter=1000, tol=1e-6, damping=0.0, schedule="sequential"):
+        self.max_iter = max_iter
+        self.tol = tol
+        self.damping = damping
+        self.schedule = schedule
+
+    def _check_model(self, model):
+        super()._check_model(model)
+        check_schedule(self.schedule)
+
+    def _map(self, model, *, init=None, n_threads=1):
+        with self._runner(n_threads) as run:
+            q, n_iter, converged = self._ascend(model, init, run)
+        labels = np.argmax(q, axis=1).astype(np.int32)
+        return self._labeling(model, labels, n_iter=n_iter, converged=converged, state=q)
+
+    def _marginals(self, model, *, init=None, n_threads=1):
+        with self._runner(n_threads) as run:
+            q, n_iter, converged = self._ascend(model, init, run)
+            terms, tables = _bound(model, q, run)
+        log_z = float(terms.sum())
+        if np.isneginf(log_z):
+            # Which may be the model's fault: an error if it allows no labels at all.
+            allowed_labels(model, np.argmax(q, axis=1).astype(np.int32))
+            self._warn_unconverged(
+                "The bound of MeanField is -inf: its marginals give a forbidden pair of states a positive "
+                "probability. Start from a feasible labeling by init, with damping=0.",
+            )
+        return Marginals(
+            q.astype(model.dtype), tables, log_z, terms, bound="lower", n_iter=n_iter, converged=converged, state=q
+        )
+
+    def _runner(self, n_threads):
+        return range_runner(n_threads if self.schedule == "checkerboard" else 1)
+
+    def _ascend(self, model, init, run):
+        """Sweep until the marginals stand still; marginals, number of sweeps, and whether they do."""
+        q = _start(model, init)
+        arguments, groups = local_arguments(model), visits(model.graph, self.schedule)
+        for n_iter in range(1, self.max_iter + 1):
+            checkpoint()
+            change = max(sweep(run, groups, mean_field_update, *arguments, self.damping, q), default=0.0)
+            if change <= self.tol:
+                return q, n_iter, True
+        self._warn_unconverged(
+            f"MeanField stopped after max_iter={self.max_iter} sweeps with a change of {change:.2g}, more than "
+            f"tol={self.tol:.2g}: increase max_iter or tol.",
+            depth=2,
+        )
+        return q, n_iter, False
+
+
+def _start(model, init):
+    """Marginals to start from, (N, K) float64, zero where ``unary`` forbids."""
+    alone = softmax(model.unary.astype(np.float64), axis=1)
+    if init is None:
+        return alone
+    q = np.array(init, dtype=np.float64) if np.ndim(init) == 2 else _certain(model, init)
+    if q.shape != model.unary.shape:
+        raise ValueError(f"init must be marginals of shape {model.unary.shape} or labels, got shape {q.shape}.")
+    if not np.all((q >= 0) & (q <= 1 + 1e-6)):
+        raise ValueError("init must hold probabilities, found values outside 0 to 1.")
+    q[np.isneginf(model.unary)] = 0
+    total = q.sum(axis=1, keepdims=True)
+    return np.where(total > 0, q / np.where(total > 0, total, 1), alone)
+
+
+def _certain(model, labels):
+    return np.eye(model.n_columns)[check_labels(model, labels)]
+
+
+def _bound(model, q, run):
+    """Terms of the bound, (N,) float64, and the products of marginals summed over edges, (T, R, K, K)."""
+    arguments = local_arguments(model)
+    terms = np.empty(model.graph.n_nodes)
+    buffers = table_buffers(model, model.graph.n_nodes)
+
+    def kernel(k, start, stop):
+        mean_field_bound(start, stop, *arguments, q, terms, buffers[k])
+
+    run_fixed_ranges(run, kernel, model.graph.n_nodes, len(buffers))
+    return terms, buffers.sum(axis=0)

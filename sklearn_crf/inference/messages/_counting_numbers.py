@@ -1,0 +1,184 @@
+"""Counting numbers of entropy approximations: which are convex, and which bound the true entropy."""
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.optimize import linprog
+
+from sklearn_crf.graphs import Graph
+from sklearn_crf.inference._tree_choice import edge_probabilities_of
+
+# Share of an entropy that is as good as none: messages would stand still before anything is solved.
+_LEAST_SHARE = 1e-7
+
+
+class CountingNumbers(NamedTuple):
+    r"""Weights of local entropies in an approximation of the entropy.
+
+    .. math::
+        H(\tau) \approx \sum_s c_s H(\tau_s) + \sum_F c_F H(\tau_F)
+
+    Attributes
+    ----------
+    node : array-like of shape (N,)
+        :math:`c_s` of each node.
+    factor : array-like of shape (E,) or (F,)
+        :math:`c_F` of each edge of a :class:`~sklearn_crf.models.PairwiseModel`, or each factor of a
+        :class:`~sklearn_crf.models.FactorGraph`. Those of factors of one node count as their node's.
+    """
+
+    node: np.ndarray
+    factor: np.ndarray
+
+
+class Split(NamedTuple):
+    """Counting numbers as sums of terms that are concave each (Eq. 124 of Jancsary 2012)."""
+
+    node: np.ndarray  # (N,) c_ss
+    own: np.ndarray  # (F,) c_FF
+    conditional: np.ndarray  # (n_slots,) c_sF
+
+
+def counting_numbers_of(choice, layered, edge_probabilities):
+    """Numbers of nodes and of factors of two nodes or more, and what the approximation is of the entropy.
+
+    Parameters
+    ----------
+    choice : {"trivial", "trw", "bethe"} or CountingNumbers
+    layered : LayeredModel
+    edge_probabilities : {"auto", "uniform"} or array-like
+        Of ``"trw"``.
+
+    Returns
+    -------
+    node : ndarray of shape (N,)
+        By place, not by node.
+    factor : ndarray of shape (F,)
+    bound : {"exact", "upper"} or None
+    """
+    layers = layered.layers
+    degree = np.diff(layers.node_ptr)
+    factor = np.ones(layers.n_factors)
+    if isinstance(choice, str) and choice == "trivial":
+        return np.where(degree == 0, 1.0, 0.0), factor, "upper"
+    if isinstance(choice, str) and choice in ("trw", "bethe"):
+        if choice == "trw":
+            factor = _tree_probabilities(layered, edge_probabilities)
+        node = 1.0 - _sums_at_nodes(layers, np.repeat(factor, layers.arity))
+        return node, factor, "exact" if layered.is_forest else "upper" if choice == "trw" else None
+    if not isinstance(choice, tuple) or len(choice) != 2:
+        raise ValueError(
+            f'counting_numbers must be "trivial", "trw", "bethe" or CountingNumbers(node, factor), got {choice!r}.'
+        )
+    node, factor = _checked(layered, *choice)
+    covered = node + _sums_at_nodes(layers, np.repeat(factor, layers.arity))
+    # Shearer's inequality: entropies of sets that cover every node at least once add up to the joint one or more.
+    is_bound = np.all(node >= 0) and np.all(covered >= 1 - 1e-9)
+    return node, factor, "upper" if is_bound else None
+
+
+def _sums_at_nodes(layers, values):
+    return np.bincount(layers.slot_node, weights=values, minlength=len(layers.n_states))
+
+
+def _checked(layered, node, factor):
+    model = layered.model
+    n_factors = model.n_factors if layered.graph is None else layered.graph.n_edges
+    node, factor = (np.asarray(values, dtype=np.float64) for values in (node, factor))
+    for name, values, length in (("node", node, model.n_nodes), ("factor", factor, n_factors)):
+        if values.shape != (length,) or not np.all(np.isfinite(values)):
+            raise ValueError(
+                f"counting_numbers.{name} must be {length} finite numbers, got an array of shape {values.shape}."
+            )
+    # The factor graph of a pairwise model begins with a factor for each node.
+    factor = np.concatenate((np.zeros(model.n_factors - n_factors), factor))
+    single = np.flatnonzero(model.arity == 1)
+    node = node + np.bincount(model.scope[model.scope_ptr[single]], weights=factor[single], minlength=model.n_nodes)
+    factor = factor[layered.factors]
+    if np.any(factor <= 0):
+        f = int(np.argmin(factor))
+        number = layered.factors[f] - model.n_factors + n_factors
+        raise ValueError(f"counting_numbers.factor must be positive, factor {number} has {factor[f]:g}.")
+    return node[layered.order], factor
+
+
+def _tree_probabilities(layered, edge_probabilities):
+    """Probability of each factor to be in a spanning tree of the graph that they are the edges of."""
+    model, layers = layered.model, layered.layers
+    large = np.flatnonzero(layers.arity > 2)
+    if len(large):
+        f = layered.factors[large[0]]
+        raise ValueError(f'counting_numbers="trw" needs factors of two nodes, factor {f} has {model.arity[f]}.')
+    edges = model.scope[model.scope_ptr[layered.factors][:, None] + np.arange(2)]
+    if len(np.unique(np.sort(edges, axis=1), axis=0)) < len(edges):
+        raise ValueError(
+            'counting_numbers="trw" needs at most one factor for each pair of nodes: pairwise_model_of adds them up.'
+        )
+    graph = Graph(model.n_nodes, edges) if layered.graph is None else layered.graph
+    return edge_probabilities_of(graph, edge_probabilities)
+
+
+def split_counting_numbers(layered, node, factor):
+    r"""Write counting numbers by terms that are concave in the marginals.
+
+    .. math::
+        c_F = c_{FF} + \sum_{s \in F} c_{sF}, \qquad c_s = c_{ss} - \sum_{F \ni s} c_{sF}
+
+    with all terms not negative, and the smallest :math:`c_{FF}` as large as it can be: messages move by it.
+
+    Parameters
+    ----------
+    layered : LayeredModel
+    node : ndarray of shape (N,)
+    factor : ndarray of shape (F,)
+
+    Returns
+    -------
+    Split
+
+    Raises
+    ------
+    ValueError
+        If there is none, with a node that lacks some of its number.
+    """
+    layers = layered.layers
+    n_slots = len(layers.slot_node)
+    if np.all(node >= 0):
+        return Split(node, factor, np.zeros(n_slots))
+    alone = np.flatnonzero((np.diff(layers.node_ptr) == 0) & (node < 0))
+    if len(alone):
+        raise _not_convex(layered, node, factor, alone[0])
+    slots = np.arange(n_slots)
+    at_factor = sp.csr_matrix((np.ones(n_slots), (layers.slot_factor, slots)), shape=(len(factor), n_slots + 1))
+    at_factor = at_factor + sp.csr_matrix(
+        (np.ones(len(factor)), (np.arange(len(factor)), np.full(len(factor), n_slots))), shape=at_factor.shape
+    )
+    at_node = sp.csr_matrix((-np.ones(n_slots), (layers.slot_node, slots)), shape=(len(node), n_slots + 1))
+    found = linprog(
+        np.append(np.zeros(n_slots), -1.0),
+        A_ub=sp.vstack((at_factor, at_node)),
+        b_ub=np.concatenate((factor, node)),
+        bounds=[(0, None)] * n_slots + [(None, None)],
+        method="highs",
+    )
+    if found.status != 0:
+        raise ValueError(f"counting_numbers could not be split into convex terms: {found.message}")
+    if found.x[-1] <= _LEAST_SHARE * factor.min():
+        price = np.abs(found.ineqlin.marginals[len(factor) :])
+        raise _not_convex(layered, node, factor, int(np.argmin(np.where(price > 0, node, np.inf))))
+    conditional = np.maximum(found.x[:-1], 0)
+    own = factor - np.bincount(layers.slot_factor, weights=conditional, minlength=len(factor))
+    rest = np.maximum(node + _sums_at_nodes(layers, conditional), 0)
+    return Split(rest, own, conditional)
+
+
+def _not_convex(layered, node, factor, place):
+    layers = layered.layers
+    slots = layers.node_slots[layers.node_ptr[place] : layers.node_ptr[place + 1]]
+    around = factor[layers.slot_factor[slots]].sum()
+    return ValueError(
+        f"counting_numbers are not convex: node {layered.order[place]} has {node[place]:.4g}, and its factors, with "
+        f"{around:.4g} in all, have no more than that to spare beside what their other nodes need (Jancsary 2012, "
+        "Eq. 124)."
+    )

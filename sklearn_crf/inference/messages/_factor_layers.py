@@ -1,0 +1,374 @@
+"""A factor graph made ready for messages: scopes in the order of the nodes, tables as paths through layers."""
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.csgraph import breadth_first_order
+
+from sklearn_crf.models import (
+    COUNT,
+    DENSE,
+    SPARSE,
+    FactorGraph,
+    FactorStatistics,
+    add_cells,
+    factor_graph_of,
+    states_of_cells,
+)
+
+# As the kernels number it: a sparse table of which sums are those of probabilities.
+_SPARSE_SUMS = 3
+
+# Of the leaves of such a table, where the best has one: far above the least number there is.
+_LEAST_WEIGHT = 1e-100
+
+
+class FactorLayers(NamedTuple):
+    """The arrays that the kernels of factor messages take. Only factors of two nodes or more are in them."""
+
+    maximum: bool
+    n_columns: int  # K, at least the two symbols of a count table
+    n_states: np.ndarray  # (N,) int32
+    node_ptr: np.ndarray  # (N + 1,) int64
+    node_slots: np.ndarray  # (n_slots,) int32
+    slot_ptr: np.ndarray  # (F + 1,) int64
+    slot_node: np.ndarray  # (n_slots,) int32, ascending in a factor
+    slot_factor: np.ndarray  # (n_slots,) int32
+    table: np.ndarray  # (F,) int32
+    scale: np.ndarray  # (F,) float64
+    position_ptr: np.ndarray  # (n_slots + 1,) int64
+    kind: np.ndarray  # (T,) int8
+    counted: np.ndarray  # (T,) int32
+    leaf_ptr: np.ndarray  # (T + 1,) int64
+    leaf: np.ndarray  # (n_leaves,) float64
+    leaf_weight: np.ndarray  # (n_leaves,) float64, or empty
+    leaf_shift: np.ndarray  # (T,) float64, or empty
+    child_ptr: np.ndarray  # (n_slots,) int64
+    child: np.ndarray  # int32
+
+    @property
+    def n_factors(self):
+        """Number of factors F."""
+        return len(self.table)
+
+    @property
+    def arity(self):
+        """Number of nodes of each factor."""
+        return np.diff(self.slot_ptr)
+
+    def for_sums(self, scale):
+        """The same with scores to be multiplied by numbers for each factor, exponentiated where a table has one."""
+        least, most = np.full((2, len(self.kind)), [[np.inf], [-np.inf]])
+        np.minimum.at(least, self.table, scale)
+        np.maximum.at(most, self.table, scale)
+        length = np.diff(self.leaf_ptr)
+        with np.errstate(invalid="ignore"):
+            scores = self.leaf * np.repeat(np.where(least == most, least, np.nan), length)
+            # Every table has a leaf.
+            shift = np.maximum.reduceat(scores, self.leaf_ptr[:-1]) if len(length) else np.zeros(0)
+            weight = np.exp(scores - np.repeat(shift, length))
+        shift[np.isneginf(shift)] = np.nan
+        kind = np.where((self.kind == SPARSE) & self._is_narrow(weight), _SPARSE_SUMS, self.kind).astype(np.int8)
+        return self._replace(maximum=False, scale=scale, kind=kind, leaf_weight=weight, leaf_shift=shift)
+
+    def _is_narrow(self, weight):
+        """Whether all leaves of a table count."""
+        least = np.minimum.reduceat(weight, self.leaf_ptr[:-1]) if len(self.kind) else np.zeros(0)
+        # NaN, where factors of a table differ in scale, is not.
+        return least > _LEAST_WEIGHT
+
+
+class LayeredModel:
+    """A factor graph in layers, its nodes in an order in which messages do well.
+
+    That is the order they have, component after component, or on forests the one from roots to leaves, in which two
+    sweeps are exact and labels can be read off one by one.
+
+    Parameters
+    ----------
+    model : PairwiseModel or FactorGraph
+
+    Attributes
+    ----------
+    layers : FactorLayers
+        With maxima off and scales of one.
+    order : ndarray of shape (N,)
+        Node of the model at each place.
+    components : ndarray of shape (n_components, 2), int32
+        First place of each component, and the one behind its last.
+    factors : ndarray of shape (F,)
+        Numbers of the factors of two nodes or more.
+    node_scores : ndarray of shape (N, K), float64
+        What smaller factors say of each place's states, -inf past their number.
+    constant : float
+        What factors without nodes say.
+    graph : Graph or None
+        Of a pairwise model.
+    """
+
+    def __init__(self, model):
+        self.graph = None if isinstance(model, FactorGraph) else model.graph
+        self.source = model
+        model = model if self.graph is None else factor_graph_of(model)
+        self.model = model
+        arity = model.arity
+        self.factors = np.flatnonzero(arity >= 2)
+        self.is_forest = is_forest_of_factors(model) if self.graph is None else self.graph.is_forest
+        component = model.component if self.graph is None else self.graph.component
+        if not self.is_forest:
+            self.order = np.argsort(component, kind="stable")
+        elif self.graph is None:
+            self.order = _from_roots(model, self.factors)
+        else:
+            self.order = self.graph.forest.order
+        self.components = _runs(component[self.order])
+        place = np.argsort(self.order)
+        single = np.flatnonzero(arity == 1)
+        self._unary = single, model.scope[model.scope_ptr[single]]
+        self._empty = np.flatnonzero(arity == 0)
+        self.constant = float(model.factor_scores(self._empty, np.zeros((len(self._empty), 0), dtype=int)).sum())
+        self.layers, self._leaf_cell = _layers_of(model, place)
+        self.node_scores = self._node_scores()[self.order]
+
+    def _node_scores(self):
+        model = self.model
+        scores = np.where(np.arange(self.layers.n_columns) < model.n_states[:, None], 0.0, -np.inf)
+        for factors, nodes, a in self._by_state():
+            np.add.at(scores[:, a], nodes, model.factor_scores(factors, np.full((len(nodes), 1), a)))
+        return scores
+
+    def _by_state(self):
+        """Factors of one node that has a state, and these nodes, for each state."""
+        factors, nodes = self._unary
+        for a in range(self.model.n_columns):
+            has = self.model.n_states[nodes] > a
+            yield factors[has], nodes[has], a
+
+    def in_order_of_nodes(self, values):
+        """Rows of places as rows of the model's nodes, without padded states."""
+        result = np.empty_like(values)
+        result[self.order] = values
+        return np.ascontiguousarray(result[:, : self.model.n_columns]) if values.ndim == 2 else result
+
+    def terms(self, values):
+        """What each node adds to ``log_z``, from what each place does; constants count for the first node."""
+        terms = self.in_order_of_nodes(values)
+        terms[:1] += self.constant
+        return terms
+
+    def statistics(self, unary, leaves):
+        """Derivative by the scores of the model.
+
+        Parameters
+        ----------
+        unary : ndarray of shape (N, K)
+            Marginals of the model's nodes.
+        leaves : ndarray of shape (n_leaves,)
+            Summed beliefs of joint states, where the paths of ``layers`` end.
+
+        Returns
+        -------
+        FactorStatistics
+        """
+        model = self.model
+        log_table, table_default = np.zeros(model.log_table.size), np.zeros(model.n_tables)
+        stored = self._leaf_cell >= 0
+        np.add.at(log_table, self._leaf_cell[stored], leaves[stored])
+        np.add.at(table_default, -1 - self._leaf_cell[~stored], leaves[~stored])
+        for factors, nodes, a in self._by_state():
+            cells = model.cells(factors, np.full((len(nodes), 1), a))
+            add_cells(model, factors, cells, unary[nodes, a].astype(np.float64), log_table, table_default)
+        cells = model.cells(self._empty, np.zeros((len(self._empty), 0), dtype=int))
+        add_cells(model, self._empty, cells, None, log_table, table_default)
+        return FactorStatistics(log_table, table_default)
+
+
+def _runs(numbers):
+    """Where runs of one number begin, and end."""
+    ends = np.flatnonzero(np.append(numbers[1:] != numbers[:-1], len(numbers) > 0)) + 1
+    return np.stack((np.append(0, ends)[:-1], ends), axis=1).astype(np.int32)
+
+
+def is_forest_of_factors(model):
+    """Whether no cycle leads through nodes and factors: as many ends of factors as a forest of both has edges.
+
+    Parameters
+    ----------
+    model : FactorGraph
+
+    Returns
+    -------
+    bool
+    """
+    arity = model.arity[model.arity >= 2]
+    return int(arity.sum()) == model.n_nodes + len(arity) - model.n_components
+
+
+def _from_roots(model, factors):
+    """Nodes from the roots on, those of a component together."""
+    n_nodes, arity = model.n_nodes, model.arity[factors]
+    owner = np.repeat(np.arange(len(factors)), arity) + n_nodes
+    ends = model.scope[_ranges(model.scope_ptr[factors], arity)]
+    size = n_nodes + len(factors)
+    joined = sp.csr_matrix((np.ones(len(ends), dtype=np.int8), (ends, owner)), shape=(size, size))
+    reached = np.zeros(n_nodes, dtype=bool)
+    order = []
+    for root in range(n_nodes):
+        if not reached[root]:
+            found = breadth_first_order(joined, root, directed=False, return_predecessors=False)
+            found = found[found < n_nodes]
+            reached[found] = True
+            order.append(found)
+    return np.concatenate(order).astype(np.int64) if order else np.zeros(0, dtype=np.int64)
+
+
+def _ranges(starts, lengths):
+    """``arange(start, start + length)`` of each pair, one after the other."""
+    ends = np.cumsum(lengths)
+    return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
+
+
+class _Tables:
+    """Tables in layers as they come up: each (table, order of its nodes) once."""
+
+    def __init__(self, model):
+        self.model = model
+        self.kind, self.counted, self.leaf_cell, self.child, self.sizes, self.child_start = [], [], [], [], [], []
+        self.n_children = 0
+
+    def add(self, table, shape, axes):
+        """Lay out a table over nodes of this shape, read in the order ``axes``."""
+        model, kind = self.model, self.model.table_kind[table]
+        start, stop = model.table_ptr[table : table + 2]
+        self.kind.append(kind)
+        self.counted.append(model.table_state[table])
+        sizes, starts = None, np.zeros(len(shape), dtype=np.int64)
+        if kind == DENSE:
+            cell = np.arange(start, stop).reshape(shape).transpose(axes).ravel()
+        elif kind == COUNT:
+            cell = np.append(np.arange(start, stop), -1 - table)
+        else:
+            states = states_of_cells(model.table_cell[start:stop], shape)[:, axes]
+            ranked = np.lexsort(states.T[::-1])
+            sizes, children = _prefix_tree(states[ranked])
+            starts = self.n_children + np.concatenate(([0], np.cumsum([len(child) for child in children])))[:-1]
+            self.child += children
+            self.n_children += sum(len(child) for child in children)
+            cell = np.append(start + ranked, -1 - table)
+        self.leaf_cell.append(cell)
+        self.sizes.append(sizes)
+        self.child_start.append(starts)
+        return len(self.kind) - 1
+
+
+def _prefix_tree(states):
+    """Distinct beginnings of sorted joint states, and one more for whatever is not among them, layer by layer.
+
+    Returns
+    -------
+    sizes : list of int
+        Positions before each node.
+    children : list of ndarray
+        For each node, where the children of each position begin and end, then the state that leads to each child, then
+        the position whose child it is. All other states lead to the last position.
+    """
+    n_listed, arity = states.shape
+    first = np.ones(n_listed, dtype=bool)
+    number, count, sizes, children = np.zeros(n_listed, dtype=np.int64), 1, [], []
+    first[1:] = False
+    for d in range(arity):
+        differs = np.ones(n_listed, dtype=bool)
+        differs[1:] = states[1:, d] != states[:-1, d]
+        first = first | differs
+        after = np.cumsum(first) - 1
+        n_after = int(after[-1]) + 1 if n_listed else 0
+        sizes.append(count)
+        begins = np.flatnonzero(first)
+        starts = np.searchsorted(number[begins], np.arange(count + 1))
+        children.append(np.concatenate((starts, states[begins, d], number[begins])).astype(np.int32))
+        number, count = after, n_after + 1
+    return sizes, children
+
+
+def _layers_of(model, place):
+    """Layers of the factors of two nodes or more, and for each leaf the cell of its score (-1 - t: default of t)."""
+    tables = _Tables(model)
+    table_of, arities, slot_node, n_before, child_ptr = [], [], [], [], []
+    for factors, scope in model.by_arity():
+        arity = scope.shape[1]
+        if arity < 2:
+            continue
+        axes = np.argsort(place[scope], axis=1)
+        scope = np.take_along_axis(scope, axes, axis=1)
+        ids = model.table_id[factors]
+        axes[model.table_kind[ids] == COUNT] = np.arange(arity)
+        _, first, inverse = np.unique(np.column_stack((ids, axes)), axis=0, return_index=True, return_inverse=True)
+        shape = model.n_states[scope].astype(np.int64)
+        unsorted = np.argsort(axes[first], axis=1)
+        added = [
+            tables.add(ids[f], tuple(shape[f][back].tolist()), axes[f]) for f, back in zip(first, unsorted, strict=True)
+        ]
+        number = np.array(added)[inverse.ravel()]
+        table_of.append(number)
+        arities.append(np.full(len(factors), arity))
+        slot_node.append(place[scope].ravel())
+        n_before.append(_positions(model, tables, ids, number, shape).ravel())
+        child_ptr.append(np.stack([tables.child_start[t] for t in added])[inverse.ravel()].ravel())
+    arity = _joined(arities, np.int64)
+    slot_node = _joined(slot_node, np.int32)
+    leaf_cell = _joined(tables.leaf_cell, np.int64)
+    n_nodes = model.n_nodes
+    n_states = np.empty(n_nodes, dtype=np.int32)
+    n_states[place] = model.n_states
+    layers = FactorLayers(
+        maximum=False,
+        n_columns=max(model.n_columns, 2),
+        n_states=n_states,
+        node_ptr=_offsets(np.bincount(slot_node, minlength=n_nodes)),
+        node_slots=np.argsort(slot_node, kind="stable").astype(np.int32),
+        slot_ptr=_offsets(arity),
+        slot_node=slot_node,
+        slot_factor=np.repeat(np.arange(len(arity)), arity).astype(np.int32),
+        table=_joined(table_of, np.int32),
+        scale=np.ones(len(arity)),
+        position_ptr=_offsets(_joined(n_before, np.int64)),
+        kind=np.array(tables.kind, dtype=np.int8),
+        counted=np.array(tables.counted, dtype=np.int32),
+        leaf_ptr=_offsets([len(cell) for cell in tables.leaf_cell]),
+        leaf=_leaf_scores(model, leaf_cell),
+        leaf_weight=np.zeros(0),
+        leaf_shift=np.zeros(0),
+        child_ptr=_joined(child_ptr, np.int64),
+        child=_joined(tables.child, np.int32),
+    )
+    return layers, leaf_cell
+
+
+def _positions(model, tables, ids, number, shape):
+    """Positions before each node of factors of one arity; of sparse tables one more, for the scale of the others."""
+    n_before = np.ones(shape.shape, dtype=np.int64)
+    kind = model.table_kind[ids]
+    dense, count = kind == DENSE, kind == COUNT
+    n_before[dense, 1:] = np.cumprod(shape[dense, :-1], axis=1)
+    n_listed = np.diff(model.table_ptr)[ids[count]]
+    n_before[count] = np.minimum(np.arange(shape.shape[1]), n_listed[:, None]) + 1
+    for f in np.flatnonzero(~dense & ~count):
+        n_before[f] = np.array(tables.sizes[number[f]]) + 1
+    return n_before
+
+
+def _leaf_scores(model, leaf_cell):
+    scores = np.empty(len(leaf_cell))
+    stored = leaf_cell >= 0
+    scores[stored] = model.log_table[leaf_cell[stored]]
+    scores[~stored] = model.table_default[-1 - leaf_cell[~stored]]
+    return scores
+
+
+def _joined(arrays, dtype):
+    return np.ascontiguousarray(np.concatenate(arrays) if arrays else [], dtype=dtype)
+
+
+def _offsets(lengths):
+    return np.concatenate(([0], np.cumsum(np.asarray(lengths, dtype=np.int64)))).astype(np.int64)

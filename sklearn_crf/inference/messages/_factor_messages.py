@@ -1,0 +1,244 @@
+"""Messages of a factor graph for given counting numbers: sweeps, their results, warm starts."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf.inference._base import FactorMarginals, Marginals
+from sklearn_crf.inference._beliefs import infeasible_at_node
+from sklearn_crf.kernels.messages.factor_labels import decode_factors
+from sklearn_crf.kernels.messages.norm_product import leaf_statistics, read_factors, sweep
+from sklearn_crf.models import FactorGraph, pairwise_statistics
+
+
+class FactorMessages(NamedTuple):
+    """State of a result of message passing on factors, for a warm start.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n_ends, K), float64
+        Scores that each node of a factor takes out of it.
+    cross : ndarray, float64
+        Scores that the nodes of a factor keep of each other, empty if no counting number is negative.
+    """
+
+    values: np.ndarray
+    cross: np.ndarray
+
+
+class Numbers(NamedTuple):
+    """Counting numbers as the kernels take them."""
+
+    unit: float  # temperature, or 1 for maxima
+    node_scores: np.ndarray  # (N, K)
+    node: np.ndarray  # (N,) c_ss plus the c_FF of its factors
+    own: np.ndarray  # (F,) c_FF
+    toward: np.ndarray  # (n_slots,) c_FF + c_sF
+    cross_ptr: np.ndarray  # (n_slots,) -1 where all c_sF of a factor are 0
+
+
+def initial_messages(shape, cross_size, init):
+    """Messages that say nothing, or those of a former result.
+
+    Parameters
+    ----------
+    shape : tuple
+    cross_size : int
+    init : FactorMessages or None
+
+    Raises
+    ------
+    ValueError
+        If ``init`` belongs to another topology or other counting numbers, or is no state at all.
+    """
+    if init is None:
+        return np.zeros(shape), np.zeros(cross_size)
+    if not isinstance(init, FactorMessages):
+        raise ValueError(
+            f"init must be the state of a former result of message passing on factors, got {type(init).__name__}."
+        )
+    if init.values.shape != shape or init.cross.shape != (cross_size,):
+        raise ValueError(
+            f"init must hold messages of shapes {shape} and {(cross_size,)} for this model and these counting numbers, "
+            f"got {init.values.shape} and {init.cross.shape}."
+        )
+    if not (np.all(np.isfinite(init.values)) and np.all(np.isfinite(init.cross))):
+        raise ValueError("init must hold finite numbers only.")
+    return np.array(init.values, dtype=np.float64), np.array(init.cross, dtype=np.float64)
+
+
+class Reader:
+    """Positions of the paths through all factors, and labels that are read off them.
+
+    Parameters
+    ----------
+    layered : LayeredModel
+    layers : FactorLayers
+        With the scales of ``own`` plus ``conditional``, and sums or maxima.
+    unit : float
+        Temperature, or 1 for maxima.
+    own : ndarray of shape (F,)
+        c_FF.
+    conditional : ndarray of shape (n_slots,)
+        c_sF.
+    node : ndarray of shape (N,), optional
+        c_ss.
+    """
+
+    def __init__(self, layered, layers, unit, own, conditional, node=0.0):
+        own_of_slot = own[layers.slot_factor]
+        at_nodes = np.bincount(layers.slot_node, weights=own_of_slot, minlength=len(layers.n_states))
+        cross_ptr, self.cross_size = _cross_places(layers, conditional)
+        self.layered, self.layers = layered, layers
+        self.numbers = Numbers(unit, layered.node_scores, node + at_nodes, own, own_of_slot + conditional, cross_ptr)
+        self.no_cross = np.zeros(1)
+        self.left, self.right = np.zeros((2, int(layers.position_ptr[-1]) + 1))
+        largest_degree = int(np.diff(layers.node_ptr).max(initial=0))
+        largest_table = int(np.diff(layers.leaf_ptr).max(initial=0))
+        self.work = np.empty((4 + largest_degree) * layers.n_columns + largest_table + 1)
+
+    def read(self, messages, cross, beliefs):
+        """Make ready for a sweep forwards, and for labels."""
+        read_factors(self.layers, self.numbers, messages, cross, beliefs, self.left, self.right, self.work)
+
+    def labels(self, beliefs):
+        """Labels node after node, and the model's number of a node at a dead end, or -1."""
+        layered = self.layered
+        labels = np.zeros(len(layered.order), dtype=np.int32)
+        failed = decode_factors(self.layers, layered.node_scores, beliefs, self.left, self.right, labels, self.work)
+        return layered.in_order_of_nodes(labels), int(layered.order[failed]) if failed >= 0 else -1
+
+
+class MessageRun:
+    """Messages as they have come to be.
+
+    Parameters
+    ----------
+    layered : LayeredModel
+    split : Split
+        Terms of the counting numbers; those of nodes may be negative, at the price of convergence.
+    temperature : float
+        0 is maxima.
+    init : FactorMessages or None
+    damping : float, default=0.0
+    tol : float, default=-1.0
+        Largest change of a message in an iteration after which its component rests: it needs no more iterations, and
+        ends at no other messages, than if it were alone. Negative: none rests.
+    """
+
+    def __init__(self, layered, split, temperature, init, damping=0.0, tol=-1.0):
+        layers = layered.layers
+        unit = 1.0 if temperature == 0 else float(temperature)
+        factor = split.own + np.bincount(layers.slot_factor, weights=split.conditional, minlength=layers.n_factors)
+        self.layered, self.damping, self.tol = layered, damping, tol
+        scale = 1 / (unit * factor)
+        self.layers = layers._replace(maximum=True, scale=scale) if temperature == 0 else layers.for_sums(scale)
+        self.reader = Reader(layered, self.layers, unit, split.own, split.conditional, split.node)
+        shape = len(layers.slot_node), layers.n_columns
+        self.messages, cross = initial_messages(shape, self.reader.cross_size, init)
+        self.cross = np.append(cross, 0.0)
+        self.beliefs = np.where(np.isneginf(layered.node_scores), -np.inf, 0.0)
+        self.values = np.zeros(len(self.beliefs))
+        self.bound = np.inf
+        self.moving = layered.components
+        self.reader.read(self.messages, self.cross, self.beliefs)
+
+    def iterate(self):
+        """A sweep forwards and one back; the largest change of a message in them."""
+        reader, changes = self.reader, np.zeros(len(self.moving))
+        for direction in (1, -1):
+            failed = sweep(
+                self.layers,
+                reader.numbers,
+                self.messages,
+                self.cross,
+                self.beliefs,
+                self.values,
+                reader.left,
+                reader.right,
+                direction,
+                self.damping,
+                self.moving,
+                changes,
+                reader.work,
+            )
+            if failed >= 0:
+                raise infeasible_at_node(int(self.layered.order[failed]))
+        changes /= 1 - self.damping
+        self.moving = self.moving[changes > self.tol]
+        self.bound = float(self.values.sum()) + self.layered.constant
+        return float(changes.max(initial=0.0))
+
+    def lower(self):
+        """An iteration; what the bound fell by."""
+        before = self.bound
+        self.iterate()
+        return before - self.bound
+
+    @property
+    def state(self):
+        """To warm-start another run."""
+        return FactorMessages(self.messages, self.cross[:-1])
+
+    def labels(self):
+        """Labels read off the messages."""
+        return self.labels_and_dead_end()[0]
+
+    def labels_and_dead_end(self):
+        """Labels, and a node that is left no state by the labels before it, or -1."""
+        self.reader.read(self.messages, self.cross, self.beliefs)
+        return self.reader.labels(self.beliefs)
+
+    def marginals(self, **fields):
+        """The marginals of the model's own type."""
+        layered, reader = self.layered, self.reader
+        leaves = np.zeros(len(self.layers.leaf))
+        failed = leaf_statistics(
+            self.layers,
+            reader.numbers,
+            self.messages,
+            self.cross,
+            self.beliefs,
+            reader.left,
+            reader.right,
+            leaves,
+            reader.work,
+        )
+        if failed >= 0:
+            node = layered.order[self.layers.slot_node[self.layers.slot_ptr[failed]]]
+            raise infeasible_at_node(int(node))
+        return marginals_of(layered, np.exp(self.beliefs), leaves, self.values, state=self.state, **fields)
+
+
+def marginals_of(layered, beliefs, leaves, values, **fields):
+    """The marginals of the model's own type, from those of places and leaves.
+
+    Parameters
+    ----------
+    layered : LayeredModel
+    beliefs : ndarray of shape (N, K)
+        Probabilities of the states of places.
+    leaves : ndarray of shape (n_leaves,)
+    values : ndarray of shape (N,)
+        What places add to ``log_z``.
+    **fields
+        The other fields of the result.
+    """
+    unary = layered.in_order_of_nodes(beliefs)
+    terms = layered.terms(values)
+    statistics = layered.statistics(unary, leaves)
+    source = layered.source
+    common = {"log_z": float(terms.sum()), "log_z_terms": terms, **fields}
+    if isinstance(source, FactorGraph):
+        return FactorMarginals(unary.astype(source.dtype), *statistics, **common)
+    padded = np.zeros(source.unary.shape, dtype=source.dtype)
+    padded[:, : unary.shape[1]] = unary
+    return Marginals(padded, pairwise_statistics(source, statistics.log_table), **common)
+
+
+def _cross_places(layers, conditional):
+    """Where each slot keeps scores of the other slots of its factor, and how many there are in all."""
+    used = np.bincount(layers.slot_factor, weights=conditional, minlength=layers.n_factors) > 0
+    length = np.where(used, layers.arity, 0)[layers.slot_factor] * layers.n_columns
+    starts = np.concatenate(([0], np.cumsum(length))).astype(np.int64)
+    return np.where(used[layers.slot_factor], starts[:-1], -1), int(starts[-1])

@@ -1,0 +1,261 @@
+"""What loopy and tree-reweighted belief propagation share: sweeps until messages stand still, and their results."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf._threads import checkpoint, range_runner
+from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._beliefs import (
+    EdgeMarginals,
+    beliefs_of,
+    edge_marginals_of,
+    infeasible_at_node,
+    marginals_of,
+)
+from sklearn_crf.inference._field import MAX_SCORE, SUM_PROBABILITY, Messages, initial_messages
+from sklearn_crf.inference.messages._schedules import SCHEDULES, choose_schedule
+from sklearn_crf.kernels.exact.forests import decode
+from sklearn_crf.kernels.messages.odds import send_odds
+
+# The kernel reads and writes vectors of up to 32 bytes.
+_PADDING = 8
+
+
+def takes_odds(field):
+    """Whether messages of a field can be log-odds, and gain by it.
+
+    Plain belief propagation works on probabilities without any exponential, which is faster.
+    """
+    return field.semiring == SUM_PROBABILITY and field.tables.shape[3] == 2 and len(field.appearance) > 0
+
+
+class OddsField(NamedTuple):
+    r"""The arrays of the kernel.
+
+    A table is :math:`r(a) + c(b) + J [a = b]` up to a constant. The parts r and c are taken to the nodes, and the
+    messages of a reparameterised model differ from those of the original by them.
+
+    Attributes
+    ----------
+    arrays : tuple of ndarray
+        Graph, unary, coupling and power, as the kernel takes them.
+    offset : ndarray of shape (2E,), float64
+        What the edge of a slot adds to the log-odds of the node there.
+    largest_degree : int
+    """
+
+    arrays: tuple
+    offset: np.ndarray
+    largest_degree: int
+
+    @classmethod
+    def of(cls, field):
+        """The same scores as those of a field that :func:`takes_odds`."""
+        dtype = field.unary.dtype
+        edge, side = field.half_edge >> 1, field.half_edge & 1
+        coupling, first_end, second_end = _split_tables(field)
+        # Tables came divided by the edge probabilities, messages are raised to their power.
+        offset = np.where(side, second_end[edge], first_end[edge]) * field.appearance[edge]
+        node = np.repeat(np.arange(len(field.unary)), np.diff(field.ptr))
+        with np.errstate(divide="ignore"):
+            unary = np.log(field.unary[:, 1], dtype=np.float64) - np.log(field.unary[:, 0], dtype=np.float64)
+        unary += np.bincount(node, weights=offset, minlength=len(unary))
+        strength = np.copysign(np.exp(-np.abs(coupling)), coupling)
+        arrays = (
+            field.ptr,
+            field.neighbor,
+            field.reverse,
+            unary.astype(dtype),
+            _padded(strength[edge], dtype),
+            _padded(field.appearance[edge], dtype),
+        )
+        return cls(arrays, offset, int(np.diff(field.ptr).max(initial=0)))
+
+    def work_space(self):
+        """What the kernel needs for itself; one for each thread."""
+        return np.empty(self.largest_degree + _PADDING, self.arrays[3].dtype)
+
+    def send(self, odds, *how):
+        """Let nodes send messages in turn, see the kernel."""
+        return send_odds(*self.arrays, odds, *how)
+
+    def odds_of(self, messages):
+        """Log-odds of messages given as probabilities."""
+        dtype = messages.dtype
+        return _padded(np.log(messages[:, 1] / messages[:, 0], dtype=np.float64) - self.offset, dtype)
+
+    def write_messages(self, odds, messages):
+        """Probabilities of messages given as log-odds."""
+        x = odds[: len(messages)] + self.offset
+        messages[:, 0] = 1 / (1 + np.exp(x))
+        messages[:, 1] = 1 / (1 + np.exp(-x))
+
+
+def _split_tables(field):
+    """Coupling of each edge, and what its table adds to the log-odds of its first and its second end, float64."""
+    tables = field.tables.astype(np.float64)
+    parts = (
+        (tables[..., 0, 0] + tables[..., 1, 1] - tables[..., 0, 1] - tables[..., 1, 0]) / 2,
+        (tables[..., 1, 0] + tables[..., 1, 1] - tables[..., 0, 0] - tables[..., 0, 1]) / 2,
+        (tables[..., 0, 1] + tables[..., 1, 1] - tables[..., 0, 0] - tables[..., 1, 0]) / 2,
+    )
+    if field.is_tied:
+        return [part[field.edge_type, 0] for part in parts]
+    return [np.einsum("er,er->e", field.edge_weight, part[field.edge_type]) for part in parts]
+
+
+def _padded(values, dtype):
+    padded = np.ones(len(values) + _PADDING, dtype)
+    padded[: len(values)] = values
+    return padded
+
+
+class MessagePassing(EdgeMarginals, Inference):
+    """Base of the algorithms that renew messages until they stand still.
+
+    A subclass makes the field of a model, and says what the bounds of its results are worth.
+    """
+
+    tasks = frozenset({"map", "marginals"})
+    exact_on = "forest"
+    _schedules = ("auto", *SCHEDULES)
+    _sweep_depth = 2  # calls from the public method to the loop over sweeps
+
+    def _make_field(self, model, maximum):
+        """Field and shift of the unary rows, as :func:`~sklearn_crf.inference._field.make_field` returns them."""
+        raise NotImplementedError
+
+    def _sum_bound(self, graph):
+        """What the log-partition of a fixed point is on a graph with cycles."""
+        return None
+
+    def _bounded(self, model, found):
+        """Marginals with a log-partition that is a bound where the algorithm has one."""
+        return found
+
+    def _schedule(self, graph):
+        """How sweeps are made."""
+        return choose_schedule(self.schedule, graph)
+
+    def _decoding_field(self, model, field):
+        """The field whose tables are the model's own."""
+        return field
+
+    def _max_bound(self, model, state):
+        """Upper bound on the best score, from max-product messages that need not have converged."""
+        return np.inf
+
+    def _edge_marginals(self, model, edges, init, n_threads):
+        field, _ = self._make_field(model, maximum=False)
+        with range_runner(n_threads) as run:
+            messages, _, _ = self._iterate(model.graph, field, init, run)
+            return edge_marginals_of(field, model, messages, edges, run)
+
+    def _sent(self, model, init=None, n_threads=1):
+        """Messages for marginals, and whether they stand still."""
+        field, _ = self._make_field(model, maximum=False)
+        with range_runner(n_threads) as run:
+            messages, _, converged = self._iterate(model.graph, field, init, run)
+        return _state(field, messages), converged
+
+    def _marginals(self, model, *, init=None, n_threads=1):
+        field, unary_shift = self._make_field(model, maximum=False)
+        with range_runner(n_threads) as run:
+            messages, n_iter, converged = self._iterate(model.graph, field, init, run)
+            found = marginals_of(
+                field,
+                model.dtype,
+                unary_shift,
+                messages,
+                run,
+                bound=self._worth(model.graph, converged),
+                n_iter=n_iter,
+                converged=converged,
+                state=_state(field, messages),
+            )
+        return self._bounded(model, found)
+
+    def _map(self, model, *, init=None, n_threads=1):
+        graph = model.graph
+        field, _ = self._make_field(model, maximum=True)
+        with range_runner(n_threads) as run:
+            messages, n_iter, converged = self._iterate(graph, field, init, run)
+            labels, failed = _decode(graph, self._decoding_field(model, field), messages)
+            if failed >= 0:
+                # On a forest a dead end proves that there is no labeling, elsewhere only a node without belief does.
+                beliefs_of(field, messages, run)
+                if graph.is_forest and converged:
+                    raise infeasible_at_node(failed)
+        state = _state(field, messages)
+        result = self._labeling(model, labels, n_iter=n_iter, converged=converged, state=state)
+        if converged and graph.is_forest:
+            return result._replace(bound=result.score)
+        return result._replace(bound=max(self._max_bound(model, state), result.score))
+
+    def _worth(self, graph, converged):
+        if not converged:
+            return None
+        return "exact" if graph.is_forest else self._sum_bound(graph)
+
+    def _check_model(self, model):
+        super()._check_model(model)
+        if self.schedule not in self._schedules:
+            names = ", ".join(self._schedules)
+            raise ValueError(f"schedule must be one of {names}, got {self.schedule!r}.")
+
+    def _iterate(self, graph, field, init, run):
+        """Messages, number of sweeps, converged?"""
+        messages = initial_messages(field, init)
+        if graph.n_edges == 0:
+            return messages, 0, True
+        schedule = self._schedule(graph)
+        as_odds = takes_odds(field) and schedule is not SCHEDULES["residual"]
+        swept = OddsField.of(field) if as_odds else field
+        values = swept.odds_of(messages) if as_odds else messages
+        change, n_iter = self._sweep_until_still(schedule(graph, swept, values, self.damping, self.tol, run))
+        if as_odds:
+            swept.write_messages(values, messages)
+        if change <= self.tol:
+            if graph.is_forest:
+                # Whatever was left within the tolerance: this sweep is exact from any start.
+                SCHEDULES["sequential"](graph, field, messages, 0.0, self.tol, run)()
+            return messages, n_iter, True
+        self._warn_unconverged(self._unsteady(field.semiring == MAX_SCORE, change), depth=self._sweep_depth)
+        return messages, self.max_iter, False
+
+    def _unsteady(self, maximum, change):
+        """The warning of messages that have not converged."""
+        stopped = f"{type(self).__name__} stopped after max_iter={self.max_iter} sweeps"
+        if np.isinf(change):
+            return f"{stopped}, in the last of which messages still ruled out states: raise max_iter."
+        what = "scores" if maximum else "probabilities"
+        return (
+            f"{stopped} with {what} of messages still changing by {change:.2g}, more than tol={self.tol:g}: raise "
+            "max_iter, or damping if they oscillate."
+        )
+
+    def _sweep_until_still(self, sweep):
+        """The last change of a message, and how many sweeps were made."""
+        n_iter, change = 0, np.inf
+        while n_iter < self.max_iter and change > self.tol:
+            checkpoint()
+            change = sweep()
+            if change < 0:
+                raise infeasible_at_node(int(-1 - change))
+            n_iter += 1
+        return change, n_iter
+
+
+def _decode(graph, field, messages):
+    """Labels node after node along a spanning forest, so that ties are broken alike; a node at a dead end, or -1."""
+    order = graph.forest.order
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    labels = np.empty_like(order)
+    return labels, decode(field, messages, order, rank, labels, field.work_space())
+
+
+def _state(field, messages):
+    n_columns = field.tables.shape[3]
+    return Messages(np.ascontiguousarray(messages[:, :n_columns]), field.semiring != SUM_PROBABILITY)

@@ -1,0 +1,94 @@
+"""Max-product linear programming."""
+
+import numpy as np
+
+from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._beliefs import infeasible_at_node
+from sklearn_crf.inference._dual_descent import labeling_by_descent
+from sklearn_crf.inference.messages._factor_layers import LayeredModel
+from sklearn_crf.inference.messages._factor_messages import FactorMessages, Reader, initial_messages
+from sklearn_crf.kernels.messages.mplp import mplp_sweep
+from sklearn_crf.models import FactorGraph, PairwiseModel
+
+
+class MPLP(Inference):
+    r"""Max-product linear programming: labels and an upper bound on the best score that never rises.
+
+    .. math::
+        \max_y \mathrm{score}(y) \le \min_\delta \;
+            \sum_s \max_{y_s} \Big( \theta_s(y_s) + \sum_{F \ni s} \delta_{Fs}(y_s) \Big)
+            + \sum_F \max_{y_F} \Big( \theta_F(y_F) - \sum_{s \in F} \delta_{Fs}(y_s) \Big),
+
+    the dual of the linear relaxation of the labeling problem. It is minimised over the messages of one factor after the
+    other, to all its :math:`n_F` nodes at once,
+
+    .. math::
+        \delta_{Fs}(a) = \frac{1}{n_F} \max_{y_F: y_s = a} \Big( \theta_F(y_F) + \sum_{t \in F} c_t(y_t) \Big) - c_s(a),
+        \qquad c_s = \theta_s + \sum_{G \ni s, G \ne F} \delta_{Gs}.
+
+    After each iteration labels are read off node after node, each given the labels of the earlier ones; the best so far
+    are kept. If their score meets the bound they are optimal (``certified``). On pairwise models of two states the
+    bound comes to that of :class:`LinearProgram`; elsewhere it can stop short of it.
+
+    Parameters
+    ----------
+    max_iter : int, default=500
+        Most iterations, each of one sweep forwards through the factors and one back.
+    tol : float, default=1e-7
+        Fall of the bound in an iteration, relative to its size (at least one), that counts as none.
+
+    See Also
+    --------
+    NormProductBP : The same dual by messages of one node at a time, also smoothed by a temperature.
+    TRWS : On pairwise models, whole chains at a time, with fewer iterations.
+
+    References
+    ----------
+    A. Globerson, T. Jaakkola. Fixing max-product: convergent message passing algorithms for MAP LP-relaxations. NIPS
+    2007. D. Sontag, A. Globerson, T. Jaakkola. Introduction to dual decomposition for inference. In Optimization for
+    Machine Learning, 2011, Figure 1.4.
+    """
+
+    tasks = frozenset({"map"})
+    takes = (PairwiseModel, FactorGraph)
+
+    def __init__(self, max_iter=500, tol=1e-7):
+        self.max_iter = max_iter
+        self.tol = tol
+
+    def _map(self, model, *, init=None, n_threads=1):
+        return labeling_by_descent(self, model, _Run(LayeredModel(model), init))
+
+
+class _Run:
+    """Messages and bound as they have come to be."""
+
+    def __init__(self, layered, init):
+        layers = layered.layers._replace(maximum=True)
+        self.layered, self.layers = layered, layers
+        self.messages, _ = initial_messages((len(layers.slot_node), layers.n_columns), 0, init)
+        self.totals = np.array(layered.node_scores)
+        np.add.at(self.totals, layers.slot_node, self.messages)
+        ones = np.ones(layers.n_factors)
+        self.reader = Reader(layered, layers, 1.0, ones, np.zeros(len(layers.slot_node)))
+        self.work = np.empty((2 + 2 * int(layers.arity.max(initial=0))) * layers.n_columns)
+        self.bound = np.inf
+
+    @property
+    def state(self):
+        return FactorMessages(self.messages, np.zeros(0))
+
+    def lower(self):
+        for direction in (1, -1):
+            failed = mplp_sweep(
+                self.layers, self.messages, self.totals, self.reader.left, self.reader.right, direction, self.work
+            )
+            if failed >= 0:
+                place = np.flatnonzero(np.isneginf(self.totals).all(axis=1))[0]
+                raise infeasible_at_node(int(self.layered.order[place]))
+        before, self.bound = self.bound, float(self.totals.max(axis=1).sum()) + self.layered.constant
+        return before - self.bound
+
+    def labels(self):
+        self.reader.read(self.messages, self.reader.no_cross, self.totals)
+        return self.reader.labels(self.totals)[0]

@@ -1,0 +1,119 @@
+"""Norm-product belief propagation."""
+
+from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._dual_descent import labeling_by_descent, marginals_by_descent
+from sklearn_crf.inference.messages._counting_numbers import counting_numbers_of, split_counting_numbers
+from sklearn_crf.inference.messages._factor_layers import LayeredModel
+from sklearn_crf.inference.messages._factor_messages import MessageRun
+from sklearn_crf.models import FactorGraph, PairwiseModel
+
+
+class NormProductBP(Inference):
+    r"""Norm-product belief propagation: convergent messages for any convex approximation of the entropy.
+
+    .. math::
+        \max_{\tau \in L} \; \langle \theta, \tau \rangle
+            + T \Big( \sum_s c_s H(\tau_s) + \sum_F c_F H(\tau_F) \Big)
+
+    over marginals of nodes and factors that fit together locally. Counting numbers :math:`c` are convex if they can be
+    written as
+
+    .. math::
+        c_F = c_{FF} + \sum_{s \in F} c_{sF}, \qquad c_s = c_{ss} - \sum_{F \ni s} c_{sF}
+
+    with no negative term; others are an error that names a node. The dual is minimised over the messages of one node
+    after the other, forwards and backwards through the nodes. It never rises, and ``log_z`` is its value: after any
+    number of iterations no less than the maximum above. That is an upper bound on the log-partition
+    (``bound="upper"``) for the trivial entropy, for tree-reweighted ones, and for counting numbers that are not
+    negative and cover every node, :math:`c_s + \sum_{F \ni s} c_F \ge 1`, as long as :math:`T \ge 1`.
+
+    Labels come from the same messages with maxima for sums (:math:`T = 0`), which lower the dual of the linear
+    relaxation of the labeling problem: an upper bound on the best score at every iteration. After each, labels are read
+    off node after node, each given the labels of the earlier ones; the best so far are kept.
+
+    Parameters
+    ----------
+    counting_numbers : {"trivial", "trw", "bethe"} or CountingNumbers, default="trivial"
+        ``"trivial"``: one for every factor of two or more nodes (edges of a pairwise model), and one for nodes in none.
+        ``"trw"``: tree-reweighted, on pairwise models and factor graphs that could be. ``"bethe"``: convex on
+        forests only, where it is exact.
+    edge_probabilities : {"auto", "uniform"} or array-like of shape (E,), default="auto"
+        Of ``"trw"``, as in :class:`TRWMessagePassing`.
+    temperature : float, default=1.0
+        T of :meth:`marginals`, positive. They are those of scores divided by T, and ``log_z`` is T times that of them.
+    map_temperature : float, default=0.0
+        T of :meth:`map`. If it is positive, the bound is smooth and messages do not get stuck where maxima do; it comes
+        within T times the largest entropy of the relaxation.
+    max_iter : int, default=500
+        Most iterations, each of one sweep forwards and one back.
+    tol : float, default=1e-6
+        For marginals, largest change of the probabilities of a message that counts as none; for labels, fall of the
+        bound in an iteration, relative to its size (at least one).
+
+    See Also
+    --------
+    TRWMessagePassing : The tree-reweighted case, faster where it converges.
+    MPLP : Labels by messages of one factor at a time.
+
+    Notes
+    -----
+    Messages are kept as scores in double precision, whatever the model's. On pairwise models with edge weights the
+    tables of all edges are written out.
+
+    Where some :math:`c_s` is negative, the terms are found by a linear program that makes the smallest :math:`c_{FF}`
+    as large as it can be. The terms of a tree-reweighted entropy sum to the number of components, so that on large
+    graphs they are small and convergence is slow.
+
+    References
+    ----------
+    T. Hazan, A. Shashua. Norm-product belief propagation: primal-dual message-passing for approximate inference. IEEE
+    Trans. Information Theory 56, 2010. J. Jancsary. Approximate discriminative training of graphical models, 2012, Eq.
+    123 to 127.
+    """
+
+    tasks = frozenset({"map", "marginals"})
+    takes = (PairwiseModel, FactorGraph)
+
+    def __init__(
+        self,
+        counting_numbers="trivial",
+        edge_probabilities="auto",
+        temperature=1.0,
+        map_temperature=0.0,
+        max_iter=500,
+        tol=1e-6,
+    ):
+        self.counting_numbers = counting_numbers
+        self.edge_probabilities = edge_probabilities
+        self.temperature = temperature
+        self.map_temperature = map_temperature
+        self.max_iter = max_iter
+        self.tol = tol
+
+    def _check_model(self, model):
+        super()._check_model(model)
+        if not self.temperature > 0:
+            raise ValueError(f"temperature must be positive for marginals, got {self.temperature!r}.")
+        if not self.map_temperature >= 0:
+            raise ValueError(f"map_temperature must not be negative, got {self.map_temperature!r}.")
+
+    def _marginals(self, model, *, init=None, n_threads=1):
+        run, bound = self._start(model, self.temperature, init, self.tol)
+        if self.temperature != 1:
+            bound = "upper" if bound and self.temperature > 1 else None
+        return marginals_by_descent(self, run, bound)
+
+    def _map(self, model, *, init=None, n_threads=1):
+        run, _ = self._start(model, self.map_temperature, init)
+        return labeling_by_descent(self, model, run)
+
+    def _start(self, model, temperature, init, tol=-1.0):
+        return start_messages(model, self.counting_numbers, self.edge_probabilities, temperature, init, tol)
+
+
+def start_messages(model, counting_numbers, edge_probabilities, temperature, init, tol=-1.0):
+    """Messages at their start, whose components rest by ``tol``, and what the approximation of the entropy is."""
+    layered = LayeredModel(model)
+    node, factor, bound = counting_numbers_of(counting_numbers, layered, edge_probabilities)
+    split = split_counting_numbers(layered, node, factor)
+    return MessageRun(layered, split, temperature, init, tol=tol), bound

@@ -1,0 +1,127 @@
+"""Sequential tree-reweighted max-product."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf._threads import checkpoint
+from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._dual_descent import still_falling
+from sklearn_crf.inference._field import Messages, initial_messages, make_field
+from sklearn_crf.inference._relaxed_problem import in_double_precision
+from sklearn_crf.inference.exact._tree import TreeInference
+from sklearn_crf.kernels.messages.trws import sequential_iteration
+from sklearn_crf.models import score
+
+
+class TRWSState(NamedTuple):
+    """State of a result of :class:`TRWS`, for a warm start.
+
+    Attributes
+    ----------
+    messages : Messages
+        Max-product messages by the slot of the receiving node.
+    labels : ndarray of shape (N,), int32
+        The best labeling found.
+    """
+
+    messages: Messages
+    labels: np.ndarray
+
+
+class TRWS(Inference):
+    r"""Sequential tree-reweighted max-product (TRW-S): labels and an upper bound on the best score that never rises.
+
+    Every edge is in one of several chains that follow the order of the nodes, and the score is their sum. The bound is
+
+    .. math::
+        \max_y \mathrm{score}(y) \le \sum_T \max_y \mathrm{score}_T(y), \qquad \sum_T \mathrm{score}_T = \mathrm{score},
+
+    the sum of the best scores of all chains, and scores are moved between chains such that it falls. Node after node
+    shares out evenly what it knows, :math:`\hat\theta_s = u_s + \sum_q m_{q \to s}`, among the :math:`n_s` chains
+    through it,
+
+    .. math::
+        m_{s \to t}(b) = \max_a \big( \hat\theta_s(a) / n_s - m_{t \to s}(a) + \theta_{st}(a, b) \big) - \mathrm{const},
+
+    to later nodes on the way forwards, to earlier ones on the way back. After each iteration labels are read off node
+    after node, each given the labels of the earlier ones; the best so far are kept. If their score meets the bound they
+    are optimal (``certified``). On models of two states the bound comes to that of :class:`LinearProgram`, and on
+    submodular ones to the best score; with more states it can stop short of both. Forests are solved exactly at once.
+
+    Parameters
+    ----------
+    max_iter : int, default=500
+        Most iterations, each of one pass forwards and one back.
+    tol : float, default=1e-7
+        Fall of the bound in an iteration, relative to its size (at least one), that counts as none.
+
+    References
+    ----------
+    V. Kolmogorov. Convergent tree-reweighted message passing for energy minimization. IEEE Trans. Pattern Analysis and
+    Machine Intelligence 28, 2006.
+    """
+
+    tasks = frozenset({"map"})
+    exact_on = "forest"
+
+    def __init__(self, max_iter=500, tol=1e-7):
+        self.max_iter = max_iter
+        self.tol = tol
+
+    def _map(self, model, *, init=None, n_threads=1):
+        if model.graph.is_forest:
+            return TreeInference()._map(model)
+        run = _Run(model, init)
+        for n_iter in range(1, self.max_iter + 1):
+            checkpoint()
+            fall = run.iterate()
+            if fall <= self.tol * max(1.0, abs(run.bound)) or run.is_certain():
+                return self._result(model, run, n_iter, converged=True)
+        self._warn_unconverged(still_falling(self, fall))
+        return self._result(model, run, self.max_iter, converged=False)
+
+    def _result(self, model, run, n_iter, converged):
+        state = TRWSState(Messages(np.ascontiguousarray(run.messages[:, : model.n_columns]), True), run.labels)
+        found = self._labeling(model, run.labels, n_iter=n_iter, converged=converged, state=state)
+        return found._replace(bound=max(run.bound, found.score))
+
+
+class _Run:
+    """Messages, bound and labels as they have come to be. All in double precision, so that the bound can be trusted."""
+
+    def __init__(self, model, init):
+        self.model = in_double_precision(model)
+        if init is not None and not isinstance(init, TRWSState):
+            raise ValueError(f"init must be the state of a former result of TRWS, got {type(init).__name__}.")
+        self.field, _ = make_field(self.model, maximum=True)
+        self.messages = initial_messages(self.field, None if init is None else init.messages)
+        self.share = 1 / _n_chains(model.graph)
+        self.work = self.field.work_space()
+        # An infeasible start is kept as long as nothing better is found.
+        self.labels = np.zeros(model.graph.n_nodes, dtype=np.int32) if init is None else init.labels.copy()
+        self.fresh = np.empty_like(self.labels)
+        self.score = -np.inf if init is None else score(self.model, init.labels)
+        self.bound = np.inf
+
+    def iterate(self):
+        """A pass forwards, one back, and labels; what the bound fell by."""
+        bound, found = sequential_iteration(self.field, self.messages, self.share, self.fresh, self.work)
+        if bound == -np.inf:
+            raise ValueError("model is infeasible: every labeling has a score of -inf.")
+        fall, self.bound = self.bound - bound, min(self.bound, bound)
+        if found > self.score or self.score == -np.inf:
+            # What was the best so far is room for the next.
+            self.labels, self.fresh, self.score = self.fresh, self.labels, found
+        return fall
+
+    def is_certain(self):
+        """The score meets the bound up to rounding."""
+        return self.bound - self.score <= 1e-12 * max(1.0, abs(self.bound))
+
+
+def _n_chains(graph):
+    """Chains through each node if every edge is in one and all go on as far as they can."""
+    earlier, later = np.sort(graph.edges, axis=1).T
+    forwards, backwards = (np.bincount(ends, minlength=graph.n_nodes) for ends in (earlier, later))
+    return np.maximum(np.maximum(forwards, backwards), 1).astype(np.float64)

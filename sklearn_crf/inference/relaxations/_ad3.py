@@ -1,0 +1,236 @@
+"""AD3: the linear relaxation by the alternating direction method of multipliers."""
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from sklearn_crf._threads import checkpoint, range_runner
+from sklearn_crf.inference._base import Inference, Labeling
+from sklearn_crf.inference._relaxed_problem import check_not_below
+from sklearn_crf.inference.exact._tree import TreeInference
+from sklearn_crf.inference.relaxations._factor_problems import EdgesProblem, FactorsProblem, one_hot
+from sklearn_crf.kernels.relaxations.admm import solve_factors
+from sklearn_crf.models import FactorGraph, PairwiseModel, score
+
+# The penalty is looked at after so many iterations, and changed by this factor if one residual is so much the larger;
+# after each change it is left alone for longer, as convergence is certain only if changes come to an end.
+_FIRST_REVIEW, _LONGER, _FACTOR, _IMBALANCE = 5, 1.5, 2.0, 5.0
+
+# Factors that a thread takes at least.
+_SMALLEST_RANGE = 64
+
+
+class AD3State(NamedTuple):
+    """State of a result of :class:`AD3`, for a warm start.
+
+    Attributes
+    ----------
+    multipliers : ndarray of shape (n_slots, K), float64
+        Scores moved into each factor from each of its nodes, zero in sum over the factors of a node.
+    fractional : ndarray of shape (n_nodes, K), float64
+        Marginals of the nodes, of those that are free in a factor graph.
+    penalty : float
+        The penalty at the end.
+    labels : ndarray of shape (N,), int32
+        The best labeling found.
+    """
+
+    multipliers: np.ndarray
+    fractional: np.ndarray
+    penalty: float
+    labels: np.ndarray
+
+
+class AD3(Inference):
+    r"""The linear relaxation by alternating directions of an augmented Lagrangian, with its fractional solution.
+
+    Every factor f has marginals :math:`q_f` of its own, which are to agree with those of the nodes, :math:`z_s`,
+
+    .. math::
+        \max_{q, z} \; \sum_f \Big( \langle \theta_f, \mu_f \rangle
+            + \sum_{s \in f} \big\langle \tfrac{1}{n_s} u_s + \lambda_{fs}, q_{fs} \big\rangle
+            - \tfrac{\rho}{2} \| q_{fs} - z_s \|^2 \Big),
+
+    :math:`n_s` being the number of factors of a node. In turn each factor solves a quadratic problem, all of them at
+    once in threads; :math:`z_s` becomes the mean of its factors' :math:`q_{fs}`; and
+    :math:`\lambda_{fs}` moves by :math:`- \rho (q_{fs} - z_s)`. Pairs of two states have a solution in closed form.
+    Tables of any size and arity, listed states, and counts (such as "at most one") are solved by an active set method,
+    which only asks each factor for a best joint state.
+
+    The bound is the sum of the best scores of all factors at :math:`\lambda`. It comes to that of
+    :class:`LinearProgram`, and ``fractional`` to a solution. Labels are read off it; where they meet the bound they
+    are optimal (``certified``). Pairwise models without cycles are solved exactly at once.
+
+    Parameters
+    ----------
+    max_iter : int, default=1000
+        Most iterations.
+    tol : float, default=1e-3
+        It ends when the root mean square over factors and their nodes of both residuals is below: how far marginals
+        of factors are from those of nodes, and how far these moved.
+    penalty : float, default=0.3
+        :math:`\rho` to begin with, relative to the standard deviation of the scores. It adapts so that neither
+        residual is much the larger.
+    climb : bool, default=True
+        Change labels one node at a time as long as that gains.
+
+    See Also
+    --------
+    LinearProgram : The same solution by a solver for linear programs, exact to rounding.
+    DualDecomposition, IncMP : The same bound by subgradients.
+
+    Notes
+    -----
+    Where the relaxation has no solution, the bound falls without end, and it is an error once it is below the score of
+    any labeling.
+
+    References
+    ----------
+    A. F. T. Martins, M. A. T. Figueiredo, P. M. Q. Aguiar, N. A. Smith, E. P. Xing. An augmented Lagrangian approach to
+    constrained MAP inference. ICML 2011; AD3: alternating directions dual decomposition for MAP inference in graphical
+    models. J. Machine Learning Research 16, 2015.
+    """
+
+    tasks = frozenset({"map"})
+    exact_on = "forest"
+    has_fractional = True
+    takes = (PairwiseModel, FactorGraph)
+
+    def __init__(self, max_iter=1000, tol=1e-3, penalty=0.3, climb=True):
+        self.max_iter = max_iter
+        self.tol = tol
+        self.penalty = penalty
+        self.climb = climb
+
+    def _check_model(self, model):
+        super()._check_model(model)
+        if not self.penalty > 0:
+            raise ValueError(f"penalty must be positive, got {self.penalty!r}.")
+
+    def _map(self, model, *, init=None, n_threads=1):
+        if isinstance(model, PairwiseModel) and model.graph.is_forest:
+            found = TreeInference()._map(model)
+            return found._replace(fractional=one_hot(found.labels, model.n_columns))
+        problem = (EdgesProblem if isinstance(model, PairwiseModel) else FactorsProblem)(model, self.climb)
+        with range_runner(n_threads) as run_ranges:
+            run = _Run(problem, self.penalty, init, run_ranges)
+            n_iter, certain, converged = 0, False, not len(problem.pieces.kind)
+            while n_iter < self.max_iter and not converged:
+                checkpoint()
+                residual = run.iterate()
+                certain = run.is_certain()
+                n_iter, converged = n_iter + 1, residual <= self.tol or certain
+        if not converged:
+            self._warn_unconverged(
+                f"AD3 stopped after max_iter={self.max_iter} iterations with a residual of {residual:.2g}: raise "
+                f"max_iter or tol (now {self.tol:g})."
+            )
+        labels = problem.finished(run.messages(), run.fractional)
+        found = score(model, labels)
+        return Labeling(
+            labels,
+            found,
+            bound=max(run.bound, found),
+            n_iter=n_iter,
+            converged=converged,
+            state=AD3State(run.multipliers, run.fractional, run.penalty, labels),
+            # Labels that meet the bound are a solution themselves, and the marginals may still be on their way.
+            fractional=one_hot(labels, model.n_columns) if certain else problem.fractional(run.fractional),
+        )
+
+
+class _Run:
+    """Marginals, multipliers, penalty and bound as they have come to be."""
+
+    def __init__(self, problem, penalty, init, run_ranges):
+        self.problem, self.pieces, self.run_ranges = problem, problem.pieces, run_ranges
+        pieces = self.pieces
+        n_slots, (n_nodes, n_columns) = len(pieces.scope), pieces.unary.shape
+        places = (pieces.scope, np.arange(n_slots))
+        self.sum_of_slots = sp.csr_matrix((np.ones(n_slots), places), shape=(n_nodes, n_slots))
+        self.degree = np.bincount(pieces.scope, minlength=n_nodes)
+        self.share = pieces.unary / np.maximum(self.degree, 1)[:, None]
+        alone = self.degree == 0
+        self.constant = problem.constant + pieces.unary[alone].max(axis=1).sum()
+        self.multipliers = np.zeros((n_slots, n_columns))
+        possible = ~np.isneginf(pieces.unary)
+        self.fractional = possible / possible.sum(axis=1, keepdims=True)
+        self.fractional[alone] = one_hot(pieces.unary[alone].argmax(axis=1), n_columns)
+        self.penalty = penalty * problem.spread
+        if init is not None:
+            _check_start(init, self)
+            self.multipliers, self.penalty = init.multipliers.copy(), init.penalty
+            self.fractional[~alone] = init.fractional[~alone]
+            problem.offer_labels(init.labels)
+        self.marginals = np.zeros((n_slots, n_columns))
+        self.best = np.zeros(len(pieces.kind))
+        self.n_active = np.zeros(len(pieces.kind), dtype=np.int32)
+        self.active = (
+            np.zeros(pieces.active_place_ptr[-1], dtype=np.int32),
+            np.zeros(pieces.active_ptr[-1]),
+            np.zeros(pieces.active_ptr[-1]),
+        )
+        self.bound = np.inf if len(pieces.kind) else self.constant
+        self.n_untouched, self.period = 0, _FIRST_REVIEW
+        problem.offer(self.fractional)
+
+    def iterate(self):
+        """One round; the larger residual."""
+        self.run_ranges(self._solve, len(self.best), smallest_range=_SMALLEST_RANGE)
+        self.bound = min(self.bound, self.constant + float(self.best.sum()))
+        check_not_below(self.bound, self.problem.least)
+        before, scope = self.fractional, self.pieces.scope
+        mean = (self.sum_of_slots @ self.marginals) / np.maximum(self.degree, 1)[:, None]
+        self.fractional = np.where(self.degree[:, None] > 0, mean, before)
+        apart = self.marginals - self.fractional[scope]
+        self.multipliers -= self.penalty * apart
+        # Rounding must not add up, as the bound needs a sum of zero.
+        self.multipliers -= ((self.sum_of_slots @ self.multipliers) / np.maximum(self.degree, 1)[:, None])[scope]
+        primal = np.sqrt(np.square(apart).sum() / len(scope))
+        dual = np.sqrt((self.degree @ np.square(self.fractional - before)).sum() / len(scope))
+        self._review_penalty(primal, dual)
+        self.problem.offer(self.fractional)
+        return max(primal, dual)
+
+    def is_certain(self):
+        """The score meets the bound up to rounding."""
+        return self.bound - self.problem.score <= 1e-12 * max(1.0, abs(self.bound))
+
+    def messages(self):
+        """What is moved from each node's scores into the factors, by slot."""
+        return self.multipliers + self.share[self.pieces.scope]
+
+    def _solve(self, start, stop):
+        n_numbers, n_integers = self.pieces.work_size
+        solve_factors(
+            self.pieces,
+            self.share,
+            self.fractional,
+            self.multipliers,
+            self.penalty,
+            self.marginals,
+            self.best,
+            self.n_active,
+            *self.active,
+            start,
+            stop,
+            np.empty(n_numbers),
+            np.empty(n_integers, dtype=np.int32),
+        )
+
+    def _review_penalty(self, primal, dual):
+        self.n_untouched += 1
+        if self.n_untouched < self.period or max(primal, dual) <= _IMBALANCE * min(primal, dual):
+            return
+        self.penalty *= _FACTOR if primal > dual else 1 / _FACTOR
+        self.n_untouched, self.period = 0, self.period * _LONGER
+
+
+def _check_start(init, run):
+    if not isinstance(init, AD3State):
+        raise ValueError(f"init must be the state of a former result of AD3, got {type(init).__name__}.")
+    for name in ("multipliers", "fractional"):
+        given, needed = getattr(init, name).shape, getattr(run, name).shape
+        if given != needed:
+            raise ValueError(f"init must hold {name} of shape {needed} for this model, got {given}.")

@@ -1,0 +1,211 @@
+"""Dual decomposition over spanning trees by projected subgradients."""
+
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from sklearn_crf._threads import ordered_map, single_threaded_blas
+from sklearn_crf.graphs import SpanningTrees
+from sklearn_crf.inference._best_labels import RecentStates
+from sklearn_crf.inference._tree_choice import spanning_trees_of
+from sklearn_crf.inference.bounds._tree_scores import TreeScores
+from sklearn_crf.inference.exact._tree import TreeInference
+from sklearn_crf.inference.relaxations._subgradient import Run, SubgradientMap, relative_first_step
+
+# Below this squared length, per tree, a subgradient is rounding: all trees have the same labels.
+_NO_DISAGREEMENT = 1e-12
+
+# A step below twice Polyak's brings the dual variables closer to the best ones, if the gap can be closed.
+_LONGEST = 2.0
+
+
+class DualDecompositionState(NamedTuple):
+    """State of a result of :class:`DualDecomposition`, for a warm start.
+
+    Attributes
+    ----------
+    trees : SpanningTrees
+        Those that were used, each once.
+    scores : ndarray of shape (n,), float64
+        By what the scores of the trees differ from an even share.
+    labels : ndarray of shape (N,), int32
+        The best labeling found.
+    gap : float
+        The bound at the end less the score of the labels.
+    """
+
+    trees: SpanningTrees
+    scores: np.ndarray
+    labels: np.ndarray
+    gap: float
+
+
+class DualDecomposition(SubgradientMap):
+    r"""Dual decomposition of the linear relaxation over spanning trees, by projected subgradients.
+
+    .. math::
+        \max_y \mathrm{score}(y) \le \min_{\theta(T)} \sum_T \rho(T) \max_y \mathrm{score}(y; \theta(T))
+        \quad \text{subject to} \quad \sum_T \rho(T) \theta(T) = \theta,
+
+    :math:`\theta(T)` being scores that use the edges of tree T alone. The minimum is that of :class:`LinearProgram`,
+    whatever the trees, as long as they cover all edges. Each iteration finds the best labeling of every tree, exactly
+    and in threads, lowers what each tree has for its own and shares that out among all trees. Where all trees have
+    the same labels these are optimal. Until then the labels of a tree and such in which every node takes those of a
+    tree drawn at random are candidates, and the best are kept. If their score meets the bound they are
+    optimal too (``certified``). Forests are solved exactly at once.
+
+    Parameters
+    ----------
+    trees : {"minimal", "uniform", "snakes"}, int, SpanningTrees or list of array-like of int, default="minimal"
+        ``"minimal"``: few trees that cover all edges. ``"uniform"``: as many as make the edge probabilities even.
+        ``"snakes"``: four paths to and fro, on lattices whose axis neighbours are joined. A number of trees. Or trees
+        themselves; a list holds the numbers of the edges of each.
+    step : {"annealed", "polyak"}, default="annealed"
+        ``"annealed"``: the step shrinks by ``decay`` or ``backoff``, from the standard deviation of the scores on.
+        ``"polyak"``: that factor, from 2 on, times what the best labels lack to the bound by the squared length of the
+        subgradient, which is best where the relaxation is tight. ``backoff=0.99`` keeps it from stopping early.
+    max_iter : int, default=1000
+        Most iterations.
+    tol : float, default=1e-5
+        Factor of the step at which it ends.
+    decay : float, default=0.995
+        Factor of the step after an iteration in which the bound fell.
+    backoff : float, default=0.95
+        Factor of the step after an iteration in which it did not.
+    least_step : float, default=1e-3
+        Factor from which on steps are ``least_step / k``.
+    climb : bool, default=True
+        Change each candidate one node at a time as long as that gains, before looking at its score, and try the states
+        that trees had most often in the last iterations too.
+    random_state : int, RandomState instance or None, default=0
+        Picks among trees that cover equally well, and labels of candidates.
+
+    See Also
+    --------
+    IncMP : The same dual over single edges; cheaper iterations, on one thread.
+    TightenBound : The bound on the log-partition over the same trees.
+
+    Notes
+    -----
+    The metric is weighted by :math:`\rho(T)`, as in :class:`TightenBound`. Forbidden states and pairs are ruled out
+    beforehand as far as single edges show them. Where the relaxation has no solution nevertheless, the bound falls
+    without end, and it is an error once it is below the score of any labeling.
+
+    References
+    ----------
+    N. Komodakis, N. Paragios, G. Tziritas. MRF optimization via dual decomposition: message-passing revisited. ICCV
+    2007; MRF energy minimization and beyond via dual decomposition. IEEE Trans. Pattern Analysis and Machine
+    Intelligence 33, 2011. J. Jancsary. Approximate discriminative training of graphical models, 2012, Eq. 146.
+    """
+
+    def __init__(
+        self,
+        trees="minimal",
+        step="annealed",
+        max_iter=1000,
+        tol=1e-5,
+        decay=0.995,
+        backoff=0.95,
+        least_step=1e-3,
+        climb=True,
+        random_state=0,
+    ):
+        self.trees = trees
+        self.step = step
+        self.max_iter = max_iter
+        self.tol = tol
+        self.decay = decay
+        self.backoff = backoff
+        self.least_step = least_step
+        self.climb = climb
+        self.random_state = random_state
+
+    def _check_model(self, model):
+        super()._check_model(model)
+        if self.step not in ("annealed", "polyak"):
+            raise ValueError(f'step must be "annealed" or "polyak", got {self.step!r}.')
+
+    def _map(self, model, *, init=None, n_threads=1):
+        if model.graph.is_forest:
+            return TreeInference()._map(model)
+        trees = spanning_trees_of(model.graph, self.trees, self.random_state)
+        kind = _PolyakRun if self.step == "polyak" else _AnnealedRun
+        with ordered_map(n_threads) as mapped, single_threaded_blas():
+            return self._minimised(model, kind(model, init, trees, mapped, self.climb, self.random_state))
+
+
+class _Run(Run):
+    """Scores of the trees, and the best labels of each."""
+
+    def __init__(self, model, init, trees, mapped, climb, random_state):
+        if init is not None:
+            _check_start(init, trees, model.n_columns)
+        super().__init__(model, climb, init)
+        self.rng = check_random_state(random_state)
+        self.trees = trees
+        self.scores = TreeScores(self.model, trees, mapped)
+        self.x = np.zeros(self.scores.size) if init is None else init.scores.copy()
+        self.turn = 0
+        self.recent = RecentStates(self.best.labels, model.n_columns)
+        self.nodes = np.tile(np.arange(model.graph.n_nodes), trees.n_trees)
+        self.weights = np.repeat(trees.weights, model.graph.n_nodes)
+        self._evaluate()
+
+    def iterate(self, step):
+        self.move(step)
+        self._evaluate()
+        self.best.offer(self.labels[self.turn])
+        self.turn = (self.turn + 1) % len(self.labels)
+        drawn = self.rng.randint(len(self.labels), size=self.labels.shape[1])
+        self.best.offer(np.take_along_axis(self.labels, drawn[None], axis=0)[0])
+        if self.best.climb:
+            self.best.offer(self.recent.add(self.nodes, self.labels.ravel(), self.weights))
+
+    def state(self):
+        return DualDecompositionState(self.trees, self.x, self.best.labels, self.gap)
+
+    def _evaluate(self):
+        self.labels, value = self.scores.labelings(self.x)
+        self.note(value)
+
+
+class _AnnealedRun(_Run):
+    """A step is a multiple of the standard deviation of the scores."""
+
+    def first_step(self, least):
+        return relative_first_step(self, self.spread * self.model.graph.n_nodes, least)
+
+    def move(self, step):
+        # Each tree has a part of the scores, but the subgradient is that of a whole.
+        self.scores.subtract_labelings(self.x, self.labels, step * self.spread * len(self.labels))
+        self.x = self.scores.project(self.x)
+
+
+class _PolyakRun(_Run):
+    """A step is a multiple of the gap by the squared length of the subgradient."""
+
+    def first_step(self, least):
+        return relative_first_step(self, max(self.gap, np.finfo(float).tiny), least)
+
+    def move(self, step):
+        minus_gradient = np.zeros(len(self.x))
+        self.scores.subtract_labelings(minus_gradient, self.labels, 1.0)
+        minus_gradient = self.scores.project(minus_gradient)
+        squared = minus_gradient @ minus_gradient
+        if squared <= _NO_DISAGREEMENT * len(self.labels):
+            return
+        gap = self.present - self.best.score
+        # Without allowed labels there is no gap to go by.
+        length = _LONGEST * gap / squared if np.isfinite(gap) else self.spread * len(self.labels)
+        self.x = self.x + step * length * minus_gradient
+
+
+def _check_start(init, trees, n_columns):
+    if not isinstance(init, DualDecompositionState):
+        raise ValueError(f"init must be the state of a former result of DualDecomposition, got {type(init).__name__}.")
+    if not (np.array_equal(init.trees.trees, trees.trees) and np.array_equal(init.trees.weights, trees.weights)):
+        raise ValueError("init must come from the same graph and trees.")
+    size = (trees.n_trees * trees.graph.n_nodes + int(trees.trees.sum()) * n_columns) * n_columns
+    if init.scores.shape != (size,):
+        raise ValueError(f"init must hold {size} scores of trees for this model, got {init.scores.shape}.")

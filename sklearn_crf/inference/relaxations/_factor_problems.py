@@ -1,0 +1,228 @@
+"""A model as factors that are to agree on their nodes, and the labels that are read off marginals of these."""
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf.inference._best_labels import BestLabels
+from sklearn_crf.inference._local_polytope import CountPiece, LocalPolytope
+from sklearn_crf.inference._relaxed_problem import (
+    consistent,
+    in_double_precision,
+    least_score,
+    spread_of_scores,
+    table_blocks,
+)
+from sklearn_crf.models import score
+
+# What the kernel knows.
+BINARY_PAIR, LISTED, COUNTED = 0, 1, 2
+
+
+class Pieces(NamedTuple):
+    """Arrays of factors over nodes; slot l is node ``scope[l]`` in a factor."""
+
+    kind: np.ndarray  # (F,) int32
+    scope: np.ndarray  # (L,) int32
+    scope_ptr: np.ndarray  # (F + 1,) int64
+    score: np.ndarray  # (C,) float64 of a joint state, or of a run of counts
+    cell_ptr: np.ndarray  # (F + 1,) int64
+    place: np.ndarray  # joint states, (n_cells, arity) of each factor; or the counted state of each node
+    place_ptr: np.ndarray  # (F + 1,) int64
+    run: np.ndarray  # (C, 2) int32 first and last count of each run
+    n_states: np.ndarray  # (N,) int32
+    unary: np.ndarray  # (N, K) float64, -inf past the states of a node
+    active_ptr: np.ndarray  # (F + 1,) int64 room for active joint states
+    active_place_ptr: np.ndarray  # (F + 1,) int64
+    most_active: int
+    largest_arity: int
+
+    @property
+    def work_size(self):
+        """Numbers and integers that the kernel needs for itself, one set for each thread."""
+        n, arity = self.most_active, self.largest_arity
+        return 3 * arity * self.unary.shape[1] + n * (n + 4) + arity, 2 * arity
+
+
+def pieces_of_pairwise(model):
+    """Every edge is a factor.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+        In double precision.
+    """
+    graph, n_columns = model.graph, model.n_columns
+    possible = ~np.isneginf(model.unary)
+    parts = [(np.zeros(0), np.zeros((0, 2), np.int64), np.zeros(0, np.int64))]
+    for edges, tables in table_blocks(model):
+        tails, heads = graph.edges[edges].T
+        allowed = ~np.isneginf(tables) & possible[tails][:, :, None] & possible[heads][:, None, :]
+        parts.append((tables[allowed], np.argwhere(allowed)[:, 1:], allowed.sum(axis=(1, 2))))
+    score, place, counts = (np.concatenate(part) for part in zip(*parts, strict=True))
+    is_closed = (counts == 4) & (n_columns == 2)
+    return _pieces(
+        np.where(is_closed, BINARY_PAIR, LISTED),
+        graph.edges.ravel(),
+        np.full(graph.n_edges, 2),
+        (score, counts, place.ravel(), 2 * counts, np.zeros((len(score), 2))),
+        np.full(graph.n_nodes, n_columns),
+        model.unary,
+    )
+
+
+def pieces_of_polytope(polytope):
+    """Factors between the free nodes of a factor graph, which are numbered anew in their order.
+
+    Parameters
+    ----------
+    polytope : LocalPolytope
+    """
+    number = {node: k for k, node in enumerate(polytope.free_nodes)}
+    n_states = np.array([len(polytope.unary[node]) for node in polytope.free_nodes], dtype=np.int64)
+    unary = np.full((len(number), n_states.max(initial=1)), -np.inf)
+    for node, k in number.items():
+        unary[k, : n_states[k]] = polytope.unary[node]
+    kinds, scopes, arities, cells = [], [], [], []
+    for piece in polytope.pieces:
+        scopes.extend(number[node] for node in piece.nodes)
+        arities.append(len(piece.nodes))
+        if isinstance(piece, CountPiece):
+            kinds.append(COUNTED)
+            scores, runs, places = [run[2] for run in piece.runs], [run[:2] for run in piece.runs], piece.place
+        else:
+            shape = [len(polytope.unary[node]) for node in piece.nodes]
+            kinds.append(BINARY_PAIR if shape == [2, 2] and len(piece.scores) == 4 else LISTED)
+            scores, runs, places = piece.scores, np.zeros((len(piece.scores), 2)), np.ravel(piece.places)
+        cells.append((scores, [len(scores)], places, [len(places)], runs))
+    empty = (np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros((0, 2)))
+    joined = tuple(np.concatenate(part) for part in zip(empty, *cells, strict=True))
+    return _pieces(np.array(kinds), np.array(scopes), np.array(arities, dtype=np.int64), joined, n_states, unary)
+
+
+def _pieces(kind, scope, arity, cells, n_states, unary):
+    score, n_cells, place, n_places, run = cells
+    n_columns = unary.shape[1]
+    # Marginals of a factor with joint states that are affinely independent have no more dimensions than that.
+    slot_states = np.minimum(n_states[scope.astype(np.int64)], n_columns) if len(scope) else np.zeros(0, np.int64)
+    scope_ptr = _starts(arity)
+    room = np.add.reduceat(slot_states - 1, scope_ptr[:-1]) + 1 if len(arity) else np.zeros(0, np.int64)
+    capacity = np.where(kind == LISTED, np.minimum(room, n_cells), room) if len(arity) else room
+    return Pieces(
+        kind.astype(np.int32),
+        scope.astype(np.int32),
+        scope_ptr,
+        np.ascontiguousarray(score, dtype=np.float64),
+        _starts(n_cells),
+        place.astype(np.int32),
+        _starts(n_places),
+        np.ascontiguousarray(run, dtype=np.int32).reshape(-1, 2),
+        n_states.astype(np.int32),
+        np.ascontiguousarray(unary, dtype=np.float64),
+        _starts(capacity),
+        _starts(capacity * arity),
+        int(capacity.max(initial=1)),
+        int(arity.max(initial=1)),
+    )
+
+
+def _starts(lengths):
+    return np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+
+
+class EdgesProblem:
+    """Edges as factors, labels by local search in compiled code."""
+
+    constant = 0.0
+
+    def __init__(self, model, climb):
+        self.model = consistent(in_double_precision(model))
+        self.pieces = pieces_of_pairwise(self.model)
+        self.spread, self.least = spread_of_scores(self.model), least_score(self.model)
+        self.best = BestLabels(self.model, climb)
+        self.seen = None
+
+    @property
+    def score(self):
+        return self.best.score
+
+    def offer(self, fractional):
+        labels = fractional.argmax(axis=1).astype(np.int32)
+        if not np.array_equal(labels, self.seen):
+            self.seen = labels
+            self.best.offer(labels)
+
+    def offer_labels(self, labels):
+        self.best.offer(labels)
+
+    def finished(self, messages, marginals):
+        self.best.repair()
+        return self.best.labels
+
+    def fractional(self, marginals):
+        return marginals
+
+
+class FactorsProblem:
+    """Factors between the free nodes of a factor graph."""
+
+    def __init__(self, model, climb):
+        self.model, self.climb = model, climb
+        self.polytope = LocalPolytope(model)
+        self.constant = self.polytope.constant
+        self.pieces = pieces_of_polytope(self.polytope)
+        scores = np.concatenate((self.pieces.unary[np.isfinite(self.pieces.unary)], self.pieces.score))
+        self.spread = float(np.std(scores)) if len(scores) and np.ptp(scores) > 0 else 1.0
+        self.least = self.constant + sum(part.min() for part in self._parts())
+        self.free = np.array(self.polytope.free_nodes, dtype=np.int64)
+        self.labels = self.seen = None
+        self.score = -np.inf
+
+    def _parts(self):
+        yield from self.polytope.unary.values()
+        ptr = self.pieces.cell_ptr
+        yield from (self.pieces.score[a:b] for a, b in pairwise(ptr))
+
+    def offer(self, fractional):
+        places = np.zeros(self.model.n_nodes, dtype=np.int64)
+        places[self.free] = fractional.argmax(axis=1)
+        if not np.array_equal(places, self.seen):
+            self.seen = places
+            self.offer_labels(self.polytope.labels(places))
+
+    def offer_labels(self, labels):
+        found = score(self.model, labels)
+        if self.labels is None or found > self.score:
+            self.labels, self.score = labels, found
+
+    def finished(self, messages, marginals):
+        if self.climb:
+            self._climb(messages, marginals)
+        return self.labels
+
+    def _climb(self, messages, marginals):
+        """Labels that follow from the messages, and the best so far, each changed one node at a time."""
+        polytope, ptr = self.polytope, self.pieces.scope_ptr
+        by_piece = [
+            [row[: len(polytope.unary[node])] for node, row in zip(piece.nodes, messages[a:b], strict=True)]
+            for piece, a, b in zip(polytope.pieces, ptr[:-1], ptr[1:], strict=True)
+        ]
+        confidence = np.ones(self.model.n_nodes)
+        confidence[self.free] = marginals.max(axis=1)
+        for labels in (self.labels, polytope.rounded(by_piece, confidence)):
+            self.offer_labels(polytope.improved(labels))
+
+    def fractional(self, marginals):
+        found = np.zeros((self.model.n_nodes, self.model.n_columns))
+        for node, known in enumerate(self.polytope.problem.states):
+            found[node, known] = 1.0
+        for node, row in zip(self.polytope.free_nodes, marginals, strict=True):
+            known = self.polytope.problem.states[node]
+            found[node, known] = row[: len(known)]
+        return found
+
+
+def one_hot(labels, n_columns):
+    """Rows of zeros with a one at the label, float64."""
+    return (np.arange(n_columns) == labels[:, None]).astype(np.float64)

@@ -1,0 +1,165 @@
+"""What subgradient methods for the dual of the linear relaxation share: their options, their loop and its end."""
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from sklearn_crf._threads import checkpoint
+from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._best_labels import BestLabels
+from sklearn_crf.inference._relaxed_problem import (
+    check_not_below,
+    consistent,
+    in_double_precision,
+    least_score,
+    spread_of_scores,
+)
+
+
+class AnnealedSteps:
+    """Steps that shrink by a little while the bound falls and by more where it does not; in the end ``least / k``.
+
+    The sum of all steps is then infinite, so that the bound converges to its minimum (Nedic and Bertsekas 2001), and
+    those before ``least`` are what makes it fall fast.
+
+    Parameters
+    ----------
+    start, least : float
+        The first step, and where harmonic ones begin.
+    decay, backoff : float
+        Factors in (0, 1] after a fall of the bound, and after none.
+
+    Attributes
+    ----------
+    step : float
+        The present one.
+    """
+
+    def __init__(self, start, least, decay, backoff):
+        self.step, self.least, self.decay, self.backoff = start, least, decay, backoff
+        self.n_harmonic = int(start <= least)
+
+    def advance(self, fell):
+        """Go on to the next step, ``fell`` telling whether the bound fell by the last one."""
+        if self.n_harmonic:
+            self.n_harmonic += 1
+            self.step = self.least / self.n_harmonic
+            return
+        self.step *= self.decay if fell else self.backoff
+        if self.step <= self.least:
+            self.step, self.n_harmonic = self.least, 1
+
+
+def first_step(change_of_gap, unit, least):
+    """Where a warm start begins, relative to the first step of a cold one: between ``least`` and 1.
+
+    A start that is off by some amount needs steps of that amount; larger ones would lose what it knows.
+
+    Parameters
+    ----------
+    change_of_gap : float
+        What the gap has changed by since the former result.
+    unit : float
+        What the bound can change by in an iteration with a step of 1.
+    least : float
+    """
+    if not np.isfinite(change_of_gap):
+        return 1.0
+    return float(np.clip(abs(change_of_gap) / unit, min(least, 1.0), 1.0))
+
+
+class Run(ABC):
+    """The dual variables, the bound that they give, and labels, as they have come to be.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+    climb : bool
+        As in :class:`BestLabels`.
+    init : NamedTuple with ``labels`` and ``gap``, or None
+
+    Attributes
+    ----------
+    model : PairwiseModel
+        In double precision and arc consistent.
+    spread : float
+        Standard deviation of its scores.
+    present, bound : float
+        The dual now, and the least of all so far.
+    """
+
+    def __init__(self, model, climb, init):
+        self.model = consistent(in_double_precision(model))
+        self.spread = spread_of_scores(self.model)
+        self.least = least_score(self.model)
+        self.best = BestLabels(self.model, climb, None if init is None else init.labels)
+        self.former_gap = None if init is None else init.gap
+        self.present = self.bound = np.inf
+
+    @property
+    def gap(self):
+        """What the best labels lack to the bound."""
+        return self.bound - self.best.score
+
+    @abstractmethod
+    def first_step(self, least):
+        """The step to begin with, of at least ``least``, relative to what is usual for the method."""
+
+    @abstractmethod
+    def iterate(self, step):
+        """Change the dual variables by a relative step, offer candidates, and call :meth:`note`."""
+
+    @abstractmethod
+    def state(self):
+        """For a warm start."""
+
+    def note(self, value):
+        """The dual has a new value."""
+        if np.isneginf(value):
+            raise ValueError("model is infeasible: every labeling has a score of -inf.")
+        self.present, self.bound = value, min(self.bound, value)
+        check_not_below(self.bound, self.least)
+
+    def is_certain(self):
+        """The score meets the bound up to rounding."""
+        return self.gap <= 1e-12 * max(1.0, abs(self.bound))
+
+
+class SubgradientMap(Inference):
+    """Base of :class:`IncMP` and :class:`DualDecomposition`, which have the same options and loop."""
+
+    tasks = frozenset({"map"})
+    exact_on = "forest"
+
+    def _check_model(self, model):
+        super()._check_model(model)
+        if not self.least_step >= 0:
+            raise ValueError(f"least_step must not be negative, got {self.least_step!r}.")
+        for name in ("decay", "backoff"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"{name} must lie above 0 and be at most 1, got {getattr(self, name)!r}.")
+
+    def _minimised(self, model, run):
+        """The result of iterating until steps are small, labels are certain, or ``max_iter`` is reached."""
+        steps = AnnealedSteps(run.first_step(self.least_step), self.least_step, self.decay, self.backoff)
+        n_iter, converged = 0, False
+        while n_iter < self.max_iter and not converged:
+            checkpoint()
+            before = run.present
+            run.iterate(steps.step)
+            steps.advance(run.present < before)
+            n_iter, converged = n_iter + 1, steps.step <= self.tol or run.is_certain()
+        if not converged:
+            self._warn_unconverged(
+                f"{type(self).__name__} stopped after max_iter={self.max_iter} iterations with a relative step of "
+                f"{steps.step:.2g}: raise max_iter or tol (now {self.tol:g}).",
+                depth=2,
+            )
+        run.best.repair()
+        found = self._labeling(model, run.best.labels, n_iter=n_iter, converged=converged, state=run.state())
+        return found._replace(bound=max(run.bound, found.score))
+
+
+def relative_first_step(run, unit, least):
+    """1, or after a warm start the change of the gap in multiples of ``unit``."""
+    return 1.0 if run.former_gap is None else first_step(run.gap - run.former_gap, unit, least)

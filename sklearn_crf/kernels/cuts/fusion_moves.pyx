@@ -1,0 +1,326 @@
+"""Binary choices between two labelings, written as a network: node s keeps its state or takes the one on offer.
+
+What an edge becomes is in binary_edge.pxd.
+"""
+
+from cython cimport floating
+from libc.math cimport INFINITY, isinf, llrint
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from sklearn_crf.kernels.cuts.binary_edge cimport STOP, TRUNCATE, Edge, move_edge, pair_score
+
+ctypedef fused capacity:
+    int32_t
+    int64_t
+
+
+cdef inline int64_t to_integer(double value, double scale, int64_t endless) noexcept nogil:
+    return endless if isinf(value) else llrint(value * scale)
+
+
+def unary_spread(
+    const floating[:, ::1] unary,  # IN (N, K)
+):
+    """(sum over nodes of best minus worst finite score, number of nodes where they differ)."""
+    cdef:
+        Py_ssize_t node, state
+        int64_t n_unlike = 0
+        double total = 0.0
+        floating high, low, value
+    with nogil:
+        for node in range(unary.shape[0]):
+            high = low = unary[node, 0]
+            for state in range(1, unary.shape[1]):
+                value = unary[node, state]
+                high = value if value > high else high
+                low = value if (value < low and value > -INFINITY) or low == -INFINITY else low
+            if high > low and low > -INFINITY:
+                total += <double> high - <double> low
+                n_unlike += 1
+    return total, n_unlike
+
+
+def node_terms(
+    const floating[:, ::1] unary,  # IN (N, K)
+    const int32_t[::1] keep,  # IN (N,) state kept
+    const int32_t[::1] take,  # IN (N,) state on offer
+    double[::1] cost,  # OUT (N,) what taking costs
+):
+    """Unary part of the cost of taking what is on offer."""
+    cdef Py_ssize_t i
+    with nogil:
+        for i in range(cost.shape[0]):
+            cost[i] = 0.0 if keep[i] == take[i] else <double> unary[i, keep[i]] - <double> unary[i, take[i]]
+
+
+def lattice_terms(
+    const floating[:, :, :, ::1] tables,  # IN (T, R, K, K)
+    const int32_t[::1] edge_type,  # IN (E,)
+    const floating[:, ::1] edge_weight,  # IN (E, R), or no rows
+    const int32_t[:, ::1] edges,  # IN (E, 2)
+    const int32_t[::1] keep,  # IN (N,)
+    const int32_t[::1] take,  # IN (N,)
+    Py_ssize_t start,  # IN first edge of this offset
+    Py_ssize_t stop,  # IN
+    int direction,  # IN its number
+    double scale,  # IN units of capacity per unit of score
+    int64_t endless,  # IN the capacity that stands for an infinite one
+    double precision,  # IN relative rounding of the scores
+    int mode,  # IN 0 stop at an edge that is not submodular, 1 truncate it
+    double[::1] cost,  # IN/OUT (N,) what taking costs
+    capacity[:, ::1] residual,  # OUT (guard + N + guard, D)
+):
+    """Edges of one offset as arcs of a lattice; (edge at which it stopped or -1, sum of what was truncated)."""
+    cdef:
+        Py_ssize_t edge, guard = (residual.shape[0] - cost.shape[0]) // 2
+        int back = <int> residual.shape[1] - 1 - direction
+        int32_t i, j
+        double truncated = 0.0
+        Edge terms
+    with nogil:
+        for edge in range(start, stop):
+            i, j = edges[edge, 0], edges[edge, 1]
+            if not move_edge(
+                &terms, tables, edge_weight, edge, edge_type[edge], keep[i], take[i], keep[j], take[j], precision, mode
+            ):
+                residual[guard + i, direction] = 0
+                residual[guard + j, back] = 0
+                continue
+            if terms.lacking > 0.0:
+                if mode == STOP or isinf(terms.lacking):
+                    with gil:
+                        return edge, truncated
+                truncated += terms.lacking
+            cost[i] += terms.first
+            cost[j] += terms.second
+            residual[guard + i, direction] = <capacity> to_integer(terms.there, scale, endless)
+            residual[guard + j, back] = <capacity> to_integer(terms.back, scale, endless)
+    return -1, truncated
+
+
+def slot_terms(
+    const floating[:, :, :, ::1] tables,  # IN (T, R, K, K)
+    const int32_t[::1] edge_type,  # IN (E,)
+    const floating[:, ::1] edge_weight,  # IN (E, R), or no rows
+    const int32_t[:, ::1] edges,  # IN (E, 2)
+    const int32_t[::1] keep,  # IN (N,)
+    const int32_t[::1] take,  # IN (N,)
+    const int32_t[::1] half_edge,  # IN (2E,)
+    const int32_t[::1] reverse,  # IN (2E,)
+    double scale,  # IN units of capacity per unit of score
+    int64_t endless,  # IN the capacity that stands for an infinite one
+    double precision,  # IN relative rounding of the scores
+    int mode,  # IN 0 stop at an edge that is not submodular, 1 truncate it, 2 lead it to the mirror image
+    double[::1] cost,  # IN/OUT (N,) what taking costs
+    capacity[::1] residual,  # OUT (2E,), or (4E,) with the mirror image
+    uint8_t[::1] cross,  # OUT (2E,), or empty without the mirror image
+):
+    """All edges as arcs by slot; (edge at which it stopped or -1, sum of what was truncated)."""
+    cdef:
+        Py_ssize_t slot, other, edge, n_slots = half_edge.shape[0]
+        int32_t i, j
+        double truncated = 0.0
+        int64_t there, back
+        Edge terms
+    with nogil:
+        for slot in range(n_slots):
+            if half_edge[slot] & 1:
+                continue
+            edge, other = half_edge[slot] >> 1, reverse[slot]
+            i, j = edges[edge, 0], edges[edge, 1]
+            terms.there = terms.back = 0.0
+            terms.crossed = False
+            if move_edge(
+                &terms, tables, edge_weight, edge, edge_type[edge], keep[i], take[i], keep[j], take[j], precision, mode
+            ):
+                if terms.lacking > 0.0:
+                    if mode == STOP or (mode == TRUNCATE and isinf(terms.lacking)):
+                        with gil:
+                            return edge, truncated
+                    truncated += terms.lacking
+                cost[i] += terms.first
+                cost[j] += terms.second
+            there = to_integer(terms.there, scale, endless)
+            back = to_integer(terms.back, scale, endless)
+            residual[slot] = <capacity> there
+            if cross.shape[0] == 0:
+                residual[other] = <capacity> back
+                continue
+            # In the mirror image every arc runs the other way.
+            cross[slot] = cross[other] = terms.crossed
+            residual[slot + n_slots] = <capacity> back
+            residual[other + n_slots * terms.crossed] = <capacity> back
+            residual[other + n_slots * (1 - terms.crossed)] = <capacity> there
+    return -1, truncated
+
+
+def find_not_submodular(
+    const floating[:, :, :, ::1] tables,  # IN (T, R, 2, 2)
+    const int32_t[::1] edge_type,  # IN (E,)
+    const floating[:, ::1] edge_weight,  # IN (E, R), or no rows
+    double precision,  # IN relative rounding of the scores
+):
+    """(first edge of a binary model that is not submodular or -1, by how much it is not, number of such edges)."""
+    cdef:
+        Py_ssize_t edge, first = -1
+        int64_t count = 0
+        double lacking = 0.0
+        Edge terms
+    with nogil:
+        for edge in range(edge_type.shape[0]):
+            move_edge(&terms, tables, edge_weight, edge, edge_type[edge], 0, 1, 0, 1, precision, STOP)
+            if terms.lacking > 0.0:
+                if first < 0:
+                    first, lacking = edge, terms.lacking
+                count += 1
+    return first, lacking, count
+
+
+def truncation_slack(
+    const floating[:, :, :, ::1] tables,  # IN (T, R, 2, 2)
+    const int32_t[::1] edge_type,  # IN (E,)
+    const floating[:, ::1] edge_weight,  # IN (E, R), or no rows
+    const int32_t[:, ::1] edges,  # IN (E, 2)
+    const int32_t[::1] labels,  # IN (N,)
+    double precision,  # IN relative rounding of the scores
+):
+    """Half the sum of b + c - a - d over the edges truncated whose ends are labelled alike."""
+    cdef:
+        Py_ssize_t edge
+        double total = 0.0
+        Edge terms
+    with nogil:
+        for edge in range(edges.shape[0]):
+            if labels[edges[edge, 0]] == labels[edges[edge, 1]]:
+                move_edge(&terms, tables, edge_weight, edge, edge_type[edge], 0, 1, 0, 1, precision, TRUNCATE)
+                total += terms.lacking
+    return total / 2
+
+
+def half_integral_score(
+    const floating[:, ::1] unary,  # IN (N, 2)
+    const floating[:, :, :, ::1] tables,  # IN (T, R, 2, 2)
+    const int32_t[::1] edge_type,  # IN (E,)
+    const floating[:, ::1] edge_weight,  # IN (E, R), or no rows
+    const int32_t[:, ::1] edges,  # IN (E, 2)
+    const int32_t[::1] labels,  # IN (N,) 0, 1, or -1: half of each
+):
+    """Score in the relaxation over the local polytope, pair marginals chosen for the best."""
+    cdef:
+        Py_ssize_t node, edge
+        int32_t i, j, kind
+        double total = 0.0, even, odd
+    with nogil:
+        for node in range(labels.shape[0]):
+            if labels[node] >= 0:
+                total += unary[node, labels[node]]
+            else:
+                total += (<double> unary[node, 0] + <double> unary[node, 1]) / 2
+        for edge in range(edges.shape[0]):
+            i, j, kind = labels[edges[edge, 0]], labels[edges[edge, 1]], edge_type[edge]
+            even = odd = 0.0
+            if i >= 0 and j >= 0:
+                even = odd = 2 * pair_score(tables, edge_weight, edge, kind, i, j)
+            elif i >= 0:
+                even = pair_score(tables, edge_weight, edge, kind, i, 0)
+                even = odd = even + pair_score(tables, edge_weight, edge, kind, i, 1)
+            elif j >= 0:
+                even = pair_score(tables, edge_weight, edge, kind, 0, j)
+                even = odd = even + pair_score(tables, edge_weight, edge, kind, 1, j)
+            else:
+                even = pair_score(tables, edge_weight, edge, kind, 0, 0)
+                even += pair_score(tables, edge_weight, edge, kind, 1, 1)
+                odd = pair_score(tables, edge_weight, edge, kind, 0, 1)
+                odd += pair_score(tables, edge_weight, edge, kind, 1, 0)
+            total += (even if even > odd else odd) / 2
+    return total
+
+
+def complete_sweep(
+    const floating[:, ::1] unary,  # IN (N, 2)
+    const floating[:, :, :, ::1] tables,  # IN (T, R, 2, 2)
+    const int32_t[::1] edge_type,  # IN (E,)
+    const floating[:, ::1] edge_weight,  # IN (E, R), or no rows
+    const int64_t[::1] ptr,  # IN (N + 1,)
+    const int32_t[::1] neighbor,  # IN (2E,)
+    const int32_t[::1] half_edge,  # IN (2E,)
+    const int32_t[::1] nodes,  # IN the nodes that may change
+    int32_t[::1] labels,  # IN/OUT (N,)
+):
+    """Give each node in turn the better state beside its neighbours; number of changes."""
+    cdef:
+        Py_ssize_t position, slot, edge
+        int64_t changes = 0
+        int32_t node, other, state, kind
+        double score[2]
+    with nogil:
+        for position in range(nodes.shape[0]):
+            node = nodes[position]
+            for state in range(2):
+                score[state] = unary[node, state]
+            for slot in range(ptr[node], ptr[node + 1]):
+                edge, other = half_edge[slot] >> 1, labels[neighbor[slot]]
+                kind = edge_type[edge]
+                for state in range(2):
+                    if half_edge[slot] & 1:
+                        score[state] += pair_score(tables, edge_weight, edge, kind, other, state)
+                    else:
+                        score[state] += pair_score(tables, edge_weight, edge, kind, state, other)
+            state = 1 - labels[node]
+            if score[state] > score[1 - state]:
+                labels[node] = state
+                changes += 1
+    return changes
+
+
+def score_gain(
+    const floating[:, ::1] unary,  # IN (N, K)
+    const floating[:, :, :, ::1] tables,  # IN (T, R, K, K)
+    const int32_t[::1] edge_type,  # IN (E,)
+    const floating[:, ::1] edge_weight,  # IN (E, R), or no rows
+    const int32_t[:, ::1] edges,  # IN (E, 2)
+    const int32_t[::1] old,  # IN (N,)
+    const int32_t[::1] new,  # IN (N,)
+):
+    """Score of the new labeling minus that of the old one, from what changed alone."""
+    cdef:
+        Py_ssize_t node, edge
+        int32_t i, j
+        double total = 0.0
+    with nogil:
+        for node in range(old.shape[0]):
+            if old[node] != new[node]:
+                total += <double> unary[node, new[node]] - <double> unary[node, old[node]]
+        for edge in range(edges.shape[0]):
+            i, j = edges[edge, 0], edges[edge, 1]
+            if old[i] != new[i] or old[j] != new[j]:
+                total += pair_score(tables, edge_weight, edge, edge_type[edge], new[i], new[j])
+                total -= pair_score(tables, edge_weight, edge, edge_type[edge], old[i], old[j])
+    return total
+
+
+def integer_excess(
+    const double[::1] cost,  # IN (N,) what taking costs; infinite where a choice is forbidden
+    double scale,  # IN units of capacity per unit of score
+    int64_t most,  # IN at least what can leave a node or arrive at it: more excess than that makes no difference
+    capacity[::1] excess,  # OUT (N,) or (2N,), the second half for the mirror image
+):
+    """Costs in units of capacity; first node of which both choices are forbidden, or -1."""
+    cdef:
+        Py_ssize_t i, n_nodes = cost.shape[0]
+        double value, top = <double> most
+    with nogil:
+        for i in range(n_nodes):
+            value = cost[i] * scale
+            if value != value:
+                with gil:
+                    return i
+            if value >= top:
+                excess[i] = <capacity> most
+            elif value <= -top:
+                excess[i] = <capacity> -most
+            else:
+                excess[i] = <capacity> llrint(value)
+            if excess.shape[0] > n_nodes:
+                excess[n_nodes + i] = -excess[i]
+    return -1

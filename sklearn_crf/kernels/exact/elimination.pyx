@@ -1,0 +1,304 @@
+"""Nodes of a factor graph taken out one after the other: messages upwards, of sums or of maxima, marginals downwards.
+
+The tables of a bucket have its node alone in common (bucket_tables.pxd), so that the sum over its states of what is
+exponentiated is a product of two matrices, and so are the marginals of both tables: a table over the node and all of
+its separator is never made. Rows of the left table and columns of the right one are shifted by their maxima first.
+Where that does not keep all terms that count from underflow, sums go through the joint states one by one.
+"""
+
+from libc.math cimport INFINITY, exp, log
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memset
+
+from sklearn_crf.kernels.exact.bucket_tables cimport (
+    PADDED,
+    Bucket,
+    axes_of,
+    fill_tables,
+    padded,
+    parts_of,
+    take_apart,
+    values_of,
+)
+from sklearn_crf.kernels.rows cimport exponentiate_all, logarithms, row_quotient, sum_product
+
+ROWS_PADDED_TO = PADDED
+
+# What a joint state may lose to the maxima of its row and column: no term that counts is then below exp(-708).
+cdef double FARTHEST = 600.0
+
+ctypedef fused state_t:
+    uint8_t
+    int32_t
+
+
+cdef void shift_rows(double* table, Py_ssize_t n_rows, Py_ssize_t n, double* shift) noexcept nogil:
+    cdef:
+        Py_ssize_t i, j, width = padded(n)
+        double top
+        double* row
+    for i in range(n_rows):
+        row = table + i * width
+        top = row[0]
+        for j in range(1, n):
+            top = row[j] if row[j] > top else top
+        shift[i] = 0.0 if top == -INFINITY else top
+        for j in range(n):
+            row[j] -= shift[i]
+        for j in range(n, width):
+            row[j] = -INFINITY
+
+
+cdef void shift_columns(double* table, Py_ssize_t n_rows, Py_ssize_t width, double* shift) noexcept nogil:
+    cdef:
+        Py_ssize_t i, j
+        double* row
+    for j in range(width):
+        shift[j] = table[j]
+    for i in range(1, n_rows):
+        row = table + i * width
+        for j in range(width):
+            shift[j] = row[j] if row[j] > shift[j] else shift[j]
+    for j in range(width):
+        shift[j] = 0.0 if shift[j] == -INFINITY else shift[j]
+    for i in range(n_rows):
+        row = table + i * width
+        for j in range(width):
+            row[j] -= shift[j]
+
+
+cdef struct Spread:
+    double widest  # difference of a maximum and a score below it that is allowed
+    bint forbids  # whether a score is -inf
+
+
+cdef Spread spread_of(const double* table, Py_ssize_t n_rows, Py_ssize_t n) noexcept nogil:
+    """Of a table that is shifted."""
+    cdef:
+        Py_ssize_t i, j, width = padded(n)
+        double x, least = 0.0
+        bint forbids = False
+        Spread spread
+    for i in range(n_rows):
+        for j in range(n):
+            x = table[i * width + j]
+            if x == -INFINITY:
+                forbids = True
+            elif x < least:
+                least = x
+    spread.widest = -least
+    spread.forbids = forbids
+    return spread
+
+
+cdef bint may_underflow(const Bucket* b, const double* left) noexcept nogil:
+    """Whether a joint state of the separator may be allowed, and yet have terms that are as good as none."""
+    cdef:
+        Spread of_left = spread_of(left, b.left, b.own)
+        Spread of_right = spread_of(left + b.left * padded(b.own), b.own, b.right)
+    # The maximum of a row meets a score of the other table, which is far below its own at most, unless it is forbidden.
+    if not of_right.forbids and of_right.widest < FARTHEST:
+        return False
+    if not of_left.forbids and of_left.widest < FARTHEST:
+        return False
+    return of_left.widest + of_right.widest >= FARTHEST
+
+
+cdef void multiply(const double* x, const double* y, Py_ssize_t n_rows, Py_ssize_t n, Py_ssize_t x_width,
+                   Py_ssize_t width, double* out) noexcept nogil:
+    """out (n_rows, width) = x (n_rows, n) y (n, width)"""
+    cdef Py_ssize_t i
+    for i in range(n_rows):
+        sum_product(y, x + i * x_width, n, width, out + i * width)
+
+
+cdef void transpose(const double* x, Py_ssize_t n_rows, Py_ssize_t n, Py_ssize_t width, Py_ssize_t out_width,
+                    double* out) noexcept nogil:
+    """out (n, out_width) = x (n_rows, n) transposed, the padding 0"""
+    cdef Py_ssize_t i, j
+    for j in range(n):
+        for i in range(n_rows):
+            out[j * out_width + i] = x[i * width + j]
+        for i in range(n_rows, out_width):
+            out[j * out_width + i] = 0.0
+
+
+cdef void maximise(const Bucket* b, const double* left, double* message, state_t* best) noexcept nogil:
+    """Maximum over the states of the node for each joint state of the separator, and the first state that has it."""
+    cdef:
+        Py_ssize_t i, j, a, W = padded(b.own), R = padded(b.right)
+        const double* right = left + b.left * W
+        const double* row
+        double x
+    for i in range(b.left):
+        for j in range(R):
+            message[j] = -INFINITY
+            best[j] = 0
+        for a in range(b.own):
+            x, row = left[i * W + a], right + a * R
+            for j in range(R):
+                if x + row[j] > message[j]:
+                    message[j] = x + row[j]
+                    best[j] = <state_t> a
+        message += R
+        best += R
+
+
+cdef void sum_one_by_one(const Bucket* b, const double* left, double* product) noexcept nogil:
+    """Logarithms of sums of exponentials, without any product."""
+    cdef:
+        Py_ssize_t i, j, a, W = padded(b.own), R = padded(b.right)
+        const double* right = left + b.left * W
+        double top, total, x
+    for i in range(b.left):
+        for j in range(R):
+            top = -INFINITY
+            for a in range(b.own):
+                x = left[i * W + a] + right[a * R + j]
+                top = x if x > top else top
+            total = 0.0
+            if top > -INFINITY:
+                for a in range(b.own):
+                    total += exp(left[i * W + a] + right[a * R + j] - top)
+                top += log(total)
+            product[i * R + j] = top
+
+
+cdef void marginals_one_by_one(const Bucket* b, double* left, const double* product, const double* above,
+                               double* room) noexcept nogil:
+    """Tables of scores become marginals."""
+    cdef:
+        Py_ssize_t i, j, a, cell, W = padded(b.own), R = padded(b.right), size = b.left * W + b.own * R
+        double* right = left + b.left * W
+        double joint
+    memset(room, 0, size * sizeof(double))
+    for i in range(b.left):
+        for a in range(b.own):
+            for j in range(b.right):
+                cell = i * R + j
+                if above[cell] > 0.0:
+                    joint = exp(left[i * W + a] + right[a * R + j] - product[cell]) * above[cell]
+                    room[i * W + a] += joint
+                    room[b.left * W + a * R + j] += joint
+    for cell in range(size):
+        left[cell] = room[cell]
+
+
+cdef void marginals_by_products(const Bucket* b, double* left, double* product, const double* above,
+                                double* room) noexcept nogil:
+    """Exponentiated tables become marginals; product is used up."""
+    cdef:
+        Py_ssize_t cell, W = padded(b.own), R = padded(b.right), n_left = b.left * W, n_right = b.own * R
+        double* right = left + n_left
+        double* turned = room + n_left + n_right
+    row_quotient(above, <const double*> product, b.left * R, product)
+    transpose(right, b.own, b.right, R, W, turned)
+    multiply(product, turned, b.left, b.right, R, W, room)
+    transpose(left, b.left, b.own, W, b.left, turned)
+    multiply(turned, product, b.own, b.left, b.left, R, room + n_left)
+    for cell in range(n_left + n_right):
+        left[cell] *= room[cell]
+
+
+def send_maxima(
+    const int64_t[:, ::1] buckets,  # IN (n_buckets, 9) the fields of Bucket
+    const int64_t[:, ::1] parts,  # IN (n_parts, 5) those of Part
+    const int64_t[:, ::1] axes,  # IN (n_axes, 3) those of Axis
+    const double[::1] values,  # IN scores of factors
+    double[::1] room,  # work space for the tables of the largest bucket
+    double[::1] messages,  # OUT best scores
+    state_t[::1] best,  # OUT states of the nodes that have them
+):
+    """Messages of all buckets for the best labeling."""
+    cdef:
+        const Bucket* b
+        Py_ssize_t k
+    if not buckets.shape[0]:
+        return
+    with nogil:
+        for k in range(buckets.shape[0]):
+            b = <const Bucket*> &buckets[k, 0]
+            fill_tables(b, parts_of(parts), axes_of(axes), values_of(values), &messages[0], &room[0])
+            maximise(b, &room[0], &messages[b.message], &best[b.message])
+
+
+def send_sums(
+    const int64_t[:, ::1] buckets,  # IN (n_buckets, 9) the fields of Bucket
+    const int64_t[:, ::1] parts,  # IN (n_parts, 5) those of Part
+    const int64_t[:, ::1] axes,  # IN (n_axes, 3) those of Axis
+    const double[::1] values,  # IN scores of factors
+    double[::1] tables,  # OUT exponentials of the shifted scores, or these themselves
+    double[::1] products,  # OUT their sums over the states of the nodes, or the logarithms
+    double[::1] shifts,  # OUT maxima taken out
+    double[::1] messages,  # OUT logarithms of sums
+    uint8_t[::1] is_log,  # OUT (n_buckets,) whether scores are not exponentiated
+):
+    """Messages of all buckets for the log-partition, and what is needed to come back."""
+    cdef:
+        const Bucket* b
+        Py_ssize_t k, i, j, W, R
+        double* left
+        double* product
+        double* message
+        double* shift
+    if not buckets.shape[0]:
+        return
+    with nogil:
+        for k in range(buckets.shape[0]):
+            b = <const Bucket*> &buckets[k, 0]
+            W, R = padded(b.own), padded(b.right)
+            left, shift = &tables[b.table], &shifts[b.shift]
+            product, message = &products[b.message], &messages[b.message]
+            fill_tables(b, parts_of(parts), axes_of(axes), values_of(values), &messages[0], left)
+            shift_rows(left, b.left, b.own, shift)
+            shift_columns(left + b.left * W, b.own, R, shift + b.left)
+            is_log[k] = may_underflow(b, left)
+            if is_log[k]:
+                sum_one_by_one(b, left, product)
+                for i in range(b.left * R):
+                    message[i] = product[i]
+            else:
+                exponentiate_all(left, b.left * W + b.own * R)
+                multiply(left, left + b.left * W, b.left, b.own, W, R, product)
+                logarithms(product, b.left * R, message)
+            for i in range(b.left):
+                for j in range(R):
+                    message[i * R + j] += shift[i] + shift[b.left + j]
+
+
+def return_marginals(
+    const int64_t[:, ::1] buckets,  # IN (n_buckets, 9) the fields of Bucket
+    const int64_t[:, ::1] parts,  # IN (n_parts, 5) those of Part
+    const int64_t[:, ::1] axes,  # IN (n_axes, 3) those of Axis
+    double[::1] tables,  # INOUT as send_sums left them; marginals
+    double[::1] products,  # INOUT as send_sums left them; used up
+    double[::1] messages,  # OUT marginals of separators
+    const uint8_t[::1] is_log,  # IN (n_buckets,)
+    double[::1] room,  # work space
+    double[::1] nodes,  # OUT marginals of nodes
+    double[::1] values,  # INOUT those of factors are added
+):
+    """Marginals of nodes and factors, last bucket first."""
+    cdef:
+        const Bucket* b
+        Py_ssize_t k, i, a, W
+        double* left
+    if not buckets.shape[0]:
+        return
+    with nogil:
+        memset(&messages[0], 0, messages.shape[0] * sizeof(double))
+        for k in range(buckets.shape[0] - 1, -1, -1):
+            b = <const Bucket*> &buckets[k, 0]
+            W, left = padded(b.own), &tables[b.table]
+            if b.left == 1 and b.right == 1:
+                # Separators have two joint states at least: this is the last node of its component.
+                messages[b.message] = 1.0
+            if is_log[k]:
+                marginals_one_by_one(b, left, &products[b.message], &messages[b.message], &room[0])
+            else:
+                marginals_by_products(b, left, &products[b.message], &messages[b.message], &room[0])
+            for a in range(b.own):
+                nodes[b.node + a] = 0.0
+                for i in range(b.left):
+                    nodes[b.node + a] += left[i * W + a]
+            take_apart(b, parts_of(parts), axes_of(axes), left, <double*> values_of(values), &messages[0])

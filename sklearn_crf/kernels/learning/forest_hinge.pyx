@@ -1,0 +1,146 @@
+"""Structured hinges of forests and small graphs with linear scores: values, planes, and passes of Frank-Wolfe steps."""
+
+from cython cimport floating
+from libc.float cimport DBL_MIN
+from libc.stdint cimport int32_t
+
+from sklearn_crf.kernels.learning.forest_hinge cimport (
+    Examples,
+    Room,
+    add_plane,
+    expand_tables,
+    most_violated,
+    open_examples,
+    partition_room,
+)
+
+
+def highest_planes(
+    object examples,  # IN arrays of the examples
+    const floating[:, ::1] features,  # IN (N, F) of their nodes
+    const double[::1] x,  # IN (n,) weights
+    double[:, ::1] slopes,  # IN OUT (stop - start, n), zero before
+    double[::1] offsets,  # OUT (stop - start,)
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    double[::1] work,  # work space
+    int32_t[::1] found,  # work space
+):
+    """Plane of each example's hinge that touches it at x."""
+    cdef:
+        Examples p
+        Room room
+        Py_ssize_t i
+    open_examples(examples, features, &p)
+    partition_room(&p, found.shape[0] // 2, &work[0], &found[0], &room)
+    with nogil:
+        expand_tables(&p, &x[0], &room)
+        for i in range(start, stop):
+            most_violated(&p, i, &x[0], &room, <floating*> NULL)
+            offsets[i - start] = add_plane(&p, i, &room, &slopes[i - start, 0], <floating*> NULL)
+
+
+def sum_of_planes(
+    object examples,  # IN arrays of the examples
+    const floating[:, ::1] features,  # IN (N, F) of their nodes
+    const double[::1] x,  # IN (n,) weights
+    double[::1] slope,  # IN OUT (n,) zero before
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    double[::1] work,  # work space
+    int32_t[::1] found,  # work space
+):
+    """Sum of the planes that touch the hinges of the examples start to stop at x: its slope and value there."""
+    cdef:
+        Examples p
+        Room room
+        Py_ssize_t i
+        double value = 0.0
+    open_examples(examples, features, &p)
+    partition_room(&p, found.shape[0] // 2, &work[0], &found[0], &room)
+    with nogil:
+        expand_tables(&p, &x[0], &room)
+        for i in range(start, stop):
+            value += p.weight[i] * most_violated(&p, i, &x[0], &room, <floating*> NULL)
+            add_plane(&p, i, &room, &slope[0], <floating*> NULL)
+    return value
+
+
+def frank_wolfe_steps(
+    object examples,  # IN arrays of the examples
+    const floating[:, ::1] features,  # IN (N, F) of their nodes
+    const int32_t[::1] members,  # IN examples in the order of their steps
+    double[:, ::1] slopes,  # IN OUT (m, n) combined plane of each
+    double[::1] offsets,  # IN OUT (m,)
+    double[::1] free,  # IN OUT (n,) minus the sum of all slopes
+    double[::1] x,  # IN OUT (n,) the same, projected
+    double[::1] mean,  # IN OUT (n,) of the x after each step, step k with weight k
+    const int32_t[::1] bounded,  # IN entries of x that must not be negative
+    Py_ssize_t n_steps,  # made before
+    double[::1] work,  # work space
+    int32_t[::1] found,  # work space
+):
+    """One step for each example; what was added to the offsets, and the slacks met, summed."""
+    cdef:
+        Examples p
+        Room room
+        Py_ssize_t place, i, k, n = x.shape[0]
+        double total = 0.0, total_slack = 0.0, slack, share, recent
+        double* row
+        double* slope
+    open_examples(examples, features, &p)
+    partition_room(&p, found.shape[0] // 2, &work[n], &found[0], &room)
+    row = &work[0]
+    with nogil:
+        for place in range(members.shape[0]):
+            i = members[place]
+            slope = &slopes[i, 0]
+            expand_tables(&p, &x[0], &room)
+            slack = p.weight[i] * most_violated(&p, i, &x[0], &room, <floating*> NULL)
+            slack -= offsets[i] + negate_and_multiply(slope, &x[0], row, n)
+            share = add_plane(&p, i, &room, row, <floating*> NULL) - offsets[i]
+            if slack > 0:
+                total_slack += slack
+                slack /= max(squared_length(row, n), DBL_MIN)
+                slack = min(slack, 1.0)
+                offsets[i] += slack * share
+                total += slack * share
+                for k in range(n):
+                    slope[k] += slack * row[k]
+                    free[k] -= slack * row[k]
+                    x[k] = free[k]
+                for k in range(bounded.shape[0]):
+                    x[bounded[k]] = max(free[bounded[k]], 0.0)
+            recent = 2.0 / (n_steps + place + 2.0)
+            for k in range(n):
+                mean[k] += recent * (x[k] - mean[k])
+    return total, total_slack
+
+
+cdef inline double negate_and_multiply(const double* slope, const double* x, double* row, Py_ssize_t n) noexcept nogil:
+    """Minus a slope in ``row``; its product with x."""
+    cdef:
+        Py_ssize_t k, a
+        double sums[4]
+    sums[0] = sums[1] = sums[2] = sums[3] = 0.0
+    for k in range(n // 4):
+        for a in range(4):
+            sums[a] += slope[4 * k + a] * x[4 * k + a]
+            row[4 * k + a] = -slope[4 * k + a]
+    for k in range(n - n % 4, n):
+        sums[0] += slope[k] * x[k]
+        row[k] = -slope[k]
+    return (sums[0] + sums[1]) + (sums[2] + sums[3])
+
+
+cdef inline double squared_length(const double* row, Py_ssize_t n) noexcept nogil:
+    cdef:
+        Py_ssize_t k, a
+        double sums[4]
+    sums[0] = sums[1] = sums[2] = sums[3] = 0.0
+    for k in range(n // 4):
+        for a in range(4):
+            sums[a] += row[4 * k + a] * row[4 * k + a]
+    for k in range(n - n % 4, n):
+        sums[0] += row[k] * row[k]
+    return (sums[0] + sums[1]) + (sums[2] + sums[3])

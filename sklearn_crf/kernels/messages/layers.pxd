@@ -1,0 +1,192 @@
+"""Tables of factors read node after node: what the arrays of a factor graph mean.
+
+The joint states of a factor are paths through layers, one layer for each of its nodes. A path is at a position before
+it reads the state of a node and at another after it; where it ends says which score it has. Of a dense table a position
+is the number of the states read so far, of a count table how many were counted, of a sparse table the listed cells that
+are still possible.
+
+Everything is a logarithm in double precision: counting numbers and temperatures divide scores by numbers that may be
+small, so that no range is safe for probabilities.
+"""
+
+from libc.math cimport INFINITY, exp, log1p
+from libc.stdint cimport int8_t, int32_t, int64_t
+
+# As sklearn_crf.models numbers them, and one of our own.
+cdef enum:
+    DENSE = 0
+    SPARSE = 1
+    COUNT = 2
+    SPARSE_SUMS = 3  # sparse, its scores so near to each other that sums can be of probabilities
+
+cdef struct Layers:
+    bint maximum  # maxima instead of sums
+    Py_ssize_t n_nodes
+    Py_ssize_t n_columns  # K
+    const int32_t* n_states  # (N,)
+    const int64_t* node_ptr  # (N + 1,) where the slots of each node begin in node_slots
+    const int32_t* node_slots  # (n_slots,) slots of each node
+    const int64_t* slot_ptr  # (F + 1,) first slot of each factor; its nodes ascend
+    const int32_t* slot_node  # (n_slots,)
+    const int32_t* slot_factor  # (n_slots,)
+    const int32_t* table  # (F,)
+    const double* scale  # (F,) what scores of the table are multiplied with
+    const int64_t* position_ptr  # (n_slots + 1,) where the positions before each slot are kept in left and right; in
+    # sparse tables one number more follows them
+    const int8_t* kind  # (T,)
+    const int32_t* counted  # (T,) the state that a count table counts
+    const int64_t* leaf_ptr  # (T + 1,) ends of the paths of each table
+    const double* leaf  # scores there
+    const double* leaf_weight  # exp(scale * score - shift of the table), none for maxima
+    const double* leaf_shift  # (T,) NaN where the factors of a table differ in scale
+    const int64_t* child_ptr  # (n_slots,) where the listed children of the positions before a slot begin, if sparse
+    const int32_t* child  # (n_positions + 1,) first child of each position, then (n_children,) states that lead there,
+    # then (n_children,) positions they are children of
+
+
+cdef inline void open_layers(object arrays, Layers* f) except *:
+    """Addresses of the arrays, which the caller keeps alive."""
+    cdef:
+        const int32_t[::1] n_states = arrays.n_states
+        const int64_t[::1] node_ptr = arrays.node_ptr
+        const int32_t[::1] node_slots = arrays.node_slots
+        const int64_t[::1] slot_ptr = arrays.slot_ptr
+        const int32_t[::1] slot_node = arrays.slot_node
+        const int32_t[::1] slot_factor = arrays.slot_factor
+        const int32_t[::1] table = arrays.table
+        const double[::1] scale = arrays.scale
+        const int64_t[::1] position_ptr = arrays.position_ptr
+        const int8_t[::1] kind = arrays.kind
+        const int32_t[::1] counted = arrays.counted
+        const int64_t[::1] leaf_ptr = arrays.leaf_ptr
+        const double[::1] leaf = arrays.leaf
+        const double[::1] leaf_weight = arrays.leaf_weight
+        const double[::1] leaf_shift = arrays.leaf_shift
+        const int64_t[::1] child_ptr = arrays.child_ptr
+        const int32_t[::1] child = arrays.child
+    f.maximum = arrays.maximum
+    f.n_nodes = n_states.shape[0]
+    f.n_columns = arrays.n_columns
+    f.n_states = &n_states[0] if n_states.shape[0] else NULL
+    f.node_ptr = &node_ptr[0]
+    f.node_slots = &node_slots[0] if node_slots.shape[0] else NULL
+    f.slot_ptr = &slot_ptr[0]
+    f.slot_node = &slot_node[0] if slot_node.shape[0] else NULL
+    f.slot_factor = &slot_factor[0] if slot_factor.shape[0] else NULL
+    f.table = &table[0] if table.shape[0] else NULL
+    f.scale = &scale[0] if scale.shape[0] else NULL
+    f.position_ptr = &position_ptr[0]
+    f.kind = &kind[0] if kind.shape[0] else NULL
+    f.counted = &counted[0] if counted.shape[0] else NULL
+    f.leaf_ptr = &leaf_ptr[0]
+    f.leaf = &leaf[0] if leaf.shape[0] else NULL
+    f.leaf_weight = &leaf_weight[0] if leaf_weight.shape[0] else NULL
+    f.leaf_shift = &leaf_shift[0] if leaf_shift.shape[0] else NULL
+    f.child_ptr = &child_ptr[0] if child_ptr.shape[0] else NULL
+    f.child = &child[0] if child.shape[0] else NULL
+
+
+cdef inline int kind_of(const Layers* f, Py_ssize_t slot) noexcept nogil:
+    return f.kind[f.table[f.slot_factor[slot]]]
+
+
+cdef inline Py_ssize_t n_positions(const Layers* f, Py_ssize_t slot) noexcept nogil:
+    cdef int kind = kind_of(f, slot)
+    return f.position_ptr[slot + 1] - f.position_ptr[slot] - (kind == SPARSE or kind == SPARSE_SUMS)
+
+
+cdef inline bint is_last(const Layers* f, Py_ssize_t slot) noexcept nogil:
+    return slot + 1 == f.slot_ptr[f.slot_factor[slot] + 1]
+
+
+cdef inline Py_ssize_t n_after(const Layers* f, Py_ssize_t slot) noexcept nogil:
+    """Number of positions after a slot."""
+    cdef Py_ssize_t table
+    if is_last(f, slot):
+        table = f.table[f.slot_factor[slot]]
+        return f.leaf_ptr[table + 1] - f.leaf_ptr[table]
+    return n_positions(f, slot + 1)
+
+
+cdef inline double log_sum(double x, double y) noexcept nogil:
+    if x < y:
+        x, y = y, x
+    return x + log1p(exp(y - x)) if y > -INFINITY else x
+
+
+cdef inline double right_of(const Layers* f, Py_ssize_t slot, const double* right, Py_ssize_t q) noexcept nogil:
+    """What lies behind a position after a slot."""
+    cdef Py_ssize_t factor = f.slot_factor[slot]
+    if is_last(f, slot):
+        return f.scale[factor] * f.leaf[f.leaf_ptr[f.table[factor]] + q]
+    return right[f.position_ptr[slot + 1] + q]
+
+
+cdef inline const double* leaf_weights(const Layers* f, Py_ssize_t slot) noexcept nogil:
+    """Exponentiated scores of a table whose paths end after a slot; none where that has to be done by logarithms."""
+    cdef Py_ssize_t table = f.table[f.slot_factor[slot]]
+    if f.maximum or f.leaf_weight == NULL or not is_last(f, slot) or f.leaf_shift[table] != f.leaf_shift[table]:
+        return NULL
+    return f.leaf_weight + f.leaf_ptr[table]
+
+
+cdef inline double leaf_shift(const Layers* f, Py_ssize_t slot) noexcept nogil:
+    return f.leaf_shift[f.table[f.slot_factor[slot]]]
+
+
+cdef inline double probabilities(const Layers* f, Py_ssize_t n, const double* state, double* probability,
+                                 double* total) noexcept nogil:
+    """Exponentials of weights below the best, and their sum; the best."""
+    cdef:
+        Py_ssize_t a
+        double top = -INFINITY
+    for a in range(n):
+        top = state[a] if state[a] > top else top
+    total[0] = 0
+    if f.maximum or top == -INFINITY:
+        return top
+    for a in range(n):
+        probability[a] = exp(state[a] - top)
+        total[0] += probability[a]
+    return top
+
+
+cdef inline const int32_t* first_children(const Layers* f, Py_ssize_t slot) noexcept nogil:
+    """(n_positions + 1,) where the children of each position before a slot begin."""
+    return f.child + f.child_ptr[slot]
+
+
+cdef inline const int32_t* states_of_children(const Layers* f, Py_ssize_t slot) noexcept nogil:
+    """(n_children,) the state that leads to each, ascending among those of one position."""
+    return f.child + f.child_ptr[slot] + n_positions(f, slot) + 1
+
+
+cdef inline Py_ssize_t n_children(const Layers* f, Py_ssize_t slot) noexcept nogil:
+    return first_children(f, slot)[n_positions(f, slot)]
+
+
+cdef inline const int32_t* parents_of_children(const Layers* f, Py_ssize_t slot) noexcept nogil:
+    """(n_children,) the position that lists each."""
+    return states_of_children(f, slot) + n_children(f, slot)
+
+
+cdef inline bint is_listed(const int32_t* state_of, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t a) noexcept nogil:
+    cdef Py_ssize_t c
+    for c in range(start, stop):
+        if state_of[c] == a:
+            return True
+    return False
+
+
+cdef inline double sum_of_unlisted(Py_ssize_t n, const double* probability, const int32_t* listed,
+                                   Py_ssize_t n_listed) noexcept nogil:
+    """Sum of the probabilities of the states that are not listed, to the last digit."""
+    cdef:
+        Py_ssize_t a, c = 0
+        double total = 0
+    for a in range(n):
+        if c < n_listed and listed[c] == a:
+            c += 1
+        else:
+            total += probability[a]
+    return total

@@ -1,0 +1,198 @@
+"""Incremental subgradient steps, edge after edge, for the dual of the linear relaxation over single edges.
+
+Edge F = (s, t) holds a share of the scores of its ends, lambda_s^F = base_s + moved_s^F. A step on F lowers one state
+of each end in ``moved``, and gives what was taken to all edges of the end alike: that is a change of ``base`` alone, so
+a step costs the same whatever the degrees.
+"""
+
+from libc.math cimport INFINITY
+from libc.stdint cimport int32_t, int64_t, uint64_t
+
+from sklearn_crf.kernels.relaxations.best_pair cimport Pair, best_pair
+from sklearn_crf.kernels.field cimport Field, open_field, pair_score, states_of
+from sklearn_crf.kernels.send cimport Room, apply_factor, partition_room
+
+
+cdef inline uint64_t next_random(uint64_t* state) noexcept nogil:
+    """Xorshift of 64 bits (Marsaglia 2003) with a multiplier."""
+    state[0] ^= state[0] >> 12
+    state[0] ^= state[0] << 25
+    state[0] ^= state[0] >> 27
+    return state[0] * <uint64_t> 2685821657736338717
+
+
+cdef inline Py_ssize_t below(uint64_t* state, Py_ssize_t n) noexcept nogil:
+    """A number from 0 to n - 1, n below 2^31; the upper bits are the better ones."""
+    return <Py_ssize_t> (((next_random(state) >> 33) * <uint64_t> n) >> 31)
+
+
+def shuffle(
+    int32_t[::1] items,  # IN OUT
+    uint64_t[::1] state,  # IN OUT (1,) not zero
+):
+    """Fisher-Yates."""
+    cdef:
+        Py_ssize_t i, j
+        int32_t kept
+    with nogil:
+        for i in range(items.shape[0] - 1, 0, -1):
+            j = below(&state[0], i + 1)
+            kept = items[i]
+            items[i] = items[j]
+            items[j] = kept
+
+
+def pick_labels(
+    const int64_t[::1] ptr,  # IN (N + 1,)
+    const int32_t[::1] half_edge,  # IN (2E,)
+    const int32_t[::1] picked,  # IN (2E,) by half-edge: state of its end in the edge's best pair
+    uint64_t[::1] state,  # IN OUT (1,) not zero
+    int32_t[::1] labels,  # OUT (N,) as it was where a node has no edge
+):
+    """Give each node the state that one of its edges, drawn at random, has for it."""
+    cdef Py_ssize_t s, degree
+    with nogil:
+        for s in range(labels.shape[0]):
+            degree = ptr[s + 1] - ptr[s]
+            if degree:
+                labels[s] = picked[half_edge[ptr[s] + below(&state[0], degree)]]
+
+
+cdef inline void add_rows(const double* x, const double* y, Py_ssize_t n, double* out) noexcept nogil:
+    cdef Py_ssize_t a
+    for a in range(n):
+        out[a] = x[a] + y[a]
+
+
+def incremental_sweep(
+    object field,  # IN arrays of the model, unary as scores
+    const int32_t[:, ::1] edges,  # IN (E, 2)
+    const int32_t[::1] order,  # IN (E,)
+    const double[::1] share,  # IN (N,) one over the degree
+    double step,
+    double[:, ::1] moved,  # IN OUT (2E, width) by half-edge
+    double[:, ::1] base,  # IN OUT (N, width)
+    int32_t[::1] picked,  # OUT (2E,) by half-edge
+    double[::1] work,  # work space
+):
+    """A subgradient step and a projection on each edge in turn."""
+    cdef:
+        Field f
+        Pair best
+        Py_ssize_t i, W = base.shape[1]
+        int32_t e, s, t
+        double* x = &work[0]
+        double* y = x + W
+    open_field(field, &f, x)
+    with nogil:
+        for i in range(order.shape[0]):
+            e = order[i]
+            s, t = edges[e, 0], edges[e, 1]
+            add_rows(&base[s, 0], &moved[2 * e, 0], W, x)
+            add_rows(&base[t, 0], &moved[2 * e + 1, 0], W, y)
+            best_pair(&f, e, x, y, states_of(&f, s), states_of(&f, t), y + W, &best)
+            moved[2 * e, best.a] -= step
+            moved[2 * e + 1, best.b] -= step
+            base[s, best.a] += step * share[s]
+            base[t, best.b] += step * share[t]
+            picked[2 * e] = <int32_t> best.a
+            picked[2 * e + 1] = <int32_t> best.b
+
+
+def dual_value(
+    object field,  # IN arrays of the model, unary as scores
+    const int32_t[:, ::1] edges,  # IN (E, 2)
+    const double[::1] share,  # IN (N,) one over the degree, 0 without edges
+    const double[:, ::1] moved,  # IN (2E, width) by half-edge
+    double[:, ::1] base,  # OUT (N, width) such that the shares of each node's edges sum to its scores
+    int32_t[::1] picked,  # OUT (2E,) by half-edge
+    double[::1] work,  # work space
+):
+    """Sum of the best scores of all edges, and of nodes without edges: an upper bound on the best score.
+
+    ``base`` comes from ``moved`` anew, so that rounding does not add up from sweep to sweep.
+    """
+    cdef:
+        Field f
+        Pair best
+        Py_ssize_t s, t, e, a, q, W = base.shape[1]
+        double total = 0.0, top
+        const double* unary
+        double* x = &work[0]
+        double* y = x + W
+    open_field(field, &f, x)
+    unary = <const double*> f.unary
+    with nogil:
+        for s in range(base.shape[0]):
+            for a in range(W):
+                base[s, a] = unary[s * W + a]
+            if f.ptr[s] == f.ptr[s + 1]:
+                top = -INFINITY
+                for a in range(W):
+                    top = max(top, base[s, a])
+                total += top
+                continue
+            for q in range(f.ptr[s], f.ptr[s + 1]):
+                for a in range(W):
+                    base[s, a] -= moved[f.half_edge[q], a]
+            for a in range(W):
+                base[s, a] *= share[s]
+        for e in range(edges.shape[0]):
+            s, t = edges[e, 0], edges[e, 1]
+            add_rows(&base[s, 0], &moved[2 * e, 0], W, x)
+            add_rows(&base[t, 0], &moved[2 * e + 1, 0], W, y)
+            best_pair(&f, <int> e, x, y, states_of(&f, s), states_of(&f, t), y + W, &best)
+            total += best.score
+            picked[2 * e] = <int32_t> best.a
+            picked[2 * e + 1] = <int32_t> best.b
+    return total
+
+
+def decode_shares(
+    object field,  # IN arrays of the model, unary as scores
+    const double[:, ::1] moved,  # IN (2E, width) by half-edge
+    const double[:, ::1] base,  # IN (N, width)
+    int direction,  # 1: first to last node; -1: the other way round
+    int32_t[::1] labels,  # OUT (N,)
+    double[::1] work,  # work space
+):
+    """Give each node in turn its best state, given the labels of earlier nodes and the best that later ones can do.
+
+    A later neighbour counts with its share in the edge between. Where earlier labels forbid all states, the first.
+    """
+    cdef:
+        Field f
+        Room room
+        Py_ssize_t i, s, t, q, a, best, n_nodes = labels.shape[0], W = base.shape[1]
+        int32_t half_edge
+        double shift = 0
+        const double* unary
+        double* total
+        double* x
+        double* fresh
+    open_field(field, &f, &work[0])
+    partition_room(&f, &work[0], &room)
+    unary = <const double*> f.unary
+    total, x, fresh = <double*> room.total, <double*> room.cavity, <double*> room.fresh
+    with nogil:
+        for i in range(n_nodes):
+            s = i if direction > 0 else n_nodes - 1 - i
+            for a in range(W):
+                total[a] = unary[s * W + a]
+            for q in range(f.ptr[s], f.ptr[s + 1]):
+                t = f.neighbor[q]
+                half_edge = f.half_edge[q]
+                if direction * (t - s) < 0:
+                    for a in range(f.n_columns):
+                        total[a] += pair_score(&f, half_edge, a, labels[t], x)
+                    continue
+                add_rows(&base[t, 0], &moved[half_edge ^ 1, 0], W, x)
+                apply_factor(&f, half_edge ^ 1, <const double*> x, states_of(&f, t), fresh, <double*> room.factor,
+                             &shift)
+                for a in range(f.n_columns):
+                    total[a] += fresh[a]
+            best = 0
+            for a in range(1, states_of(&f, s)):
+                if total[a] > total[best]:
+                    best = a
+            labels[s] = <int32_t> best

@@ -1,0 +1,210 @@
+"""The joint, conditional and multi-conditional likelihoods of labelled samples, and their gradients.
+
+Every criterion is ``a L_cx - b L_x - g L_c`` (Kelm, Pal & McCallum 2006, Eq. 6, 7), so that the gradient in the
+log-density of component ``s`` at sample ``i`` is ``a P(s | c_i, x_i) - b P(s | x_i)``. What gradients and
+expectation-maximisation need of the data are moments weighted by these numbers.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf.kernels.mfa.mixtures import weigh_components
+from sklearn_crf.mfa._densities import project, score_forms
+from sklearn_crf.mfa._parameters import MixtureParameters
+
+
+class Criterion(NamedTuple):
+    """``joint * L_cx - features * L_x - classes * L_c``."""
+
+    joint: float
+    features: float
+    classes: float
+
+    @classmethod
+    def joint_likelihood(cls):
+        return cls(1.0, 0.0, 0.0)
+
+    @classmethod
+    def multi_conditional(cls, alpha):
+        """Eq. (7) divided by ``1 + alpha``, which keeps its size for any ``alpha``."""
+        return cls(1.0, 1.0 / (1.0 + alpha), alpha / (1.0 + alpha))
+
+
+@dataclass
+class Moments:
+    """Sums over samples of ``a_is`` times powers of ``x_i``, for the components ``s``."""
+
+    projected: np.ndarray  # (S, p + 1, d + 1): rows of (z, 1)(x, 1)' with z = V'(x - mu)
+    squares: np.ndarray  # (G, d): x^2, summed over the components that share their noise
+
+    @classmethod
+    def zeros(cls, forms):
+        return cls(np.zeros_like(forms.linear), np.zeros_like(forms.inverse_noise))
+
+
+def block_moments(forms, block, criterion, n_components):
+    """Criterion and moments of one block of samples of one class.
+
+    Parameters
+    ----------
+    forms : ScoreForms
+    block : Block
+    criterion : Criterion
+    n_components : int
+        Per class.
+
+    Returns
+    -------
+    value : float
+        Without the term in ``L_c``.
+    components : slice
+        The components that the moments belong to: those of the class if ``L_x`` does not enter.
+    projected, squares : ndarray
+        See `Moments`.
+    """
+    value, used, parts, weights = weighted_projections(forms, block, criterion, n_components)
+    shape = parts.projected.shape
+    sums = parts.projected.reshape(-1, shape[2]) @ block.samples.T
+    return value, used, sums.reshape(*shape[:2], -1), weights @ parts.squares.T
+
+
+def weighted_projections(forms, block, criterion, n_components):
+    """Criterion of a block, and projections weighted by the derivatives ``a`` of the criterion in the scores.
+
+    Parameters
+    ----------
+    forms : ScoreForms
+    block : Block
+    criterion : Criterion
+    n_components : int
+        Per class.
+
+    Returns
+    -------
+    value : float
+    components : slice
+        As for `block_moments`.
+    parts : Projections
+        With ``a (z, 1)`` as ``projected``.
+    weights : ndarray of shape (G, n)
+        ``a``, summed over the components that share their noise.
+    """
+    own = slice(block.label * n_components, (block.label + 1) * n_components)
+    used = slice(0, len(forms.linear)) if criterion.features else own
+    parts = project(forms, block.samples, used)
+    weights = np.zeros_like(parts.quadratic)
+    value = weigh_components(
+        parts.projected,
+        parts.quadratic,
+        parts.group,
+        block.weight,
+        own.start - used.start,
+        own.stop - used.start,
+        criterion.joint,
+        criterion.features,
+        weights,
+    )
+    return value, used, parts, weights
+
+
+def group_sums(values, group):
+    """Sums of the rows of ``values`` that share a noise group; groups are runs of equal numbers."""
+    if group[0] == group[-1]:
+        return values.sum(axis=0, keepdims=True)
+    return np.add.reduceat(values, np.searchsorted(group, np.arange(group[0], group[-1] + 1)), axis=0)
+
+
+def pattern_moments(params, pattern, criterion, run=map):
+    """Criterion and moments of all samples that have the same features observed.
+
+    Parameters
+    ----------
+    params : MixtureParameters
+        Restricted to the observed features.
+    pattern : Pattern
+    criterion : Criterion
+    run : callable, default=map
+        Maps a function over blocks, perhaps in threads; results are added in the order of the blocks.
+    """
+    forms = score_forms(params)
+    moments = Moments.zeros(forms)
+    n_components = params.log_weights.shape[1]
+    value = 0.0
+
+    def one(block):
+        return block_moments(forms, block, criterion, n_components)
+
+    for part, used, sums, squares in run(one, pattern.blocks):
+        value += part
+        moments.projected[used] += sums
+        group = forms.noise_group[used]
+        moments.squares[group[0] : group[-1] + 1] += squares
+    return value, forms, moments
+
+
+def density_gradients(params, forms, moments):
+    """Gradients (15)-(17), summed over samples, from the moments.
+
+    With ``n = sum a``, ``S = sum a (x - mu)(x - mu)'`` and ``Sigma^-1 = D - V V'``; all products are of size d x p.
+
+    Returns
+    -------
+    counts : ndarray of shape (S,)
+        ``n``, the gradient in the log-probability of a component.
+    means, loadings, log_noise : ndarray
+    """
+    inverse_noise, V, rotations, _ = forms.precisions
+    counts = moments.projected[:, -1, -1]
+    # S V, and the sum of a (x - mu) as one more column: what follows treats them alike.
+    SV = np.swapaxes(moments.projected[:, :, :-1] - moments.projected[:, :, -1:] * params.means[:, None], 1, 2)
+    scaled = inverse_noise[:, :, None] * SV
+    solved = scaled - V @ (np.swapaxes(V, 1, 2) @ SV)
+    means = solved[:, :, -1]
+    # (Sigma^-1 S - n I) V
+    excess = solved[:, :, :-1] - counts[:, None, None] * V
+    loadings = excess @ rotations
+    # diag of V V' S V V' + n V V' - 2 D S V V'
+    low_rank = -np.einsum("sjp,sjp->sj", excess + scaled[:, :, :-1], V)
+    centring = (2 * SV[:, :, -1] + counts[:, None] * params.means) * params.means
+    groups = params.noise_group
+    scatter = moments.squares - group_sums(centring, groups)
+    noise = np.exp(params.log_noise)
+    total = group_sums(counts, groups)[:, None]
+    log_noise = 0.5 * (scatter / noise - total + noise * group_sums(low_rank, groups))
+    return counts, means, loadings, log_noise
+
+
+def value_gradient(params, data, criterion, run=map):
+    """A criterion, to be maximised, and its gradient.
+
+    Parameters
+    ----------
+    params : MixtureParameters
+    data : TrainingData
+    criterion : Criterion
+    run : callable, default=map
+        Maps a function over blocks.
+
+    Returns
+    -------
+    value : float
+    gradient : MixtureParameters
+        Gradients in ``log P(c)``, ``log P(s | c)`` as free numbers, in means, loadings and log noise.
+    """
+    value = -criterion.classes * float(data.class_weight @ params.log_prior)
+    log_weights = np.zeros_like(params.log_weights)
+    means, loadings = np.zeros_like(params.means), np.zeros_like(params.loadings)
+    log_noise = np.zeros_like(params.log_noise)
+    for pattern in data.patterns:
+        restricted = params.restrict(pattern.features)
+        part, forms, moments = pattern_moments(restricted, pattern, criterion, run)
+        counts, d_means, d_loadings, d_noise = density_gradients(restricted, forms, moments)
+        value += part
+        log_weights += counts.reshape(log_weights.shape)
+        means[:, pattern.features] += d_means
+        loadings[:, pattern.features] += d_loadings
+        log_noise[:, pattern.features] += d_noise
+    log_prior = log_weights.sum(axis=1) - criterion.classes * data.class_weight
+    return value, MixtureParameters(log_prior, log_weights, means, loadings, log_noise)

@@ -1,0 +1,171 @@
+"""Maximisation of the joint likelihood by expectation-maximisation; every step raises it or leaves it.
+
+One iteration takes the posteriors of the components, then maximises the expected log-likelihood in turn over
+weights, means, loadings and noise. The factors are hidden variables of the last two alone: where all second moments
+are cheap (few features) that step is repeated without another pass over the data.
+"""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf.mfa._criteria import Criterion, group_sums, pattern_moments, weighted_projections
+from sklearn_crf.mfa._densities import precisions, score_forms
+
+# Beyond this many features second moments (d x d) cost more than the projections (d x p) they replace.
+MAX_FEATURES_FOR_SECOND_MOMENTS = 32
+N_FACTOR_STEPS = 10
+
+
+class Scatter(NamedTuple):
+    """Scatter matrices ``T_s = sum_i a_is (x_i - mu_s)(x_i - mu_s)' / sum_i a_is``: what is known of them."""
+
+    diagonal: np.ndarray  # (S, d), or per group of shared noise already summed
+    full: np.ndarray | None  # (S, d, d)
+    projected: np.ndarray | None  # T V (S, d, p) for the V of the posteriors
+
+
+def em_step(params, data, prior, run=map):
+    """One iteration of expectation-maximisation on complete data.
+
+    Parameters
+    ----------
+    params : MixtureParameters
+    data : TrainingData
+        Without missing values.
+    prior : Prior
+    run : callable, default=map
+        Maps a function over blocks.
+
+    Returns
+    -------
+    value : float
+        Joint log-likelihood plus log prior of ``params``.
+    params : MixtureParameters
+        Where the value is no smaller.
+    """
+    pattern = data.patterns[0]
+    if data.n_features <= MAX_FEATURES_FOR_SECOND_MOMENTS:
+        value, counts, first, second = _second_moments(params, pattern, run)
+        squares = np.einsum("sjj->sj", second)
+        z_first = old = None
+        n_steps = N_FACTOR_STEPS
+    else:
+        value, forms, moments = pattern_moments(params, pattern, Criterion.joint_likelihood(), run)
+        counts, first = moments.projected[:, -1, -1], moments.projected[:, -1, :-1]
+        squares, second = moments.squares, None
+        z_first, old = moments.projected[:, :-1], forms.precisions
+        n_steps = 1
+    value += prior.log_density(params)
+    alive = counts > 1e-10 * data.total_weight / len(counts)
+    safe = np.where(alive, counts, 1.0)
+    means = np.where(alive[:, None], _means(params, safe, first / safe[:, None], prior), params.means)
+    # A component that lost all its samples keeps its density; its weight falls to nothing.
+    kept = replace(params, **_probabilities(counts, params, data), means=means)
+    if second is not None:
+        full = second / safe[:, None, None] - _outer(first / safe[:, None], means)
+        full = full - _outer(means, first / safe[:, None]) + _outer(means, means)
+        scatter = Scatter(np.einsum("sjj->sj", full), full, None)
+    else:
+        scatter = Scatter(
+            _grouped_diagonal(squares, first, counts, means, params.noise_group),
+            None,
+            _projected_scatter(params, old, z_first, first, counts, safe, means),
+        )
+    for _ in range(n_steps):
+        kept = _factor_step(kept, counts, alive, scatter, prior)
+    return value, kept
+
+
+def _probabilities(counts, params, data):
+    counts = np.maximum(counts.reshape(params.log_weights.shape), 1e-300)
+    weights = np.log(counts) - np.log(counts.sum(axis=1, keepdims=True))
+    return {"log_prior": np.log(data.class_weight / data.total_weight), "log_weights": weights}
+
+
+def _outer(a, b):
+    return a[:, :, None] * b[:, None, :]
+
+
+def _second_moments(params, pattern, run):
+    """Log-likelihood, and counts, sums and second moments weighted by the posteriors of the own class."""
+    forms = score_forms(params)
+    n_components = params.log_weights.shape[1]
+    size = pattern.blocks[0].samples.shape[0]
+
+    def one(block):
+        value, own, parts, _ = weighted_projections(forms, block, Criterion.joint_likelihood(), n_components)
+        rows = (parts.projected[:, -1:] * block.samples).reshape(-1, block.samples.shape[1])
+        return value, own, (rows @ block.samples.T).reshape(n_components, size, size)
+
+    value, moments = 0.0, np.zeros((len(params.means), size, size))
+    for part, own, sums in run(one, pattern.blocks):
+        value += part
+        moments[own] += sums
+    return value, moments[:, -1, -1], moments[:, -1, :-1], moments[:, :-1, :-1]
+
+
+def _means(params, counts, averages, prior):
+    """Maximiser ``(n Sigma^-1 + t I)^-1 n Sigma^-1 average`` over the means; the average itself for a flat prior."""
+    if prior.mean_precision == 0:
+        return averages
+    precision = precisions(params)
+    D, V = precision.inverse_noise, precision.projections
+    V_t = np.swapaxes(V, 1, 2)
+    target = D * averages - (V @ (V_t @ averages[:, :, None]))[:, :, 0]
+    diagonal = D + prior.mean_precision / counts[:, None]
+    scaled = V / diagonal[:, :, None]
+    core = np.eye(V.shape[2]) - V_t @ scaled
+    first = target / diagonal
+    return first + (scaled @ np.linalg.solve(core, V_t @ first[:, :, None]))[:, :, 0]
+
+
+def _projected_scatter(params, precision, z_moments, first, counts, safe, means):
+    """``T V`` around the new means, from moments of ``z = V'(x - old mean)``."""
+    moved = np.einsum("sjp,sj->sp", precision.projections, params.means - means)
+    z_x = np.swapaxes(z_moments[:, :, :-1], 1, 2) + _outer(first, moved)
+    z_sum = z_moments[:, :, -1] + counts[:, None] * moved
+    return (z_x - _outer(means, z_sum)) / safe[:, None, None]
+
+
+def _grouped_diagonal(squares, first, counts, means, group):
+    """Sum over the components of a noise group of ``n_s diag T_s``."""
+    return squares + group_sums((counts[:, None] * means - 2 * first) * means, group)
+
+
+def _factor_step(params, counts, alive, scatter, prior):
+    """Loadings and noise that maximise the expected log-likelihood with the factors' posteriors held.
+
+    With ``B = Sigma^-1 L`` the posterior of the factors has mean ``B'(x - mu)`` and covariance ``R'R``, so that
+    ``E[(x - mu) z'] = T B`` and ``E[z z'] = R'R + B'T B``; regression of x on z gives loadings and noise.
+    """
+    precision = precisions(params)
+    V, R = precision.projections, precision.rotations
+    R_t = np.swapaxes(R, 1, 2)
+    TV = scatter.full @ V if scatter.full is not None else scatter.projected
+    TB = TV @ R
+    second = R_t @ R + R_t @ (np.swapaxes(V, 1, 2) @ TB)
+    loadings = _loadings(TB, second, counts, params, prior)
+    loadings = np.where(alive[:, None, None], loadings, params.loadings)
+    explained = np.einsum("sjp,sjp->sj", loadings @ second - 2 * TB, loadings) * counts[:, None]
+    group = params.noise_group
+    if scatter.full is not None:
+        residual = group_sums(counts[:, None] * scatter.diagonal + explained, group)
+    else:
+        residual = scatter.diagonal + group_sums(explained, group)
+    total = group_sums(counts, group)[:, None]
+    low, high = prior.log_noise_bounds
+    noise = np.maximum(residual / np.maximum(total, 1e-300), np.exp(low))
+    log_noise = np.where(total > 0, np.minimum(np.log(noise), high), params.log_noise)
+    return replace(params, loadings=loadings, log_noise=log_noise)
+
+
+def _loadings(TB, second, counts, params, prior):
+    """Rows solve ``l_j (E[zz'] + psi_j t / n I) = (T B)_j``."""
+    if prior.loading_precision == 0:
+        return TB @ np.linalg.inv(second)
+    values, basis = np.linalg.eigh(second)
+    noise = np.exp(params.log_noise)[params.noise_group]
+    ridge = prior.loading_precision * noise[:, :, None] / np.maximum(counts, 1e-300)[:, None, None]
+    return ((TB @ basis) / (values[:, None, :] + ridge)) @ np.swapaxes(basis, 1, 2)

@@ -1,0 +1,203 @@
+"""What a fitted mixture of factor analysers per class answers: densities, posteriors, factors, samples."""
+
+from numbers import Integral
+
+import numpy as np
+from scipy.special import logsumexp
+from sklearn.utils import check_array, check_random_state, check_scalar
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from sklearn_crf.mfa._densities import factor_means, joint_log_density
+from sklearn_crf.mfa._parameters import MixtureParameters
+
+
+class FittedMixture:
+    """Methods that need the fitted attributes of `MultiConditionalMFA` alone, however they were trained."""
+
+    def _finite(self):
+        return "allow-nan" if self.allow_nan else True
+
+    @property
+    def _n_features_out(self):
+        return self.loadings_.shape[-1]
+
+    @property
+    def _parameters(self):
+        """Parameters of the classes that have samples."""
+        present = self.class_prior_ > 0
+        means, loadings = self.means_[present], self.loadings_[present]
+        noise = self.noise_variance_
+        noise = noise[None] if noise.ndim == 1 else noise[present].reshape(-1, means.shape[2])
+        with np.errstate(divide="ignore"):
+            log_weights = np.maximum(np.log(self.weights_[present]), -700.0)
+        return MixtureParameters(
+            np.log(self.class_prior_[present]),
+            log_weights,
+            means.reshape(-1, means.shape[2]),
+            loadings.reshape(loadings.shape[0] * loadings.shape[1], *loadings.shape[2:]),
+            np.log(noise),
+        )
+
+    def _checked(self, X):
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], ensure_all_finite=self._finite())
+        return np.asarray(X, dtype=np.float64)
+
+    def joint_log_likelihood(self, X):
+        """``log P(x, c)``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            -inf for a class that had no sample.
+        """
+        X = self._checked(X)
+        out = np.full((len(X), len(self.classes_)), -np.inf)
+        with np.errstate(over="ignore", invalid="ignore"):
+            out[:, self.class_prior_ > 0] = joint_log_density(self._parameters, X)
+        _require_numbers(out)
+        return out
+
+    def score_samples(self, X):
+        """``log p(x)``, the log-density of each sample whatever its class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        return logsumexp(self.joint_log_likelihood(X), axis=1)
+
+    def predict_log_proba(self, X):
+        """``log P(c | x)``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        joint = self.joint_log_likelihood(X)
+        return joint - logsumexp(joint, axis=1, keepdims=True)
+
+    def predict_proba(self, X):
+        """``P(c | x)``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        return np.exp(self.predict_log_proba(X))
+
+    def predict(self, X):
+        """The most probable class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        joint = self.joint_log_likelihood(X)
+        return self.classes_[joint.argmax(axis=1)]
+
+    def transform(self, X):
+        """Posterior mean of the factors, ``E[z | x] = sum_s P(s | x) E[z | x, s]``: dimensionality reduction.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_factors)
+        """
+        X = self._checked(X)
+        with np.errstate(over="ignore", invalid="ignore"):
+            means = factor_means(self._parameters, X)
+        _require_numbers(means)
+        return means
+
+    def sample(self, n_samples=1, random_state=None):
+        """Draw samples and their classes from the model.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+        random_state : int, RandomState instance or None, default=None
+            None takes that of the estimator.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features)
+        y : ndarray of shape (n_samples,)
+        """
+        check_is_fitted(self)
+        check_scalar(n_samples, "n_samples", Integral, min_val=0)
+        rng = check_random_state(self.random_state if random_state is None else random_state)
+        c = rng.choice(len(self.classes_), n_samples, p=self.class_prior_)
+        below = rng.random_sample(n_samples)[:, None] > np.cumsum(self.weights_[c], axis=1)
+        s = np.minimum(below.sum(axis=1), self.weights_.shape[1] - 1)
+        factors = rng.standard_normal((n_samples, self.loadings_.shape[-1]))
+        noise = np.broadcast_to(
+            self.noise_variance_[:, None] if self.noise_variance_.ndim == 2 else self.noise_variance_, self.means_.shape
+        )
+        X = self.means_[c, s] + np.sqrt(noise[c, s]) * rng.standard_normal((n_samples, self.means_.shape[2]))
+        for index in np.unique(np.column_stack([c, s]), axis=0):
+            rows = (c == index[0]) & (s == index[1])
+            X[rows] += factors[rows] @ self.loadings_[tuple(index)].T
+        return X, self.classes_[c]
+
+    def n_parameters(self):
+        """Number of free parameters; the rotations of the loadings are not counted.
+
+        Returns
+        -------
+        int
+        """
+        check_is_fitted(self)
+        n_classes, n_components, n_features, n_factors = self.loadings_[self.class_prior_ > 0].shape
+        loadings = n_features * n_factors - n_factors * (n_factors - 1) // 2
+        noise = n_features * {"tied": 1, "class": n_classes, "component": n_classes * n_components}[self.noise]
+        return n_classes * n_components * (1 + n_features + loadings) - 1 + noise
+
+    def bic(self, X, y):
+        """Bayesian information criterion ``-2 log P(X, y) + n_parameters log n_samples``; lower is better.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+
+        Returns
+        -------
+        float
+        """
+        joint = self.joint_log_likelihood(X)
+        y = check_array(y, ensure_2d=False, dtype=None)
+        labels = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
+        if len(y) != len(joint) or (self.classes_[labels] != y).any():
+            raise ValueError("y must have one label of classes_ for every sample of X.")
+        return float(-2 * joint[np.arange(len(y)), labels].sum() + self.n_parameters() * np.log(len(y)))
+
+
+def _require_numbers(values):
+    """Squares of samples that lie extremely far away overflow, and nothing can be said about them."""
+    rows = np.flatnonzero(np.isnan(values).any(axis=1))
+    if len(rows):
+        raise ValueError(f"X[{rows[0]}] is so far from the samples of fit that its density underflows.")

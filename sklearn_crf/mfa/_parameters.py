@@ -1,0 +1,155 @@
+"""Parameters of a mixture of factor analysers per class, and their packing into one flat vector."""
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Prior(NamedTuple):
+    """Independent ``N(0, 1 / mean_precision)`` on means and ``N(0, 1 / loading_precision)`` on loadings; a noise floor.
+
+    In units in which every feature has mean 0 and variance 1. A precision of 0 is a flat prior.
+    """
+
+    mean_precision: float
+    loading_precision: float
+    noise_floor: float
+
+    def log_density(self, params):
+        """Up to a constant."""
+        return -0.5 * float(
+            self.mean_precision * np.square(params.means).sum()
+            + self.loading_precision * np.square(params.loadings).sum()
+        )
+
+    @property
+    def log_noise_bounds(self):
+        """Bounds that also keep ``exp`` from under- and overflow where a criterion lets noise run away."""
+        return float(np.log(max(self.noise_floor, 1e-30))), float(np.log(1e30))
+
+
+NOISE_KINDS = ("tied", "class", "component")
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureParameters:
+    """``P(c) = exp(log_prior_c)``, ``P(s | c) = exp(log_weights_cs)``, ``P(x | s) = N(mean_s, L_s L_s' + Psi_s)``.
+
+    The components of all classes stand in one axis of length ``S = n_classes * n_components``, class by class.
+    Kelm, Pal & McCallum 2006, Eq. (8)-(10).
+
+    Parameters
+    ----------
+    log_prior : ndarray of shape (C,)
+    log_weights : ndarray of shape (C, K)
+        Each row is the log of a distribution over the components of its class.
+    means : ndarray of shape (S, d)
+    loadings : ndarray of shape (S, d, p)
+    log_noise : ndarray of shape (G, d)
+        Logarithm of the diagonal of ``Psi``; ``G`` is 1, ``C`` or ``S`` for tied, class and component noise.
+    """
+
+    log_prior: np.ndarray
+    log_weights: np.ndarray
+    means: np.ndarray
+    loadings: np.ndarray
+    log_noise: np.ndarray
+
+    @property
+    def noise_group(self):
+        """Row of ``log_noise`` that each component uses, (S,)."""
+        n_groups = len(self.log_noise)
+        return np.arange(len(self.means), dtype=np.int64) * n_groups // len(self.means)
+
+    def restrict(self, features):
+        """The marginal model of some features: a Gaussian is marginalised by leaving rows out."""
+        return replace(
+            self,
+            means=self.means[:, features],
+            loadings=self.loadings[:, features],
+            log_noise=self.log_noise[:, features],
+        )
+
+    def rescale(self, shift, scale):
+        """Parameters of ``scale * x + shift`` where these are the parameters of ``x``."""
+        return replace(
+            self,
+            means=self.means * scale + shift,
+            loadings=self.loadings * scale[:, None],
+            log_noise=self.log_noise + 2 * np.log(scale),
+        )
+
+    def canonical(self):
+        """The same densities with loadings rotated so that ``L' Psi^-1 L`` is diagonal and falls.
+
+        Loadings are defined up to a rotation of the factors; this choice makes them comparable between fits. In
+        each column the entry of largest magnitude is positive.
+        """
+        if self.loadings.shape[2] == 0:
+            return self
+        scaled = self.loadings * np.exp(-0.5 * self.log_noise)[self.noise_group][:, :, None]
+        _, rotation = np.linalg.eigh(np.swapaxes(scaled, 1, 2) @ scaled)
+        loadings = self.loadings @ rotation[:, :, ::-1]
+        largest = np.abs(loadings).argmax(axis=1)
+        signs = np.sign(np.take_along_axis(loadings, largest[:, None, :], axis=1))
+        return replace(self, loadings=loadings * np.where(signs == 0, 1.0, signs))
+
+
+def n_noise_groups(noise, n_classes, n_components):
+    """Number of different diagonal matrices ``Psi``."""
+    return {"tied": 1, "class": n_classes, "component": n_classes * n_components}[noise]
+
+
+class ParameterVector:
+    """Flat vector <-> parameters: softmax of ``pi`` and ``Omega``, logarithm of ``Psi``, the rest as it is.
+
+    Parameters
+    ----------
+    n_classes, n_components, n_features, n_factors : int
+    noise : {"tied", "class", "component"}
+    """
+
+    def __init__(self, n_classes, n_components, n_features, n_factors, noise):
+        n_all = n_classes * n_components
+        self.shapes = (
+            (n_classes,),
+            (n_classes, n_components),
+            (n_all, n_features),
+            (n_all, n_features, n_factors),
+            (n_noise_groups(noise, n_classes, n_components), n_features),
+        )
+        ends = np.cumsum([0] + [int(np.prod(shape)) for shape in self.shapes]).tolist()
+        self._parts = [slice(a, b) for a, b in pairwise(ends)]
+        self.size = ends[-1]
+
+    def pack(self, params):
+        return np.concatenate([part.ravel() for part in _fields(params)])
+
+    def split(self, vector):
+        """Views of the five parts of a flat vector."""
+        return [vector[part].reshape(shape) for part, shape in zip(self._parts, self.shapes, strict=True)]
+
+    def unpack(self, vector):
+        prior, weights, means, loadings, log_noise = self.split(vector)
+        return MixtureParameters(_log_softmax(prior), _log_softmax(weights), means, loadings, log_noise)
+
+    def pack_gradient(self, params, gradient):
+        """Gradient in the flat vector from the one in log-probabilities, means, loadings and log noise.
+
+        With ``l = log_softmax(u)`` the chain rule gives ``g_u = g_l - softmax(u) sum(g_l)``.
+        """
+        prior, weights = gradient.log_prior, gradient.log_weights
+        prior = prior - np.exp(params.log_prior) * prior.sum()
+        weights = weights - np.exp(params.log_weights) * weights.sum(axis=1, keepdims=True)
+        return self.pack(replace(gradient, log_prior=prior, log_weights=weights))
+
+
+def _log_softmax(logits):
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+
+
+def _fields(params):
+    return params.log_prior, params.log_weights, params.means, params.loadings, params.log_noise

@@ -1,0 +1,164 @@
+"""Initial values: k-means within each class, then principal components of each cluster.
+
+Nothing here looks at the criterion: joint, conditional and multi-conditional training start from the same values.
+"""
+
+import numpy as np
+from scipy.linalg import eigh
+from sklearn.cluster import KMeans
+from sklearn.utils.extmath import randomized_svd
+from threadpoolctl import threadpool_limits
+
+from sklearn_crf.mfa._parameters import MixtureParameters, n_noise_groups
+
+# From here on a few leading components are found faster by projections than by a d x d eigendecomposition.
+MAX_FEATURES_FOR_EIGH = 100
+SUBSAMPLE = 3000
+
+
+def start_parameters(X, labels, weight, assign, *, n_components, n_factors, noise, floor, seed):
+    """Parameters from a partition of every class.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        Standardised; may hold NaN, which takes the mean of its feature in its class.
+    labels : ndarray of shape (n,), int
+        Every class from 0 on occurs.
+    weight : ndarray of shape (n,)
+    assign : callable
+        ``assign(c, X_c, weight_c)`` gives the component in its class of every sample of class ``c``.
+    n_components, n_factors : int
+    noise : {"tied", "class", "component"}
+    floor : float
+        Least noise variance.
+    seed : int
+        For the randomised singular value decomposition.
+
+    Returns
+    -------
+    MixtureParameters
+    """
+    n_classes = int(labels.max()) + 1
+    n_all, n_features = n_classes * n_components, X.shape[1]
+    counts = np.zeros(n_all)
+    means = np.zeros((n_all, n_features))
+    loadings = np.zeros((n_all, n_features, n_factors))
+    residual = np.zeros((n_all, n_features))
+    for c in range(n_classes):
+        rows = np.flatnonzero(labels == c)
+        X_c, w_c = filled(X[rows], weight[rows]), weight[rows]
+        part = assign(c, X_c, w_c)
+        for k in range(n_components):
+            s, own = c * n_components + k, part == k
+            # A cluster too small to have directions of its own borrows those of its class.
+            used = own if own.sum() > n_factors else np.ones(len(rows), dtype=bool)
+            counts[s] = w_c[own].sum()
+            means[s] = np.average(X_c[own] if own.any() else X_c, axis=0, weights=w_c[own] if own.any() else w_c)
+            loadings[s], residual[s] = principal_loadings(X_c[used], w_c[used], n_factors, seed)
+    return _assemble(counts, means, loadings, residual, n_classes, noise, floor)
+
+
+def _assemble(counts, means, loadings, residual, n_classes, noise, floor):
+    n_all = len(counts)
+    counts = np.maximum(counts.reshape(n_classes, -1), 1e-3 * counts.sum() / n_all)
+    per_class = counts.sum(axis=1)
+    group = np.arange(n_all) * n_noise_groups(noise, n_classes, n_all // n_classes) // n_all
+    pooled = np.zeros((group[-1] + 1, means.shape[1]))
+    np.add.at(pooled, group, counts.reshape(-1, 1) * residual)
+    pooled /= np.bincount(group, weights=counts.ravel())[:, None]
+    # Starting at the floor would pin the noise there before anything is learned.
+    log_noise = np.log(np.maximum(pooled, max(floor, 1e-4)))
+    log_prior = np.log(per_class / per_class.sum())
+    return MixtureParameters(log_prior, np.log(counts / per_class[:, None]), means, loadings, log_noise)
+
+
+def filled(X, weight):
+    """``X`` with the weighted mean of a feature where its value is missing (0 if it is missing throughout)."""
+    missing = np.isnan(X)
+    if not missing.any():
+        return X
+    total = (~missing * weight[:, None]).sum(axis=0)
+    sums = (np.where(missing, 0.0, X) * weight[:, None]).sum(axis=0)
+    return np.where(missing, sums / np.where(total > 0, total, 1.0), X)
+
+
+def principal_loadings(X, weight, n_factors, seed):
+    """Probabilistic principal components: loadings, and the variance that they leave to each feature.
+
+    Loadings are ``u sqrt(e - r)`` with ``e`` the leading eigenvalues of the weighted covariance and ``r`` the mean of
+    the others, kept above 0 because loadings of exactly 0 are a stationary point of every criterion.
+    """
+    total = weight.sum()
+    centred = (X - np.average(X, axis=0, weights=weight)) * np.sqrt(weight / total)[:, None]
+    variances = np.square(centred).sum(axis=0)
+    n_features = X.shape[1]
+    if n_factors == 0:
+        return np.zeros((n_features, 0)), variances
+    if n_features <= MAX_FEATURES_FOR_EIGH:
+        values, vectors = eigh(centred.T @ centred)
+        values, vectors = values[::-1][:n_factors], vectors[:, ::-1][:, :n_factors]
+    else:
+        _, singular, rows = randomized_svd(centred, n_factors, n_iter=2, random_state=seed)
+        found = len(singular)
+        values, vectors = np.zeros(n_factors), np.zeros((n_features, n_factors))
+        values[:found], vectors[:, :found] = singular**2, rows.T
+    # Directions without variance are arbitrary, and rounding would choose them: take axes instead. Features are
+    # standardised, so that a class of one distinct sample, whose variance is rounding throughout, is found too.
+    empty = np.flatnonzero(values <= 1e-10 * max(variances.sum(), 1.0))
+    vectors[:, empty] = np.eye(n_features)[:, empty]
+    values = np.maximum(values, 0)
+    rest = max(variances.sum() - values.sum(), 0) / max(n_features - n_factors, 1)
+    loadings = vectors * np.sqrt(np.maximum(values - rest, 1e-3 * rest + 1e-8))
+    return loadings, np.maximum(variances - np.square(loadings).sum(axis=1), 0)
+
+
+def kmeans_partition(n_components, seed):
+    """Partition by one run of k-means with the seed.
+
+    In a large class the run starts from the best of three on ``SUBSAMPLE`` of its samples, which is cheaper than one
+    run from random samples of all and seldom merges two clusters.
+    """
+
+    def assign(c, X, weight):
+        if n_components == 1:
+            return np.zeros(len(X), dtype=int)
+        n_distinct = len(np.unique(X[: 50 * n_components], axis=0))
+        if n_distinct < n_components and len(np.unique(X, axis=0)) < n_components:
+            return np.arange(len(X)) % n_components
+        rng = np.random.RandomState((seed + c) % 2**32)
+        # k-means adds partial sums of its threads in any order: one thread makes it reproducible.
+        with threadpool_limits(limits=1, user_api="openmp"):
+            if len(X) <= SUBSAMPLE:
+                return KMeans(n_components, n_init=1, random_state=rng).fit(X, sample_weight=weight).labels_
+            rows = rng.choice(len(X), SUBSAMPLE, replace=False)
+            small = KMeans(n_components, n_init=3, random_state=rng).fit(X[rows], sample_weight=weight[rows])
+            kmeans = KMeans(n_components, init=small.cluster_centers_, n_init=1, random_state=rng)
+            return kmeans.fit(X, sample_weight=weight).labels_
+
+    return assign
+
+
+def random_partition(n_components, seed):
+    """Partition by the nearest of ``n_components`` samples drawn at random."""
+
+    def assign(c, X, weight):
+        rng = np.random.default_rng((seed, c))
+        centres = X[rng.choice(len(X), n_components, replace=False)]
+        return nearest(X, centres)
+
+    return assign
+
+
+def nearest_partition(means):
+    """Partition by the nearest given mean, ``means`` (C, K, d)."""
+
+    def assign(c, X, weight):
+        return nearest(X, means[c])
+
+    return assign
+
+
+def nearest(X, centres):
+    square = np.square(centres).sum(axis=1)
+    return (square - 2 * (X @ centres.T)).argmin(axis=1)

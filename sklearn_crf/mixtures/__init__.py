@@ -1,1 +1,0 @@
-"""Mixtures of factor analysers: densities, posteriors, criteria, their gradients, and expectation-maximisation."""

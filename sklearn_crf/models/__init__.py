@@ -1,0 +1,60 @@
+"""Models: scores on a graph. Pairwise models, factor graphs and Gaussian models."""
+
+from sklearn_crf.models._conversion import factor_graph_of, pairwise_model_of, pairwise_statistics
+from sklearn_crf.models._factor_graph import ArityGroup, FactorGraph
+from sklearn_crf.models._factor_scores import FactorStatistics, add_cells, union_of_factors
+from sklearn_crf.models._factor_tables import (
+    COUNT,
+    DENSE,
+    SPARSE,
+    CountTable,
+    SparseTable,
+    at_least_one,
+    at_most_one,
+    exactly_one,
+    numbers_of_states,
+    states_of_cells,
+)
+from sklearn_crf.models._gaussian import GaussianModel
+from sklearn_crf.models._pairwise import (
+    PairwiseModel,
+    Statistics,
+    check_allowed_states,
+    check_labels,
+    clamped,
+    labeling_statistics,
+    pair_counts,
+    score,
+    score_terms,
+)
+
+__all__ = [
+    "COUNT",
+    "DENSE",
+    "SPARSE",
+    "ArityGroup",
+    "CountTable",
+    "FactorGraph",
+    "FactorStatistics",
+    "GaussianModel",
+    "PairwiseModel",
+    "SparseTable",
+    "Statistics",
+    "add_cells",
+    "at_least_one",
+    "at_most_one",
+    "check_allowed_states",
+    "check_labels",
+    "clamped",
+    "exactly_one",
+    "factor_graph_of",
+    "labeling_statistics",
+    "numbers_of_states",
+    "pair_counts",
+    "pairwise_model_of",
+    "pairwise_statistics",
+    "score",
+    "score_terms",
+    "states_of_cells",
+    "union_of_factors",
+]

@@ -1,0 +1,148 @@
+"""Factor graphs from pairwise models, and back."""
+
+import numpy as np
+
+from sklearn_crf.graphs import Graph
+from sklearn_crf.models._factor_graph import FactorGraph
+from sklearn_crf.models._pairwise import PairwiseModel, as_scores
+
+
+def factor_graph_of(model):
+    """The same scores as a factor graph: a factor for each node, then one for each edge.
+
+    Edges share a table where they do in the pairwise model: same type, same numbers of states, no weights.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+
+    Returns
+    -------
+    FactorGraph
+        Factor s is node s, factor N + e is edge e.
+    """
+    graph = model.graph
+    n_nodes, n_edges = graph.n_nodes, graph.n_edges
+    n_states = _states(model)
+    listed = np.arange(model.n_columns) < n_states[:, None]
+    first, inverse, shapes = _distinct_tables(model)
+    tables = [
+        table[:rows, :columns].ravel()
+        for table, (rows, columns) in zip(model.edge_tables(first), shapes.tolist(), strict=True)
+    ]
+    length = np.concatenate((n_states, [len(table) for table in tables])).astype(np.int64)
+    return FactorGraph._trusted(
+        n_states=n_states.astype(np.int32),
+        scope=np.concatenate((np.arange(n_nodes, dtype=np.int32), graph.edges.ravel())),
+        scope_ptr=np.concatenate((np.arange(n_nodes), n_nodes + 2 * np.arange(n_edges + 1))),
+        table_id=np.concatenate((np.arange(n_nodes), n_nodes + inverse)).astype(np.int32),
+        # Weights may take finite scores beyond all numbers.
+        log_table=as_scores(np.concatenate((model.unary[listed], *tables)), "edge_weight times tables"),
+        table_ptr=np.concatenate(([0], np.cumsum(length))),
+    )
+
+
+def _states(model):
+    return np.full(model.graph.n_nodes, model.n_columns) if model.n_states is None else model.n_states
+
+
+def _distinct_tables(model):
+    """First edge of each table of the factor graph, the table of each edge, and the tables' shapes."""
+    tails, heads = model.graph.edges.T
+    n_states = _states(model)
+    value = model.edge_type if model.edge_weight is None else np.arange(model.graph.n_edges)
+    # One number for each table: its value, its rows, its columns.
+    radix = model.n_columns + 1
+    key = (value.astype(np.int64) * radix + n_states[tails]) * radix + n_states[heads]
+    distinct, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    return first, inverse, np.stack((distinct // radix % radix, distinct % radix), axis=1)
+
+
+def pairwise_statistics(model, log_table):
+    """Derivative by the tables of a pairwise model, from the derivative by those of its factor graph.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+    log_table : ndarray of shape (n_cells,)
+        Derivative by ``factor_graph_of(model).log_table``.
+
+    Returns
+    -------
+    ndarray of shape (T, R, K, K), float64
+    """
+    first, _, shapes = _distinct_tables(model)
+    tables = np.zeros(model.tables.shape)
+    start = int(_states(model).sum())
+    for e, (rows, columns) in zip(first, shapes.tolist(), strict=True):
+        pair = log_table[start : start + rows * columns].reshape(rows, columns)
+        weight = np.ones(1) if model.edge_weight is None else model.edge_weight[e].astype(np.float64)
+        tables[model.edge_type[e], :, :rows, :columns] += weight[:, None, None] * pair
+        start += rows * columns
+    return tables
+
+
+def pairwise_model_of(model):
+    """The same scores as a pairwise model, if no factor has more than two nodes.
+
+    Factors on the same nodes are added up. An edge that stems from one factor keeps the factor's direction and shares
+    its table. Constants go to node 0.
+
+    Parameters
+    ----------
+    model : FactorGraph
+
+    Returns
+    -------
+    PairwiseModel
+
+    Raises
+    ------
+    ValueError
+        If a factor has more than two nodes.
+    """
+    too_large = np.flatnonzero(model.arity > 2)
+    if len(too_large):
+        f = too_large[0]
+        raise ValueError(f"factor {f} has {model.arity[f]} nodes, a pairwise model takes factors of at most two.")
+    unary = np.where(np.arange(model.n_columns) < model.n_states[:, None], 0.0, -np.inf).astype(model.dtype)
+    edges, edge_type, tables = np.zeros((0, 2), dtype=np.int64), np.zeros(0, dtype=np.int64), []
+    for factors, scope in model.by_arity():
+        if scope.shape[1] == 2:
+            edges, edge_type, tables = _edges(model, factors, scope)
+            continue
+        for f, node in zip(factors, scope[:, 0] if scope.shape[1] else np.zeros(len(factors), int), strict=True):
+            table = model.dense_table(f).ravel()
+            unary[node, : model.n_states[node] if scope.shape[1] else None] += table
+    shape = (len(tables), model.n_columns, model.n_columns)
+    padded = np.zeros(shape if tables else (1, *shape[1:]), dtype=model.dtype)
+    for t, table in enumerate(tables):
+        padded[t, : table.shape[0], : table.shape[1]] = table
+    same = bool(np.all(model.n_states == model.n_columns))
+    return PairwiseModel(
+        Graph(model.n_nodes, edges), unary, padded, edge_type, n_states=None if same else model.n_states
+    )
+
+
+def _edges(model, factors, scope):
+    """Edges in the order of their first factors, their types, and the table of each type."""
+    pair = np.sort(scope, axis=1)
+    _, first, inverse = np.unique(pair, axis=0, return_index=True, return_inverse=True)
+    inverse = inverse.ravel()
+    order = np.argsort(first)
+    first, inverse = first[order], np.argsort(order)[inverse]
+    is_single = np.bincount(inverse, minlength=len(first)) == 1
+    shape = model.n_states[scope[first]]
+    table_id = model.table_id[factors[first]]
+    # A count table may be shared by factors whose nodes differ in their numbers of states.
+    key = np.stack((np.where(is_single, table_id, -1 - np.arange(len(first))), *shape.T), axis=1)
+    _, edge_of_type, edge_type = np.unique(key, axis=0, return_index=True, return_inverse=True)
+    members = np.split(np.argsort(inverse, kind="stable"), np.cumsum(np.bincount(inverse))[:-1])
+    tables = []
+    for e in edge_of_type:
+        total = np.zeros(shape[e], dtype=model.dtype)
+        for row in members[e]:
+            table = model.dense_table(factors[row])
+            total = total + (table if scope[row, 0] == scope[first[e], 0] else table.T)
+        tables.append(total)
+    return scope[first], edge_type.ravel(), tables

@@ -1,0 +1,429 @@
+"""Factor graphs: scores of labelings as a sum over factors of any arity."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
+
+from sklearn_crf.models._factor_tables import COUNT, DENSE, MAX_CELLS, SPARSE, arrays_of_factors
+from sklearn_crf.models._pairwise import as_scores
+
+
+def normalised_fields(given):
+    """The fields in their own types, each of the right length."""
+    log_table = as_scores(given.log_table, "log_table")
+    if log_table.ndim != 1:
+        raise ValueError(f"log_table must be 1-D, got shape {log_table.shape}.")
+    scope = _as_integers(given.scope, "scope", np.int32)
+    table_ptr = _as_offsets(given.table_ptr, "table_ptr", log_table.size, "log_table")
+    scope_ptr = _as_offsets(given.scope_ptr, "scope_ptr", scope.size, "scope")
+    table_id = _as_integers(given.table_id, "table_id", np.int32)
+    if len(table_id) != len(scope_ptr) - 1:
+        raise ValueError(f"table_id must have one entry for each of {len(scope_ptr) - 1} factors, got {len(table_id)}.")
+    n_tables = len(table_ptr) - 1
+    default = np.full(n_tables, -np.inf) if given.table_default is None else given.table_default
+    default = as_scores(default, "table_default", log_table.dtype)
+    if default.shape != (n_tables,):
+        raise ValueError(f"table_default must have shape ({n_tables},), got {default.shape}.")
+    cell = None if given.table_cell is None else _as_integers(given.table_cell, "table_cell", np.int64)
+    if cell is not None and len(cell) != log_table.size:
+        raise ValueError(f"table_cell must have one entry for each of {log_table.size} scores, got {len(cell)}.")
+    return {
+        "n_states": _as_integers(given.n_states, "n_states", np.int32),
+        "scope": scope,
+        "scope_ptr": scope_ptr,
+        "table_id": table_id,
+        "log_table": np.ascontiguousarray(log_table),
+        "table_ptr": table_ptr,
+        "table_kind": _per_table(given.table_kind, "table_kind", n_tables, DENSE, np.int8),
+        "table_cell": cell,
+        "table_default": np.ascontiguousarray(default),
+        "table_state": _per_table(given.table_state, "table_state", n_tables, 1, np.int32),
+    }
+
+
+def _as_integers(values, name, dtype):
+    values = np.asarray(values)
+    if values.ndim != 1 or (values.size and not np.issubdtype(values.dtype, np.integer)):
+        raise ValueError(f"{name} must be a 1-D array of integers, got {values.dtype} of shape {values.shape}.")
+    limits = np.iinfo(dtype)
+    if values.size and (values.min() < limits.min or values.max() > limits.max):
+        raise ValueError(f"{name} must fit into {np.dtype(dtype)}, found {values.min()} to {values.max()}.")
+    return np.ascontiguousarray(values, dtype=dtype)
+
+
+def _as_offsets(values, name, length, of):
+    values = _as_integers(values, name, np.int64)
+    if not len(values) or values[0] != 0 or values[-1] != length or np.any(np.diff(values) < 0):
+        raise ValueError(f"{name} must ascend from 0 to {length}, the length of {of}.")
+    return values
+
+
+def _per_table(values, name, n_tables, default, dtype):
+    if values is None:
+        return np.full(n_tables, default, dtype=dtype)
+    values = _as_integers(values, name, dtype)
+    if len(values) != n_tables:
+        raise ValueError(f"{name} must have one entry for each of {n_tables} tables, got {len(values)}.")
+    return values
+
+
+def check_fields(graph):
+    """Raise ValueError unless the normalised fields of a factor graph fit together."""
+    if graph.n_nodes and graph.n_states.min() < 1:
+        raise ValueError(f"n_states must be at least 1, found {graph.n_states.min()}.")
+    _check_range(graph.scope, graph.n_nodes, "scope")
+    _check_range(graph.table_id, graph.n_tables, "table_id")
+    if graph.n_tables and not 0 <= graph.table_kind.min() <= graph.table_kind.max() <= COUNT:
+        raise ValueError(f"table_kind must be {DENSE}, {SPARSE} or {COUNT}.")
+    if graph.n_tables and graph.table_state.min() < 0:
+        raise ValueError(f"table_state must not be negative, found {graph.table_state.min()}.")
+    if graph.table_cell is None and np.any(graph.table_kind == SPARSE):
+        raise ValueError("table_cell must be given if a table is sparse.")
+    if graph.n_factors and not graph.n_nodes:
+        raise ValueError("n_states is empty, but there are factors: a factor graph with factors needs a node.")
+    for factors, scope in graph.by_arity():
+        _check_scopes(graph, factors, scope)
+    _check_cells(graph)
+
+
+def _check_range(values, stop, name):
+    if values.size and (values.min() < 0 or values.max() >= stop):
+        raise ValueError(f"{name} must lie in 0 to {stop - 1}, found {values.min()} to {values.max()}.")
+
+
+def _check_scopes(graph, factors, scope):
+    """No node twice in a factor; tables as large as the states of their nodes ask."""
+    in_order = np.sort(scope, axis=1)
+    repeated = (in_order[:, 1:] == in_order[:, :-1]).any(axis=1)
+    if repeated.any():
+        row = int(np.argmax(repeated))
+        raise ValueError(f"factor {factors[row]} has a node twice in its scope {scope[row].tolist()}.")
+    sized = np.flatnonzero(graph.table_kind[graph.table_id[factors]] != COUNT)
+    factors, shape = factors[sized], graph.n_states[scope[sized]]
+    tables = graph.table_id[factors]
+    n_cells = shape.prod(axis=1, dtype=np.float64)
+    if np.any(n_cells > MAX_CELLS):
+        raise ValueError(f"factor {factors[np.argmax(n_cells)]} has more than 2**62 joint states.")
+    length = np.diff(graph.table_ptr)[tables]
+    wrong = (graph.table_kind[tables] == DENSE) & (length != n_cells)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise ValueError(
+            f"factor {factors[row]} has nodes with {shape[row].tolist()} states, but its table {tables[row]} "
+            f"has {length[row]} scores."
+        )
+    _, first, inverse = np.unique(tables, return_index=True, return_inverse=True)
+    unlike = (shape != shape[first[inverse]]).any(axis=1)
+    if unlike.any():
+        row = int(np.argmax(unlike))
+        raise ValueError(
+            f"factors {factors[first[inverse[row]]]} and {factors[row]} share table {tables[row]}, but their nodes "
+            f"have {shape[first[inverse[row]]].tolist()} and {shape[row].tolist()} states."
+        )
+
+
+def _check_cells(graph):
+    """Listed cells ascend in each sparse table and lie inside it; one arity for each shared table."""
+    sized = np.flatnonzero(graph.table_kind[graph.table_id] != COUNT)
+    tables, first, inverse = np.unique(graph.table_id[sized], return_index=True, return_inverse=True)
+    unlike = graph.arity[sized] != graph.arity[sized[first]][inverse]
+    if unlike.any():
+        table = graph.table_id[sized[np.argmax(unlike)]]
+        raise ValueError(f"table {table} is shared by factors of different arity, which only a count table can be.")
+    sparse = graph.table_kind[tables] == SPARSE
+    for table, f in zip(tables[sparse], sized[first][sparse], strict=True):
+        cell = graph.table_cell[graph.table_ptr[table] : graph.table_ptr[table + 1]]
+        n_cells = graph.n_states[graph.scope[graph.scope_ptr[f] : graph.scope_ptr[f + 1]]].prod(dtype=np.int64)
+        if np.any(np.diff(cell) <= 0) or (cell.size and (cell[0] < 0 or cell[-1] >= n_cells)):
+            raise ValueError(
+                f"table_cell of table {table} must list each cell at most once, ascending, below {n_cells}."
+            )
+
+
+# A table written out in full takes at most 512 MiB.
+_MAX_DENSE_CELLS = 2**26
+
+
+class ArityGroup(NamedTuple):
+    """Factors with the same number of nodes.
+
+    Attributes
+    ----------
+    factors : ndarray of shape (G,)
+        Their numbers.
+    scope : ndarray of shape (G, arity)
+        Their nodes.
+    """
+
+    factors: np.ndarray
+    scope: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class FactorGraph:
+    r"""Scores of the labelings of nodes with any number of states, by factors of any arity.
+
+    .. math::
+        \mathrm{score}(y) = \sum_f \theta_{t_f}(y_{s_{f,1}}, \dots, y_{s_{f,n}})
+
+    where :math:`s_f` is the scope of factor f and :math:`t_f` its table. Larger is better: the distribution is
+    :math:`p(y) = \exp(\mathrm{score}(y)) / Z`. Unary scores are factors of arity one; factors of arity zero are
+    constants. :meth:`from_factors` builds one from a list of factors.
+
+    A *dense* table lists the scores of all joint states, the last node's state changing fastest. A *sparse* table
+    lists some cells, all others have the default score. A *count* table lists scores by how many nodes of the scope
+    are in one state; larger counts have the default score.
+
+    Parameters
+    ----------
+    n_states : array-like of shape (N,) of int
+        Number of states of each node.
+    scope : array-like of int
+        Nodes of all factors, one factor after the other.
+    scope_ptr : array-like of shape (F + 1,) of int
+        Factor f has the nodes ``scope[scope_ptr[f]:scope_ptr[f + 1]]``.
+    table_id : array-like of shape (F,) of int
+        Table of each factor. Factors that share a dense or sparse table agree in the numbers of states of their nodes.
+    log_table : array-like of shape (n_cells,)
+        Scores of all tables, one table after the other, float32 or float64. -inf forbids.
+    table_ptr : array-like of shape (T + 1,) of int
+        Table t is ``log_table[table_ptr[t]:table_ptr[t + 1]]``.
+    table_kind : array-like of shape (T,) of int, optional
+        ``DENSE`` (0), ``SPARSE`` (1) or ``COUNT`` (2); None is dense for all.
+    table_cell : array-like of shape (n_cells,) of int, optional
+        For sparse tables, the number (in C order of the joint states) of each listed cell, ascending in a table.
+    table_default : array-like of shape (T,), optional
+        Score of what a sparse or count table does not list; None is -inf.
+    table_state : array-like of shape (T,) of int, optional
+        The state that a count table counts; None is 1.
+
+    Raises
+    ------
+    ValueError
+        If shapes, numbers of states or pointers do not fit, or a score is NaN or +inf.
+    """
+
+    n_states: np.ndarray
+    scope: np.ndarray
+    scope_ptr: np.ndarray
+    table_id: np.ndarray
+    log_table: np.ndarray
+    table_ptr: np.ndarray
+    table_kind: np.ndarray | None = None
+    table_cell: np.ndarray | None = None
+    table_default: np.ndarray | None = None
+    table_state: np.ndarray | None = None
+
+    def __post_init__(self):
+        for name, value in normalised_fields(self).items():
+            object.__setattr__(self, name, value)
+        check_fields(self)
+
+    @classmethod
+    def _trusted(cls, n_states, scope, scope_ptr, table_id, log_table, table_ptr):
+        """Skip the checks, for dense tables that this package put together itself, in the types of the fields."""
+        graph, n_tables = cls.__new__(cls), len(table_ptr) - 1
+        graph.__dict__.update(
+            n_states=n_states,
+            scope=scope,
+            scope_ptr=scope_ptr,
+            table_id=table_id,
+            log_table=log_table,
+            table_ptr=table_ptr,
+            table_kind=np.full(n_tables, DENSE, dtype=np.int8),
+            table_cell=None,
+            table_default=np.full(n_tables, -np.inf, dtype=log_table.dtype),
+            table_state=np.ones(n_tables, dtype=np.int32),
+        )
+        return graph
+
+    @classmethod
+    def from_factors(cls, n_states, factors):
+        """Factor graph from a list of factors.
+
+        Parameters
+        ----------
+        n_states : array-like of shape (N,) of int
+            Number of states of each node.
+        factors : iterable of (scope, table)
+            ``scope`` is the sequence of the factor's nodes, ``table`` an array with one axis per node, or a
+            :class:`SparseTable`, or a :class:`CountTable`. The same table object given to several factors is one
+            shared table.
+
+        Returns
+        -------
+        FactorGraph
+            In float32 if all tables are, else in float64.
+        """
+        return cls(**arrays_of_factors(n_states, factors))
+
+    @property
+    def n_nodes(self):
+        """Number of nodes N."""
+        return len(self.n_states)
+
+    @property
+    def n_factors(self):
+        """Number of factors F."""
+        return len(self.table_id)
+
+    @property
+    def n_tables(self):
+        """Number of tables T."""
+        return len(self.table_kind)
+
+    @property
+    def n_columns(self):
+        """Largest number of states of a node, K."""
+        return int(self.n_states.max(initial=1))
+
+    @property
+    def dtype(self):
+        """Precision of the scores, float32 or float64."""
+        return self.log_table.dtype
+
+    @property
+    def arity(self):
+        """Number of nodes of each factor, (F,) int64."""
+        return np.diff(self.scope_ptr)
+
+    @cached_property
+    def component(self):
+        """Number of each node's connected component, (N,) int32, components in the order of their first nodes."""
+        owner = np.repeat(np.arange(self.n_factors), self.arity) + self.n_nodes
+        size = self.n_nodes + self.n_factors
+        joined = sp.coo_matrix((np.ones(len(owner), dtype=np.int8), (self.scope, owner)), shape=(size, size))
+        label = connected_components(joined, directed=False)[1][: self.n_nodes]
+        _, first, inverse = np.unique(label, return_index=True, return_inverse=True)
+        return np.argsort(np.argsort(first))[inverse].astype(np.int32)
+
+    @property
+    def n_components(self):
+        """Number of connected components."""
+        return int(self.component.max(initial=-1)) + 1
+
+    def by_arity(self) -> Iterator[ArityGroup]:
+        """Factors grouped by their number of nodes, so that arrays can be used on each group.
+
+        Yields
+        ------
+        ArityGroup
+            Ascending by arity; ``factors`` ascending inside a group.
+        """
+        arity = self.arity
+        for n in np.unique(arity):
+            factors = np.flatnonzero(arity == n)
+            yield ArityGroup(factors, self.scope[self.scope_ptr[factors][:, None] + np.arange(n)])
+
+    def cells(self, factors, states):
+        """Where the score of each factor is stored, given the states of its nodes.
+
+        Parameters
+        ----------
+        factors : array of shape (G,) of int
+            Factors of one arity; a factor may come several times.
+        states : array of shape (G, arity) of int
+            States of their nodes.
+
+        Returns
+        -------
+        ndarray of shape (G,), int64
+            Index into ``log_table``, or -1 for the default score of the table.
+        """
+        tables = self.table_id[factors]
+        kind = self.table_kind[tables]
+        cells = np.empty(len(tables), dtype=np.int64)
+        listed = kind == COUNT
+        if listed.any():
+            count = (states[listed] == self.table_state[tables[listed], None]).sum(axis=1)
+            start, stop = self.table_ptr[tables[listed]], self.table_ptr[tables[listed] + 1]
+            cells[listed] = np.where(start + count < stop, start + count, -1)
+        if not listed.all():
+            rows = np.flatnonzero(~listed)
+            scope = self.scope[self.scope_ptr[factors[rows]][:, None] + np.arange(states.shape[1])]
+            cells[rows] = _cell_numbers(states[rows], self.n_states[scope])
+            dense = rows[kind[rows] == DENSE]
+            cells[dense] += self.table_ptr[tables[dense]]
+            for table in np.unique(tables[kind == SPARSE]):
+                same = np.flatnonzero(tables == table)
+                cells[same] = self._look_up(table, cells[same])
+        return cells
+
+    def _look_up(self, table, numbers):
+        start, stop = self.table_ptr[table : table + 2]
+        listed = self.table_cell[start:stop]
+        place = np.searchsorted(listed, numbers)
+        found = place < len(listed)
+        found[found] = listed[place[found]] == numbers[found]
+        return np.where(found, start + place, -1)
+
+    def factor_scores(self, factors, states):
+        """Score of each factor, given the states of its nodes.
+
+        Parameters
+        ----------
+        factors : array of shape (G,) of int
+            Factors of one arity; a factor may come several times.
+        states : array of shape (G, arity) of int
+            States of their nodes.
+
+        Returns
+        -------
+        ndarray of shape (G,), float64
+        """
+        cells = self.cells(factors, states)
+        scores = self.table_default[self.table_id[factors]].astype(np.float64)
+        stored = cells >= 0
+        scores[stored] = self.log_table[cells[stored]]
+        return scores
+
+    def dense_table(self, factor):
+        """Scores of all joint states of a factor, whatever the kind of its table.
+
+        Parameters
+        ----------
+        factor : int
+
+        Returns
+        -------
+        ndarray of shape (n_states of its nodes)
+            In the precision of the scores.
+
+        Raises
+        ------
+        ValueError
+            If it would take more than 2**26 numbers.
+        """
+        scope = self.scope[self.scope_ptr[factor] : self.scope_ptr[factor + 1]]
+        shape = tuple(self.n_states[scope].tolist())
+        table = self.table_id[factor]
+        values = self.log_table[self.table_ptr[table] : self.table_ptr[table + 1]]
+        if self.table_kind[table] == DENSE:
+            return values.reshape(shape)
+        n_cells = np.prod(shape, dtype=float)
+        if n_cells > _MAX_DENSE_CELLS:
+            raise ValueError(f"factor {factor} has {n_cells:.3g} joint states, more than can be written out in full.")
+        dense = np.full(shape, self.table_default[table])
+        if self.table_kind[table] == SPARSE:
+            dense.ravel()[self.table_cell[self.table_ptr[table] : self.table_ptr[table + 1]]] = values
+            return dense
+        counts = np.zeros(shape, dtype=np.int64)
+        for axis, length in enumerate(shape):
+            counted = np.arange(length) == self.table_state[table]
+            counts += counted.reshape((1,) * axis + (length,) + (1,) * (len(shape) - axis - 1))
+        stored = counts < len(values)
+        dense[stored] = values[counts[stored]]
+        return dense
+
+
+def _cell_numbers(states, shape):
+    """Number, in C order, of each row of states in a table of the shape of that row."""
+    numbers = np.zeros(len(states), dtype=np.int64)
+    for axis in range(states.shape[1]):
+        numbers = numbers * shape[:, axis] + states[:, axis]
+    return numbers

@@ -1,0 +1,194 @@
+"""What the functions of ``models`` do for a factor graph."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf.models._factor_graph import FactorGraph
+from sklearn_crf.models._factor_tables import DENSE
+from sklearn_crf.models._pairwise import check_allowed_states, clamped, labeling_statistics, score_terms
+
+
+def union_of_factors(*graphs):
+    """The factor graph of the factors of several: scores of labelings add up.
+
+    Parameters
+    ----------
+    *graphs : FactorGraph
+        Over the same nodes.
+
+    Returns
+    -------
+    FactorGraph
+        Factors and tables in the order of the graphs, in the precision of the first.
+
+    Raises
+    ------
+    ValueError
+        If numbers of states differ.
+    """
+    first = graphs[0]
+    for graph in graphs[1:]:
+        if not np.array_equal(graph.n_states, first.n_states):
+            raise ValueError("factor graphs to be put together must have nodes of the same numbers of states.")
+    n_tables = np.cumsum([0, *(graph.n_tables for graph in graphs)])
+    is_sparse = any(graph.table_cell is not None for graph in graphs)
+    return FactorGraph(
+        n_states=first.n_states,
+        scope=np.concatenate([graph.scope for graph in graphs]),
+        scope_ptr=_joined_offsets([graph.scope_ptr for graph in graphs]),
+        table_id=np.concatenate([graph.table_id + n for graph, n in zip(graphs, n_tables[:-1], strict=True)]),
+        log_table=np.concatenate([graph.log_table.astype(first.dtype, copy=False) for graph in graphs]),
+        table_ptr=_joined_offsets([graph.table_ptr for graph in graphs]),
+        table_kind=np.concatenate([graph.table_kind for graph in graphs]),
+        table_cell=np.concatenate([_cells(graph) for graph in graphs]) if is_sparse else None,
+        table_default=np.concatenate([graph.table_default.astype(first.dtype, copy=False) for graph in graphs]),
+        table_state=np.concatenate([graph.table_state for graph in graphs]),
+    )
+
+
+def _joined_offsets(pointers):
+    ends = np.cumsum([0, *(ptr[-1] for ptr in pointers)])
+    return np.concatenate([[0], *(ptr[1:] + end for ptr, end in zip(pointers, ends[:-1], strict=True))])
+
+
+def _cells(graph):
+    return np.zeros(graph.log_table.size, dtype=np.int64) if graph.table_cell is None else graph.table_cell
+
+
+class FactorStatistics(NamedTuple):
+    """Derivative of a scalar by the values of a :class:`FactorGraph`.
+
+    Of ``log_z`` they are the expected sufficient statistics, of the score of a labeling the counted ones.
+
+    Attributes
+    ----------
+    log_table : ndarray of shape (n_cells,), float64
+        Derivative by each stored score, summed over the factors that share it.
+    table_default : ndarray of shape (T,), float64
+        Derivative by the score of what a sparse or count table does not list; zero for dense tables.
+    """
+
+    log_table: np.ndarray
+    table_default: np.ndarray
+
+    def minus(self, other):
+        """``self - other``, table by table.
+
+        Parameters
+        ----------
+        other : FactorStatistics
+            Of the same factor graph, or of that with nodes observed: the tables that say so, which come last, are
+            constants and left out.
+
+        Returns
+        -------
+        FactorStatistics
+        """
+        n_cells, n_tables = len(self.log_table), len(self.table_default)
+        return FactorStatistics(
+            self.log_table - other.log_table[:n_cells], self.table_default - other.table_default[:n_tables]
+        )
+
+    def scaled(self, node_scale, scale):
+        """Statistics of one example that is weighted.
+
+        Parameters
+        ----------
+        node_scale : array-like of shape (N, 1)
+            As :class:`~sklearn_crf.models.Statistics` needs it; here nodes have tables like all others.
+        scale : float
+
+        Returns
+        -------
+        FactorStatistics
+        """
+        return FactorStatistics(self.log_table * scale, self.table_default * scale)
+
+
+def _checked(model, labels, *, partial=False):
+    labels = np.asarray(labels)
+    if labels.shape != (model.n_nodes,) or (labels.size and not np.issubdtype(labels.dtype, np.integer)):
+        raise ValueError(
+            f"labels must be {model.n_nodes} integers, got an array of {labels.dtype} of shape {labels.shape}."
+        )
+    wrong = (labels >= model.n_states) | ((labels < 0) & (not partial))
+    if wrong.any():
+        node = int(np.argmax(wrong))
+        raise ValueError(f"labels[{node}] is {labels[node]}, but node {node} has {model.n_states[node]} states.")
+    return labels
+
+
+@check_allowed_states.register
+def _check_allowed_states(model: FactorGraph):
+    allowed = np.bincount(
+        np.repeat(np.arange(model.n_tables), np.diff(model.table_ptr)),
+        weights=model.log_table > -np.inf,
+        minlength=model.n_tables,
+    )
+    dense = model.table_kind == DENSE
+    forbidding = (allowed == 0) & (dense | np.isneginf(model.table_default))
+    factors = np.flatnonzero(forbidding[model.table_id])
+    if len(factors):
+        raise ValueError(f"model is infeasible: factor {factors[0]} forbids every joint state of its nodes.")
+
+
+@score_terms.register
+def _score_terms(model: FactorGraph, labels):
+    labels = _checked(model, labels)
+    terms = np.zeros(model.n_nodes)
+    for factors, scope in model.by_arity():
+        first = scope[:, 0] if scope.shape[1] else np.zeros(len(factors), dtype=np.int64)
+        terms += np.bincount(first, weights=model.factor_scores(factors, labels[scope]), minlength=model.n_nodes)
+    return terms
+
+
+@labeling_statistics.register
+def _labeling_statistics(model: FactorGraph, labels):
+    labels = _checked(model, labels)
+    log_table = np.zeros(model.log_table.size)
+    table_default = np.zeros(model.n_tables)
+    for factors, scope in model.by_arity():
+        add_cells(model, factors, model.cells(factors, labels[scope]), None, log_table, table_default)
+    return FactorStatistics(log_table, table_default)
+
+
+def add_cells(model, factors, cells, weights, log_table, table_default):
+    """Add weights to statistics in place, where the cells of factors point.
+
+    Parameters
+    ----------
+    model : FactorGraph
+    factors : array of shape (G,) of int
+    cells : array of shape (G,) of int
+        As :meth:`FactorGraph.cells` returns for these factors.
+    weights : array of shape (G,) or None
+        None is one each.
+    log_table : ndarray of shape (n_cells,), float64
+        Added to in place.
+    table_default : ndarray of shape (T,), float64
+        Added to in place.
+    """
+    stored = cells >= 0
+    weights = np.broadcast_to(1.0 if weights is None else weights, cells.shape)
+    # In place, since this is called once for each factor: its cost must not depend on the size of all tables.
+    np.add.at(log_table, cells[stored], weights[stored])
+    np.add.at(table_default, model.table_id[factors[~stored]], weights[~stored])
+
+
+@clamped.register
+def _clamped(model: FactorGraph, labels):
+    labels = _checked(model, labels, partial=True)
+    nodes = np.flatnonzero(labels >= 0)
+    pairs = np.stack((model.n_states[nodes], labels[nodes]), axis=1)
+    distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
+    tables = [np.where(np.arange(n) == label, 0.0, -np.inf) for n, label in distinct.tolist()]
+    observed = FactorGraph(
+        n_states=model.n_states,
+        scope=nodes,
+        scope_ptr=np.arange(len(nodes) + 1),
+        table_id=inverse.ravel(),
+        log_table=np.concatenate([*tables, np.zeros(0)]),
+        table_ptr=np.cumsum([0, *map(len, tables)]),
+    )
+    return union_of_factors(model, observed)

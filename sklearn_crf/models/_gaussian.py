@@ -1,0 +1,226 @@
+"""Gaussian fields: a quadratic score on a topology, its blocks tied by type."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+
+from sklearn_crf.graphs import Graph
+from sklearn_crf.kernels.gaussian.product import graph_product, stencil_product
+from sklearn_crf.models._pairwise import check_edge_type, score_terms
+
+# Symmetric up to this share of the largest entry.
+_SYMMETRY = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-10}
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianModel:
+    r"""Gaussian field of N nodes with D values each, in canonical form.
+
+    .. math::
+        \mathrm{score}(y) = -\tfrac12 y^\top J y + h^\top y, \qquad
+        (J y)_s = A_s y_s + \sum_{e = (s, t)} B_{t_e} y_t + \sum_{e = (t, s)} B_{t_e}^\top y_t
+
+    The distribution is :math:`p(y) = \exp(\mathrm{score}(y)) / Z`, with mean :math:`J^{-1} h` and covariance
+    :math:`J^{-1}`, if the precision J is positive definite. Whether it is, inference finds out.
+
+    Parameters
+    ----------
+    graph : Graph
+        Topology, N nodes and E edges. The direction of an edge matters to its block.
+    h : array-like of shape (N, D) or (N,)
+        Linear coefficients, float32 or float64 (anything else becomes float64); (N,) is D = 1.
+    diagonal : array-like of shape (N, D, D), (D, D) or, for D = 1, (N,)
+        Symmetric diagonal blocks A of the precision; one for all nodes if (D, D). Kept in the precision of ``h``.
+    blocks : array-like of shape (T, D, D) or, for D = 1, (T,)
+        Blocks B of T types of edges.
+    edge_type : array-like of shape (E,), optional
+        Type of each edge; None is 0 for all, ``arange(E)`` unties all blocks.
+
+    Raises
+    ------
+    ValueError
+        If shapes or types do not fit, a value is not finite, or a diagonal block is not symmetric.
+
+    References
+    ----------
+    J. Jancsary. Approximate discriminative training of graphical models, 2012, Eq. (207) and (213) to (217).
+
+    Examples
+    --------
+    >>> from sklearn_crf.models import GaussianModel
+    >>> from sklearn_crf.graphs import lattice
+    >>> model = GaussianModel(lattice((3,)), h=[1.0, 0.0, 0.0], diagonal=[[2.0]], blocks=[-1.0])
+    >>> model.product([[1.0], [1.0], [1.0]]).ravel().tolist()
+    [1.0, 0.0, 1.0]
+    """
+
+    graph: Graph
+    h: np.ndarray
+    diagonal: np.ndarray
+    blocks: np.ndarray
+    edge_type: np.ndarray | None = None
+
+    def __post_init__(self):
+        n_nodes, n_edges = self.graph.n_nodes, self.graph.n_edges
+        h = _as_finite(self.h, "h")
+        h = h[:, None] if h.ndim == 1 else h
+        if h.ndim != 2 or len(h) != n_nodes or h.shape[1] < 1:
+            raise ValueError(f"h must have shape ({n_nodes}, n_values), got {np.shape(self.h)}.")
+        diagonal = _check_diagonal(self.diagonal, n_nodes, h)
+        blocks = _check_blocks(self.blocks, h)
+        object.__setattr__(self, "h", np.ascontiguousarray(h))
+        object.__setattr__(self, "diagonal", diagonal)
+        object.__setattr__(self, "blocks", blocks)
+        object.__setattr__(self, "edge_type", check_edge_type(self.edge_type, n_edges, len(blocks), "blocks"))
+
+    @property
+    def n_values(self):
+        """Number of values of a node, D."""
+        return self.h.shape[1]
+
+    @property
+    def dtype(self):
+        """Precision of the coefficients, float32 or float64."""
+        return self.h.dtype
+
+    @cached_property
+    def operator(self):
+        """Products with J in pieces: ``operator(vector, start, stop, out)`` writes nodes or rows start to stop.
+
+        ``operator.n_items`` says how many there are.
+        """
+        graph = self.graph
+        is_plane = graph.offsets is not None and len(graph.shape) in (1, 2)
+        return _StencilProduct(self) if is_plane else _GraphProduct(self)
+
+    def product(self, vector):
+        """J times a vector.
+
+        Parameters
+        ----------
+        vector : array-like of shape (N, D)
+
+        Returns
+        -------
+        ndarray of shape (N, D)
+        """
+        vector = np.ascontiguousarray(vector, dtype=self.dtype)
+        if vector.shape != self.h.shape:
+            raise ValueError(f"vector must have shape {self.h.shape}, got {vector.shape}.")
+        out = np.empty_like(vector)
+        self.operator(vector, 0, self.operator.n_items, out)
+        return out
+
+    def precision_matrix(self):
+        """J as a sparse matrix, node s holding rows s * D to (s + 1) * D.
+
+        Returns
+        -------
+        scipy.sparse.csc_matrix of shape (N * D, N * D)
+        """
+        n_nodes, n_values = self.h.shape
+        tails, heads = self.graph.edges.T
+        nodes = np.arange(n_nodes)
+        values = self.blocks[self.edge_type] if len(tails) else np.zeros((0, n_values, n_values), self.dtype)
+        values = np.concatenate([self.diagonal, values, values.transpose(0, 2, 1)])
+        rows = np.concatenate([nodes, tails, heads])[:, None, None] * n_values + np.arange(n_values)[:, None]
+        columns = np.concatenate([nodes, heads, tails])[:, None, None] * n_values + np.arange(n_values)
+        rows, columns = (np.broadcast_to(index, values.shape).ravel() for index in (rows, columns))
+        size = n_nodes * n_values
+        return sp.csc_matrix((values.ravel().astype(np.float64), (rows, columns)), shape=(size, size))
+
+
+class _StencilProduct:
+    """Rows of a lattice of one or two axes; a chain is a plane of one row."""
+
+    def __init__(self, model):
+        graph = model.graph
+        is_chain = len(graph.shape) == 1
+        self.height, self.width = (1, *graph.shape) if is_chain else graph.shape
+        offsets = np.pad(graph.offsets, ((0, 0), (1, 0))) if is_chain else graph.offsets
+        self.offsets = np.ascontiguousarray(offsets, dtype=np.int64)
+        self.n_items = self.height
+        # One number an edge is no more than its type, and rows of them are multiplied many at a time.
+        is_scalar = model.n_values == 1 and graph.n_edges > 0
+        self.edge_weight = model.blocks[model.edge_type, 0, 0] if is_scalar else np.empty(0, model.dtype)
+        self.model = model
+
+    def __call__(self, vector, start, stop, out):
+        model = self.model
+        stencil_product(
+            model.diagonal,
+            self.edge_weight,
+            model.edge_type,
+            model.blocks,
+            self.offsets,
+            self.height,
+            self.width,
+            vector,
+            start,
+            stop,
+            out,
+        )
+
+
+class _GraphProduct:
+    """Nodes of any graph."""
+
+    def __init__(self, model):
+        self.model = model
+        self.incidence = model.graph.incidence
+        self.n_items = model.graph.n_nodes
+
+    def __call__(self, vector, start, stop, out):
+        model = self.model
+        ptr, neighbor, half_edge, _ = self.incidence
+        graph_product(model.diagonal, model.edge_type, model.blocks, ptr, neighbor, half_edge, vector, start, stop, out)
+
+
+@score_terms.register
+def _(model: GaussianModel, values):
+    values = np.asarray(values, dtype=np.float64)
+    values = values[:, None] if values.ndim == 1 and model.n_values == 1 else values
+    if values.shape != model.h.shape:
+        raise ValueError(f"values must have shape {model.h.shape}, got {values.shape}.")
+    return np.sum(values * (model.h - 0.5 * model.product(values)), axis=1, dtype=np.float64)
+
+
+def _as_finite(values, name, dtype=None):
+    values = np.asarray(values)
+    if dtype is None:
+        dtype = values.dtype if values.dtype in (np.float32, np.float64) else np.float64
+    values = values.astype(dtype, copy=False)
+    if not np.all(np.isfinite(values)):
+        raise ValueError(f"{name} must be finite, found NaN or infinity.")
+    return values
+
+
+def _check_diagonal(diagonal, n_nodes, h):
+    n_values = h.shape[1]
+    found = np.shape(diagonal)
+    diagonal = _as_finite(diagonal, "diagonal", h.dtype)
+    if diagonal.shape == (n_values, n_values):
+        diagonal = np.broadcast_to(diagonal, (n_nodes, n_values, n_values))
+    if diagonal.ndim == 1 and n_values == 1:
+        diagonal = diagonal[:, None, None]
+    if diagonal.shape != (n_nodes, n_values, n_values):
+        raise ValueError(f"diagonal must have shape ({n_nodes}, {n_values}, {n_values}), got {found}.")
+    skew = np.abs(diagonal - diagonal.transpose(0, 2, 1)).max(axis=(1, 2), initial=0.0) if n_values > 1 else None
+    if skew is not None and np.any(skew > _SYMMETRY[diagonal.dtype] * np.abs(diagonal).max(initial=0.0)):
+        raise ValueError(f"diagonal[{int(np.argmax(skew))}] is not symmetric.")
+    return np.ascontiguousarray(diagonal)
+
+
+def _check_blocks(blocks, h):
+    n_values = h.shape[1]
+    found = np.shape(blocks)
+    blocks = _as_finite(blocks, "blocks", h.dtype)
+    if blocks.size == 0:
+        blocks = blocks.reshape(0, n_values, n_values)
+    if blocks.ndim == 1 and n_values == 1:
+        blocks = blocks[:, None, None]
+    if blocks.ndim != 3 or blocks.shape[1:] != (n_values, n_values):
+        raise ValueError(f"blocks must have shape (n_types, {n_values}, {n_values}), got {found}.")
+    return np.ascontiguousarray(blocks)

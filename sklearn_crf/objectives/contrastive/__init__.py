@@ -1,0 +1,1 @@
+"""Contrastive objectives over sets of labelings, and their generators."""

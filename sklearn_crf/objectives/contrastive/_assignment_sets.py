@@ -1,0 +1,341 @@
+"""Sets of whole assignments, each with the truth in it: kept as what they change of it."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf.kernels.learning.contrastive import count_pairs, normalize_sets
+from sklearn_crf.models import Statistics, check_labels
+from sklearn_crf.objectives.contrastive._assignment_rows import AllPairs, ListedPairs, NodeStates, Rows
+
+
+class Changes(NamedTuple):
+    """States that assignments give to nodes, other than the true ones.
+
+    Attributes
+    ----------
+    row : ndarray of int64
+        Number of the assignment, ascending from 0, none left out.
+    node : ndarray of int64
+        Ascending within a row.
+    state : ndarray of int32
+    """
+
+    row: np.ndarray
+    node: np.ndarray
+    state: np.ndarray
+
+    @property
+    def ptr(self):
+        """Row r is the entries ptr[r] to ptr[r + 1], (n_rows + 1,) int64."""
+        return np.searchsorted(self.row, np.arange(self.n_rows + 1))
+
+    @property
+    def n_rows(self):
+        """Number of assignments."""
+        return int(self.row[-1]) + 1 if len(self.row) else 0
+
+    def chosen(self, rows):
+        """Some of the assignments, numbered anew.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n_rows,), bool
+
+        Returns
+        -------
+        Changes
+        """
+        kept = rows[self.row]
+        number = np.cumsum(rows) - 1
+        return Changes(number[self.row[kept]], self.node[kept], self.state[kept])
+
+
+class PairChanges(NamedTuple):
+    """How many times more than the truth assignments use entries of the flat tables, edge weights counted.
+
+    Attributes
+    ----------
+    row : ndarray of int64
+        Ascending; a row without entries is one that no edge sees.
+    code : ndarray of int64, in no order within a row
+        Entry ``((type * R + feature) * K + tail state) * K + head state``.
+    change : ndarray of float64
+    """
+
+    row: np.ndarray
+    code: np.ndarray
+    change: np.ndarray
+
+
+def pair_changes(model, truth, changes):
+    """Changes of the statistics of the tables, from the edges of the changed nodes alone.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+        Its graph, edge types and edge weights are read, its scores are not.
+    truth : ndarray of shape (N,), int32
+    changes : Changes
+
+    Returns
+    -------
+    PairChanges
+    """
+    n_types, n_features, n_columns = model.tables.shape[:3]
+    n_cells, n_edges = n_types * n_features * n_columns**2, model.graph.n_edges
+    node_ptr, neighbor, half_edge, _ = model.graph.incidence
+    weight = np.ones((n_edges, n_features)) if model.edge_weight is None else model.edge_weight.astype(np.float64)
+    n_most = 2 * n_features * int((node_ptr[changes.node + 1] - node_ptr[changes.node]).sum())
+    counts, cells, change = np.zeros(changes.n_rows, dtype=np.int64), np.empty(n_most, dtype=np.int64), np.empty(n_most)
+    n_entries = count_pairs(
+        changes.node, changes.state, changes.ptr, truth, truth.copy(), node_ptr, neighbor, half_edge, model.edge_type,
+        weight, n_columns, np.zeros(n_cells), np.full(n_cells, -1), counts, cells, change,
+    )  # fmt: skip
+    return PairChanges(np.repeat(np.arange(changes.n_rows), counts), cells[:n_entries], change[:n_entries])
+
+
+class AssignmentSets:
+    r"""Sets of assignments of the examples of one batch, the labels of each example being in all of its sets.
+
+    An assignment is stored by its differences from the truth, in the smallest integers that hold them, or where these
+    are many by the states of its nodes, up to sixteen of which take half a byte; and by how much more often each entry
+    of the tables is used. Tables are looked up by that, never by edges, so that neither scores nor their adjoint walk
+    over edges.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+        Of any scores: the shapes of scores and tables are read.
+    labels : array-like of shape (N,) of int
+        The truth.
+    node_ptr : array-like of shape (n_members + 1,), optional
+        Nodes of example i are ``node_ptr[i]:node_ptr[i + 1]``; None is one example.
+    generated_weight : float or array-like of shape (n_members,), default=1.0
+        Weight of the set of each example that gathers what is generated for it: positive.
+
+    Attributes
+    ----------
+    labels : ndarray of shape (N,), int32
+    set_weight : ndarray of shape (n_sets,), float64
+        :math:`w_j` of each set.
+    set_member : ndarray of shape (n_sets,), int32
+        The example that a set is of.
+
+    Raises
+    ------
+    ValueError
+        If ``generated_weight`` does not fit the examples or is not positive.
+    """
+
+    def __init__(self, model, labels, node_ptr=None, generated_weight=1.0):
+        self.labels = check_labels(model, labels)
+        n_nodes, self._n_columns = model.unary.shape
+        self._node_ptr = np.array([0, n_nodes]) if node_ptr is None else np.asarray(node_ptr, dtype=np.int64)
+        self.set_weight = np.zeros(0)
+        self.set_member = np.zeros(0, dtype=np.int32)
+        self._own_set = np.full(len(self._node_ptr) - 1, -1, dtype=np.int32)
+        self._own_weight = _checked_weights(generated_weight, len(self._own_set))
+        self._states = NodeStates(self.labels, self._n_columns)
+        self._set_of = Rows(np.int32, np.uint64)
+        n_edges = model.graph.n_edges
+        # An assignment cannot use an entry more often than there are edges, if each counts as one.
+        counted = model.edge_weight is None and n_edges <= np.iinfo(np.int16).max
+        keep = AllPairs if model.tables.size * len(self._own_set) <= n_edges else ListedPairs
+        self._pairs = keep(model.tables.size, np.int16 if counted else model.dtype)
+
+    @property
+    def n_assignments(self):
+        """Number of assignments in all sets, the truth not counted."""
+        return len(self.set_of)
+
+    @property
+    def set_of(self):
+        """The set that an assignment, other than the truth, is in: (n_assignments,), int32."""
+        return self._set_of.columns[0]
+
+    @property
+    def nbytes(self):
+        """Memory that the assignments take, in bytes."""
+        kept = *self._states.arrays, *self._pairs.arrays, *self._set_of.columns
+        return sum(array.nbytes for array in (*kept, self.set_weight, self.set_member))
+
+    # Adding assignments --------------------------------------------------------------------------------------------
+
+    def add_set(self, model, labelings, *, member=0, weight=1.0):
+        """A new set of assignments of one example.
+
+        A set without the truth is inactive: it is no part of the objective (Definition 2), and nothing is stored.
+
+        Parameters
+        ----------
+        model : PairwiseModel
+            Of the batch.
+        labelings : array-like of shape (m, n) of int
+            States of the nodes of the example in each assignment; the truth is one of them.
+        member : int, default=0
+            Number of the example in the batch.
+        weight : float, default=1.0
+            Not negative.
+
+        Returns
+        -------
+        bool
+            Whether the set is active.
+
+        Raises
+        ------
+        ValueError
+            If a labeling does not fit the example, or the weight is negative.
+        """
+        start, stop = self._node_ptr[member : member + 2]
+        labelings = np.asarray(labelings)
+        if labelings.ndim != 2 or labelings.shape[1] != stop - start or labelings.dtype.kind not in "iub":
+            raise ValueError(
+                f"labelings must be integers of shape (m, {stop - start}), got {labelings.dtype} of shape "
+                f"{labelings.shape}."
+            )
+        if labelings.size and not 0 <= labelings.min() <= labelings.max() < self._n_columns:
+            raise ValueError(
+                f"labelings must lie in 0 to {self._n_columns - 1}, found {labelings.min()} to {labelings.max()}."
+            )
+        if not 0 <= weight < np.inf:
+            raise ValueError(f"weight must be finite and not negative, got {weight!r}.")
+        differs = labelings != self.labels[start:stop]
+        changed = differs.any(axis=1)
+        if changed.all() or not weight:
+            return False
+        number = self._open(member, weight)
+        line, node = np.nonzero(differs[changed])
+        changes = Changes(line, node + start, labelings[changed][line, node].astype(np.int32))
+        self._append_new(model, changes, np.full(int(changed.sum()), number, dtype=np.int32), is_new_set=True)
+        return True
+
+    def extend(self, model, labels):
+        """Put an assignment of every example into the set that gathers what is generated for it.
+
+        Parameters
+        ----------
+        model : PairwiseModel
+            Of the batch.
+        labels : array-like of shape (N,) of int
+
+        Returns
+        -------
+        int
+            Number of examples for which it is neither the truth nor known already.
+        """
+        labels = check_labels(model, labels)
+        node = np.flatnonzero(labels != self.labels)
+        member = np.searchsorted(self._node_ptr, node, side="right") - 1
+        members, row = np.unique(member, return_inverse=True)
+        for k in members[self._own_set[members] < 0]:
+            self._own_set[k] = self._open(k, self._own_weight[k])
+        changes = Changes(row.astype(np.int64), node, labels[node])
+        return self._append_new(model, changes, self._own_set[members])
+
+    def _open(self, member, weight):
+        self.set_weight = np.append(self.set_weight, float(weight))
+        self.set_member = np.append(self.set_member, np.int32(member))
+        return len(self.set_weight) - 1
+
+    def _append_new(self, model, changes, set_of, is_new_set=False):
+        """Append assignments that their sets do not hold yet; how many."""
+        if not changes.n_rows:
+            return 0
+        fingerprints = _fingerprints(changes.node * self._n_columns + changes.state, changes.row, set_of)
+        new = np.zeros(len(set_of), dtype=bool)
+        new[np.unique(fingerprints, return_index=True)[1]] = True
+        if not is_new_set:
+            new &= ~np.isin(fingerprints, self._set_of.columns[1])
+        changes = changes.chosen(new)
+        n_new = changes.n_rows
+        if n_new:
+            pairs = pair_changes(model, self.labels, changes)
+            self._states.append(changes, *self._nodes_of(set_of[new]))
+            self._pairs.append(pairs, n_new)
+            self._set_of.append(np.arange(n_new), n_new, set_of[new], fingerprints[new])
+        return n_new
+
+    def _nodes_of(self, set_of):
+        """First node and number of nodes of the example that each assignment is of."""
+        member = self.set_member[set_of]
+        return self._node_ptr[member], self._node_ptr[member + 1] - self._node_ptr[member]
+
+    # Loss ----------------------------------------------------------------------------------------------------------
+
+    def gains(self, model):
+        """Scores of the assignments less that of the truth.
+
+        Parameters
+        ----------
+        model : PairwiseModel
+
+        Returns
+        -------
+        ndarray of shape (n_assignments,), float64
+
+        Raises
+        ------
+        ValueError
+            If the model forbids the truth.
+        """
+        unary = model.unary.astype(np.float64)
+        true_scores = unary[np.arange(len(unary)), self.labels]
+        if true_scores.min(initial=0.0) > -np.inf:
+            tables = model.tables.astype(np.float64).ravel()
+            gains = self._states.gains(unary - true_scores[:, None], *self._nodes_of(self.set_of))
+            self._pairs.add_gains(tables, gains)
+            # A pair of states that the truth uses is forbidden: leaving it gains infinitely much.
+            if np.all(gains < np.inf):
+                return gains
+        raise ValueError("the labels are forbidden by the scores of their states or of a pair of these.")
+
+    def terms_and_statistics(self, model):
+        r"""Loss of the sets, added to the terms of the first nodes of their examples, and its derivatives.
+
+        .. math:: \ell = \sum_j w_j \log \sum_{y \in S_j} \exp\bigl(\mathrm{score}(y) - \mathrm{score}(y^*)\bigr)
+
+        Parameters
+        ----------
+        model : PairwiseModel
+
+        Returns
+        -------
+        terms : ndarray of shape (N,), float64
+        statistics : Statistics
+        """
+        share = self.gains(model)
+        losses, largest = np.empty((2, len(self.set_weight)))
+        normalize_sets(self.set_of, self.set_weight, share, largest, losses)
+        unary, tables = self._states.statistics(share, *self._nodes_of(self.set_of)), np.zeros(model.tables.shape)
+        self._pairs.add_statistics(share, tables.reshape(-1))
+        terms = np.bincount(self._node_ptr[self.set_member], losses, minlength=len(unary))
+        return terms, Statistics(unary.astype(model.dtype, copy=False), tables)
+
+
+def _checked_weights(weight, n_members):
+    weight = np.asarray(weight, dtype=np.float64)
+    if weight.shape not in ((), (n_members,)):
+        raise ValueError(f"generated_weight must be a number or have shape ({n_members},), got shape {weight.shape}.")
+    if not np.all((weight > 0) & (weight < np.inf)):
+        raise ValueError(f"generated_weight must be finite and positive, got {float(weight.min())!r}.")
+    return np.broadcast_to(weight, n_members)
+
+
+def _mixed(numbers):
+    """64 bits that look random for each number: the finaliser of SplitMix64."""
+    mixed = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def _fingerprints(codes, row, set_of):
+    """Sums of random bits of what each assignment changes: eight bytes in place of the assignment.
+
+    Of a million assignments some two agree by chance with probability 3e-8, and then one is left out.
+    """
+    start = np.flatnonzero(np.diff(row, prepend=-1))
+    # Numbers of sets count from the other end, so that none is mistaken for a code.
+    return np.add.reduceat(_mixed(codes), start) + _mixed(~set_of.astype(np.int64))

@@ -1,0 +1,248 @@
+"""Generalised pseudolikelihood: groups of nodes given the true labels of all others."""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp
+
+from sklearn_crf.graphs import Graph
+from sklearn_crf.inference import JunctionTree, TreeInference
+from sklearn_crf.models import PairwiseModel, Statistics, check_labels, labeling_statistics, score_terms
+from sklearn_crf.objectives._base import Loss, Objective
+
+# Joint states of a block up to which a table of them is the quickest way; and numbers in the tables of one step.
+_MOST_STATES = 2**12
+_STEP = 2**20
+
+
+class BlockMarginals(NamedTuple):
+    """Marginals of the blocks, as an inference gives them."""
+
+    statistics: Statistics
+    log_z_terms: np.ndarray
+
+
+def takes_enumeration(size, n_columns):
+    """Whether the joint states of the largest block are few."""
+    return n_columns ** int(size.max(initial=0)) <= _MOST_STATES
+
+
+def enumerated_marginals(model, start, size):
+    """Marginals of blocks, each of which has consecutive nodes and edges to no other.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+        In float64.
+    start, size : ndarray of shape (n_blocks,)
+        First node and number of nodes of each block.
+
+    Returns
+    -------
+    BlockMarginals
+    """
+    unary, tables = np.zeros(model.unary.shape), np.zeros(model.tables.shape)
+    terms = np.zeros(len(unary))
+    for n_nodes, first, edges in _alike(model.graph, start, size):
+        step = max(1, _STEP // model.n_columns**n_nodes)
+        for begin in range(0, len(first), step):
+            part = slice(begin, begin + step)
+            _add_marginals(
+                model, n_nodes, first[part], [(ends, row[part]) for ends, row in edges], unary, tables, terms
+            )
+    return BlockMarginals(Statistics(unary, tables), terms)
+
+
+def _alike(graph, start, size):
+    """Blocks of one shape together: nodes, first node of each, and for every edge its ends and its numbers."""
+    owner = np.searchsorted(start, graph.edges[:, 0], side="right") - 1
+    order = np.argsort(owner, kind="stable")
+    bounds = np.searchsorted(owner[order], np.arange(len(start) + 1))
+    groups = {}
+    for block, first in enumerate(start):
+        rows = order[bounds[block] : bounds[block + 1]]
+        shape = int(size[block]), tuple(map(tuple, (graph.edges[rows] - first).tolist()))
+        groups.setdefault(shape, []).append((first, rows))
+    for (n_nodes, ends), members in groups.items():
+        rows = np.array([rows for _, rows in members], dtype=np.int64).reshape(len(members), len(ends))
+        yield n_nodes, np.array([first for first, _ in members]), list(zip(ends, rows.T, strict=True))
+
+
+def _add_marginals(model, n_nodes, first, edges, unary, tables, terms):
+    n_columns = model.n_columns
+    joint = np.zeros((len(first), *[n_columns] * n_nodes))
+    for node in range(n_nodes):
+        joint += _spread(model.unary[first + node], (node,), n_nodes)
+    for (tail, head), rows in edges:
+        scores = model.edge_tables(rows)
+        joint += _spread(scores if tail < head else scores.swapaxes(1, 2), sorted((tail, head)), n_nodes)
+    axes = tuple(range(1, n_nodes + 1))
+    log_z = logsumexp(joint, axis=axes, keepdims=True)
+    terms[first] = log_z.ravel()
+    joint = np.exp(joint - log_z)
+    for node in range(n_nodes):
+        unary[first + node] = joint.sum(axis=tuple(axis for axis in axes if axis != node + 1))
+    for (tail, head), rows in edges:
+        pairs = joint.sum(axis=tuple(axis for axis in axes if axis not in (tail + 1, head + 1)))
+        pairs = pairs if tail < head else pairs.swapaxes(1, 2)
+        weight = np.ones((len(rows), 1)) if model.edge_weight is None else model.edge_weight[rows]
+        np.add.at(tables, model.edge_type[rows], weight[:, :, None, None] * pairs[:, None])
+
+
+def _spread(values, positions, n_nodes):
+    """Values of some nodes of each block as an array over the states of all."""
+    shape = [1] * n_nodes
+    for position in positions:
+        shape[position] = values.shape[1]
+    return values.reshape(len(values), *shape)
+
+
+class BlockLikelihood(Objective):
+    r"""Negative log-probability of the labels of each block of nodes given those of all others.
+
+    .. math:: \ell(\theta) = -\sum_B \log p(y_B \mid y_{\setminus B}; \theta)
+
+    Single nodes give the pseudolikelihood, one block of all nodes the likelihood. Blocks may overlap and need not cover
+    the nodes. Inside a block inference is exact: along trees where it has no cycle, else by enumeration of its joint
+    states where they are few, else by elimination.
+
+    Source: generalised pseudolikelihood; Vickrey, Lin, Koller 2010, section 2.1.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph of the models.
+    blocks : sequence of array-like of int
+        Nodes of each block.
+
+    Raises
+    ------
+    ValueError
+        If a block names a node twice or one that the graph has not.
+    """
+
+    missing = "rejected"
+
+    def __init__(self, graph, blocks):
+        self.graph = graph
+        checked = [checked_block(block, graph.n_nodes, f"blocks[{k}]") for k, block in enumerate(blocks)]
+        self._layout = _Layout(graph, [block for block in checked if len(block)])
+
+    def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
+        if model.graph.n_nodes != self.graph.n_nodes or not np.array_equal(model.graph.edges, self.graph.edges):
+            raise ValueError("the model has another graph than the one that the blocks were made for.")
+        labels = check_labels(model, labels)
+        layout = self._layout
+        blocks = layout.model(model, labels)
+        if layout.graph.is_forest:
+            found = TreeInference().marginals(blocks)
+        elif takes_enumeration(layout.size, model.n_columns):
+            found = enumerated_marginals(blocks, layout.start, layout.size)
+        else:
+            found = JunctionTree().marginals(blocks)
+        truth = labels[layout.node]
+        terms = found.log_z_terms - score_terms(blocks, truth)
+        if not np.all(terms < np.inf):
+            raise ValueError("the labels are forbidden by the scores of their states or of a pair of these.")
+        statistics = found.statistics.minus(labeling_statistics(blocks, truth))
+        return Loss(
+            statistics=layout.pullback(model, labels, statistics),
+            terms=np.bincount(layout.node, terms, minlength=len(labels)),
+        )
+
+
+def checked_block(block, n_nodes, name):
+    """Nodes of a block in ascending order.
+
+    Parameters
+    ----------
+    block : array-like of int
+    n_nodes : int
+        Of the graph, or of the example that the block is of.
+    name : str
+        Of the block, for errors.
+
+    Returns
+    -------
+    ndarray of int64
+
+    Raises
+    ------
+    ValueError
+        If it names a node twice or one that there is not.
+    """
+    block = np.asarray(block)
+    if block.ndim != 1 or (block.size and block.dtype.kind not in "iu"):
+        raise ValueError(f"{name} must be a vector of integers, got {block.dtype} of shape {block.shape}.")
+    if block.size and not 0 <= block.min() <= block.max() < n_nodes:
+        raise ValueError(f"{name} must hold nodes from 0 to {n_nodes - 1}, found {block.min()} to {block.max()}.")
+    if len(np.unique(block)) < len(block):
+        raise ValueError(f"{name} names a node twice.")
+    return np.sort(block.astype(np.int64))
+
+
+class _Layout:
+    """Blocks side by side in one graph: a node is in it once for each of its blocks.
+
+    Edges inside a block are its edges; those that leave it add to the unary scores of their ends what the true labels
+    outside say.
+    """
+
+    def __init__(self, graph, blocks):
+        self.size = np.array([len(block) for block in blocks], dtype=np.int64)
+        self.start = np.cumsum(self.size) - self.size
+        self.node = np.concatenate([*blocks, np.zeros(0, dtype=np.int64)])
+        block_of = np.repeat(np.arange(len(blocks)), self.size)
+        ptr, neighbor, half_edge, _ = graph.incidence
+        n_slots = ptr[self.node + 1] - ptr[self.node]
+        copy = np.repeat(np.arange(len(self.node)), n_slots)
+        first = np.cumsum(n_slots) - n_slots
+        slot = np.arange(len(copy)) + np.repeat(ptr[self.node] - first, n_slots)
+        keys = block_of * graph.n_nodes + self.node
+        wanted = block_of[copy] * graph.n_nodes + neighbor[slot]
+        place = np.searchsorted(keys, wanted).clip(max=max(len(keys) - 1, 0))
+        inside = keys[place] == wanted if len(keys) else np.zeros(0, dtype=bool)
+        is_tail = (half_edge[slot] & 1) == 0
+        own = inside & is_tail
+        self.edge = half_edge[slot[own]] >> 1
+        edges = np.stack((copy[own], place[own]), axis=1).astype(np.int32)
+        self.graph = Graph._trusted(len(self.node), edges)
+        leaving = ~inside
+        self._copy, self._outside = copy[leaving], neighbor[slot[leaving]]
+        self._crossing, self._is_tail = half_edge[slot[leaving]] >> 1, is_tail[leaving]
+
+    def model(self, model, labels):
+        """Model of the blocks, given the labels outside."""
+        unary = model.unary[self.node].astype(np.float64)
+        for rows, cell in self._crossings(model, labels):
+            weight = _weights(model, self._crossing[rows])
+            scores = np.einsum("er,erk->ek", weight, model.tables[cell].astype(np.float64))
+            np.add.at(unary, self._copy[rows], scores)
+        return PairwiseModel(
+            self.graph,
+            unary,
+            model.tables.astype(np.float64),
+            model.edge_type[self.edge],
+            None if model.edge_weight is None else model.edge_weight[self.edge].astype(np.float64),
+        )
+
+    def pullback(self, model, labels, statistics):
+        """Statistics of the whole model of those of the blocks: the adjoint."""
+        unary = np.zeros(model.unary.shape)
+        np.add.at(unary, self.node, statistics.unary)
+        tables = statistics.tables.copy()
+        for rows, cell in self._crossings(model, labels):
+            weight = _weights(model, self._crossing[rows])
+            np.add.at(tables, cell, weight[:, :, None] * statistics.unary[self._copy[rows], None, :])
+        return Statistics(unary.astype(model.dtype, copy=False), tables)
+
+    def _crossings(self, model, labels):
+        """Edges that leave a block by their first node, then by their second: which, and their rows of tables."""
+        kind, state = model.edge_type[self._crossing], labels[self._outside]
+        tail, head = np.flatnonzero(self._is_tail), np.flatnonzero(~self._is_tail)
+        yield tail, (kind[tail], slice(None), slice(None), state[tail])
+        yield head, (kind[head], slice(None), state[head], slice(None))
+
+
+def _weights(model, edges):
+    return np.ones((len(edges), 1)) if model.edge_weight is None else model.edge_weight[edges].astype(np.float64)

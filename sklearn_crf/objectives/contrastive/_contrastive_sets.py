@@ -1,0 +1,134 @@
+"""Contrastive objective over sets of whole assignments."""
+
+from itertools import product
+
+import numpy as np
+
+from sklearn_crf.models import score
+from sklearn_crf.objectives._base import Loss, Objective
+from sklearn_crf.objectives.contrastive._assignment_sets import AssignmentSets
+
+# Labelings of a model up to which all pairs of them are no folly.
+_MOST_LABELINGS = 2**16
+
+
+def decomposed_weights(choice, importance, scale=1.0):
+    r"""Weights of sets from how they are chosen and how much each labeling matters.
+
+    .. math:: w_j = w \sum_y P(C_j \mid y) \, Q(y)
+
+    The weights sum to w. Any weights can be written so, in many ways.
+
+    Parameters
+    ----------
+    choice : array-like of shape (n_sets, n_labelings)
+        :math:`P(C_j \mid y)`: columns sum to one; positive only where the labeling is in the set.
+    importance : array-like of shape (n_labelings,)
+        :math:`Q(y)`: sums to one.
+    scale : float, default=1.0
+        :math:`w`, the importance of the example.
+
+    Returns
+    -------
+    ndarray of shape (n_sets,)
+
+    Raises
+    ------
+    ValueError
+        If ``choice`` or ``importance`` are no distributions.
+
+    References
+    ----------
+    D. Vickrey, C. Lin, D. Koller. Non-Local Contrastive Objectives. ICML 2010, section 4.
+    """
+    choice, importance = np.asarray(choice, dtype=np.float64), np.asarray(importance, dtype=np.float64)
+    if choice.ndim != 2 or importance.shape != choice.shape[1:]:
+        raise ValueError(
+            f"choice must have shape (n_sets, n_labelings) and importance (n_labelings,), got {choice.shape} and "
+            f"{importance.shape}."
+        )
+    for name, values in (("columns of choice", choice), ("importance", importance)):
+        if np.any(values < 0) or not np.allclose(values.sum(axis=0), 1):
+            raise ValueError(f"{name} must be probabilities that sum to one.")
+    return scale * (choice @ importance)
+
+
+def tangent_sets(model, labels):
+    r"""Sets of all pairs of labelings that contain the truth, tangent to the likelihood at this model (Lemma 3).
+
+    .. math::
+        w_{jk} = |Y| \sum_{y \in \{y_j, y_k\}} \tfrac1{|Y|} \, p(y; \theta_0), \qquad
+        \left. \frac{\partial \ell}{\partial \theta} \right|_{\theta_0} =
+        \left. -\frac{\partial \log p(y^*; \theta)}{\partial \theta} \right|_{\theta_0}
+
+    A step along the gradient, then new sets at where it led, is an algorithm like expectation-maximisation for the
+    likelihood. For a handful of nodes: there is a set for each labeling.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+        Its scores are :math:`\theta_0`.
+    labels : array-like of shape (N,) of int
+        The truth.
+
+    Returns
+    -------
+    AssignmentSets
+
+    Raises
+    ------
+    ValueError
+        If there are more than 65,536 labelings.
+
+    References
+    ----------
+    D. Vickrey, C. Lin, D. Koller. Non-Local Contrastive Objectives. ICML 2010, Lemma 3.
+    """
+    n_nodes, n_columns = model.unary.shape
+    if n_columns**n_nodes > _MOST_LABELINGS:
+        raise ValueError(
+            f"tangent sets are for up to {_MOST_LABELINGS} labelings, this model has {n_columns}**{n_nodes}."
+        )
+    labelings = np.array(list(product(range(n_columns), repeat=n_nodes)), dtype=np.int32).reshape(-1, n_nodes)
+    scores = np.array([score(model, labeling) for labeling in labelings])
+    probability = np.exp(scores - scores.max())
+    probability /= probability.sum()
+    sets = AssignmentSets(model, labels)
+    true_row = np.flatnonzero((labelings == sets.labels).all(axis=1))[0]
+    for row, labeling in enumerate(labelings):
+        if row != true_row:
+            weight = probability[row] + probability[true_row]
+            sets.add_set(model, np.stack((sets.labels, labeling)), weight=weight)
+    return sets
+
+
+class ContrastiveSets(Objective):
+    r"""Negative log-probability of the truth within each of its sets, in place of among all labelings.
+
+    .. math::
+        \ell(\theta) = -\sum_j w_j \log \frac{\exp(\mathrm{score}(y^*))}{\sum_{y \in S_j} \exp(\mathrm{score}(y))},
+        \qquad y^* \in S_j
+
+    Convex and smooth, and no partition function: with all labelings in one set it is the likelihood, with the states of
+    one node in each it is the pseudolikelihood. Probabilities are calibrated among assignments that a chain of sets
+    joins. Labels are those that the sets were made for.
+
+    Source: Vickrey, Lin, Koller 2010, Definition 2.
+
+    Parameters
+    ----------
+    sets : AssignmentSets
+        Of one batch. They may grow from call to call.
+    """
+
+    missing = "rejected"
+
+    def __init__(self, sets):
+        self.sets = sets
+
+    def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
+        # Mostly they are the same array, which needs no look at its numbers.
+        if labels is not self.sets.labels and not np.array_equal(labels, self.sets.labels):
+            raise ValueError("labels differ from those that the sets of assignments were made for.")
+        terms, statistics = self.sets.terms_and_statistics(model)
+        return Loss(statistics=statistics, terms=terms)

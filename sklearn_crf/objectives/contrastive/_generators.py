@@ -1,0 +1,95 @@
+"""What finds assignments worth contrasting with the truth, under the weights of now."""
+
+import numpy as np
+
+from sklearn_crf.inference import ICM, gibbs_sweeps
+from sklearn_crf.inference._field import Messages
+from sklearn_crf.inference._local_updates import random_labels
+from sklearn_crf.inference.messages._message_passing import MessagePassing
+from sklearn_crf.objectives.margin._loss_augmented import loss_augmented
+
+
+class Generator:
+    """Base of what generates assignments: a subclass writes ``__call__``."""
+
+    def __call__(self, model, labels, rng, *, node_weight=None, n_threads=1):
+        """One assignment.
+
+        Parameters
+        ----------
+        model : PairwiseModel
+            At the weights of now.
+        labels : ndarray of shape (N,), int32
+            The truth.
+        rng : numpy.random.RandomState
+        node_weight : ndarray of shape (N,), optional
+            What nodes cost, for those that look for violated constraints.
+        n_threads : int, default=1
+
+        Returns
+        -------
+        ndarray of shape (N,), int32
+        """
+        raise NotImplementedError(type(self).__name__)
+
+
+class MapGenerator(Generator):
+    """A local optimum of the score: inference of best labelings from a random start.
+
+    Iterated conditional modes start from random labels, message passing from random messages, so that one call after
+    the other finds another optimum; other algorithms have no start and always find the same labeling.
+
+    Parameters
+    ----------
+    inference : Inference
+        One that can do ``"map"``.
+    """
+
+    def __init__(self, inference):
+        self.inference = inference
+
+    def __call__(self, model, labels, rng, *, node_weight=None, n_threads=1):
+        return self.inference.map(model, init=self._start(model, rng), n_threads=n_threads).labels
+
+    def _start(self, model, rng):
+        if isinstance(self.inference, ICM):
+            return random_labels(model, rng)
+        if isinstance(self.inference, MessagePassing):
+            # Of the size of scores of odds: smaller ones would be forgotten, larger ones outweigh the unary scores.
+            return Messages(rng.normal(size=(2 * model.graph.n_edges, model.n_columns)), as_scores=True)
+        return None
+
+
+class GibbsGenerator(Generator):
+    """What a few Gibbs sweeps make of the truth, as in contrastive divergence: an assignment nearby.
+
+    Parameters
+    ----------
+    n_sweeps : int
+    """
+
+    def __init__(self, n_sweeps):
+        self.n_sweeps = n_sweeps
+
+    def __call__(self, model, labels, rng, *, node_weight=None, n_threads=1):
+        seed = int(rng.randint(np.iinfo(np.int64).max, dtype=np.int64))
+        return gibbs_sweeps(model, labels, self.n_sweeps, seed, n_threads=n_threads)
+
+
+class MostViolated(Generator):
+    r"""The generator on scores to which the cost was added, :math:`\mathrm{score}(y) + \Delta(y, y^*)`.
+
+    Parameters
+    ----------
+    generator : Generator
+    cost : ndarray of shape (K, K), float64
+        ``cost[a, b]`` of state a where b is true.
+    """
+
+    def __init__(self, generator, cost):
+        self.generator = generator
+        self.cost = cost
+
+    def __call__(self, model, labels, rng, *, node_weight=None, n_threads=1):
+        augmented = loss_augmented(model, labels, self.cost, node_weight)
+        return self.generator(augmented, labels, rng, n_threads=n_threads)

@@ -1,0 +1,1 @@
+"""Likelihood, exact, relaxed and by pieces; pseudolikelihood; the rules of Kumar et al."""

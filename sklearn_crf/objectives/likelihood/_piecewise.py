@@ -1,0 +1,164 @@
+"""Piecewise likelihood: every node and every edge normalised by itself."""
+
+from math import log, prod
+
+import numpy as np
+from scipy.special import logsumexp
+
+from sklearn_crf.models import COUNT, DENSE, FactorGraph, FactorStatistics, Statistics, labeling_statistics, score_terms
+from sklearn_crf.objectives._base import Loss, Objective
+
+
+def factor_pieces(model):
+    r"""Log-partition of each factor by itself, and the derivative of their sum.
+
+    .. math:: \sum_f \log \sum_{y_f} e^{\theta_f(y_f)}
+
+    What a table does not list is as many joint states of one score; a count of c nodes out of n is as many as there
+    are labelings with it. Factors that share a table are worked out once.
+
+    Parameters
+    ----------
+    model : FactorGraph
+
+    Returns
+    -------
+    terms : ndarray of shape (F,)
+    statistics : FactorStatistics
+    """
+    statistics = FactorStatistics(np.zeros(model.log_table.size), np.zeros(model.n_tables))
+    terms = _dense_pieces(model, statistics)[model.table_id]
+    is_dense = model.table_kind[model.table_id] == DENSE
+    for factors, scope in model.by_arity():
+        others = ~is_dense[factors]
+        if others.any():
+            terms[factors[others]] = _listed_pieces(model, factors[others], scope[others], statistics)
+    return terms, statistics
+
+
+def _dense_pieces(model, statistics):
+    """Log-partition of each dense table, those of one size at a time."""
+    log_z = np.zeros(model.n_tables)
+    counts = np.bincount(model.table_id, minlength=model.n_tables)
+    size = np.where(model.table_kind == DENSE, np.diff(model.table_ptr), 0)
+    for n_cells in np.unique(size[size > 0]):
+        tables = np.flatnonzero(size == n_cells)
+        cells = model.table_ptr[tables][:, None] + np.arange(n_cells)
+        scores = model.log_table[cells].astype(np.float64)
+        log_z[tables] = logsumexp(scores, axis=1)
+        statistics.log_table[cells] = counts[tables, None] * np.exp(scores - log_z[tables, None])
+    return log_z
+
+
+def _listed_pieces(model, factors, scope, statistics):
+    """Log-partition of each of some factors of one arity, with sparse tables or by counts."""
+    shape = model.n_states[scope]
+    # Count tables may be shared by factors whose nodes differ in their numbers of states.
+    key = np.column_stack((model.table_id[factors], shape))
+    _, first, inverse, counts = np.unique(key, axis=0, return_index=True, return_inverse=True, return_counts=True)
+    log_z = np.empty(len(first))
+    for k, f in enumerate(first):
+        table = model.table_id[factors[f]]
+        cells = slice(*model.table_ptr[table : table + 2])
+        log_number, log_rest = _log_numbers(model, table, shape[f])
+        with np.errstate(invalid="ignore"):
+            scores = np.append(model.log_table[cells] + log_number, model.table_default[table] + log_rest)
+        # As many as none of whatever score are none.
+        scores[np.isneginf(np.append(log_number, log_rest))] = -np.inf
+        log_z[k] = logsumexp(scores)
+        probability = np.exp(scores - log_z[k])
+        statistics.log_table[cells] += counts[k] * probability[:-1]
+        statistics.table_default[table] += counts[k] * probability[-1]
+    return log_z[inverse.ravel()]
+
+
+def _log_numbers(model, table, shape):
+    """Logarithms of how many joint states have each stored score, and of how many the default one."""
+    n_listed = int(model.table_ptr[table + 1] - model.table_ptr[table])
+    if model.table_kind[table] == COUNT:
+        return _log_numbers_of_counts(n_listed, model.table_state[table], shape)
+    n_others = prod(shape.tolist()) - n_listed
+    return np.zeros(n_listed), log(n_others) if n_others else -np.inf
+
+
+def _log_numbers_of_counts(n_listed, state, shape):
+    """The same of a count table: labelings of the nodes by how many of these are in the counted state."""
+    numbers = np.full(len(shape) + 1, -np.inf)
+    numbers[0] = 0.0
+    for n_states in shape.tolist():
+        counted = np.append(-np.inf, numbers[:-1]) if state < n_states else -np.inf
+        n_others = n_states - (state < n_states)
+        others = numbers + log(n_others) if n_others else -np.inf
+        numbers = np.logaddexp(counted, others)
+    padded = np.append(numbers, np.full(n_listed, -np.inf))
+    with np.errstate(divide="ignore"):
+        return padded[:n_listed], logsumexp(padded[n_listed:])
+
+
+# Numbers in the tables of the edges that are looked at together (16 MB).
+_BLOCK = 2**21
+
+
+class Piecewise(Objective):
+    r"""Negative log-likelihood with the log-partition of each node and each edge by itself.
+
+    .. math::
+        \ell(\theta) = \sum_s \log \sum_a e^{u_s(a)} + \sum_e \log \sum_{a, b} e^{\theta_e(a, b)}
+            - \mathrm{score}(y; \theta)
+
+    An upper bound on the exact loss, convex, without inference. It is the dual of the relaxation by the trivial
+    entropy before scores are shared out between nodes and edges, so it is never tighter than that. Of a factor graph
+    every factor is a piece. Unlabelled nodes are rejected.
+
+    Source: Sutton and McCallum 2009; Jancsary 2012, Eq. 175.
+    """
+
+    missing = "rejected"
+
+    def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
+        if np.any(labels < 0):
+            raise ValueError("formulation='piecewise' needs a label for every node: pieces have no missing labels.")
+        node_terms, free = (_of_factors if isinstance(model, FactorGraph) else _of_nodes_and_edges)(model)
+        return Loss(
+            statistics=free.minus(labeling_statistics(model, labels)),
+            terms=node_terms - score_terms(model, labels),
+        )
+
+
+def _of_factors(model):
+    terms, statistics = factor_pieces(model)
+    # As everywhere, a factor counts for its first node, and one without nodes for the first of all.
+    first = np.zeros(model.n_factors, dtype=np.int64)
+    first[model.arity > 0] = model.scope[model.scope_ptr[:-1][model.arity > 0]]
+    return np.bincount(first, weights=terms, minlength=model.n_nodes), statistics
+
+
+def _of_nodes_and_edges(model):
+    unary = model.unary.astype(np.float64)
+    node_terms = logsumexp(unary, axis=1)
+    edge_terms, tables = _pieces_of_edges(model) if model.edge_weight is not None else _pieces_of_types(model)
+    np.add.at(node_terms, model.graph.edges[:, 0], edge_terms)
+    probability = np.exp(unary - logsumexp(unary, axis=1, keepdims=True))
+    return node_terms, Statistics(probability.astype(model.dtype), tables)
+
+
+def _pieces_of_types(model):
+    """Log-partition of every edge and sums of pair marginals, where the tables of a type are those of its edges."""
+    tables = model.tables[:, 0].astype(np.float64)
+    log_z = logsumexp(tables, axis=(1, 2), keepdims=True)
+    counts = np.bincount(model.edge_type, minlength=len(tables))
+    return log_z[model.edge_type, 0, 0], (counts[:, None, None] * np.exp(tables - log_z))[:, None]
+
+
+def _pieces_of_edges(model):
+    statistics = np.zeros(model.tables.shape)
+    terms = np.empty(model.graph.n_edges)
+    step = max(1, _BLOCK // model.n_columns**2)
+    for first in range(0, model.graph.n_edges, step):
+        edges = slice(first, first + step)
+        tables = model.edge_tables(edges).astype(np.float64)
+        log_z = logsumexp(tables, axis=(1, 2), keepdims=True)
+        terms[edges] = log_z[:, 0, 0]
+        weighted = model.edge_weight[edges].astype(np.float64)[:, :, None, None] * np.exp(tables - log_z)[:, None]
+        np.add.at(statistics, model.edge_type[edges], weighted)
+    return terms, statistics

@@ -1,0 +1,175 @@
+"""Pseudolikelihood: every node given the true labels of its neighbours."""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp
+
+from sklearn_crf._threads import range_runner, run_fixed_ranges
+from sklearn_crf.inference._local_updates import local_arguments, table_buffers
+from sklearn_crf.kernels.learning.pseudolikelihood import pseudolikelihood_range
+from sklearn_crf.models import FactorGraph, FactorStatistics, Statistics, add_cells, check_labels
+from sklearn_crf.objectives._base import Loss, Objective
+
+
+class _Changed(NamedTuple):
+    """Factors of one arity with the state of one of their nodes changed to each of its states."""
+
+    factors: np.ndarray  # (n,) each as often as that node has states
+    node: np.ndarray  # (n,)
+    state: np.ndarray  # (n,)
+    cells: np.ndarray  # (n,) of the changed labels
+
+
+def factor_conditionals(model, labels):
+    r"""Negative log-probability of each label given all others, and the derivative of their sum.
+
+    .. math::
+        \ell_s = \log \sum_k e^{f_s(k)} - f_s(y_s), \qquad
+        f_s(k) = \sum_{f \ni s} \theta_f(y_f \text{ with } y_s = k)
+
+    Parameters
+    ----------
+    model : FactorGraph
+    labels : ndarray of shape (N,) of int
+        State of every node.
+
+    Returns
+    -------
+    terms : ndarray of shape (N,)
+    statistics : FactorStatistics
+
+    Raises
+    ------
+    ValueError
+        If a label is forbidden given the others.
+    """
+    changed = list(_changes(model, labels))
+    scores = np.where(np.arange(model.n_columns) < model.n_states[:, None], 0.0, -np.inf)
+    for part in changed:
+        np.add.at(scores, (part.node, part.state), _scores_of(model, part))
+    nodes = np.arange(model.n_nodes)
+    impossible = np.flatnonzero(np.isneginf(scores[nodes, labels]))
+    if len(impossible):
+        s = impossible[0]
+        raise ValueError(f"labels[{s}] is {labels[s]}, which its scores or the labels of other nodes forbid.")
+    log_z = logsumexp(scores, axis=1)
+    probability = np.exp(scores - log_z[:, None])
+    log_table, table_default = np.zeros(model.log_table.size), np.zeros(model.n_tables)
+    for part in changed:
+        add_cells(model, part.factors, part.cells, probability[part.node, part.state], log_table, table_default)
+    # Every node of a factor counts its true joint state once.
+    truth = np.zeros(len(log_table)), np.zeros(len(table_default))
+    for factors, scope in model.by_arity():
+        counts = np.full(len(factors), float(scope.shape[1]))
+        add_cells(model, factors, model.cells(factors, labels[scope]), counts, *truth)
+    return log_z - scores[nodes, labels], FactorStatistics(log_table, table_default).minus(FactorStatistics(*truth))
+
+
+def _changes(model, labels):
+    for factors, scope in model.by_arity():
+        for d in range(scope.shape[1]):
+            counts = model.n_states[scope[:, d]].astype(np.int64)
+            row = np.repeat(np.arange(len(factors)), counts)
+            state = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+            states = labels[scope][row]
+            states[:, d] = state
+            yield _Changed(factors[row], scope[row, d], state, model.cells(factors[row], states))
+
+
+def _scores_of(model, part):
+    scores = model.table_default[model.table_id[part.factors]].astype(np.float64)
+    stored = part.cells >= 0
+    scores[stored] = model.log_table[part.cells[stored]]
+    return scores
+
+
+def pseudolikelihood_terms(model, labels, node_weight=None, n_threads=1):
+    r"""Negative log-probability of each label given those of its neighbours, and the gradient of their weighted sum.
+
+    .. math::
+        \ell_s = -\log p(y_s \mid y_{n(s)})
+            = \log \sum_k \exp\big(f_s(k)\big) - f_s(y_s), \qquad
+        f_s(k) = u_{s k} + \sum_{e \ni s} \theta_e(k, y_{n(e)})
+
+    The gradient of :math:`\sum_s w_s \ell_s` is :math:`\sum_s w_s` times the statistics of node s and its edges
+    expected under :math:`p(\cdot \mid y_{n(s)})`, minus the counted ones: an edge enters once for each end.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+    labels : array-like of shape (N,) of int
+        State of every node.
+    node_weight : array-like of shape (N,), optional
+        Weights :math:`w_s`, not negative; None is one. A node of weight 0 still conditions its neighbours.
+    n_threads : int, default=1
+        Threads inside this one model; results do not depend on it.
+
+    Returns
+    -------
+    terms : ndarray of shape (N,), float64
+        :math:`\ell_s`, without the weights.
+    gradient : Statistics
+        Derivatives of the weighted sum by ``model.unary``, in its precision, and ``model.tables``, float64.
+
+    Raises
+    ------
+    ValueError
+        If ``labels`` or ``node_weight`` do not fit the model, or the label of a node of positive weight is
+        forbidden given its neighbours'.
+
+    References
+    ----------
+    J. Besag. Statistical Analysis of Non-Lattice Data. The Statistician 24, 1975.
+    """
+    labels = check_labels(model, labels)
+    n_nodes = len(labels)
+    weight = np.empty(0) if node_weight is None else _check_weight(node_weight, n_nodes)
+    arguments = local_arguments(model)
+    terms = np.empty(n_nodes)
+    unary = np.empty_like(model.unary)
+    buffers = table_buffers(model, n_nodes)
+
+    def kernel(k, start, stop):
+        scores = np.empty(model.n_columns)
+        pseudolikelihood_range(start, stop, *arguments, labels, weight, scores, terms, unary, buffers[k])
+
+    with range_runner(n_threads) as run:
+        run_fixed_ranges(run, kernel, n_nodes, len(buffers))
+    impossible = np.flatnonzero(np.isposinf(terms) & (True if node_weight is None else weight > 0))
+    if len(impossible):
+        s = impossible[0]
+        raise ValueError(f"labels[{s}] is {labels[s]}, which its scores or its neighbours' labels forbid.")
+    return terms, Statistics(unary, buffers.sum(axis=0))
+
+
+def _check_weight(node_weight, n_nodes):
+    weight = np.ascontiguousarray(node_weight, dtype=np.float64)
+    if weight.shape != (n_nodes,):
+        raise ValueError(f"node_weight must have shape ({n_nodes},), got {weight.shape}.")
+    if not np.all((weight >= 0) & np.isfinite(weight)):
+        raise ValueError("node_weight must be finite and not negative.")
+    return weight
+
+
+class Pseudolikelihood(Objective):
+    r"""Negative log-pseudolikelihood.
+
+    .. math:: \ell(\theta) = -\sum_s \log p(y_s \mid y_{N(s)}; \theta)
+
+    Convex and smooth, no inference, consistent; it overrates the pairwise weights on strongly coupled data.
+    Unlabelled nodes are rejected: their neighbours' conditionals are not defined.
+
+    Source: Besag 1975; Kumar et al. 2005, section 6.
+    """
+
+    missing = "rejected"
+
+    def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
+        if np.any(labels < 0):
+            raise ValueError("learning='pl' needs a label for every node: pseudolikelihood has no missing labels.")
+        if isinstance(model, FactorGraph):
+            terms, statistics = factor_conditionals(model, labels)
+        else:
+            terms, statistics = pseudolikelihood_terms(model, labels, n_threads=n_threads)
+        return Loss(statistics=statistics, terms=terms)

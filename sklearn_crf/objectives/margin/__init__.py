@@ -1,0 +1,1 @@
+"""Max-margin objectives: hinge losses, their planes, and softmax-margin."""

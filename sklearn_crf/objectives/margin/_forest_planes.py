@@ -1,0 +1,221 @@
+"""Structured hinges of forests and small graphs: their highest planes and their dual, with whole passes in a kernel."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf.kernels.learning.forest_hinge import frank_wolfe_steps, highest_planes, sum_of_planes
+from sklearn_crf.objectives.margin._forest_examples import forest_examples
+from sklearn_crf.objectives.margin._planes import joined_batches
+
+
+class _Part(NamedTuple):
+    """Consecutive members of one batch."""
+
+    batch: int
+    start: int
+    stop: int
+
+
+class ForestPlanes:
+    r"""Highest planes of the losses of the examples of one block, where all are forests or have few labelings.
+
+    The same as :class:`PlaneOracle`, without a model: scores, best labelings and slopes of a block are one kernel
+    call. Solvers see weights in the order of the kernel, all columns of a feature side by side.
+
+    Parameters
+    ----------
+    risk : EmpiricalRisk
+        Of a :class:`StructuredHinge`, of which :func:`are_exact_by_kernel` holds.
+    C : float
+    scale : ndarray of shape (n_coef,)
+        1, and for intercepts the constant feature whose weights they are.
+    map_in_threads : callable
+        ``map``, or one that works in threads.
+    n_blocks : int, default=64
+        Into so many blocks, or more, the examples are put.
+    """
+
+    def __init__(self, risk, C, scale, map_in_threads=map, n_blocks=64):
+        potentials, batches = risk.potentials, joined_batches(risk.batches)
+        self.n_inference_calls = 0
+        self.features = [np.ascontiguousarray(batch.example.node_features) for batch in batches]
+        places = potentials.unpack(np.arange(potentials.n_coef))
+        constant = float(scale[places.intercept.flat[0]]) if places.intercept.size else 0.0
+        cost = risk.objective.cost
+        self.examples = [forest_examples(batch, potentials, cost, C, constant) for batch in batches]
+        parts = places.coef.transpose(0, 2, 1), places.intercept, places.edge_coef
+        #: Place in the flat weights of each of the kernel's.
+        self.places = np.concatenate([part.ravel() for part in parts])
+        self._scale = scale[self.places]
+        self._map = map_in_threads
+        n_nodes = sum(len(batch.labels) for batch in batches)
+        self._blocks = [
+            part for i in range(len(batches)) for part in self._cut(i, int(np.clip(n_nodes // n_blocks, 1, _LARGEST)))
+        ]
+        size = int(np.clip(n_nodes // _PARTS, 1, _LARGEST))
+        self._parts = [part for i in range(len(batches)) for part in self._cut(i, size)]
+        self.sizes = [part.stop - part.start for part in self._blocks]
+
+    def weights_of(self, x):
+        """Flat weights that a solver's x stands for.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_coef,)
+
+        Returns
+        -------
+        ndarray of shape (n_coef,)
+        """
+        coef = np.empty(len(x))
+        coef[self.places] = self._scale * x
+        return coef
+
+    def value_grad(self, x):
+        """Sum of all hinges, and a subgradient.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_coef,)
+
+        Returns
+        -------
+        value : float
+        slope : ndarray of shape (n_coef,)
+        """
+
+        def run(part):
+            slope = np.zeros(len(x))
+            return self._run(sum_of_planes, part.batch, x, slope, part.start, part.stop), slope
+
+        self.n_inference_calls += sum(self.sizes)
+        found = list(self._map(run, self._parts))
+        return sum(value for value, _ in found), np.sum([slope for _, slope in found], axis=0)
+
+    def value(self, x):
+        """Sum of all hinges.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_coef,)
+
+        Returns
+        -------
+        float
+        """
+        return self.value_grad(x)[0]
+
+    def __call__(self, block, x):
+        """Slopes (m, n_coef) and offsets (m,) of the highest planes at x of the m examples of a block."""
+        part = self._blocks[block]
+        n_members = part.stop - part.start
+        slopes, offsets = np.zeros((n_members, len(x))), np.empty(n_members)
+        examples, n_features = self.examples[part.batch], self.features[part.batch].shape[1]
+        n_nodes, n_states = examples.node_ptr[part.stop] - examples.node_ptr[part.start], len(examples.cost)
+        shared = n_members > 1 and n_nodes * n_states * (n_features + n_states) >= _WORTH_SHARING
+        middle = (part.start + part.stop) // 2
+        halves = [(part.start, middle), (middle, part.stop)] if shared else [(part.start, part.stop)]
+
+        def run(half):
+            start, stop = half
+            own = slice(start - part.start, stop - part.start)
+            self._run(highest_planes, part.batch, x, slopes[own], offsets[own], start, stop)
+
+        self.n_inference_calls += n_members
+        list(self._map(run, halves))
+        return slopes, offsets
+
+    def _run(self, kernel, i, x, *arguments):
+        return kernel(self.examples[i], self.features[i], x, *arguments, *self.examples[i].work_space())
+
+    def _cut(self, i, n_nodes):
+        """Parts of batch i of about so many nodes."""
+        ptr = self.examples[i].node_ptr
+        first = np.unique(ptr[:-1] // n_nodes, return_index=True)[1].tolist()
+        bounds = zip(first, [*first[1:], len(ptr) - 1], strict=True)
+        return [_Part(i, start, stop) for start, stop in bounds]
+
+
+# Most nodes of a block, and of a part of a pass over all, which has so many parts or more.
+_LARGEST = 4096
+_PARTS = 16
+
+# Multiplications of a block (about two milliseconds of them) from which two threads share it: handing over and waiting
+# take longer than half of less.
+_WORTH_SHARING = 2_000_000
+
+# Examples of one batch that make their steps in a row.
+_TURN = 8
+
+
+class ForestDual:
+    r"""Dual variables of the hinges of forests and small graphs, one convex combination of planes for each example.
+
+    The dual of :class:`~sklearn_crf.optimize._frank_wolfe.BlockDual` with one example a block. A pass over the examples
+    of a batch is one kernel call, on one thread.
+
+    Parameters
+    ----------
+    planes : ForestPlanes
+    bounded : ndarray of shape (n_coef,) of bool
+        Weights that must not be negative, in the order of the kernel.
+    """
+
+    def __init__(self, planes, bounded):
+        n = len(bounded)
+        self.x, self.mean = np.zeros(n), np.zeros(n)
+        self.offset = 0.0
+        self._planes = planes
+        self._bounded = np.flatnonzero(bounded).astype(np.int32)
+        self._free = np.zeros(n)
+        self._n_steps = 0
+        sizes = [len(examples.weight) for examples in planes.examples]
+        self._slopes = [np.zeros((size, n)) for size in sizes]
+        self._offsets = [np.zeros(size) for size in sizes]
+        spaces = [examples.work_space() for examples in planes.examples]
+        self._work = [(np.concatenate((numbers, np.empty(n))), labels) for numbers, labels in spaces]
+
+    @property
+    def dual(self):
+        """D at the current variables."""
+        return self.offset - 0.5 * float(self.x @ self.x)
+
+    def pass_over(self, rng):
+        """One step for every example, in random order.
+
+        Parameters
+        ----------
+        rng : RandomState
+
+        Returns
+        -------
+        float
+            What the planes found were above the combined ones, summed.
+        """
+        # Examples often come sorted by class: batches that took turns as a whole would pull to and fro.
+        turns = []
+        for i, offsets in enumerate(self._offsets):
+            members = rng.permutation(len(offsets)).astype(np.int32)
+            turns += [(i, members[start : start + _TURN]) for start in range(0, len(members), _TURN)]
+        return sum(self._steps(*turns[k]) for k in rng.permutation(len(turns)))
+
+    def _steps(self, i, members):
+        examples = self._planes.examples[i]
+        gained, slack = frank_wolfe_steps(
+            examples,
+            self._planes.features[i],
+            members,
+            self._slopes[i],
+            self._offsets[i],
+            self._free,
+            self.x,
+            self.mean,
+            self._bounded,
+            self._n_steps,
+            *self._work[i],
+        )
+        self.offset += gained
+        self._n_steps += len(members)
+        self._planes.n_inference_calls += len(members)
+        return slack

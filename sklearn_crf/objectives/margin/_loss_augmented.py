@@ -1,0 +1,69 @@
+"""Models with what wrong labels cost added to their scores, and models at a temperature."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from sklearn_crf.models import FactorGraph, union_of_factors
+
+
+def loss_augmented(model, labels, cost, node_weight=None):
+    r"""The model with the cost of every state added to its unary score.
+
+    .. math:: u_s(a) + \omega_s \, c_{a y_s}
+
+    Parameters
+    ----------
+    model : PairwiseModel or FactorGraph
+    labels : ndarray of shape (N,), int32
+        The true state of each node; -1 where it is unlabelled, and costs nothing.
+    cost : ndarray of shape (K, K)
+        ``cost[a, b]`` of state a where b is true.
+    node_weight : ndarray of shape (N,), optional
+        :math:`\omega`; None is one.
+
+    Returns
+    -------
+    PairwiseModel or FactorGraph
+        Of the type of ``model``; factors with costs come after all others.
+    """
+    added = np.where((labels >= 0)[:, None], cost.T[labels], 0.0)
+    if node_weight is not None:
+        added *= node_weight[:, None]
+    if isinstance(model, FactorGraph):
+        return union_of_factors(model, _factors_of_nodes(model.n_states, added))
+    return replace(model, unary=model.unary + added.astype(model.dtype, copy=False))
+
+
+def at_temperature(model, temperature):
+    """The model with all scores divided by a temperature: its distribution is sharper below one, flatter above.
+
+    Parameters
+    ----------
+    model : PairwiseModel or FactorGraph
+    temperature : float
+
+    Returns
+    -------
+    PairwiseModel or FactorGraph
+        Of the type of ``model``.
+    """
+    if temperature == 1:
+        return model
+    scale = model.dtype.type(1 / temperature)
+    if isinstance(model, FactorGraph):
+        return replace(model, log_table=model.log_table * scale, table_default=model.table_default * scale)
+    return replace(model, unary=model.unary * scale, tables=model.tables * scale)
+
+
+def _factors_of_nodes(n_states, scores):
+    """A factor for each node, of rows of scores."""
+    n_nodes = len(n_states)
+    return FactorGraph(
+        n_states=n_states,
+        scope=np.arange(n_nodes),
+        scope_ptr=np.arange(n_nodes + 1),
+        table_id=np.arange(n_nodes),
+        log_table=scores[np.arange(scores.shape[1]) < n_states[:, None]],
+        table_ptr=np.concatenate(([0], np.cumsum(n_states))),
+    )

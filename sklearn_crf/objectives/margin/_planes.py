@@ -1,0 +1,286 @@
+"""The structured hinge of every example as the highest of its planes, for solvers that go example by example."""
+
+import numpy as np
+
+from sklearn_crf.encoding import Batch, Example, stacked, stacked_types
+from sklearn_crf.graphs import disjoint_union, lattice
+from sklearn_crf.inference import convergence_left_to_caller, n_labelings
+from sklearn_crf.models import Statistics, labeling_statistics, pair_counts
+from sklearn_crf.objectives._risk import EmpiricalRisk
+from sklearn_crf.objectives.margin._forest_examples import edge_members
+from sklearn_crf.objectives.margin._hinge import StructuredHinge
+from sklearn_crf.objectives.margin._relaxed_hinge import RelaxedHinge
+from sklearn_crf.potentials import SparsePotentials
+
+
+def joined_batches(batches, max_nodes=4096):
+    """Batches in which small examples with cycles are together, as forests are from the start.
+
+    Parameters
+    ----------
+    batches : list of Batch
+    max_nodes : int
+
+    Returns
+    -------
+    list of Batch
+        Edges of one member come one after the other.
+    """
+    return [union_of(group) for group in groups_to_join(batches, max_nodes)]
+
+
+def groups_to_join(batches, max_nodes, may_join=None, one_weight=False):
+    """Consecutive batches that can be joined.
+
+    Parameters
+    ----------
+    batches : list of Batch
+    max_nodes : int
+    may_join : callable, optional
+        Whether a batch with cycles may be joined with others; None is always.
+    one_weight : bool, default=False
+        Whether examples of different weights stay apart.
+
+    Returns
+    -------
+    list of list of Batch
+    """
+    groups, n_nodes = [], 0
+    for batch in batches:
+        alone = batch.example.graph.is_forest or not (may_join is None or may_join(batch))
+        n_nodes += len(batch.labels)
+        if alone or not groups or n_nodes > max_nodes or not _alike(groups[-1][-1], batch, one_weight):
+            groups.append([batch])
+            # Nothing joins what stays alone.
+            n_nodes = np.inf if alone else len(batch.labels)
+        else:
+            groups[-1].append(batch)
+    return groups
+
+
+def _alike(a, b, one_weight):
+    """Whether one example can hold both."""
+    first, second = a.example, b.example
+    return (
+        (first.edge_features is None) == (second.edge_features is None)
+        and (first.n_states is None) == (second.n_states is None)
+        and (not one_weight or a.weight is None or a.weight[0] == b.weight[0])
+    )
+
+
+def union_of(batches, as_lattice=False):
+    """One batch of several.
+
+    Parameters
+    ----------
+    batches : list of Batch
+    as_lattice : bool, default=False
+        Lattices of one shape become one of an axis more, for which minimum cuts have kernels of their own. Edges are
+        then in the order of offsets, not of members.
+
+    Returns
+    -------
+    Batch
+    """
+    if len(batches) == 1:
+        return batches[0]
+    examples = [batch.example for batch in batches]
+    graphs = [example.graph for example in examples]
+    graph, order = _stacked_lattices(graphs) if as_lattice else (None, slice(None))
+    example = Example._trusted(
+        np.concatenate([example.node_features for example in examples]),
+        disjoint_union(graphs) if graph is None else graph,
+        _in_order(stacked([example.edge_features for example in examples]), order),
+        _types([example.node_type for example in examples], [example.n_nodes for example in examples]),
+        _in_order(_types([example.edge_type for example in examples], [own.n_edges for own in graphs]), order),
+        stacked([example.n_states for example in examples]),
+    )
+    sizes = np.concatenate([np.diff(batch.node_ptr) for batch in batches])
+    return Batch(
+        example,
+        np.concatenate([batch.members for batch in batches]),
+        np.concatenate(([0], np.cumsum(sizes))),
+        np.concatenate([batch.labels for batch in batches]),
+        stacked([batch.weight for batch in batches]),
+        stacked([batch.node_weight for batch in batches]),
+    )
+
+
+def _stacked_lattices(graphs):
+    """A lattice of lattices and its edges' places in the union, or None and all places."""
+    first = graphs[0]
+    if first.offsets is None or any(
+        graph is not first
+        and (graph.offsets is None or graph.shape != first.shape or not np.array_equal(graph.offsets, first.offsets))
+        for graph in graphs
+    ):
+        return None, slice(None)
+    stacked = lattice((len(graphs), *first.shape), np.pad(first.offsets, ((0, 0), (1, 0))))
+    return stacked, np.argsort(np.tile(first.lattice_edge_type, len(graphs)), kind="stable")
+
+
+def _in_order(values, order):
+    return None if values is None else values[order]
+
+
+def _types(parts, lengths):
+    return None if all(part is None for part in parts) else stacked_types(parts, lengths)
+
+
+class PlaneOracle:
+    r"""Highest planes of the losses of the examples of one block.
+
+    .. math::
+        C \omega_i \, \ell_i(w) = \max_y \bigl( o_{iy} + s_{iy}^\top w \bigr), \qquad
+        o_{iy} = C \omega_i \, \Delta(y, y_i), \qquad s_{iy} = C \omega_i \, B(x_i)^\top (\phi(y) - \phi(y_i))
+
+    Parameters
+    ----------
+    risk : EmpiricalRisk
+        Of a :class:`StructuredHinge` or a :class:`RelaxedHinge`.
+    C : float
+    scale : ndarray of shape (n_coef,)
+        Solvers see x of w = scale x.
+    blocks : list of list of int
+        Batches of each block: whole mini-batches, whatever the number of threads.
+    map_in_threads : callable
+        ``map``, or one that works in threads.
+    """
+
+    def __init__(self, risk, C, scale, blocks, map_in_threads=map):
+        self.risk = risk
+        self.blocks = blocks
+        self.sizes = [sum(len(risk.batches[i].members) for i in block) for block in blocks]
+        self.n_inference_calls = 0
+        self._C = C
+        self._scale = scale
+        self._map = map_in_threads
+        self._states = [None] * len(risk.batches)
+        self._edge_group = [edge_members(batch) for batch in risk.batches]
+
+    def weights_of(self, x):
+        """Flat weights that a solver's x stands for.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_coef,)
+
+        Returns
+        -------
+        ndarray of shape (n_coef,)
+        """
+        return self._scale * x
+
+    def __call__(self, block, x):
+        """Slopes (m, n_coef) and offsets (m,) of the highest planes at x of the m examples of a block."""
+        coef = self.weights_of(x)
+        parts = list(self._map(lambda i: self._planes(i, coef), self.blocks[block]))
+        self.n_inference_calls += self.sizes[block]
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+
+    def _planes(self, i, coef):
+        batch, objective = self.risk.batches[i], self.risk.objective
+        model = self.risk.potentials.model(coef, batch.example)
+        with convergence_left_to_caller(), batch.named_in_errors():
+            if isinstance(objective, RelaxedHinge):
+                return self._fractional_planes(i, model)
+            found = objective.most_violated(model, batch.labels, node_weight=batch.node_weight)
+        return self._planes_of(i, model, found.labels)
+
+    def _planes_of(self, i, model, found):
+        """Planes of a labeling of batch i, one for each member."""
+        batch = self.risk.batches[i]
+        cost = self.risk.objective.node_cost(found, batch.labels, batch.node_weight)
+        return self._pulled_back(i, self._differences(i, model, found), cost)
+
+    def _fractional_planes(self, i, model):
+        """Planes of a point of the local polytope."""
+        batch, objective = self.risk.batches[i], self.risk.objective
+        statistics, cost, _, found = objective.worst_statistics(
+            model, batch.labels, node_weight=batch.node_weight, state=self._states[i]
+        )
+        # A batch of several members is a forest, where the relaxation has nothing to add.
+        if found.certified or len(batch.members) > 1:
+            return self._planes_of(i, model, found.labels)
+        self._states[i] = found.state
+        unary, tables = statistics.minus(labeling_statistics(model, batch.labels))
+        return self._pulled_back(i, Statistics(unary, tables[None]), cost)
+
+    def _pulled_back(self, i, differences, cost):
+        batch = self.risk.batches[i]
+        slopes = self.risk.potentials.pullback_each(batch.example, differences, batch.node_ptr)
+        weight = np.full(len(batch.members), self._C) if batch.weight is None else self._C * batch.weight
+        total = np.add.reduceat(cost, batch.node_ptr[:-1])
+        slopes *= (weight * self.risk.objective.slope_factor(total))[:, None] * self._scale
+        return slopes, weight * total
+
+    def _differences(self, i, model, found):
+        """Statistics of the labels found less those of the true ones, tables for each example."""
+        batch = self.risk.batches[i]
+        unary = np.zeros(model.unary.shape, dtype=np.float64)
+        nodes = np.arange(len(found))
+        unary[nodes, found] = 1.0
+        unary[nodes, batch.labels] -= 1.0
+        groups = self._edge_group[i], len(batch.members)
+        return Statistics(unary, pair_counts(model, found, *groups) - pair_counts(model, batch.labels, *groups))
+
+
+def make_blocks(batches, n_blocks=64, largest=4):
+    """Consecutive batches put into blocks of equal size: at least ``n_blocks``, of at most ``largest`` batches.
+
+    Parameters
+    ----------
+    batches : list of Batch
+    n_blocks, largest : int
+
+    Returns
+    -------
+    list of list of int
+    """
+    size = min(max(len(batches) // n_blocks, 1), largest)
+    return [list(range(start, min(start + size, len(batches)))) for start in range(0, len(batches), size)]
+
+
+def risk_in_blocks(risk):
+    """The same risk with small examples joined, and blocks of its batches.
+
+    Inference on many small examples takes longer to begin than to run, and Python holds the threads up in between. So
+    those of a block are joined into two batches, one for each of two threads. Not joined are examples on which the
+    inference would do better alone, and losses that are no sum over what is joined.
+
+    Parameters
+    ----------
+    risk : EmpiricalRisk
+        Of a :class:`StructuredHinge` or a loss like it.
+
+    Returns
+    -------
+    risk : EmpiricalRisk
+    blocks : list of list of int
+    """
+    objective, potentials = risk.objective, risk.potentials
+    if type(objective) is not StructuredHinge or isinstance(potentials, SparsePotentials):
+        return risk, make_blocks(risk.batches)
+
+    def may_join(batch):
+        # Edge features that are worked out anew each time would have to be kept.
+        few = n_labelings(batch.example.n_nodes, potentials.n_classes) <= objective.inference.enumerates
+        return type(batch.example) is Example and not few
+
+    joined, blocks = [], []
+    for block in make_blocks(risk.batches, largest=_MOST_JOINED):
+        members = [risk.batches[i] for i in block]
+        sizes = [len(batch.labels) for batch in members]
+        half = (sum(sizes) + max(sizes)) // 2
+        groups = groups_to_join(members, min(max(half, _FEW_NODES), _MANY_NODES), may_join, one_weight=True)
+        blocks.append(list(range(len(joined), len(joined) + len(groups))))
+        joined += [union_of(group, as_lattice=True) for group in groups]
+    return EmpiricalRisk(objective, potentials, joined, n_jobs=risk.n_jobs, seed=risk.seed), blocks
+
+
+# Most examples of a block, and nodes that are not worth a thread of their own, or are enough for one.
+_MOST_JOINED = 16
+_FEW_NODES = 512
+_MANY_NODES = 8192

@@ -1,0 +1,395 @@
+"""Structured hinge whose slack is multiplied by the cost."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf.inference import Labeling, n_labelings, scored_labelings
+from sklearn_crf.models import labeling_statistics, score, score_terms
+from sklearn_crf.objectives._base import Loss
+from sklearn_crf.objectives.margin._hinge import StructuredHinge
+
+
+def best_by_cost(model, cost):
+    r"""Best score of a labeling of a forest at each total cost.
+
+    .. math::
+        m(c) = \max \{ \mathrm{score}(y) : \textstyle\sum_s c_s(y_s) = c \}
+
+    By dynamic programming from the leaves: each node knows, for each of its states and each cost of what hangs below
+    it, the best score there.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+        On a forest.
+    cost : ndarray of shape (N, K) of int
+        Of every state of every node, not negative.
+
+    Returns
+    -------
+    profile : ndarray of shape (most + 1,), float64
+        -inf where no labeling costs that.
+    labels_at : callable
+        Total cost to the best labeling there, ndarray of shape (N,), int32.
+    """
+    graph, (order, slot) = model.graph, model.graph.forest
+    _, neighbor, half_edge, _ = graph.incidence
+    has_parent = slot >= 0
+    parent = np.full(graph.n_nodes, graph.n_nodes)
+    parent[has_parent] = neighbor[slot[has_parent]]
+    tables = model.edge_tables().astype(np.float64)
+    # A node beyond the last, of one state and no cost, is the parent of all roots.
+    best = [_of_node(unary, own) for unary, own in zip(model.unary.astype(np.float64), cost, strict=True)]
+    best.append(np.zeros((1, 1)))
+    child_state, child_cost = [None] * graph.n_nodes, [None] * graph.n_nodes
+    for s in order[::-1].tolist():
+        if slot[s] < 0:
+            table = np.zeros((model.n_columns, 1))
+        else:
+            # Half-edge 2e leads from the first node of an edge to the second.
+            edge, turned = divmod(int(half_edge[slot[s]]), 2)
+            table = tables[edge].T if turned else tables[edge]
+        joint = best[s][:, :, None] + table
+        message, child_state[s] = joint.max(axis=1), joint.argmax(axis=1)
+        best[parent[s]], child_cost[s] = _joined(best[parent[s]], message)
+
+    def labels_at(total):
+        labels = np.zeros(graph.n_nodes + 1, dtype=np.int32)
+        left = np.zeros(graph.n_nodes + 1, dtype=np.int64)
+        left[-1] = total
+        # The last child to join is the first to take its part away.
+        for s in order.tolist():
+            own = child_cost[s][left[parent[s]], labels[parent[s]]]
+            left[parent[s]] -= own
+            left[s], labels[s] = own, child_state[s][own, labels[parent[s]]]
+        return labels[:-1]
+
+    return best[-1][:, 0], labels_at
+
+
+def _of_node(unary, cost):
+    """(most + 1, K): the score of each state at its own cost."""
+    own = np.full((int(cost.max()) + 1, len(unary)), -np.inf)
+    own[cost, np.arange(len(unary))] = unary
+    return own
+
+
+def _joined(own, message):
+    """Scores by cost of what hangs below a node and of one more child, and the cost of that child in the best sums."""
+    longer, shorter = (own, message) if len(own) >= len(message) else (message, own)
+    joined = np.full((len(own) + len(message) - 1, own.shape[1]), -np.inf)
+    taken = np.zeros(joined.shape, dtype=np.int64)
+    for k, row in enumerate(shorter):
+        part = slice(k, k + len(longer))
+        found = longer + row
+        better = found > joined[part]
+        joined[part][better] = found[better]
+        in_message = np.arange(len(longer))[:, None] if longer is message else np.full((len(longer), 1), k)
+        taken[part][better] = np.broadcast_to(in_message, better.shape)[better]
+    return joined, taken
+
+
+class Priced(NamedTuple):
+    """A labeling of the highest score plus price times cost.
+
+    Attributes
+    ----------
+    labels : ndarray of shape (N,), int32
+    cost : float
+    slack : float
+        One plus its score, less that of the truth.
+    bound : float
+        No labeling has a higher slack plus price times cost.
+    """
+
+    labels: np.ndarray
+    cost: float
+    slack: float
+    bound: float
+
+
+class Product(NamedTuple):
+    """What a search found.
+
+    Attributes
+    ----------
+    labels : ndarray of shape (N,), int32, or None
+        None where no labeling has a positive product.
+    value : float
+        Its cost times its slack, 0 for none.
+    bound : float
+        No labeling has a higher product.
+    """
+
+    labels: np.ndarray | None
+    value: float
+    bound: float
+
+
+def largest_product(best_at, costliest, integral, *, max_calls=30, tol=1e-9):
+    r"""Largest product of cost and slack over all labelings, from labelings that are best at a price.
+
+    .. math::
+        \max_y \; c(y) \, g(y) \;\le\; \max_c \; c \min_\lambda \Bigl( \max_y \bigl[ g(y) + \lambda c(y) \bigr]
+            - \lambda c \Bigr), \qquad c \ge 0
+
+    Labelings are points (c, g) in a plane, and those best at some price are the corners of their upper hull. The
+    search goes where the bound is highest, at the price of the line between the two corners there, until the hull is
+    known there or the bound is met. The largest product may be below the hull, at a labeling which is best at no
+    price: then what was found is less than the bound. Whole costs are looked at one by one in the bound.
+
+    Source: Sarawagi and Gupta 2008; Choi, Meshi and Srebro 2016.
+
+    Parameters
+    ----------
+    best_at : callable
+        Price, a float, to a :class:`Priced`.
+    costliest : Priced
+        A labeling of the highest cost of all.
+    integral : bool
+        Whether all costs are whole numbers.
+    max_calls : int, default=30
+        Most prices.
+    tol : float, default=1e-9
+        Difference of bound and product, relative to the larger of it and 1, at which to stop.
+
+    Returns
+    -------
+    Product
+    """
+    hull = _Hull(costliest, integral)
+    cheapest = hull.add(0.0, best_at(0.0))
+    # What is below zero has no positive product: there is no need to know how far below.
+    high, low = max(cheapest.slack, 0.0), max(costliest.slack, 0.0)
+    rest = _Span(cheapest.cost, high, max(cheapest.cost, costliest.cost), low, False)
+    spans = [_Span(0.0, 0.0, cheapest.cost, high, False), rest._replace(is_open=rest.falls)]
+    for _ in range(max_calls - 1):
+        bounds = [hull.bound(span.left, span.right) for span in spans]
+        goal = hull.value + tol * max(1.0, hull.value)
+        usable = [k for k, span in enumerate(spans) if span.is_open and bounds[k] > goal]
+        if not usable:
+            break
+        span = spans.pop(max(usable, key=lambda k: bounds[k]))
+        found = hull.add(span.price, best_at(span.price))
+        above = found.slack + span.price * found.cost - span.level
+        if above <= 1e-10 * (1.0 + abs(span.level)) or not span.left <= found.cost <= span.right:
+            spans.append(span._replace(is_open=False))
+        else:
+            spans += span.split(found.cost, max(found.slack, 0.0))
+    bound = max(hull.value, *(hull.bound(span.left, span.right) for span in spans))
+    return Product(hull.labels, hull.value, bound)
+
+
+class _Span(NamedTuple):
+    """Costs between two corners, and the slack at both; whether the hull between them may be higher than a line."""
+
+    left: float
+    left_slack: float
+    right: float
+    right_slack: float
+    is_open: bool
+
+    @property
+    def falls(self):
+        """Whether more cost goes with less slack."""
+        return self.right > self.left and self.right_slack < self.left_slack
+
+    @property
+    def price(self):
+        """At which both corners are as good."""
+        return (self.left_slack - self.right_slack) / (self.right - self.left)
+
+    @property
+    def level(self):
+        """Slack plus price times cost of both."""
+        return self.left_slack + self.price * self.left
+
+    def split(self, cost, slack):
+        """What is to the left and to the right of a corner within."""
+        left = self._replace(right=cost, right_slack=slack)
+        right = self._replace(left=cost, left_slack=slack)
+        return left._replace(is_open=left.falls), right._replace(is_open=right.falls)
+
+
+class _Hull:
+    """Lines above all labelings, and the best of those found."""
+
+    def __init__(self, costliest, integral):
+        self.labels, self.value = None, 0.0
+        self._integral = integral
+        self._prices, self._levels = np.zeros(0), np.zeros(0)
+        self._offer(costliest)
+
+    def add(self, price, found):
+        """Take note of a labeling and of the line above all that comes with it."""
+        self._offer(found)
+        self._prices, self._levels = np.append(self._prices, price), np.append(self._levels, found.bound)
+        return found
+
+    def bound(self, left, right):
+        """The highest product of a cost between two and the slack that all lines allow there."""
+        prices, levels = self._prices, self._levels
+        first, second = np.triu_indices(len(prices), 1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            # Between two lines, or where a line's own product is highest.
+            kinks = (levels[first] - levels[second]) / (prices[first] - prices[second])
+            costs = np.concatenate((kinks, levels / (2.0 * prices), [left, right]))
+        costs = np.clip(costs[np.isfinite(costs)], left, right)
+        if self._integral:
+            costs = np.clip(np.concatenate((np.floor(costs), np.ceil(costs))), left, right)
+        slack = (levels[:, None] - prices[:, None] * costs).min(axis=0)
+        return float(np.max(np.where(costs > 0, costs * np.where(costs > 0, slack, 0.0), 0.0)))
+
+    def _offer(self, found):
+        value = found.cost * found.slack if found.cost > 0 else 0.0
+        if value > self.value:
+            self.labels, self.value = found.labels, value
+
+
+class SlackRescaledHinge(StructuredHinge):
+    r"""Structured hinge loss of max-margin Markov networks, with slack rescaling.
+
+    .. math::
+        \ell(\theta) = \max_y \; \Delta(y, y^*) \, \bigl[ 1 + \mathrm{score}(y) - \mathrm{score}(y^*) \bigr]
+
+    Every wrong labeling is to lose by a margin of one, and failing to counts as much as the labeling costs: labelings
+    that cost much need not lose by more than others. The maximum is over a product in which the cost is a sum over
+    nodes, so that no inference has it at once. Up to 4,096 labelings are enumerated. Elsewhere labelings of the highest
+    score plus a multiple of the cost are searched, for multiple after multiple: what is found is the maximum up to
+    ``Loss.gap``, which is zero where that is proven, and infinite if the inference has no bound. Where it is not, on
+    forests with costs that are whole numbers, dynamic programming gives the best score at every total cost and with it
+    the maximum. That and enumeration are exact, whatever the inference.
+
+    Source: Tsochantaridis et al. 2005; Sarawagi and Gupta 2008.
+
+    Parameters
+    ----------
+    inference : Inference
+        One that can do ``"map"``.
+    cost : array-like of shape (K, K)
+        ``cost[a, b]`` of state a where b is true: not negative, zero on the diagonal.
+    single_nodes : bool, default=False
+        Whether every node is an example, without edges; else a model is one example.
+    """
+
+    def __init__(self, inference, cost, single_nodes=False):
+        super().__init__(inference, cost)
+        # Largest products are exact only as far as their bound says.
+        self.exact_on = None
+        self.single_nodes = single_nodes
+
+    def slope_factor(self, cost):
+        """What differences of statistics are multiplied by, given the cost of each example.
+
+        Parameters
+        ----------
+        cost : ndarray of shape (m,)
+
+        Returns
+        -------
+        ndarray of shape (m,)
+        """
+        return cost
+
+    def most_violated(self, model, labels, *, node_weight=None, n_threads=1):
+        """Labeling of the highest product of cost and one plus score less that of the truth.
+
+        Parameters
+        ----------
+        model : PairwiseModel
+        labels : ndarray of shape (N,), int32
+            The true state of each node.
+        node_weight : ndarray of shape (N,), optional
+        n_threads : int, default=1
+
+        Returns
+        -------
+        Labeling
+            Its score is the product, and so is its bound.
+        """
+        # What every state of every node costs.
+        cost = self.cost.T[labels] if node_weight is None else node_weight[:, None] * self.cost.T[labels]
+        if self.single_nodes:
+            return _of_single_nodes(model, labels, cost)
+        if n_labelings(len(labels), model.n_columns) <= ENUMERABLE:
+            return _enumerated(model, labels, cost)
+        found = self._searched(model, labels, cost, node_weight, n_threads)
+        work = cost.max(axis=1).sum() * model.graph.n_nodes * model.n_columns**2
+        is_whole = np.all(cost == np.round(cost))
+        if not found.certified and model.graph.is_forest and is_whole and work <= PROFILED:
+            return _profiled(model, labels, cost)
+        return found
+
+    def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1, node_weight=None):
+        self._require_labels(labels)
+        found = self.most_violated(model, labels, node_weight=node_weight, n_threads=n_threads)
+        cost = self.node_cost(found.labels, labels, node_weight)
+        factor = cost if self.single_nodes else np.full(len(cost), cost.sum())
+        difference = labeling_statistics(model, found.labels).minus(labeling_statistics(model, labels))
+        return Loss(
+            # Without edges there are no tables to weigh.
+            statistics=difference.scaled(factor[:, None], factor[:1].sum()),
+            terms=cost + factor * (score_terms(model, found.labels) - score_terms(model, labels)),
+            predicted=found.labels,
+            converged=found.converged,
+            gap=found.gap,
+        )
+
+    def _searched(self, model, labels, cost, node_weight, n_threads):
+        truth = score(model, labels)
+        weight = np.ones(len(labels)) if node_weight is None else node_weight
+        converged = True
+
+        def priced(found, price):
+            own = float(self.node_cost(found, labels, weight).sum())
+            slack = 1.0 + score(model, found) - truth
+            return Priced(found, own, slack, slack + price * own)
+
+        def best_at(price):
+            nonlocal converged
+            augmented = self.augmented(model, labels, price * weight)
+            found = self.inference.map(augmented, n_threads=n_threads)
+            converged = converged and found.converged
+            best = priced(found.labels, price)
+            return best._replace(bound=best.bound + found.gap)
+
+        costliest = np.argmax(np.where(np.isneginf(model.unary), -1.0, cost), axis=1).astype(np.int32)
+        found = largest_product(best_at, priced(costliest, 0.0), bool(np.all(cost == np.round(cost))))
+        chosen = labels if found.labels is None else found.labels
+        return Labeling(chosen, found.value, found.bound, converged=converged)
+
+
+#: Most labelings of an example that are gone through one by one.
+ENUMERABLE = 4096
+
+#: Most costs times nodes times pairs of states of a forest whose scores are worked out for every cost.
+PROFILED = 20_000_000
+
+
+def _of_single_nodes(model, labels, cost):
+    nodes = np.arange(len(labels))
+    slack = 1.0 + model.unary - model.unary[nodes, labels][:, None]
+    product = np.where(cost > 0, cost, 0.0) * np.where(cost > 0, slack, 0.0)
+    product[nodes, labels] = 0.0
+    best = np.argmax(product, axis=1).astype(np.int32)
+    total = float(product[nodes, best].sum())
+    return Labeling(best, total, total)
+
+
+def _enumerated(model, labels, cost):
+    labelings, scores = scored_labelings(model)
+    costs = cost[np.arange(len(labels)), labelings].sum(axis=1)
+    product = np.where(costs > 0, costs, 0.0) * np.where(costs > 0, 1.0 + scores - score(model, labels), 0.0)
+    best = int(np.argmax(product))
+    # The truth, whose product is zero, is among them; others that cost nothing teach nothing.
+    chosen = labelings[best] if product[best] > 0 else labels
+    return Labeling(chosen, float(product[best]), float(product[best]))
+
+
+def _profiled(model, labels, cost):
+    profile, labels_at = best_by_cost(model, cost.astype(np.int64))
+    product = np.arange(len(profile)) * np.maximum(1.0 + profile - score(model, labels), 0.0)
+    best = int(np.argmax(product))
+    chosen = labels_at(best) if product[best] > 0 else labels
+    return Labeling(chosen, float(product[best]), float(product[best]))

@@ -1,0 +1,374 @@
+"""Cutting planes for a sum of maxima as one function, with the planes of its terms kept: the 1-slack method."""
+
+import numpy as np
+from scipy.optimize import OptimizeResult
+
+from sklearn_crf.optimize._iterates import Checks, checked_bounds, checked_start, is_closed, stopped_at
+from sklearn_crf.optimize._plane_cache import affordable_planes
+
+# Violation of optimality that counts as none, of the largest gradient and diagonal entry.
+_PRECISION = 1e-12
+
+# Planes may depend on each other linearly: so much is added to the diagonal, of its largest entry.
+_RIDGE = 1e-13
+
+
+def maximize_on_simplex(gram, offset, start, n_simplex):
+    r"""Maximize a concave quadratic function over a simplex and half-lines.
+
+    .. math::
+        \max_a \; o^\top a - \tfrac12 a^\top G a, \qquad a \ge 0, \quad \sum_{k < p} a_k = 1
+
+    A primal active-set method: exact up to rounding, and a few steps from a start that is nearly right.
+
+    Parameters
+    ----------
+    gram : ndarray of shape (n, n), float64
+        G, positive semidefinite.
+    offset : ndarray of shape (n,), float64
+        o.
+    start : ndarray of shape (n,), float64
+        Feasible.
+    n_simplex : int
+        p; variables from there on are half-lines.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+
+    References
+    ----------
+    J. Nocedal and S. J. Wright. Numerical Optimization, 2nd ed., 2006, section 16.5.
+    """
+    weight = start.copy()
+    free = weight > 0
+    in_simplex = np.arange(len(weight)) < n_simplex
+    ridge = _RIDGE * max(float(gram.diagonal().max(initial=0.0)), np.finfo(np.float64).tiny)
+    for _ in range(20 * len(weight) + 100):
+        members = np.flatnonzero(free)
+        found, level = _stationary(gram, offset, members, in_simplex[members], ridge)
+        negative = found < 0
+        if negative.any():
+            _move_to_boundary(weight, free, members, found, negative)
+            continue
+        weight[members] = found
+        gradient = offset - gram @ weight
+        violation = np.where(free, 0.0, gradient - np.where(in_simplex, level, 0.0))
+        best = int(np.argmax(violation))
+        # The ridge alone violates by its own size, which counts as none even where all gradients are zero.
+        if violation[best] <= _PRECISION * (np.abs(gradient).max() + gram.diagonal().max()):
+            break
+        free[best] = True
+    return weight
+
+
+def _stationary(gram, offset, members, in_simplex, ridge):
+    """Best point of the free variables if they could be negative, and the multiplier of their sum."""
+    n_free = len(members)
+    system = np.zeros((n_free + 1, n_free + 1))
+    system[:n_free, :n_free] = gram[np.ix_(members, members)]
+    system[np.arange(n_free), np.arange(n_free)] += ridge
+    system[:n_free, n_free] = system[n_free, :n_free] = in_simplex
+    found = np.linalg.solve(system, np.append(offset[members], 1.0))
+    return found[:n_free], found[n_free]
+
+
+def _move_to_boundary(weight, free, members, found, negative):
+    """Go towards a point as far as no weight turns negative; the first to vanish is free no more."""
+    now = weight[members]
+    length = np.where(negative, now / np.where(negative, now - found, 1.0), np.inf)
+    first = int(np.argmin(length))
+    weight[members] = np.maximum(now + min(length[first], 1.0) * (found - now), 0.0)
+    weight[members[first]] = 0.0
+    free[members[first]] = False
+
+
+def bmrm(fun, x0, *, floor=None, lower_bounded=None, max_iter=1000, tol=1e-3, max_planes=500, callback=None):
+    r"""Minimize a quadratic penalty plus a convex function by cutting planes.
+
+    .. math::
+        P(x) = \tfrac12 \lVert x \rVert^2 + R(x) \;\ge\;
+        \max_{a \in \Delta} \; \sum_k a_k o_k - \tfrac12 \lVert x(a) \rVert^2, \qquad x(a) = -\sum_k a_k s_k
+
+    Each call of ``fun`` adds a plane :math:`o_k + s_k^\top x` below R; the next point minimises the penalty plus the
+    highest plane. The difference between the least P seen and the dual value is a bound on what is left to gain.
+    For the structured hinge this is the 1-slack cutting-plane method.
+
+    Parameters
+    ----------
+    fun : callable
+        ``fun(x)`` returns R and a subgradient, an ndarray of shape (n,).
+    x0 : array-like of shape (n,)
+        Where the first plane is made.
+    floor : float, optional
+        What R never falls below: a plane to begin with. Losses have 0, without which a least P of 0 is never proven.
+    lower_bounded : array-like of shape (n,) of bool, optional
+        Entries of x that must not be negative.
+    max_iter : int, default=1000
+        Most calls of ``fun``.
+    tol : float, default=1e-3
+        Duality gap, of the primal value, at which to stop.
+    max_planes : int, default=500
+        Planes kept. Beyond it those without weight go, then those of least weight are added up into one.
+    callback : callable, optional
+        ``callback(intermediate)`` after each call with fields ``x``, the best point, ``fun``, its P, ``dual`` and
+        ``nit``. Returning a true value or raising StopIteration stops here.
+
+    Returns
+    -------
+    scipy.optimize.OptimizeResult
+        ``x``, the best point; ``fun``, its P; ``dual``; ``gap``; ``loss_curve``, P at each call; ``dual_curve``;
+        ``nit``; ``success``, False if ``max_iter`` or a plane that cuts off nothing ended it; ``message``.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range, or ``fun`` is not finite.
+
+    References
+    ----------
+    C. H. Teo, S. V. N. Vishwanathan, A. Smola and Q. V. Le. Bundle Methods for Regularized Risk Minimization. JMLR 11,
+    2010. T. Joachims, T. Finley and C.-N. Yu. Cutting-Plane Training of Structural SVMs. Machine Learning 77, 2009.
+    """
+    x = checked_start(x0)
+    bundle = Bundle(checked_bounds(lower_bounded, len(x)), len(x), max_planes)
+    if floor is not None:
+        bundle.add(np.zeros(len(x)), floor)
+    best = OptimizeResult(x=x, fun=np.inf)
+    curves = [], []
+    message = f"STOP: max_iter={max_iter} planes made"
+    for _ in range(max_iter):
+        risk, slope = fun(x)
+        if not (np.isfinite(risk) and np.all(np.isfinite(slope))):
+            raise ValueError(f"fun must be finite, got value {risk}.")
+        primal = 0.5 * float(x @ x) + risk
+        curves[0].append(primal)
+        if primal < best.fun:
+            best = OptimizeResult(x=x, fun=primal)
+        bundle.add(slope, risk - slope @ x)
+        x, dual = bundle.solve()
+        curves[1].append(dual)
+        stop = stopped_at(callback, best.x, best.fun, dual, len(curves[0]))
+        if is_closed(best.fun, dual, tol) or stop:
+            message = "STOP: by the callback" if stop else "CONVERGENCE: duality gap within tol"
+            break
+        # A gap of rounding size, or a fun that is not convex: the plane did not cut off its own point.
+        if len(curves[1]) > 1 and curves[1][-1] <= curves[1][-2] and np.array_equal(x, bundle.former):
+            message = "STOP: the last plane cut off nothing"
+            break
+        bundle.former = x
+    return OptimizeResult(
+        x=best.x,
+        fun=best.fun,
+        dual=curves[1][-1],
+        gap=best.fun - curves[1][-1],
+        loss_curve=np.array(curves[0]),
+        dual_curve=np.array(curves[1]),
+        nit=len(curves[0]),
+        success=not message.startswith("STOP: max_iter") and not message.endswith("nothing"),
+        message=message,
+    )
+
+
+class Bundle:
+    """Planes, their Gram matrix and their dual weights; rows of entries bounded below come last."""
+
+    def __init__(self, bounded, n, max_planes):
+        self.max_planes = max(2, max_planes)
+        self.n_planes = 0
+        self.former = None
+        self._bounded = np.flatnonzero(bounded)
+        self._rows = np.empty((0, n))  # minus the slopes
+        self._offset = np.empty(0)
+        self._gram = np.empty((0, 0))
+        self._weight = np.empty(0)
+        self._multiplier = np.zeros(len(self._bounded))
+
+    def add(self, slope, offset):
+        if self.n_planes == self.max_planes:
+            self._shrink()
+        row = -np.asarray(slope, dtype=np.float64)
+        across = self._rows @ row
+        self._gram = np.block([[self._gram, across[:, None]], [across[None], np.full((1, 1), row @ row)]])
+        self._rows = np.concatenate((self._rows, row[None]))
+        self._offset = np.append(self._offset, offset)
+        self._weight = np.append(self._weight, 0.0 if self.n_planes else 1.0)
+        self.n_planes += 1
+
+    def solve(self):
+        """Point of least penalty plus highest plane, and its dual value."""
+        n_planes, bounded = self.n_planes, self._bounded
+        gram, offset, weight = self._gram, self._offset, self._weight
+        if len(bounded):
+            across = self._rows[:, bounded]
+            gram = np.block([[gram, across], [across.T, np.eye(len(bounded))]])
+            offset, weight = np.append(offset, np.zeros(len(bounded))), np.append(weight, self._multiplier)
+        weight = maximize_on_simplex(gram, offset, weight, n_planes)
+        self._weight, self._multiplier = weight[:n_planes], weight[n_planes:]
+        x = self._weight @ self._rows
+        x[bounded] = np.maximum(x[bounded], 0.0)
+        return x, float(self._offset @ self._weight - 0.5 * (x @ x))
+
+    def _shrink(self):
+        """Drop planes without weight; if all have some, add the lighter half up into one plane."""
+        light = np.flatnonzero(self._weight <= 0)
+        if not len(light):
+            light = np.argsort(self._weight, kind="stable")[: self.n_planes // 2 + 1]
+            share = self._weight[light] / self._weight[light].sum()
+            self._rows[light[0]] = share @ self._rows[light]
+            self._offset[light[0]] = share @ self._offset[light]
+            self._weight[light[0]] = self._weight[light].sum()
+            light = light[1:]
+        keep = np.setdiff1d(np.arange(self.n_planes), light)
+        self._rows, self._offset, self._weight = self._rows[keep], self._offset[keep], self._weight[keep]
+        self._gram = self._rows @ self._rows.T
+        self.n_planes = len(keep)
+
+
+def one_slack(
+    oracle,
+    sizes,
+    risk,
+    n,
+    *,
+    lower_bounded=None,
+    max_iter=1000,
+    tol=1e-3,
+    max_planes=500,
+    max_kept=10,
+    cache_size=256,
+    check_every=50,
+    random_state=None,
+    callback=None,
+):
+    r"""Minimize a quadratic penalty plus a sum of maxima, by planes below the sum, made of planes kept where possible.
+
+    .. math::
+        P(x) = \tfrac12 \lVert x \rVert^2 + \sum_i \max_y \bigl( o_{iy} + s_{iy}^\top x \bigr)
+
+    As :func:`~sklearn_crf.optimize.bmrm`, but the last planes found of each term are kept. The highest of these at x
+    add up to a plane below the sum without asking the oracle; only where that plane is hardly above those in the bundle
+    does an epoch go through all terms. Planes that were the highest of their term longest ago go first; planes of the
+    bundle without weight go when it is full.
+
+    Parameters
+    ----------
+    oracle, sizes, risk, n
+        As for :func:`frank_wolfe`.
+    lower_bounded : array-like of shape (n,) of bool, optional
+        Entries of x that must not be negative.
+    max_iter : int, default=1000
+        Most epochs, each of which asks for a plane of every term.
+    tol : float, default=1e-3
+        Duality gap, of the primal value, at which to stop.
+    max_planes : int, default=500
+        Planes of the sum that are kept.
+    max_kept : int, default=10
+        Planes of each term that are kept.
+    cache_size : float, default=256
+        Megabytes that these may take; it lowers ``max_kept`` if need be, down to none.
+    check_every : int, default=50
+        Epochs after which the risk is asked for. It is at other times if the planes promise the gap.
+    random_state : object
+        Not used: the order of the terms does not matter.
+    callback : callable, optional
+        As for :func:`frank_wolfe`.
+
+    Returns
+    -------
+    scipy.optimize.OptimizeResult
+        As of :func:`frank_wolfe`.
+
+    References
+    ----------
+    T. Joachims, T. Finley and C.-N. Yu. Cutting-Plane Training of Structural SVMs. Machine Learning 77, 2009.
+    """
+    max_kept = min(max_kept, affordable_planes(cache_size, sizes, n))
+    state = _State(oracle, sizes, checked_bounds(lower_bounded, n), max_planes, max_kept)
+    found = Checks(risk, state, tol, callback)
+    for epoch in range(1, max_iter + 1):
+        state.pass_over()
+        promising = is_closed(state.best_primal, state.dual, tol)
+        if found.ends(epoch, [state.best], promising or epoch % check_every == 0 or epoch == max_iter):
+            break
+        state.use_kept()
+    return found.result(epoch, max_iter)
+
+
+class _State:
+    """The bundle, the planes kept of each term, and the best point at which all maxima were asked for."""
+
+    def __init__(self, oracle, sizes, bounded, max_planes, max_kept):
+        n = len(bounded)
+        self.x = self.best = np.zeros(n)
+        self.dual, self.best_primal = 0.0, np.inf
+        self._oracle = oracle
+        self._kept = [_Kept(size, n, max_kept) for size in sizes]
+        self._bundle = Bundle(bounded, n, max_planes)
+        self._bundle.add(np.zeros(n), 0.0)
+
+    def pass_over(self):
+        """A plane of every term at x, and the next x."""
+        slope, offset = np.zeros(len(self.x)), 0.0
+        for block, kept in enumerate(self._kept):
+            slopes, offsets = self._oracle(block, self.x)
+            slope += slopes.sum(axis=0)
+            offset += float(offsets.sum())
+            kept.add(slopes, offsets)
+        primal = 0.5 * float(self.x @ self.x) + offset + float(slope @ self.x)
+        if primal < self.best_primal:
+            self.best, self.best_primal = self.x, primal
+        self._add(slope, offset)
+
+    def use_kept(self):
+        """Planes of the sum from those kept, as long as each is well above the bundle."""
+        for _ in range(_MOST_BETWEEN):
+            slope, offset = np.zeros(len(self.x)), 0.0
+            for kept in self._kept:
+                offset += kept.add_highest(self.x, slope)
+            above = offset + float(slope @ self.x) - (self.dual - 0.5 * float(self.x @ self.x))
+            if above <= _WORTH_ADDING * (self.best_primal - self.dual):
+                break
+            self._add(slope, offset)
+
+    def _add(self, slope, offset):
+        self._bundle.add(slope, offset)
+        self.x, self.dual = self._bundle.solve()
+
+
+# A plane of those kept is added if it rises above the bundle by this share of the gap.
+_WORTH_ADDING = 0.1
+
+# Most such planes between two epochs.
+_MOST_BETWEEN = 20
+
+
+class _Kept:
+    """The last planes of the terms of one block."""
+
+    def __init__(self, n_terms, n, max_kept):
+        self._slopes = np.zeros((n_terms, max_kept, n))
+        self._offsets = np.zeros((n_terms, max_kept))
+        self._used = np.zeros((n_terms, max_kept), dtype=np.int64)
+        self._now = 0
+        self._terms = np.arange(n_terms)
+
+    def add(self, slopes, offsets):
+        """Keep a plane of each term, in place of the one that was the highest longest ago."""
+        if not self._offsets.size:
+            return
+        self._now += 1
+        oldest = np.argmin(self._used, axis=1)
+        self._slopes[self._terms, oldest], self._offsets[self._terms, oldest] = slopes, offsets
+        self._used[self._terms, oldest] = self._now
+
+    def add_highest(self, x, slope):
+        """Add the slopes of the highest planes at x; returns the sum of their offsets."""
+        if not self._offsets.size:
+            return 0.0
+        self._now += 1
+        # A term that has no plane yet has one of zeros, which is below its maximum too.
+        highest = np.argmax(self._offsets + self._slopes @ x, axis=1)
+        slope += self._slopes[self._terms, highest].sum(axis=0)
+        self._used[self._terms, highest] = self._now
+        return float(self._offsets[self._terms, highest].sum())

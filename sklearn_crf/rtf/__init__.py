@@ -1,0 +1,6 @@
+"""Regression tree fields: estimators, trees, Gaussian potentials and objectives, image losses."""
+
+from sklearn_crf.rtf._classifier import RegressionTreeFieldClassifier
+from sklearn_crf.rtf._regressor import RegressionTreeField
+
+__all__ = ["RegressionTreeField", "RegressionTreeFieldClassifier"]

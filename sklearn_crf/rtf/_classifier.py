@@ -1,0 +1,334 @@
+"""Regression tree fields for labels: encoded as vectors, predicted as values, decoded."""
+
+import numpy as np
+from scipy.special import expit, softmax
+from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_crf.encoding import encode_y
+from sklearn_crf.rtf._base import LIKELIHOODS, FieldEstimator, flattened
+from sklearn_crf.rtf._input import centre_and_scale, check_parameters, put_back, read_planes
+from sklearn_crf.rtf.losses import logistic, mse, multinomial
+
+# Losses whose predictions are scores, not codes.
+_OF_SCORES = ("logistic", "multinomial")
+
+
+def _gives_probabilities(estimator):
+    if estimator.loss not in _OF_SCORES:
+        raise AttributeError(f"predict_proba needs loss='logistic' or 'multinomial', got {estimator.loss!r}.")
+    return True
+
+
+class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
+    r"""Label pixels by a Gaussian field over codes of the labels, its factors chosen by regression trees.
+
+    .. math::
+        \hat{y}_s = \arg\min_k \|u_s - e_k\|, \qquad u = \mathrm{E}[y \mid x]
+
+    where :math:`e_k` is the code of class k and u the mean of the field of :class:`RegressionTreeField`. So the
+    prediction is one solve, however the labels depend on each other.
+
+    Parameters
+    ----------
+    loss : {"pseudolikelihood", "likelihood", "mse", "logistic", "multinomial"}, default="pseudolikelihood"
+        The first three are of codes. ``"multinomial"`` takes the K values of a pixel as scores of the classes, and
+        ``"logistic"`` its one value as that of the second of two classes: these have probabilities.
+    encoding : {"orthonormal", "ordinal"}, default="orthonormal"
+        A unit vector for each class, all equally far apart; or one value, the number of the class. Losses of scores do
+        not read it.
+    window : int or array-like of shape (n_offsets, lattice_ndim), default=3
+        Pairs of pixels with a factor, as in :class:`RegressionTreeField`.
+    pairwise_channels : array-like of int or None, default=None
+        Channels that linear models of pairs see; None is all. Their trees see all in any case. Linear models take most
+        of the time of training, so that a few channels make it several times as quick.
+    precision_channels : array-like of int or None, default=None
+        Channels, nowhere negative, that J of a factor grows with: :math:`J_l + \sum_i c_i(x_F) S^{(i)}_l` with means c
+        of the channels over the factor's pixels and positive semi-definite S. None is no such dependence.
+    max_depth : int, default=5
+        Most splits between the root of a tree and a leaf.
+    max_depth_pairwise : int or None, default=None
+        The same for pairs; None is ``max_depth``.
+    min_samples_leaf : int or None, default=None
+        Fewest factors in a leaf; None is ten for each weight of a value's linear model.
+    split : {"gradient", "residual"}, default="gradient"
+        Criterion of splits, as in :class:`RegressionTreeField`.
+    n_feature_tests : int or None, default=64
+        Random tests that each round tries for a type; None is every channel at every offset.
+    n_thresholds : int, default=15
+        Quantiles of each test's responses that are tried, at most 255.
+    feature_radius : int, default=3
+        Largest offset of a test, in rows and columns.
+    split_samples : int or None, default=20000
+        Random factors of a type that the search for splits looks at; None is all.
+    max_samples : int or None, default=None
+        Most pixels of all images together that training looks at, as in :class:`RegressionTreeField`.
+    shrinkage : float, default=0.0
+        Pull of each leaf towards the leaf it was split from, in factors.
+    eigenvalue_bounds : (float, float), default=(1e-2, 1e2)
+        Least and largest eigenvalue of each J.
+    max_iter : int, default=50
+        Most iterations of each round.
+    tol : float, default=1e-4
+        Largest entry of the projected gradient at which a round ends.
+    solver : {"pqn", "spg"}, default="pqn"
+        Projected quasi-Newton steps, or spectral projected gradients.
+    early_stopping : bool, default=False
+        Whether to hold out images, and to end with the first round that does not improve the loss of them.
+    validation_fraction : float, default=0.1
+        Share of the images to hold out.
+    warm_start : bool, default=False
+        Whether ``fit`` goes on from the field of the last call.
+    filter_bank : FilterBank or None, default=None
+        Makes the channels out of X, as in :class:`RegressionTreeField`.
+    inference : "auto" or ConjugateGradient, default="auto"
+        Solver of training and prediction.
+    random_state : int, RandomState instance or None, default=None
+        Of tests and samples.
+    n_jobs : int or None, default=None
+        Threads over images, types, and rows; results do not depend on it.
+    verbose : int, default=0
+        1 prints a line a round.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The labels, sorted.
+    trees_ : list of dict
+        Arrays of each type's tree, as in :class:`RegressionTreeField`.
+    precisions_ : list of ndarray of shape (L, m, m)
+        J of each leaf of each type.
+    weights_ : list of ndarray of shape (L, m, 1 + n_channels)
+        H of each leaf of each type.
+    offsets_ : ndarray of shape (n_offsets, 2)
+        Rows and columns from the first pixel of a pair to its second.
+    pairwise_channels_ : ndarray
+        Channels that linear models of pairs see.
+    slopes_ : list of ndarray of shape (L, I, m, m)
+        By which J of each leaf of each type grows with I channels.
+    precision_channels_ : ndarray of shape (I,)
+        These channels.
+    code_mean_ : ndarray of shape (D,)
+        What is added to the field's values.
+    code_scale_ : float
+        What they are multiplied by before.
+    loss_curve_ : ndarray
+        The loss at the start, and after every iteration of all rounds.
+    round_ends_ : ndarray
+        Iterations made by the end of each round.
+    validation_curve_ : ndarray
+        Loss of what was held out at the end of each round; empty without ``early_stopping``.
+    n_iter_ : int
+        Iterations of all rounds.
+    filter_bank_ : FilterBank or None
+        The bank, fitted.
+    n_features_in_ : int
+        Channels of X.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns of a data frame.
+    lattice_ndim_ : int
+        Axes of the lattices seen in ``fit``: 0, 1 or 2.
+
+    References
+    ----------
+    J. Jancsary. Approximate discriminative training of graphical models, PhD thesis, TU Wien 2012, Part III.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import RegressionTreeFieldClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.kron(rng.integers(3, size=(10, 4, 4)), np.ones((4, 4), dtype=int))
+    >>> X = y[..., None] + 0.7 * rng.normal(size=(*y.shape, 1))
+    >>> field = RegressionTreeFieldClassifier(max_depth=2, random_state=0, tol=1e-2).fit(X[:8], y[:8])
+    >>> bool(field.score(X[8:], y[8:]) > 0.75)
+    True
+    """
+
+    def __init__(
+        self,
+        loss="pseudolikelihood",
+        *,
+        encoding="orthonormal",
+        window=3,
+        pairwise_channels=None,
+        precision_channels=None,
+        max_depth=5,
+        max_depth_pairwise=None,
+        min_samples_leaf=None,
+        split="gradient",
+        n_feature_tests=64,
+        n_thresholds=15,
+        feature_radius=3,
+        split_samples=20000,
+        max_samples=None,
+        shrinkage=0.0,
+        eigenvalue_bounds=(1e-2, 1e2),
+        max_iter=50,
+        tol=1e-4,
+        solver="pqn",
+        early_stopping=False,
+        validation_fraction=0.1,
+        warm_start=False,
+        filter_bank=None,
+        inference="auto",
+        random_state=None,
+        n_jobs=None,
+        verbose=0,
+    ):
+        self.loss = loss
+        self.encoding = encoding
+        self.window = window
+        self.pairwise_channels = pairwise_channels
+        self.precision_channels = precision_channels
+        self.max_depth = max_depth
+        self.max_depth_pairwise = max_depth_pairwise
+        self.min_samples_leaf = min_samples_leaf
+        self.split = split
+        self.n_feature_tests = n_feature_tests
+        self.n_thresholds = n_thresholds
+        self.feature_radius = feature_radius
+        self.split_samples = split_samples
+        self.max_samples = max_samples
+        self.shrinkage = shrinkage
+        self.eigenvalue_bounds = eigenvalue_bounds
+        self.max_iter = max_iter
+        self.tol = tol
+        self.solver = solver
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.warm_start = warm_start
+        self.filter_bank = filter_bank
+        self.inference = inference
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def fit(self, X, y, sample_weight=None):
+        """Grow the trees and fit their leaves.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, H, W, F), or list of array-like of shape (H, W, F)
+            Images of F channels; chains (n, T, F) and plain samples (n, F) too. Read as float32.
+        y : array-like of shape (n, H, W), or list of array-like of shape (H, W)
+            Labels.
+        sample_weight : array-like of shape (n,), optional
+            One weight for each image.
+
+        Returns
+        -------
+        RegressionTreeFieldClassifier
+        """
+        check_parameters(self)
+        self._check_loss()
+        planes = read_planes(self, X, reset=not self._continues())
+        labels = encode_y(y, planes.encoded)
+        if self.loss == "logistic" and len(labels.classes_) > 2:
+            raise ValueError(f"loss='logistic' takes two classes, got {len(labels.classes_)}: use 'multinomial'.")
+        if self._continues() and not np.array_equal(labels.classes_, self.classes_):
+            raise ValueError(f"warm_start needs the classes of the last call of fit, got {labels.classes_.tolist()}.")
+        columns = [labels.labels] if planes.encoded.layout == "nodes" else labels.labels
+        codes = self._codes(len(labels.classes_))
+        targets = [codes[own] for own in columns]
+        weights = self._weights(planes, sample_weight)
+        if self.loss in _OF_SCORES:
+            mean, scale = np.zeros(codes.shape[1]), 1.0
+        elif self._continues():
+            mean, scale = self.code_mean_, self.code_scale_
+        else:
+            mean, scale = centre_and_scale(targets, weights)
+        scaled = [((target - mean) / scale).astype(np.float32) for target in targets]
+        self._fit_field(planes, scaled, weights, self._objective(_LOSSES, mean, scale))
+        self.classes_, self.code_mean_, self.code_scale_ = labels.classes_, mean, scale
+        return self
+
+    def predict(self, X):
+        """The class whose code is nearest to the mean of the field, or whose score is highest.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, H, W, F), or list of array-like of shape (H, W, F)
+            Images, as in ``fit``.
+
+        Returns
+        -------
+        ndarray of shape (n, H, W), or of shape (n,) of such images
+            An array for an array, an object array for a list.
+        """
+        planes, values = self._values(X)
+        if self.loss == "logistic":
+            columns = [(value[:, 0] > 0).astype(np.intp) for value in values]
+        elif self.loss == "multinomial" or self.encoding == "orthonormal":
+            columns = [value.argmax(axis=1) for value in values]
+        else:
+            columns = [np.clip(np.rint(value[:, 0]), 0, len(self.classes_) - 1).astype(np.intp) for value in values]
+        return put_back(planes, [self.classes_[own][:, None] for own in columns], False)
+
+    @available_if(_gives_probabilities)
+    def predict_proba(self, X):
+        """Probability of each class, for the losses of scores.
+
+        Parameters
+        ----------
+        X : array-like or list of array-like
+            Images.
+
+        Returns
+        -------
+        ndarray of shape (n, H, W, n_classes), or of shape (n,) of such images
+        """
+        planes, values = self._values(X)
+        if self.loss == "logistic":
+            found = [expit(np.concatenate([-value, value], axis=1)) for value in values]
+        else:
+            found = [softmax(value, axis=1) for value in values]
+        return put_back(planes, found, True)
+
+    def score(self, X, y, sample_weight=None):
+        """Share of pixels that are labelled right.
+
+        Parameters
+        ----------
+        X : array-like or list of array-like
+            Images.
+        y : array-like or list of array-like
+            Their labels.
+        sample_weight : array-like of shape (n,), optional
+            One weight for each image.
+
+        Returns
+        -------
+        float
+        """
+        truth, found, weight = flattened(y, self.predict(X), sample_weight)
+        return float(accuracy_score(truth, found, sample_weight=weight))
+
+    def _check_loss(self):
+        for name, choices in (("loss", (*LIKELIHOODS, *_LOSSES)), ("encoding", ("orthonormal", "ordinal"))):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {getattr(self, name)!r}.")
+
+    def _codes(self, n_classes):
+        """A row for each class."""
+        if self.loss == "logistic":
+            return np.array([[-1.0], [1.0]])[:n_classes]
+        if self.loss == "multinomial" or self.encoding == "orthonormal":
+            return np.eye(n_classes)
+        return np.arange(n_classes, dtype=np.float64)[:, None]
+
+    def _values(self, X):
+        check_is_fitted(self)
+        planes = read_planes(self, X, reset=False)
+        means, _ = self._field_means(planes)
+        return planes, [self.code_mean_ + self.code_scale_ * mean for mean in means]
+
+
+def _multinomial_of_codes(prediction, target):
+    return multinomial(prediction, target.argmax(axis=-1))
+
+
+# Losses of predictions that there are for codes.
+_LOSSES = {"mse": mse, "logistic": logistic, "multinomial": _multinomial_of_codes}

@@ -1,0 +1,434 @@
+"""What RegressionTreeField is given: parameters, images, targets; and the scaling of both."""
+
+from numbers import Integral, Real
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils import check_scalar
+
+from sklearn_crf.encoding import Example, encode_X, object_array
+from sklearn_crf.encoding._layout import read_layout
+from sklearn_crf.graphs import lattice
+from sklearn_crf.inference import ConjugateGradient
+
+
+class TrainingData(NamedTuple):
+    """Images of one set, or one plane of one row for plain samples.
+
+    Attributes
+    ----------
+    features : list of ndarray of shape (H, W, F)
+    graphs : list of Graph
+    targets : list of ndarray of shape (N, D)
+        Of mean 0 and variance 1.
+    weights : list of ndarray of shape (N,), or None
+        Of each pixel.
+    """
+
+    features: list
+    graphs: list
+    targets: list
+    weights: list | None
+
+    @property
+    def n_pixels(self):
+        """Pixels of all images."""
+        return sum(len(target) for target in self.targets)
+
+    def is_within(self, max_samples):
+        """Whether there are no more pixels than that; None is no limit."""
+        return max_samples is None or self.n_pixels <= max_samples
+
+    def taken(self, members):
+        """Some of the images."""
+        return TrainingData(*(None if part is None else [part[i] for i in members] for part in self))
+
+    def cut(self, number, rows, columns):
+        """A rectangle of one image, given as slices."""
+        features, graph = self.features[number], self.graphs[number]
+        height, width = features.shape[:2]
+        own = np.ascontiguousarray(features[rows, columns])
+        shape = own.shape[2 - len(graph.shape) : 2]
+
+        def of(values):
+            plane = values.reshape(height, width, *values.shape[1:])[rows, columns]
+            return plane.reshape(-1, *values.shape[1:])
+
+        weights = None if self.weights is None else [of(self.weights[number])]
+        return TrainingData([own], [lattice(shape, graph.offsets)], [of(self.targets[number])], weights)
+
+
+def plane_graph(shape, offsets, n_axes):
+    """The lattice of a plane; that of a chain or a table has one axis.
+
+    Parameters
+    ----------
+    shape : (int, int)
+    offsets : ndarray of shape (n_offsets, 2)
+    n_axes : int
+
+    Returns
+    -------
+    Graph
+    """
+    return lattice(shape[2 - n_axes :], offsets[:, 2 - n_axes :])
+
+
+def joined(parts):
+    """One set of several."""
+    columns = zip(*parts, strict=True)
+    return TrainingData(*(None if column[0] is None else [x for part in column for x in part] for column in columns))
+
+
+def held_out(data, fraction, is_table, rng):
+    """Split off images, or rows of a table, to validate on.
+
+    Parameters
+    ----------
+    data : TrainingData
+    fraction : float
+    is_table : bool
+        Whether the data is plain samples.
+    rng : RandomState
+
+    Returns
+    -------
+    training, validation : TrainingData
+
+    Raises
+    ------
+    ValueError
+        If nothing would be left for one of them.
+    """
+    n = data.features[0].shape[1] if is_table else len(data.features)
+    n_out = max(1, round(fraction * n))
+    if n_out >= n:
+        raise ValueError(f"early_stopping needs examples to hold out and others to train on, got {n}.")
+    order = rng.permutation(n)
+    sets = np.sort(order[n_out:]), np.sort(order[:n_out])
+    if is_table:
+        return tuple(data.cut(0, slice(None), members) for members in sets)
+    return tuple(data.taken(members) for members in sets)
+
+
+def at_most(data, max_samples, is_table, rng):
+    """At most so many pixels: of each image a rectangle at random, all of the same share; or some rows of a table.
+
+    Parameters
+    ----------
+    data : TrainingData
+    max_samples : int or None
+    is_table : bool
+    rng : RandomState
+
+    Returns
+    -------
+    TrainingData
+    """
+    if data.is_within(max_samples):
+        return data
+    n_pixels = data.n_pixels
+    if is_table:
+        return data.cut(0, slice(None), np.sort(rng.choice(n_pixels, max_samples, replace=False)))
+    crops = []
+    for number, graph in enumerate(data.graphs):
+        share = (max_samples / n_pixels) ** (1 / len(graph.shape))
+        sides = [slice(None)] * (2 - len(graph.shape))
+        for length in graph.shape:
+            kept = max(1, int(share * length))
+            start = rng.randint(length - kept + 1)
+            sides.append(slice(start, start + kept))
+        crops.append(data.cut(number, *sides))
+    return joined(crops)
+
+
+class Planes(NamedTuple):
+    """Images of an estimator's X as planes, chains being planes of one row and a table one plane of one row.
+
+    Attributes
+    ----------
+    features : list of ndarray of shape (H, W, F)
+    offsets : ndarray of shape (n_offsets, 2)
+        Rows and columns.
+    encoded : Encoded
+    """
+
+    features: list
+    offsets: np.ndarray
+    encoded: object
+
+    @property
+    def n_axes(self):
+        """Axes of the lattices, a table being a chain without edges."""
+        return max(self.encoded.lattice_ndim, 1)
+
+    def graphs(self):
+        """The lattice of each plane; planes of one shape share theirs."""
+        shapes = [plane.shape[:2] for plane in self.features]
+        made = {shape: plane_graph(shape, self.offsets, self.n_axes) for shape in set(shapes)}
+        return [made[shape] for shape in shapes]
+
+
+def check_parameters(est):
+    """Raise for the first constructor parameter that cannot be meant.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Naming the parameter, what was found, and what is needed.
+    """
+    least = {"max_depth": 0, "feature_radius": 0, "max_iter": 1}
+    for name, value in least.items():
+        check_scalar(getattr(est, name), name, Integral, min_val=value)
+    check_scalar(est.n_thresholds, "n_thresholds", Integral, min_val=1, max_val=255)
+    check_scalar(est.tol, "tol", Real, min_val=0)
+    check_scalar(est.shrinkage, "shrinkage", Real, min_val=0)
+    check_scalar(
+        est.validation_fraction, "validation_fraction", Real, min_val=0, max_val=1, include_boundaries="neither"
+    )
+    optional = {
+        "max_depth_pairwise": 0, "min_samples_leaf": 1, "split_samples": 2, "n_feature_tests": 1, "max_samples": 1
+    }  # fmt: skip
+    for name, value in optional.items():
+        if getattr(est, name) is not None:
+            check_scalar(getattr(est, name), name, Integral, min_val=value)
+    check_scalar(getattr(est, "cascade", 1), "cascade", Integral, min_val=1)
+    if getattr(est, "data_range", None) is not None:
+        check_scalar(est.data_range, "data_range", Real, min_val=0, include_boundaries="neither")
+    bounds = est.eigenvalue_bounds
+    if np.shape(bounds) != (2,) or not 0 < bounds[0] <= bounds[1] < np.inf:
+        raise ValueError(f"eigenvalue_bounds must be two positive numbers in ascending order, got {bounds!r}.")
+    if est.solver not in ("spg", "pqn"):
+        raise ValueError(f"solver must be 'spg' or 'pqn', got {est.solver!r}.")
+    if est.split not in ("gradient", "residual"):
+        raise ValueError(f"split must be 'gradient' or 'residual', got {est.split!r}.")
+    if est.inference != "auto" and not isinstance(est.inference, ConjugateGradient):
+        raise ValueError(f"inference must be 'auto' or a ConjugateGradient, got {est.inference!r}.")
+
+
+def chosen_channels(channels, n_channels, name="pairwise_channels"):
+    """Channels that a parameter names.
+
+    Parameters
+    ----------
+    channels : array-like of int, or None
+    n_channels : int
+    name : str
+        Of the parameter.
+
+    Returns
+    -------
+    tuple of int, or None for all of them
+
+    Raises
+    ------
+    ValueError
+        If they are not different channels of X.
+    """
+    if channels is None:
+        return None
+    read = np.asarray(channels)
+    fits = read.ndim == 1 and read.dtype.kind in "iu" and len(np.unique(read)) == len(read) > 0
+    if not fits or read.min() < 0 or read.max() >= n_channels:
+        raise ValueError(f"{name} must be different channels of X, from 0 to {n_channels - 1}, got {channels!r}.")
+    found = tuple(read.tolist())
+    return None if found == tuple(range(n_channels)) else found
+
+
+def multiplier_channels(channels, n_channels):
+    """Channels that precisions grow with: none by default."""
+    chosen = None if channels is None else chosen_channels(channels, n_channels, "precision_channels")
+    return () if channels is None else chosen or tuple(range(n_channels))
+
+
+def check_multipliers(features, multipliers):
+    """Raise if a channel that precisions grow with is negative somewhere: they would not stay positive definite.
+
+    Parameters
+    ----------
+    features : list of ndarray of shape (H, W, F)
+    multipliers : tuple of int
+
+    Raises
+    ------
+    ValueError
+    """
+    for channel in multipliers:
+        least = min(float(plane[..., channel].min()) for plane in features)
+        if least < 0:
+            raise ValueError(f"precision_channels must never be negative, but channel {channel} of X has {least:g}.")
+
+
+def read_planes(est, X, reset):
+    """Images of X.
+
+    Parameters
+    ----------
+    est : RegressionTreeField
+    X : array-like or list of array-like
+    reset : bool
+        True in ``fit``.
+
+    Returns
+    -------
+    Planes
+    """
+    layout, read = read_layout(X, None if reset else est.lattice_ndim_)
+    if layout == "nodes" and sp.issparse(read):
+        raise TypeError("Sparse data was passed for X, but dense data is required: use '.toarray()'.")
+    ndim = 0 if layout == "nodes" else read.ndim - 2 if layout == "array" else _list_ndim(read)
+    if ndim > 2:
+        raise ValueError(f"X must hold images, chains or plain samples, got lattices of {ndim} axes.")
+    offsets = window_offsets(est.window, ndim)
+    # Without edges: those of a plane that is predicted in tiles would not fit into memory.
+    none = np.zeros((0, ndim), dtype=np.int64)
+    encoded = encode_X(
+        read, lattice_ndim=ndim, connectivity=none, dtype=(np.float32,), estimator=est, reset=reset
+    )  # fmt: skip
+    planar = np.zeros((len(offsets), 2), dtype=np.int64)
+    planar[:, 2 - offsets.shape[1] :] = offsets
+    if layout == "nodes":
+        return Planes([np.ascontiguousarray(encoded.array[None])], planar, encoded)
+    features = []
+    for example in encoded.examples:
+        shape = example.graph.shape
+        shape = (1, *shape) if len(shape) == 1 else shape
+        features.append(np.ascontiguousarray(example.node_features.reshape(*shape, -1)))
+    if reset:
+        _check_reach(planar, features)
+    return Planes(features, planar, encoded)
+
+
+def _check_reach(offsets, features):
+    """Raise if there is nothing to learn the pairs of some offset from."""
+    largest = np.max([plane.shape[:2] for plane in features], axis=0)
+    for offset in np.abs(offsets):
+        if np.any(offset >= largest):
+            rows, columns = largest
+            raise ValueError(
+                f"window joins pixels {offset[0]} rows and {offset[1]} columns apart, but images of X have at most "
+                f"{rows} rows and {columns} columns: take a smaller window, or give its offsets."
+            )
+
+
+def _list_ndim(X):
+    if isinstance(X[0], Example):
+        raise ValueError("X must hold images, chains or plain samples, got Example: a window needs a lattice.")
+    if any(sp.issparse(x) for x in X):
+        raise TypeError("Sparse data was passed for X, but images must be dense: use '.toarray()'.")
+    return X[0].ndim - 1
+
+
+def window_offsets(window, ndim):
+    """Offsets of the pairwise factors.
+
+    Parameters
+    ----------
+    window : int or array-like of shape (n_offsets, ndim)
+        An odd number joins each pixel with all others of the square of that side around it; 1 with none.
+    ndim : int
+        Axes of the lattices, 0 to 2.
+
+    Returns
+    -------
+    ndarray of shape (n_offsets, ndim)
+        One of each opposite pair.
+    """
+    if isinstance(window, Integral):
+        if window < 1 or window % 2 == 0:
+            raise ValueError(f"window must be an odd number of at least 1, or offsets, got {window!r}.")
+        if ndim == 0:
+            return np.zeros((0, 0), dtype=np.int64)
+        reach = np.arange(-(window // 2), window // 2 + 1)
+        offsets = np.stack(np.meshgrid(*[reach] * ndim, indexing="ij"), axis=-1).reshape(-1, ndim)
+    else:
+        offsets = np.asarray(window)
+        if ndim == 0:
+            return np.zeros((0, 0), dtype=np.int64)
+        if offsets.ndim != 2 or offsets.shape[1] != ndim or offsets.dtype.kind not in "iu":
+            raise ValueError(f"window given as offsets must be integers of shape (n_offsets, {ndim}), got {window!r}.")
+    kept = {}
+    for offset in offsets.tolist():
+        leading = next((step for step in offset if step), 0)
+        if leading:
+            kept.setdefault(tuple(offset) if leading > 0 else tuple(-step for step in offset))
+    return np.array(list(kept), dtype=np.int64).reshape(len(kept), ndim)
+
+
+def read_targets(planes, y):
+    """Targets of each plane as (N, D), and whether D was written out.
+
+    Parameters
+    ----------
+    planes : Planes
+    y : array-like or list of array-like
+
+    Returns
+    -------
+    targets : list of ndarray of shape (N, D), float64
+    has_channels : bool
+    """
+    if y is None:
+        raise ValueError("RegressionTreeField requires y to be passed, but the target y is None.")
+    encoded = planes.encoded
+    if encoded.layout == "nodes":
+        shapes, values = [(encoded.n_examples,)], [_finite(y, "y")]
+    else:
+        if len(y) != encoded.n_examples:
+            raise ValueError(f"y has {len(y)} examples, but X has {encoded.n_examples}.")
+        shapes = [encoded.label_shape(i) for i in range(encoded.n_examples)]
+        values = [_finite(part, f"y[{i}]") for i, part in enumerate(y)]
+    targets = []
+    for i, (value, shape) in enumerate(zip(values, shapes, strict=True)):
+        if value.shape not in (shape, (*shape, *value.shape[len(shape) :][:1])) or value.size == 0:
+            if encoded.layout == "nodes":
+                raise ValueError(f"y has shape {value.shape}, but X has {shape[0]} samples: inconsistent numbers.")
+            raise ValueError(f"y[{i}] has shape {value.shape}, but X[{i}] has pixels of shape {shape}.")
+        if value.ndim != values[0].ndim or value.shape[len(shape) :] != values[0].shape[len(shape) :]:
+            raise ValueError(f"y[{i}] has shape {value.shape}, but y[0] has shape {values[0].shape}.")
+        targets.append(value.reshape(int(np.prod(shape)), -1))
+    return targets, values[0].ndim > len(shapes[0])
+
+
+def centre_and_scale(targets, weights):
+    """Mean of each of the D values, and the standard deviation over all of them; 1 if nothing varies.
+
+    Parameters
+    ----------
+    targets : list of ndarray of shape (N, D)
+    weights : list of ndarray of shape (N,), or None
+
+    Returns
+    -------
+    mean : ndarray of shape (D,)
+    scale : float
+    """
+    stacked = np.concatenate(targets)
+    weight = None if weights is None else np.concatenate(weights)
+    mean = np.average(stacked, axis=0, weights=weight)
+    variance = np.average(np.mean((stacked - mean) ** 2, axis=1), weights=weight)
+    return mean, float(np.sqrt(variance)) or 1.0
+
+
+def _finite(values, name):
+    values = np.asarray(values)
+    if values.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: {name} must hold real numbers, got {values.dtype}.")
+    try:
+        values = values.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must hold numbers: {error}") from error
+    if not np.all(np.isfinite(values)):
+        raise ValueError(f"{name} contains NaN or infinity.")
+    return values
+
+
+def put_back(planes, values, has_channels):
+    """Values (N, D) of each plane in the layout of X."""
+    encoded = planes.encoded
+    values = [value if has_channels else value[:, 0] for value in values]
+    if encoded.layout == "nodes":
+        return values[0]
+    values = [value.reshape(*encoded.label_shape(i), *value.shape[1:]) for i, value in enumerate(values)]
+    return np.stack(values) if encoded.layout == "array" else object_array(values)

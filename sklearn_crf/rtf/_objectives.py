@@ -1,0 +1,364 @@
+"""Exact likelihood of small Gaussian fields, the reference of the other learning principles."""
+
+from copy import copy
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+
+from sklearn_crf._threads import fixed_ranges, map_tasks
+from sklearn_crf.inference import convergence_left_to_caller
+from sklearn_crf.inference.gaussian._base import inverse_blocks, not_positive_definite
+from sklearn_crf.rtf._potentials import GaussianStatistics
+
+
+class GaussianLoss(NamedTuple):
+    """Loss of one Gaussian field and its derivative by the field's values.
+
+    Attributes
+    ----------
+    value : float
+    statistics : GaussianStatistics
+    state : object
+        Warm start of the next call, for this image only.
+    converged : bool
+        Whether inference did.
+    """
+
+    value: float
+    statistics: GaussianStatistics
+    state: object = None
+    converged: bool = True
+
+
+class GaussianPseudolikelihood:
+    r"""Negative log-pseudolikelihood of the values of an image, a mean over its pixels.
+
+    .. math::
+        -\frac1N \sum_s \log p(y_s \mid y_{\setminus s}) = \frac1N \sum_s \Big[
+            \tfrac12 (y_s - m_s)^\top A_s (y_s - m_s) - \tfrac12 \log \det A_s + \tfrac{D}{2} \log 2 \pi \Big], \qquad
+        m_s = A_s^{-1} (h_s - \sum_{t \ne s} J_{st} y_t)
+
+    Convex in the values of the field.
+
+    References
+    ----------
+    J. Jancsary. Approximate discriminative training of graphical models, 2012, Eq. (258) to (267).
+    """
+
+    def loss(self, model, y, *, weight=None, state=None, n_threads=1):
+        """Loss of a field against values.
+
+        Parameters
+        ----------
+        model : GaussianModel
+        y : ndarray of shape (N, D)
+        weight : ndarray of shape (N,), optional
+            Of each pixel; the mean stays one over N.
+        state : object, optional
+            Not used.
+        n_threads : int, default=1
+            Not used: a pass costs less than to share it.
+
+        Returns
+        -------
+        GaussianLoss
+        """
+        n_nodes, n_values = y.shape
+        weight = np.full(n_nodes, 1 / n_nodes) if weight is None else weight / n_nodes
+        diagonal = np.asarray(model.diagonal, dtype=np.float64)
+        covariance = inverse_blocks(diagonal)
+        y = np.asarray(y, dtype=model.dtype)
+        # h - J y is what the conditional mean is off by, before it is divided by the precision.
+        off = np.asarray(model.h, dtype=np.float64) - model.product(y)
+        shift = np.einsum("sab,sb->sa", covariance, off)
+        log_det = np.log(diagonal[:, 0, 0]) if n_values == 1 else np.linalg.slogdet(diagonal)[1]
+        terms = 0.5 * (np.sum(off * shift, axis=1) - log_det + n_values * np.log(2 * np.pi))
+        mean = y + shift
+        square = y[:, :, None] * y[:, None, :] - mean[:, :, None] * mean[:, None, :] - covariance
+        statistics = GaussianStatistics(
+            weight[:, None] * shift, np.asarray(y, dtype=np.float64), 0.5 * weight[:, None, None] * square
+        )
+        return GaussianLoss(float(weight @ terms), statistics)
+
+
+class PredictionLoss:
+    r"""Loss of the prediction of a field, :math:`\ell(J^{-1} h, y)`.
+
+    The derivative takes one more solve, :math:`c = J^{-1} \nabla \ell`: by ``h`` it is c, by a block (s, t) of J it is
+    :math:`-c_s u_t^\top`, with the prediction u.
+
+    Parameters
+    ----------
+    loss : callable
+        ``loss(prediction, target)`` of an image of shape ``(*lattice, D)`` returns the value and the derivative by the
+        prediction.
+    solver : ConjugateGradient
+    offset, scale : float or ndarray of shape (D,)
+        The field predicts ``(value - offset) / scale``.
+
+    References
+    ----------
+    J. Jancsary. Approximate discriminative training of graphical models, 2012, Figure 51 and Eq. (278), whose term
+    with the derivative of J lacks its minus.
+    """
+
+    def __init__(self, loss, solver, offset=0.0, scale=1.0):
+        self.loss_function = loss
+        self.solver = solver
+        self.offset = offset
+        self.scale = scale
+
+    def loss(self, model, y, *, weight=None, state=None, n_threads=1):
+        """Loss of a field against values.
+
+        Parameters
+        ----------
+        model : GaussianModel
+        y : ndarray of shape (N, D)
+        weight : ndarray of shape (N,), optional
+            Equal numbers, the weight of the image.
+        state : (ndarray, ndarray), optional
+            Solutions of the last call for the same image.
+        n_threads : int, default=1
+            Threads inside a solve.
+
+        Returns
+        -------
+        GaussianLoss
+        """
+        first, second = (None, None) if state is None else state
+        found = self.solver.solve(model, model.h, init=first, n_threads=n_threads)
+        shape = *model.graph.shape, model.n_values
+        prediction, target = ((self.offset + self.scale * x.astype(np.float64)).reshape(shape) for x in (found.x, y))
+        value, slope = self.loss_function(prediction, target)
+        slope = (slope * self.scale).reshape(y.shape)
+        if weight is not None:
+            value, slope = weight[0] * value, weight[0] * slope
+        # Far from one, a slope would leave the range of float32.
+        scale = float(np.abs(slope).max(initial=0.0)) or 1.0
+        adjoint = self.solver.solve(model, slope / scale, init=second, n_threads=n_threads)
+        u, c = found.x.astype(np.float64), scale * adjoint.x.astype(np.float64)
+        outer = c[:, :, None] * u[:, None, :]
+        statistics = GaussianStatistics(c, u, -0.5 * (outer + outer.transpose(0, 2, 1)))
+        return GaussianLoss(value, statistics, (found.x, adjoint.x), found.converged and adjoint.converged)
+
+
+class FieldRisk:
+    r"""Mean loss over images, and its derivative by the parameters of a field.
+
+    .. math:: R(w) = \frac{1}{\sum_i \omega_i} \sum_i \omega_i \, \ell_i (B(x_i) w)
+
+    Images are added in their order, whatever the number of threads; warm starts belong to images.
+
+    Parameters
+    ----------
+    objective : GaussianPseudolikelihood or PredictionLoss
+    potentials : RegressionTreePotentials
+    images : list of FieldImage
+    targets : list of ndarray of shape (N, D)
+    weights : list of ndarray of shape (N,), or None
+        Of each pixel of each image; they are divided by their mean.
+    n_jobs : int or None, default=None
+    """
+
+    def __init__(self, objective, potentials, images, targets, weights=None, n_jobs=None):
+        self.objective = objective
+        self.potentials = potentials
+        self.images = images
+        self.targets = targets
+        self.n_jobs = n_jobs
+        self.converged = True
+        self._states = [None] * len(images)
+        if weights is None:
+            weights = [np.ones(len(y)) for y in targets]
+        self._total_weight = sum(float(np.mean(weight)) for weight in weights)
+        self._weights = [np.asarray(weight, dtype=np.float64) / self._total_weight for weight in weights]
+
+    def replaced(self, potentials, images):
+        """The same risk of a field whose trees have grown, warm starts kept.
+
+        Parameters
+        ----------
+        potentials : RegressionTreePotentials
+        images : list of FieldImage
+
+        Returns
+        -------
+        FieldRisk
+        """
+        other = copy(self)
+        other.potentials, other.images = potentials, images
+        return other
+
+    def value_grad(self, coef):
+        """Mean loss, and its derivative.
+
+        Parameters
+        ----------
+        coef : ndarray of shape (n_coef,)
+
+        Returns
+        -------
+        value : float
+        gradient : ndarray of shape (n_coef,), float64
+        """
+
+        def group(members, n_threads):
+            value, gradient = 0.0, np.zeros(self.potentials.n_coef)
+            for i in range(*members):
+                loss = self._loss(coef, i, n_threads)
+                value += loss.value
+                gradient += self.potentials.pullback(self.images[i], loss.statistics)
+            return value, gradient
+
+        # Groups of images that do not depend on n_jobs; a gradient for each image could take gigabytes.
+        parts = map_tasks(group, fixed_ranges(len(self.images), _N_GROUPS), self.n_jobs)
+        return sum(value for value, _ in parts), np.sum([gradient for _, gradient in parts], axis=0)
+
+    def value(self, coef):
+        """Mean loss.
+
+        Parameters
+        ----------
+        coef : ndarray of shape (n_coef,)
+
+        Returns
+        -------
+        float
+        """
+        return sum(
+            map_tasks(lambda i, n_threads: self._loss(coef, i, n_threads).value, range(len(self.images)), self.n_jobs)
+        )
+
+    def shares(self):
+        """Share of each leaf in the factors of its type, as images and pixels are weighted.
+
+        Returns
+        -------
+        list of ndarray of shape (n_leaves,)
+            One for each type; leaves without any factor have one over their number.
+        """
+        shares = []
+        for number, kind in enumerate(self.potentials.types):
+            size = self.potentials.n_leaves[number]
+            total = np.zeros(size)
+            for k, image in enumerate(self.images):
+                total += np.bincount(image.leaves[number], self.factor_weights(k, kind), minlength=size)
+            shares.append(np.where(total > 0, total / (total.sum() or 1.0), 1 / size))
+        return shares
+
+    def factor_weights(self, i, kind):
+        """Weight of each factor of a type on an image: that of its first pixel.
+
+        Parameters
+        ----------
+        i : int
+        kind : FactorType
+
+        Returns
+        -------
+        ndarray of shape (n_factors,)
+        """
+        plane = self.images[i].features.shape[:2]
+        return self._weights[i].reshape(plane)[kind.ends(plane)[0]].ravel() * self._total_weight
+
+    def statistics(self, coef):
+        """Derivative by the field of each image.
+
+        Parameters
+        ----------
+        coef : ndarray of shape (n_coef,)
+
+        Returns
+        -------
+        list of GaussianStatistics
+        """
+        return map_tasks(
+            lambda i, n_threads: self._loss(coef, i, n_threads).statistics, range(len(self.images)), self.n_jobs
+        )
+
+    def _loss(self, coef, i, n_threads):
+        model = self.potentials.model(coef, self.images[i], n_threads)
+        with convergence_left_to_caller():
+            loss = self.objective.loss(
+                model, self.targets[i], weight=self._weights[i], state=self._states[i], n_threads=n_threads
+            )
+        self._states[i] = loss.state
+        self.converged = self.converged and loss.converged
+        return loss
+
+
+# Sums that are made at once, whatever the number of threads.
+_N_GROUPS = 16
+
+
+# The inverse of J is dense: at this many values it takes 130 megabytes and seconds.
+_MOST_VALUES = 4096
+
+
+class GaussianLikelihood:
+    r"""Negative log-likelihood of the values of an image, divided by the number of its pixels.
+
+    .. math::
+        -\frac1N \log p(y) = \frac{1}{2 N} (y - u)^\top J (y - u) - \frac{1}{2 N} \log \det J + \frac{D}{2} \log 2 \pi,
+        \qquad u = J^{-1} h
+
+    Convex in the values of the field. It takes the whole inverse of J, so that fields are limited to 4096 values.
+
+    Raises
+    ------
+    ValueError
+        If a field is larger, or its precision is not positive definite.
+
+    References
+    ----------
+    J. Jancsary. Approximate discriminative training of graphical models, 2012, Eq. (246) to (254).
+    """
+
+    def loss(self, model, y, *, weight=None, state=None, n_threads=1):
+        """Loss of a field against values.
+
+        Parameters
+        ----------
+        model : GaussianModel
+        y : ndarray of shape (N, D)
+        weight : ndarray of shape (N,), optional
+            Equal numbers, the weight of the image; where there are no edges, of each pixel.
+        state : object, optional
+            Not used.
+        n_threads : int, default=1
+            Not used.
+
+        Returns
+        -------
+        GaussianLoss
+        """
+        if model.graph.n_edges == 0:
+            return GaussianPseudolikelihood().loss(model, y, weight=weight)
+        n_nodes, n_values = y.shape
+        if y.size > _MOST_VALUES:
+            raise ValueError(
+                f"loss='likelihood' inverts the precision of an image: at most {_MOST_VALUES} values, got {y.size}."
+            )
+        precision = model.precision_matrix().toarray()
+        try:
+            factor = scipy.linalg.cho_factor(precision, lower=True)
+        except np.linalg.LinAlgError as error:
+            raise not_positive_definite("as its Cholesky factorisation fails") from error
+        covariance = scipy.linalg.cho_solve(factor, np.eye(y.size))
+        y = np.asarray(y, dtype=np.float64)
+        mean = (covariance @ model.h.ravel().astype(np.float64)).reshape(y.shape)
+        off = (y - mean).ravel()
+        log_det = 2 * np.log(np.diagonal(factor[0])).sum()
+        value = 0.5 * (off @ precision @ off - log_det) / n_nodes + 0.5 * n_values * np.log(2 * np.pi)
+        blocks = covariance.reshape(n_nodes, n_values, n_nodes, n_values)
+        tails, heads = model.graph.edges.T
+        scale = (1.0 if weight is None else weight[0]) / n_nodes
+        own = blocks[np.arange(n_nodes), :, np.arange(n_nodes)]
+        square = y[:, :, None] * y[:, None, :] - mean[:, :, None] * mean[:, None, :] - own
+        # What y y' and u u' differ by, as a product of linear and values; the covariance is no such product.
+        statistics = GaussianStatistics(
+            scale * (mean - y), (mean + y) / 2, 0.5 * scale * square, -scale * blocks[tails, :, heads]
+        )
+        return GaussianLoss(float(scale * n_nodes * value), statistics)

@@ -1,0 +1,517 @@
+"""Gaussian fields whose factors are looked up in regression trees."""
+
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from sklearn_crf._threads import range_runner
+from sklearn_crf.graphs import Graph
+from sklearn_crf.kernels.rtf.leaf_models import (
+    CHANNEL_BLOCK,
+    add_factors,
+    add_linear_gradient,
+    add_precision_gradient,
+    linear_values,
+)
+from sklearn_crf.models import GaussianModel
+
+
+def packed_inputs(whitening, paired):
+    """Columns of a matrix of linear models where the kernels look for them.
+
+    Kernels read the channels of a pixel in blocks of ``CHANNEL_BLOCK``. The last block ends with the pixel, and repeats
+    channels of the block before it; there the columns are zero, so that nothing is counted twice.
+
+    Parameters
+    ----------
+    whitening : ndarray of shape (B, n_inputs)
+    paired : bool
+
+    Returns
+    -------
+    ndarray of shape (B, 1 + size) or (B, 1 + 2 * size)
+    """
+    n_pixels = 2 if paired else 1
+    n_channels = (whitening.shape[1] - 1) // n_pixels
+    size = packed_size(n_channels)
+    place = np.arange(n_channels)
+    if n_channels > CHANNEL_BLOCK:
+        place[n_channels // CHANNEL_BLOCK * CHANNEL_BLOCK :] += size - n_channels
+    packed = np.zeros((len(whitening), 1 + n_pixels * size))
+    packed[:, np.concatenate([[0], *(1 + k * size + place for k in range(n_pixels))])] = whitening
+    return packed
+
+
+def packed_size(n_channels):
+    """Columns that the channels of one pixel take."""
+    return n_channels if n_channels < CHANNEL_BLOCK else -(-n_channels // CHANNEL_BLOCK) * CHANNEL_BLOCK
+
+
+def clip_eigenvalues(matrices, low, high):
+    """The nearest symmetric matrices, in Frobenius norm, whose eigenvalues lie between bounds.
+
+    Parameters
+    ----------
+    matrices : ndarray of shape (..., m, m)
+        Symmetric.
+    low, high : float
+
+    Returns
+    -------
+    ndarray of the same shape
+
+    References
+    ----------
+    J. Jancsary. Approximate discriminative training of graphical models, 2012, Eq. (268).
+    """
+    size = matrices.shape[-1]
+    if size == 1:
+        return np.clip(matrices, low, high)
+    if size == 2:
+        return _clip_pairs(matrices, low, high)
+    values, vectors = np.linalg.eigh(matrices)
+    return np.einsum("...ia,...a,...ja->...ij", vectors, np.clip(values, low, high), vectors)
+
+
+def _clip_pairs(matrices, low, high):
+    """The same of 2 x 2 matrices in closed form: thousands of them are projected in every step of training."""
+    centre = (matrices[..., 0, 0] + matrices[..., 1, 1]) / 2
+    half = (matrices[..., 0, 0] - matrices[..., 1, 1]) / 2
+    cross = matrices[..., 0, 1]
+    radius = np.hypot(half, cross)
+    upper, lower = np.clip(centre + radius, low, high), np.clip(centre - radius, low, high)
+    # A multiple of the identity stays one; elsewhere the traceless part keeps its direction.
+    scale = np.divide((upper - lower) / 2, radius, out=np.zeros_like(radius), where=radius > 0)
+    middle = (upper + lower) / 2
+    inside = (centre - radius >= low) & (centre + radius <= high)
+    out = np.empty_like(matrices)
+    out[..., 0, 0], out[..., 1, 1] = middle + scale * half, middle - scale * half
+    out[..., 0, 1] = out[..., 1, 0] = scale * cross
+    # What is inside stays as it is, to the bit.
+    out[inside] = matrices[inside]
+    return out
+
+
+def precisions_of_factors(part, kind, features, leaf):
+    """The precisions that factors look up, and which of them each has.
+
+    Parameters
+    ----------
+    part : LeafParameters
+    kind : FactorType
+    features : ndarray of shape (H, W, F)
+    leaf : ndarray of shape (n_factors,), int32
+
+    Returns
+    -------
+    precision : ndarray of shape (L, m, m) or (n_factors, m, m)
+        One for each leaf, unless it depends on channels.
+    place : ndarray of shape (n_factors,), int32
+    """
+    dtype = features.dtype
+    precision = part.precision.astype(dtype)
+    if not kind.multipliers:
+        return precision, leaf
+    more = np.einsum("fi,fiab->fab", kind.multiplied_by(features), part.slopes.astype(dtype)[leaf])
+    return precision[leaf] + more, np.arange(len(leaf), dtype=np.int32)
+
+
+def slope_gradient(kind, features, leaf, square, n_leaves):
+    """Derivative by the slopes of leaves, from that by the precision of each factor.
+
+    Parameters
+    ----------
+    kind : FactorType
+    features : ndarray of shape (H, W, F)
+    leaf : ndarray of shape (n_factors,), int32
+    square : ndarray of shape (n_factors, m, m)
+    n_leaves : int
+
+    Returns
+    -------
+    ndarray of shape (n_leaves, I, m, m), float64
+    """
+    terms = slope_terms(kind.multiplied_by(features).astype(np.float64), square)
+    # Column by column, that is factor by factor, in one order whatever the threads.
+    members = sp.csc_matrix((np.ones(len(leaf)), leaf, np.arange(len(leaf) + 1)), shape=(n_leaves, len(leaf)))
+    return (members @ terms.reshape(len(leaf), -1)).reshape(n_leaves, *terms.shape[1:])
+
+
+def slope_terms(multipliers, square):
+    """Derivative by the slopes of each factor, (n, I, m, m), from its multipliers (n, I)."""
+    return multipliers[:, :, None, None] * square[:, None]
+
+
+# Pixels worth a thread of their own.
+_SMALLEST_RANGE = 2048
+
+
+@dataclass(frozen=True, eq=False)
+class FieldImage:
+    """An image as the potentials see it.
+
+    Parameters
+    ----------
+    features : ndarray of shape (H, W, F)
+        Channels, contiguous.
+    graph : Graph
+        The plane, its edges grouped by offset.
+    leaves : list of ndarray of shape (n_factors,)
+        Leaf of each factor, for each type.
+    chosen : dict of tuple to ndarray
+        The channels of types whose linear models do not see all.
+    """
+
+    features: np.ndarray
+    graph: Graph
+    leaves: list
+    chosen: dict = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, features, graph, types, trees, n_threads=1):
+        """Look up the leaves.
+
+        Parameters
+        ----------
+        features : ndarray of shape (H, W, F)
+        graph : Graph
+        types : list of FactorType
+        trees : list of RegressionTree
+        n_threads : int, default=1
+        """
+        with range_runner(n_threads) as run:
+            leaves = [tree.leaves(features, kind, run) for tree, kind in zip(trees, types, strict=True)]
+        chosen = {kind.channels: kind for kind in types if kind.channels is not None}
+        return cls(features, graph, leaves, {key: kind.seen(features) for key, kind in chosen.items()})
+
+    def seen(self, kind):
+        """The channels that linear models of a type see."""
+        return self.features if kind.channels is None else self.chosen[kind.channels]
+
+
+class GaussianStatistics(NamedTuple):
+    r"""Derivative of a scalar by the values of a :class:`~sklearn_crf.models.GaussianModel`, in factors.
+
+    By ``h`` it is ``linear``, by ``diagonal[s]`` it is ``square[s]``, and by the block of an edge (s, t) it is
+    ``-(linear[s] values[t]' + values[s] linear[t]')``, to which ``cross`` of the edge is added, if given.
+
+    Attributes
+    ----------
+    linear : ndarray of shape (N, D)
+    values : ndarray of shape (N, D)
+    square : ndarray of shape (N, D, D)
+    cross : ndarray of shape (E, D, D), or None
+    """
+
+    linear: np.ndarray
+    values: np.ndarray
+    square: np.ndarray
+    cross: np.ndarray | None = None
+
+
+class LeafParameters(NamedTuple):
+    """Parameters of the leaves of one type, views of the flat vector.
+
+    Attributes
+    ----------
+    precision : ndarray of shape (L, m, m)
+        m is D for one pixel, 2 D for two.
+    weight : ndarray of shape (L, m, B)
+        Of the whitened inputs.
+    slopes : ndarray of shape (L, I, m, m)
+        By which the precision grows with each of I channels.
+    """
+
+    precision: np.ndarray
+    weight: np.ndarray
+    slopes: np.ndarray
+
+
+class RegressionTreePotentials:
+    r"""Gaussian field of an image, summed over factors with parameters that trees look up.
+
+    .. math::
+        h = \sum_F W_{l(F)} V_t b(x_F), \qquad J = \sum_F \Big( J_{l(F)} + \sum_i c_i(x_F) S^{(i)}_{l(F)} \Big)
+
+    where :math:`b(x_F)` holds 1 and the channels at the pixels of the factor, :math:`V_t` whitens them for the type of
+    the factor (so that no direction of the weights is much flatter than another), and l(F) is its leaf. The precision
+    grows with channels :math:`c_i \ge 0` of its type, if it has such. Linear in the parameters.
+
+    Parameters
+    ----------
+    types : list of FactorType
+    n_leaves : list of int
+        Leaves of the tree of each type.
+    whitening : list of ndarray of shape (B, n_inputs)
+        V of each type.
+    n_values : int
+        Values of a pixel D.
+    """
+
+    def __init__(self, types, n_leaves, whitening, n_values):
+        self.types = types
+        self.n_leaves = list(n_leaves)
+        self.whitening = whitening
+        self.n_values = n_values
+        self._sizes = [n_values * (2 if kind.paired else 1) for kind in types]
+        self._packed = [packed_inputs(v, kind.paired) for v, kind in zip(whitening, types, strict=True)]
+
+    @property
+    def n_coef(self):
+        """Length of the flat vector of parameters."""
+        return self._places[-1][-1][1].stop
+
+    @cached_property
+    def _places(self):
+        """Shape and slice of the flat vector of each parameter, type by type."""
+        sizes = zip(self.types, self.n_leaves, self._sizes, self.whitening, strict=True)
+        places, start = [], 0
+        for kind, n, m, white in sizes:
+            own = []
+            for shape in ((n, m, m), (n, m, len(white)), (n, len(kind.multipliers), m, m)):
+                own.append((shape, slice(start, start + prod(shape))))
+                start = own[-1][1].stop
+            places.append(own)
+        return places
+
+    def unpack(self, coef):
+        """The parameters of each type.
+
+        Parameters
+        ----------
+        coef : ndarray of shape (n_coef,)
+
+        Returns
+        -------
+        list of LeafParameters
+            Views of the vector.
+        """
+        return [LeafParameters(*(coef[own].reshape(shape) for shape, own in places)) for places in self._places]
+
+    def pack(self, precisions, weights, slopes):
+        """The flat vector of its parts, the inverse of :meth:`unpack`.
+
+        Parameters
+        ----------
+        precisions, weights, slopes : list of array-like
+            One entry for each type.
+
+        Returns
+        -------
+        ndarray of shape (n_coef,), float64
+        """
+        coef = np.empty(self.n_coef)
+        for part, *given in zip(self.unpack(coef), precisions, weights, slopes, strict=True):
+            part.precision[:], part.weight[:], part.slopes[:] = given
+        return coef
+
+    def start(self):
+        """Identity precisions, zero weights and slopes."""
+        coef = np.zeros(self.n_coef)
+        for part in self.unpack(coef):
+            part.precision[:] = np.eye(part.precision.shape[1])
+        return coef
+
+    def spread(self, values):
+        """A number of each leaf for each of its parameters.
+
+        Parameters
+        ----------
+        values : list of ndarray of shape (n_leaves,)
+            One entry for each type.
+
+        Returns
+        -------
+        ndarray of shape (n_coef,)
+        """
+        coef = np.empty(self.n_coef)
+        for part, own in zip(self.unpack(coef), values, strict=True):
+            for parameters in part:
+                parameters.reshape(len(own), -1)[:] = own[:, None]
+        return coef
+
+    def grown(self, coef, parents, n_leaves):
+        """The same field with more leaves, each with the parameters of the leaf it comes from.
+
+        Parameters
+        ----------
+        coef : ndarray of shape (n_coef,)
+        parents : list of ndarray
+            The old leaf of each new one, for each type.
+        n_leaves : list of int
+
+        Returns
+        -------
+        potentials : RegressionTreePotentials
+        coef : ndarray
+        """
+        potentials = RegressionTreePotentials(self.types, n_leaves, self.whitening, self.n_values)
+        grown = np.empty(potentials.n_coef)
+        for old, new, parent in zip(self.unpack(coef), potentials.unpack(grown), parents, strict=True):
+            for parameters, former in zip(new, old, strict=True):
+                parameters[:] = former[parent]
+        return potentials, grown
+
+    def project(self, coef, bounds):
+        """The nearest parameters whose precisions have eigenvalues between bounds, and slopes between 0 and the upper.
+
+        Parameters
+        ----------
+        coef : ndarray of shape (n_coef,)
+        bounds : (float, float)
+
+        Returns
+        -------
+        ndarray of shape (n_coef,)
+        """
+        projected = coef.copy()
+        for part in self.unpack(projected):
+            symmetric = (part.precision + part.precision.transpose(0, 2, 1)) / 2
+            part.precision[:] = clip_eigenvalues(symmetric, *bounds)
+            part.slopes[:] = clip_eigenvalues((part.slopes + part.slopes.swapaxes(-1, -2)) / 2, 0.0, bounds[1])
+        return projected
+
+    def model(self, coef, image, n_threads=1):
+        """The field of an image.
+
+        Parameters
+        ----------
+        coef : ndarray of shape (n_coef,)
+        image : FieldImage
+        n_threads : int, default=1
+
+        Returns
+        -------
+        GaussianModel
+            In the precision of the features.
+        """
+        dtype, d = image.features.dtype, self.n_values
+        height, width = image.features.shape[:2]
+        h = np.zeros((height * width, d), dtype=dtype)
+        diagonal = np.zeros((height * width, d, d), dtype=dtype)
+        blocks, n_blocks = [np.zeros((0, d, d), dtype=dtype)], 0
+        edge_type, n_edges = np.empty(image.graph.n_edges, dtype=np.int32), 0
+        with range_runner(n_threads) as run:
+            for kind, part, white, leaf in zip(self.types, self.unpack(coef), self._packed, image.leaves, strict=True):
+                values = self._linear_values(image, kind, (part.weight @ white).astype(dtype), leaf, run)
+                precision, place = precisions_of_factors(part, kind, image.features, leaf)
+                where = width, *kind.rectangle((height, width)), kind.down, kind.right
+                run(
+                    partial(_add_factors, values, precision, place, where, h, diagonal),
+                    height,
+                    smallest_range=max(1, _SMALLEST_RANGE // width),
+                )
+                if kind.paired:
+                    blocks.append(precision[:, :d, d:])
+                    np.add(place, np.int32(n_blocks), out=edge_type[n_edges : n_edges + len(place)])
+                    n_blocks, n_edges = n_blocks + len(precision), n_edges + len(place)
+        return GaussianModel(image.graph, h, diagonal, np.concatenate(blocks), edge_type)
+
+    def _linear_values(self, image, kind, weight, leaf, run):
+        features = image.seen(kind)
+        top, left, rows, columns = kind.rectangle(features.shape)
+        out = np.empty((rows * columns, weight.shape[1]), dtype=weight.dtype)
+        place = packed_size(features.shape[2]), top, left, columns, kind.down, kind.right
+        if out.size:
+            run(
+                lambda start, stop: linear_values(features, leaf, weight, *place, start, stop, out),
+                rows,
+                smallest_range=max(1, _SMALLEST_RANGE // columns),
+            )
+        return out
+
+    def pullback(self, image, statistics):
+        """Derivative by the parameters of what has a derivative by the field of an image: the adjoint of ``model``.
+
+        Parameters
+        ----------
+        image : FieldImage
+        statistics : GaussianStatistics
+
+        Returns
+        -------
+        ndarray of shape (n_coef,), float64
+        """
+        gradient = np.zeros(self.n_coef)
+        linear, values, square = (np.ascontiguousarray(part, dtype=np.float64) for part in statistics[:3])
+        shape = image.features.shape[:2]
+        for number, (kind, part, white, leaf) in enumerate(
+            zip(self.types, self.unpack(gradient), self._packed, image.leaves, strict=True)
+        ):
+            if not len(leaf):
+                continue
+            features = image.seen(kind)
+            top, left, rows, columns = kind.rectangle(shape)
+            sums = np.zeros((*part.weight.shape[:2], white.shape[1]))
+            add_linear_gradient(
+                features,
+                leaf,
+                linear,
+                *(packed_size(features.shape[2]), top, left, rows, columns, kind.down, kind.right),
+                sums,
+            )
+            part.weight[:] = sums @ white.T
+            add_precision_gradient(
+                *(linear, values, square),
+                _cross_of(statistics, image, self.types, number),
+                leaf,
+                *(shape[1], top, left, rows, columns, kind.down * shape[1] + kind.right),
+                part.precision,
+            )
+            if kind.multipliers:
+                of_factors = factor_terms(statistics, image, self.types, number)[1]
+                part.slopes[:] = slope_gradient(kind, image.features, leaf, of_factors, len(part.slopes))
+        return gradient
+
+
+def _add_factors(values, precision, place, where, h, diagonal, start, stop):
+    add_factors(values, precision, place, *where, start, stop, h, diagonal)
+
+
+def factor_terms(statistics, image, types, number):
+    """Derivative by the linear values and the precision of each factor of a type.
+
+    Parameters
+    ----------
+    statistics : GaussianStatistics
+    image : FieldImage
+    types : list of FactorType
+    number : int
+        Of the type.
+
+    Returns
+    -------
+    slope : ndarray of shape (n_factors, m)
+    square : ndarray of shape (n_factors, m, m)
+    """
+    kind = types[number]
+    linear, values, square = (_at_ends(part, kind, image.features.shape[:2]) for part in statistics[:3])
+    if not kind.paired:
+        return linear[0], square[0]
+    cross = linear[0][:, :, None] * values[1][:, None, :] + values[0][:, :, None] * linear[1][:, None, :]
+    if statistics.cross is not None:
+        cross = cross - _cross_of(statistics, image, types, number)
+    n, d = linear[0].shape
+    whole = np.empty((n, 2 * d, 2 * d), dtype=square[0].dtype)
+    whole[:, :d, :d], whole[:, d:, d:] = square
+    whole[:, :d, d:] = -cross / 2
+    whole[:, d:, :d] = whole[:, :d, d:].transpose(0, 2, 1)
+    return np.concatenate(linear, axis=1), whole
+
+
+def _at_ends(values, kind, shape):
+    """Values (N, ...) at the first pixels of the factors of a type, and at the second."""
+    plane = values.reshape(*shape, *values.shape[1:])
+    return [plane[end].reshape(-1, *values.shape[1:]) for end in kind.ends(shape)]
+
+
+def _cross_of(statistics, image, types, number):
+    """The part of ``cross`` of one type; empty if there is none."""
+    if statistics.cross is None or not types[number].paired:
+        return np.zeros((0, 1, 1))
+    start = sum(len(leaf) for leaf, kind in zip(image.leaves[:number], types, strict=False) if kind.paired)
+    return np.ascontiguousarray(statistics.cross[start : start + len(image.leaves[number])])

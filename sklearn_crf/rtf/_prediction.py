@@ -1,0 +1,146 @@
+"""Means of a trained regression tree field, on planes of any size."""
+
+from copy import copy
+
+import numpy as np
+from sklearn.base import clone
+
+from sklearn_crf.inference.gaussian._tiles import mean_in_tiles
+from sklearn_crf.preprocessing import FilterBank
+from sklearn_crf.rtf._input import check_multipliers, plane_graph
+from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
+from sklearn_crf.rtf._trees import RegressionTree
+
+# Planes of more pixels are solved in tiles. Channels and edges of this many take some hundred megabytes.
+_MOST_PIXELS = 2**20
+
+
+class FittedField:
+    """A trained field.
+
+    Parameters
+    ----------
+    types : list of FactorType
+    trees : list of dict
+    precisions, weights, slopes : list of ndarray
+        As estimators keep them.
+    n_axes : int
+        Axes of the lattices, 1 or 2.
+    filter_bank : FilterBank or None
+        Makes the channels that trees and leaves see of a plane.
+    """
+
+    def __init__(self, types, trees, precisions, weights, slopes, n_axes, filter_bank):
+        self.trees = [RegressionTree(**tree) for tree in trees]
+        self.types = types
+        n_channels = weights[0].shape[2] - 1
+        inputs = [np.eye(kind.n_inputs(n_channels)) for kind in types]
+        n_leaves = [tree.n_leaves for tree in self.trees]
+        self.potentials = RegressionTreePotentials(types, n_leaves, inputs, precisions[0].shape[1])
+        self.coef = self.potentials.pack(precisions, weights, slopes)
+        offsets = [(kind.down, kind.right) for kind in types if kind.paired]
+        self.offsets = np.array(offsets, dtype=np.int64).reshape(-1, 2)
+        self.n_axes = n_axes
+        self.filter_bank = filter_bank
+        self._graphs = {}
+
+    @property
+    def reach(self):
+        """Rows or columns between a factor's pixels and the farthest pixel that it depends on."""
+        of_tests = max(int(np.abs(tree.test[:, [1, 2, 4, 5]]).max(initial=0)) for tree in self.trees)
+        of_pairs = int(np.abs(self.offsets).max(initial=0))
+        kernels = [] if self.filter_bank is None else self.filter_bank.kernels_
+        return of_tests + of_pairs + max((max(kernel.shape) // 2 for kernel in kernels), default=0)
+
+    def model(self, plane, n_threads):
+        """The Gaussian field of a plane, or of a window of one.
+
+        Parameters
+        ----------
+        plane : ndarray of shape (H, W, F)
+        n_threads : int
+
+        Returns
+        -------
+        GaussianModel
+        """
+        features = np.ascontiguousarray(plane)
+        if self.filter_bank is not None:
+            features = filtered(self.filter_bank, [features], n_threads)[0]
+        check_multipliers([features], self.types[0].multipliers)
+        shape = features.shape[:2]
+        if shape not in self._graphs:
+            self._graphs[shape] = plane_graph(shape, self.offsets, self.n_axes)
+        image = FieldImage.of(features, self._graphs[shape], self.types, self.trees, n_threads)
+        return self.potentials.model(self.coef, image, n_threads)
+
+    def mean(self, plane, solver, n_threads, and_also=None):
+        """Mean of the field of a plane.
+
+        Parameters
+        ----------
+        plane : ndarray of shape (H, W, F)
+        solver : ConjugateGradient
+        n_threads : int
+        and_also : callable, optional
+            Values (N, D) made of the model.
+
+        Returns
+        -------
+        mean : ndarray of shape (N, D), float64
+        others : ndarray of shape (N, D), or None
+        """
+        shape = plane.shape[:2]
+        if shape[0] * shape[1] <= _MOST_PIXELS:
+            model = self.model(plane, n_threads)
+            mean = solver.marginals(model, n_threads=n_threads).mean
+            return mean.astype(np.float64), None if and_also is None else and_also(model, n_threads)
+        found = mean_in_tiles(
+            lambda window, n_threads: self.model(plane[window.slices], n_threads),
+            shape,
+            solver,
+            n_jobs=n_threads,
+            reach=self.reach,
+            and_also=and_also,
+        )
+        others = None if found.others is None else found.others.reshape(-1, found.others.shape[2])
+        return found.mean.reshape(-1, found.mean.shape[2]).astype(np.float64), others
+
+
+def fitted_filter_bank(filter_bank, features, lattice_ndim):
+    """A bank fitted on the planes of ``fit``, or None.
+
+    Parameters
+    ----------
+    filter_bank : FilterBank or None
+    features : list of ndarray of shape (H, W, F)
+    lattice_ndim : int
+
+    Returns
+    -------
+    FilterBank or None
+    """
+    if filter_bank is None:
+        return None
+    if not isinstance(filter_bank, FilterBank):
+        raise ValueError(f"filter_bank must be a FilterBank or None, got {filter_bank!r}.")
+    if lattice_ndim != 2:
+        raise ValueError(f"filter_bank needs images, but X holds lattices of {lattice_ndim} axes.")
+    return clone(filter_bank).fit(features[:1])
+
+
+def filtered(filter_bank, features, n_jobs):
+    """Responses to a fitted bank on as many threads as asked for now.
+
+    Parameters
+    ----------
+    filter_bank : FilterBank
+    features : list of ndarray of shape (H, W, F)
+    n_jobs : int or None
+
+    Returns
+    -------
+    list of ndarray of shape (H, W, B), float32
+    """
+    # A copy, since tiles on several threads share the bank.
+    return list(copy(filter_bank).set_params(n_jobs=n_jobs).transform(features))

@@ -1,0 +1,367 @@
+"""Training of regression tree fields: parameters and trees in turn."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf._threads import map_tasks
+from sklearn_crf.optimize import minimize_pqn, minimize_spg
+from sklearn_crf.rtf._growth import GrowthOptions, find_splits
+from sklearn_crf.rtf._objectives import FieldRisk
+from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
+from sklearn_crf.rtf._trees import RegressionTree
+
+# Factors of a type that the inputs of its leaves are looked at by.
+_SAMPLES = 100_000
+
+# Factors that a moment is summed over at once.
+_PIECE = 8192
+
+# Share of the inputs of all leaves in the moments of one: no direction counts for less.
+_COMMON_SHARE = 0.05
+
+
+class LeafScaling:
+    r"""Parameters by which the loss is curved alike.
+
+    .. math::
+        \tilde J_l = \sqrt{p_l} \, J_l, \qquad \tilde W_l = \sqrt{p_l} \, W_l C_l, \qquad
+        C_l C_l^\top = \mathrm{E}[b b^\top \mid l]
+
+    with the share :math:`p_l` of a leaf in the factors of its type, which the curvature is in proportion to, and the
+    inputs b of its linear models: in a leaf of smooth regions the responses of filters are small, and a step along
+    their weights would matter little. One number for all of a precision keeps projections what they are.
+
+    Parameters
+    ----------
+    risk : FieldRisk
+    rng : RandomState
+        Of the factors that are looked at.
+    """
+
+    def __init__(self, risk, rng):
+        self.potentials = risk.potentials
+        self.root = np.sqrt(risk.potentials.spread(risk.shares()))
+        n_types = len(risk.potentials.types)
+        seeds = rng.randint(np.iinfo(np.int32).max, size=n_types)
+
+        self.factor = [
+            np.linalg.cholesky(_moments(risk, number, np.random.RandomState(seeds[number])))
+            for number in range(n_types)
+        ]
+        self.inverse = [np.linalg.inv(factor) for factor in self.factor]
+
+    def scaled(self, coef):
+        """The parameters in these units.
+
+        Parameters
+        ----------
+        coef : ndarray of shape (n_coef,)
+
+        Returns
+        -------
+        ndarray of shape (n_coef,)
+        """
+        return self.root * self._turned(coef, self.factor)
+
+    def unscaled(self, x):
+        """The parameters of ``x``, the inverse of :meth:`scaled`."""
+        return self._turned(x, self.inverse) / self.root
+
+    def gradient(self, gradient):
+        """Derivative by ``x`` of what has a derivative by the parameters."""
+        return self._turned(gradient, [inverse.transpose(0, 2, 1) for inverse in self.inverse]) / self.root
+
+    def project(self, x, bounds):
+        """The nearest ``x`` whose precisions have eigenvalues between bounds: linear models are free."""
+        return self.root * self.potentials.project(x / self.root, bounds)
+
+    def _turned(self, coef, matrices):
+        """Every linear model times the matrix of its leaf."""
+        out = coef.copy()
+        for part, matrix in zip(self.potentials.unpack(out), matrices, strict=True):
+            part.weight[:] = part.weight @ matrix
+        return out
+
+
+def _moments(risk, number, rng):
+    """Second moments (L, B, B) of the whitened inputs in each leaf of a type, as pixels are weighted."""
+    white = risk.potentials.whitening[number]
+    inputs, leaf, weight = _sampled_inputs(risk, number, rng)
+    size, n_leaves = len(white), risk.potentials.n_leaves[number]
+    order = np.argsort(leaf, kind="stable")
+    bounds = np.searchsorted(leaf[order], np.arange(n_leaves + 1))
+    pieces = [
+        (k, slice(start, min(start + _PIECE, bounds[k + 1])))
+        for k in range(n_leaves)
+        for start in range(bounds[k], bounds[k + 1], _PIECE)
+    ]
+
+    def moment(piece, n_threads):
+        members = order[piece[1]]
+        seen = np.sqrt(weight[members])[:, None] * inputs[members]
+        return seen.T @ seen
+
+    sums = np.zeros((n_leaves, inputs.shape[1], inputs.shape[1]))
+    for (k, _), part in zip(pieces, map_tasks(moment, pieces, risk.n_jobs), strict=True):
+        sums[k] += part
+    total = np.bincount(leaf, weight, minlength=n_leaves)
+    empty = total == 0
+    total[empty] = 1.0
+    moments = white @ (sums / total[:, None, None]) @ white.T
+    moments[empty] = np.eye(size)
+    return (1 - _COMMON_SHARE) * moments + _COMMON_SHARE * np.eye(size)
+
+
+def _sampled_inputs(risk, number, rng):
+    """Inputs, leaves and weights of some factors of a type."""
+    kind, limit = risk.potentials.types[number], max(1, _SAMPLES // len(risk.images))
+    chosen = []
+    for image in risk.images:
+        n = len(image.leaves[number])
+        chosen.append(np.arange(n) if n <= limit else rng.randint(n, size=limit))
+
+    def of_image(k, n_threads):
+        image, own = risk.images[k], chosen[k]
+        top, left, _, columns = kind.rectangle(image.features.shape)
+        pixels = np.stack([top + own // max(columns, 1), left + own % max(columns, 1)], axis=1)
+        return kind.inputs(image.seen(kind), pixels), image.leaves[number][own], risk.factor_weights(k, kind)[own]
+
+    parts = map_tasks(of_image, range(len(risk.images)), risk.n_jobs)
+    return [np.concatenate(column) for column in zip(*parts, strict=True)]
+
+
+# Length of the step that curvature is measured by, in units of whitened weights.
+_STEP = 0.05
+
+# Random signs that the mean curvature of a type is taken over, at least.
+_SIGNS = 256
+
+
+class Shrinkage:
+    r"""Penalty on what linear models change by in a round.
+
+    .. math::
+        \frac{s}{2} \sum_t \frac{\kappa_t}{N_t} \sum_l \| W_l - W_l^{(0)} \|^2
+
+    with the :math:`N_t` factors of type t, the strength s, and the mean curvature :math:`\kappa_t` of the loss by a
+    weight that all factors of the type share. So a leaf with s factors whose inputs are as white as those of all
+    factors moves half as far as without it. The penalty is 0 where a round begins, so that the loss still falls from
+    round to round.
+
+    Parameters
+    ----------
+    risk : FieldRisk
+    coef : ndarray of shape (n_coef,)
+        Where the round begins.
+    strength : float
+        s.
+    rng : RandomState
+        Of the directions that curvature is measured along.
+    """
+
+    def __init__(self, risk, coef, strength, rng):
+        self.start = coef.copy()
+        self.weight = np.zeros(len(coef))
+        types = risk.potentials.types
+        n_weights = min(part.weight.size for part in risk.potentials.unpack(coef))
+        n_directions = max(1, -(-_SIGNS // n_weights))
+        curvatures = np.mean([_curvatures(risk, coef, rng) for _ in range(n_directions)], axis=0)
+        for kind, curvature, own in zip(types, curvatures, risk.potentials.unpack(self.weight), strict=True):
+            n_factors = sum(float(risk.factor_weights(k, kind).sum()) for k in range(len(risk.images)))
+            if n_factors > 0:
+                own.weight[:] = strength * max(curvature, 0.0) / n_factors
+
+    def value_grad(self, coef):
+        """The penalty, and its derivative.
+
+        Parameters
+        ----------
+        coef : ndarray of shape (n_coef,)
+
+        Returns
+        -------
+        value : float
+        gradient : ndarray of shape (n_coef,)
+        """
+        pull = self.weight * (coef - self.start)
+        return 0.5 * float(pull @ (coef - self.start)), pull
+
+
+def _curvatures(risk, coef, rng):
+    """Of the loss, along random signs of all weights: for each type by a weight that its factors share."""
+    potentials = risk.potentials
+    signs = np.zeros(len(coef))
+    for part in potentials.unpack(signs):
+        part.weight[:] = rng.choice(np.array([-1.0, 1.0]), size=part.weight.shape)
+    signs /= np.sqrt(len(coef))
+    turned = [risk.value_grad(coef + side * _STEP * signs)[1] for side in (1, -1)]
+    curved = (turned[0] - turned[1]) / (2 * _STEP)
+    found = []
+    for share, sign, curve in zip(risk.shares(), potentials.unpack(signs), potentials.unpack(curved), strict=True):
+        shared = np.sum(share[:, None, None] * sign.weight**2)
+        found.append(float(np.sum(sign.weight * curve.weight)) / shared if shared > 0 else 0.0)
+    return found
+
+
+class Trained(NamedTuple):
+    """What training found.
+
+    Attributes
+    ----------
+    trees : list of RegressionTree
+    potentials : RegressionTreePotentials
+    coef : ndarray of shape (n_coef,)
+    loss_curve : ndarray
+        The loss at the start, and after every iteration of all rounds.
+    rounds : ndarray of int
+        Iterations made by the end of each round.
+    validation_curve : ndarray
+        Loss of what was held out at the end of each round; empty if nothing was.
+    success : bool
+        Whether the last round reached the tolerance.
+    solved : bool
+        Whether every solve did.
+    """
+
+    trees: list
+    potentials: RegressionTreePotentials
+    coef: np.ndarray
+    loss_curve: np.ndarray
+    rounds: np.ndarray
+    validation_curve: np.ndarray
+    success: bool
+    solved: bool
+
+
+class TrainingOptions(NamedTuple):
+    """Constructor parameters that govern training."""
+
+    solver: str
+    max_depths: list
+    max_iter: int
+    tol: float
+    growth: GrowthOptions
+    report: object
+    shrinkage: float = 0.0
+
+
+class Field(NamedTuple):
+    """Trees, and parameters of their leaves."""
+
+    trees: list
+    potentials: RegressionTreePotentials
+    coef: np.ndarray
+
+    @classmethod
+    def stumps(cls, types, whitening, n_values, bounds):
+        """Trees of one leaf, identity precisions, zero weights and slopes."""
+        potentials = RegressionTreePotentials(types, [1] * len(types), whitening, n_values)
+        return cls([RegressionTree.stump() for _ in types], potentials, potentials.project(potentials.start(), bounds))
+
+    @classmethod
+    def restored(cls, types, whitening, n_values, trees, precisions, weights, slopes):
+        """A field as estimators keep it, its linear models brought back to whitened inputs."""
+        potentials = RegressionTreePotentials(types, [tree.n_leaves for tree in trees], whitening, n_values)
+        white = [weight @ np.linalg.pinv(v) for weight, v in zip(weights, whitening, strict=True)]
+        return cls(trees, potentials, potentials.pack(precisions, white, slopes))
+
+    def split(self, splits):
+        """The field with some leaves split, parameters being those of the leaves they come from."""
+        grown = [tree.split(own) for tree, own in zip(self.trees, splits, strict=True)]
+        trees = [tree for tree, _ in grown]
+        parents = [parent for _, parent in grown]
+        return Field(trees, *self.potentials.grown(self.coef, parents, [tree.n_leaves for tree in trees]))
+
+    def images(self, data, n_jobs):
+        """The images of a set with the leaves that their factors fall into."""
+        pairs = list(zip(data.features, data.graphs, strict=True))
+        types = self.potentials.types
+        return map_tasks(lambda pair, n_threads: FieldImage.of(*pair, types, self.trees, n_threads), pairs, n_jobs)
+
+    def risk(self, objective, data, n_jobs):
+        """Mean loss over a set."""
+        return FieldRisk(objective, self.potentials, self.images(data, n_jobs), data.targets, data.weights, n_jobs)
+
+
+def train(objective, field, data, options, rng, n_jobs, validation=None, is_trained=False):
+    """Optimise all leaves, split them, and so on until the trees are as deep as allowed.
+
+    Parameters
+    ----------
+    objective : GaussianPseudolikelihood, GaussianLikelihood or PredictionLoss
+    field : Field
+        Where to start.
+    data : TrainingData
+    options : TrainingOptions
+    rng : RandomState
+    n_jobs : int or None
+    validation : TrainingData, optional
+        Training ends with the first round that does not improve the loss of it, and gives back the field of the round
+        before.
+    is_trained : bool, default=False
+        Whether the parameters of ``field`` are the best of its leaves already, so that these are split first.
+
+    Returns
+    -------
+    Trained
+    """
+    risk = field.risk(objective, data, n_jobs)
+    if is_trained:
+        splits = find_splits(risk, field.trees, field.coef, options.max_depths, options.growth, rng)
+        field = field.split(splits)
+        risk = risk.replaced(field.potentials, field.images(data, n_jobs))
+    if options.growth.criterion == "residual":
+        while any(splits := find_splits(risk, field.trees, field.coef, options.max_depths, options.growth, rng)):
+            field = field.split(splits)
+            risk = risk.replaced(field.potentials, field.images(data, n_jobs))
+    curve, rounds, held_out, former = [], [], [], None
+    while True:
+        found = _optimise(risk, field.coef, options, rng)
+        field = field._replace(coef=found.x)
+        curve += list(found.loss_curve if not curve else found.loss_curve[1:])
+        rounds.append(len(curve) - 1)
+        options.report(rounds, found.fun, risk.potentials.n_leaves)
+        if validation is not None:
+            held_out.append(field.risk(objective, validation, n_jobs).value(field.coef))
+            if len(held_out) > 1 and held_out[-1] >= held_out[-2]:
+                field = former
+                break
+            former = field
+        splits = find_splits(risk, field.trees, field.coef, options.max_depths, options.growth, rng)
+        if not any(splits):
+            break
+        field = field.split(splits)
+        risk = risk.replaced(field.potentials, field.images(data, n_jobs))
+    return Trained(*field, np.array(curve), np.array(rounds), np.array(held_out), found.success, risk.converged)
+
+
+def _optimise(risk, coef, options, rng):
+    """The best parameters of the present leaves."""
+    risk.converged = True
+    minimize = {"spg": minimize_spg, "pqn": minimize_pqn}[options.solver]
+    scaling = LeafScaling(risk, rng)
+
+    # The first leaves have none that they come from.
+    is_split = max(risk.potentials.n_leaves) > 1
+    pull = Shrinkage(risk, coef, options.shrinkage, rng) if options.shrinkage and is_split else None
+
+    def value_grad(x):
+        own = scaling.unscaled(x)
+        value, gradient = risk.value_grad(own)
+        if pull is not None:
+            more, slope = pull.value_grad(own)
+            value, gradient = value + more, gradient + slope
+        return value, scaling.gradient(gradient)
+
+    found = minimize(
+        value_grad,
+        scaling.scaled(coef),
+        project=lambda x: scaling.project(x, options.growth.bounds),
+        max_iter=options.max_iter,
+        tol=options.tol,
+        # Pixels are computed with in float32.
+        precision=4 * np.finfo(np.float32).eps,
+    )
+    found.x = risk.potentials.project(scaling.unscaled(found.x), options.growth.bounds)
+    return found

@@ -1,0 +1,360 @@
+"""TRWCRF on examples with factors: equal to what it is without, prediction, constraints, what is kept and refused."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from factor_examples import factor_examples
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+
+from sklearn_crf import TRWCRF, DRFClassifier, Example
+from sklearn_crf.inference import AD3, MPLP, BruteForce, JunctionTree, LoopyBP, NormProductBP, TreeInference
+from sklearn_crf.models import exactly_one, score
+
+TIGHT = {"tol": 1e-7, "max_iter": 500, "inner_tol": 1e-10, "inner_max_iter": 2000}
+FORMULATIONS = ("exact", "relaxation", "loopy", "piecewise", "pseudolikelihood")
+
+
+def graphs(n=9, *, cycle=False, as_factors=False, shuffle=False, seed=0):
+    """Chains or rings whose edges are edges, or factors of type "edge" in any order; all pairs of labels occur."""
+    rng = np.random.default_rng(seed)
+    X, y = [], []
+    for _ in range(n):
+        length = int(rng.integers(3, 6))
+        labels = rng.integers(3, size=length)
+        features = np.eye(3)[labels] + rng.normal(size=(length, 3))
+        pairs = np.array([[t, t + 1] for t in range(length - 1)] + ([[length - 1, 0]] if cycle else []))
+        order = np.random.default_rng(length).permutation(len(pairs)) if shuffle else np.arange(len(pairs))
+        X.append(Example(features, [], factors={"edge": pairs[order]}) if as_factors else Example(features, pairs))
+        y.append(labels)
+    return X, y
+
+
+@pytest.mark.parametrize(
+    ("formulation", "entropy", "cycle"),
+    [
+        ("exact", "trw", False),
+        ("exact", "trw", True),
+        ("relaxation", "trw", False),
+        ("relaxation", "trw", True),
+        ("relaxation", "trivial", True),
+        ("loopy", "trw", False),
+        ("piecewise", "trw", True),
+        ("pseudolikelihood", "trw", True),
+        ("auto", "trw", False),
+    ],
+)
+def test_factors_of_two_nodes_are_edges(formulation, entropy, cycle):
+    model = TRWCRF(C=0.5, formulation=formulation, entropy=entropy, **TIGHT)
+    X, y = graphs(cycle=cycle)
+    # Which trees cover a graph depends on the order of its edges.
+    F, _ = graphs(cycle=cycle, as_factors=True, shuffle=(formulation, entropy, cycle) != ("relaxation", "trw", True))
+    plain, factors = clone(model).fit(X, y), clone(model).fit(F, y)
+    assert len(factors.factor_states_["edge"]) == 9
+    assert_allclose(factors.loss_curve_[-1], plain.loss_curve_[-1], rtol=1e-7)
+    assert_allclose(factors.coef_, plain.coef_, atol=1e-5)
+    assert_allclose(factors.factor_coef_["edge"][0, :-1], plain.edge_coef_.ravel(), atol=1e-5)
+    assert factors.factor_coef_["edge"][0, -1] == 0
+    assert factors.formulation_ == plain.formulation_
+    for found, expected in zip(factors.predict_proba(F), plain.predict_proba(X), strict=True):
+        assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("formulation", ["exact", "relaxation", "pseudolikelihood"])
+def test_the_order_of_nodes_and_factors_means_nothing(formulation):
+    X, y = factor_examples(4)
+    rng = np.random.default_rng(0)
+    moved, labels = [], []
+    for x, truth in zip(X, y, strict=True):
+        place = rng.permutation(x.n_nodes)
+        order = np.argsort(place)
+        factors = {name: (place[found.scope][::-1], found.features) for name, found in x.factors.items()}
+        moved.append(Example(x.node_features[order], place[x.edges], factors=factors))
+        labels.append(truth[order])
+    model = TRWCRF(formulation=formulation, entropy="trivial", **TIGHT)
+    one, other = clone(model).fit(X, y), clone(model).fit(moved, labels)
+    for name in ("triple", "ends"):
+        assert_allclose(other.factor_coef_[name], one.factor_coef_[name], atol=1e-5)
+
+
+def test_other_solvers():
+    X, y = factor_examples(6)
+    model = TRWCRF(formulation="relaxation", entropy="trivial", solver="sgd", max_iter=20, random_state=0).fit(X, y)
+    assert model.loss_curve_[-1] < model.loss_curve_[0]
+    few = TRWCRF(formulation="pseudolikelihood", l1_ratio=1.0, C=0.1).fit(X, y)
+    assert (few.factor_coef_["triple"] == 0).any()
+
+
+def test_bounds_are_ordered():
+    X, y = factor_examples(4)
+    least = [
+        TRWCRF(formulation=name, entropy="trivial", **TIGHT).fit(X, y).loss_curve_[-1]
+        for name in ("exact", "relaxation", "piecewise")
+    ]
+    assert least[0] < least[1] < least[2]
+
+
+def test_on_forests_the_tree_reweighted_relaxation_is_exact():
+    X, y = factor_examples(6, longest=3)
+    X = [Example(x.node_features, [], factors={"triple": x.factors["triple"].scope}) for x in X]
+    exact = TRWCRF(formulation="exact", **TIGHT).fit(X, y)
+    relaxed = TRWCRF(formulation="relaxation", **TIGHT).fit(X, y)
+    assert not relaxed.has_cycles_
+    assert_allclose(relaxed.factor_coef_["triple"], exact.factor_coef_["triple"], atol=1e-5)
+
+
+@pytest.mark.parametrize("formulation", FORMULATIONS)
+def test_threads_and_sparse_features_change_nothing(formulation):
+    X, y = factor_examples(6)
+    model = TRWCRF(formulation=formulation, entropy="trivial", max_iter=8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        one, two = clone(model).fit(X, y), clone(model).set_params(n_jobs=2).fit(X, y)
+        csr = clone(model).fit(factor_examples(6, sparse=True)[0], y)
+        for name in one.factor_coef_:
+            assert_array_equal(one.factor_coef_[name], two.factor_coef_[name])
+            assert_allclose(one.factor_coef_[name], csr.factor_coef_[name], atol=1e-8)
+        for a, b in zip(one.predict_proba(X), two.predict_proba(X), strict=True):
+            assert_array_equal(a, b)
+
+
+def test_sparse_features_of_edges():
+    X, y = factor_examples(4)
+    dense, sparse = [], []
+    for x in X:
+        features = np.random.default_rng(x.n_nodes).normal(size=(x.graph.n_edges, 2))
+        dense.append(x._with(edge_features=features))
+        sparse.append(x._with(edge_features=sp.csr_matrix(features)))
+    model = TRWCRF(formulation="pseudolikelihood", weights="all", **TIGHT)
+    one, other = clone(model).fit(dense, y), clone(model).fit(sparse, y)
+    assert_allclose(other.factor_coef_["triple"], one.factor_coef_["triple"], atol=1e-5)
+    for a, b in zip(other.predict_proba(sparse), one.predict_proba(dense), strict=True):
+        assert_allclose(a, b, atol=1e-5)
+
+
+def test_weights_are_repetition():
+    X, y = factor_examples(3)
+    twice = TRWCRF(formulation="exact", classes=[0, 1, 2], **TIGHT).fit(X + X[:1], y + y[:1])
+    weighted = TRWCRF(formulation="exact", classes=[0, 1, 2], **TIGHT).fit(X, y, sample_weight=[2, 1, 1])
+    assert_allclose(weighted.factor_coef_["triple"], twice.factor_coef_["triple"], atol=1e-5)
+    none = TRWCRF(formulation="exact", classes=[0, 1, 2], **TIGHT).fit(X, y, sample_weight=[1, 1, 0])
+    without = TRWCRF(formulation="exact", classes=[0, 1, 2], **TIGHT).fit(X[:2], y[:2])
+    assert_array_equal(none.factor_states_["triple"], without.factor_states_["triple"])
+    assert_allclose(none.factor_coef_["triple"], without.factor_coef_["triple"], atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y = factor_examples(10)
+    return TRWCRF(formulation="exact", tol=1e-3).fit(X, y), X, y
+
+
+@pytest.mark.parametrize("inference", [MPLP(), AD3(), NormProductBP(), JunctionTree(), LoopyBP(), "map", "mpm"])
+def test_predictions(fitted, inference):
+    model, X, y = fitted
+    model = clone(model).set_params(inference=inference)
+    model.__dict__.update({name: value for name, value in fitted[0].__dict__.items() if name.endswith("_")})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert model.score(X, y) > 0.6
+        for rows in model.predict_proba(X):
+            assert rows.shape[1] == 3
+            assert_allclose(rows.sum(axis=1), 1)
+
+
+def test_marginals_bounds_and_likelihood(fitted):
+    model, X, y = fitted
+    potentials = model._fitted_potentials()
+    weights = model._flat_weights(potentials)
+    likelihood = model.log_likelihood(X, y)
+    assert likelihood.bound == "exact"
+    certificates = model.certify(X)
+    predicted = model.predict(X)
+    for i, x in enumerate(X):
+        values = potentials.model(weights, x)
+        exact = BruteForce().marginals(values)
+        assert_allclose(model.predict_proba(X)[i], exact.unary, atol=1e-10)
+        assert_allclose(likelihood.values[i], score(values, y[i]) - exact.log_z, atol=1e-10)
+        best = BruteForce().map(values).score
+        assert_allclose(certificates.scores[i], score(values, predicted[i]), atol=1e-10)
+        assert certificates.scores[i] <= best + 1e-9 <= certificates.bounds[i] + 2e-9
+    assert_allclose(
+        model.energy(X, y), [-score(potentials.model(weights, x), truth) for x, truth in zip(X, y, strict=True)]
+    )
+    assert model.sample(X, 3, random_state=0)[0].shape == (3, X[0].n_nodes)
+
+
+def test_constraints_at_prediction_alone(fitted):
+    model, X, _ = fitted
+    constrained = [x.with_fixed_factors([(np.arange(x.n_nodes), exactly_one(2))]) for x in X]
+    assert any((labels == 2).sum() != 1 for labels in model.predict(X))
+    potentials = model._fitted_potentials()
+    weights = model._flat_weights(potentials)
+    for inference in ("map", JunctionTree()):
+        mapped = pickle.loads(pickle.dumps(model)).set_params(inference=inference)
+        for x, labels in zip(constrained, mapped.predict(constrained), strict=True):
+            assert inference != "map" or (labels == 2).sum() == 1
+            if inference == "map":
+                assert_allclose(
+                    score(potentials.model(weights, x), labels), BruteForce().map(potentials.model(weights, x)).score
+                )
+    for rows in model.predict_proba(constrained):
+        assert_allclose(rows[:, 2].sum(), 1)
+
+
+def test_constraints_on_what_was_trained_without_factors():
+    X, y = graphs()
+    model = TRWCRF(inference="map").fit(X, y)
+    assert model.factor_coef_ == {}
+    constrained = [x.with_fixed_factors([(np.arange(x.n_nodes), exactly_one(2))]) for x in X]
+    assert all((labels == 2).sum() == 1 for labels in model.predict(constrained))
+
+
+def test_evidence(fitted):
+    model, X, y = fitted
+    model = pickle.loads(pickle.dumps(model)).set_params(missing_label=-1, inference="map")
+    evidence = [np.where(np.arange(len(labels)) == 0, labels, -1) for labels in y]
+    assert all(found[0] == labels[0] for found, labels in zip(model.predict(X, evidence=evidence), y, strict=True))
+
+
+def test_pickles_and_grid_search(fitted):
+    model, X, y = fitted
+    again = pickle.loads(pickle.dumps(model))
+    for a, b in zip(again.predict(X), model.predict(X), strict=True):
+        assert_array_equal(a, b)
+    search = GridSearchCV(TRWCRF(formulation="pseudolikelihood"), {"C": [0.01, 1]}, cv=2, n_jobs=2)
+    search.fit(X, y)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+
+
+def test_warm_start_takes_over_what_it_knows():
+    X, y = factor_examples(6)
+    model = TRWCRF(formulation="pseudolikelihood", warm_start=True, **TIGHT).fit(X, y)
+    n_iter = model.n_iter_
+    assert model.fit(X, y).n_iter_ < n_iter / 3
+    cold = TRWCRF(formulation="pseudolikelihood", **TIGHT).fit(X[:4], y[:4])
+    assert_allclose(model.fit(X[:4], y[:4]).factor_coef_["triple"], cold.factor_coef_["triple"], atol=1e-5)
+    with pytest.raises(ValueError, match="type 'triple' have nodes of"):
+        model.fit([Example(x.node_features, x.graph, factors={"triple": [[0, 1]]}) for x in X], y)
+
+
+def test_label_spaces():
+    rng = np.random.default_rng(0)
+    X, y = [], []
+    for _ in range(15):
+        large, small = rng.integers(4, size=3), rng.integers(2, size=3)
+        labels = np.concatenate((large, small))
+        features = np.eye(4)[labels] + 0.5 * rng.normal(size=(6, 4))
+        X.append(
+            Example(
+                sp.csr_matrix(features),
+                [[0, 1], [1, 2]],
+                node_type=[0, 0, 0, 1, 1, 1],
+                n_states=[4, 4, 4, 2, 2, 2],
+                factors={"mixed": [[3, 0, 4], [4, 1, 5]]},
+            )
+        )
+        y.append(labels)
+    model = TRWCRF(formulation="exact").fit(X, y)
+    assert_array_equal(model.factor_shapes_["mixed"], [2, 4, 2])
+    assert model.score(X, y) > 0.9
+    assert model.predict_proba(X)[0][3:, 2:].max() == 0
+
+
+@pytest.mark.parametrize("cost", [None, "hamming"])
+def test_costs_and_temperature(cost):
+    X, y = factor_examples(3)
+    model = TRWCRF(formulation="exact", cost=cost, temperature=0.5, C=1, **TIGHT).fit(X, y)
+    if cost is None:
+        # The loss at T is T times the likelihood of scores divided by T.
+        plain = TRWCRF(formulation="exact", C=2, **TIGHT).fit(X, y)
+        assert_allclose(model.factor_coef_["triple"], 0.5 * plain.factor_coef_["triple"], atol=1e-5)
+    assert model.score(X, y) > 0.6
+
+
+def test_examples_too_short_for_factors():
+    X, y = factor_examples(4)
+    short = Example(np.ones((2, 3)), [[0, 1]], factors={"triple": [[t, t + 1, t + 2] for t in range(0)]})
+    assert not short.has_factors
+    model = TRWCRF(formulation="relaxation", entropy="trivial").fit([*X, short], [*y, np.array([0, 1])])
+    assert model.predict([short, X[0]])[0].shape == (2,)
+
+
+BAD = {
+    "out of range": (
+        lambda x: {"triple": [[0, 1, 9]]},
+        r"factors\['triple'\] has the nodes \[0, 1, 9\], but nodes are numbered 0 to 2",
+    ),
+    "repeated": (lambda x: {"triple": [[0, 1, 1]]}, r"factors\['triple'\] has a node twice in \[0, 1, 1\]"),
+    "no scopes": (
+        lambda x: {"triple": [0, 1, 2]},
+        r"factors\['triple'\] must be integers of shape \(n_factors, arity\)",
+    ),
+    "no string": (lambda x: {3: [[0, 1, 2]]}, "factors must name its types by strings, got 3"),
+    "features": (lambda x: {"triple": ([[0, 1, 2]], [1.0])}, r"features of factors\['triple'\] must be finite numbers"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_factors_of_an_example(name):
+    make, message = BAD[name]
+    with pytest.raises(ValueError, match=message):
+        Example(np.ones((3, 1)), [], factors=make(None))
+
+
+def test_bad_fixed_factors():
+    for scope, message in (([0, 3], "has the nodes"), ([0, 0], "a node twice"), ([0.5], "a scope of integers")):
+        for make in (
+            lambda f: Example(np.ones((3, 1)), [], fixed_factors=f),
+            Example(np.ones((3, 1)), []).with_fixed_factors,
+        ):
+            with pytest.raises(ValueError, match=rf"fixed_factors\[0\] .*{message}"):
+                make([(scope, np.zeros(3))])
+    x = Example(np.ones((3, 1)), [], fixed_factors=[([0, 1], np.zeros((2, 2)))])
+    with pytest.raises(
+        ValueError, match=r"X\[0\].fixed_factors: factors\[0\] needs a table of shape \(3, 3\), got \(2, 2\)"
+    ):
+        TRWCRF(classes=[0, 1, 2]).fit([x], [np.array([0, 1, 2])])
+
+
+def test_bad_input(fitted):
+    model, X, y = fitted
+    x = X[0]
+    unseen = x._with(factors=Example(x.node_features, x.graph, factors={"new": [[0, 1]]}).factors)
+    with pytest.raises(ValueError, match=r"X\[1\] has factors of type 'new', which no training example had"):
+        model.predict([x, unseen])
+    other = x._with(factors=Example(x.node_features, x.graph, factors={"triple": [[0, 1]]}).factors)
+    with pytest.raises(ValueError, match=r"X\[0\] has factors of type 'triple' with nodes of \[3, 3\] states"):
+        model.predict([other])
+    with pytest.raises(ValueError, match=r"X\[1\] has factors of type 'triple'.*others of that type have \[3, 3, 3\]"):
+        TRWCRF(formulation="exact", classes=[0, 1, 2]).fit([x, other], [y[0], y[0]])
+    mixed = Example(np.ones((3, 1)), [], n_states=[3, 3, 2], factors={"pair": [[0, 1], [1, 2]]})
+    with pytest.raises(ValueError, match=r"X\[0\] has two factors of type 'pair' whose nodes have"):
+        TRWCRF(classes=[0, 1, 2]).fit([mixed], [np.array([0, 2, 1])])
+
+
+@pytest.mark.parametrize("formulation", ["joint", "dual", "reparameterization", "edge_probabilities", "mean_field"])
+def test_formulations_for_edges_alone(formulation):
+    X, y = factor_examples(2)
+    with pytest.raises(
+        ValueError, match=f"formulation='{formulation}' is for nodes and edges alone.*take one of exact"
+    ):
+        TRWCRF(formulation=formulation, fit_intercept=False).fit(X, y)
+
+
+def test_refusals(fitted):
+    model, X, y = fitted
+    with pytest.raises(ValueError, match=r"entropy='trw' is about spanning trees of edges, but X\[0\] has factors"):
+        TRWCRF(formulation="relaxation").fit(X, y)
+    with pytest.raises(ValueError, match=r"X\[0\] has factors besides nodes and edges, which DRFClassifier does not"):
+        DRFClassifier().fit(X, y)
+    with pytest.raises(ValueError, match=r"X\[0\] has factors .* which predict_edge_proba does not take"):
+        model.predict_edge_proba(X)
+    with pytest.raises(ValueError, match=r"X\[0\] has factors .* which predict_topk does not take"):
+        model.predict_topk(X)
+    with pytest.raises(TypeError, match="model must be a PairwiseModel for TreeInference"):
+        pickle.loads(pickle.dumps(model)).set_params(inference=TreeInference()).predict(X)

@@ -1,0 +1,338 @@
+"""TRWCRF: scikit-learn's contract, the exact field on chains and trees, sparse features, what is kept and refused."""
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from estimator_contract import passed_checks
+from numpy.testing import assert_allclose, assert_array_equal
+from relaxed_problems import sparse_chains
+from sklearn.base import clone
+from sklearn.datasets import make_classification
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+
+from sklearn_crf import TRWCRF, DRFClassifier, Example
+from sklearn_crf.inference import BruteForce
+from sklearn_crf.models import score
+
+TIGHT = {"tol": 1e-9, "max_iter": 2000}
+
+
+def loss_by_enumeration(model, X, y):
+    """The regularised objective from its definition."""
+    total = 0.0
+    for x, labels in zip(X, y, strict=True):
+        potentials = model._fitted_potentials()
+        example = Example(x, [[t, t + 1] for t in range(x.shape[0] - 1)])
+        values = potentials.model(model._flat_weights(potentials), example)
+        total += BruteForce().marginals(values).log_z - score(values, labels)
+    penalty = (model.coef_**2).sum() if not sp.issparse(model.coef_) else (model.coef_.data**2).sum()
+    return 0.5 * (penalty + (model.edge_coef_**2).sum()) + model.C * total
+
+
+def test_check_estimator():
+    passed = passed_checks(TRWCRF())
+    assert len(passed) >= 55
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix], ids=["dense", "csr"])
+def test_without_edges_it_is_logistic_regression(n_classes, form):
+    X, y = make_classification(300, 6, n_informative=5, n_redundant=0, n_classes=n_classes, random_state=0)
+    weight = np.random.default_rng(0).uniform(0.2, 2, size=300)
+    ours = TRWCRF(C=0.7, **TIGHT).fit(form(X), y, sample_weight=weight)
+    theirs = LogisticRegression(C=0.7, **TIGHT).fit(X, y, sample_weight=weight)
+    assert_allclose(ours.coef_, theirs.coef_, atol=1e-5)
+    assert_allclose(ours.intercept_ - ours.intercept_.mean(), theirs.intercept_ - theirs.intercept_.mean(), atol=1e-5)
+    assert_allclose(ours.predict_proba(form(X)), theirs.predict_proba(X), atol=1e-5)
+
+
+@pytest.mark.parametrize("weights", ["all", "seen"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_objective_is_the_likelihood(weights, n_classes):
+    X, y = sparse_chains(n_classes=n_classes)
+    model = TRWCRF(C=0.3, weights=weights, **TIGHT).fit(X, y)
+    value = loss_by_enumeration(model, X, y)
+    assert_allclose(model.loss_curve_[-1], value, rtol=1e-10)
+    # No direction leads further down.
+    for name in ("coef_", "edge_coef_"):
+        moved = clone(model)
+        moved.__dict__.update(model.__dict__)
+        for step in (-1e-3, 1e-3):
+            setattr(moved, name, getattr(model, name) * (1 + step))
+            assert loss_by_enumeration(moved, X, y) > value
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_sparse_and_dense_features_train_the_same_field(n_classes):
+    X, y = sparse_chains(n_classes=n_classes)
+    sparse = TRWCRF(**TIGHT).fit(X, y)
+    dense = TRWCRF(**TIGHT).fit([x.toarray() for x in X], y)
+    drf = DRFClassifier(pairwise="full", edge_features="constant", **TIGHT).fit(X, y)
+    for other in (dense, drf):
+        assert_allclose(other.coef_, sparse.coef_, atol=1e-5)
+        assert_allclose(other.edge_coef_, sparse.edge_coef_, atol=1e-5)
+    proba = sparse.predict_proba(X)
+    for other in (dense.predict_proba([x.toarray() for x in X]), dense.predict_proba(X)):
+        for part, expected in zip(other, proba, strict=True):
+            assert_allclose(part, expected, atol=1e-6)
+
+
+def test_seen_weights_are_those_that_occur():
+    X, y = sparse_chains(n_features=100)
+    model = TRWCRF(weights="seen", **TIGHT).fit(X, y)
+    occurs = np.zeros((3, 100), dtype=bool)
+    joined = np.zeros((3, 3), dtype=bool)
+    for x, labels in zip(X, y, strict=True):
+        rows = x.toarray() != 0
+        for t, label in enumerate(labels):
+            occurs[label] |= rows[t]
+        joined[labels[:-1], labels[1:]] = True
+    assert not joined.all()
+    assert sp.issparse(model.coef_)
+    assert_array_equal(model.coef_.toarray() != 0, occurs)
+    assert_array_equal(model.edge_coef_.reshape(3, 3) != 0, joined)
+    assert model.score(X, y) > 0.9
+    # What never occurs has its optimal weight below zero, so leaving it out only loses.
+    assert model.loss_curve_[-1] > TRWCRF(**TIGHT).fit(X, y).loss_curve_[-1]
+
+
+def test_pickles_of_sparse_models_are_small():
+    X, y = sparse_chains(n=60, n_features=3000)
+    model = TRWCRF(weights="seen").fit(X, y)
+    n_bytes = model.coef_.nnz * (8 + 4) + model.edge_coef_.nbytes + model.intercept_.nbytes
+    rest = len(pickle.dumps(clone(model))) + 8 * 3 * model.n_iter_
+    assert len(pickle.dumps(model)) <= 1.1 * n_bytes + rest + 2000
+    copy = pickle.loads(pickle.dumps(model))
+    for one, other in zip(copy.predict_proba(X), model.predict_proba(X), strict=True):
+        assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("weights", ["all", "seen"])
+def test_bit_identical_for_any_n_jobs(weights):
+    X, y = sparse_chains(n=400, n_features=50, longest=30)
+    models = [TRWCRF(weights=weights, n_jobs=n_jobs, tol=0.02).fit(X, y) for n_jobs in (1, 2)]
+    difference = models[0].coef_ - models[1].coef_
+    assert not (difference.nnz if sp.issparse(difference) else difference.any())
+    assert_array_equal(models[0].edge_coef_, models[1].edge_coef_)
+
+
+@pytest.mark.parametrize("weights", ["all", "seen"])
+def test_weight_two_is_seen_twice(weights):
+    X, y = sparse_chains()
+    options = {"weights": weights, **TIGHT}
+    weight = np.arange(len(X)) % 3
+    weighted = TRWCRF(**options).fit(X, y, sample_weight=weight)
+    repeated = TRWCRF(**options).fit(
+        [x for x, n in zip(X, weight, strict=True) for _ in range(n)],
+        [labels for labels, n in zip(y, weight, strict=True) for _ in range(n)],
+    )
+    one, other = (sp.csr_matrix(model.coef_).toarray() for model in (weighted, repeated))
+    assert_allclose(one, other, atol=1e-5)
+    assert_allclose(weighted.edge_coef_, repeated.edge_coef_, atol=1e-5)
+
+
+@pytest.mark.parametrize("weights", ["all", "seen"])
+def test_warm_start_goes_on(weights):
+    X, y = sparse_chains()
+    model = TRWCRF(weights=weights, warm_start=True, **TIGHT).fit(X, y)
+    best = model.loss_curve_[-1]
+    model.fit(X, y)
+    assert_allclose(model.loss_curve_, best, rtol=1e-9)
+    with pytest.raises(ValueError, match="warm_start"):
+        model.fit([x[:, :5] for x in X], y)
+
+
+def test_trees_with_types_of_nodes_and_edges():
+    rng = np.random.default_rng(0)
+    X, y = [], []
+    for _ in range(30):
+        n = int(rng.integers(3, 8))
+        edges = [[int(rng.integers(i)), i] for i in range(1, n)]
+        labels = rng.integers(2, size=n)
+        node_type = np.arange(n) % 2
+        features = np.stack((labels * np.where(node_type, -1, 1), rng.integers(2, size=n)), axis=1)
+        X.append(
+            Example(sp.csr_matrix(features.astype(float)), edges, node_type=node_type, edge_type=np.arange(n - 1) % 3)
+        )
+        y.append(labels)
+    dense = [Example(x.node_features.toarray(), x.graph, node_type=x.node_type, edge_type=x.edge_type) for x in X]
+    for weights in ("all", "seen"):
+        model = TRWCRF(weights=weights, **TIGHT).fit(X, y)
+        assert model.edge_coef_.shape == (3, 1, 4)
+        assert model.intercept_.shape == (2, 2 if weights == "seen" else 1)
+        assert model.score(X, y) > 0.95
+        assert model.score(dense, y) == model.score(X, y)
+        assert_array_equal(pickle.loads(pickle.dumps(model)).fit(X, y).intercept_, model.intercept_)
+    assert_allclose(TRWCRF(**TIGHT).fit(dense, y).coef_, TRWCRF(**TIGHT).fit(X, y).coef_, atol=1e-5)
+
+
+def test_unlabelled_nodes_are_summed_out():
+    X, y = sparse_chains(n=40)
+    rng = np.random.default_rng(0)
+    partial = [np.where(rng.random(len(labels)) < 0.4, -1, labels) for labels in y]
+    for weights in ("all", "seen"):
+        model = TRWCRF(weights=weights, missing_label=-1).fit(X, partial)
+        assert_array_equal(model.classes_, [0, 1, 2])
+        assert model.score(X, y) > 0.8
+
+
+@pytest.mark.parametrize("formulation", ["exact", "loopy", "pseudolikelihood"])
+def test_formulations_agree_where_they_must(formulation):
+    X, y = sparse_chains(n=60)
+    model = TRWCRF(formulation=formulation, **TIGHT).fit(X, y)
+    exact = TRWCRF(**TIGHT).fit(X, y)
+    if formulation == "pseudolikelihood":
+        assert np.abs(model.edge_coef_ - exact.edge_coef_).max() > 1e-3
+    else:
+        assert_allclose(model.coef_, exact.coef_, atol=1e-4)
+    assert model.score(X, y) > 0.9
+
+
+def test_exact_on_cycles_by_junction_trees():
+    rng = np.random.default_rng(0)
+    X = [Example(rng.normal(size=(4, 2)), [[0, 1], [1, 2], [2, 3], [0, 3]]) for _ in range(12)]
+    y = [rng.integers(2, size=4) for _ in X]
+    model = TRWCRF(formulation="exact", **TIGHT).fit(X, y)
+    reference = DRFClassifier(
+        learning="likelihood", inference=BruteForce(), pairwise="full", edge_features="constant", **TIGHT
+    ).fit(X, y)
+    assert_allclose(model.coef_, reference.coef_, atol=1e-5)
+
+
+def test_sgd_comes_near():
+    X, y = sparse_chains(n=15, n_features=10)
+    model = TRWCRF(solver="sgd", max_iter=40, step_size=3.0, random_state=0).fit(X, y)
+    assert model.loss_curve_[-1] < 1.05 * TRWCRF(**TIGHT).fit(X, y).loss_curve_[-1]
+
+
+def test_grid_search():
+    X, y = sparse_chains(n=24)
+    search = GridSearchCV(TRWCRF(classes=[0, 1, 2]), {"C": [0.01, 1.0], "weights": ["all", "seen"]}, cv=2, n_jobs=2)
+    search.fit(X, y)
+    assert np.all(np.isfinite(search.cv_results_["mean_test_score"]))
+
+
+def test_viterbi_and_marginals_predict():
+    X, y = sparse_chains()
+    model = TRWCRF(weights="seen").fit(X, y)
+    paths = clone(model).set_params(inference="map").fit(X, y).predict(X)
+    potentials = model._fitted_potentials()
+    for x, path in zip(X, paths, strict=True):
+        values = potentials.model(
+            model._flat_weights(potentials), Example(x, [[t, t + 1] for t in range(x.shape[0] - 1)])
+        )
+        assert_allclose(score(values, path), BruteForce().map(values).score)
+    assert_array_equal(np.argmax(model.predict_proba(X)[0], axis=1), model.predict(X)[0])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda X, y: (X, [y[0][:-1], *y[1:]] if len(y[0]) > 1 else [np.r_[y[0], 0], *y[1:]]), r"y\[0\] has shape"),
+        (lambda X, y: ([X[0], X[1][:, :7], *X[2:]], y), r"X\[1\] has 7 features, but X\[0\] has 40"),
+        (lambda X, y: ([x.toarray() for x in X], y), "weights='seen' needs sparse X"),
+    ],
+)
+def test_bad_input_is_named(change, message):
+    X, y = change(*sparse_chains())
+    with pytest.raises(ValueError, match=message):
+        TRWCRF(weights="seen").fit(X, y)
+
+
+def test_bad_input_after_fit_is_named():
+    X, y = sparse_chains()
+    model = TRWCRF().fit(X, y)
+    with pytest.raises(ValueError, match="X has 7 features, but TRWCRF is expecting 40"):
+        model.predict([X[0][:, :7]])
+    with pytest.raises(ValueError, match="9"):
+        model.score(X, [np.full_like(labels, 9) for labels in y])
+
+
+@pytest.mark.parametrize("l1_ratio", [1.0, 0.4])
+def test_elastic_net_without_edges_is_that_of_logistic_regression(l1_ratio):
+    X, y = make_classification(200, 6, n_informative=3, n_redundant=0, random_state=0)
+    ours = TRWCRF(C=0.05, l1_ratio=l1_ratio, **TIGHT).fit(X, y)
+    options = {"solver": "saga", "C": 0.05, "l1_ratio": l1_ratio, "tol": 1e-10, "max_iter": 100_000}
+    if l1_ratio < 1 or "penalty" in LogisticRegression().get_params():
+        options |= {"penalty": "elasticnet"} if LogisticRegression().penalty == "l2" else {}
+    theirs = LogisticRegression(**options).fit(X, y)
+    assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
+    assert 0 < np.count_nonzero(ours.coef_) < 6 or l1_ratio < 1
+
+
+@pytest.mark.parametrize("weights", ["all", "seen"])
+def test_l1_leaves_few_weights_and_a_stationary_point(weights):
+    X, y = sparse_chains(n=30)
+    model = TRWCRF(C=0.5, l1_ratio=1.0, weights=weights, **TIGHT).fit(X, y)
+    n_kept = model.coef_.nnz if weights == "seen" else np.count_nonzero(model.coef_)
+    assert 0 < n_kept < 40
+    assert np.all(np.diff(model.loss_curve_) <= 1e-9)
+    assert model.score(X, y) > 0.8
+    with pytest.raises(ValueError, match="l1_ratio"):
+        TRWCRF(l1_ratio=0.5, solver="sgd").fit(X, y)
+
+
+@pytest.mark.parametrize("weights", ["all", "seen"])
+def test_two_label_spaces_in_one_graph(weights):
+    """Four labels on one chain, two on the other: the labels of each are numbers of its own list."""
+    rng = np.random.default_rng(0)
+    X, y = [], []
+    for _ in range(12):
+        length = int(rng.integers(2, 4))
+        first, second = rng.integers(4, size=length), rng.integers(2, size=length)
+        nodes = np.arange(length)
+        chain = np.stack([nodes[:-1], nodes[1:]], axis=1)
+        features = np.eye(4)[first] + 2 * np.eye(4)[second]
+        X.append(
+            Example(
+                sp.csr_matrix(np.concatenate([features, features])),
+                np.concatenate([chain, chain + length, np.stack([nodes, nodes + length], axis=1)]),
+                node_type=np.repeat([0, 1], length),
+                edge_type=np.repeat([0, 1, 2], [length - 1, length - 1, length]),
+                n_states=np.repeat([4, 2], length),
+            )
+        )
+        y.append(np.concatenate([first, second]))
+    model = TRWCRF(formulation="exact", weights=weights, fit_intercept=False, C=0.5, **TIGHT).fit(X, y)
+    potentials = model._fitted_potentials()
+    total = 0.0
+    for x, labels, proba in zip(X, y, model.predict_proba(X), strict=True):
+        values = potentials.model(model._flat_weights(potentials), x)
+        exact = BruteForce().marginals(values)
+        total += exact.log_z - score(values, labels)
+        # Prediction goes by loopy belief propagation, which gives no label of the other list either.
+        assert_array_equal(proba[len(labels) // 2 :, 2:], 0)
+    penalty = model._flat_weights(potentials)
+    assert_allclose(model.loss_curve_[-1], 0.5 * penalty @ penalty + 0.5 * total, rtol=1e-8)
+    assert all(np.all(labels[len(labels) // 2 :] < 2) for labels in model.predict(X))
+    with pytest.raises(ValueError, match="only the first 2 of the 4 classes"):
+        TRWCRF(weights=weights).fit(X, [np.roll(labels, len(labels) // 2) for labels in y])
+
+
+def test_labels_that_were_never_seen_are_named():
+    X, y = sparse_chains(n=10)
+    model = TRWCRF(classes=[0, 1, 2]).fit(X, y)
+    unseen = [labels.copy() for labels in y]
+    unseen[4][0] = 7
+    message = r"^{}\[4\] holds the unknown label 7: the classes are 0, 1, 2"
+    for use in (model.fit, model.score, model.log_likelihood):
+        with pytest.raises(ValueError, match=message.format("y")):
+            use(X, unseen)
+    with pytest.raises(ValueError, match=message.format("evidence")):
+        model.predict(X, evidence=unseen)
+
+
+def test_labels_beyond_the_states_of_a_node_are_named():
+    x = Example(np.eye(3), [[0, 1], [1, 2]], n_states=[2, 2, 3])
+    for formulation in ("exact", "piecewise", "pseudolikelihood"):
+        with pytest.raises(ValueError, match=r"y\[1\] gives node 0 the label 2, but the node has only the first 2"):
+            TRWCRF(formulation=formulation).fit([x, x], [np.array([0, 1, 2]), np.array([2, 1, 0])])
+
+
+def test_dual_steps_have_no_free_intercepts():
+    X, y = sparse_chains(n=4)
+    with pytest.raises(ValueError, match="fit_intercept=False and l1_ratio=0, since every weight has the penalty"):
+        TRWCRF(formulation="dual").fit(X, y)

@@ -1,0 +1,258 @@
+"""TRWCRF on graphs with cycles: relaxations bound the likelihood, formulations of one relaxation agree."""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from finite_differences import five_point
+from model_strategies import random_model
+from numpy.testing import assert_allclose
+from relaxed_problems import CYCLE, fitted, graphs
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
+
+from sklearn_crf import TRWCRF
+from sklearn_crf.inference import (
+    BruteForce,
+    NormProductBP,
+    TightenBound,
+    TRWMessagePassing,
+    edge_shared_bound,
+    edge_shares_of,
+)
+from sklearn_crf.models import score
+from sklearn_crf.objectives import JointRisk, Likelihood, Piecewise, RelaxedLikelihood
+
+NAMES = ["relaxation", "reparameterization", "joint"]
+
+
+def weights_of(model):
+    return np.concatenate([model.coef_.ravel(), model.intercept_.ravel(), model.edge_coef_.ravel()])
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_formulations_of_one_relaxation_agree(n_classes):
+    X, y = graphs(n_classes=n_classes, n=3)
+    models = [fitted(X, y, formulation=name, pairwise="potts") for name in NAMES]
+    for other in models[1:]:
+        assert_allclose(other.loss_curve_[-1], models[0].loss_curve_[-1], rtol=1e-6)
+        for name in ("coef_", "edge_coef_"):
+            assert_allclose(getattr(other, name), getattr(models[0], name), atol=1e-5)
+        for a, b in zip(other.predict_proba(X), models[0].predict_proba(X), strict=True):
+            assert_allclose(a, b, atol=1e-5)
+
+
+@pytest.mark.parametrize("edges", [CYCLE, [[0, 1], [1, 2]], [[0, 1], [1, 2], [0, 2], [3, 4]]])
+def test_formulations_of_the_trivial_entropy_agree(edges):
+    X, y = graphs(edges, n=3)
+    models = [fitted(X, y, formulation=name, entropy="trivial") for name in ("relaxation", "joint")]
+    assert_allclose(models[1].loss_curve_[-1], models[0].loss_curve_[-1], rtol=1e-6)
+    assert_allclose(models[1].coef_, models[0].coef_, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["typed", "weighted", "untied"])
+def test_shares_of_edges_are_differentiated_and_bound(kind):
+    model = random_model("disconnected", 3, kind, seed=0)
+    rng = np.random.default_rng(0)
+    shares = rng.normal(size=edge_shares_of(model))
+    found = edge_shared_bound(model, shares)
+    assert_allclose(
+        found.gradient, five_point(lambda x: edge_shared_bound(model, x).marginals.log_z, shares), atol=1e-7
+    )
+    log_z = BruteForce().marginals(model).log_z
+    tight = NormProductBP("trivial", tol=1e-10, max_iter=2000).marginals(model).log_z
+    assert log_z <= tight + 1e-9 <= found.marginals.log_z + 1e-9
+    for field in ("unary", "tables"):
+        values = getattr(model, field)
+
+        def bound(x, field=field, values=values):
+            return edge_shared_bound(replace(model, **{field: x.reshape(values.shape)}), shares).marginals.log_z
+
+        expected = five_point(bound, values.ravel()).reshape(values.shape)
+        assert_allclose(getattr(found.marginals, field), expected, atol=1e-7)
+
+
+def test_the_best_trees_are_never_looser():
+    model = random_model("cycle", 2, "untied", seed=4)
+    labels = np.zeros(model.graph.n_nodes, dtype=np.int32)
+    fixed, best = (
+        RelaxedLikelihood(TightenBound(trees, tol=1e-6, max_iter=2000)).loss_statistics(model, labels).terms.sum()
+        for trees in ("minimal", "optimal")
+    )
+    assert best <= fixed + 1e-9
+    X, y = graphs(n=2)
+    fit = TRWCRF(C=0.1, formulation="edge_probabilities", tol=0.05, inner_tol=1e-2).fit(X, y)
+    assert fit.loss_curve_[-1] < fit.loss_curve_[0]
+
+
+def test_joint_risk_is_differentiated_by_weights_and_shares():
+    X, y = graphs(n=2)
+    fit = TRWCRF(formulation="joint", max_iter=1)
+    seen = []
+    original = JointRisk.value_grad
+
+    def spy(self, coef, members=None):
+        seen.append(self)
+        return original(self, coef, members)
+
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        patch.setattr(JointRisk, "value_grad", spy)
+        fit.fit(X, y, sample_weight=[1.0, 2.5])
+    risk = seen[0]
+    coef = np.random.default_rng(0).normal(size=risk.potentials.n_coef)
+    assert_allclose(risk.value_grad(coef).gradient, five_point(lambda c: risk.value_grad(c).value, coef), atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"formulation": "edge_probabilities", "entropy": "trivial"}, "entropy='trw'"),
+        ({"formulation": "joint", "solver": "sgd"}, "solver='lbfgs'"),
+        ({"formulation": "joint", "missing_label": -1}, "label for every node"),
+    ],
+)
+def test_what_formulations_refuse(options, message):
+    X, y = graphs(n=3)
+    y[0] = np.where(np.arange(4) == 1, -1, y[0]) if "missing_label" in options else y[0]
+    with pytest.raises(ValueError, match=message):
+        TRWCRF(**options).fit(X, y)
+
+
+def test_relaxations_are_ordered():
+    X, y = graphs()
+    least = {
+        (name, entropy): fitted(X, y, formulation=name, entropy=entropy).loss_curve_[-1]
+        for name, entropy in [("exact", "trw"), ("relaxation", "trw"), ("relaxation", "trivial"), ("piecewise", "trw")]
+    }
+    assert list(least.values()) == sorted(least.values())
+    assert np.all(np.diff(list(least.values())) > 1e-3)
+
+
+def test_on_trees_the_reweighted_entropy_is_exact_and_the_trivial_one_is_not():
+    X, y = graphs([[0, 1], [1, 2], [1, 3]])
+    exact = fitted(X, y)
+    assert exact.formulation_ == "exact"
+    for name in NAMES:
+        model = fitted(X, y, formulation=name)
+        assert_allclose(weights_of(model), weights_of(exact), atol=1e-5)
+    for options in ({"formulation": "relaxation", "entropy": "trivial"}, {"formulation": "piecewise"}):
+        assert np.abs(weights_of(fitted(X, y, **options)) - weights_of(exact)).max() > 1e-2
+
+
+def test_cycles_are_relaxed_by_default():
+    X, y = graphs()
+    model = TRWCRF().fit(X, y)
+    assert model.formulation_ == "relaxation"
+    assert model.has_cycles_
+    assert model.score(X, y) > 0.8
+
+
+@pytest.mark.parametrize("formulation", ["relaxation", "piecewise", "loopy", "mean_field", "pseudolikelihood"])
+def test_images(formulation):
+    rng = np.random.default_rng(0)
+    y = np.zeros((6, 6, 6), dtype=int)
+    y[:, 1:5, 2:] = 1
+    y ^= rng.random(y.shape) < 0.1
+    X = y[..., None] + rng.normal(scale=0.5, size=(*y.shape, 1))
+    model = TRWCRF(formulation=formulation, pairwise="ising", inference="map", max_iter=50, C=0.1).fit(X, y)
+    assert model.score(X, y) > max(y.mean(), 1 - y.mean()) + 0.1
+
+
+@pytest.mark.parametrize("kind", ["tied", "typed", "weighted", "untied"])
+def test_piecewise_is_differentiated_and_normalises_pieces(kind):
+    model = random_model("cycle", 3, kind, seed=3)
+    labels = np.random.default_rng(0).integers(3, size=model.graph.n_nodes).astype(np.int32)
+    loss = Piecewise().loss_statistics(model, labels)
+    pieces = sum(np.log(np.exp(table).sum()) for table in model.edge_tables())
+    pieces += np.log(np.exp(model.unary).sum(axis=1)).sum()
+    assert_allclose(loss.terms.sum(), pieces - score(model, labels))
+    assert pieces >= BruteForce().marginals(model).log_z
+
+    def value(**changes):
+        return Piecewise().loss_statistics(random_changed(model, changes), labels).terms.sum()
+
+    assert_allclose(loss.statistics.unary, five_point(lambda u: value(unary=u), model.unary), atol=1e-9)
+    assert_allclose(loss.statistics.tables, five_point(lambda t: value(tables=t), model.tables), atol=1e-9)
+
+
+def random_changed(model, changes):
+    fields = {name: getattr(model, name) for name in ("graph", "unary", "tables", "edge_type", "edge_weight")}
+    return type(model)(**fields | changes)
+
+
+@pytest.mark.parametrize(
+    "inference",
+    [TRWMessagePassing("covering", tol=1e-12, max_iter=3000), NormProductBP(tol=1e-12, max_iter=3000)],
+    ids=lambda inference: type(inference).__name__,
+)
+@pytest.mark.parametrize("missing", [0, 2])
+def test_relaxed_likelihood_bounds_and_is_differentiated(inference, missing):
+    model = random_model("cycle", 2, "tied", seed=1)
+    labels = np.random.default_rng(0).integers(2, size=model.graph.n_nodes).astype(np.int32)
+    labels[:missing] = -1
+    objective = RelaxedLikelihood(inference)
+    loss = objective.loss_statistics(model, labels)
+
+    def value(unary):
+        return objective.loss_statistics(random_changed(model, {"unary": unary}), labels).terms.sum()
+
+    assert_allclose(loss.statistics.unary, five_point(value, model.unary), atol=1e-6)
+    if not missing:
+        exact = Likelihood(BruteForce()).loss_statistics(model, labels)
+        assert loss.terms.sum() > exact.terms.sum()
+    again = objective.loss_statistics(model, labels, state=loss.state)
+    assert_allclose(again.terms.sum(), loss.terms.sum(), rtol=1e-9)
+
+
+def test_fallback_solves_where_messages_do_not_settle():
+    model = random_model("cycle", 2, "tied", seed=1)
+    labels = np.zeros(model.graph.n_nodes, dtype=np.int32)
+    hopeless = TRWMessagePassing("covering", max_iter=1, tol=1e-12)
+    objective = RelaxedLikelihood(hopeless, TightenBound(tol=1e-9, max_iter=5000))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loss = objective.loss_statistics(model, labels)
+        again = objective.loss_statistics(model, labels, state=loss.state)
+    settled = RelaxedLikelihood(TRWMessagePassing("covering", tol=1e-12, max_iter=3000)).loss_statistics(model, labels)
+    assert loss.converged
+    assert_allclose(loss.terms.sum(), settled.terms.sum(), rtol=1e-7)
+    assert_allclose(again.terms.sum(), loss.terms.sum(), rtol=1e-9)
+
+
+def test_an_inner_problem_that_does_not_converge_is_named():
+    X, y = graphs(n=3)
+    with pytest.warns(ConvergenceWarning, match="inner_max_iter"):
+        TRWCRF(formulation="reparameterization", inner_max_iter=1, inner_tol=1e-12, max_iter=3).fit(X, y)
+
+
+@pytest.mark.parametrize("entropy", ["trw", "trivial"])
+def test_weights_of_examples_without_edges_in_the_joint_problem(entropy):
+    """These share a batch whatever they weigh."""
+    rng = np.random.default_rng(0)
+    X, y, weight = rng.normal(size=(20, 2)), np.arange(20) % 3, 1.0 + np.arange(20) % 4
+    joint, plain = (
+        TRWCRF(formulation=formulation, entropy=entropy, tol=1e-8).fit(X, y, sample_weight=weight)
+        for formulation in ("joint", "relaxation")
+    )
+    assert_allclose(joint.coef_, plain.coef_, atol=1e-6)
+    assert_allclose(joint.loss_curve_[-1], plain.loss_curve_[-1])
+    assert joint.error_curve_[-1] == plain.error_curve_[-1]
+
+
+@pytest.mark.parametrize("formulation", ["piecewise", "pseudolikelihood"])
+def test_missing_labels_are_rejected_where_they_must_be(formulation):
+    X, y = graphs(n=3)
+    y[0] = np.where(np.arange(4) == 1, -1, y[0])
+    with pytest.raises(ValueError, match="label for every node"):
+        TRWCRF(formulation=formulation, missing_label=-1).fit(X, y)
+    assert np.isfinite(TRWCRF(missing_label=-1, max_iter=20).fit(X, y).loss_curve_).all()
+
+
+def test_grid_search_over_strength_and_entropy():
+    X, y = graphs(n=8)
+    grid = {"C": [0.01, 1.0], "entropy": ["trw", "trivial"], "temperature": [0.5, 1.0]}
+    search = GridSearchCV(TRWCRF(formulation="relaxation", tol=1e-3), grid, cv=2, n_jobs=2).fit(X, y)
+    assert np.all(np.isfinite(search.cv_results_["mean_test_score"]))
+    assert search.best_estimator_.formulation_ == "relaxation"

@@ -1,0 +1,312 @@
+"""JunctionTree against enumeration, and on competition models with known answers."""
+
+import csv
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from factor_strategies import factor_graphs, random_factor_graph
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from model_strategies import TABLE_KINDS, TOPOLOGIES, models, random_model, read_only
+
+from sklearn_crf.datasets import read_evidence, read_marginals, read_uai
+from sklearn_crf.graphs import Graph, disjoint_union, lattice
+from sklearn_crf.inference import BruteForce, JunctionTree, TreeInference
+from sklearn_crf.inference._reduction import Reduction
+from sklearn_crf.inference.exact._elimination import best_order, degeneracy, eliminate, min_fill_order
+from sklearn_crf.inference.exact._junction_tree import Buckets
+from sklearn_crf.models import FactorGraph, PairwiseModel, at_most_one, clamped, score
+
+few = settings(max_examples=80, deadline=None)
+
+
+def assert_agrees(model, atol=1e-10):
+    brute, exact = BruteForce(), JunctionTree()
+    expected, found = brute.marginals(model), exact.marginals(model)
+    assert type(found) is type(expected)
+    assert found.bound == "exact"
+    assert found.unary.dtype == model.dtype
+    for name in ("unary", "log_z", "log_z_terms", *expected.statistics._fields):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=atol, atol=atol, err_msg=name)
+    best = exact.map(model)
+    np.testing.assert_allclose(best.score, brute.map(model).score, rtol=atol, atol=atol)
+    assert best.score == score(model, best.labels)
+    assert best.gap == 0
+    assert best.labels.dtype == np.int32
+
+
+@few
+@given(models())
+def test_pairwise_models_against_enumeration(model):
+    assert_agrees(model)
+
+
+@few
+@given(models())
+def test_edge_marginals_against_enumeration(model):
+    graph = model.graph
+    pairs = JunctionTree().edge_marginals(model)
+    assert pairs.shape == (graph.n_edges, model.n_columns, model.n_columns)
+    assert pairs.dtype == model.dtype
+    if graph.n_edges:
+        alone = replace(model, tables=model.edge_tables(), edge_type=np.arange(graph.n_edges), edge_weight=None)
+        np.testing.assert_allclose(pairs, BruteForce().marginals(alone).tables[:, 0], atol=1e-10)
+        last = graph.n_edges - 1
+        np.testing.assert_array_equal(JunctionTree().edge_marginals(model, [last, 0]), pairs[[last, 0]])
+        with pytest.raises(ValueError, match="edges must be numbers of edges, 0 to"):
+            JunctionTree().edge_marginals(model, [graph.n_edges])
+
+
+@few
+@given(factor_graphs(max_arity=5))
+def test_factor_graphs_against_enumeration(model):
+    assert_agrees(model)
+
+
+@pytest.mark.parametrize("kind", TABLE_KINDS)
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_float32_and_read_only(topology, kind, tmp_path):
+    model = random_model(topology, 3, kind, dtype=np.float32, forbidden=0.2, seed=1)
+    assert_agrees(read_only(model, tmp_path), atol=1e-5)
+
+
+def test_scores_beyond_the_range_of_exp():
+    model = random_model("grid", 2, scale=1.0, seed=4)
+    shifted = replace(model, unary=model.unary * 1e4 + 1e6, tables=model.tables * 1e4)
+    found = JunctionTree().marginals(shifted)
+    assert np.isfinite(found.log_z)
+    np.testing.assert_allclose(found.log_z, BruteForce().marginals(shifted).log_z, rtol=1e-12)
+    np.testing.assert_allclose(found.unary, BruteForce().marginals(shifted).unary, atol=1e-9)
+
+
+@settings(max_examples=15, deadline=None)
+@given(factor_graphs(max_arity=4), st.integers(0, 2**16))
+def test_scores_too_far_apart_for_products(model, seed):
+    # Steps of 400 with ties: many a sum has all its terms far below the maxima of either table.
+    steps = 400.0 * np.random.default_rng(seed).integers(-4, 3, size=model.log_table.size)
+    assert_agrees(replace(model, log_table=model.log_table + steps), atol=1e-9)
+    assert_agrees(replace(model, log_table=np.where(steps < -1000, -1e5, model.log_table)), atol=1e-9)
+
+
+@pytest.mark.parametrize(("scale", "is_log"), [(1.0, False), (500.0, True)])
+def test_joined_chains_are_one_chain_of_pairs(scale, is_log):
+    rng, n, states = np.random.default_rng(0), 6, (5, 3)
+    unary = [scale * rng.normal(size=(n, k)) for k in states]
+    along = [scale * rng.normal(size=(k, k)) for k in states]
+    between = scale * rng.normal(size=states)
+    # What forbids makes sums that only the shifts of both tables together can show to be safe.
+    along[0][0, 1:], between[2, 1] = -np.inf, -np.inf
+    factors = [((2 * t + side,), unary[side][t]) for t in range(n) for side in (0, 1)]
+    factors += [((2 * t + side, 2 * t + 2 + side), along[side]) for t in range(n - 1) for side in (0, 1)]
+    factors += [((2 * t, 2 * t + 1), between) for t in range(n)]
+    ladder = FactorGraph.from_factors(np.tile(states, n), factors)
+    of_pair = (unary[0][:, :, None] + unary[1][:, None] + between).reshape(n, 15)
+    of_edge = (along[0][:, None, :, None] + along[1][:, None, :]).reshape(1, 15, 15)
+    pairs = PairwiseModel(lattice((n,)), of_pair, of_edge)
+    found, expected = JunctionTree().marginals(ladder), TreeInference().marginals(pairs)
+    plan = found.state
+    assert sum(len(left) == len(right) == 1 for left, right in plan.sides) >= 2 * n - 4
+    buckets = Buckets(Reduction(ladder), plan)
+    buckets.sum_out()
+    assert buckets.is_log.any() == is_log
+    np.testing.assert_allclose(found.log_z, expected.log_z, rtol=1e-12)
+    joint = expected.unary.reshape(n, *states)
+    np.testing.assert_allclose(found.unary[::2], joint.sum(axis=2), atol=1e-9)
+    np.testing.assert_allclose(found.unary[1::2, :3], joint.sum(axis=1), atol=1e-9)
+    np.testing.assert_allclose(found.log_table[-15:].reshape(states), joint.sum(axis=0), atol=1e-8)
+    np.testing.assert_allclose(JunctionTree().map(ladder).score, TreeInference().map(pairs).score, rtol=1e-12)
+
+
+@few
+@given(factor_graphs(max_arity=4))
+def test_samples_are_allowed_and_follow_the_marginals(model):
+    samples = JunctionTree().sample(model, 400, random_state=0)
+    assert samples.shape == (400, model.n_nodes)
+    assert samples.dtype == np.int32
+    assert all(np.isfinite(score(model, labels)) for labels in samples[:20])
+    expected = np.clip(BruteForce().marginals(model).unary, 0, 1)
+    shares = np.stack([(samples == k).mean(axis=0) for k in range(expected.shape[1])], axis=1)
+    # Five standard deviations, and ten draws more for the rare states whose counts are not normal.
+    assert np.all(np.abs(shares - expected) <= 5 * np.sqrt(expected * (1 - expected) / 400) + 10 / 400)
+    assert not np.any(shares[expected == 0])
+
+
+def test_joint_samples_follow_the_joint_distribution():
+    model = random_model("cycle", 2, scale=1.0, seed=2)
+    samples = JunctionTree().sample(model, 40000, random_state=1)
+    counts = np.bincount(samples @ (2 ** np.arange(5)), minlength=32)
+    labelings = np.arange(32)[:, None] >> np.arange(5) & 1
+    scores = np.array([score(model, labels) for labels in labelings])
+    expected = np.exp(scores - BruteForce().marginals(model).log_z) * len(samples)
+    assert np.sum((counts - expected) ** 2 / expected) < 70  # chi-squared of 31 degrees: 1e-4 above 68
+
+
+def test_samples_are_seeded():
+    model = random_model("grid", seed=0)
+    one, two = (JunctionTree().sample(model, 5, random_state=3) for _ in range(2))
+    assert np.array_equal(one, two)
+
+
+def test_no_nodes():
+    empty = PairwiseModel(Graph(0, []), np.zeros((0, 2)), np.zeros((1, 2, 2)))
+    assert JunctionTree().marginals(empty).log_z == 0
+    assert JunctionTree().map(empty).score == 0
+    assert JunctionTree().sample(empty, 3, random_state=0).shape == (3, 0)
+
+
+def test_components_do_not_depend_on_each_other():
+    left, right = random_model("grid", 3, seed=1), random_model("cycle", 3, seed=2)
+    joint = PairwiseModel(
+        disjoint_union([left.graph, right.graph]),
+        np.concatenate((left.unary, right.unary)),
+        np.concatenate((left.tables, right.tables)),
+        np.repeat([0, 1], [left.graph.n_edges, right.graph.n_edges]),
+    )
+    together, alone = JunctionTree().marginals(joint), JunctionTree().marginals(right)
+    assert np.array_equal(together.unary[9:], alone.unary)
+    assert np.array_equal(together.log_z_terms[9:], alone.log_z_terms)
+
+
+def test_a_warm_start_takes_over_the_order():
+    model = random_model("grid", seed=1)
+    first = JunctionTree().marginals(model)
+    again = JunctionTree().marginals(random_model("grid", seed=7), init=first.state)
+    assert np.array_equal(again.state, first.state)
+    np.testing.assert_allclose(again.log_z, BruteForce().marginals(random_model("grid", seed=7)).log_z)
+    with pytest.raises(ValueError, match="init must be the state of a former result"):
+        JunctionTree().marginals(model, init=np.zeros(9, dtype=int))
+
+
+def test_plans_are_shared_by_structure():
+    one, other = (random_model("grid", seed=seed, forbidden=0.3) for seed in (1, 2))
+    first = JunctionTree().marginals(one).state
+    assert JunctionTree().marginals(replace(one, unary=one.unary * 2)).state is first
+    # Other states are forbidden: the order is taken over, and nothing else.
+    again = JunctionTree().marginals(other, init=first)
+    assert again.state is not first
+    assert np.array_equal(again.state.nodes, [node for node in first.order if node in again.state.nodes])
+    np.testing.assert_allclose(again.log_z, BruteForce().marginals(other).log_z)
+
+
+def test_wide_models_are_refused_with_their_width_and_memory():
+    model = random_model(lattice((12, 12)), 2)
+    with pytest.raises(ValueError, match=r"width 1\d and .* bytes, the bounds are max_width=5"):
+        JunctionTree(max_width=5).map(model)
+    with pytest.raises(ValueError, match=r"max_memory=1e\+03"):
+        JunctionTree(max_memory=1000).marginals(model)
+    with pytest.raises(ValueError, match=r"at least width 249 .*factor 0 alone"):
+        JunctionTree().map(FactorGraph.from_factors(np.full(250, 2), [(range(250), at_most_one())]))
+    complete = Graph(300, np.stack(np.triu_indices(300, 1), axis=1))
+    with pytest.raises(ValueError, match="at least width 299"):
+        JunctionTree().map(PairwiseModel(complete, np.zeros((300, 2)), np.zeros((1, 2, 2))))
+
+
+def test_observed_nodes_cost_nothing():
+    model = random_model(lattice((30, 30)), 2, seed=3)
+    labels = np.where((np.indices((30, 30)).sum(axis=0) % 2).ravel(), 1, -1)
+    found = JunctionTree(max_width=0).marginals(clamped(model, labels))
+    assert np.all(found.unary[labels == 1, 1] == 1)
+
+
+def test_infeasible_models_are_an_error():
+    different = np.array([[-np.inf, 0], [0, -np.inf]])
+    odd_cycle = PairwiseModel(Graph(3, [[0, 1], [1, 2], [2, 0]]), np.zeros((3, 2)), different[None])
+    for task in (JunctionTree().map, JunctionTree().marginals, JunctionTree().sample):
+        with pytest.raises(ValueError, match="model is infeasible: no labeling of the component of node 0"):
+            task(odd_cycle)
+    one, other = np.array([0, -np.inf]), np.array([-np.inf, 0])
+    with pytest.raises(ValueError, match="every state of node 0 is forbidden"):
+        JunctionTree().map(FactorGraph.from_factors([2], [((0,), one), ((0,), other)]))
+
+
+def test_marginals_are_gradients():
+    model = random_factor_graph(8, 12, 4, 3, seed=11)
+    found = JunctionTree().marginals(model)
+    direction, h = np.random.default_rng(0).normal(size=model.log_table.size), 1e-5
+    up, down = (
+        JunctionTree().marginals(replace(model, log_table=model.log_table + step * direction)).log_z for step in (h, -h)
+    )
+    np.testing.assert_allclose(found.log_table @ direction, (up - down) / (2 * h), rtol=1e-7)
+
+
+def adjacency_of(graph):
+    adjacency = [set() for _ in range(graph.n_nodes)]
+    for i, j in graph.edges.tolist():
+        adjacency[i].add(j)
+        adjacency[j].add(i)
+    return adjacency
+
+
+def plain_min_fill(adjacency):
+    """Reference: count the missing edges anew at every step; the fill of each elimination."""
+    left, fills = set(range(len(adjacency))), []
+    while left:
+        missing = {
+            s: sum(b not in adjacency[a] for a in adjacency[s] for b in adjacency[s] if a < b) for s in sorted(left)
+        }
+        node = min(missing, key=lambda s: (missing[s], len(adjacency[s]), s))
+        fills.append((node, missing[node]))
+        for a in adjacency[node]:
+            adjacency[a] |= adjacency[node] - {a}
+            adjacency[a].discard(node)
+        left.discard(node)
+    return fills
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_min_fill_counts_are_kept_up_to_date(seed):
+    rng = np.random.default_rng(seed)
+    adjacency = adjacency_of(Graph(14, np.argwhere(np.triu(rng.random((14, 14)) < 0.3, 1))))
+    expected = [node for node, _ in plain_min_fill(list(map(set, adjacency)))]
+    # one per node, so that sums of logarithms are exact
+    assert min_fill_order(list(map(set, adjacency)), [1.0] * 14) == expected
+
+
+def test_separators_are_the_neighbours_left_over():
+    rng = np.random.default_rng(0)
+    adjacency = adjacency_of(Graph(12, np.argwhere(np.triu(rng.random((12, 12)) < 0.3, 1))))
+    order = rng.permutation(12).tolist()
+    plan = eliminate(list(map(set, adjacency)), order, [1.0] * 12)
+    for node, separator in zip(order, plan.separators, strict=True):
+        assert set(separator) == adjacency[node]
+        for a in adjacency[node]:
+            adjacency[a] |= adjacency[node] - {a}
+            adjacency[a].discard(node)
+
+
+@pytest.mark.parametrize(
+    ("graph", "width"),
+    [
+        (lattice((50,)), 1),
+        (lattice((4, 4)), 4),
+        (lattice((3, 40)), 3),
+        (Graph(5, np.argwhere(np.triu(np.ones((5, 5)), 1))), 4),
+    ],
+)
+def test_known_tree_widths_are_found(graph, width):
+    adjacency = adjacency_of(graph)
+    assert best_order(adjacency, [np.log(2)] * graph.n_nodes).width == width
+    assert degeneracy(adjacency) <= width
+
+
+UAI = Path(os.environ.get("SKLEARN_CRF_DATA", "")) / "uai2014"
+# Those that take a second at most.
+NAMES = ("Grids_12", "Segmentation_12", "Alchemy_11", "CSP_12", "Pedigree_11", "Pedigree_12")
+
+
+@pytest.mark.skipif(not os.environ.get("SKLEARN_CRF_DATA"), reason="SKLEARN_CRF_DATA is not set")
+@pytest.mark.parametrize("name", NAMES)
+def test_competition_models_have_their_known_answers(name):
+    with open(UAI / "solutions.tsv") as file:
+        rows = {(row["folder"], row["model"]): row for row in csv.DictReader(file, delimiter="\t")}
+    known = rows["pr_mar", name]
+    model = read_uai(UAI / "pr_mar" / f"{name}.uai.gz")
+    if int(known["n_evidence"]):
+        model = clamped(model, read_evidence(UAI / "pr_mar" / f"{name}.uai.evid", model.n_nodes))
+    found = JunctionTree().marginals(model)
+    np.testing.assert_allclose(found.log_z / np.log(10), float(known["log10Z"]), atol=2e-9)
+    np.testing.assert_allclose(found.unary, read_marginals(UAI / "pr_mar" / f"{name}.uai.MAR.gz"), atol=1e-6)
+    np.testing.assert_allclose(JunctionTree().map(model).score, float(known["map_ln_score"]), atol=2e-9)

@@ -1,0 +1,239 @@
+"""Exact inference on forests, beyond what the contract of all algorithms says."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from model_strategies import FORESTS, TABLE_KINDS, models, random_model, random_tree
+from numpy.testing import assert_allclose, assert_array_equal
+
+from sklearn_crf.graphs import Graph, disjoint_union, lattice
+from sklearn_crf.inference import BruteForce, TreeInference, _field
+from sklearn_crf.models import PairwiseModel
+
+
+def same_marginals(found, exact, tol):
+    assert_allclose(found.unary, exact.unary, atol=tol)
+    assert_allclose(found.tables, exact.tables, atol=10 * tol)
+    assert found.log_z == pytest.approx(exact.log_z, abs=tol, rel=tol)
+
+
+@settings(max_examples=60, deadline=None)
+@given(models(topologies=tuple(FORESTS), max_states=4))
+def test_any_small_forest(model):
+    same_marginals(TreeInference().marginals(model), BruteForce().marginals(model), 1e-9)
+    assert TreeInference().map(model).score == pytest.approx(BruteForce().map(model).score, abs=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("scale", [1e-3, 1, 20, 100, 1000, 1e5])
+@pytest.mark.parametrize("structure", ["full", "potts"])
+@pytest.mark.parametrize("kind", ["tied", "weighted"])
+def test_scores_of_any_size(dtype, scale, structure, kind):
+    # Passes through all three ways to keep messages: probabilities, these in double precision, scores.
+    for seed in range(3):
+        model = random_model("tree", 3, kind, structure=structure, dtype=dtype, scale=scale, seed=seed)
+        exact = BruteForce().marginals(replace(model, unary=model.unary.astype(np.float64)))
+        # What single precision cannot tell apart in the scores themselves is lost to every algorithm.
+        tol = 1e-9 if dtype == np.float64 else 1e-5 + 2e-6 * scale
+        found = TreeInference().marginals(model)
+        assert found.unary.dtype == dtype
+        assert found.log_z == pytest.approx(exact.log_z, abs=tol * (1 + scale))
+        assert_allclose(found.unary, exact.unary, atol=tol)
+        assert_allclose(found.tables, exact.tables, atol=20 * tol)
+
+
+@pytest.mark.parametrize("maximum", [False, True])
+def test_edges_of_one_type_and_weight_share_a_factor(maximum):
+    rng = np.random.default_rng(0)
+    graph = lattice((21,))
+    edge_type, weight = np.arange(20, dtype=np.int32) % 3, rng.choice([0.5, 1.0, 2.0], size=(20, 1))
+    model = PairwiseModel(graph, rng.normal(size=(21, 3)), rng.normal(size=(3, 3, 3)), edge_type, weight)
+    kinds = set(zip(edge_type.tolist(), weight[:, 0].tolist(), strict=True))
+    shared, _ = _field.make_field(model, maximum)
+    assert len(shared.factors) == len(kinds) < 20
+    alone = replace(model, tables=model.edge_tables(), edge_type=np.arange(20), edge_weight=None)
+    each, _ = _field.make_field(alone, maximum)
+    assert_allclose(shared.factors[shared.factor], each.factors, rtol=1e-15)
+    assert_array_equal(shared.shift[shared.factor], each.shift)
+    different, _ = _field.make_field(replace(model, edge_weight=rng.random((20, 1))), maximum)
+    assert_array_equal(different.factor, np.arange(20))
+    one, other = TreeInference().marginals(model), TreeInference().marginals(alone)
+    assert_allclose(one.unary, other.unary, rtol=1e-13)
+    assert one.log_z == pytest.approx(other.log_z, rel=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_how_messages_are_kept(dtype):
+    chain = lattice((4,))
+    kinds = {}
+    for scale in (1, 30, 1e4):
+        model = random_model(chain, 3, scale=scale, dtype=dtype)
+        field, _ = _field.make_field(model, maximum=False)
+        kinds[scale] = field.semiring, field.unary.dtype
+    assert kinds[1] == (_field.SUM_PROBABILITY, dtype)
+    assert kinds[30] == (_field.SUM_PROBABILITY, np.float64)
+    assert kinds[1e4] == (_field.SUM_SCORE, dtype)
+
+
+def test_long_chain_of_forbidden_pairs():
+    # The state never changes, so that a message sums up the scores of all nodes before: far more than exp can hold.
+    n_nodes = 400
+    unary = np.random.default_rng(0).normal(scale=20, size=(n_nodes, 2))
+    same = np.where(np.eye(2), 0.0, -np.inf)[None]
+    total = unary.sum(axis=0)
+    assert np.ptp(total) > 100
+    for direction in (1, -1):
+        unary[:, 0] += direction * 3
+        total = unary.sum(axis=0)
+        found = TreeInference().marginals(PairwiseModel(lattice((n_nodes,)), unary, same))
+        assert found.log_z == pytest.approx(np.logaddexp(*total), rel=1e-12)
+        expected = np.exp(total - np.logaddexp(*total))
+        assert_allclose(found.unary, np.broadcast_to(expected, unary.shape), atol=1e-9)
+
+
+def test_forbidden_transitions_with_one_way_out():
+    # Once left, a state cannot be entered again; the best path is known.
+    order = np.where(np.triu(np.ones((4, 4), dtype=bool)), 0.0, -np.inf)[None]
+    model = PairwiseModel(lattice((8,)), np.random.default_rng(3).normal(scale=30, size=(8, 4)), order)
+    same_marginals(TreeInference().marginals(model), BruteForce().marginals(model), 1e-9)
+    labels = TreeInference().map(model).labels
+    assert np.all(np.diff(labels) >= 0)
+    assert TreeInference().map(model).score == pytest.approx(BruteForce().map(model).score)
+
+
+@pytest.mark.parametrize("structure", ["full", "potts"])
+@pytest.mark.parametrize("forbidden", [0.0, 0.3])
+@pytest.mark.parametrize("scale", [1, 500])
+def test_a_node_of_many_edges(structure, forbidden, scale):
+    # The hub is neither first nor last, so that it has a parent too.
+    hub, n_nodes = 4, 13
+    leaves = np.setdiff1d(np.arange(n_nodes), hub)
+    star = Graph(n_nodes, np.stack((leaves, np.full(n_nodes - 1, hub)), axis=1))
+    # Memory is reused: leave NaN where messages will lie.
+    del_me = [np.full((24 + 13, 2), np.nan) for _ in range(20)]
+    del del_me
+    for kind in TABLE_KINDS:
+        model = random_model(star, 2, kind, structure=structure, forbidden=forbidden, scale=scale, seed=4)
+        same_marginals(TreeInference().marginals(model), BruteForce().marginals(model), 1e-9)
+        assert TreeInference().map(model).score == pytest.approx(BruteForce().map(model).score)
+
+
+def test_tables_that_do_not_fit_the_budget(monkeypatch):
+    monkeypatch.setattr(_field, "FACTOR_BUDGET", 0)
+    for kind in TABLE_KINDS:
+        for scale, forbidden in ((1, 0), (300, 0), (1, 0.2)):
+            model = random_model("tree", 3, kind, scale=scale, forbidden=forbidden, seed=5)
+            same_marginals(TreeInference().marginals(model), BruteForce().marginals(model), 1e-9)
+            assert TreeInference().map(model).score == pytest.approx(BruteForce().map(model).score)
+
+
+def test_a_table_that_forbids_everything():
+    tables = np.stack([np.zeros((2, 2)), np.full((2, 2), -np.inf)])
+    model = PairwiseModel(lattice((3,)), np.zeros((3, 2)), tables, edge_type=[0, 1])
+    for task in (TreeInference().marginals, TreeInference().map):
+        with pytest.raises(ValueError, match="edge 1"):
+            task(model)
+    unused = replace(model, edge_type=[0, 0])
+    assert TreeInference().marginals(unused).log_z == pytest.approx(3 * np.log(2))
+
+
+def test_results_of_a_component_do_not_depend_on_the_others():
+    parts = [random_model(lattice((n,)), 4, scale=2, seed=n) for n in (5, 9, 2)]
+    parts = [replace(part, tables=parts[0].tables) for part in parts]
+    joint = PairwiseModel(
+        disjoint_union([part.graph for part in parts]),
+        np.concatenate([part.unary for part in parts]),
+        parts[0].tables,
+    )
+    found = TreeInference().marginals(joint)
+    start = 0
+    for part in parts:
+        alone = TreeInference().marginals(part)
+        stop = start + len(part.unary)
+        assert_array_equal(found.unary[start:stop], alone.unary)
+        assert_array_equal(found.log_z_terms[start:stop], alone.log_z_terms)
+        start = stop
+
+
+def test_ties_are_broken_into_one_labeling():
+    # Every labeling of alternating states scores 5; picking each node's best state by itself could mix two of them.
+    chain = lattice((6,))
+    differ = np.where(np.eye(2), 0.0, 1.0)[None]
+    found = TreeInference().map(PairwiseModel(chain, np.zeros((6, 2)), differ))
+    assert found.score == found.bound == 5
+    assert found.certified
+
+
+def test_a_cycle_is_named():
+    with pytest.raises(ValueError, match=r"without cycles, but edge \d+ closes one"):
+        TreeInference().marginals(random_model("grid", 2))
+    with pytest.raises(ValueError, match="without cycles"):
+        TreeInference().sample(random_model("cycle", 2))
+
+
+@pytest.mark.parametrize("kind", TABLE_KINDS)
+def test_edge_marginals(kind):
+    model = random_model("tree", 3, kind, seed=6)
+    pairs = TreeInference().edge_marginals(model)
+    unary = TreeInference().marginals(model).unary
+    assert pairs.shape == (6, 3, 3)
+    assert_allclose(pairs.sum(axis=2), unary[model.graph.edges[:, 0]], atol=1e-12)
+    assert_allclose(pairs.sum(axis=1), unary[model.graph.edges[:, 1]], atol=1e-12)
+    # One edge's marginals are the derivative of log_z by the table of that edge alone.
+    alone = replace(model, tables=model.edge_tables(), edge_type=np.arange(6), edge_weight=None)
+    assert_allclose(pairs, BruteForce().marginals(alone).tables[:, 0], atol=1e-10)
+    assert_array_equal(TreeInference().edge_marginals(model, [4, 1]), pairs[[4, 1]])
+
+
+def test_edge_marginals_of_edges_that_are_not_there():
+    model = random_model("chain", 2)
+    assert TreeInference().edge_marginals(model, []).shape == (0, 2, 2)
+    for edges in ([5], [-1], [0.5]):
+        with pytest.raises(ValueError, match="edges must be numbers of edges, 0 to 4"):
+            TreeInference().edge_marginals(model, edges)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 1000), st.sampled_from(TABLE_KINDS), st.booleans())
+def test_pairs_of_states_are_sampled_as_often_as_they_should(seed, kind, wide):
+    model = random_model("disconnected_forest", 3, kind, forbidden=0.2, scale=400 if wide else 1, seed=seed)
+    drawn = TreeInference().sample(model, 2000, random_state=seed)
+    tails, heads = model.graph.edges.T
+    pairs = TreeInference().edge_marginals(model)
+    for e in range(model.graph.n_edges):
+        counts = np.bincount(drawn[:, tails[e]] * 3 + drawn[:, heads[e]], minlength=9) / 2000
+        assert_allclose(counts, pairs[e].ravel(), atol=6 * 0.5 / np.sqrt(2000))
+
+
+def test_samples_do_not_depend_on_threads_or_blocks(monkeypatch):
+    model = random_model(lattice((50,)), 3, seed=7)
+    drawn = TreeInference().sample(model, 40, random_state=0)
+    assert_array_equal(TreeInference().sample(model, 40, random_state=0, n_threads=2), drawn)
+    monkeypatch.setattr("sklearn_crf.inference.exact._tree._UNIFORM_BUDGET", 500)
+    assert_array_equal(TreeInference().sample(model, 40, random_state=0), drawn)
+
+
+def test_deep_and_wide_trees():
+    rng = np.random.default_rng(8)
+    for graph in (lattice((5000,)), random_tree(5000, rng)):
+        model = random_model(graph, 3, "typed", structure="potts", seed=9)
+        found = TreeInference().marginals(model)
+        assert_allclose(found.unary.sum(axis=1), 1)
+        best = TreeInference().map(model)
+        assert best.score <= found.log_z <= best.score + 5000 * np.log(3)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_columns", [7, 10, 13, 17, 22, 31])
+def test_many_states(n_columns, dtype):
+    # Rows of many lengths go through vectors of several widths; enumeration of three nodes is the reference.
+    chain = lattice((3,))
+    for kind, extra in (("tied", {}), ("weighted", {}), ("typed", {"vary_states": True}), ("tied", {"forbidden": 0.3})):
+        model = random_model(chain, n_columns, kind, dtype=dtype, seed=n_columns, **extra)
+        same_marginals(
+            TreeInference().marginals(model), BruteForce().marginals(model), 1e-9 if dtype == np.float64 else 2e-5
+        )
+        assert TreeInference().map(model).score == pytest.approx(BruteForce().map(model).score, rel=1e-5)

@@ -1,0 +1,256 @@
+"""Inference in Gaussian fields: conjugate gradients, belief propagation, sampling and factorisation agree."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from gaussian_strategies import GRAPHS, dense_precision, gaussian_models, random_gaussian, renumbered
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from model_strategies import FORESTS
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+from sklearn_crf.graphs import lattice
+from sklearn_crf.inference import ConjugateGradient, GaussianBP, GaussianDirect, GaussianGibbs
+from sklearn_crf.models import GaussianModel
+
+ITERATIVE = [ConjugateGradient(tol=1e-11), GaussianBP(tol=1e-12), GaussianBP(tol=1e-12, damping=0.3)]
+ALGORITHMS = [ConjugateGradient(), GaussianBP(), GaussianDirect(), GaussianGibbs(n_sweeps=20, random_state=0)]
+
+
+def dense_answer(model):
+    """Mean, diagonal blocks of the covariance, log-partition."""
+    matrix = dense_precision(model)
+    covariance = np.linalg.inv(matrix)
+    mean = covariance @ model.h.ravel()
+    n_nodes, n_values = model.h.shape
+    nodes = np.arange(n_nodes)
+    blocks = covariance.reshape(n_nodes, n_values, n_nodes, n_values)[nodes, :, nodes]
+    log_det = np.linalg.slogdet(matrix)[1]
+    log_z = 0.5 * (model.h.ravel() @ mean + mean.size * np.log(2 * np.pi) - log_det)
+    return mean.reshape(model.h.shape), blocks, log_z
+
+
+@settings(max_examples=40, deadline=None)
+@given(gaussian_models())
+def test_all_find_the_mean(model):
+    mean, covariance, log_z = dense_answer(model)
+    direct = GaussianDirect().marginals(model)
+    assert_allclose(direct.mean, mean, atol=1e-10)
+    assert_allclose(direct.covariance, covariance, atol=1e-10)
+    assert direct.log_z == pytest.approx(log_z, rel=1e-10, abs=1e-9)
+    for algorithm in ITERATIVE:
+        found = algorithm.marginals(model)
+        assert found.converged
+        assert_allclose(found.mean, mean, atol=1e-6)
+
+
+@pytest.mark.parametrize("topology", FORESTS)
+@pytest.mark.parametrize("n_values", [1, 3])
+def test_belief_propagation_is_exact_on_forests(topology, n_values):
+    model = random_gaussian(topology, n_values, seed=4)
+    found = GaussianBP().marginals(model)
+    mean, covariance, _ = dense_answer(model)
+    assert_allclose(found.mean, mean, atol=1e-10)
+    assert_allclose(found.covariance, covariance, atol=1e-10)
+
+
+def test_belief_propagation_says_when_it_fails():
+    # Positive definite, but not walk-summable: a triangle of strong repulsion.
+    triangle = lattice((3,), connectivity=[[1], [2]])
+    model = GaussianModel(triangle, np.ones(3), np.ones(3), [0.9])
+    assert np.linalg.eigvalsh(dense_precision(model))[0] > 0
+    with pytest.raises(ValueError, match="not walk-summable"):
+        GaussianBP().marginals(model)
+    with pytest.warns(ConvergenceWarning, match="increase max_iter or damping"):
+        assert not GaussianBP(max_iter=1).marginals(random_gaussian("plane")).converged
+
+
+@pytest.mark.parametrize("algorithm", [ConjugateGradient(tol=1e-5), GaussianDirect(), GaussianBP()])
+@pytest.mark.parametrize("name", ["plane", "tree", "volume"])
+def test_float32(algorithm, name):
+    model = random_gaussian(name, 2, dtype=np.float32, seed=5)
+    found = algorithm.marginals(model)
+    assert found.mean.dtype == np.float32
+    assert_allclose(found.mean, dense_answer(model)[0], atol=2e-5)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: type(a).__name__)
+def test_any_number_of_threads_gives_the_same_bits(algorithm):
+    model = random_gaussian(lattice((96, 400), 2), 1, n_types=4, dtype=np.float32, seed=6)
+    if isinstance(algorithm, GaussianDirect | GaussianBP):
+        model = random_gaussian("plane", 2, seed=6)
+    options = {"covariance": True} if isinstance(algorithm, GaussianDirect) else {}
+    algorithm = clone(algorithm).set_params(**options)
+    one, three = (algorithm.marginals(model, n_threads=n) for n in (1, 3))
+    assert_array_equal(one.mean, three.mean)
+    assert one.n_iter == three.n_iter
+
+
+@settings(max_examples=20, deadline=None)
+@given(gaussian_models(), st.integers(0, 99))
+def test_order_of_nodes_does_not_matter(model, seed):
+    order = np.random.default_rng(seed).permutation(len(model.h))
+    other = renumbered(model, order)
+    for algorithm in (*ITERATIVE, GaussianDirect()):
+        assert_allclose(algorithm.marginals(other).mean, algorithm.marginals(model).mean[order], atol=1e-7)
+
+
+@pytest.mark.parametrize("algorithm", [ConjugateGradient(), GaussianBP()])
+def test_warm_start_from_the_answer_takes_no_time(algorithm):
+    model = random_gaussian("plane", 2, seed=7)
+    cold = algorithm.marginals(model)
+    warm = algorithm.marginals(model, init=cold.state)
+    assert warm.n_iter <= 1 < cold.n_iter
+    assert_allclose(warm.mean, cold.mean, atol=1e-8)
+
+
+def test_several_right_hand_sides():
+    model = random_gaussian("wide_window", 2, seed=8)
+    b = np.random.default_rng(0).normal(size=(3, *model.h.shape))
+    b[1] = 0
+    found = ConjugateGradient(tol=1e-12).solve(model, b)
+    expected = np.linalg.solve(dense_precision(model), b.reshape(3, -1).T).T
+    assert_allclose(found.x.reshape(3, -1), expected, atol=1e-9)
+    single = ConjugateGradient(tol=1e-12).solve(model, b[2])
+    assert_array_equal(single.x, found.x[2])
+
+
+def test_conjugate_gradients_say_when_they_stop_early():
+    model = random_gaussian("plane", strength=0.99, seed=9)
+    with pytest.warns(ConvergenceWarning, match=re.escape("max_iter=2 iterations")):
+        found = ConjugateGradient(max_iter=2).marginals(model)
+    residual = model.h - model.product(found.mean)
+    assert found.residual == pytest.approx(np.linalg.norm(residual) / np.linalg.norm(model.h))
+
+
+@pytest.mark.parametrize("algorithm", [ConjugateGradient(), GaussianDirect(), GaussianBP()])
+def test_what_is_not_positive_definite_is_refused(algorithm):
+    indefinite = GaussianModel(lattice((3, 3)), np.ones(9), np.ones(9), [2.0])
+    with pytest.raises(ValueError, match="not positive definite"):
+        algorithm.marginals(indefinite)
+    with pytest.raises(ValueError, match="not positive definite"):
+        algorithm.marginals(replace(indefinite, diagonal=-np.ones(9), blocks=[0.0]))
+
+
+def test_log_partition_is_the_integral_whose_derivatives_the_moments_are():
+    model = random_gaussian("cycle", 2, seed=10)
+    exact = GaussianDirect().marginals(model)
+    step = 1e-4
+
+    def log_z(name, index, change):
+        values = getattr(model, name).copy()
+        values[index] += change
+        return GaussianDirect().marginals(replace(model, **{name: values})).log_z
+
+    def derivative(name, index):
+        f = {k: log_z(name, index, k * step) for k in (-2, -1, 1, 2)}
+        return (f[-2] - 8 * f[-1] + 8 * f[1] - f[2]) / (12 * step)
+
+    assert derivative("h", (1, 0)) == pytest.approx(exact.mean[1, 0], rel=1e-6)
+    second_moment = exact.covariance[2, 1, 1] + exact.mean[2, 1] ** 2
+    assert derivative("diagonal", (2, 1, 1)) == pytest.approx(-second_moment / 2, rel=1e-6)
+
+
+def reference_sweep(model, values, normals):
+    """Every node redrawn in order of its colour; what it was drawn around."""
+    values, means = values.copy(), np.zeros(model.h.shape)
+    matrix = dense_precision(model).reshape(*model.h.shape, *model.h.shape)
+    for s in model.graph.colouring.nodes:
+        covariance = np.linalg.inv(matrix[s, :, s])
+        others = np.einsum("atb,tb->a", matrix[s], values) - matrix[s, :, s] @ values[s]
+        means[s] = covariance @ (model.h[s] - others)
+        values[s] = means[s] + np.linalg.cholesky(covariance) @ normals[s]
+    return values, means
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_one_sweep_is_the_reference(name):
+    model = random_gaussian(name, 2, seed=11)
+    # Without edges and with h = 0 a draw is the root times the normal numbers, which gives them away.
+    n_nodes = model.graph.n_nodes
+    alone = GaussianModel(lattice((n_nodes,), [[n_nodes + 1]]), np.zeros(model.h.shape), np.eye(2), [])
+    options = {"n_sweeps": 1, "burn_in": 0, "random_state": 3}
+    normals = GaussianGibbs(**options).marginals(alone).state[0]
+    start = np.random.default_rng(0).normal(size=model.h.shape)
+    values, means = reference_sweep(model, start, normals)
+    found = GaussianGibbs(**options).marginals(model, init=start)
+    assert_allclose(found.state[0], values, atol=1e-10)
+    assert_allclose(found.mean, means, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["cycle", "plane"])
+def test_sampling_converges_at_the_monte_carlo_rate(name):
+    model = random_gaussian(name, 2, seed=12)
+    mean, covariance, _ = dense_answer(model)
+
+    def errors(n_sweeps):
+        found = [GaussianGibbs(n_sweeps, 10, random_state=k).marginals(model) for k in range(30)]
+        return [
+            np.sqrt(np.mean((np.stack([getattr(f, field) for f in found]) - exact) ** 2))
+            for field, exact in (("mean", mean), ("covariance", covariance))
+        ]
+
+    few, many = errors(50), errors(800)
+    assert few[0] / many[0] == pytest.approx(4, rel=0.2)
+    assert few[1] / many[1] == pytest.approx(4, rel=0.35)
+
+
+@pytest.mark.parametrize("algorithm", [GaussianGibbs(random_state=0, thin=5), GaussianDirect(random_state=0)])
+def test_samples_have_the_covariance(algorithm):
+    model = random_gaussian("grid", 2, seed=13)
+    mean = dense_answer(model)[0]
+    samples = algorithm.sample(model, 4000)
+    centred = (samples - mean).reshape(len(samples), -1)
+    exact = np.linalg.inv(dense_precision(model))
+    deviation = np.sqrt(np.diag(exact))
+    whitened = centred.T @ centred / len(samples) / np.outer(deviation, deviation)
+    assert_allclose(whitened, exact / np.outer(deviation, deviation), atol=0.12)
+    assert_allclose(
+        samples.mean(axis=0) / deviation.reshape(mean.shape), mean / deviation.reshape(mean.shape), atol=0.1
+    )
+
+
+def test_probing_estimates_the_covariance_without_bias():
+    model = random_gaussian("plane", 2, seed=14)
+    exact = dense_answer(model)[1]
+
+    def error(n_probes):
+        found = [ConjugateGradient(n_probes=n_probes, random_state=k).marginals(model) for k in range(10)]
+        return np.sqrt(np.mean((np.stack([f.covariance for f in found]) - exact) ** 2))
+
+    assert error(4) / error(64) == pytest.approx(4, rel=0.3)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "message"),
+    [
+        (ConjugateGradient(max_iter=0), "max_iter must be at least 1"),
+        (ConjugateGradient(n_probes=-1), "n_probes must be at least 0"),
+        (GaussianBP(damping=1.0), r"damping must lie in \[0, 1\)"),
+        (GaussianBP(tol=-1.0), "tol must not be negative"),
+        (GaussianGibbs(thin=0), "thin must be at least 1"),
+    ],
+)
+def test_bad_options_are_named(algorithm, message):
+    with pytest.raises(ValueError, match=message):
+        algorithm.marginals(random_gaussian("plane"))
+
+
+def test_bad_starts_are_named():
+    model = random_gaussian("chain", 2)
+    with pytest.raises(ValueError, match=re.escape("right_hand_side must have shape (6, 2) or (R, 6, 2), got (6,).")):
+        ConjugateGradient().solve(model, np.ones(6))
+    with pytest.raises(ValueError, match="init must hold messages of shapes"):
+        GaussianBP().marginals(model, init=(np.zeros((1, 2)), np.zeros((1, 2, 2))))
+    with pytest.raises(TypeError, match="model must be a GaussianModel"):
+        ConjugateGradient().marginals(None)
+
+
+def test_no_nodes():
+    empty = GaussianModel(lattice((0,)), np.zeros((0, 1)), np.eye(1), [])
+    for algorithm in ALGORITHMS:
+        assert algorithm.marginals(empty).mean.shape == (0, 1)

@@ -1,0 +1,104 @@
+"""Tree-reweighted messages between nodes of two states as log-odds."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from model_strategies import TABLE_KINDS, random_model
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import expit, logsumexp
+
+from sklearn_crf.graphs import Graph, effective_resistances, lattice
+from sklearn_crf.inference import TRWMessagePassing, convergence_left_to_caller
+from sklearn_crf.inference._field import make_field
+from sklearn_crf.inference.messages._message_passing import OddsField, takes_odds
+
+# A hub of more edges than any vector is long.
+WHEEL = Graph(14, [[0, s] for s in range(1, 14)] + [[s, s + 1] for s in range(1, 13)])
+
+
+def reweighted_sweep(model, nu, odds, senders, damping):
+    """Log-odds {(s, t): m}, renewed in place by the recursion on whole tables, in scores."""
+    tables = {}
+    for (i, j), table, rho in zip(model.graph.edges.tolist(), model.edge_tables().astype(float), nu, strict=True):
+        tables[i, j], tables[j, i] = (table / rho, rho), (table.T / rho, rho)
+    for s, t in senders:
+        table, rho = tables[s, t]
+        cavity = sum(odds[edge] for edge in odds if edge[1] == s) - odds[t, s] / rho
+        joint = model.unary[s].astype(float)[:, None] + np.array([[0.0], [cavity]]) + table
+        fresh = rho * np.subtract(*logsumexp(joint, axis=0)[::-1])
+        odds[s, t] = (1 - damping) * fresh + damping * odds[s, t]
+
+
+def both_ways(graph):
+    """Edges in the order in which a sequential sweep sends along them."""
+    pairs = [(int(s), int(t)) for s, t in np.concatenate((graph.edges, graph.edges[:, ::-1]))]
+    forwards = sorted(pair for pair in pairs if pair[0] < pair[1])
+    return forwards + sorted((pair for pair in pairs if pair[0] > pair[1]), reverse=True)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("damping", [0.0, 0.3])
+@pytest.mark.parametrize("kind", TABLE_KINDS)
+@pytest.mark.parametrize("topology", ["grid", "disconnected", WHEEL])
+def test_sweeps_against_the_recursion_on_tables(topology, kind, damping, dtype):
+    model = random_model(topology, 2, kind, dtype=dtype, scale=2.0, seed=3)
+    unary = model.unary.copy()
+    unary[1, 0] = -np.inf
+    model = replace(model, unary=unary)
+    nu = effective_resistances(model.graph)
+    odds = dict.fromkeys(both_ways(model.graph), 0.0)
+    algorithm = TRWMessagePassing(max_iter=1, tol=0, damping=damping, schedule="sequential")
+    state = None
+    for _ in range(3):
+        if not model.graph.is_forest:
+            reweighted_sweep(model, nu, odds, both_ways(model.graph), damping)
+        with convergence_left_to_caller():
+            state = algorithm.marginals(model, init=state).state
+    incidence = model.graph.incidence
+    receiver = np.repeat(np.arange(model.graph.n_nodes), np.diff(incidence.ptr))
+    expected = [odds[int(s), int(t)] for s, t in zip(incidence.neighbor, receiver, strict=True)]
+    assert_allclose(state.values[:, 1], expit(expected), atol=1e-12 if dtype == np.float64 else 1e-5)
+
+
+@given(st.integers(0, 2**16), st.sampled_from([0.1, 1.0, 4.0]))
+@settings(max_examples=30, deadline=None)
+def test_fixed_point_is_that_of_probabilities(seed, scale):
+    model = random_model("grid", 2, "untied", scale=scale, seed=seed)
+    options = {"max_iter": 3000, "tol": 1e-13, "damping": 0.5}
+    with convergence_left_to_caller():
+        odds = TRWMessagePassing(schedule="sequential", **options).marginals(model)
+        other = TRWMessagePassing(schedule="residual", **options).marginals(model)
+    if odds.converged and other.converged:
+        assert_allclose(odds.unary, other.unary, atol=1e-9)
+        assert odds.log_z == pytest.approx(other.log_z, abs=1e-9)
+
+
+def test_what_is_taken_as_odds():
+    model = random_model("grid", 2, "untied", seed=0)
+    nu = effective_resistances(model.graph)
+    assert takes_odds(make_field(model, False, nu)[0])
+    assert not takes_odds(make_field(model, False)[0])
+    assert not takes_odds(make_field(model, True, nu)[0])
+    assert not takes_odds(make_field(random_model("grid", 3, "untied", seed=0), False, nu)[0])
+    assert not takes_odds(make_field(random_model("grid", 2, "untied", scale=500.0, seed=0), False, nu)[0])
+
+
+def test_messages_there_and_back():
+    model = random_model("grid", 2, "weighted", seed=1)
+    field, _ = make_field(model, False, effective_resistances(model.graph))
+    messages = np.random.default_rng(0).dirichlet([1, 1], size=2 * model.graph.n_edges)
+    of, again = OddsField.of(field), np.empty_like(messages)
+    of.write_messages(of.odds_of(messages), again)
+    assert_allclose(again, messages, rtol=1e-12)
+
+
+def test_threads_give_the_same():
+    model = random_model(lattice((40, 40)), 2, "typed", seed=2)
+    algorithm = TRWMessagePassing(schedule="checkerboard", max_iter=20, tol=0)
+    with convergence_left_to_caller():
+        one, two = (algorithm.marginals(model, n_threads=n) for n in (1, 2))
+    assert_array_equal(one.unary, two.unary)
+    assert one.log_z == two.log_z

@@ -1,0 +1,167 @@
+"""Tree-reweighted message passing."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from model_strategies import TABLE_KINDS, models, random_model
+from numpy.testing import assert_allclose
+from scipy.special import logsumexp
+from sklearn.exceptions import ConvergenceWarning
+
+from sklearn_crf.graphs import Graph, covering_trees, effective_resistances, lattice
+from sklearn_crf.inference import BruteForce, TreeInference, TRWMessagePassing, convergence_left_to_caller
+from sklearn_crf.models import PairwiseModel, score
+
+PENDANT = Graph(6, [[0, 1], [2, 1], [2, 0], [2, 3], [4, 3], [5, 4]])
+TIGHT = {"max_iter": 5000, "tol": 1e-12}
+
+
+def free_energy(model, tau, pairs, probabilities):
+    """Eq. 135 of Jancsary 2012 at given pseudo-marginals, entry by entry."""
+
+    def negative_entropy(p):
+        return np.sum(p * np.log(np.where(p > 0, p, 1)))
+
+    value = np.sum(tau * np.where(tau > 0, model.unary, 0)) - sum(negative_entropy(p) for p in tau)
+    for (i, j), table, pair, nu in zip(model.graph.edges, model.edge_tables(), pairs, probabilities, strict=True):
+        information = negative_entropy(pair) - negative_entropy(tau[i]) - negative_entropy(tau[j])
+        value += np.sum(pair * np.where(pair > 0, table, 0)) - nu * information
+    return value
+
+
+@pytest.mark.parametrize("kind", TABLE_KINDS)
+@pytest.mark.parametrize("structure", ["full", "potts"])
+@pytest.mark.parametrize("topology", ["grid", "cycle", "disconnected"])
+def test_fixed_point_is_that_of_the_tree_reweighted_free_energy(topology, structure, kind):
+    model = random_model(topology, 3, kind, structure=structure, seed=2)
+    algorithm = TRWMessagePassing(**TIGHT)
+    found = algorithm.marginals(model)
+    pairs = algorithm.edge_marginals(model)
+    nu = effective_resistances(model.graph)
+    assert found.converged
+    assert found.bound == "upper"
+    assert_allclose(pairs.sum(axis=2), found.unary[model.graph.edges[:, 0]], atol=1e-9)
+    assert_allclose(pairs.sum(axis=1), found.unary[model.graph.edges[:, 1]], atol=1e-9)
+    assert found.log_z == pytest.approx(free_energy(model, found.unary, pairs, nu), abs=1e-8)
+    # The problem is concave: nothing feasible nearby is better.
+    uniform, flat = np.full_like(found.unary, 1 / 3), np.full_like(pairs, 1 / 9)
+    for step in (1e-3, 0.1, 0.7):
+        moved = [(1 - step) * a + step * b for a, b in ((found.unary, uniform), (pairs, flat))]
+        assert free_energy(model, *moved, nu) <= found.log_z + 1e-9
+
+
+@given(models(topologies=("grid", "cycle", "disconnected"), max_states=3, dtypes=(np.float64, np.float32)))
+@settings(max_examples=40, deadline=None)
+def test_bounds_are_bounds(model):
+    with convergence_left_to_caller():
+        for algorithm in (TRWMessagePassing(max_iter=300, damping=0.3), TRWMessagePassing(max_iter=2, tol=0)):
+            tol = 1e-3 if model.dtype == np.float32 else 1e-6
+            found, best = algorithm.marginals(model), algorithm.map(model)
+            exact = BruteForce().marginals(model).log_z
+            assert found.bound == "upper"
+            assert found.log_z >= exact - tol * (1 + abs(exact))
+            assert found.log_z == pytest.approx(found.log_z_terms.sum(), abs=1e-9)
+            highest = BruteForce().map(model).score
+            assert best.bound >= highest - tol * (1 + abs(highest))
+            assert best.bound >= best.score
+            assert best.score == pytest.approx(score(model, best.labels))
+
+
+@pytest.mark.parametrize("probabilities", ["auto", "covering"])
+def test_bridges_and_pendant_nodes(probabilities):
+    # Here (nodes - 1) / edges = 5/6 is no bound: the bridges need probability 1.
+    if probabilities == "covering":
+        probabilities = covering_trees(PENDANT).edge_probabilities
+    for seed in range(20):
+        model = random_model(PENDANT, 2, "untied", scale=2.0, seed=seed)
+        found = TRWMessagePassing(probabilities, **TIGHT).marginals(model)
+        assert found.log_z >= BruteForce().marginals(model).log_z - 1e-9
+    with pytest.raises(ValueError, match="Equal edge probabilities are not valid"):
+        TRWMessagePassing("uniform").marginals(model)
+    with pytest.raises(ValueError, match="belong to no distribution"):
+        TRWMessagePassing(np.full(6, 5 / 6)).marginals(model)
+
+
+@pytest.mark.parametrize("maximum", [False, True])
+def test_forests_are_exact(maximum):
+    model = random_model("tree", 3, "typed", seed=3)
+    task = "map" if maximum else "marginals"
+    found, exact = getattr(TRWMessagePassing(), task)(model), getattr(TreeInference(), task)(model)
+    if maximum:
+        assert found.bound == found.score == exact.score
+    else:
+        assert found.bound == "exact"
+        assert_allclose(found.unary, exact.unary, atol=1e-12)
+        assert found.log_z == pytest.approx(exact.log_z, abs=1e-12)
+
+
+def test_bound_on_the_best_score_is_tight_where_the_relaxation_is():
+    for seed in range(5):
+        model = random_model("grid", 2, "untied", structure="submodular", seed=seed)
+        found = TRWMessagePassing("uniform", damping=0.3, **TIGHT).map(model)
+        assert found.bound == pytest.approx(BruteForce().map(model).score, abs=1e-6)
+        assert found.score == pytest.approx(found.bound, abs=1e-6)
+
+
+def test_bound_never_misses_forbidden_states():
+    for seed in range(20):
+        model = random_model("grid", 3, "untied", forbidden=0.3, seed=seed)
+        with convergence_left_to_caller():
+            found = TRWMessagePassing(max_iter=20).map(model)
+        assert found.bound >= BruteForce().map(model).score - 1e-9
+        assert np.isfinite(found.bound)
+
+
+def test_components_do_not_mix():
+    model = random_model("disconnected", 2, "untied", seed=4)
+    found = TRWMessagePassing(**TIGHT).marginals(model)
+    exact = BruteForce().marginals(model)
+    component = model.graph.component
+    for c in np.flatnonzero(np.bincount(component) == 2):
+        inside = component == c
+        assert found.log_z_terms[inside].sum() == pytest.approx(exact.log_z_terms[inside].sum(), abs=1e-9)
+
+
+def test_attractive_pair_of_cycles_against_a_closed_form():
+    # No field and equal couplings on a cycle: marginals are uniform, and by symmetry every edge has one parameter.
+    n, coupling = 5, 0.7
+    graph = Graph(n, [[s, (s + 1) % n] for s in range(n)])
+    model = PairwiseModel(graph, np.zeros((n, 2)), coupling * np.eye(2)[None])
+    nu = (n - 1) / n
+    expected = n * np.log(2) + n * nu * (logsumexp([coupling / nu, 0]) - np.log(2))
+    assert TRWMessagePassing(**TIGHT).marginals(model).log_z == pytest.approx(expected, abs=1e-10)
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "checkerboard", "residual"])
+def test_schedules_agree(schedule):
+    model = random_model(lattice((6, 6)), 3, "weighted", seed=5)
+    found = TRWMessagePassing(schedule=schedule, damping=0.2, **TIGHT).marginals(model)
+    other = TRWMessagePassing(damping=0.5, **TIGHT).marginals(model)
+    assert_allclose(found.unary, other.unary, atol=1e-9)
+    assert found.log_z == pytest.approx(other.log_z, abs=1e-9)
+
+
+def test_errors():
+    model = random_model("cycle", 2, seed=6)
+    with pytest.warns(ConvergenceWarning, match="TRWMessagePassing stopped after max_iter=1"):
+        TRWMessagePassing(max_iter=1, tol=0).marginals(model)
+    with pytest.raises(
+        ValueError, match='edge_probabilities must be "auto", "uniform", "chains", "covering" or an array'
+    ):
+        TRWMessagePassing("even").marginals(model)
+    with pytest.raises(ValueError, match=r"edge_probabilities\[1\] is 0: every edge"):
+        TRWMessagePassing([1, 0, 1, 1, 1]).marginals(model)
+    with pytest.raises(ValueError, match="shape"):
+        TRWMessagePassing([1.0]).marginals(model)
+
+
+@given(st.integers(0, 2**16))
+@settings(max_examples=10, deadline=None)
+def test_warm_start_ends_where_it_began(seed):
+    model = random_model("grid", 2, "untied", seed=seed)
+    algorithm = TRWMessagePassing(max_iter=2000, tol=1e-9, damping=0.2)
+    first = algorithm.marginals(model)
+    again = algorithm.marginals(model, init=first.state)
+    assert again.n_iter <= 2
+    assert_allclose(again.unary, first.unary, atol=1e-7)

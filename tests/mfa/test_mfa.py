@@ -1,0 +1,399 @@
+"""MultiConditionalMFA: closed forms and other estimators that it must equal, its interface, its complaints."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from mfa_problems import brute_force_joint, labelled_clusters, with_gaps
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.datasets import load_iris, load_wine
+from sklearn.decomposition import FactorAnalysis
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.utils.estimator_checks import check_estimator
+
+from sklearn_crf import MultiConditionalMFA
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+@pytest.fixture(scope="module")
+def clusters():
+    return labelled_clusters(300, 4, 3, seed=1)
+
+
+def run_checks(estimator, expected=None):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return check_estimator(estimator, expected_failed_checks=expected, on_skip=None)
+
+
+def test_check_estimator_in_full():
+    # Ten iterations: on the fifteen samples of one check, longer runs blow rounding up beyond its tolerance of 1e-7.
+    results = run_checks(MultiConditionalMFA(n_components=1, n_init=1, max_iter=10))
+    assert sum(r["status"] == "passed" for r in results) >= 50
+    assert {r["status"] for r in results} <= {"passed", "skipped"}
+
+
+def test_check_estimator_with_random_starts():
+    reason = "k-means draws its random starts from repeated samples and weighted ones differently"
+    expected = {"check_sample_weight_equivalence_on_dense_data": reason}
+    results = run_checks(MultiConditionalMFA(objective="joint", n_init=2, max_iter=10), expected)
+    assert sum(r["status"] == "passed" for r in results) >= 50
+    assert sum(r["status"] == "xfail" for r in results) == 1
+
+
+@pytest.mark.parametrize("objective", ["joint", "multi_conditional"])
+def test_weights_equal_repetition_with_array_starts(clusters, objective):
+    X, y = clusters
+    weight = np.random.default_rng(0).integers(0, 4, len(X))
+    model = MultiConditionalMFA(2, 1, objective=objective, alpha=0.1, init=X[:6].reshape(3, 2, 4), max_iter=30)
+    weighted = clone(model).fit(X, y, sample_weight=weight)
+    repeated = clone(model).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    assert_allclose(weighted.predict_log_proba(X), repeated.predict_log_proba(X), rtol=1e-5, atol=1e-6)
+    assert_allclose(weighted.loss_curve_, repeated.loss_curve_, rtol=1e-7)
+
+
+def test_no_factor_joint_with_class_noise_is_gaussian_naive_bayes():
+    X, y = load_iris(return_X_y=True)
+    X, y = X[:130], y[:130]
+    model = MultiConditionalMFA(1, 0, objective="joint", noise="class", reg_covar=0).fit(X, y)
+    other = GaussianNB(var_smoothing=0).fit(X, y)
+    assert_allclose(model.means_[:, 0], other.theta_)
+    assert_allclose(model.noise_variance_, other.var_)
+    assert_allclose(model.class_prior_, other.class_prior_)
+    assert_allclose(model.predict_log_proba(X), other.predict_log_proba(X), atol=1e-8)
+
+
+def test_no_factor_joint_with_tied_noise_is_pooled_diagonal_lda():
+    X, y = load_iris(return_X_y=True)
+    model = MultiConditionalMFA(1, 0, objective="joint", reg_covar=0).fit(X, y)
+    means = np.array([X[y == c].mean(axis=0) for c in range(3)])
+    variance = np.mean((X - means[y]) ** 2, axis=0)
+    assert_allclose(model.means_[:, 0], means)
+    assert_allclose(model.noise_variance_, variance)
+    scores = X @ (means / variance).T - 0.5 * (means**2 / variance).sum(axis=1)
+    assert_array_equal(model.predict(X), scores.argmax(axis=1))
+
+
+def test_no_factor_conditional_is_unpenalised_logistic_regression():
+    X, y = labelled_clusters(400, 3, 3, n_clusters=1, seed=2, separation=0.7)
+    model = MultiConditionalMFA(1, 0, alpha=0, tol=1e-9, max_iter=5000).fit(X, y)
+    other = LogisticRegression(C=np.inf, tol=1e-9, max_iter=5000).fit(X, y)
+    assert_allclose(model.predict_proba(X), other.predict_proba(X), atol=1e-4)
+    best = -other.predict_log_proba(X)[np.arange(400), y].mean()
+    assert_allclose(model.loss_curve_[-1], best, rtol=1e-7)
+
+
+def test_one_component_joint_is_factor_analysis_per_class():
+    X, y = labelled_clusters(400, 8, 2, n_clusters=1, n_factors=2, seed=4)
+    model = MultiConditionalMFA(1, 2, objective="joint", noise="class", tol=1e-9, max_iter=500).fit(X, y)
+    for c in range(2):
+        other = FactorAnalysis(2, tol=1e-9, max_iter=5000, svd_method="lapack").fit(X[y == c])
+        assert_allclose(model.means_[c, 0], other.mean_)
+        assert_allclose(model.noise_variance_[c], other.noise_variance_, rtol=1e-2)
+        ours = model.loadings_[c, 0] @ model.loadings_[c, 0].T + np.diag(model.noise_variance_[c])
+        assert_allclose(ours, other.get_covariance(), rtol=1e-3, atol=1e-3)
+        log_likelihood = model.joint_log_likelihood(X[y == c])[:, c] - np.log(model.class_prior_[c])
+        assert_allclose(log_likelihood.mean(), other.score(X[y == c]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("noise", ["tied", "class", "component"])
+def test_fitted_attributes_say_what_the_densities_are(clusters, noise):
+    X, y = clusters
+    model = MultiConditionalMFA(2, 1, noise=noise, n_init=1, max_iter=20, random_state=0).fit(1e3 * X + 7, y)
+    X = 1e3 * X[:20] + 7
+    joint = brute_force_joint(model._parameters, X)
+    assert_allclose(model.joint_log_likelihood(X), joint, rtol=1e-9)
+    assert_allclose(model.score_samples(X), np.logaddexp.reduce(joint, axis=1), rtol=1e-9)
+    assert_allclose(model.predict_proba(X).sum(axis=1), 1)
+    shape = {"tied": (4,), "class": (3, 4), "component": (3, 2, 4)}[noise]
+    assert model.noise_variance_.shape == shape
+    assert model.loadings_.shape == (3, 2, 4, 1)
+    assert_allclose(model.weights_.sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("solver", ["lbfgs", "sgd"])
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+def test_loss_curve_ends_at_the_criterion(clusters, solver, alpha):
+    X, y = clusters
+    model = MultiConditionalMFA(2, 1, alpha=alpha, solver=solver, n_init=2, max_iter=15, random_state=0)
+    model.fit(X * [1, 10, 100, 1e-3], y)
+    joint = model.joint_log_likelihood(X * [1, 10, 100, 1e-3])
+    own = joint[np.arange(300), y]
+    conditional = own - np.logaddexp.reduce(joint, axis=1)
+    loss = -(conditional + alpha * (own - np.log(model.class_prior_[y]))).mean()
+    assert_allclose(model.loss_curve_.min(), loss, rtol=1e-6)
+    assert_allclose(model.restart_losses_.min(), loss, rtol=1e-6)
+    assert loss < model.loss_curve_[0]
+
+
+def test_joint_solvers_agree(clusters):
+    X, y = clusters
+    common = {"objective": "joint", "n_init": 1, "random_state": 0, "max_iter": 2000}
+    em = MultiConditionalMFA(1, 2, solver="em", tol=1e-9, **common).fit(X, y)
+    lbfgs = MultiConditionalMFA(1, 2, solver="lbfgs", tol=1e-6, **common).fit(X, y)
+    assert (np.diff(em.loss_curve_) <= 1e-10).all()
+    assert_allclose(em.loss_curve_[0], lbfgs.loss_curve_[0], rtol=1e-12)
+    assert_allclose(em.loss_curve_[-1], lbfgs.loss_curve_[-1], rtol=1e-5)
+    assert_allclose(em.bic(X, y), 2 * 300 * em.loss_curve_[-1] + em.n_parameters() * np.log(300), rtol=1e-9)
+
+
+def test_large_alpha_approaches_the_generative_fit(clusters):
+    X, y = clusters
+    joint = MultiConditionalMFA(2, 1, objective="joint", tol=1e-10, max_iter=3000, n_init=1, random_state=0).fit(X, y)
+    start = {
+        "means": joint.means_,
+        "loadings": joint.loadings_,
+        "noise_variance": joint.noise_variance_,
+        "weights": joint.weights_,
+        "class_prior": joint.class_prior_,
+    }
+    gaps = []
+    for alpha in (1.0, 1e2, 1e4):
+        model = MultiConditionalMFA(2, 1, alpha=alpha, init=start, tol=1e-7, max_iter=2000).fit(X, y)
+        gaps.append(abs(model.means_ - joint.means_).max())
+    assert gaps[0] > gaps[1] > gaps[2]
+    assert gaps[2] < 1e-3
+
+
+def test_every_criterion_starts_from_the_same_values(clusters):
+    X, y = clusters
+    options = [{"objective": "joint"}, {"alpha": 0.0}, {"alpha": 1.0}]
+    starts = [
+        MultiConditionalMFA(2, 1, init="kmeans", n_init=1, max_iter=1, random_state=3, solver="lbfgs", **o)
+        for o in options
+    ]
+    from sklearn_crf.mfa._standardise import measure
+    from sklearn_crf.mfa._training import Samples, find_start
+
+    units, _ = measure(X, np.ones(300))
+    samples = Samples(units.standardise(X), y, np.ones(300), units)
+    found = [find_start(samples, m._model()[0], "kmeans", 11) for m in starts]
+    for other in found[1:]:
+        assert_array_equal(other.means, found[0].means)
+        assert_array_equal(other.loadings, found[0].loadings)
+
+
+def test_random_starts_and_starts_from_arrays(clusters):
+    X, y = clusters
+    common = {"n_components": 2, "n_factors": 1, "objective": "joint", "random_state": 0}
+    assert MultiConditionalMFA(init="random", **common).fit(X, y).score(X, y) > 0.8
+    first = MultiConditionalMFA(n_init=1, **common).fit(X, y)
+    given = {"means": first.means_, "weights": first.weights_, "loadings": first.loadings_}
+    again = MultiConditionalMFA(init=given | {"noise_variance": first.noise_variance_}, **common).fit(X, y)
+    assert_allclose(again.loss_curve_[0], first.loss_curve_[-1], rtol=1e-9)
+    assert len(again.restart_losses_) == 1
+
+
+def test_large_classes_start_from_subsamples_of_them(monkeypatch):
+    from sklearn_crf.mixtures import start
+
+    monkeypatch.setattr(start, "SUBSAMPLE", 60)
+    X, y = labelled_clusters(600, 4, 2, seed=2, separation=4)
+    model = MultiConditionalMFA(2, 1, objective="joint", random_state=0).fit(X, y)
+    assert model.score(X, y) > 0.95
+
+
+@pytest.mark.parametrize("kwargs", [{"objective": "joint"}, {"alpha": 0.1}, {"solver": "sgd", "max_iter": 3}])
+def test_bit_identical_for_any_number_of_jobs(kwargs):
+    X, y = labelled_clusters(6000, 6, 2, seed=0)
+    kwargs = {"max_iter": 10, "n_init": 2, "random_state": 0, **kwargs}
+    fits = [MultiConditionalMFA(2, 2, n_jobs=n_jobs, **kwargs).fit(X, y) for n_jobs in (1, 2, 4)]
+    for other in fits[1:]:
+        assert_array_equal(other.means_, fits[0].means_)
+        assert_array_equal(other.loss_curve_, fits[0].loss_curve_)
+
+
+def test_units_of_features_do_not_matter(clusters):
+    X, y = clusters
+    scale, shift = np.array([1e-6, 1, 1e3, 1e6]), np.array([0, 5, -1e4, 1e6])
+    model = MultiConditionalMFA(2, 1, n_init=1, max_iter=20, random_state=0)
+    assert_allclose(
+        clone(model).fit(X * scale + shift, y).predict_proba(X * scale + shift),
+        clone(model).fit(X, y).predict_proba(X),
+        atol=1e-5,
+    )
+
+
+def test_missing_values_are_integrated_out(clusters):
+    X, y = clusters
+    gappy = with_gaps(X, 0.2)
+    model = MultiConditionalMFA(1, 1, allow_nan=True, n_init=1, random_state=0).fit(gappy, y)
+    assert_allclose(model.joint_log_likelihood(gappy[:20]), brute_force_joint(model._parameters, gappy[:20]), rtol=1e-9)
+    assert model.score(X, y) > 0.8
+    empty = np.full((1, 4), np.nan)
+    assert_allclose(model.predict_proba(empty)[0], model.class_prior_)
+    joint = MultiConditionalMFA(2, 1, objective="joint", allow_nan=True, random_state=0).fit(gappy, y)
+    assert joint.score(gappy, y) > 0.8
+    with pytest.raises(ValueError, match="NaN"):
+        MultiConditionalMFA().fit(gappy, y)
+    with pytest.raises(ValueError, match="solver='em' needs complete"):
+        MultiConditionalMFA(objective="joint", solver="em", allow_nan=True).fit(gappy, y)
+
+
+def test_samples_follow_the_model(clusters):
+    X, y = clusters
+    for noise in ("tied", "class", "component"):
+        model = MultiConditionalMFA(2, 1, objective="joint", noise=noise, n_init=1, random_state=0).fit(X, y)
+        X_new, y_new = model.sample(20000, random_state=1)
+        assert_allclose(np.bincount(y_new) / 20000, model.class_prior_, atol=0.02)
+        mixed = np.einsum("ck,ckj->cj", model.weights_, model.means_)
+        for c in range(3):
+            assert_allclose(X_new[y_new == c].mean(axis=0), mixed[c], atol=0.15)
+        # The mean log-density of samples is minus the entropy, whoever draws them.
+        other = model.sample(20000, random_state=2)[0]
+        assert_allclose(model.score_samples(X_new).mean(), model.score_samples(other).mean(), atol=0.1)
+    X_same, y_same = model.sample(5, random_state=7)
+    assert_array_equal(X_same, model.sample(5, random_state=7)[0])
+    assert X_same.shape == (5, 4)
+    assert y_same.shape == (5,)
+
+
+def test_transform_recovers_a_factor():
+    rng = np.random.default_rng(0)
+    z, direction = rng.normal(size=500), np.array([1.0, -2.0, 0.5])
+    X = z[:, None] * direction + 0.1 * rng.normal(size=(500, 3))
+    y = np.repeat([0, 1], 250)
+    model = MultiConditionalMFA(1, 1, objective="joint").fit(X, y)
+    assert abs(np.corrcoef(model.transform(X)[:, 0], z)[0, 1]) > 0.99
+    assert list(model.get_feature_names_out()) == ["multiconditionalmfa0"]
+
+
+def test_priors_shrink(clusters):
+    X, y = clusters
+    free = MultiConditionalMFA(1, 1, objective="joint").fit(X, y)
+    tight = MultiConditionalMFA(1, 1, objective="joint", mean_prior_scale=0.02, loading_prior_scale=0.02).fit(X, y)
+    overall = X.mean(axis=0)
+    assert np.linalg.norm(tight.means_ - overall) < 0.5 * np.linalg.norm(free.means_ - overall)
+    assert np.linalg.norm(tight.loadings_) < 0.5 * np.linalg.norm(free.loadings_)
+    loose = MultiConditionalMFA(1, 1, objective="joint", mean_prior_scale=1e4, loading_prior_scale=1e4).fit(X, y)
+    assert_allclose(loose.means_, free.means_, atol=1e-4)
+
+
+def test_class_weight_multiplies_sample_weight(clusters):
+    X, y = clusters
+    model = MultiConditionalMFA(1, 1, max_iter=20)
+    by_class = clone(model).set_params(class_weight={0: 1, 1: 2, 2: 3}).fit(X, y)
+    by_sample = clone(model).fit(X, y, sample_weight=y + 1)
+    assert_array_equal(by_class.means_, by_sample.means_)
+    balanced = clone(model).set_params(class_weight="balanced", objective="joint").fit(X[20:], y[20:])
+    assert_allclose(balanced.class_prior_, 1 / 3)
+
+
+def test_warm_start_goes_on(clusters):
+    X, y = clusters
+    model = MultiConditionalMFA(2, 1, max_iter=5, warm_start=True, random_state=0).fit(X, y)
+    before = model.loss_curve_[-1]
+    model.fit(X, y)
+    assert_allclose(model.loss_curve_[0], before, rtol=1e-9)
+    assert model.loss_curve_[-1] < before
+    with pytest.raises(ValueError, match="warm_start"):
+        model.set_params(n_components=3).fit(X, y)
+
+
+def test_float32_read_only_strings_and_pickle(clusters):
+    X, y = clusters
+    names = np.array(["no", "yes", "perhaps"])[y]
+    X32 = X.astype(np.float32)
+    X32.flags.writeable = False
+    model = MultiConditionalMFA(2, 1, n_init=1, max_iter=30, random_state=0).fit(X32, names)
+    assert set(model.predict(X32)) <= set(names)
+    other = clone(model).fit(X32.astype(float), names)
+    assert_array_equal(model.means_, other.means_)
+    again = pickle.loads(pickle.dumps(model))
+    assert_array_equal(again.predict_proba(X32), model.predict_proba(X32))
+
+
+def test_a_class_missing_from_the_fold(clusters):
+    X, y = clusters
+    model = MultiConditionalMFA(1, 1, classes=[0, 1, 2, 5], noise="class")
+    with pytest.warns(UserWarning, match=r"classes \[5\] have no sample"):
+        model.fit(X, y)
+    probabilities = model.predict_proba(X)
+    assert probabilities.shape == (300, 4)
+    assert_array_equal(probabilities[:, 3], 0)
+    assert np.isfinite(model.means_).all()
+    assert set(model.sample(100, random_state=0)[1]) <= {0, 1, 2}
+    plain = MultiConditionalMFA(1, 1, noise="class").fit(X, y)
+    assert_array_equal(plain.predict_proba(X), probabilities[:, :3])
+    with pytest.raises(ValueError, match="not among classes"):
+        MultiConditionalMFA(classes=[0, 1]).fit(X, y)
+
+
+def test_one_class_is_a_density():
+    X, _ = labelled_clusters(100, 3, 1)
+    model = MultiConditionalMFA(2, 1, objective="joint", random_state=0).fit(X, np.zeros(100))
+    assert np.isfinite(model.score_samples(X)).all()
+    assert_array_equal(model.predict_proba(X), 1)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"n_factors": 5}, "n_factors=5 is more than n_features=4"),
+        ({"n_components": 150}, "fewer than n_components=150"),
+        ({"objective": "conditional"}, "objective='conditional'"),
+        ({"noise": "spherical"}, "noise='spherical'"),
+        ({"solver": "newton"}, "solver='newton'"),
+        ({"solver": "em"}, "objective='joint'"),
+        ({"alpha": -1.0}, "alpha"),
+        ({"alpha": np.inf}, "alpha must be finite"),
+        ({"n_components": 0}, "n_components"),
+        ({"mean_prior_scale": 0.0}, "mean_prior_scale"),
+        ({"init": "best"}, "init='best'"),
+        ({"init": np.zeros((3, 2, 3))}, r"means has shape \(3, 2, 3\), expected \(3, 2, 4\)"),
+        ({"init": {"weights": np.ones((3, 2))}}, "needs 'means'"),
+        ({"init": {"means": np.zeros((3, 2, 4)), "weights": np.zeros((3, 2))}}, "weights must be finite and positive"),
+    ],
+)
+def test_parameters_that_cannot_be_meant(clusters, kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        MultiConditionalMFA(**kwargs).fit(*clusters)
+
+
+def test_constant_and_empty_features(clusters):
+    X, y = clusters
+    X = np.column_stack([X, np.full(300, 0.1)])
+    with pytest.warns(UserWarning, match=r"feature\(s\) 4 of X are constant"):
+        model = MultiConditionalMFA(2, 1, random_state=0, max_iter=50).fit(X, y)
+    assert np.isfinite(model.loss_curve_).all()
+    assert np.isfinite(model.predict_proba(X)).all()
+    with pytest.raises(ValueError, match="singular"):
+        MultiConditionalMFA(reg_covar=0).fit(X, y)
+    X[:, 4] = np.nan
+    with pytest.raises(ValueError, match=r"feature\(s\) 4 of X have no observed value"):
+        MultiConditionalMFA(allow_nan=True).fit(X, y)
+
+
+def test_a_feature_constant_in_one_class_is_said(clusters):
+    X, y = clusters
+    X = X.copy()
+    X[y == 1, 2] = 0.5
+    with pytest.warns(UserWarning, match="noise variances ended at their least value"):
+        model = MultiConditionalMFA(1, 1, objective="joint", noise="class").fit(X, y)
+    assert np.isfinite(model.joint_log_likelihood(X)).all()
+
+
+def test_duplicate_samples_only():
+    X, y = np.repeat([[0.0, 1.0], [2.0, 1.5]], 10, axis=0), np.repeat([0, 1], 10)
+    for kwargs in ({"objective": "joint"}, {"alpha": 0.0}, {"noise": "component"}):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = MultiConditionalMFA(2, 1, random_state=0, max_iter=20, **kwargs).fit(X, y)
+        assert np.isfinite(model.loss_curve_).all()
+        assert_array_equal(model.predict(X), y)
+
+
+def test_no_convergence_is_said(clusters):
+    with pytest.warns(ConvergenceWarning, match="raise max_iter or tol"):
+        MultiConditionalMFA(n_init=1, max_iter=1).fit(*clusters)
+
+
+def test_wine_is_easy():
+    X, y = load_wine(return_X_y=True)
+    model = MultiConditionalMFA(1, 2, random_state=0).fit(X[::2], y[::2])
+    assert model.score(X[1::2], y[1::2]) > 0.93

@@ -1,0 +1,242 @@
+"""Densities, criteria, gradients and expectation-maximisation of mixtures of factor analysers."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from mfa_problems import brute_force_joint, covariance, labelled_clusters, random_parameters, with_gaps
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal
+
+from sklearn_crf.mfa._criteria import Criterion, value_gradient
+from sklearn_crf.mfa._densities import factor_means, joint_log_density, precisions
+from sklearn_crf.mfa._em import em_step
+from sklearn_crf.mfa._parameters import NOISE_KINDS, ParameterVector, Prior
+from sklearn_crf.mfa._standardise import measure
+from sklearn_crf.mfa._start import kmeans_partition, principal_loadings, start_parameters
+from sklearn_crf.mfa._training import Loss, TrainingData, fisher_information, run_em
+
+FLAT = Prior(0.0, 0.0, 1e-6)
+CRITERIA = {
+    "joint": Criterion.joint_likelihood(),
+    "conditional": Criterion.multi_conditional(0.0),
+    "multi-conditional": Criterion.multi_conditional(0.3),
+    "pseudo": Criterion.multi_conditional(1.0),
+}
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    n_classes=st.integers(1, 3),
+    n_components=st.integers(1, 3),
+    n_features=st.integers(1, 5),
+    n_factors=st.integers(0, 3),
+    noise=st.sampled_from(NOISE_KINDS),
+    gaps=st.sampled_from([0.0, 0.4]),
+    seed=st.integers(0, 1000),
+)
+def test_densities_equal_full_covariances(n_classes, n_components, n_features, n_factors, noise, gaps, seed):
+    _, params = random_parameters(n_classes, n_components, n_features, n_factors, noise, seed)
+    X = with_gaps(3 * np.random.default_rng(seed).normal(size=(12, n_features)), gaps, seed)
+    assert_allclose(joint_log_density(params, X), brute_force_joint(params, X), rtol=1e-10, atol=1e-10)
+
+
+def test_densities_far_from_the_origin_keep_their_digits():
+    _, params = random_parameters(2, 2, 3, 1, "tied")
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    far = params.rescale(np.full(3, 1e6), np.ones(3))
+    assert_allclose(joint_log_density(far, X + 1e6), joint_log_density(params, X), atol=1e-6)
+
+
+def test_precisions_are_inverse_covariances():
+    _, params = random_parameters(2, 2, 5, 2, "component")
+    prec = precisions(params)
+    for s in range(4):
+        V, sigma = prec.projections[s], covariance(params, s)
+        assert_allclose(np.diag(prec.inverse_noise[s]) - V @ V.T, np.linalg.inv(sigma), atol=1e-10)
+        assert_allclose(prec.log_det[s], np.linalg.slogdet(sigma)[1])
+        assert_allclose(V @ prec.rotations[s], np.linalg.solve(sigma, params.loadings[s]), atol=1e-10)
+
+
+def test_rows_in_many_blocks_equal_rows_alone():
+    _, params = random_parameters(3, 4, 30, 5, "class")
+    X = np.random.default_rng(1).normal(size=(3000, 30))
+    whole = joint_log_density(params, X)
+    assert_allclose(whole[[5, 1500, 2999]], [joint_log_density(params, X[[i]])[0] for i in (5, 1500, 2999)])
+
+
+def test_factor_means_are_weighted_posterior_means():
+    _, params = random_parameters(2, 2, 4, 2, "class")
+    X = np.random.default_rng(0).normal(size=(6, 4))
+    expected = np.zeros((6, 2))
+    normal = [multivariate_normal(params.means[s], covariance(params, s)).logpdf(X) for s in range(4)]
+    scores = np.transpose(normal) + (params.log_prior[:, None] + params.log_weights).ravel()
+    posterior = np.exp(scores - logsumexp(scores, axis=1, keepdims=True))
+    for s in range(4):
+        mean = (X - params.means[s]) @ np.linalg.solve(covariance(params, s), params.loadings[s])
+        expected += posterior[:, [s]] * mean
+    assert_allclose(factor_means(params, X), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("noise", NOISE_KINDS)
+def test_canonical_loadings_change_no_density(noise):
+    _, params = random_parameters(2, 2, 4, 2, noise)
+    canonical = params.canonical()
+    X = np.random.default_rng(0).normal(size=(8, 4))
+    assert_allclose(joint_log_density(canonical, X), joint_log_density(params, X))
+    scaled = canonical.loadings * np.exp(-0.5 * canonical.log_noise)[canonical.noise_group][:, :, None]
+    inner = np.swapaxes(scaled, 1, 2) @ scaled
+    assert_allclose(inner[:, 0, 1], 0, atol=1e-10)
+    assert (inner[:, 0, 0] >= inner[:, 1, 1]).all()
+
+
+def test_packing_round_trip():
+    packing, params = random_parameters(3, 2, 4, 2, "class")
+    again = packing.unpack(packing.pack(params))
+    for name in ("log_prior", "log_weights", "means", "loadings", "log_noise"):
+        assert_allclose(getattr(again, name), getattr(params, name), atol=1e-14)
+    assert_allclose(np.exp(params.log_weights).sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("noise", NOISE_KINDS)
+@pytest.mark.parametrize("gaps", [0.0, 0.3])
+@pytest.mark.parametrize("n_factors", [0, 2])
+def test_gradients_pass_five_point_differences(criterion, noise, gaps, n_factors):
+    packing, params = random_parameters(3, 2, 3, n_factors, noise)
+    rng = np.random.default_rng(1)
+    X, y, weight = with_gaps(rng.normal(size=(25, 3)), gaps), rng.integers(0, 3, 25), rng.random(25) + 0.1
+    loss = Loss(TrainingData(X, y, weight, 3, 10), CRITERIA[criterion], Prior(0.7, 0.3, 1e-6), packing)
+    x = packing.pack(params)
+    _, gradient = loss(x)
+    step, numeric = 1e-3, np.empty_like(x)
+    for i in range(x.size):
+        e = np.zeros_like(x)
+        e[i] = step
+        around = [loss(x + m * e)[0] for m in (-2, -1, 1, 2)]
+        numeric[i] = (around[0] - 8 * around[1] + 8 * around[2] - around[3]) / (12 * step)
+    assert_allclose(gradient, numeric, atol=1e-6 * max(1, abs(gradient).max()))
+
+
+@pytest.mark.parametrize("gaps", [0.0, 0.3])
+def test_criteria_are_what_equations_2_4_5_say(gaps):
+    _, params = random_parameters(3, 2, 4, 2, "class")
+    rng = np.random.default_rng(2)
+    X, y, weight = with_gaps(rng.normal(size=(40, 4)), gaps), rng.integers(0, 3, 40), rng.random(40)
+    data = TrainingData(X, y, weight, 3, 10)
+    joint = brute_force_joint(params, X)
+    own = joint[np.arange(40), y]
+    conditional = own - logsumexp(joint, axis=1)
+    features = own - params.log_prior[y]
+    assert_allclose(value_gradient(params, data, CRITERIA["joint"])[0], weight @ own)
+    assert_allclose(value_gradient(params, data, CRITERIA["conditional"])[0], weight @ conditional)
+    value = value_gradient(params, data, CRITERIA["multi-conditional"])[0]
+    assert_allclose(1.3 * value, weight @ (conditional + 0.3 * features))
+
+
+def test_a_sample_of_a_hopeless_component_gives_finite_values():
+    packing, params = random_parameters(2, 2, 3, 1, "tied")
+    X, y = np.array([[1e8, 0, 0], [0, -1e8, 3.0]]), np.array([0, 1])
+    loss = Loss(TrainingData(X, y, np.ones(2), 2, 10), CRITERIA["multi-conditional"], FLAT, packing)
+    value, gradient = loss(packing.pack(params))
+    assert np.isfinite(value)
+    assert np.isfinite(gradient).all()
+
+
+def _start(X, y, n_components, n_factors, noise, seed=0):
+    return start_parameters(
+        X,
+        y,
+        np.ones(len(X)),
+        kmeans_partition(n_components, seed),
+        n_components=n_components,
+        n_factors=n_factors,
+        noise=noise,
+        floor=1e-6,
+        seed=seed,
+    )
+
+
+def test_directions_without_variance_are_not_left_to_rounding():
+    # One distinct sample: what variance it has is rounding, which differs between a weight and a repetition.
+    X = np.random.default_rng(0).normal(size=(1, 10))
+    weighted, _ = principal_loadings(X, np.array([7.0]), 2, seed=0)
+    repeated, _ = principal_loadings(np.repeat(X, 7, axis=0), np.ones(7), 2, seed=0)
+    assert_allclose(weighted, repeated, rtol=1e-12, atol=1e-15)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    n_features=st.sampled_from([2, 5, 40]),
+    n_factors=st.integers(0, 2),
+    noise=st.sampled_from(NOISE_KINDS),
+    precision=st.sampled_from([(0.0, 0.0), (3.0, 0.0), (0.0, 5.0), (2.0, 40.0)]),
+    seed=st.integers(0, 100),
+)
+@example(n_features=2, n_factors=0, noise="component", precision=(0.0, 0.0), seed=98)  # starts below the floor
+def test_em_never_lowers_the_joint_likelihood(n_features, n_factors, noise, precision, seed):
+    X, y = labelled_clusters(80, n_features, 2, seed=seed)
+    units, _ = measure(X, np.ones(80))
+    X = units.standardise(X)
+    start = _start(X, y, 3, n_factors, noise, seed)
+    data = TrainingData(X, y, np.ones(80), 2, 30)
+    losses = run_em(data, start, Prior(*precision, 1e-3), max_iter=15, tol=0.0).losses
+    assert (np.diff(losses) <= 1e-9).all()
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("n_features", [6, 40])
+@pytest.mark.parametrize("precision", [(0.0, 0.0), (3.0, 5.0)])
+def test_em_ends_where_the_gradient_vanishes(n_features, precision):
+    X, y = labelled_clusters(300, n_features, 2, seed=3)
+    units, _ = measure(X, np.ones(300))
+    X = units.standardise(X)
+    data, prior = TrainingData(X, y, np.ones(300), 2, 30), Prior(*precision, 1e-6)
+    params = _start(X, y, 2, 1, "tied")
+    for _ in range(400):
+        _, params = em_step(params, data, prior)
+    packing = ParameterVector(2, 2, n_features, 1, "tied")
+    _, gradient = Loss(data, CRITERIA["joint"], prior, packing)(packing.pack(params))
+    assert_allclose(gradient, 0, atol=1e-5)
+
+
+@pytest.mark.parametrize("noise", NOISE_KINDS)
+def test_fisher_information_is_that_of_gaussians(noise):
+    _, params = random_parameters(2, 2, 3, 2, noise, seed=2)
+    share = np.array([0.3, 0.7])
+    information = fisher_information(params, share)
+    weight = (share[:, None] * np.exp(params.log_weights)).ravel()
+    log_noise = np.zeros_like(params.log_noise)
+    for s in range(4):
+        inverse = np.linalg.inv(covariance(params, s))
+        assert_allclose(information.means[s], weight[s] * np.diag(inverse))
+        for j in range(3):
+            unit = np.eye(3)[j]
+            for k in range(2):
+                change = np.outer(unit, params.loadings[s, :, k])
+                exact = 0.5 * weight[s] * np.trace(np.linalg.matrix_power(inverse @ (change + change.T), 2))
+                neglected = weight[s] * (inverse[j] @ params.loadings[s, :, k]) ** 2
+                assert_allclose(information.loadings[s, j, k], exact - neglected)
+            change = np.exp(params.log_noise[params.noise_group[s], j]) * np.outer(unit, unit)
+            exact = 0.5 * weight[s] * np.trace(np.linalg.matrix_power(inverse @ change, 2))
+            log_noise[params.noise_group[s], j] += exact
+    assert_allclose(information.log_noise, log_noise)
+
+
+def test_start_with_a_tiny_cluster_borrows_directions():
+    X = np.r_[np.zeros((1, 3)) + 50, np.random.default_rng(0).normal(size=(30, 3))]
+    params = _start(X, np.zeros(31, dtype=int), 2, 2, "component")
+    assert np.isfinite(params.loadings).all()
+    assert (np.square(params.loadings).sum(axis=1) > 0).all()
+
+
+def test_constant_features_are_found_and_units_ignore_gaps():
+    X = np.column_stack([np.full(1000, 0.1), np.arange(1000.0), np.full(1000, 1e9)])
+    units, constant = measure(X, np.random.default_rng(0).random(1000))
+    assert_array_equal(constant, [True, False, True])
+    assert_array_equal(units.scale[constant], 1)
+    X[::2] = np.nan
+    units, _ = measure(X, np.ones(1000))
+    assert_allclose(units.mean[1], np.arange(1, 1000, 2).mean())
+    assert_allclose(units.scale[1], np.arange(1, 1000, 2).std())

@@ -1,0 +1,244 @@
+"""Hinges of forests in a kernel against the same by models and enumeration, and Frank-Wolfe passes against blocks."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from model_strategies import TOPOLOGIES
+from numpy.testing import assert_allclose, assert_array_equal
+
+from sklearn_crf.encoding import Batch, Example
+from sklearn_crf.graphs import disjoint_union
+from sklearn_crf.inference import ICM, AutoMap, BruteForce, GraphCut, TreeInference
+from sklearn_crf.objectives import (
+    EmpiricalRisk,
+    ForestDual,
+    ForestPlanes,
+    PlaneOracle,
+    StructuredHinge,
+    are_exact_by_kernel,
+)
+from sklearn_crf.optimize import bmrm, frank_wolfe
+from sklearn_crf.optimize._frank_wolfe import BlockDual
+from sklearn_crf.potentials import LinearPotentials, pairwise_form
+
+C = 0.3
+
+CASES = {
+    "plain": {},
+    "two_classes": {"n_classes": 2, "form": "ising"},
+    "potts": {"form": "potts"},
+    "one_class_more": {"n_classes": 4, "form": "symmetric"},
+    "no_intercept": {"fit_intercept": False},
+    "typed": {"n_node_types": 2, "n_edge_types": 2},
+    "edge_features": {"n_edge_features": 3},
+    "node_weight": {"node_weight": True},
+    "sample_weight": {"weight": True},
+    "states": {"n_states": True},
+    "float32": {"dtype": np.float32},
+    "many_types_float32": {"n_classes": 2, "n_node_types": 3, "n_edge_features": 2, "dtype": np.float32},
+}
+
+
+def forest_risk(
+    seed=0,
+    n_classes=3,
+    form="full",
+    dtype=np.float64,
+    node_weight=False,
+    weight=False,
+    n_states=False,
+    members=("chain", "one_node", "tree", "disconnected_forest"),
+    **options,
+):
+    """A risk of structured hinges over two batches of forests, some features zero."""
+    rng = np.random.default_rng(seed)
+    potentials = LinearPotentials(3, n_classes, pairwise_form(form, n_classes), **options)
+    batches, n_members = [], len(members)
+    for start in (0, n_members):
+        graphs = [TOPOLOGIES[name](rng) for name in members]
+        graph, sizes = disjoint_union(graphs), [g.n_nodes for g in graphs]
+        labels = rng.integers(2 if n_states else n_classes, size=graph.n_nodes).astype(np.int32)
+        features = rng.normal(size=(graph.n_nodes, 3)) * rng.integers(2, size=(graph.n_nodes, 3))
+        features[:, 0] += labels
+        n_node_types, n_edge_types = options.get("n_node_types", 1), options.get("n_edge_types", 1)
+        n_edge_features = options.get("n_edge_features", 0)
+        example = Example(
+            features.astype(dtype),
+            graph,
+            rng.uniform(size=(graph.n_edges, n_edge_features)).astype(dtype) if n_edge_features else None,
+            rng.integers(n_node_types, size=graph.n_nodes) if n_node_types > 1 else None,
+            rng.integers(n_edge_types, size=graph.n_edges) if n_edge_types > 1 else None,
+            rng.integers(2, n_classes + 1, size=graph.n_nodes) if n_states else None,
+        )
+        batches.append(
+            Batch(
+                example,
+                np.arange(start, start + n_members),
+                np.concatenate(([0], np.cumsum(sizes))),
+                labels,
+                np.full(n_members, rng.uniform(0.5, 2)) if weight else None,
+                rng.uniform(size=graph.n_nodes) if node_weight else None,
+            )
+        )
+    cost = rng.uniform(0.5, 1, size=(n_classes, n_classes)) * (1 - np.eye(n_classes))
+    return EmpiricalRisk(StructuredHinge(BruteForce(2**22), cost), potentials, batches)
+
+
+def both(**options):
+    """The kernel's oracle, and the one by models whose blocks are batches; intercepts of a constant 0.7."""
+    risk = forest_risk(**options)
+    scale = np.where(risk.potentials.penalised, 1.0, 0.7)
+    return risk, ForestPlanes(risk, C, scale, n_blocks=1), PlaneOracle(risk, C, scale, [[0], [1]])
+
+
+@pytest.mark.parametrize("options", CASES.values(), ids=CASES)
+def test_planes_are_those_by_models(options):
+    risk, planes, reference = both(**options)
+    rng = np.random.default_rng(1)
+    tolerance = {"rtol": 1e-4, "atol": 1e-4} if options.get("dtype") else {"rtol": 1e-9, "atol": 1e-9}
+    assert planes.sizes == reference.sizes == [4, 4]
+    for _ in range(3):
+        x = rng.normal(size=len(planes.places))
+        in_order = np.empty(len(x))
+        in_order[planes.places] = x
+        assert_array_equal(planes.weights_of(x), reference.weights_of(in_order))
+        for block in range(2):
+            slopes, offsets = planes(block, x)
+            expected_slopes, expected_offsets = reference(block, in_order)
+            assert_allclose(slopes, expected_slopes[:, planes.places], **tolerance)
+            assert_allclose(offsets, expected_offsets, **tolerance)
+        value, slope = planes.value_grad(x)
+        expected = risk.value_grad(planes.weights_of(x))
+        assert_allclose(value, C * expected.value, **tolerance)
+        assert_allclose(slope, C * (planes._scale * expected.gradient[planes.places]), **tolerance)
+    assert planes.n_inference_calls == 3 * (8 + 8)
+
+
+@pytest.mark.parametrize("name", ["cycle", "disconnected", "bridges"])
+@pytest.mark.parametrize("case", ["plain", "two_classes", "edge_features", "node_weight", "sample_weight", "states"])
+def test_labelings_of_small_graphs_are_enumerated(name, case):
+    risk = forest_risk(members=(name,), **CASES[case])
+    scale = np.ones(risk.potentials.n_coef)
+    planes, reference = ForestPlanes(risk, C, scale, n_blocks=1), PlaneOracle(risk, C, scale, [[0, 1]])
+    assert planes.sizes == reference.sizes == [2]
+    assert list(planes.examples[0].has_cycles) == [1, 1]
+    for seed in range(3):
+        x = np.random.default_rng(seed).normal(size=len(planes.places))
+        in_order = np.empty(len(x))
+        in_order[planes.places] = x
+        slopes, offsets = planes(0, x)
+        expected_slopes, expected_offsets = reference(0, in_order)
+        assert_allclose(slopes, expected_slopes[:, planes.places], atol=1e-9)
+        assert_allclose(offsets, expected_offsets, atol=1e-9)
+        assert_allclose(planes.value(x), C * risk.value_grad(in_order).value, rtol=1e-9)
+
+
+def test_blocks_cut_batches_and_cover_all():
+    risk = forest_risk()
+    fine = ForestPlanes(risk, C, np.ones(risk.potentials.n_coef), n_blocks=20)
+    whole = ForestPlanes(risk, C, np.ones(risk.potentials.n_coef), n_blocks=1)
+    assert len(fine.sizes) > 2
+    assert sum(fine.sizes) == 8
+    x = np.random.default_rng(0).normal(size=risk.potentials.n_coef)
+    assert_array_equal(
+        np.concatenate([fine(i, x)[0] for i in range(len(fine.sizes))]),
+        np.concatenate([whole(i, x)[0] for i in range(2)]),
+    )
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+@pytest.mark.parametrize("options", [CASES["plain"], CASES["two_classes"], CASES["sample_weight"]], ids=str)
+def test_a_pass_makes_the_steps_of_one_example_a_block(options, bounded):
+    risk, planes, reference = both(**options)
+    n = risk.potentials.n_coef
+    below = np.zeros(n, dtype=bool)
+    risk.potentials.unpack(below).edge_coef[...] = bounded
+
+    def one_by_one(block, x):
+        slopes, offsets = reference(block // 4, x)
+        return slopes[block % 4, None], offsets[block % 4, None]
+
+    ours = ForestDual(planes, below[planes.places])
+    theirs = BlockDual(one_by_one, [1] * 8, below)
+    for seed in range(3):
+        slack = ours.pass_over(np.random.RandomState(seed))
+        theirs_slack = theirs.pass_over(_SameOrder(seed))
+        assert_allclose(slack, theirs_slack, rtol=1e-9)
+        assert_allclose(ours.x, theirs.x[planes.places], atol=1e-10)
+        assert_allclose(ours.mean, theirs.mean[planes.places], atol=1e-10)
+        assert_allclose(ours.dual, theirs.dual, rtol=1e-9)
+    assert not bounded or ours.x[below[planes.places]].min() >= 0
+
+
+class _SameOrder:
+    """Draws the order of eight blocks as a pass over two batches of four does."""
+
+    def __init__(self, seed):
+        self.rng = np.random.RandomState(seed)
+
+    def permutation(self, n):
+        assert n == 8
+        members = [4 * i + self.rng.permutation(4) for i in range(2)]
+        return np.concatenate([members[i] for i in self.rng.permutation(2)])
+
+
+def test_frank_wolfe_over_a_kernel_reaches_the_optimum():
+    risk, planes, _ = both()
+    n = risk.potentials.n_coef
+    scale = np.where(risk.potentials.penalised, 1.0, 0.7)
+
+    def fun(x):
+        result = risk.value_grad(scale * x)
+        return C * result.value, C * scale * result.gradient
+
+    optimum = bmrm(fun, np.zeros(n), tol=1e-8)
+    dual = ForestDual(planes, np.zeros(n, dtype=bool))
+    found = frank_wolfe(planes, planes.sizes, planes.value, n, tol=1e-3, max_iter=5000, random_state=0, dual=dual)
+    assert found.success
+    assert found.dual <= optimum.fun <= found.fun * (1 + 1e-9)
+    assert_allclose(planes.weights_of(found.x), scale * optimum.x, atol=0.1)
+
+
+def test_which_examples_the_kernel_takes():
+    def takes(inference, *members, n_classes=3):
+        risk = forest_risk(members=members, n_classes=n_classes)
+        return are_exact_by_kernel(
+            EmpiricalRisk(StructuredHinge(inference, 1 - np.eye(n_classes)), risk.potentials, risk.batches)
+        )
+
+    assert takes(TreeInference(), "chain", "tree")
+    assert takes(AutoMap(), "chain", "tree")
+    assert not takes(GraphCut(), "chain", "tree")
+    assert takes(AutoMap(), "cycle")
+    assert takes(BruteForce(), "cycle")
+    assert not takes(TreeInference(), "cycle")
+    assert not takes(ICM(), "cycle")
+    assert not takes(AutoMap(), "grid", n_classes=8)
+
+
+def test_values_are_maxima_over_all_labelings():
+    risk, planes, _ = both(n_classes=2, form="full")
+    x = np.random.default_rng(3).normal(size=len(planes.places))
+    coef, total = planes.weights_of(x), 0.0
+    for batch in risk.batches:
+        model = risk.potentials.model(coef, batch.example)
+        for i in range(4):
+            total += C * _largest_violation(model, batch, i, risk.objective.cost)
+    assert_allclose(planes.value(x), total, rtol=1e-9)
+
+
+def _largest_violation(model, batch, i, cost):
+    nodes = np.arange(batch.node_ptr[i], batch.node_ptr[i + 1])
+    edges = [e for e, pair in enumerate(batch.example.edges) if pair[0] in nodes]
+
+    def score(y):
+        total = sum(model.unary[s, y[s]] for s in nodes)
+        return total + sum(model.tables[0, 0, y[a], y[b]] for a, b in batch.example.edges[edges])
+
+    truth = {s: batch.labels[s] for s in nodes}
+    return max(
+        sum(cost[y, truth[s]] for s, y in zip(nodes, labels, strict=True))
+        + score(dict(zip(nodes, labels, strict=True)))
+        for labels in product(range(model.n_columns), repeat=len(nodes))
+    ) - score(truth)

@@ -1,0 +1,169 @@
+"""Sparse features: weights for pairs of a feature and a column, against dense potentials and the definition."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose, assert_array_equal
+
+from sklearn_crf.encoding import Batch, Example
+from sklearn_crf.estimators._weights import _labels_that_count
+from sklearn_crf.graphs import lattice
+from sklearn_crf.inference import TreeInference
+from sklearn_crf.models import labeling_statistics, score
+from sklearn_crf.objectives import EmpiricalRisk, Likelihood, SparseRisk
+from sklearn_crf.potentials import (
+    FeaturePairs,
+    LinearPotentials,
+    SparsePotentials,
+    feature_columns,
+    pairwise_form,
+    with_feature_columns,
+)
+
+
+def make_batches(n_classes, *, n_node_types=1, ones=False, dtype=np.float64, seed=0, n_features=9):
+    rng = np.random.default_rng(seed)
+    batches = []
+    for length in (5, 1, 8):
+        dense = rng.random((length, n_features)) * (rng.random((length, n_features)) < 0.4)
+        features = sp.csr_matrix(dense.astype(dtype))
+        if ones:
+            features.data[:] = 1
+        example = Example(features, lattice((length,)), node_type=rng.integers(n_node_types, size=length))
+        labels = rng.integers(n_classes, size=length).astype(np.int32)
+        weight = np.array([rng.uniform(0.5, 2)])
+        batches.append(Batch(example, np.array([0]), np.array([0, length]), labels, weight))
+    return batches
+
+
+def prepared(batches, n_node_types=1):
+    return [
+        Batch(with_feature_columns(b.example, n_node_types), b.members, b.node_ptr, b.labels, b.weight) for b in batches
+    ]
+
+
+def labelled(batches):
+    return [(batch.example.node_features, batch.labels) for batch in batches]
+
+
+def both(n_classes, n_node_types=1, *, n_features=9, **options):
+    form = pairwise_form("full", n_classes)
+    pairs = FeaturePairs.all(n_features * n_node_types, 1 if n_classes == 2 else n_classes)
+    options |= {"n_node_types": n_node_types}
+    dense = LinearPotentials(n_features, n_classes, form, **options)
+    return dense, SparsePotentials(pairs, n_features, n_classes, form, **options)
+
+
+def to_sparse(dense, sparse, coef):
+    """The same weights in the order of the sparse potentials."""
+    parts = dense.unpack(coef)
+    return sparse.pack(np.moveaxis(parts.coef, 1, 2).ravel(), parts.intercept, parts.edge_coef)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("n_node_types", [1, 2])
+@pytest.mark.parametrize("ones", [False, True])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_all_pairs_are_linear_potentials(n_classes, n_node_types, ones, fit_intercept):
+    dense, sparse = both(n_classes, n_node_types, fit_intercept=fit_intercept)
+    assert dense.n_coef == sparse.n_coef
+    coef = np.random.default_rng(1).normal(size=dense.n_coef)
+    for batch in make_batches(n_classes, n_node_types=n_node_types, ones=ones):
+        expected = dense.model(coef, batch.example)
+        for example in (batch.example, with_feature_columns(batch.example, n_node_types)):
+            model = sparse.model(to_sparse(dense, sparse, coef), example)
+            assert_allclose(model.unary, expected.unary, atol=1e-12)
+            assert_array_equal(model.tables, expected.tables)
+            statistics = labeling_statistics(model, batch.labels)
+            gradient = dense.pullback(batch.example, statistics)
+            assert_allclose(sparse.pullback(example, statistics), to_sparse(dense, sparse, gradient), atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_pullback_is_the_adjoint_for_some_pairs(dtype):
+    batches = prepared(make_batches(4, dtype=dtype, n_features=30))
+    pairs = FeaturePairs.seen(30, 4, labelled(batches))
+    potentials = SparsePotentials(pairs, 30, 4, pairwise_form("full", 4))
+    coef = np.random.default_rng(0).normal(size=potentials.n_coef)
+    for batch in batches:
+        model = potentials.model(coef, batch.example)
+        assert model.dtype == dtype
+        gradient = potentials.pullback(batch.example, labeling_statistics(model, batch.labels))
+        assert_allclose(gradient @ coef, score(model, batch.labels), rtol=1e-12 if dtype == np.float64 else 1e-5)
+
+
+def test_seen_pairs_are_those_of_labelled_nodes_of_examples_that_count():
+    features = sp.csr_matrix(np.array([[1.0, 0, 2], [0, 1, 0], [0, 0, 3], [4, 0, 0]]))
+    example = with_feature_columns(Example(features, lattice((4,))), 1)
+    labels = np.array([1, 0, -1, 1], dtype=np.int32)
+    batch = Batch(example, np.array([0, 1]), np.array([0, 3, 4]), labels, np.array([1.0, 0.0]))
+    pairs = FeaturePairs.seen(4, 2, [(example.node_features, _labels_that_count(batch))])
+    assert_array_equal(pairs.ptr, [0, 1, 2, 3, 3])
+    assert_array_equal(pairs.column, [1, 0, 1])
+    assert len(pairs) == 3
+
+
+def test_pairs_and_matrices_of_weights_are_inverse():
+    batches = prepared(make_batches(4, n_features=30))
+    pairs = FeaturePairs.seen(30, 4, labelled(batches))
+    values = np.random.default_rng(0).normal(size=len(pairs))
+    matrix = pairs.matrix(values)
+    assert matrix.shape == (4, 30)
+    assert matrix.nnz == len(pairs)
+    assert_array_equal(pairs.pick(matrix), values)
+    assert_array_equal(pairs.pick(matrix.toarray()), values)
+    again = FeaturePairs.of_matrix(matrix)
+    assert_array_equal(again.ptr, pairs.ptr)
+    assert_array_equal(again.column, pairs.column)
+    values[::2] = 0
+    assert pairs.matrix(values).nnz == np.count_nonzero(values)
+    assert_array_equal(pairs.pick(pairs.matrix(values)), values)
+    everything = FeaturePairs.all(30, 4)
+    assert_array_equal(everything.pick(matrix.toarray()), matrix.toarray().T.ravel())
+
+
+@pytest.mark.parametrize("n_node_types", [1, 2])
+def test_sparse_risk_is_the_empirical_risk(n_node_types):
+    batches = make_batches(3, n_node_types=n_node_types)
+    dense, sparse = both(3, n_node_types)
+    coef = np.random.default_rng(2).normal(size=dense.n_coef)
+    expected = EmpiricalRisk(Likelihood(TreeInference()), dense, batches).value_grad(coef)
+    packed = to_sparse(dense, sparse, coef)
+    results = [
+        SparseRisk(Likelihood(TreeInference()), sparse, prepared(batches, n_node_types), n_jobs=n).value_grad(packed)
+        for n in (1, 2, 3)
+    ]
+    assert_allclose(results[0].value, expected.value, rtol=1e-12)
+    assert_allclose(results[0].gradient, to_sparse(dense, sparse, expected.gradient), atol=1e-12)
+    assert results[0].n_errors == expected.n_errors
+    for other in results[1:]:
+        assert_array_equal(other.gradient, results[0].gradient)
+    risk = SparseRisk(Likelihood(TreeInference()), sparse, prepared(batches, n_node_types))
+    assert_allclose(risk.oracle(0, packed).gradient, risk.value_grad(packed, [0]).gradient, atol=1e-13)
+
+
+def test_restricted_form_keeps_the_allowed_entries():
+    form = pairwise_form("full", 3)
+    allowed = np.array([[1, 0, 1], [0, 0, 0], [1, 1, 0]], dtype=bool)
+    restricted = form.restricted(allowed)
+    assert restricted.n_weights == 4
+    tables = restricted.expand(np.array([[1.0, 2, 3, 4]]))
+    assert_array_equal(tables[0], [[1, 0, 2], [0, 0, 0], [3, 4, 0]])
+    assert_array_equal(restricted.contract(tables), [[1, 2, 3, 4]])
+    assert_array_equal(restricted.adjoint(np.arange(9.0).reshape(1, 3, 3)), [[0, 2, 6, 7]])
+    assert not form.restricted(np.zeros((3, 3), dtype=bool)).sign.any()
+
+
+def test_too_many_features_are_refused():
+    features = sp.csr_matrix(([1.0], [2], [0, 1]), shape=(1, 2**30))
+    assert feature_columns(features).feature.tolist() == [2]
+    with pytest.raises(ValueError, match="1073741824 features for 3 types"):
+        feature_columns(features, np.array([2]))
+
+
+def test_equal_columns_of_a_row_are_added():
+    features = sp.csr_matrix((np.array([1.0, 1.0]), np.array([0, 0]), np.array([0, 2])), shape=(1, 1))
+    columns = feature_columns(features)
+    potentials = SparsePotentials(FeaturePairs.all(1, 3), 1, 3, pairwise_form("potts", 3), fit_intercept=False)
+    example = Example._trusted(columns, lattice((1,)))
+    assert_array_equal(potentials.model(np.array([1.0, 2, 3, 0]), example).unary, [[2, 4, 6]])

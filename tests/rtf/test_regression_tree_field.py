@@ -1,0 +1,404 @@
+"""RegressionTreeField: scikit-learn's checks, input of all layouts, training that descends, predictions."""
+
+import pickle
+import re
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+
+from sklearn_crf import Example, RegressionTreeField
+from sklearn_crf.encoding import object_array
+from sklearn_crf.inference import ConjugateGradient
+from sklearn_crf.preprocessing import FilterBank
+from sklearn_crf.rtf.losses import mse
+
+pytestmark = pytest.mark.filterwarnings("ignore:the last round stopped:sklearn.exceptions.ConvergenceWarning")
+
+QUICK = {"max_depth": 1, "max_iter": 8, "min_samples_leaf": 20, "random_state": 0}
+
+
+def denoising(n=6, shape=(16, 20), n_channels=0, seed=0):
+    """Blocks of constant grey, and the same with noise as one channel."""
+    rng = np.random.default_rng(seed)
+    blocks = rng.random((n, shape[0] // 4, shape[1] // 4, max(n_channels, 1)))
+    clean = np.kron(blocks, np.ones((1, 4, 4, 1)))
+    noisy = clean + 0.2 * rng.normal(size=clean.shape)
+    return noisy, clean if n_channels else clean[..., 0]
+
+
+def squared_error(field, X, y):
+    return np.mean([np.mean((p - t) ** 2) for p, t in zip(field.predict(X), y, strict=True)])
+
+
+def test_a_leaf_without_neighbours_is_a_linear_regression():
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(200, 4))
+    y = X @ rng.normal(size=(4, 2)) + 3 + 0.3 * rng.normal(size=(200, 2))
+    expected = LinearRegression().fit(X, y).predict(X)
+    for loss in ("pseudolikelihood", "mse"):
+        field = RegressionTreeField(loss, max_depth=0, max_iter=200, tol=1e-5, random_state=0).fit(X, y)
+        assert_allclose(field.predict(X), expected, atol=1e-3)
+    # The precision is that of what the regression leaves over.
+    field = RegressionTreeField(max_depth=0, max_iter=2000, tol=1e-7).fit(X, y)
+    left_over = np.cov((y - expected).T, bias=True) / field.target_scale_**2
+    assert_allclose(field.precisions_[0][0], np.linalg.inv(left_over), rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize("loss", ["pseudolikelihood", "mse", "psnr", "mae", "ssim", "iw_ssim", mse])
+def test_every_loss_learns_to_denoise(loss):
+    X, y = denoising()
+    field = RegressionTreeField(loss, **QUICK).fit(X[:4], y[:4])
+    assert squared_error(field, X[4:], y[4:]) < 0.75 * np.mean((X[4:, ..., 0] - y[4:]) ** 2)
+    assert field.score(X[4:], y[4:]) > 0.6
+    assert field.loss_curve_[-1] < field.loss_curve_[0]
+
+
+@pytest.mark.parametrize("loss", ["pseudolikelihood", "psnr"])
+@pytest.mark.parametrize("solver", ["spg", "pqn"])
+def test_the_loss_falls_from_round_to_round(loss, solver):
+    X, y = denoising()
+    field = RegressionTreeField(loss, solver=solver, **{**QUICK, "max_depth": 3}).fit(X, y)
+    ends = field.loss_curve_[field.round_ends_]
+    assert len(ends) == 4
+    assert np.all(np.diff(ends) <= 1e-6)
+    # Three rounds of splits, some leaves being too small to be split again.
+    assert all(10 < len(tree["threshold"]) <= 15 for tree in field.trees_)
+    assert all(part.shape[1:] == (2, 3) for part in field.weights_[1:])
+
+
+def test_trees_help():
+    # Two textures that want opposite answers: no linear model can tell them apart.
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(4, 16, 16, 2))
+    y = np.where(x[..., 1] > 0, x[..., 0], -x[..., 0])
+    errors = []
+    for depth in (0, 1):
+        options = {**QUICK, "max_depth": depth, "max_iter": 60, "n_feature_tests": 200, "feature_radius": 0}
+        errors.append(squared_error(RegressionTreeField("mse", **options).fit(x, y), x, y))
+    assert errors[0] > 0.8
+    assert errors[1] < 0.05
+
+
+@pytest.mark.parametrize("solver", ["spg", "pqn"])
+@pytest.mark.parametrize("bounds", [(0.5, 2.0), (1e-2, 1e2), (1.0, 1.0)])
+def test_eigenvalues_stay_between_their_bounds(solver, bounds):
+    X, y = denoising()
+    field = RegressionTreeField("mse", solver=solver, eigenvalue_bounds=bounds, **QUICK).fit(X, y)
+    for precision in field.precisions_:
+        values = np.linalg.eigvalsh(precision)
+        assert values.min() >= bounds[0] * (1 - 1e-9)
+        assert values.max() <= bounds[1] * (1 + 1e-9)
+
+
+def test_depths_of_pairs_and_pixels_are_apart():
+    X, y = denoising()
+    field = RegressionTreeField(**{**QUICK, "max_depth": 2}, max_depth_pairwise=0).fit(X, y)
+    assert [len(precision) for precision in field.precisions_] == [4, 1, 1, 1, 1]
+    field = RegressionTreeField(**{**QUICK, "max_depth": 0}, max_depth_pairwise=1, window=[[0, 1]]).fit(X, y)
+    assert [len(precision) for precision in field.precisions_] == [1, 2]
+    assert field.offsets_.tolist() == [[0, 1]]
+
+
+def test_a_warm_start_deepens_the_trees():
+    X, y = denoising()
+    options = {**QUICK, "split_samples": None}
+    field = RegressionTreeField("mse", warm_start=True, **{**options, "max_depth": 0}).fit(X, y)
+    shallow = field.loss_curve_[-1]
+    field.set_params(max_depth=2).fit(X, y)
+    assert [len(precision) for precision in field.precisions_] == [4] * 5
+    assert len(field.round_ends_) == 2
+    # It begins where the last call ended, up to the rounding of float32.
+    assert field.loss_curve_[0] == pytest.approx(shallow, rel=1e-4)
+    assert field.loss_curve_[-1] < shallow
+    deep = field.loss_curve_[-1]
+    # Nothing is left to deepen: the leaves are fitted on.
+    assert field.fit(X, y).loss_curve_[-1] < deep
+    with pytest.raises(ValueError, match="the window of the last call of fit"):
+        field.set_params(window=5).fit(X, y)
+    with pytest.raises(ValueError, match="targets of as many channels"):
+        field.set_params(window=3).fit(X, np.stack([y, y], axis=-1))
+
+
+def test_linear_models_of_pairs_may_see_some_channels():
+    X, y = denoising()
+    X = np.concatenate([X, np.roll(X, 1, axis=1), np.roll(X, 1, axis=2)], axis=-1)
+    options = {**QUICK, "loss": "mse", "warm_start": True}
+    field = RegressionTreeField(pairwise_channels=[2, 0], **options).fit(X, y)
+    assert_array_equal(field.pairwise_channels_, [2, 0])
+    assert [part.shape[2] for part in field.weights_] == [4, 5, 5, 5, 5]
+    # Trees see the others too.
+    assert any(1 in tree["test"][0, [0, 3]] for tree in field.trees_[1:])
+    with pytest.raises(ValueError, match="pairwise_channels and precision_channels of the last call of fit"):
+        field.set_params(pairwise_channels=None).fit(X, y)
+    whole = RegressionTreeField(pairwise_channels=np.arange(3), **options).fit(X, y)
+    assert_array_equal(whole.predict(X), RegressionTreeField(**options).fit(X, y).predict(X))
+
+
+def test_early_stopping_gives_back_the_best_round():
+    rng = np.random.default_rng(0)
+    # Nothing to learn beyond the mean: every split is in vain.
+    X, y = rng.normal(size=(12, 6, 6, 4)), rng.normal(size=(12, 6, 6))
+    options = {**QUICK, "max_depth": 6, "min_samples_leaf": 5, "max_iter": 30}
+    field = RegressionTreeField("mse", early_stopping=True, validation_fraction=0.25, **options).fit(X, y)
+    curve = field.validation_curve_
+    assert 2 <= len(curve) == len(field.round_ends_) < 7
+    assert curve[-1] >= curve[-2]
+    assert np.all(np.diff(curve[:-1]) < 0)
+    assert len(field.precisions_[0]) <= 2 ** (len(curve) - 2)
+    table = RegressionTreeField(early_stopping=True, **options).fit(X[:, 0, 0], y[:, 0, 0])
+    assert len(table.validation_curve_) >= 1
+    with pytest.raises(ValueError, match="early_stopping needs examples to hold out and others to train on, got 1"):
+        RegressionTreeField(early_stopping=True).fit(X[:1], y[:1])
+
+
+@pytest.mark.parametrize("layout", ["images", "chains", "samples"])
+def test_training_looks_at_some_pixels(layout):
+    X, y = denoising(20)
+    X, y = {"images": (X, y), "chains": (X[:, 0], y[:, 0]), "samples": (X[:, 0, 0], y[:, 0, 0])}[layout]
+    n = {"images": 2000, "chains": 150, "samples": 12}[layout]
+    seen = []
+
+    def watched(prediction, target):
+        seen.append(prediction.size)
+        return mse(prediction, target)
+
+    RegressionTreeField(watched, max_samples=n, **{**QUICK, "max_depth": 0, "max_iter": 1}).fit(X, y)
+    n_images = 1 if layout == "samples" else 20
+    assert 0.8 * n <= sum(seen[:n_images]) <= n
+
+
+@pytest.mark.parametrize("loss", ["pseudolikelihood", "psnr"])
+def test_shrinkage_keeps_leaves_near_their_parents(loss):
+    X, y = denoising()
+    distances = []
+    for shrinkage in (0.0, 500.0, 1e9):
+        field = RegressionTreeField(loss, shrinkage=shrinkage, **QUICK).fit(X, y)
+        distances.append(sum(np.linalg.norm(w[0] - w[1]) for w in field.weights_))
+        ends = field.loss_curve_[field.round_ends_]
+        assert ends[1] < ends[0]
+    assert distances[1] < 0.8 * distances[0]
+    assert distances[2] < 1e-3 * distances[0]
+
+
+def test_shrinkage_is_a_ridge_towards_the_parent():
+    # Without neighbours and with a precision of one the field is a linear model of (x, 1) in each leaf. Inputs are
+    # white, so that the curvature by a weight that all factors share is that of the squared error, 2.
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=2000)
+    x = (x - x.mean()) / x.std()
+    y = np.where(x > 0, 1.0, -1.0)
+    y /= y.std()
+    options = {"window": 1, "n_feature_tests": None, "split_samples": None, "n_thresholds": 1, "max_iter": 300}
+    options |= {"eigenvalue_bounds": (1.0, 1.0), "tol": 1e-7, "random_state": 0}
+    X, Y = x.reshape(1, 40, 50, 1), y.reshape(1, 40, 50)
+    root = RegressionTreeField("mse", max_depth=0, **options).fit(X, Y).predict(X).ravel()
+    pulled = RegressionTreeField("mse", max_depth=1, shrinkage=1000, **options).fit(X, Y).predict(X).ravel()
+    expected, inputs = np.empty(2000), np.column_stack([x, np.ones(2000)])
+    start = np.linalg.lstsq(inputs, root, rcond=None)[0]
+    for leaf in (x > np.median(x), x <= np.median(x)):
+        b = inputs[leaf]
+        expected[leaf] = b @ np.linalg.solve(b.T @ b + 1000 * np.eye(2), b.T @ y[leaf] + 1000 * start)
+    assert np.linalg.norm(pulled - expected) < 0.1 * np.linalg.norm(expected - root)
+
+
+@pytest.mark.parametrize("layout", ["array", "list", "colours", "samples"])
+def test_a_cascade_sees_the_prediction_before(layout):
+    X, y = denoising(6, (16, 20), n_channels=3 if layout == "colours" else 0)
+    X, y = {"list": (list(X), list(y)), "samples": (X[:, 0, 0], y[:, 0, 0])}.get(layout, (X, y))
+    options = {**QUICK, "min_samples_leaf": 2, "max_depth": 0}
+    first = RegressionTreeField("mse", **options).fit(X, y)
+    field = RegressionTreeField("mse", cascade=2, **options).fit(X, y)
+    assert field.n_features_in_ == first.n_features_in_ == np.shape(X[0])[-1]
+    n_more = 3 if layout == "colours" else 1
+    assert field.weights_[0].shape[2] == 1 + field.n_features_in_ + n_more
+    predicted, before = field.predict(X), first.predict(X)
+    seen = [
+        np.concatenate([x, np.reshape(p, (*np.shape(x)[:-1], n_more))], axis=-1) for x, p in zip(X, before, strict=True)
+    ]
+    seen = seen if layout == "list" else np.stack(seen)
+    expected = RegressionTreeField("mse", **options).fit(seen, y).predict(seen)
+    for a, b in zip(predicted, expected, strict=True):
+        assert_allclose(a, b, atol=1e-6)
+    assert_array_equal(clone_fitted(field, n_jobs=2).predict(X)[0], predicted[0])
+    assert squared_error(field, X, y) < squared_error(first, X, y) + 1e-4
+    assert len(field.predict(X, return_std=True)) == 2
+    with pytest.raises(ValueError, match="warm_start goes on from a single field, got cascade=2"):
+        field.set_params(warm_start=True).fit(X, y)
+
+
+def test_separate_training_grows_its_trees_first():
+    X, y = denoising()
+    field = RegressionTreeField("mse", split="residual", **{**QUICK, "max_depth": 3}).fit(X, y)
+    assert len(field.round_ends_) == 1
+    assert all(len(precision) > 4 for precision in field.precisions_)
+    assert squared_error(field, X, y) < 0.75 * np.mean((X[..., 0] - y) ** 2)
+
+
+def test_likelihood_and_pseudolikelihood_agree_without_edges():
+    X, y = denoising(3, (4, 4))
+    likelihood, pseudo = (
+        RegressionTreeField(loss, window=1, **QUICK).fit(X, y).predict(X) for loss in ("likelihood", "pseudolikelihood")
+    )
+    assert_array_equal(likelihood, pseudo)
+
+
+def test_the_likelihood_finds_the_precision_of_a_chain():
+    rng = np.random.default_rng(0)
+    y = np.zeros((1, 400))
+    for t in range(1, 400):
+        y[0, t] = 0.8 * y[0, t - 1] + rng.normal()
+    field = RegressionTreeField("likelihood", max_depth=0, max_iter=40).fit(np.zeros((1, 400, 1)), y)
+    # The coupling of neighbours is -0.8 over the variance of innovations.
+    assert field.precisions_[1][0, 0, 1] / field.target_scale_**2 == pytest.approx(-0.8, abs=0.15)
+
+
+def layouts():
+    X, y = denoising()
+    yield "array", X, y
+    yield "list", list(X), list(y)
+    yield "ragged", object_array([X[0], X[1][:9], X[2][:, :7]]), object_array([y[0], y[1][:9], y[2][:, :7]])
+    colours, clean = denoising(2, (8, 8), n_channels=3)
+    yield "colours", colours, clean
+    yield "chains", X[:, 0], y[:, 0]
+    yield "ragged chains", [X[0, 0], X[1, 0, :9]], [y[0, 0], y[1, 0, :9]]
+    yield "samples", X[:, 0, 0], y[:, 0, 0]
+
+
+@pytest.mark.parametrize(("name", "X", "y"), list(layouts()))
+def test_predictions_have_the_layout_of_the_target(name, X, y):
+    field = RegressionTreeField(**{**QUICK, "min_samples_leaf": 2}).fit(X, y)
+    predicted, deviation = field.predict(X, return_std=True)
+    for found in (predicted, deviation):
+        assert isinstance(found, np.ndarray)
+        assert len(found) == len(y)
+        assert all(np.shape(a) == np.shape(b) for a, b in zip(found, y, strict=True))
+    assert all(np.all(np.asarray(part) > 0) for part in deviation)
+
+
+def test_one_image_of_a_ragged_list_is_predicted_alone():
+    X, y = denoising()
+    field = RegressionTreeField(**QUICK).fit(X, y)
+    alone = field.predict([X[2]])[0]
+    assert_array_equal(alone, field.predict(X)[2])
+    larger = np.concatenate([X[0], X[1]], axis=1)
+    assert field.predict([larger])[0].shape == (16, 40)
+
+
+@pytest.mark.parametrize("loss", ["pseudolikelihood", "psnr"])
+def test_threads_change_nothing(loss):
+    X, y = denoising()
+    one, three = (RegressionTreeField(loss, n_jobs=n, **QUICK).fit(X, y) for n in (1, 3))
+    assert_array_equal(one.loss_curve_, three.loss_curve_)
+    for a, b in zip(one.weights_, three.weights_, strict=True):
+        assert_array_equal(a, b)
+    large = denoising(1, (96, 120))[0]
+    assert_array_equal(one.predict(large), clone_fitted(one, n_jobs=3).predict(large))
+
+
+def clone_fitted(field, **params):
+    return pickle.loads(pickle.dumps(field)).set_params(**params)
+
+
+def test_pickle_clone_and_read_only(tmp_path):
+    X, y = denoising()
+    np.save(tmp_path / "X.npy", X)
+    frozen = np.load(tmp_path / "X.npy", mmap_mode="r")
+    field = RegressionTreeField(**QUICK)
+    again = clone(field).fit(frozen, y)
+    field.fit(X, y)
+    assert_array_equal(again.predict(frozen), field.predict(X))
+    assert_array_equal(clone_fitted(field).predict(X), field.predict(X))
+
+
+def test_pipeline_in_a_grid_search():
+    X, y = denoising(8)
+    pipeline = make_pipeline(FilterBank("haar"), RegressionTreeField("mse", **QUICK))
+    search = GridSearchCV(pipeline, {"regressiontreefield__max_depth": [0, 1]}, cv=2, n_jobs=2).fit(X[..., 0], y)
+    assert np.all(np.isfinite(search.cv_results_["mean_test_score"]))
+    assert search.predict(X[..., 0]).shape == y.shape
+
+
+def test_standard_deviations_cover_the_errors():
+    X, y = denoising(12)
+    field = RegressionTreeField(**{**QUICK, "max_iter": 60}).fit(X[:8], y[:8])
+    predicted, deviation = field.predict(X[8:], return_std=True)
+    share = np.mean(np.abs(predicted - y[8:]) < 2 * deviation)
+    assert 0.85 < share <= 1
+    # More values than a factorisation is made for: sampled, and alike on average.
+    large = field.predict(np.tile(X[8:9], (1, 5, 4, 1)), return_std=True)[1]
+    assert large.mean() == pytest.approx(deviation.mean(), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"loss": "l1"}, "loss must be one of 'pseudolikelihood', 'likelihood', 'mse'"),
+        ({"loss": "logistic"}, "loss must be one of"),
+        ({"window": 4}, "window must be an odd number of at least 1, or offsets, got 4."),
+        ({"window": [[1, 2, 3]]}, "window given as offsets must be integers of shape (n_offsets, 2)"),
+        ({"eigenvalue_bounds": (1.0, 0.1)}, "eigenvalue_bounds must be two positive numbers in ascending order"),
+        ({"pairwise_channels": [0, 0]}, "pairwise_channels must be different channels of X, from 0 to"),
+        ({"pairwise_channels": [99]}, "pairwise_channels must be different channels of X, from 0 to"),
+        ({"pairwise_channels": []}, "pairwise_channels must be different channels of X, from 0 to"),
+        ({"max_depth": -1}, "max_depth == -1, must be >= 0."),
+        ({"solver": "adam"}, "solver must be 'spg' or 'pqn'"),
+        ({"split": "entropy"}, "split must be 'gradient' or 'residual', got 'entropy'."),
+        ({"validation_fraction": 1.0}, "validation_fraction == 1.0, must be < 1."),
+        ({"max_samples": 0}, "max_samples == 0, must be >= 1."),
+        ({"inference": "bp"}, "inference must be 'auto' or a ConjugateGradient"),
+        ({"data_range": 0.0}, "data_range == 0.0, must be > 0."),
+    ],
+)
+def test_bad_parameters_are_named(params, message):
+    X, y = denoising()
+    with pytest.raises(ValueError, match=re.escape(message)):
+        RegressionTreeField(**params).fit(X, y)
+
+
+def test_bad_input_is_named():
+    X, y = denoising()
+    field = RegressionTreeField(**QUICK)
+    with pytest.raises(ValueError, match=re.escape("y[0] has shape (16, 19), but X[0] has pixels of shape (16, 20).")):
+        field.fit(X, y[:, :, :19])
+    with pytest.raises(ValueError, match="y has 5 examples, but X has 6"):
+        field.fit(X, y[:5])
+    with pytest.raises(ValueError, match=re.escape("y[1] contains NaN")):
+        field.fit(X, np.where(np.arange(6)[:, None, None] == 1, np.nan, y))
+    with pytest.raises(ValueError, match="contains NaN"):
+        field.fit(np.full_like(X, np.nan), y)
+    with pytest.raises(ValueError, match="got lattices of 3 axes"):
+        field.fit(np.zeros((2, 3, 3, 3, 1)), np.zeros((2, 3, 3, 3)))
+    with pytest.raises(ValueError, match="a window needs a lattice"):
+        field.fit([Example(np.zeros((2, 1)), [[0, 1]])], [np.zeros(2)])
+    message = "window joins pixels 2 rows and 2 columns apart, but images of X have at most 16 rows and 2 columns"
+    with pytest.raises(ValueError, match=message):
+        RegressionTreeField(window=5).fit(X[:, :, :2], y[:, :, :2])
+    field.fit(X, y)
+    # To predict, the pairs that there are will do.
+    assert field.predict(X[:, :1, :1]).shape == (6, 1, 1)
+    with pytest.raises(ValueError, match="X has 2 features, but RegressionTreeField is expecting 1"):
+        field.predict(np.zeros((1, 5, 5, 2)))
+    with pytest.raises(ValueError, match="at least 8 x 8 pixels"):
+        RegressionTreeField("ssim", **QUICK).fit(X[:, :5], y[:, :5])
+
+
+def test_unfinished_training_is_told():
+    X, y = denoising()
+    with pytest.warns(ConvergenceWarning, match="the last round stopped after max_iter=1 iterations"):
+        RegressionTreeField("mse", max_depth=0, max_iter=1).fit(X, y)
+    with pytest.warns(ConvergenceWarning, match="conjugate gradients did not reach"):
+        RegressionTreeField("mse", max_depth=0, inference=ConjugateGradient(max_iter=1, tol=1e-9)).fit(X, y)
+
+
+def test_verbose_prints_a_line_a_round(capsys):
+    X, y = denoising()
+    RegressionTreeField(verbose=1, **QUICK).fit(X, y)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("[RegressionTreeField] round 1: 8 iterations, loss ")

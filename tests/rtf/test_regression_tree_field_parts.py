@@ -1,0 +1,475 @@
+"""Parts of regression tree fields: trees, potentials and their adjoint, losses of fields, the search for splits."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from regression_tree_problems import OFFSETS, energy_by_loops, leaf_by_descent, random_field, random_tree
+from scipy.stats import multivariate_normal
+
+from sklearn_crf._threads import range_runner
+from sklearn_crf.graphs import lattice
+from sklearn_crf.inference import ConjugateGradient, GaussianDirect
+from sklearn_crf.models import score
+from sklearn_crf.rtf._base import whitening_of
+from sklearn_crf.rtf._growth import (
+    GrowthOptions,
+    all_tests,
+    best_split,
+    explained_variance,
+    find_splits,
+    projected_norm,
+    random_tests,
+)
+from sklearn_crf.rtf._input import window_offsets
+from sklearn_crf.rtf._objectives import FieldRisk, GaussianLikelihood, GaussianPseudolikelihood, PredictionLoss
+from sklearn_crf.rtf._potentials import (
+    FieldImage,
+    GaussianStatistics,
+    RegressionTreePotentials,
+    clip_eigenvalues,
+)
+from sklearn_crf.rtf._training import LeafScaling
+from sklearn_crf.rtf._trees import FactorType, RegressionTree, factor_types
+from sklearn_crf.rtf.losses import LOSSES, loss_function
+
+BOUNDS = (1e-2, 1e2)
+
+
+def pixels_of(kind, shape):
+    top, left, rows, columns = kind.rectangle(shape)
+    return [(top + i, left + j) for i in range(rows) for j in range(columns)]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 9999), st.integers(0, 12))
+def test_leaves_are_found_by_descent(seed, n_splits):
+    rng = np.random.RandomState(seed)
+    features = rng.normal(size=(7, 6, 3)).astype(np.float32)
+    tree = random_tree(3, n_splits, rng)
+    assert tree.n_leaves == n_splits + 1
+    for kind in factor_types(OFFSETS):
+        for n_threads in (1, 3):
+            with range_runner(n_threads) as run:
+                found = tree.leaves(features, kind, run)
+            expected = [leaf_by_descent(tree, features, pixel) for pixel in pixels_of(kind, (7, 6))]
+            assert_array_equal(found, expected)
+
+
+def test_a_split_renames_no_other_leaf():
+    rng = np.random.RandomState(0)
+    tree = random_tree(2, 4, rng)
+    grown, parent = tree.split({1: (np.zeros(7, int), 0.0), 3: (np.zeros(7, int), 0.5)})
+    assert_array_equal(parent, [0, 1, 2, 3, 4, 1, 3])
+    features = rng.normal(size=(9, 9, 2))
+    with range_runner(1) as run:
+        before, after = (t.leaves(features, FactorType(), run) for t in (tree, grown))
+    assert_array_equal(parent[after], before)
+    assert RegressionTree.stump().depth == 0
+    assert grown.depth in (tree.depth, tree.depth + 1)
+
+
+@pytest.mark.parametrize("multipliers", [(), (1,), (0, 2)])
+@pytest.mark.parametrize("n_values", [1, 2])
+@pytest.mark.parametrize("shape", [(6, 5), (1, 7), (3, 2), (1, 1)])
+def test_the_model_is_the_sum_of_the_factors(n_values, shape, multipliers):
+    trees, potentials, coef, images, targets = random_field(shape, n_values, seed=1, multipliers=multipliers)
+    for image, y in zip(images, targets, strict=True):
+        energy = energy_by_loops(trees, potentials, coef, image, y)
+        assert -score(potentials.model(coef, image), y) == pytest.approx(energy, rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("n_channels", "channels"), [(1, None), (7, None), (8, None), (9, None), (16, None), (21, None), (9, (7, 0, 3))]
+)
+def test_channels_are_read_in_blocks_of_eight(n_channels, channels):
+    trees, potentials, coef, images, targets = random_field((4, 3), 1, n_channels=n_channels, seed=5, channels=channels)
+    energy = energy_by_loops(trees, potentials, coef, images[0], targets[0])
+    assert -score(potentials.model(coef, images[0]), targets[0]) == pytest.approx(energy, rel=1e-10)
+    # The adjoint: the linear part of the energy is the gradient by the weights times the weights.
+    values = targets[0]
+    gradient = potentials.pullback(images[0], GaussianStatistics(values, np.zeros_like(values), np.zeros((12, 1, 1))))
+    h = potentials.model(coef, images[0]).h
+    assert gradient @ coef == pytest.approx(np.sum(h * values), rel=1e-10)
+    single = FieldImage.of(images[0].features.astype(np.float32), images[0].graph, potentials.types, trees)
+    assert_allclose(potentials.model(coef, single).h, h, rtol=1e-4, atol=1e-4)
+
+
+def test_threads_and_float32():
+    _, potentials, coef, images, _ = random_field((40, 60), 2, seed=2)
+    one, three = (potentials.model(coef, images[0], n_threads=n) for n in (1, 3))
+    assert_array_equal(one.h, three.h)
+    image = images[0]
+    single = FieldImage(image.features.astype(np.float32), image.graph, image.leaves)
+    found = potentials.model(coef, single)
+    assert found.dtype == np.float32
+    assert_allclose(found.h, one.h, atol=1e-4)
+    assert_allclose(found.diagonal, one.diagonal, atol=1e-4)
+
+
+def objectives():
+    direct = ConjugateGradient(tol=1e-13)
+    yield pytest.param(GaussianLikelihood(), (6, 5), id="likelihood")
+    yield pytest.param(GaussianPseudolikelihood(), (6, 5), id="pseudolikelihood")
+    for name in LOSSES:
+        if name not in ("logistic", "multinomial"):
+            loss = loss_function(name, data_range=3.0)
+            yield pytest.param(PredictionLoss(loss, direct, 0.2, 1.5), (10, 9), id=name)
+
+
+def five_points(function, x, direction, step=1e-4):
+    f = {k: function(x + k * step * direction) for k in (-2, -1, 1, 2)}
+    return (f[-2] - 8 * f[-1] + 8 * f[1] - f[2]) / (12 * step)
+
+
+@pytest.mark.parametrize(("objective", "shape"), list(objectives()))
+@pytest.mark.parametrize("n_values", [1, 2])
+@pytest.mark.parametrize("multipliers", [(), (0, 2)])
+def test_gradient_of_the_risk(objective, shape, n_values, multipliers):
+    _, potentials, coef, images, targets = random_field(shape, n_values, seed=3, multipliers=multipliers)
+    rng = np.random.RandomState(0)
+    weights = [np.full(len(y), w) for y, w in zip(targets, (1.0, 3.0), strict=True)]
+    risk = FieldRisk(objective, potentials, images, targets, weights)
+    value, gradient = risk.value_grad(coef)
+    assert np.isfinite(value)
+    for _ in range(3):
+        direction = rng.normal(size=len(coef)) / 10
+        for part in potentials.unpack(direction):
+            part.precision[:] += part.precision.transpose(0, 2, 1).copy()
+            part.slopes[:] += part.slopes.swapaxes(-1, -2).copy()
+        slope = five_points(lambda x: risk.value_grad(x)[0], coef, direction)
+        # The corner of the absolute error is narrower than the step.
+        tolerance = 1e-3 if getattr(objective.__dict__.get("loss_function"), "keywords", {}).get("smoothing") else 1e-6
+        assert gradient @ direction == pytest.approx(slope, rel=tolerance, abs=1e-8)
+
+
+def test_shares_are_those_of_the_factors():
+    _, potentials, _, images, targets = random_field(n_images=2, seed=6)
+    rng = np.random.RandomState(1)
+    weights = [np.full(len(y), w) for y, w in zip(targets, (1.0, 3.0), strict=True)]
+    shares = FieldRisk(None, potentials, images, targets, weights).shares()
+    for number, share in enumerate(shares):
+        leaves = [image.leaves[number] for image in images]
+        counts = [np.bincount(leaf, minlength=len(share)) for leaf in leaves]
+        expected = (counts[0] + 3 * counts[1]) / (len(leaves[0]) + 3 * len(leaves[1]))
+        assert_allclose(share, np.where(expected > 0, expected, 1 / len(share)), rtol=1e-12)
+    spread = potentials.spread(shares)
+    for part, share in zip(potentials.unpack(spread), shares, strict=True):
+        leaf = rng.randint(len(share))
+        assert np.all(part.precision[leaf] == share[leaf])
+        assert np.all(part.weight[leaf] == share[leaf])
+
+
+@pytest.mark.parametrize("n_values", [1, 2])
+def test_pseudolikelihood_is_the_product_of_conditionals(n_values):
+    _, potentials, coef, images, targets = random_field(n_values=n_values, seed=4)
+    model, y = potentials.model(coef, images[0]), targets[0]
+    matrix = model.precision_matrix().toarray().reshape(*y.shape, *y.shape)
+    total = 0.0
+    for s in range(len(y)):
+        own = matrix[s, :, s]
+        others = np.einsum("atb,tb->a", matrix[s], y) - own @ y[s]
+        mean = np.linalg.solve(own, model.h[s] - others)
+        total += 0.5 * (y[s] - mean) @ own @ (y[s] - mean) - 0.5 * np.linalg.slogdet(own / (2 * np.pi))[1]
+    assert GaussianPseudolikelihood().loss(model, y).value == pytest.approx(total / len(y))
+
+
+@pytest.mark.parametrize("n_values", [1, 2])
+def test_likelihood_is_the_density(n_values):
+    _, potentials, coef, images, targets = random_field((4, 3), n_values, seed=4)
+    model = potentials.model(coef, images[0])
+    mean, covariance = GaussianDirect().marginals(model).mean, np.linalg.inv(model.precision_matrix().toarray())
+    expected = multivariate_normal(mean.ravel(), covariance).logpdf(targets[0].ravel())
+    assert GaussianLikelihood().loss(model, targets[0]).value == pytest.approx(-expected / 12)
+    _, potentials, coef, images, targets = random_field((70, 60), n_splits=0, n_images=1)
+    model = potentials.model(coef, images[0])
+    with pytest.raises(ValueError, match="at most 4096 values, got 4200"):
+        GaussianLikelihood().loss(model, targets[0])
+
+
+def test_pseudolikelihood_is_convex():
+    _, potentials, coef, images, targets = random_field(seed=5)
+    risk = FieldRisk(GaussianPseudolikelihood(), potentials, images, targets)
+    rng = np.random.RandomState(1)
+    for _ in range(20):
+        other = potentials.project(coef + rng.normal(size=len(coef)), BOUNDS)
+        between = rng.random_sample()
+        ends = (1 - between) * risk.value_grad(coef)[0] + between * risk.value_grad(other)[0]
+        assert risk.value_grad((1 - between) * coef + between * other)[0] <= ends + 1e-9
+
+
+def test_value_and_gradient_do_not_depend_on_threads():
+    _, potentials, coef, images, targets = random_field((12, 9), n_images=5, seed=6)
+    for objective in (GaussianPseudolikelihood(), PredictionLoss(loss_function("psnr"), ConjugateGradient())):
+        found = [FieldRisk(objective, potentials, images, targets, n_jobs=n).value_grad(coef) for n in (1, 3)]
+        assert found[0][0] == found[1][0]
+        assert_array_equal(found[0][1], found[1][1])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 9999), st.integers(1, 4))
+def test_projection_is_the_nearest_point(seed, size):
+    rng = np.random.RandomState(seed)
+    matrices = 30 * rng.normal(size=(5, size, size))
+    matrices = matrices + matrices.transpose(0, 2, 1)
+    matrices[0] = 3 * np.eye(size)
+    found = clip_eigenvalues(matrices, 0.5, 20.0)
+    values, vectors = np.linalg.eigh(matrices)
+    expected = np.einsum("kia,ka,kja->kij", vectors, np.clip(values, 0.5, 20.0), vectors)
+    assert_allclose(found, expected, atol=1e-10)
+    assert np.linalg.eigvalsh(found).min() >= 0.5 - 1e-9
+    assert np.linalg.eigvalsh(found).max() <= 20 + 1e-9
+    assert_allclose(clip_eigenvalues(found, 0.5, 20.0), found, atol=1e-10)
+    assert_array_equal(found[0], matrices[0])
+
+
+def split_gain(trees, potentials, coef, images, targets, number, splits):
+    """Growth of the squared norm of the projected gradient when a tree is split, by splitting it."""
+
+    def norm(potentials, coef, images):
+        gradient = FieldRisk(GaussianPseudolikelihood(), potentials, images, targets).value_grad(coef)[1]
+        return np.sum((potentials.project(coef - gradient, BOUNDS) - coef) ** 2)
+
+    grown = list(trees)
+    grown[number], parent = trees[number].split(splits)
+    parents = [np.arange(tree.n_leaves) for tree in trees]
+    parents[number] = parent
+    new_potentials, new_coef = potentials.grown(coef, parents, [tree.n_leaves for tree in grown])
+    new_images = [FieldImage.of(image.features, image.graph, potentials.types, grown) for image in images]
+    return norm(new_potentials, new_coef, new_images) - norm(potentials, coef, images)
+
+
+@pytest.mark.parametrize(("n_values", "channels"), [(1, None), (2, None), (1, (2, 0))])
+@pytest.mark.parametrize("multipliers", [(), (0, 2)])
+def test_splits_are_the_best_by_brute_force(n_values, channels, multipliers, monkeypatch):
+    trees, potentials, coef, images, targets = random_field(
+        (9, 8), n_values, n_splits=1, seed=7, channels=channels, multipliers=multipliers
+    )
+    coef = potentials.project(coef, BOUNDS)
+    tests = random_tests(5, 3, 2, np.random.RandomState(2))
+    monkeypatch.setattr("sklearn_crf.rtf._growth.random_tests", lambda *_: tests)
+    gains = []
+
+    def recorded(*args, **options):
+        found = best_split(*args, **options)
+        gains.extend([] if found is None else [found.gain])
+        return found
+
+    monkeypatch.setattr("sklearn_crf.rtf._growth.best_split", recorded)
+    risk = FieldRisk(GaussianPseudolikelihood(), potentials, images, targets)
+    options = GrowthOptions(5, 3, 2, None, 5, BOUNDS)
+    found = find_splits(risk, trees, coef, [9] * len(trees), options, np.random.RandomState(3))
+    assert len(gains) == sum(map(len, found)) >= 5
+    gains = iter(gains)
+    arguments = trees, potentials, coef, images, targets
+    for number, own in enumerate(found):
+        for leaf, (test, threshold) in own.items():
+            gain = next(gains)
+            assert gain == pytest.approx(split_gain(*arguments, number, {leaf: (test, threshold)}), rel=1e-6)
+            for other in tests:
+                # No other test does better at a threshold that it was tried at.
+                responses = responses_in(images, potentials.types[number], leaf, other)
+                for k in (1, 2, 3):
+                    at = np.sort(responses)[-(-k * len(responses) // 4) - 1]
+                    if min(np.sum(responses <= at), np.sum(responses > at)) >= 5:
+                        assert split_gain(*arguments, number, {leaf: (other, at)}) <= gain + 1e-9
+
+
+def responses_in(images, kind, leaf, test):
+    """Responses to a test of all factors in a leaf."""
+    number = factor_types(OFFSETS, kind.channels, kind.multipliers).index(kind) if kind.paired else 0
+    found = []
+    for image in images:
+        height, width, _ = image.features.shape
+        for pixel, own in zip(pixels_of(kind, (height, width)), image.leaves[number], strict=True):
+            if own == leaf:
+                values = [
+                    image.features[np.clip(pixel[0] + i, 0, height - 1), np.clip(pixel[1] + j, 0, width - 1), channel]
+                    for channel, i, j in (test[:3], test[3:6])
+                ]
+                response = values[0] - (values[1] if test[3] >= 0 else 0.0)
+                found.append(abs(response) if test[6] else response)
+    return np.array(found)
+
+
+def test_splits_keep_the_objective_and_the_limits():
+    trees, potentials, coef, images, targets = random_field((12, 11), seed=8)
+    coef = potentials.project(coef, BOUNDS)
+    risk = FieldRisk(GaussianPseudolikelihood(), potentials, images, targets)
+    options = GrowthOptions(8, 5, 2, None, 30, BOUNDS)
+    depths = [tree.depth for tree in trees]
+    splits = find_splits(risk, trees, coef, [depths[0], 9, 9, 9, 9], options, np.random.RandomState(0))
+    assert splits[0] == {}
+    assert any(splits)
+    grown = [tree.split(own) for tree, own in zip(trees, splits, strict=True)]
+    trees = [tree for tree, _ in grown]
+    new_potentials, new_coef = potentials.grown(coef, [parent for _, parent in grown], [t.n_leaves for t in trees])
+    new_images = [FieldImage.of(image.features, image.graph, potentials.types, trees) for image in images]
+    assert risk.replaced(new_potentials, new_images).value_grad(new_coef)[0] == pytest.approx(risk.value_grad(coef)[0])
+    for number, own in enumerate(splits):
+        counts = sum(np.bincount(i.leaves[number], minlength=trees[number].n_leaves) for i in new_images)
+        for leaf in own:
+            assert counts[leaf] >= 30
+
+
+def test_sampled_splits_do_not_depend_on_threads():
+    trees, potentials, coef, images, targets = random_field((12, 11), seed=9)
+    coef = potentials.project(coef, BOUNDS)
+    found = []
+    for n_jobs in (1, 3):
+        risk = FieldRisk(GaussianPseudolikelihood(), potentials, images, targets, n_jobs=n_jobs)
+        options = GrowthOptions(8, 5, 2, 100, 10, BOUNDS)
+        found.append(find_splits(risk, trees, coef, [9] * 5, options, np.random.RandomState(0)))
+    for one, three in zip(*found, strict=True):
+        assert one.keys() == three.keys()
+        for leaf in one:
+            assert_array_equal(one[leaf][0], three[leaf][0])
+            assert one[leaf][1] == three[leaf][1]
+
+
+@pytest.mark.parametrize("n_values", [1, 2])
+def test_residual_splits_explain_most(n_values):
+    _, potentials, coef, images, targets = random_field((9, 8), n_values, n_splits=0, seed=12)
+    trees = [RegressionTree.stump() for _ in potentials.types]
+    risk = FieldRisk(GaussianPseudolikelihood(), potentials, images, targets)
+    options = GrowthOptions(None, 3, 1, None, 5, BOUNDS, "residual")
+    found = find_splits(risk, trees, coef, [1] * len(trees), options, np.random.RandomState(3))
+    for kind, own in zip(potentials.types, found, strict=True):
+        values = np.concatenate([factor_targets(kind, y.reshape(9, 8, n_values)) for y in targets])
+
+        def left_over(test, threshold, kind=kind, values=values):
+            above = responses_in(images, kind, 0, test) > threshold
+            return sum(np.sum((values[side] - values[side].mean(axis=0)) ** 2) for side in (above, ~above))
+
+        (test, threshold), others = own[0], []
+        for other in all_tests(3, 1):
+            responses = np.sort(responses_in(images, kind, 0, other))
+            others += [left_over(other, responses[-(-k * len(responses) // 4) - 1]) for k in (1, 2, 3)]
+        assert len(others) == 3 * 27
+        assert left_over(test, threshold) == pytest.approx(min(others))
+
+
+def factor_targets(kind, plane):
+    return np.array([
+        np.concatenate([plane[i, j], plane[i + kind.down, j + kind.right]] if kind.paired else [plane[i, j]])
+        for i, j in pixels_of(kind, plane.shape)
+    ])  # fmt: skip
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 9999))
+def test_weighted_quantiles_are_those_of_repeated_responses(seed):
+    rng = np.random.RandomState(seed)
+    weight = rng.randint(0, 4, size=20)
+    weight[0] = 1
+    responses = rng.randint(12, size=(3, 20)).astype(float)
+    terms = np.column_stack([weight, weight * rng.normal(size=20)])
+    options = {"n_thresholds": 4, "min_samples": 2}
+    once = best_split(terms, responses, explained_variance, **options)
+    repeated = np.repeat(responses, weight, axis=1)
+    terms = np.repeat(terms / np.maximum(weight, 1)[:, None], weight, axis=0)
+    many = best_split(terms, repeated, explained_variance, **options)
+    assert (once is None) == (many is None)
+    if once is not None:
+        assert once[:2] == many[:2]
+        assert once.gain == pytest.approx(many.gain)
+
+
+def test_projected_norm_stops_at_the_bounds():
+    precision = np.eye(2) * 0.01
+    outward = np.eye(2)
+    assert projected_norm(np.zeros(3), outward, precision, BOUNDS) == pytest.approx(0)
+    assert projected_norm(np.zeros(3), -outward, precision, BOUNDS) == pytest.approx(2)
+
+
+@pytest.mark.parametrize("kind", [FactorType(), FactorType(1, -1, True)])
+def test_whitened_inputs_are_uncorrelated(kind):
+    rng = np.random.RandomState(0)
+    plane = rng.normal(size=(30, 40, 3)) @ rng.normal(size=(3, 3)) + 5
+    # A sum of others and a constant add nothing.
+    plane = np.concatenate([plane, plane.sum(axis=2, keepdims=True), np.ones((30, 40, 1))], axis=2)
+    white = whitening_of([plane], kind, rng)
+    _, _, rows, columns = kind.rectangle(plane.shape)
+    inputs = kind.inputs(plane, np.array(pixels_of(kind, plane.shape))) @ white.T
+    assert inputs.shape == (rows * columns, 1 + 3 * (2 if kind.paired else 1))
+    assert_allclose(inputs.T @ inputs / len(inputs), np.eye(inputs.shape[1]), atol=1e-6)
+
+
+def test_windows():
+    assert window_offsets(1, 2).shape == (0, 2)
+    assert len(window_offsets(3, 2)) == 4
+    assert len(window_offsets(5, 2)) == 12
+    assert window_offsets(5, 1).tolist() == [[2], [1]] or window_offsets(5, 1).tolist() == [[1], [2]]
+    assert window_offsets([[0, 1], [0, -1]], 2).tolist() == [[0, 1]]
+    graph = lattice((5, 6), window_offsets(5, 2))
+    assert_array_equal(graph.offsets, window_offsets(5, 2))
+
+
+def test_prediction_is_the_mean_of_the_field():
+    _, potentials, coef, images, targets = random_field(seed=10)
+    model = potentials.model(coef, images[0])
+    mean = GaussianDirect().marginals(model).mean
+    objective = PredictionLoss(loss_function("mse"), ConjugateGradient(tol=1e-12), 0.5, 2.0)
+    assert objective.loss(model, targets[0]).value == pytest.approx(4 * np.mean((mean - targets[0]) ** 2))
+
+
+def test_pack_is_the_inverse_of_unpack():
+    _, potentials, coef, _, _ = random_field(seed=11)
+    parts = potentials.unpack(coef)
+    assert_array_equal(potentials.pack(*zip(*parts, strict=True)), coef)
+    assert isinstance(potentials, RegressionTreePotentials)
+
+
+@pytest.mark.parametrize("loss", ["pseudolikelihood", "psnr"])
+def test_weights_equal_repetition(loss):
+    _, potentials, coef, images, targets = random_field(n_images=3, seed=13)
+    objective = GaussianPseudolikelihood()
+    if loss != "pseudolikelihood":
+        objective = PredictionLoss(loss_function(loss), ConjugateGradient(tol=1e-12))
+    weight = [1, 3, 2]
+    pixels = [np.full(len(y), w) for y, w in zip(targets, weight, strict=True)]
+    value, gradient = FieldRisk(objective, potentials, images, targets, pixels).value_grad(coef)
+    repeated = np.repeat(np.arange(3), weight)
+    again = FieldRisk(objective, potentials, [images[i] for i in repeated], [targets[i] for i in repeated])
+    expected, expected_gradient = again.value_grad(coef)
+    assert value == pytest.approx(expected)
+    assert_allclose(gradient, expected_gradient, atol=1e-9)
+
+
+@pytest.mark.parametrize("channels", [None, (2, 0)])
+def test_leaves_are_scaled_by_their_inputs(channels):
+    _, potentials, coef, images, targets = random_field((9, 8), seed=14, channels=channels)
+    weights = [np.full(len(y), w) for y, w in zip(targets, (1.0, 2.0), strict=True)]
+    risk = FieldRisk(GaussianPseudolikelihood(), potentials, images, targets, weights)
+    rng = np.random.RandomState(0)
+    scaling = LeafScaling(risk, rng)
+    x = rng.normal(size=len(coef))
+    assert_allclose(scaling.unscaled(scaling.scaled(coef)), coef, atol=1e-12)
+    assert scaling.gradient(coef) @ x == pytest.approx(coef @ scaling.unscaled(x))
+    assert_allclose(
+        scaling.project(scaling.scaled(coef), BOUNDS), scaling.scaled(potentials.project(coef, BOUNDS)), atol=1e-12
+    )
+    # The inputs that weights in these units stand before are uncorrelated, but for the share of all leaves in them.
+    for number, (kind, white) in enumerate(zip(potentials.types, potentials.whitening, strict=True)):
+        seen = [kind.inputs(image.seen(kind), np.array(pixels_of(kind, (9, 8)))) @ white.T for image in images]
+        leaf = np.concatenate([image.leaves[number] for image in images])
+        weight = np.concatenate([np.full(len(part), w) for part, w in zip(seen, (1.0, 2.0), strict=True)])
+        for own in range(potentials.n_leaves[number]):
+            factor, inside = scaling.factor[number][own], leaf == own
+            own_inputs = np.concatenate(seen)[inside]
+            moments = own_inputs.T @ (weight[inside, None] * own_inputs) / max(weight[inside].sum(), 1e-300)
+            moments = moments if inside.any() else np.eye(len(white))
+            assert_allclose(factor @ factor.T, 0.95 * moments + 0.05 * np.eye(len(white)), atol=1e-12)
+    # Seeing an image twice is a weight of two.
+    twice = FieldRisk(GaussianPseudolikelihood(), potentials, [*images, images[1]], [*targets, targets[1]])
+    assert_allclose(LeafScaling(twice, rng).scaled(coef), scaling.scaled(coef), rtol=1e-12)
+
+
+def test_half_of_the_tests_are_of_magnitudes():
+    tests = random_tests(2000, 5, 3, np.random.RandomState(0))
+    assert 0.45 < tests[:, 6].mean() < 0.55
+    assert set(tests[:, 6]) == {0, 1}
+    # Where there is nothing but the channels of the sample itself, each is tested as it is.
+    assert_array_equal(random_tests(8, 5, 0, np.random.RandomState(0))[:5, [0, 3, 6]], [[k, -1, 0] for k in range(5)])
+    assert not all_tests(5, 1)[:, 6].any()

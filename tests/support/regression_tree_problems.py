@@ -1,0 +1,82 @@
+"""Small random regression tree fields for the tests, and their model by plain loops."""
+
+import numpy as np
+
+from sklearn_crf.graphs import lattice
+from sklearn_crf.rtf._growth import random_tests
+from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
+from sklearn_crf.rtf._trees import RegressionTree, factor_types
+
+OFFSETS = np.array([[0, 1], [1, 0], [1, -1], [0, 2]])
+
+
+def random_tree(n_channels, n_splits, rng):
+    """A tree with random leaves split at random."""
+    tree = RegressionTree.stump()
+    for _ in range(n_splits):
+        test = random_tests(1, n_channels, 2, rng)[0]
+        tree, _ = tree.split({int(rng.randint(tree.n_leaves)): (test, rng.normal())})
+    return tree
+
+
+def random_field(shape=(6, 5), n_values=1, n_channels=3, n_splits=3, n_images=2, seed=0, channels=None, multipliers=()):
+    """Trees, potentials, parameters, images and targets in float64."""
+    rng = np.random.RandomState(seed)
+    graph = lattice(shape, OFFSETS)
+    types = factor_types(graph.offsets, channels, multipliers)
+    trees = [random_tree(n_channels, n_splits, rng) for _ in types]
+    whitening = [rng.normal(size=(n, n)) / n for n in (kind.n_inputs(n_channels) for kind in types)]
+    potentials = RegressionTreePotentials(types, [tree.n_leaves for tree in trees], whitening, n_values)
+    coef = rng.normal(size=potentials.n_coef)
+    for part in potentials.unpack(coef):
+        root = rng.normal(size=part.precision.shape)
+        part.precision[:] = np.einsum("lab,lcb->lac", root, root) + 0.2 * np.eye(root.shape[1])
+        part.slopes[:] = np.einsum("liab,licb->liac", part.slopes, part.slopes)
+    features = [rng.normal(size=(*shape, n_channels)) for _ in range(n_images)]
+    for x in features:
+        x[..., list(multipliers)] = np.abs(x[..., list(multipliers)])
+    images = [FieldImage.of(x, graph, types, trees) for x in features]
+    targets = [rng.normal(size=(graph.n_nodes, n_values)) for _ in images]
+    return trees, potentials, coef, images, targets
+
+
+def leaf_by_descent(tree, features, pixel):
+    """Leaf of the factor at a pixel, by the definition."""
+    height, width, _ = features.shape
+
+    def value(channel, down, right):
+        i, j = np.clip(pixel[0] + down, 0, height - 1), np.clip(pixel[1] + right, 0, width - 1)
+        return features[i, j, channel]
+
+    node = 0
+    while tree.children[node, 0] >= 0:
+        test = tree.test[node]
+        response = value(*test[:3]) - (value(*test[3:6]) if test[3] >= 0 else 0.0)
+        response = abs(response) if test[6] else response
+        node = tree.children[node, int(response > tree.threshold[node])]
+    return tree.leaf[node]
+
+
+def energy_by_loops(trees, potentials, coef, image, y):
+    """Sum over factors of y' J y / 2 - y' H b, pixel by pixel."""
+    height, width, _ = image.features.shape
+    y = y.reshape(height, width, -1)
+    total = 0.0
+    for kind, tree, part, white in zip(
+        potentials.types, trees, potentials.unpack(coef), potentials.whitening, strict=True
+    ):
+        for i in range(height):
+            for j in range(width):
+                ends = [(i, j), (i + kind.down, j + kind.right)] if kind.paired else [(i, j)]
+                if not all(0 <= a < height and 0 <= b < width for a, b in ends):
+                    continue
+                leaf = leaf_by_descent(tree, image.features, (i, j))
+                values = np.concatenate([y[end] for end in ends])
+                seen = list(range(image.features.shape[2])) if kind.channels is None else list(kind.channels)
+                inputs = np.concatenate([[1.0], *(image.features[end][seen] for end in ends)])
+                precision = part.precision[leaf].copy()
+                for slope, channel in zip(part.slopes[leaf], kind.multipliers, strict=True):
+                    precision += np.mean([image.features[end][channel] for end in ends]) * slope
+                total += 0.5 * values @ precision @ values
+                total -= values @ part.weight[leaf] @ white @ inputs
+    return total

@@ -1,0 +1,45 @@
+"""Small graphs with cycles, sparse chains, and TRWCRF trained on them to the end."""
+
+import warnings
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+
+from sklearn_crf import TRWCRF, Example
+
+TIGHT = {"C": 0.3, "tol": 1e-7, "max_iter": 200, "inner_tol": 1e-8, "inner_max_iter": 5000}
+CYCLE = [[0, 1], [1, 2], [2, 3], [0, 3]]
+
+
+def graphs(edges=CYCLE, n=5, n_classes=2, seed=0):
+    """Examples on one graph whose neighbours tend to agree."""
+    rng = np.random.default_rng(seed)
+    n_nodes = 1 + max(map(max, edges))
+    X, y = [], []
+    for _ in range(n):
+        labels = np.where(rng.random(n_nodes) < 0.8, rng.integers(n_classes), rng.integers(n_classes, size=n_nodes))
+        features = np.eye(n_classes)[labels] + rng.normal(size=(n_nodes, n_classes))
+        X.append(Example(features, edges))
+        y.append(labels)
+    return X, y
+
+
+def fitted(X, y, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        return TRWCRF(**TIGHT | options).fit(X, y)
+
+
+def sparse_chains(n=15, n_features=40, n_classes=3, seed=0, longest=6):
+    """Chains of CSR features that say a little of sticky labels."""
+    rng = np.random.default_rng(seed)
+    X, y = [], []
+    for _ in range(n):
+        length = int(rng.integers(1, longest))
+        labels = np.cumsum(rng.random(length) < 0.4) % n_classes
+        features = (rng.random((length, n_features)) < 0.1).astype(float)
+        features[np.arange(length), labels + n_classes * rng.integers(2, size=length)] = 1
+        X.append(sp.csr_matrix(features))
+        y.append(labels)
+    return X, y
