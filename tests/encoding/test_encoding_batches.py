@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lattice_inputs import ROWS_OF_THE_TABLE, as_dense, chains, triangle_and_more
 
-from sklearn_crf import Example, edge_features
-from sklearn_crf.encoding import _batches, decode, encode_X, encode_y, make_batches
+from sklearn_crf import Example
+from sklearn_crf.encoding import _batches, _edge_features, decode, encode_X, encode_y, make_batches
 from sklearn_crf.potentials import with_feature_columns
 
 # -- Edge features --------------------------------------------------------------------------------
@@ -111,14 +111,14 @@ def test_different_numbers_of_edge_features():
 
 
 def test_registered_edge_features(monkeypatch):
-    monkeypatch.setattr(edge_features, "EDGE_FEATURES", dict(edge_features.EDGE_FEATURES))
-    edge_features.register_edge_features("bell", scaled_difference)
-    edge_features.register_edge_features("bell", scaled_difference)
+    monkeypatch.setattr(_edge_features, "EDGE_FEATURES", dict(_edge_features.EDGE_FEATURES))
+    _edge_features.register_edge_features("bell", scaled_difference)
+    _edge_features.register_edge_features("bell", scaled_difference)
     assert encode_X(np.zeros((1, 3, 2)), edge_features="bell").edge_feature_function is scaled_difference
     with pytest.raises(ValueError, match="registered already"):
-        edge_features.register_edge_features("bell", edge_features.constant)
+        _edge_features.register_edge_features("bell", _edge_features.constant)
     with pytest.raises(ValueError, match="callable"):
-        edge_features.register_edge_features("flat", "constant")
+        _edge_features.register_edge_features("flat", "constant")
 
 
 # -- Batches --------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from sklearn.svm import SVC, LinearSVC
 
 from sklearn_crf import Example, M3NClassifier
 from sklearn_crf.inference import ICM, AlphaExpansion, TreeInference
-from sklearn_crf.objectives import _forest_planes
+from sklearn_crf.objectives.margin import _forest_planes
 
 SOLVERS = ["cutting_plane", "one_slack", "frank_wolfe", "bmrm", "subgradient"]
 

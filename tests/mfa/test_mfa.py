@@ -190,7 +190,7 @@ def test_random_starts_and_starts_from_arrays(clusters):
 
 
 def test_large_classes_start_from_subsamples_of_them(monkeypatch):
-    from sklearn_crf.mixtures import start
+    from sklearn_crf.mfa import _start as start
 
     monkeypatch.setattr(start, "SUBSAMPLE", 60)
     X, y = labelled_clusters(600, 4, 2, seed=2, separation=4)

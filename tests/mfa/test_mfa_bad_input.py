@@ -8,7 +8,7 @@ from mfa_problems import labelled_clusters
 from numpy.testing import assert_array_equal
 
 from sklearn_crf import MultiConditionalMFA
-from sklearn_crf.mixtures import training
+from sklearn_crf.mfa import _training as training
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

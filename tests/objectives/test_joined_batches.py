@@ -17,11 +17,10 @@ from sklearn_crf.objectives import (
     PlaneOracle,
     RelaxedHinge,
     StructuredHinge,
-    _planes,
     make_blocks,
     risk_in_blocks,
 )
-from sklearn_crf.objectives import _joined_batches as joined
+from sklearn_crf.objectives.margin import _planes
 from sklearn_crf.potentials import LinearPotentials, pairwise_form
 
 
@@ -94,11 +93,11 @@ def test_joined_examples_have_their_own_planes(small_parts, monkeypatch, shapes,
 
 def test_lattices_of_one_shape_stay_lattices():
     same, mixed = grids([(4, 4)] * 3), grids([(4, 4), (3, 6)])
-    union = joined.union_of(same, as_lattice=True)
+    union = _planes.union_of(same, as_lattice=True)
     assert union.example.graph.shape == (3, 4, 4)
     assert LatticeFlow.fits(union.example.graph)
-    assert_array_equal(np.sort(union.example.edges, axis=0), np.sort(joined.union_of(same).example.edges, axis=0))
-    assert joined.union_of(mixed, as_lattice=True).example.graph.shape is None
+    assert_array_equal(np.sort(union.example.edges, axis=0), np.sort(_planes.union_of(same).example.edges, axis=0))
+    assert _planes.union_of(mixed, as_lattice=True).example.graph.shape is None
 
 
 def test_what_is_better_alone_stays_alone():

@@ -6,10 +6,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from regression_tree_problems import random_tree
 
 from sklearn_crf import RegressionTreeField, RegressionTreeFieldClassifier
-from sklearn_crf.estimators import _rtf_prediction
 from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.inference.gaussian._tiles import mean_in_tiles
 from sklearn_crf.preprocessing import FilterBank
+from sklearn_crf.rtf import _prediction
 from sklearn_crf.rtf._input import window_offsets
 from sklearn_crf.rtf._prediction import FittedField
 from sklearn_crf.rtf._trees import factor_types
@@ -134,8 +134,8 @@ def small_tiles(monkeypatch):
         return mean_in_tiles(*args, **options, n_pixels=400)
 
     def switch():
-        monkeypatch.setattr(_rtf_prediction, "_MOST_PIXELS", 1000)
-        monkeypatch.setattr(_rtf_prediction, "mean_in_tiles", mean_in_small_tiles)
+        monkeypatch.setattr(_prediction, "_MOST_PIXELS", 1000)
+        monkeypatch.setattr(_prediction, "mean_in_tiles", mean_in_small_tiles)
 
     return switch
 

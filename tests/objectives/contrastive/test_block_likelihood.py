@@ -13,7 +13,8 @@ from numpy.testing import assert_allclose
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import BruteForce
 from sklearn_crf.models import PairwiseModel
-from sklearn_crf.objectives import AssignmentSets, BlockLikelihood, Likelihood, _block_likelihood
+from sklearn_crf.objectives import AssignmentSets, BlockLikelihood, Likelihood
+from sklearn_crf.objectives.contrastive import _block_likelihood
 
 
 def by_sets(model, labels, blocks):

@@ -26,7 +26,7 @@ from sklearn_crf.inference import (
 )
 from sklearn_crf.models import score
 from sklearn_crf.objectives import SlackRescaledHinge
-from sklearn_crf.objectives import _slack_rescaling as slack_rescaling
+from sklearn_crf.objectives.margin import _slack_rescaling as slack_rescaling
 from sklearn_crf.objectives.margin._slack_rescaling import best_by_cost
 
 SMALL = sorted(set(TOPOLOGIES) - {"grid", "disconnected", "disconnected_forest"})
