@@ -8,6 +8,7 @@ from sklearn_crf.inference._base import (
     Marginals,
     convergence_left_to_caller,
 )
+from sklearn_crf.inference._names import NAMES, NamedInference, by_name
 from sklearn_crf.inference.bounds._edge_entropy import EdgeEntropyBP
 from sklearn_crf.inference.bounds._edge_shares import best_couplings, edge_shared_bound, edge_shares_of
 from sklearn_crf.inference.bounds._shared_bound import SharedBound, shared_bound, shares_of
@@ -42,6 +43,7 @@ __all__ = [
     "AD3",
     "ICM",
     "MPLP",
+    "NAMES",
     "TRWS",
     "AD3State",
     "AlphaBetaSwap",
@@ -75,6 +77,7 @@ __all__ = [
     "LoopyBP",
     "Marginals",
     "MeanField",
+    "NamedInference",
     "NormProductBP",
     "SharedBound",
     "Solution",
@@ -85,6 +88,7 @@ __all__ = [
     "TreeBestLabelings",
     "TreeInference",
     "best_couplings",
+    "by_name",
     "conditional_scores",
     "convergence_left_to_caller",
     "edge_shared_bound",
