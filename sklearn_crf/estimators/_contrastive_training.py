@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf._callbacks import progress_reporter
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.encoding import require_complete
-from sklearn_crf.estimators._callbacks import progress_reporter
 from sklearn_crf.estimators._training import Outcome, PenalisedRisk, minimize_by_epochs, warn_of_lbfgs
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import convergence_left_to_caller

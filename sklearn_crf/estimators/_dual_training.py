@@ -1,6 +1,6 @@
 """Training in the dual, where the marginals of examples are the unknowns."""
 
-from sklearn_crf.estimators._callbacks import progress_reporter
+from sklearn_crf._callbacks import progress_reporter
 from sklearn_crf.estimators._training import Outcome, PenalisedRisk, warn_unconverged
 from sklearn_crf.inference import convergence_left_to_caller
 from sklearn_crf.objectives import DualBlock

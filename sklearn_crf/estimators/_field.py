@@ -9,6 +9,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf._callbacks import CallbackSupportMixin, fit_callbacks
 from sklearn_crf._threads import map_tasks, single_threaded_blas
 from sklearn_crf.encoding import (
     decode,
@@ -19,7 +20,6 @@ from sklearn_crf.encoding import (
     tie_constant_edges,
     validate_sample_weight,
 )
-from sklearn_crf.estimators._callbacks import CallbackSupportMixin, fit_callbacks
 from sklearn_crf.estimators._coupling import INFERENCES
 from sklearn_crf.estimators._training import train
 from sklearn_crf.estimators._weights import LinearWeights

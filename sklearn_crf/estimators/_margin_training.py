@@ -10,8 +10,8 @@ from scipy.optimize import OptimizeResult
 from scipy.special import entr
 from sklearn.exceptions import ConvergenceWarning
 
+from sklearn_crf._callbacks import progress_reporter
 from sklearn_crf._threads import map_tasks, ordered_map
-from sklearn_crf.estimators._callbacks import progress_reporter
 from sklearn_crf.objectives import (
     DualBlock,
     EmpiricalRisk,

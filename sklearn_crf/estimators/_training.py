@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from sklearn_crf._callbacks import progress_reporter
 from sklearn_crf.encoding import Batch, Example
-from sklearn_crf.estimators._callbacks import progress_reporter
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import TreeInference
 from sklearn_crf.objectives import Likelihood
