@@ -99,8 +99,8 @@ CHANNELS_INLINE void each_group(const Operation& operation) {
 
 #ifdef CHANNELS_WIDE
 template <class Operation>
-CHANNELS_WIDE void each_group_wide(const Operation& operation) {
-    each_group(operation);
+CHANNELS_WIDE void apply_wide(const Operation& operation) {
+    operation.all();
 }
 #endif
 
@@ -108,9 +108,9 @@ template <class Operation>
 void apply(const Operation& operation) {
 #ifdef CHANNELS_WIDE
     if (has_wide_vectors())
-        return each_group_wide(operation);
+        return apply_wide(operation);
 #endif
-    each_group(operation);
+    operation.all();
 }
 
 // Long sums are cut into blocks, so that the error of float32 grows with the number of blocks, not of terms.
@@ -127,6 +127,8 @@ struct Splat {
     const T* points;
     i64 width, start, stop;
     T* vertices;
+
+    CHANNELS_INLINE void all() const { each_group(*this); }
 
     template <int L, int V>
     CHANNELS_INLINE void run(i64 column) const {
@@ -166,6 +168,8 @@ struct Blur {
     i64 width, start, stop;
     T* blurred;
 
+    CHANNELS_INLINE void all() const { each_group(*this); }
+
     template <int L, int V>
     CHANNELS_INLINE void run(i64 column) const {
         using Row = Vector<T, L>;
@@ -192,6 +196,8 @@ struct Slice {
     const T* base = nullptr;
     i64 width, start, stop;
     T* points;
+
+    CHANNELS_INLINE void all() const { each_group(*this); }
 
     template <int L, int V>
     CHANNELS_INLINE void run(i64 column) const {
