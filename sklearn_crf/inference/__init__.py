@@ -25,6 +25,7 @@ from sklearn_crf.inference.gaussian._belief_propagation import GaussianBP, Gauss
 from sklearn_crf.inference.gaussian._conjugate_gradient import ConjugateGradient, Solution
 from sklearn_crf.inference.gaussian._direct import GaussianDirect
 from sklearn_crf.inference.gaussian._gibbs import GaussianGibbs
+from sklearn_crf.inference.local._dense_mean_field import DenseMarginals, DenseMeanField
 from sklearn_crf.inference.local._gibbs import GibbsSampler, gibbs_sweeps
 from sklearn_crf.inference.local._icm import ICM, conditional_scores
 from sklearn_crf.inference.local._mean_field import MeanField
@@ -55,6 +56,8 @@ __all__ = [
     "ConjugateGradient",
     "CountingNumbers",
     "CutState",
+    "DenseMarginals",
+    "DenseMeanField",
     "DualDecomposition",
     "DualDecompositionState",
     "EdgeEntropyBP",

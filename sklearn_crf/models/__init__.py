@@ -1,6 +1,7 @@
-"""Models: scores on a graph. Pairwise models, factor graphs and Gaussian models."""
+"""Models: scores on a graph. Pairwise and dense models, factor graphs and Gaussian models."""
 
 from sklearn_crf.models._conversion import factor_graph_of, pairwise_model_of, pairwise_statistics
+from sklearn_crf.models._dense import DenseModel
 from sklearn_crf.models._factor_graph import ArityGroup, FactorGraph
 from sklearn_crf.models._factor_scores import FactorStatistics, add_cells, union_of_factors
 from sklearn_crf.models._factor_tables import (
@@ -27,6 +28,7 @@ from sklearn_crf.models._pairwise import (
     score,
     score_terms,
 )
+from sklearn_crf.models._permutohedral import PermutohedralFilter, padded_rows
 
 __all__ = [
     "COUNT",
@@ -34,10 +36,12 @@ __all__ = [
     "SPARSE",
     "ArityGroup",
     "CountTable",
+    "DenseModel",
     "FactorGraph",
     "FactorStatistics",
     "GaussianModel",
     "PairwiseModel",
+    "PermutohedralFilter",
     "SparseTable",
     "Statistics",
     "add_cells",
@@ -50,6 +54,7 @@ __all__ = [
     "factor_graph_of",
     "labeling_statistics",
     "numbers_of_states",
+    "padded_rows",
     "pair_counts",
     "pairwise_model_of",
     "pairwise_statistics",

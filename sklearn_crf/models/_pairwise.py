@@ -239,7 +239,7 @@ def check_labels(model, labels):
 
     Parameters
     ----------
-    model : PairwiseModel or FactorGraph
+    model : PairwiseModel, DenseModel or FactorGraph
     labels : array-like of shape (N,)
 
     Returns
@@ -259,8 +259,8 @@ def check_labels(model, labels):
 
 def _check_label_vector(model, labels):
     labels = np.asarray(labels)
-    if labels.shape != (model.graph.n_nodes,):
-        raise ValueError(f"labels must have shape ({model.graph.n_nodes},), got {labels.shape}.")
+    if labels.shape != (len(model.unary),):
+        raise ValueError(f"labels must have shape ({len(model.unary)},), got {labels.shape}.")
     if labels.size and labels.dtype.kind not in "iub":
         raise ValueError(f"labels must be integers, got {labels.dtype}.")
     return labels
@@ -272,7 +272,7 @@ def check_allowed_states(model):
 
     Parameters
     ----------
-    model : PairwiseModel or FactorGraph
+    model : PairwiseModel, DenseModel or FactorGraph
     """
     # One pass without a temporary, where nothing is forbidden.
     if not model.unary.size or model.unary.min() > -np.inf:
@@ -290,7 +290,7 @@ def score_terms(model, labels):
 
     Parameters
     ----------
-    model : PairwiseModel or FactorGraph
+    model : PairwiseModel, DenseModel or FactorGraph
     labels : array-like of shape (N,) of int
 
     Returns
@@ -313,7 +313,7 @@ def score(model, labels):
 
     Parameters
     ----------
-    model : PairwiseModel or FactorGraph
+    model : PairwiseModel, DenseModel or FactorGraph
     labels : array-like of shape (N,) of int
 
     Returns
@@ -329,7 +329,7 @@ def labeling_statistics(model, labels):
 
     Parameters
     ----------
-    model : PairwiseModel or FactorGraph
+    model : PairwiseModel, DenseModel or FactorGraph
     labels : array-like of shape (N,) of int
 
     Returns
@@ -373,7 +373,7 @@ def clamped(model, labels):
 
     Parameters
     ----------
-    model : PairwiseModel or FactorGraph
+    model : PairwiseModel, DenseModel or FactorGraph
     labels : array-like of shape (N,) of int
         State of each observed node, negative where it is unknown.
 

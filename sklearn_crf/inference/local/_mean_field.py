@@ -96,7 +96,7 @@ class MeanField(Inference):
 
     def _ascend(self, model, init, run):
         """Sweep until the marginals stand still; marginals, number of sweeps, and whether they do."""
-        q = _start(model, init)
+        q = starting_marginals(model, init)
         arguments, groups = local_arguments(model), visits(model.graph, self.schedule)
         for n_iter in range(1, self.max_iter + 1):
             checkpoint()
@@ -111,7 +111,7 @@ class MeanField(Inference):
         return q, n_iter, False
 
 
-def _start(model, init):
+def starting_marginals(model, init):
     """Marginals to start from, (N, K) float64, zero where ``unary`` forbids."""
     alone = softmax(model.unary.astype(np.float64), axis=1)
     if init is None:

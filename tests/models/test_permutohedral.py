@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sklearn_crf.dense import PermutohedralFilter
+from sklearn_crf.models import PermutohedralFilter
 
 # Largest mean error of the filter, in per cent of the mean of the exact sums, without and with normalisation, for 800
 # points spread evenly over a cube of that many bandwidths in that many dimensions. In a wide cube of many dimensions a

@@ -6,7 +6,7 @@ from libc.stdint cimport int32_t, int64_t
 from libcpp.vector cimport vector
 
 
-cdef extern from "dense_mean_field.hpp" namespace "crf" nogil:
+cdef extern from "mean_field.hpp" namespace "crf" nogil:
     cdef cppclass Reading[T]:
         const int32_t* vertex_of
         const T* weight_of

@@ -16,8 +16,6 @@ from sklearn_crf.kernels.dense.permutohedral import (
     splat,
 )
 
-__all__ = ["PermutohedralFilter"]
-
 MAX_AXES = 31
 _VECTOR_BYTES = 32
 
@@ -54,6 +52,10 @@ class PermutohedralFilter:
     n_points, n_axes : int
     n_vertices : int
         Vertices of the lattice to which a point contributes.
+    largest_eigenvalue : float
+        Upper bound on the eigenvalues of the matrix: 1 if it is normalised, else the largest sum of a row.
+    blur : str
+        As given.
     vertex : ndarray of shape (n_points, n_axes + 1), int32
         Corners of the simplex around each point.
     weight : ndarray of shape (n_points, n_axes + 1)
@@ -75,7 +77,7 @@ class PermutohedralFilter:
     Examples
     --------
     >>> import numpy as np
-    >>> from sklearn_crf.dense import PermutohedralFilter
+    >>> from sklearn_crf.models import PermutohedralFilter
     >>> positions = np.arange(5.0)[:, np.newaxis]
     >>> smooth = PermutohedralFilter(positions / 2.0, normalization=None)
     >>> smooth.apply(np.eye(5)[:, [2]]).ravel().round(2)
@@ -98,6 +100,7 @@ class PermutohedralFilter:
             raise ValueError(f"blur must be 'single' or 'symmetric', got {blur!r}.")
         self.n_points, self.n_axes = features.shape
         self.dtype = features.dtype
+        self.blur = blur
         self.max_memory = max_memory
         axes = range(self.n_axes + 1)
         self._passes = [(axis, 1 / 2, 1 / 4) for axis in axes]
@@ -105,6 +108,9 @@ class PermutohedralFilter:
             self._passes = [(axis, 3 / 4, 1 / 8) for axis in [*axes, *reversed(axes)]]
         with range_runner(n_threads) as run:
             self._build(features, normalization, run)
+        self.largest_eigenvalue = 1.0
+        if normalization is None:
+            self.largest_eigenvalue = float(self.apply(np.ones((self.n_points, 1))).max())
 
     def apply(self, values, *, adjoint: bool = False, n_threads: int = 1) -> np.ndarray:
         """The filtered values of all points.
@@ -260,8 +266,19 @@ def _checked(features):
     return np.ascontiguousarray(features)
 
 
-def padded_rows(values, dtype, fill=0):
-    """Rows of values filled up to whole vectors, or to a power of two where they are shorter than one."""
+def padded_rows(values: np.ndarray, dtype, fill: float = 0) -> np.ndarray:
+    """Rows of values filled up to whole vectors, or to a power of two where they are shorter than one.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_rows, n_channels)
+    dtype : float32 or float64
+    fill : float, default=0
+
+    Returns
+    -------
+    ndarray of shape (n_rows, width)
+    """
     lanes = _VECTOR_BYTES // np.dtype(dtype).itemsize
     n_channels = values.shape[1]
     width = -(-n_channels // lanes) * lanes if n_channels > lanes else 1 << max(n_channels - 1, 0).bit_length()

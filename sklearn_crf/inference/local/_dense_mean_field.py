@@ -1,0 +1,274 @@
+"""Mean field of a fully connected field: all nodes at once, by filtering."""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import entr
+
+from sklearn_crf._threads import checkpoint, range_runner, single_threaded_blas
+from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference.local._mean_field import starting_marginals
+from sklearn_crf.kernels.dense.mean_field import update_points
+from sklearn_crf.models import DenseModel, padded_rows
+
+# Sums over nodes are cut into blocks of this many, in float64, whatever the precision of the model.
+_BLOCK = 65536
+
+
+class DenseMarginals(NamedTuple):
+    """Marginals of a dense model: each array is the derivative of ``log_z`` by the model's field of that name.
+
+    Attributes
+    ----------
+    unary : ndarray of shape (N, K), float32 or float64
+        In the precision of the model; rows sum to one.
+    compatibility : ndarray of shape (M, K, K), float64
+        Half the sums over pairs of nodes of their weight times the product of their marginals.
+    log_z : float
+        Lower bound on the log-partition.
+    bound : {"lower"}
+        What ``log_z`` is of the true one.
+    n_iter : int
+        Updates made.
+    converged : bool
+        Whether the tolerance was reached within ``max_iter``.
+    state : ndarray of shape (N, K)
+        To warm-start the next call.
+    """
+
+    unary: np.ndarray
+    compatibility: np.ndarray
+    log_z: float
+    bound: str
+    n_iter: int = 0
+    converged: bool = True
+    state: object = None
+
+
+class DenseMeanField(Inference):
+    r"""Mean field of a fully connected field, all nodes at once.
+
+    .. math::
+        q_i(k) \propto \exp\Big(u_{i k} + \sum_m \sum_j \hat K_m(i, j) \sum_l \mu_m(k, l) \, q_j(l)\Big)
+
+    The sums over all nodes are filters, so that an update takes time linear in the number of nodes. It maximises
+
+    .. math::
+        F(q) = \sum_i \sum_k q_i(k) \big(u_{i k} - \log q_i(k)\big)
+            + \frac12 \sum_m \sum_{i, j} \hat K_m(i, j) \sum_{k, l} \mu_m(k, l) \, q_i(k) \, q_j(l),
+
+    the negative free energy.
+
+    Parameters
+    ----------
+    max_iter : int, default=10
+        Most updates.
+    tol : float, default=0
+        Stop when no probability changes by more than this. By default the number of updates is fixed, as published.
+    updates : {"parallel", "convergent"}, default="parallel"
+        Parallel: as published by [1]_; it may oscillate. Convergent: F is convex where it is quadratic, as far as
+        the compatibilities are positive semi-definite (their energies negative), and concave in the entropy;
+        linearising the convex part gives the update above, of which F then never falls [2]_. Where they are not, new
+        scores are averaged with old ones, just as much as makes this hold. The filters need ``blur="symmetric"``.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of its range, ``init`` does not fit the model, or a filter is not positive semi-definite
+        for ``updates="convergent"``.
+
+    Notes
+    -----
+    The start is the softmax of the unary scores, or ``init``: marginals of shape (N, K) or labels of shape (N,). The
+    labels of ``map`` are the likeliest of each node.
+
+    ``log_z`` is F, less what the pairs of a node with itself may add to it where compatibilities are not positive
+    semi-definite: a lower bound on the log-partition at any iteration.
+
+    References
+    ----------
+    .. [1] P. Krähenbühl & V. Koltun (2011). Efficient inference in fully connected CRFs with Gaussian edge potentials.
+       Advances in Neural Information Processing Systems 24, 109-117.
+    .. [2] P. Krähenbühl & V. Koltun (2013). Parameter learning and convergent inference for dense random fields.
+       ICML, 513-521.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.inference import DenseMeanField
+    >>> from sklearn_crf.models import DenseModel, PermutohedralFilter
+    >>> smooth = PermutohedralFilter(np.arange(5.0)[:, np.newaxis] / 2.0)
+    >>> unary = np.array([[1.0, 0], [1, 0], [0, 0.5], [1, 0], [1, 0]])
+    >>> DenseMeanField().map(DenseModel(unary, [smooth], [2.0])).labels
+    array([0, 0, 0, 0, 0], dtype=int32)
+    """
+
+    tasks = frozenset({"map", "marginals"})
+    takes = (DenseModel,)
+
+    def __init__(self, max_iter: int = 10, tol: float = 0.0, updates: str = "parallel"):
+        self.max_iter = max_iter
+        self.tol = tol
+        self.updates = updates
+
+    def _check_model(self, model):
+        super()._check_model(model)
+        if self.updates not in ("parallel", "convergent"):
+            raise ValueError(f"updates must be 'parallel' or 'convergent', got {self.updates!r}.")
+        if self.updates == "convergent" and any(smooth.blur != "symmetric" for smooth in model.filters):
+            raise ValueError("updates='convergent' needs filters with blur='symmetric'; use updates='parallel' here.")
+
+    def _map(self, model, *, init, n_threads):
+        with range_runner(n_threads) as run:
+            q, n_iter, converged = self._ascend(model, init, run)
+        return self._labeling(model, q.argmax(axis=1).astype(np.int32), n_iter=n_iter, converged=converged, state=q)
+
+    def _marginals(self, model, *, init, n_threads):
+        with range_runner(n_threads) as run:
+            q, n_iter, converged = self._ascend(model, init, run)
+        pairs = pair_statistics(model, q, n_threads=n_threads)
+        log_z = negative_free_energy(model, q, pairs) - _own_pairs(model, q)
+        return DenseMarginals(q, pairs, log_z, bound="lower", n_iter=n_iter, converged=converged, state=q)
+
+    def _ascend(self, model, init, run):
+        """Marginals (N, K), number of updates, and whether they stand still."""
+        inertia = _inertia(model) if self.updates == "convergent" else 0.0
+        updates = DenseUpdates(model, run, init=init, inertia=inertia)
+        for n_iter in range(1, self.max_iter + 1):
+            checkpoint()
+            change = updates.step()
+            if change <= self.tol:
+                return updates.marginals, n_iter, True
+        if self.tol > 0:
+            self._warn_unconverged(
+                f"DenseMeanField stopped after max_iter={self.max_iter} updates with a change of {change:.2g}, more "
+                f"than tol={self.tol:.2g}: increase max_iter or tol, or use updates='convergent'.",
+                depth=2,
+            )
+        return updates.marginals, n_iter, False
+
+
+class DenseUpdates:
+    """Parallel updates of the marginals of one model, with all the memory they need.
+
+    Parameters
+    ----------
+    model : DenseModel
+    run : callable
+        What ``range_runner`` yields.
+    init : ndarray of shape (N, K) or (N,), optional
+    inertia : float, default=0
+        Part of the former logits that is kept.
+    """
+
+    def __init__(self, model, run, *, init=None, inertia=0.0):
+        self._model = model
+        self._run = run
+        self._inertia = inertia
+        self._unary = padded_rows(model.unary, model.dtype, -np.inf)
+        width = self._unary.shape[1]
+        self._workspaces = [smooth.workspace(width) for smooth in model.filters]
+        self._tables = [_padded_table(table, width, model.dtype) for table in model.compatibility]
+        self._none = np.empty((0, 0), model.dtype)
+        self._logits = self._none
+        if init is None:
+            self.padded = np.zeros_like(self._unary)
+            self._update([], 0.0)
+        else:
+            self.padded = padded_rows(starting_marginals(model, init), model.dtype)
+        if inertia > 0:
+            with np.errstate(divide="ignore"):
+                self._logits = np.log(self.padded)
+
+    @property
+    def marginals(self):
+        """Marginals (N, K), a copy."""
+        return np.ascontiguousarray(self.padded[:, : self._model.n_columns])
+
+    def step(self):
+        """Update all nodes; the largest change of a probability."""
+        with single_threaded_blas():
+            readings = [
+                (smooth.vertex, smooth.weight, _weighted(smooth.blurred(self.padded, workspace, self._run), table))
+                for smooth, workspace, table in zip(self._model.filters, self._workspaces, self._tables, strict=True)
+            ]
+        return self._update(readings, self._inertia)
+
+    def _update(self, readings, inertia):
+        changes = []
+
+        def kernel(start, stop):
+            changes.append(update_points(self._unary, readings, start, stop, inertia, self._logits, self.padded))
+
+        self._run(kernel, len(self._unary))
+        return max(changes)
+
+
+def _padded_table(table, width, dtype):
+    padded = np.zeros((width,) * table.ndim, dtype)
+    padded[tuple(slice(n) for n in table.shape)] = table
+    return padded
+
+
+def _weighted(vertices, table):
+    """Values of vertices times a compatibility: on the lattice, as it has fewer vertices than there are nodes."""
+    if table.ndim == 2:
+        return vertices @ table
+    vertices *= table
+    return vertices
+
+
+def pair_statistics(model, q, *, n_threads=1):
+    """Derivatives of the pairwise part of the free energy by the compatibilities, (M, K, K) float64."""
+    pairs = np.zeros(model.tables.shape)
+    with single_threaded_blas():
+        for pair, smooth in zip(pairs, model.filters, strict=True):
+            smoothed = smooth.apply(q, n_threads=n_threads)
+            for block in _blocks(len(q)):
+                pair += q[block].T @ smoothed[block]
+    return (pairs + pairs.transpose(0, 2, 1)) / 4
+
+
+def negative_free_energy(model, q, pairs):
+    """F(q), the sum of expected unary scores, entropies and pairwise scores."""
+    total = float(np.sum(model.tables * pairs))
+    for block in _blocks(len(q)):
+        part = q[block].astype(np.float64)
+        total += entr(part).sum() + np.multiply(part, model.unary[block], where=part > 0, out=np.zeros_like(part)).sum()
+    return total
+
+
+def _blocks(n_nodes):
+    return [slice(start, start + _BLOCK) for start in range(0, n_nodes, _BLOCK)]
+
+
+def _own_pairs(model, q):
+    """Most by which F exceeds the bound, as it counts a node's pair with itself as if its two ends were independent."""
+    excess = 0.0
+    for smooth, table in zip(model.filters, model.tables, strict=True):
+        if _least_eigenvalue(table) >= 0:
+            continue
+        # A row of non-negative numbers: its diagonal entry is no larger than the bound on its sum.
+        for block in _blocks(len(q)):
+            part = q[block].astype(np.float64)
+            independent = np.einsum("ik,kl,il->i", part, table, part)
+            excess += 0.5 * smooth.largest_eigenvalue * np.maximum(independent - part @ np.diag(table), 0).sum()
+    return excess
+
+
+def _least_eigenvalue(table):
+    """Of a compatibility on differences of marginals, which sum to zero; exactly 0 if none is negative."""
+    n_states = len(table)
+    centred = table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean()
+    least = np.linalg.eigvalsh(centred)[0] if n_states > 1 else 0.0
+    return float(min(least, 0.0)) if least < -1e-12 * max(1.0, np.abs(table).max()) else 0.0
+
+
+def _inertia(model):
+    # F curves down by no more than the least eigenvalue in the differences d of marginals; the divergence from the old
+    # marginals, of which rho is added, is at least |d|^2, as d sums to zero at each node. So rho is half of it.
+    rho = -0.5 * sum(
+        smooth.largest_eigenvalue * _least_eigenvalue(table)
+        for smooth, table in zip(model.filters, model.tables, strict=True)
+    )
+    return rho / (1 + rho)
