@@ -11,7 +11,7 @@ STAMPS := $(VENV)/stamps
 PIP := $(BIN)/python -m pip install --quiet
 PYTEST := -m pytest -n auto --maxprocesses 8 --durations=10
 BUILD_FILES := pyproject.toml setup.py
-KERNELS := $(shell find sklearn_crf/kernels -name "*.pyx" -o -name "*.pxd" -o -name "*.h" -o -name "*.hpp")
+KERNELS := $(shell find sklearn_crf -name "*.pyx" -o -name "*.pxd" -o -name "*.h" -o -name "*.hpp")
 SOURCES := $(BUILD_FILES) MANIFEST.in README.rst $(KERNELS) $(shell find sklearn_crf -name '*.py')
 
 # Workers of pytest fill the cores: threads of BLAS beside them would spin while they wait for one.

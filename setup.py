@@ -56,7 +56,7 @@ def extensions():
         return []
     shared = Extension(SHARED, sources=[f"{SHARED.replace('.', '/')}.c"], extra_compile_args=COMPILE_ARGS)
     return cythonize(
-        [shared, *(kernel(path) for path in sorted(Path("sklearn_crf/kernels").rglob("*.pyx")))],
+        [shared, *(kernel(path) for path in sorted(Path("sklearn_crf").rglob("*.pyx")))],
         shared_utility_qualified_name=SHARED,
         # Cython compares times, not directives: checked sources get a folder of their own, lest
         # either build take over the C files of the other.

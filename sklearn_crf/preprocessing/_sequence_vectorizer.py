@@ -1,19 +1,22 @@
 """Token features as dictionaries, the way taggers are fed, to sparse chains."""
 
-from array import array
-from collections import defaultdict
-from collections.abc import Mapping
-from functools import partial
-from itertools import pairwise, repeat
-from numbers import Number
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
+from itertools import pairwise
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import DTypeLike
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf.encoding import Example, object_array
 from sklearn_crf.graphs import lattice
+from sklearn_crf.preprocessing._feature_dicts import read_tokens
+
+Token: TypeAlias = Mapping[str, Any] | Iterable[str]
+Sequences: TypeAlias = Iterable[Iterable[Token]]
 
 
 class SequenceVectorizer(TransformerMixin, BaseEstimator):
@@ -22,7 +25,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
     A token is what users of CRFsuite write: a mapping of names to values, or an iterable of names. A string value is
     one of several categories and gets the column ``name + separator + value`` with a one, a number goes to the column
     ``name`` (booleans as 0 and 1), a name in an iterable gets a one. Mappings may nest: a value that is a mapping or an
-    iterable of strings has its names put behind its own.
+    iterable of strings has its names put behind its own. Zeros are not stored.
 
     Parameters
     ----------
@@ -62,13 +65,19 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
     array([[1., 0., 0., 1.]])
     """
 
-    def __init__(self, dtype=np.float64, separator="=", min_count=1, edge_features=None):
+    def __init__(
+        self,
+        dtype: DTypeLike = np.float64,
+        separator: str = "=",
+        min_count: int = 1,
+        edge_features: Callable[[Token, Token], Token] | None = None,
+    ):
         self.dtype = dtype
         self.separator = separator
         self.min_count = min_count
         self.edge_features = edge_features
 
-    def fit(self, X, y=None):
+    def fit(self, X: Sequences, y: object = None) -> Self:
         """Learn the columns.
 
         Parameters
@@ -85,7 +94,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         self.fit_transform(X)
         return self
 
-    def fit_transform(self, X, y=None):
+    def fit_transform(self, X: Sequences, y: object = None) -> np.ndarray:
         """Learn the columns and transform, in one pass: ``X`` may be a generator.
 
         Parameters
@@ -102,40 +111,39 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If a sequence is empty, a token is neither mapping nor iterable of strings, or a value is neither string
-            nor finite number.
+            If a sequence is empty, a token is neither a mapping nor an iterable of strings, or a value is none of a
+            string, a finite number, a mapping and an iterable of strings; the error names the token and the feature.
         """
         if self.min_count < 1:
             raise ValueError(f"min_count must be at least 1, got {self.min_count!r}.")
         if self.edge_features is None:
-            self.vocabulary_, chains = self._learn(X)
+            vocabulary, chains = self._learn(X)
         else:
             X = [list(sequence) for sequence in X]
-            self.vocabulary_, chains = self._learn(X)
+            vocabulary, chains = self._learn(X)
             self.edge_vocabulary_, edges = self._learn(self._pairs_of_tokens(X), shortest=0)
             chains = _examples(chains, edges)
+        self.vocabulary_ = vocabulary
         self.n_columns_ = len(self.vocabulary_)
         return chains
 
     def _learn(self, X, shortest=1):
         """Columns by name, and the sequences."""
-        vocabulary = defaultdict()
-        vocabulary.default_factory = vocabulary.__len__  # a name that is new gets the next column
-        columns, values, token_ptr, lengths = self._read(X, partial(map, vocabulary.__getitem__), shortest)
-        vocabulary = dict(vocabulary)
-        if not lengths:
+        vocabulary = {}
+        columns, values, token_ptr, lengths = self._read(X, vocabulary, learns=True, shortest=shortest)
+        if not len(lengths):
             raise ValueError("X holds no sequence: at least one is needed to learn the columns.")
         if self.min_count > 1:
             kept = np.bincount(columns, minlength=len(vocabulary)) >= self.min_count
             new = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int32)
             vocabulary = {name: int(new[column]) for name, column in vocabulary.items() if kept[column]}
-            columns, values, token_ptr = _without_unknown(new[columns], values, token_ptr)
+            columns, values, token_ptr = _only(kept[columns], new[columns], values, token_ptr)
         return vocabulary, _chains(columns, values, token_ptr, lengths, len(vocabulary))
 
     def _pairs_of_tokens(self, X):
         return ([self.edge_features(*pair) for pair in pairwise(sequence)] for sequence in X)
 
-    def transform(self, X):
+    def transform(self, X: Sequences) -> np.ndarray:
         """Chains with the columns of training; names that training did not have are left out.
 
         Parameters
@@ -155,13 +163,10 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         return _examples(self._look_up(X, self.vocabulary_), edges)
 
     def _look_up(self, X, vocabulary, shortest=1):
-        column_or_none = vocabulary.get
-        columns, values, token_ptr, lengths = self._read(
-            X, lambda names: map(column_or_none, names, repeat(-1)), shortest
-        )
-        return _chains(*_without_unknown(columns, values, token_ptr), lengths, len(vocabulary))
+        read = self._read(X, vocabulary, learns=False, shortest=shortest)
+        return _chains(*read, len(vocabulary))
 
-    def get_feature_names_out(self, input_features=None):
+    def get_feature_names_out(self, input_features: object = None) -> np.ndarray:
         """Names of the columns.
 
         Parameters
@@ -182,63 +187,31 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         tags.input_tags.dict = True
         return tags
 
-    def _read(self, X, columns_of, shortest):
+    def _read(self, X, vocabulary, *, learns, shortest):
         """Columns and values of all tokens in turn, where each token ends, the number of tokens of each sequence."""
         if isinstance(X, str | Mapping):
             raise ValueError(f"X must be an iterable of sequences of tokens, got a {type(X).__name__}.")
-        columns, values = array("i"), array("d")
-        ends, lengths = array("q", [0]), []
-        for i, sequence in enumerate(X):
-            n_before = len(ends)
-            for t, token in enumerate(sequence):
-                try:
-                    names, numbers = self._named_values(token)
-                except TypeError as error:
-                    raise ValueError(f"X[{i}][{t}]: {error}") from error
-                columns.extend(columns_of(names))
-                values.extend(numbers)
-                ends.append(len(columns))
-            lengths.append(len(ends) - n_before)
-            if lengths[-1] < shortest:
-                raise ValueError(f"X[{i}] is empty: every sequence needs a token.")
-        values = np.frombuffer(values, dtype=np.float64).astype(self.dtype, copy=False)
-        if not np.all(np.isfinite(values)):
-            raise ValueError("X contains NaN or infinity.")
-        return np.frombuffer(columns, dtype=np.int32), values, np.frombuffer(ends, dtype=np.int64), lengths
-
-    def _named_values(self, token):
-        """Names of the columns of a token, and an array of their values."""
-        if type(token) is not list and isinstance(token, Mapping):
-            names, numbers = [], array("d")
-            self._add_mapping(token, "", names, numbers)
-            return names, numbers
-        names = _as_names(token)
-        return names, _ones(len(names))
-
-    def _add_mapping(self, token, prefix, names, numbers):
-        for name, value in token.items():
-            if isinstance(value, str):
-                names.append(f"{prefix}{name}{self.separator}{value}")
-                numbers.append(1.0)
-            elif isinstance(value, Number):
-                names.append(f"{prefix}{name}")
-                numbers.append(value)
-            elif isinstance(value, Mapping):
-                self._add_mapping(value, f"{prefix}{name}:", names, numbers)
-            else:
-                inner = _as_names(value)
-                names.extend(f"{prefix}{name}:{part}" for part in inner)
-                numbers.extend(_ones(len(inner)))
+        largest = float(np.finfo(self.dtype).max)
+        columns, values, token_ptr, lengths = read_tokens(X, vocabulary, self.separator, learns, largest, shortest)
+        return columns, values.astype(self.dtype, copy=False), token_ptr, lengths
 
 
 def _chains(columns, values, token_ptr, lengths, n_columns):
-    chains, first = [], 0
-    for length in lengths:
-        ptr = token_ptr[first : first + length + 1]
-        part = slice(ptr[0], ptr[-1])
-        arrays = values[part], columns[part], (ptr - ptr[0]).astype(np.int32)
-        chains.append(sp.csr_matrix(arrays, shape=(length, n_columns)))
-        first += length
+    first = np.cumsum(lengths) - lengths
+    sequence = np.repeat(np.arange(len(lengths)), lengths + 1)
+    # Each sequence has an entry more than it has tokens.
+    token = np.arange(len(sequence)) - sequence
+    ptr = (token_ptr[token] - token_ptr[first][sequence]).astype(np.int32)
+    bounds = token_ptr[np.append(first, len(token_ptr) - 1)].tolist()
+    empty = {n: sp.csr_matrix((n, n_columns), dtype=values.dtype) for n in np.unique(lengths).tolist()}
+    chains, start = [], 0
+    for i, n in enumerate(lengths.tolist()):
+        # A copy is several times quicker than the constructor, whose checks are met here.
+        chain = copy(empty[n])
+        part = slice(bounds[i], bounds[i + 1])
+        chain.data, chain.indices, chain.indptr = values[part], columns[part], ptr[start : start + n + 1]
+        chains.append(chain)
+        start += n + 1
     return object_array(chains)
 
 
@@ -249,27 +222,6 @@ def _examples(chains, edges):
     )
 
 
-def _without_unknown(columns, values, token_ptr):
-    """The entries whose column is not negative."""
-    known = columns >= 0
-    if known.all():
-        return columns, values, token_ptr
-    return columns[known], values[known], np.concatenate(([0], np.cumsum(known)))[token_ptr]
-
-
-def _as_names(token):
-    if type(token) is not list and (isinstance(token, str) or not hasattr(token, "__iter__")):
-        raise TypeError(f"features must be a mapping or an iterable of strings, got {token!r}.")
-    names = token if type(token) is list else list(token)
-    for kind in set(map(type, names)):
-        if not issubclass(kind, str):
-            other = next(name for name in names if type(name) is kind)
-            raise TypeError(f"a feature in an iterable must be a string, got {other!r}.")
-    return names
-
-
-def _ones(length):
-    return _ONES[:length] if length <= len(_ONES) else array("d", [1.0]) * length
-
-
-_ONES = array("d", [1.0]) * 1000
+def _only(kept, columns, values, token_ptr):
+    """Some of the entries."""
+    return columns[kept], values[kept], np.concatenate(([0], np.cumsum(kept)))[token_ptr]

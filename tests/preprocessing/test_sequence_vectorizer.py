@@ -59,13 +59,66 @@ def test_unknown_names_are_left_out_and_rare_ones_on_request():
         ([[["a"]], []], r"X\[1\] is empty"),
         ([["word"]], r"X\[0\]\[0\]: features must be a mapping"),
         ([[["a"]], [["a", 3]]], r"X\[1\]\[0\]: a feature in an iterable must be a string, got 3"),
-        ([[{"a": np.nan}]], "NaN"),
-        ([[{"a": None}]], r"X\[0\]\[0\]"),
+        ([[{"a": np.nan}]], r"X\[0\]\[0\]: the value of 'a' must be finite, not NaN"),
+        ([[{"a": None}]], r"X\[0\]\[0\]: the value of 'a' must be a string, a number, .* got None"),
+        ([[{"a": 1}, {"a": {"b": None}}]], r"X\[0\]\[1\]: the value of 'a:b' must"),
+        ([[{"a": [1]}]], r"a feature in an iterable of 'a' must be a string, got 1"),
+        ([[{"a": 1j}]], r"X\[0\]\[0\]"),
     ],
 )
 def test_what_is_refused(X, message):
     with pytest.raises(ValueError, match=message):
         SequenceVectorizer().fit(X)
+
+
+def test_numbers_beyond_the_precision_are_refused():
+    with pytest.raises(ValueError, match="must be finite"):
+        SequenceVectorizer(dtype=np.float32).fit([[{"a": 1e39}]])
+
+
+def test_zeros_are_not_stored_and_do_not_count():
+    X = [[{"a": 0, "b": False, "c": 0.5}], [{"a": 2, "c": np.float32(1), "b": np.bool_(True)}]]
+    vectorizer = SequenceVectorizer()
+    assert [chain.nnz for chain in vectorizer.fit_transform(X)] == [1, 3]
+    assert list(vectorizer.vocabulary_) == ["a", "b", "c"]
+    assert list(SequenceVectorizer(min_count=2).fit(X).vocabulary_) == ["c"]
+
+
+def test_one_name_is_one_column_however_it_is_written():
+    X = [[{"a": "b=c"}, {"a=b": "c"}, ["a=b=c"], {"a": np.str_("b=c")}], [{"x": {"y": "z"}}, {"x": ["y=z"]}, ["x:y=z"]]]
+    vectorizer = SequenceVectorizer()
+    chains = vectorizer.fit_transform(X)
+    assert list(vectorizer.vocabulary_) == ["a=b=c", "x:y=z"]
+    assert_array_equal(chains[0].toarray(), [[1, 0]] * 4)
+    assert_array_equal(chains[1].toarray(), [[0, 1]] * 3)
+
+
+def test_names_that_are_no_strings_are_written_out():
+    assert list(SequenceVectorizer().fit([[{1: "a"}, {True: "a"}, {(0, 1): "a"}]]).vocabulary_) == [
+        "1=a",
+        "True=a",
+        "(0, 1)=a",
+    ]
+
+
+def test_many_tokens_grow_the_buffers():
+    X = [[{"w": f"{t % 7}", "i": float(t)} for t in range(3000)], [["w=3"]]]
+    vectorizer = SequenceVectorizer()
+    long, short = vectorizer.fit_transform(X)
+    assert long.nnz == 5999
+    assert short.indices.tolist() == [vectorizer.vocabulary_["w=3"]]
+    assert_array_equal(long[:, vectorizer.vocabulary_["i"]].toarray().ravel(), np.arange(3000))
+    again = vectorizer.transform(X)[0]
+    again.check_format(full_check=True)
+    assert (again != long).nnz == 0
+
+
+def test_a_failed_fit_leaves_the_vocabulary():
+    vectorizer = SequenceVectorizer(edge_features=lambda a, b: a).fit([[["a"], ["b"]]])
+    vectorizer.set_params(edge_features=lambda a, b: 3)
+    with pytest.raises(ValueError, match="features must be a mapping"):
+        vectorizer.fit([[["c"], ["d"]]])
+    assert list(vectorizer.vocabulary_) == ["a", "b"]
 
 
 def test_min_count_is_checked():

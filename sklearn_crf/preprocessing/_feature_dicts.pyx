@@ -1,0 +1,191 @@
+"""Tokens written as dictionaries or lists of names, read into columns and values in one pass.
+
+Most values are strings of which few differ. Every name therefore keeps the columns of the values that it has had, and
+the full name of a column is put together once for each pair of a name and a value and not for each token.
+"""
+
+from array import array
+from collections.abc import Mapping
+from numbers import Number
+
+cimport cython
+from cpython cimport array as c_array
+from libc.math cimport fabs
+from libc.stdint cimport int32_t
+
+import numpy as np
+
+
+@cython.final
+cdef class _Name:
+    """Columns of one name with all the values that it has had."""
+
+    cdef str full  # with the names that it is nested in
+    cdef dict categories  # column of each string
+    cdef dict parts  # column of each name in an iterable
+    cdef dict nested  # _Name of each name in a mapping
+    cdef object number  # column of numbers; None until it is needed
+
+    def __cinit__(self, str full):
+        self.full = full
+        self.categories = {}
+        self.parts = {}
+        self.nested = {}
+        self.number = None
+
+
+@cython.final
+cdef class _TokenReader:
+    """Columns and values of the tokens read so far."""
+
+    cdef dict vocabulary
+    cdef str separator
+    cdef bint learns
+    cdef double largest
+    cdef c_array.array columns
+    cdef c_array.array values
+    cdef c_array.array ends
+    cdef Py_ssize_t n_entries
+    cdef Py_ssize_t n_tokens
+    cdef _Name root
+
+    def __cinit__(self, dict vocabulary, str separator, bint learns, double largest):
+        self.vocabulary = vocabulary
+        self.separator = separator
+        self.learns = learns
+        self.largest = largest
+        self.columns = array("i", [0]) * 1024
+        self.values = array("d", [0.0]) * 1024
+        self.ends = array("q", [0]) * 128
+        self.n_entries = self.n_tokens = 0
+        self.root = _Name("")
+
+    cdef object column_of(self, str full):
+        column = self.vocabulary.get(full)
+        if column is None:
+            if not self.learns:
+                return -1
+            column = len(self.vocabulary)
+            self.vocabulary[full] = column
+        return column
+
+    cdef int add(self, object column, double value) except -1:
+        cdef int32_t number = column
+        if number < 0 or value == 0.0:
+            return 0
+        if self.n_entries == len(self.columns):
+            c_array.resize(self.columns, 2 * self.n_entries)
+            c_array.resize(self.values, 2 * self.n_entries)
+        self.columns.data.as_ints[self.n_entries] = number
+        self.values.data.as_doubles[self.n_entries] = value
+        self.n_entries += 1
+        return 0
+
+    cdef int read(self, object token) except -1:
+        if type(token) is dict:
+            self.add_mapping(<dict> token, self.root)
+        elif type(token) is not list and isinstance(token, Mapping):
+            self.add_mapping(dict(token), self.root)
+        else:
+            if isinstance(token, str) or not hasattr(token, "__iter__"):
+                raise TypeError(f"features must be a mapping or an iterable of strings, got {token!r}.")
+            self.add_names(token, self.root)
+        self.n_tokens += 1
+        if self.n_tokens == len(self.ends):
+            c_array.resize(self.ends, 2 * self.n_tokens)
+        self.ends.data.as_longlongs[self.n_tokens] = self.n_entries
+        return 0
+
+    cdef int add_mapping(self, dict token, _Name parent) except -1:
+        cdef _Name entry
+        for name, value in token.items():
+            # 1 and True are one key with two names: strings alone are kept.
+            entry = <_Name> parent.nested.get(name) if type(name) is str else None
+            if entry is None:
+                entry = _Name(f"{parent.full}:{name}" if parent is not self.root else f"{name}")
+                if type(name) is str:
+                    parent.nested[name] = entry
+            if type(value) is str:
+                column = entry.categories.get(value)
+                if column is None:
+                    column = self.column_of(entry.full + self.separator + <str> value)
+                    entry.categories[value] = column
+                self.add(column, 1.0)
+            elif type(value) is bool or type(value) is float or type(value) is int:
+                self.add_number(value, entry)
+            else:
+                self.add_other(value, entry)
+        return 0
+
+    cdef int add_number(self, object value, _Name entry) except -1:
+        cdef double number = value
+        if not fabs(number) <= self.largest:
+            raise ValueError(f"the value of {entry.full!r} must be finite, not NaN or infinity, got {value!r}.")
+        if entry.number is None:
+            entry.number = self.column_of(entry.full)
+        return self.add(entry.number, number)
+
+    cdef int add_other(self, object value, _Name entry) except -1:
+        if isinstance(value, str):
+            return self.add(self.column_of(f"{entry.full}{self.separator}{value}"), 1.0)
+        if isinstance(value, (Number, np.bool_)):
+            return self.add_number(float(value), entry)
+        if isinstance(value, Mapping):
+            return self.add_mapping(dict(value), entry)
+        if not hasattr(value, "__iter__"):
+            raise TypeError(
+                f"the value of {entry.full!r} must be a string, a number, a mapping or an iterable of strings, "
+                f"got {value!r}."
+            )
+        return self.add_names(value, entry)
+
+    cdef int add_names(self, object names, _Name parent) except -1:
+        for name in names:
+            column = parent.parts.get(name) if type(name) is str else None
+            if column is None:
+                if not isinstance(name, str):
+                    inside = "" if parent is self.root else f" of {parent.full!r}"
+                    raise TypeError(f"a feature in an iterable{inside} must be a string, got {name!r}.")
+                column = self.column_of(f"{name}" if parent is self.root else f"{parent.full}:{name}")
+                if type(name) is str:
+                    parent.parts[name] = column
+            self.add(column, 1.0)
+        return 0
+
+    cdef tuple arrays(self):
+        c_array.resize(self.columns, self.n_entries)
+        c_array.resize(self.values, self.n_entries)
+        c_array.resize(self.ends, self.n_tokens + 1)
+        return (
+            np.frombuffer(self.columns, dtype=np.int32),
+            np.frombuffer(self.values, dtype=np.float64),
+            np.frombuffer(self.ends, dtype=np.int64),
+        )
+
+
+def read_tokens(
+    object X,  # IN iterable of sequences of tokens
+    dict vocabulary,  # IN OUT column of each name
+    str separator,
+    bint learns,  # names that the vocabulary lacks are added to it; otherwise they are left out
+    double largest,  # absolute value above which a number counts as infinite
+    Py_ssize_t shortest,  # tokens that every sequence needs
+):
+    """Columns and values of all tokens in turn, where each token ends, and the number of tokens of each sequence."""
+    cdef:
+        _TokenReader reader = _TokenReader(vocabulary, separator, learns, largest)
+        Py_ssize_t i = 0
+        Py_ssize_t first
+    lengths = []
+    for sequence in X:
+        first = reader.n_tokens
+        for token in sequence:
+            try:
+                reader.read(token)
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"X[{i}][{reader.n_tokens - first}]: {error}") from error
+        lengths.append(reader.n_tokens - first)
+        if lengths[i] < shortest:
+            raise ValueError(f"X[{i}] is empty: every sequence needs a token.")
+        i += 1
+    return *reader.arrays(), np.array(lengths, dtype=np.int64)
