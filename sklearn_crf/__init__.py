@@ -1,5 +1,6 @@
 """Discriminative random fields with the scikit-learn interface."""
 
+from sklearn_crf._energies import marginals, solve
 from sklearn_crf.encoding import Example
 from sklearn_crf.estimators.contrastive import ContrastiveCRF
 from sklearn_crf.estimators.drf import DRFClassifier
@@ -21,4 +22,6 @@ __all__ = [
     "MultiConditionalMFA",
     "RegressionTreeField",
     "RegressionTreeFieldClassifier",
+    "marginals",
+    "solve",
 ]

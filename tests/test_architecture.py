@@ -24,7 +24,7 @@ TIERS = [
     {"optimize"},
     {"encoding"},
     {"inference"},
-    {"potentials"},
+    {"_energies", "potentials"},
     {"objectives"},
     {"metrics"},
     {"preprocessing", "datasets", "model_selection", "display"},

@@ -34,8 +34,9 @@ class Example:
     ----------
     node_features : array-like or sparse matrix of shape (N, F)
         Features of each node, float32 or float64 (anything else becomes float64).
-    edges : Graph or array-like of shape (E, 2) of int
-        Each undirected edge once; the direction matters to tables that are not symmetric.
+    edges : Graph, array-like of shape (E, 2) or (2, E) of int, sparse matrix of shape (N, N), or networkx graph
+        Each undirected edge once, in any form that :class:`Graph` takes; the direction matters to tables that are not
+        symmetric.
     edge_features : array-like or sparse matrix of shape (E, R), optional
         Features of each edge. None leaves them to the estimator's ``edge_features``.
     node_type : array-like of shape (N,) of int, optional

@@ -51,8 +51,11 @@ class Graph:
     ----------
     n_nodes : int
         Number of nodes N.
-    edges : array-like of shape (E, 2) of int
-        Each undirected edge once, in either direction.
+    edges : array-like of shape (E, 2) or (2, E) of int, sparse matrix of shape (N, N), or networkx graph
+        Each undirected edge once, in either direction; two rows of two nodes are two edges. A sparse adjacency matrix
+        joins the nodes of its non-zero entries, as :func:`from_adjacency` does. Nodes of a networkx graph, such as a
+        region adjacency graph of scikit-image, that are named by integers are numbered in increasing order, others in
+        the order of ``graph.nodes``.
     shape : tuple of int, optional
         Shape of the lattice whose nodes, in C order, these are.
     offsets : array-like of shape (n_offsets, ndim), optional
@@ -66,9 +69,7 @@ class Graph:
 
     def __init__(self, n_nodes, edges, shape=None, offsets=None):
         n_nodes = int(n_nodes)
-        edges = np.asarray(edges)
-        if edges.size == 0:
-            edges = edges.reshape(0, 2)
+        edges = _edge_pairs(edges, n_nodes)
         _check_edges(n_nodes, edges)
         self._set(n_nodes, np.ascontiguousarray(edges, dtype=np.int32), shape, offsets)
 
@@ -181,11 +182,59 @@ class Graph:
         return np.repeat(np.arange(len(counts), dtype=np.int32), counts)
 
 
+def _edge_pairs(edges, n_nodes):
+    """Edges in any form that :class:`Graph` takes, as an array that ought to have the shape (E, 2)."""
+    if sp.issparse(edges):
+        if edges.shape != (n_nodes, n_nodes):
+            raise ValueError(
+                f"edges is a sparse adjacency matrix of shape {edges.shape}, but {n_nodes} nodes need "
+                f"({n_nodes}, {n_nodes})."
+            )
+        return _adjacent_pairs(edges)
+    if hasattr(edges, "adj") and hasattr(edges, "nodes"):
+        return _networkx_pairs(edges, n_nodes)
+    try:
+        edges = np.asarray(edges)
+    except ValueError as error:
+        raise ValueError(f"edges must have shape (E, 2), got rows of different lengths: {error}") from error
+    if edges.size == 0:
+        return edges.reshape(0, 2)
+    if edges.ndim != 2 or 2 not in edges.shape:
+        raise ValueError(f"edges must have shape (E, 2), got {edges.shape}.{_hint_form(edges, n_nodes)}")
+    return edges if edges.shape[1] == 2 else edges.T
+
+
+def _hint_form(edges, n_nodes):
+    if edges.shape == (n_nodes, n_nodes):
+        return " If it is a dense adjacency matrix, pass scipy.sparse.csr_array(edges)."
+    return " Sparse adjacency matrices and networkx graphs are taken too."
+
+
+def _adjacent_pairs(adjacency):
+    """Pairs joined by a sparse adjacency matrix, each once, from the smaller to the larger node, sorted, int32."""
+    adjacency = sp.coo_matrix(adjacency)
+    n_nodes = adjacency.shape[0]
+    used = (adjacency.data != 0) & (adjacency.row != adjacency.col)
+    low = np.minimum(adjacency.row, adjacency.col)[used].astype(np.int64)
+    high = np.maximum(adjacency.row, adjacency.col)[used].astype(np.int64)
+    key = np.unique(low * n_nodes + high)
+    return np.stack((key // max(n_nodes, 1), key % max(n_nodes, 1)), axis=1).astype(np.int32)
+
+
+def _networkx_pairs(graph, n_nodes):
+    names = list(graph.nodes)
+    if len(names) != n_nodes:
+        raise ValueError(f"edges is a graph of {len(names)} nodes, but there are {n_nodes}.")
+    # Regions are numbered, but a region adjacency graph lists them in the order in which it met them.
+    if all(isinstance(name, int | np.integer) for name in names):
+        names.sort()
+    row = {name: s for s, name in enumerate(names)}
+    return np.array([(row[i], row[j]) for i, j, *_ in graph.edges], dtype=np.int32).reshape(-1, 2)
+
+
 def _check_edges(n_nodes, edges):
     if n_nodes < 0:
         raise ValueError(f"n_nodes must not be negative, got {n_nodes}.")
-    if edges.ndim != 2 or edges.shape[1] != 2:
-        raise ValueError(f"edges must have shape (E, 2), got {edges.shape}.")
     if edges.size == 0:
         return
     if not np.issubdtype(edges.dtype, np.integer):
@@ -304,16 +353,9 @@ def from_adjacency(adjacency):
     Graph
         Edges from the smaller to the larger node, sorted.
     """
-    adjacency = sp.coo_matrix(adjacency)
     if adjacency.shape[0] != adjacency.shape[1]:
         raise ValueError(f"adjacency must be square, got shape {adjacency.shape}.")
-    used = (adjacency.data != 0) & (adjacency.row != adjacency.col)
-    low = np.minimum(adjacency.row, adjacency.col)[used].astype(np.int64)
-    high = np.maximum(adjacency.row, adjacency.col)[used].astype(np.int64)
-    n_nodes = adjacency.shape[0]
-    key = np.unique(low * n_nodes + high)
-    edges = np.stack((key // max(n_nodes, 1), key % max(n_nodes, 1)), axis=1).astype(np.int32)
-    return Graph._trusted(n_nodes, edges)
+    return Graph._trusted(adjacency.shape[0], _adjacent_pairs(adjacency))
 
 
 def disjoint_union(graphs):

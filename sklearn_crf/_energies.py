@@ -1,0 +1,237 @@
+"""Inference on scores or costs that are given: no features, no learning, no estimator."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from joblib import effective_n_jobs
+from numpy.typing import ArrayLike
+
+from sklearn_crf._threads import single_threaded_blas
+from sklearn_crf.graphs import Graph, lattice
+from sklearn_crf.inference import NAMES, AutoMap, AutoMarginals, Inference, Labeling, Marginals, by_name
+from sklearn_crf.models import PairwiseModel
+
+
+def solve(
+    unary: ArrayLike,
+    pairwise: float | ArrayLike,
+    *,
+    edges: Graph | ArrayLike | None = None,
+    edge_weight: ArrayLike | Sequence[ArrayLike] | None = None,
+    connectivity: int | ArrayLike = 1,
+    costs: bool = False,
+    inference: str | Inference = "auto",
+    n_jobs: int | None = None,
+) -> Labeling:
+    r"""Labeling of the highest score, or of the lowest cost, for scores or costs that are given.
+
+    .. math::
+        \max_y \; \sum_s u_{s, y_s} + \sum_{e = (i, j)} w_e \, \theta(y_i, y_j)
+
+    Parameters
+    ----------
+    unary : array-like of shape (\*lattice, K), or (N, K) with ``edges``
+        Score of each of K states at each cell of a lattice: ``(T, K)`` is a chain, ``(H, W, K)`` an image,
+        ``(D, H, W, K)`` a volume. float32 or float64, anything else becomes float64. -inf forbids a state.
+    pairwise : float or array-like
+        A number is the strength of a Potts term: what is lost where neighbours differ, whether ``unary`` holds scores
+        or costs. A table (K, K) holds the score, or the cost, of each pair of states. Tables (T, K, K) are one for each
+        offset of a lattice, or one for each edge of ``edges``.
+    edges : Graph, array-like of shape (E, 2), sparse adjacency matrix or networkx graph, optional
+        Which nodes are joined, as :class:`~sklearn_crf.Graph` takes them. None joins the neighbours on the lattice.
+    edge_weight : array-like, or sequence of array-like, optional
+        Factor of each edge's pairwise term, such as a contrast. With ``edges`` an array of shape (E,). On a lattice one
+        array for each offset of :func:`~sklearn_crf.graphs.lattice_offsets`: of an image ``(H, W)`` with
+        ``connectivity=1`` an array (H, W - 1) for neighbours in a row, then one (H - 1, W) for neighbours in a column.
+        An array of shape (E,) holds them one after the other.
+    connectivity : int or array-like of shape (n_offsets, ndim), default=1
+        Neighbours on the lattice: 1 joins 4 in 2-D, 2 joins 8. Not used with ``edges``.
+    costs : bool, default=False
+        Whether ``unary`` and the tables of ``pairwise`` hold costs, which are to be small, and +inf forbids. The score
+        of the result is the negative cost.
+    inference : str or Inference, default="auto"
+        Name of an inference, such as "alpha_expansion", "trws" or "icm", or one with options of its own.
+        "auto" is :class:`~sklearn_crf.inference.AutoMap`.
+    n_jobs : int, optional
+        Threads; the result does not depend on it.
+
+    Returns
+    -------
+    Labeling
+        Its ``labels`` have the shape of ``unary[..., 0]``.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, a number is NaN or infinite where it must not be, or the inference finds no labelings
+        or does not take the tables.
+
+    See Also
+    --------
+    marginals : Probabilities of states from the same arguments.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import solve
+    >>> image = np.array([[0.1, 0.2, 0.9], [0.7, 0.1, 0.8], [0.0, 0.3, 1.0]])
+    >>> costs = np.stack([image**2, (1 - image) ** 2], axis=-1)
+    >>> found = solve(costs, 0.4, costs=True)
+    >>> found.labels
+    array([[0, 0, 1],
+           [0, 0, 1],
+           [0, 0, 1]], dtype=int32)
+    >>> found.certified
+    True
+    """
+    model, shape = _as_model(unary, pairwise, edges, edge_weight, connectivity, costs)
+    chosen = _able("map", inference, AutoMap)
+    with single_threaded_blas():
+        found = chosen.map(model, n_threads=effective_n_jobs(n_jobs))
+    fractional = None if found.fractional is None else found.fractional.reshape(*shape, -1)
+    return found._replace(labels=found.labels.reshape(shape), fractional=fractional)
+
+
+def marginals(
+    unary: ArrayLike,
+    pairwise: float | ArrayLike,
+    *,
+    edges: Graph | ArrayLike | None = None,
+    edge_weight: ArrayLike | Sequence[ArrayLike] | None = None,
+    connectivity: int | ArrayLike = 1,
+    costs: bool = False,
+    inference: str | Inference = "auto",
+    n_jobs: int | None = None,
+) -> Marginals:
+    r"""Probability of each state of each node, for scores or costs that are given.
+
+    .. math::
+        p(y) \propto \exp\Bigl(\sum_s u_{s, y_s} + \sum_{e = (i, j)} w_e \, \theta(y_i, y_j)\Bigr)
+
+    Parameters
+    ----------
+    unary, pairwise, edges, edge_weight, connectivity, costs : object
+        As in :func:`solve`. Class log-probabilities of a classifier are scores.
+    inference : str or Inference, default="auto"
+        Name of an inference with marginals, such as "bp", "trw", "mean_field" or "junction_tree", or one with options
+        of its own. "auto" is :class:`~sklearn_crf.inference.AutoMarginals`.
+    n_jobs : int, optional
+        Threads; the result does not depend on it.
+
+    Returns
+    -------
+    Marginals
+        Its ``unary`` has the shape of the argument ``unary``.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, a number is NaN or infinite where it must not be, or the inference has no marginals.
+
+    See Also
+    --------
+    solve : The best labeling.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import marginals
+    >>> scores = np.log([[0.9, 0.1], [0.5, 0.5], [0.8, 0.2]])
+    >>> marginals(scores, 1.0).unary.round(2)
+    array([[0.92, 0.08],
+           [0.79, 0.21],
+           [0.85, 0.15]])
+    """
+    model, shape = _as_model(unary, pairwise, edges, edge_weight, connectivity, costs)
+    chosen = _able("marginals", inference, AutoMarginals)
+    with single_threaded_blas():
+        found = chosen.marginals(model, n_threads=effective_n_jobs(n_jobs))
+    return found._replace(unary=found.unary.reshape(*shape, -1))
+
+
+def _able(task, inference, automatic):
+    """The inference of a name or an object, which must do the task."""
+    if isinstance(inference, Inference):
+        chosen = inference
+    else:
+        chosen = automatic() if inference == "auto" else by_name(inference).inference
+    if task not in chosen.tasks:
+        able = ", ".join(repr(name) for name in NAMES if task in by_name(name).inference.tasks)
+        sought = "best labelings (MAP)" if task == "map" else "marginals"
+        raise ValueError(f"inference={inference!r} finds no {sought}: use 'auto' or another of {able}.")
+    return chosen
+
+
+def _as_model(unary, pairwise, edges, edge_weight, connectivity, costs):
+    """Pairwise model of the arguments, and the shape of its labels."""
+    unary = _as_numbers(unary, "unary", costs)
+    if unary.ndim < 2 or not unary.size:
+        raise ValueError(
+            f"unary must have shape (*lattice, n_states), such as (H, W, n_states) of an image, got {unary.shape}."
+        )
+    shape, n_states = unary.shape[:-1], unary.shape[-1]
+    if edges is None:
+        graph = lattice(shape, connectivity)
+    elif len(shape) > 1:
+        raise ValueError(f"unary must have shape (n_nodes, n_states) where edges are given, got {unary.shape}.")
+    else:
+        graph = edges if isinstance(edges, Graph) else Graph(shape[0], edges)
+    tables, edge_type = _as_tables(pairwise, graph, n_states, costs, on_lattice=edges is None)
+    weight = None if edge_weight is None else _as_weights(edge_weight, graph, on_lattice=edges is None)
+    return PairwiseModel(graph, unary.reshape(-1, n_states), tables, edge_type, weight), shape
+
+
+def _as_numbers(values, name, costs):
+    """Scores, float32 or float64, of scores or costs."""
+    try:
+        values = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{name} must be a rectangular array: {error}") from error
+    if values.dtype.kind not in "fiub":
+        raise ValueError(f"{name} must hold numbers, got {values.dtype}.")
+    if values.dtype not in (np.float32, np.float64):
+        values = values.astype(np.float64)
+    forbids, other = ("+inf", -np.inf) if costs else ("-inf", np.inf)
+    if np.isnan(values).any() or (values == other).any():
+        kind = "costs" if costs else "scores (costs=True reads costs)"
+        raise ValueError(f"{name} must hold {kind} that are finite or {forbids}, found NaN or {other:+}.")
+    return -values if costs else values
+
+
+def _as_tables(pairwise, graph, n_states, costs, on_lattice):
+    """Tables (T, K, K) and the table of each edge, None for the first."""
+    if np.ndim(pairwise) == 0:
+        strength = np.asarray(pairwise)
+        if strength.dtype.kind not in "fiub" or not np.isfinite(strength):
+            raise ValueError(f"pairwise must be a finite number or tables, got {pairwise!r}.")
+        return -float(strength) * (1 - np.eye(n_states))[None], None
+    tables = _as_numbers(pairwise, "pairwise", costs)
+    if tables.shape == (n_states, n_states):
+        return tables[None], None
+    count, what = (len(graph.offsets), "offset") if on_lattice else (graph.n_edges, "edge")
+    if tables.shape != (count, n_states, n_states):
+        raise ValueError(
+            f"pairwise must be a number, a table ({n_states}, {n_states}), or one table for each {what}, "
+            f"({count}, {n_states}, {n_states}); got shape {tables.shape}."
+        )
+    return tables, graph.lattice_edge_type if on_lattice else np.arange(count)
+
+
+def _as_weights(edge_weight, graph, on_lattice):
+    """Weights (E,) of an array, or of one array for each offset of a lattice."""
+    if not on_lattice or np.ndim(edge_weight[0]) == 0:
+        weight = np.asarray(edge_weight)
+        if weight.shape != (graph.n_edges,):
+            raise ValueError(f"edge_weight must have shape ({graph.n_edges},), one for each edge, got {weight.shape}.")
+        return weight
+    wanted = [
+        tuple(length - abs(int(step)) for length, step in zip(graph.shape, offset, strict=True))
+        for offset in graph.offsets
+    ]
+    found = [np.shape(part) for part in edge_weight]
+    if found != wanted:
+        raise ValueError(
+            f"edge_weight must be one array for each offset {graph.offsets.tolist()} of the lattice, of the shapes "
+            f"{wanted}, got {found}."
+        )
+    return np.concatenate([np.ravel(part) for part in edge_weight])
