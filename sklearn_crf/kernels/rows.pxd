@@ -43,10 +43,10 @@ cdef extern from "rows.h" nogil:
     double exponentiate_double(double*, Py_ssize_t, Py_ssize_t)
     double send_one_vector_float(
         const float*, const float*, Py_ssize_t, Py_ssize_t, Py_ssize_t, const float*, float, float, Py_ssize_t,
-        float*, double)
+        Py_ssize_t, float*, double)
     double send_one_vector_double(
         const double*, const double*, Py_ssize_t, Py_ssize_t, Py_ssize_t, const double*, double, double, Py_ssize_t,
-        double*, double)
+        Py_ssize_t, double*, double)
     void add_outer_float(const float*, double, const double*, Py_ssize_t, Py_ssize_t, double*)
     void add_outer_double(const double*, double, const double*, Py_ssize_t, Py_ssize_t, double*)
 
@@ -155,12 +155,12 @@ cdef inline floating exponentiate(floating* x, Py_ssize_t n, Py_ssize_t width) n
 
 cdef inline double send_one_vector(
     const floating* base, const floating* rows, Py_ssize_t first, Py_ssize_t last, Py_ssize_t skip,
-    const floating* table, floating on, floating off, Py_ssize_t n, floating* kept, double damping
+    const floating* table, floating on, floating off, Py_ssize_t n, Py_ssize_t n_columns, floating* kept, double damping
 ) noexcept nogil:
     if floating is float:
-        return send_one_vector_float(base, rows, first, last, skip, table, on, off, n, kept, damping)
+        return send_one_vector_float(base, rows, first, last, skip, table, on, off, n, n_columns, kept, damping)
     else:
-        return send_one_vector_double(base, rows, first, last, skip, table, on, off, n, kept, damping)
+        return send_one_vector_double(base, rows, first, last, skip, table, on, off, n, n_columns, kept, damping)
 
 
 cdef inline void add_outer(

@@ -250,15 +250,38 @@ ROWS_INLINE double NAME(replace_scores)(REAL *fresh, REAL *kept, ptrdiff_t width
     return NAME(max_lanes)(worst);
 }
 
+/* v in the lanes before n, padding in the rest */
+ROWS_INLINE V NAME(padded)(V v, ptrdiff_t n, REAL padding)
+{
+#if ROWS_VECTORS
+    INTEGERS lane, inside;
+    for (int l = 0; l < LANES; l++)
+        lane[l] = l;
+    inside = lane < (INTEGER)n;
+    return (V)((inside & (INTEGERS)v) | (~inside & (INTEGERS)NAME(splat)(padding)));
+#else
+    return n > 0 ? v : padding;
+#endif
+}
+
+/* The last vector of a row is the only one that may hold padding. */
+ROWS_INLINE void NAME(pad)(REAL *row, ptrdiff_t n, ptrdiff_t width, REAL padding)
+{
+    REAL *last = row + width - LANES;
+    NAME(store)(last, NAME(padded)(NAME(load)(last), n - (width - LANES), padding));
+}
+
 /* Messages of a Potts table: out[b] = on x[b] + off * (sum of the others), one of on and off being 1, the other ratio.
    Nothing is subtracted that could cancel: at most one state holds more than half of the sum. */
 ROWS_INLINE void NAME(potts_sum_product)(const REAL *x, REAL on, REAL off, ptrdiff_t n, ptrdiff_t width, REAL *out)
 {
     const REAL total = NAME(row_sum)(x, width);
+    V own = NAME(splat)(0);
     for (ptrdiff_t j = 0; j < width; j += LANES) {
-        V own = NAME(load)(x + j);
+        own = NAME(load)(x + j);
         NAME(store)(out + j, off * (total - own) + on * own);
     }
+    NAME(store)(out + width - LANES, NAME(padded)(off * (total - own) + on * own, n - (width - LANES), 0));
     if (on < off)
         for (ptrdiff_t b = 0; b < n; b++)
             if (2 * x[b] > total) {
@@ -267,33 +290,49 @@ ROWS_INLINE void NAME(potts_sum_product)(const REAL *x, REAL on, REAL off, ptrdi
                     others += a == b ? 0 : x[a];
                 out[b] = off * others + on * x[b];
             }
-    for (ptrdiff_t b = n; b < width; b++)
-        out[b] = 0;
 }
 
 ROWS_INLINE void NAME(potts_max_sum)(const REAL *x, REAL on, REAL off, ptrdiff_t n, ptrdiff_t width, REAL *out)
 {
-    REAL best = (REAL)-INFINITY, second = (REAL)-INFINITY;
-    ptrdiff_t winner = 0;
-    for (ptrdiff_t a = 0; a < n; a++) {
-        if (x[a] > best) {
-            second = best;
-            best = x[a];
-            winner = a;
-        } else if (x[a] > second)
-            second = x[a];
-    }
-    for (ptrdiff_t b = 0; b < width; b++) {
-        REAL same = x[b] + on, other = (b == winner ? second : best) + off;
-        out[b] = b >= n ? (REAL)-INFINITY : same > other ? same : other;
+    const REAL best = NAME(row_max)(x, width);
+    V switched = NAME(splat)(best + off);
+    for (ptrdiff_t j = 0; j < width; j += LANES)
+        NAME(store)(out + j, NAME(larger)(NAME(load)(x + j) + on, switched));
+    NAME(pad)(out, n, width, (REAL)-INFINITY);
+    if (on < off) { /* the best state has nothing but the second to be reached from */
+        REAL second = (REAL)-INFINITY;
+        ptrdiff_t winner = 0;
+        while (winner < n - 1 && x[winner] != best)
+            winner++;
+        for (ptrdiff_t a = 0; a < n; a++)
+            second = a != winner && x[a] > second ? x[a] : second;
+        out[winner] = best + on > second + off ? best + on : second + off;
     }
 }
 
+/* Each entry the sum of the others. */
+ROWS_INLINE V NAME(sums_of_others)(V x)
+{
+#if ROWS_VECTORS
+    V total = {0};
+    for (int k = 1; k < LANES; k++) {
+        V turned;
+        for (int l = 0; l < LANES; l++)
+            turned[l] = x[(l + k) % LANES];
+        total += turned;
+    }
+    return total;
+#else
+    return 0 * x;
+#endif
+}
+
 /* A whole message where a row is a single vector (two states, or up to four in single precision), without leaving
-   registers: cavity, sum over states, normalisation. table is NULL for a Potts table of two states. */
+   registers: cavity, sum over states, normalisation. n are the states of the sender, n_columns all that there are; table
+   is NULL for a Potts table. */
 ROWS_INLINE double NAME(send_one_vector)(const REAL *base, const REAL *rows, ptrdiff_t first, ptrdiff_t last,
-                                         ptrdiff_t skip, const REAL *table, REAL on, REAL off, ptrdiff_t n, REAL *kept,
-                                         double damping)
+                                         ptrdiff_t skip, const REAL *table, REAL on, REAL off, ptrdiff_t n,
+                                         ptrdiff_t n_columns, REAL *kept, double damping)
 {
     V x = NAME(load)(base), out, change;
     REAL total;
@@ -303,17 +342,16 @@ ROWS_INLINE double NAME(send_one_vector)(const REAL *base, const REAL *rows, ptr
         x *= NAME(load)(rows + q * LANES);
 #if ROWS_VECTORS
     if (table == NULL) {
-        V swapped = x;
-        swapped[0] = x[1];
-        swapped[1] = x[0];
-        out = on * x + off * swapped;
+        out = on * x + off * NAME(sums_of_others)(x);
+        if (n_columns < LANES)
+            out = NAME(padded)(out, n_columns, 0);
     } else {
         out = x[0] * NAME(load)(table);
         for (ptrdiff_t a = 1; a < n; a++)
             out += x[a] * NAME(load)(table + a * LANES);
     }
 #else
-    (void)on, (void)off;
+    (void)on, (void)off, (void)n_columns;
     out = x * table[0];
 #endif
     total = NAME(sum_lanes)(out);

@@ -258,14 +258,15 @@ cdef inline double send_message(const Field* f, Py_ssize_t s, Py_ssize_t q, floa
         double power = 1, shift = 0
     if f.semiring == SUM_PROBABILITY and W * <Py_ssize_t> sizeof(floating) == VECTOR_BYTES:
         if last - first <= FEW_EDGES and f.appearance == NULL:
-            if f.on != NULL and f.n_columns == 2:
+            if f.on != NULL:
                 row = f.factor[half_edge >> 1]
                 return send_one_vector(base, <const floating*> messages, first, last, q, <const floating*> NULL,
-                                       (<const floating*> f.on)[row], (<const floating*> f.off)[row], n, kept, damping)
+                                       (<const floating*> f.on)[row], (<const floating*> f.off)[row], n, f.n_columns,
+                                       kept, damping)
             elif f.factors != NULL:
                 return send_one_vector(base, <const floating*> messages, first, last, q,
                                        half_edge_factor(f, half_edge, <floating*> NULL, &shift),
-                                       <floating> 0, <floating> 0, n, kept, damping)
+                                       <floating> 0, <floating> 0, n, f.n_columns, kept, damping)
     if last - first > FEW_EDGES:
         take_out(f, <const floating*> messages + q * W, room, cavity)
     elif f.semiring == SUM_PROBABILITY:

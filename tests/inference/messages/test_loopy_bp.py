@@ -348,3 +348,26 @@ def test_stopping_where_messages_rule_out_states(algorithm):
     model = random_model("grid", 3, "untied", forbidden=0.3, seed=2)
     with pytest.warns(ConvergenceWarning, match="max_iter=1 sweeps, in the last of which messages still ruled out"):
         algorithm.map(model)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("strength", [0.8, -0.8])
+@pytest.mark.parametrize("n_states", range(1, 10))
+def test_potts_messages_are_those_of_the_table_whatever_the_padding(n_states, strength, dtype):
+    graph = lattice((3, 4))
+    rng = np.random.default_rng(n_states)
+    unary = rng.normal(size=(graph.n_nodes, n_states)).astype(dtype)
+    unary[0, 1:] = -np.inf
+    potts = strength * np.eye(n_states, dtype=dtype)
+    # A change in the last bits takes the table out of Potts form.
+    table = potts + np.finfo(dtype).eps * rng.normal(size=potts.shape).astype(dtype)
+    for task in ("marginals", "map"):
+        with convergence_left_to_caller():
+            of_potts, of_table = (
+                getattr(LoopyBP(max_iter=5, tol=0), task)(PairwiseModel(graph, unary, tables[None]))
+                for tables in (potts, table)
+            )
+        if task == "map":
+            assert_array_equal(of_potts.labels, of_table.labels)
+        else:
+            assert_allclose(of_potts.unary, of_table.unary, atol=2e-5 if dtype == np.float32 else 1e-12)
