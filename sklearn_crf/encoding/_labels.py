@@ -28,18 +28,18 @@ def encode_y(y, encoded, *, missing_label=None, classes=None, name="y"):
 
     Parameters
     ----------
-    y : array-like or list of ndarray
-        ``(n,)`` for plain rows, ``(n, *lattice)`` for an array of lattices, or one array of the lattice's shape
+    y : array-like or list of array-like
+        ``(n,)`` for plain rows, ``(n, *lattice)`` for an array of lattices, or one array or list of the lattice's shape
         per example; ``(n_nodes,)`` per :class:`~sklearn_crf.Example`.
     encoded : Encoded
         The X that y belongs to.
     missing_label : object, optional
         Nodes that carry it are unlabelled. NaN works in float and object arrays; ``None`` in object arrays is
-        always unlabelled.
+        always unlabelled, and so is NaN in ``evidence``.
     classes : array-like of shape (n_classes,), optional
         All classes; None finds them in y, which must then hold two or more.
     name : str, default="y"
-        What errors call it.
+        What errors call it. "evidence" is known labels of some nodes.
 
     Returns
     -------
@@ -58,7 +58,11 @@ def encode_y(y, encoded, *, missing_label=None, classes=None, name="y"):
     else:
         parts = _read_lattices(y, encoded, name)
         names = [f"{name}[{i}]" for i in range(len(parts))]
-    parts = [_split_missing(part, missing_label, part_name) for part, part_name in zip(parts, names, strict=True)]
+    is_missing = _missing_evidence if name == "evidence" else missing_nodes
+    parts = [
+        _split_missing(part, is_missing(part, missing_label), part_name)
+        for part, part_name in zip(parts, names, strict=True)
+    ]
     classes_ = _find_classes(parts) if classes is None else _given_classes(classes)
     labels = [_columns(*part, classes_, part_name) for part, part_name in zip(parts, names, strict=True)]
     if encoded.layout == "nodes":
@@ -73,6 +77,14 @@ def _read_rows(y, encoded, missing_label, name):
         array = np.asarray(y)
         if array.dtype.kind in "fc":
             check_array(y, ensure_2d=False, dtype=None, input_name=name)
+    if isinstance(y, list | tuple):
+        y = _read_list(y)
+    if getattr(y, "ndim", 1) == 2 and y.shape[1] > 1:
+        raise ValueError(
+            f"{name} should be a 1d array, got an array of shape {y.shape} instead: X holds plain rows of one label "
+            "each. MultiLabelField takes several for each row; images and chains need an axis of features, "
+            "X[..., np.newaxis]."
+        )
     y = column_or_1d(y, warn=True)
     check_consistent_length(encoded.array, y)
     return y
@@ -85,12 +97,7 @@ def _read_lattices(y, encoded, name):
         raise ValueError(f"{name} has {len(y)} examples, but X has {encoded.n_examples}.{_hint_axis(y, encoded)}")
     parts = []
     for i, part in enumerate(y):
-        if isinstance(part, list | tuple):
-            raise ValueError(
-                f"{name}[{i}] is a {type(part).__name__}: pass an array per example, as scikit-learn takes lists of "
-                "lists for multi-label targets."
-            )
-        part = np.asarray(part)
+        part = _read_list(part) if isinstance(part, list | tuple) else np.asarray(part)
         if part.shape != encoded.label_shape(i):
             raise ValueError(
                 f"{name}[{i}] has shape {part.shape}, but the lattice of X[{i}] has shape {encoded.label_shape(i)}."
@@ -98,6 +105,15 @@ def _read_lattices(y, encoded, name):
             )
         parts.append(part.ravel())
     return parts
+
+
+def _read_list(labels):
+    """Labels in a list or nested lists as an array; one of objects where NumPy would turn numbers into strings."""
+    try:
+        array = np.asarray(labels)
+    except ValueError:  # lists of different lengths have the shape of the outer one
+        return np.array(labels, dtype=object)
+    return np.array(labels, dtype=object) if array.dtype.kind in "US" else array
 
 
 def _hint_axis(y, encoded):
@@ -159,15 +175,24 @@ def from_objects(values, name):
     """
     n_strings = sum(isinstance(value, str) for value in values)
     if n_strings not in (0, len(values)):
-        raise ValueError(f"{name} mixes strings with other labels.")
+        other = next(value for value in values if not isinstance(value, str))
+        raise ValueError(
+            f"{name} mixes strings with other labels, such as {other!r}: make all of them strings or all of them "
+            "numbers, with None where a node has no label."
+        )
     if not len(values):
         return np.zeros(0, dtype=np.int64)
     return np.array(values.tolist())
 
 
-def _split_missing(flat, missing_label, name):
+def _missing_evidence(labels, missing_label):
+    """Where evidence leaves the label open: NaN says so whatever ``missing_label`` is."""
+    missing = missing_nodes(labels, missing_label)
+    return missing | missing_nodes(labels, np.nan) if labels.dtype.kind in "fO" else missing
+
+
+def _split_missing(flat, missing, name):
     """(labels that are there, where they are or None for everywhere)."""
-    missing = missing_nodes(flat, missing_label)
     present = flat[~missing] if missing.any() else flat
     if present.dtype == object:
         present = from_objects(present, name)
@@ -203,7 +228,11 @@ def _find_classes(parts):
         raise ValueError("y holds no label at all: every node is marked as missing.")
     strings = [values.dtype.kind in "US" for values in labelled]
     if any(strings) and not all(strings):
-        raise ValueError("y mixes strings with other labels.")
+        i, j = strings.index(True), strings.index(False)
+        raise ValueError(
+            f"y mixes strings with other labels, such as {str(labelled[i][0])!r} and {labelled[j][0]}: make all of "
+            "them strings or all of them numbers."
+        )
     classes = np.unique(np.concatenate(labelled))
     if len(classes) < 2:
         raise ValueError(
@@ -230,12 +259,19 @@ def _columns(present, where, classes, name):
     if np.any(unknown):
         raise ValueError(
             f"{name} holds the unknown label {present[np.argmax(unknown)]}: the classes are {_listed(classes)}."
+            f"{_hint_missing(name)}"
         )
     if where is None:
         return columns
     labels = np.full(len(where), -1, dtype=np.int32)
     labels[where] = columns
     return labels
+
+
+def _hint_missing(name):
+    if name.startswith("evidence"):
+        return " None and NaN mark nodes whose label is not known."
+    return " If it marks nodes without a label, say so by missing_label."
 
 
 def _listed(classes):

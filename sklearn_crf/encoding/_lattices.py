@@ -1,8 +1,9 @@
 """The lattice rule: what X may be, and the examples it stands for."""
 
+import warnings
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -11,7 +12,7 @@ from sklearn.utils.validation import check_array, validate_data
 
 from sklearn_crf.encoding._edge_features import edge_feature_function, one_computed_edge
 from sklearn_crf.encoding._examples import Example, as_numbers
-from sklearn_crf.encoding._layout import read_layout
+from sklearn_crf.encoding._layout import aligned_frames, read_layout
 from sklearn_crf.graphs import Graph, lattice, lattice_offsets
 
 
@@ -172,7 +173,8 @@ def encode_X(
     X : array-like, sparse matrix, list of array-like, or list of Example
         ``(n, F)``, dense or sparse: isolated nodes. Arrays of 3, 4 or 5 axes: chains ``(n, T, F)``, images
         ``(n, H, W, F)``, volumes ``(n, D, H, W, F)``. Lists or object arrays of such examples, of any sizes;
-        chains may be sparse ``(T, F)``. Or a list of :class:`~sklearn_crf.Example`.
+        chains may be sparse ``(T, F)``, or data frames, whose columns are put in the order of ``fit``. Or a list of
+        :class:`~sklearn_crf.Example`.
     lattice_ndim : int, optional
         Number of lattice axes of an example; None takes that of ``fit``, and in ``fit`` reads it from X.
     connectivity : int or array-like of shape (n_offsets, lattice_ndim), default=1
@@ -206,9 +208,12 @@ def encode_X(
     if lattice_ndim is None and not reset:
         # One image given to a field of images would else be read as that many chains.
         lattice_ndim = getattr(estimator, "lattice_ndim_", None)
+    X, names = aligned_frames(X, None if reset else getattr(estimator, "feature_names_in_", None))
     layout, X = read_layout(X, lattice_ndim)
     if layout == "nodes":
         return _encode_nodes(X, function, dtype, estimator, reset)
+    if not reset and estimator is not None:
+        _warn_of_names(names, estimator)
     if layout == "array":
         encoded = _encode_array(X, connectivity, function, edge_types, dtype)
     elif isinstance(X[0], Example):
@@ -222,7 +227,17 @@ def encode_X(
             f"X has {encoded.n_features} features, but {type(estimator).__name__} is expecting "
             f"{estimator.n_features_in_} features as input."
         )
-    return encoded
+    return encoded if names is None else replace(encoded, feature_names=names)
+
+
+def _warn_of_names(names, estimator):
+    """Scikit-learn's warnings where frames and arrays alternate between fit and prediction."""
+    name = type(estimator).__name__
+    fitted = hasattr(estimator, "feature_names_in_")
+    if fitted and names is None:
+        warnings.warn(f"X does not have valid feature names, but {name} was fitted with feature names", stacklevel=4)
+    elif names is not None and not fitted:
+        warnings.warn(f"X has feature names, but {name} was fitted without feature names", stacklevel=4)
 
 
 def _encode_nodes(X, function, dtype, estimator, reset):

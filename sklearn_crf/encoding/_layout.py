@@ -113,6 +113,61 @@ def read_layout(X, lattice_ndim=None):
     return "array", X
 
 
+def aligned_frames(X, expected=None):
+    """Lists of data frames as arrays whose columns have one order.
+
+    Parameters
+    ----------
+    X : object
+        Only lists, tuples and 1-D object arrays of data frames are changed.
+    expected : ndarray of str, optional
+        Names of the columns; None takes those of the first frame.
+
+    Returns
+    -------
+    X : object
+        As given, or a list of ndarray.
+    names : ndarray of str or None
+        Names of the columns; None where X is no list of frames, or their columns are not named by strings.
+
+    Raises
+    ------
+    ValueError
+        If a frame has other columns, a column twice, or frames and arrays are mixed.
+    """
+    is_list = isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1)
+    if not is_list or not len(X) or not any(hasattr(x, "columns") for x in X):
+        return X, None
+    for i, x in enumerate(X):
+        if hasattr(x, "columns") != hasattr(X[0], "columns"):
+            raise ValueError(
+                f"X[{i}] is a {type(x).__name__}, but X[0] is a {type(X[0]).__name__}: a list holds one kind."
+            )
+    names = list(X[0].columns if expected is None else expected)
+    if not all(isinstance(name, str) for name in names):
+        return [np.asarray(x) for x in X], None
+    return [_in_order(x, names, i) for i, x in enumerate(X)], np.array(names, dtype=object)
+
+
+def _in_order(frame, names, i):
+    found = list(frame.columns)
+    if len(set(found)) < len(found):
+        raise ValueError(f"X[{i}] has a column twice: {[name for name in set(found) if found.count(name) > 1]}.")
+    if set(found) != set(names):
+        missing = [name for name in names if name not in found]
+        unknown = [name for name in found if name not in names]
+        raise ValueError(f"X[{i}] must have the columns {names}: it lacks {missing}, and {unknown} are not among them.")
+    ordered = np.asarray(frame[names])
+    if ordered.dtype == object:
+        for name, column in zip(names, ordered.T, strict=True):
+            if any(isinstance(value, str) for value in column):
+                raise ValueError(
+                    f"X[{i}] holds strings in column {name!r}: make numbers of them, for example by OneHotEncoder, or "
+                    "let SequenceVectorizer make features of dicts."
+                )
+    return ordered
+
+
 def _to_array_or_list(X):
     if isinstance(X, list | tuple):
         return _read_sequence(list(X))
@@ -129,8 +184,9 @@ def _read_sequence(X):
     if any(_is_example(x) for x in X):
         return X
     for i, x in enumerate(X):
-        if isinstance(x, list | tuple) and len(x) and isinstance(x[0], dict):
-            raise ValueError(f"X[{i}] is a list of dicts: let SequenceVectorizer make features of them.")
+        if isinstance(x, list | tuple) and len(x) and isinstance(x[0], dict | str):
+            held = "dicts" if isinstance(x[0], dict) else "strings"
+            raise ValueError(f"X[{i}] is a list of {held}: let SequenceVectorizer make features of them.")
     try:
         return np.asarray(X)
     except ValueError:

@@ -1,9 +1,18 @@
 """Transformers on lattices, in scikit-learn's sense."""
 
 from sklearn_crf.preprocessing._filter_bank import FilterBank
+from sklearn_crf.preprocessing._group_rows import group_rows, ungroup_rows
 from sklearn_crf.preprocessing._local_image_features import LocalImageFeatures
 from sklearn_crf.preprocessing._node_transformer import NodeTransformer
 from sklearn_crf.preprocessing._pixel_features import PixelFeatures
 from sklearn_crf.preprocessing._sequence_vectorizer import SequenceVectorizer
 
-__all__ = ["FilterBank", "LocalImageFeatures", "NodeTransformer", "PixelFeatures", "SequenceVectorizer"]
+__all__ = [
+    "FilterBank",
+    "LocalImageFeatures",
+    "NodeTransformer",
+    "PixelFeatures",
+    "SequenceVectorizer",
+    "group_rows",
+    "ungroup_rows",
+]

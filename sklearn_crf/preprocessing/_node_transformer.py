@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf.encoding import Example, object_array
 from sklearn_crf.encoding._labels import from_objects, missing_nodes
-from sklearn_crf.encoding._layout import read_layout
+from sklearn_crf.encoding._layout import aligned_frames, read_layout
 
 # Nodes transformed at once: enough to hide the cost of a call, few enough not to double a large X.
 _NODES_AT_ONCE = 2**17
@@ -22,6 +22,15 @@ def _has(method):
         return True
 
     return check
+
+
+def _require_transformer(transformer):
+    if hasattr(transformer, "transform") or not hasattr(transformer, "predict"):
+        return
+    raise TypeError(
+        f"transformer must have a method transform, which {type(transformer).__name__} has not: use "
+        f"ClassifierScores({type(transformer).__name__}()) for the class scores of a classifier."
+    )
 
 
 class NodeTransformer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
@@ -45,7 +54,7 @@ class NodeTransformer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=Non
     n_features_in_ : int
         Length of the last axis seen in ``fit``, where the transformer says it.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns of a 2-D data frame, where they are strings.
+        Names of the columns of a data frame, or of a list of them, where they are strings.
 
     Examples
     --------
@@ -75,6 +84,8 @@ class NodeTransformer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=Non
         -------
         NodeTransformer
         """
+        _require_transformer(self.transformer)
+        X, names = aligned_frames(X)
         layout, X = read_layout(X)
         if layout != "nodes":
             y = None if y is None else _flat_labels(y, X)
@@ -83,6 +94,7 @@ class NodeTransformer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=Non
             X, y = _labelled(X, y, self.missing_label)
         transformer = clone(self.transformer)
         self.transformer_ = transformer.fit(X) if y is None else transformer.fit(X, y)
+        self._frame_names = names
         return self
 
     def transform(self, X):
@@ -135,6 +147,7 @@ class NodeTransformer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=Non
         return self.transformer_.get_feature_names_out(input_features)
 
     def _apply(self, function, X):
+        X, _ = aligned_frames(X, self._frame_names)
         layout, X = read_layout(X)
         if layout == "nodes":
             return function(X)
@@ -150,7 +163,9 @@ class NodeTransformer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=Non
 
     @property
     def feature_names_in_(self):
-        """Names of the columns of a 2-D data frame seen in ``fit``."""
+        """Names of the columns of a data frame, or a list of them, seen in ``fit``."""
+        if getattr(self, "_frame_names", None) is not None:
+            return self._frame_names
         return self._inner("feature_names_in_")
 
     def _inner(self, name):

@@ -254,5 +254,5 @@ def test_names_of_columns_are_recorded_and_forgotten():
     assert estimator.feature_names_in_.tolist() == ["a", "b"]
     with pytest.raises(ValueError, match="feature names"):
         encode_X(frame[["b", "a"]], estimator=estimator, reset=False)
-    encode_X([frame, frame], estimator=estimator).record(estimator)
+    encode_X([frame.to_numpy()] * 2, estimator=estimator).record(estimator)
     assert not hasattr(estimator, "feature_names_in_")

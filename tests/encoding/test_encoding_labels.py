@@ -94,8 +94,6 @@ GRID = np.zeros((2, 2, 3, 1))
         ([np.zeros((2, 3)), np.zeros((3, 2))], list(GRID), {}, r"y\[1\] has shape \(3, 2\)"),
         ([np.zeros((4, 5))], [np.zeros((4, 5))], {}, r"add one: x\[..., np.newaxis\]"),
         (np.zeros(15), np.zeros((3, 5, 1)), {}, "add a leading axis"),
-        ([[0, 1], [0, 1, 0]], TWO_CHAINS, {}, r"y\[0\] is a list: pass an array per example"),
-        ([[0, 1], [0, 1]], np.zeros((2, 2, 1)), {}, r"y\[0\] is a list: pass an array per example"),
         ([np.zeros(2), np.zeros(3)], TWO_CHAINS, {}, "at least 2 classes, got 1 class: 0.0"),
         ([np.full(2, -1), np.full(3, -1)], TWO_CHAINS, {"missing_label": -1}, "no label at all"),
         ([np.array([0, 1]), np.array([0, 1, 7])], TWO_CHAINS, {"classes": [0, 1]}, r"y\[1\].*unknown label 7.*0, 1"),
@@ -165,3 +163,71 @@ def test_sample_weight_of_all():
 def test_bad_sample_weight(weight, message):
     with pytest.raises(ValueError, match=message):
         validate_sample_weight(weight, 3)
+
+
+# -- Lists, and labels that are not known ---------------------------------------------------------
+
+
+def test_lists_of_lists_as_taggers_have_them():
+    X = [np.zeros((2, 1)), np.zeros((3, 1))]
+    encoded = encode_X(X, edge_features="constant")
+    labels = encode_y([["B", "O"], ["O", None, "B"]], encoded)
+    assert labels.classes_.tolist() == ["B", "O"]
+    assert [part.tolist() for part in labels.labels] == [[0, 1], [1, -1, 0]]
+    grid = encode_X([np.zeros((2, 2, 1))], edge_features="constant")
+    assert encode_y([[[0, 1], [1, 0]]], grid).labels[0].tolist() == [0, 1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        ([["B", "O"], ["O", 1, "B"]], r"y\[1\] mixes strings with other labels, such as 1"),
+        ([["B", "O"], [0, 1, 1]], r"y mixes strings with other labels, such as 'B' and 0"),
+        ([["B", "O"], ["O", "B"]], r"y\[1\] has shape \(2,\), but the lattice of X\[1\] has shape \(3,\)"),
+        ([["B", ["O"]], ["O", "B", "B"]], "mixes|shape|Unknown"),
+    ],
+)
+def test_lists_that_do_not_fit(y, message):
+    encoded = encode_X([np.zeros((2, 1)), np.zeros((3, 1))], edge_features="constant")
+    with pytest.raises(ValueError, match=message):
+        encode_y(y, encoded)
+
+
+def test_rows_with_labels_of_two_types_or_several_labels():
+    encoded = encode_X(np.zeros((3, 2)))
+    with pytest.raises(ValueError, match="mixes strings with other labels, such as 1"):
+        encode_y(["a", 1, "b"], encoded)
+    with pytest.raises(ValueError, match="MultiLabelField takes several"):
+        encode_y(np.zeros((3, 2), dtype=int), encoded)
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        [np.array([0.0, np.nan])],
+        [np.array([0, None], dtype=object)],
+        [[0, None]],
+        [[0, np.nan]],
+        [np.array([0, float("nan")], dtype=object)],
+    ],
+)
+def test_evidence_takes_none_and_nan(evidence):
+    encoded = encode_X([np.zeros((2, 1))], edge_features="constant")
+    found = encode_y(evidence, encoded, classes=[0, 1], name="evidence")
+    assert found.labels[0].tolist() == [0, -1]
+
+
+def test_evidence_takes_the_missing_label_too():
+    encoded = encode_X([np.zeros((3, 1))], edge_features="constant")
+    found = encode_y([np.array([0, -1, np.nan])], encoded, classes=[0, 1], missing_label=-1, name="evidence")
+    assert found.labels[0].tolist() == [0, -1, -1]
+    with pytest.raises(ValueError, match="None and NaN mark nodes whose label is not known"):
+        encode_y([np.array([0, -1, 1])], encoded, classes=[0, 1], name="evidence")
+    words = encode_y([["a", None, np.nan]], encoded, classes=["a", "b"], name="evidence")
+    assert words.labels[0].tolist() == [0, -1, -1]
+
+
+def test_nan_in_y_is_no_missing_label_unless_said():
+    encoded = encode_X([np.zeros((2, 1))], edge_features="constant")
+    with pytest.raises(ValueError, match="contains NaN: mark unlabelled nodes by missing_label"):
+        encode_y([np.array([0, np.nan])], encoded, classes=[0, 1])
