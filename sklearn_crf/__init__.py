@@ -1,14 +1,18 @@
 """Discriminative random fields with the scikit-learn interface."""
 
-from sklearn_crf._energies import marginals, solve
-from sklearn_crf.encoding import Example
-from sklearn_crf.estimators.contrastive import ContrastiveCRF
-from sklearn_crf.estimators.drf import DRFClassifier
-from sklearn_crf.estimators.m3n import M3NClassifier
-from sklearn_crf.estimators.trw import TRWCRF
-from sklearn_crf.graphs import Graph
-from sklearn_crf.mfa import MultiConditionalMFA
-from sklearn_crf.rtf import RegressionTreeField, RegressionTreeFieldClassifier
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sklearn_crf._energies import marginals, solve
+    from sklearn_crf.encoding import Example
+    from sklearn_crf.estimators.contrastive import ContrastiveCRF
+    from sklearn_crf.estimators.drf import DRFClassifier
+    from sklearn_crf.estimators.m3n import M3NClassifier
+    from sklearn_crf.estimators.trw import TRWCRF
+    from sklearn_crf.graphs import Graph
+    from sklearn_crf.mfa import MultiConditionalMFA
+    from sklearn_crf.rtf import RegressionTreeField, RegressionTreeFieldClassifier
 
 __version__ = "0.1.0.dev0"
 
@@ -25,3 +29,50 @@ __all__ = [
     "marginals",
     "solve",
 ]
+
+# Everything together takes half a second to import: names are imported when they are first used.
+_MODULE_OF = {
+    "TRWCRF": "estimators.trw",
+    "ContrastiveCRF": "estimators.contrastive",
+    "DRFClassifier": "estimators.drf",
+    "Example": "encoding",
+    "Graph": "graphs",
+    "M3NClassifier": "estimators.m3n",
+    "MultiConditionalMFA": "mfa",
+    "RegressionTreeField": "rtf",
+    "RegressionTreeFieldClassifier": "rtf",
+    "marginals": "_energies",
+    "solve": "_energies",
+}
+_SUBMODULES = {
+    "datasets",
+    "dense",
+    "display",
+    "encoding",
+    "estimators",
+    "graphs",
+    "inference",
+    "metrics",
+    "mfa",
+    "model_selection",
+    "models",
+    "objectives",
+    "optimize",
+    "potentials",
+    "preprocessing",
+    "rtf",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _SUBMODULES:
+        return import_module(f"{__name__}.{name}")
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_SUBMODULES})

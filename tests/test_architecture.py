@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -247,3 +248,20 @@ def test_files_are_named_after_an_idea():
 
 def test_version_is_a_version():
     assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+|rc\d+)?", sklearn_crf.__version__)
+
+
+def test_names_at_the_root_are_imported_when_they_are_used():
+    code = (
+        "import sys, sklearn_crf\n"
+        "assert not [name for name in sys.modules if name.startswith('sklearn_crf.')]\n"
+        "assert set(sklearn_crf.__all__) == set(sklearn_crf._MODULE_OF) <= set(dir(sklearn_crf))\n"
+        "for name in sklearn_crf.__all__: assert getattr(sklearn_crf, name).__name__ == name\n"
+        "for name in sklearn_crf._SUBMODULES: getattr(sklearn_crf, name)\n"
+        "assert not hasattr(sklearn_crf, 'nothing')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_submodules_are_found_as_attributes():
+    found = {path.stem if path.suffix else path.name for path in PACKAGE.iterdir() if path.suffix in ("", ".py")}
+    assert {name for name in found if not name.startswith("_")} - {"kernels"} == sklearn_crf._SUBMODULES
