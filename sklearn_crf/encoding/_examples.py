@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
+from sklearn_crf._numbers import as_integers, as_reals
 from sklearn_crf.graphs import Graph
 
 
@@ -163,27 +164,8 @@ class Example:
         return f"Example({shown})"
 
 
-def as_numbers(values, name, dtype=None):
-    """An array or CSR matrix in ``dtype``, or in float32 or float64 as it is; anything else becomes float64."""
-    if sp.issparse(values):
-        values = values.tocsr()
-    else:
-        try:
-            values = np.asarray(values)
-        except ValueError as error:
-            raise ValueError(f"{name} must be a rectangular array: {error}") from error
-    if values.dtype.kind == "c":
-        raise ValueError(f"Complex data not supported: {name} must hold numbers, got {values.dtype}.")
-    if dtype is None:
-        dtype = values.dtype if values.dtype in (np.float32, np.float64) else np.float64
-    try:
-        return values.astype(dtype, copy=False)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must hold numbers, got {values.dtype}: {error}") from error
-
-
 def _as_features(values):
-    values = as_numbers(values, "node_features")
+    values = as_reals(values, "node_features")
     if values.ndim != 2:
         raise ValueError(f"node_features must have shape (n_nodes, n_features), got {values.shape}.")
     return values
@@ -192,7 +174,7 @@ def _as_features(values):
 def _as_edge_features(values, n_edges):
     if values is None:
         return None
-    values = as_numbers(values, "edge_features")
+    values = as_reals(values, "edge_features")
     if values.ndim == 1 and len(values) == n_edges:
         values = values[:, None]
     if values.ndim != 2 or values.shape[0] != n_edges:
@@ -203,12 +185,7 @@ def _as_edge_features(values, n_edges):
 def _as_integers(values, length, name, lowest):
     if values is None:
         return None
-    values = np.asarray(values)
-    if values.shape != (length,):
-        raise ValueError(f"{name} must have shape ({length},), got {values.shape}.")
-    if length and (not np.issubdtype(values.dtype, np.integer) or values.min() < lowest):
-        raise ValueError(f"{name} must be integers of at least {lowest}, got {values.dtype} from {values.min()}.")
-    return np.ascontiguousarray(values, dtype=np.int32)
+    return as_integers(values, name, shape=(length,), lowest=lowest)
 
 
 def _as_factors(value, name, n_nodes):
@@ -216,19 +193,16 @@ def _as_factors(value, name, n_nodes):
         raise ValueError(f"factors must name its types by strings, got {name!r}.")
     scope, features = value if isinstance(value, tuple) and len(value) == 2 else (value, None)
     what = f"factors[{name!r}]"
-    scope = np.asarray(scope)
+    scope = as_integers(scope, what)
     if not scope.size:
         return Factors(np.zeros((0, 1), dtype=np.int32))
-    if scope.ndim != 2 or not np.issubdtype(scope.dtype, np.integer):
-        raise ValueError(
-            f"{what} must be integers of shape (n_factors, arity), got {scope.dtype} of shape {scope.shape}."
-        )
+    if scope.ndim != 2:
+        raise ValueError(f"{what} must be integers of shape (n_factors, arity), got shape {scope.shape}.")
     for nodes in scope:
         _check_scope(nodes, n_nodes, what)
-    scope = np.ascontiguousarray(scope, dtype=np.int32)
     if features is None:
         return Factors(scope)
-    features = as_numbers(features, f"features of {what}", np.float64)
+    features = as_reals(features, f"features of {what}", np.float64)
     if features.ndim != 2 or len(features) != len(scope) or not np.all(np.isfinite(features)):
         raise ValueError(
             f"features of {what} must be finite numbers of shape ({len(scope)}, n_features), got {features.shape}."
@@ -239,11 +213,9 @@ def _as_factors(value, name, n_nodes):
 def _as_fixed_factors(factors, n_nodes):
     found = []
     for f, (scope, table) in enumerate(factors):
-        scope = np.asarray(scope, dtype=None if np.size(scope) else np.int32).ravel()
-        if not np.issubdtype(scope.dtype, np.integer):
-            raise ValueError(f"fixed_factors[{f}] must have a scope of integers, got {scope.dtype}.")
+        scope = as_integers(scope, f"the scope of fixed_factors[{f}]").ravel()
         _check_scope(scope, n_nodes, f"fixed_factors[{f}]")
-        found.append((scope.astype(np.int32), table))
+        found.append((scope, table))
     return found
 
 

@@ -10,8 +10,9 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_array, validate_data
 
+from sklearn_crf._numbers import as_reals, sound_csr
 from sklearn_crf.encoding._edge_features import edge_feature_function, one_computed_edge
-from sklearn_crf.encoding._examples import Example, as_numbers
+from sklearn_crf.encoding._examples import Example
 from sklearn_crf.encoding._layout import aligned_frames, read_layout
 from sklearn_crf.graphs import Graph, lattice, lattice_offsets
 
@@ -241,6 +242,8 @@ def _warn_of_names(names, estimator):
 
 
 def _encode_nodes(X, function, dtype, estimator, reset):
+    if sp.issparse(X):
+        X = sound_csr(X, "X")
     options = {"accept_sparse": "csr", "dtype": list(dtype), "order": "C"}
     feature_names = None
     if estimator is None:
@@ -270,7 +273,7 @@ def _encode_array(X, connectivity, function, edge_types, dtype):
             f"Found array with 0 sample(s) (shape={X.shape}) while a minimum of 1 is required: no axis of X may be "
             "of length 0."
         )
-    X = np.ascontiguousarray(as_numbers(X, "X", X.dtype.type if X.dtype in dtype else dtype[0]))
+    X = np.ascontiguousarray(as_reals(X, "X", X.dtype.type if X.dtype in dtype else dtype[0]))
     _require_finite(X, "X", enumerate(X))
     graph = lattice(X.shape[1:-1], connectivity)
     return Encoded(
@@ -298,7 +301,7 @@ def _encode_lattices(X, connectivity, function, edge_types, dtype):
             graph = lattice(shape, connectivity)
             graphs[shape] = graph, _lattice_types(graph, edge_types)
         graph, edge_type = graphs[shape]
-        features = as_numbers(x, f"X[{i}]", kind)
+        features = as_reals(x, f"X[{i}]", kind)
         features = features if sp.issparse(x) else features.reshape(-1, n_features)
         _require_finite(features, f"X[{i}]")
         items.append(Example._trusted(features, graph, edge_type=edge_type))

@@ -1,17 +1,21 @@
 """Topology: who is joined to whom, without any values."""
 
 from functools import cached_property
-from itertools import product
+from itertools import combinations, product
+from math import comb, prod
 from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
+from sklearn_crf._numbers import MAX_INT32, as_integer, as_integers, sound_csr
 from sklearn_crf.kernels.graphs.topology import forest_order, greedy_colouring
 
 # Two half-edges per edge are numbered by int32.
-_MAX_EDGES = np.iinfo(np.int32).max // 2
+_MAX_EDGES = MAX_INT32 // 2
+# All neighbours on ten axes: with more, the offsets alone would take minutes and gigabytes.
+_MAX_OFFSETS = 3**10
 
 
 class Incidence(NamedTuple):
@@ -68,20 +72,19 @@ class Graph:
     """
 
     def __init__(self, n_nodes, edges, shape=None, offsets=None):
-        n_nodes = int(n_nodes)
-        edges = _edge_pairs(edges, n_nodes)
-        _check_edges(n_nodes, edges)
-        self._set(n_nodes, np.ascontiguousarray(edges, dtype=np.int32), shape, offsets)
+        n_nodes = as_integer(n_nodes, "n_nodes")
+        edges = _as_edges(n_nodes, _edge_pairs(edges, n_nodes))
+        self._set(n_nodes, edges, None if shape is None else _as_shape(shape), offsets)
 
     def _set(self, n_nodes, edges, shape, offsets):
         edges = edges.view()
         edges.flags.writeable = False
         self.n_nodes = n_nodes
         self.edges = edges
-        self.shape = None if shape is None else tuple(int(length) for length in shape)
+        self.shape = shape
         self.offsets = None if offsets is None else np.array(offsets, dtype=np.int64)
-        if self.shape is not None and np.prod(self.shape, dtype=np.int64) != n_nodes:
-            raise ValueError(f"shape {self.shape} has {np.prod(self.shape)} nodes, but n_nodes is {n_nodes}.")
+        if shape is not None and prod(shape) != n_nodes:
+            raise ValueError(f"shape {shape} has {prod(shape)} nodes, but n_nodes is {n_nodes}.")
 
     @classmethod
     def _trusted(cls, n_nodes, edges, shape=None, offsets=None):
@@ -212,6 +215,8 @@ def _hint_form(edges, n_nodes):
 
 def _adjacent_pairs(adjacency):
     """Pairs joined by a sparse adjacency matrix, each once, from the smaller to the larger node, sorted, int32."""
+    if sp.issparse(adjacency):
+        adjacency = sound_csr(adjacency, "adjacency")
     adjacency = sp.coo_matrix(adjacency)
     n_nodes = adjacency.shape[0]
     used = (adjacency.data != 0) & (adjacency.row != adjacency.col)
@@ -232,15 +237,19 @@ def _networkx_pairs(graph, n_nodes):
     return np.array([(row[i], row[j]) for i, j, *_ in graph.edges], dtype=np.int32).reshape(-1, 2)
 
 
+def _as_shape(shape):
+    return tuple(as_integer(length, "each length of shape") for length in shape)
+
+
+def _as_edges(n_nodes, edges):
+    # Before they are narrowed, so that the first edge that leaves the graph can be named.
+    wide = as_integers(edges, "edges", dtype=np.int64)
+    _check_edges(n_nodes, wide)
+    return as_integers(wide, "edges")
+
+
 def _check_edges(n_nodes, edges):
-    if n_nodes < 0:
-        raise ValueError(f"n_nodes must not be negative, got {n_nodes}.")
-    if edges.size == 0:
-        return
-    if not np.issubdtype(edges.dtype, np.integer):
-        raise ValueError(f"edges must be integers, got {edges.dtype}.")
-    if len(edges) > _MAX_EDGES:
-        raise ValueError(f"A graph holds at most {_MAX_EDGES} edges, got {len(edges)}.")
+    _check_n_edges(len(edges))
     outside = ((edges < 0) | (edges >= n_nodes)).any(axis=1)
     if outside.any():
         e = int(np.argmax(outside))
@@ -249,12 +258,17 @@ def _check_edges(n_nodes, edges):
     if loops.any():
         e = int(np.argmax(loops))
         raise ValueError(f"edges[{e}] joins node {edges[e, 0]} to itself.")
-    low, high = np.sort(edges, axis=1).T.astype(np.int64)
+    low, high = np.sort(edges, axis=1).T
     key = low * n_nodes + high
     first = np.unique(key, return_index=True)[1]
     if len(first) < len(key):
         e = int(np.setdiff1d(np.arange(len(key)), first)[0])
         raise ValueError(f"edges[{e}] joins nodes {edges[e].tolist()} a second time: list each undirected edge once.")
+
+
+def _check_n_edges(n_edges):
+    if n_edges > _MAX_EDGES:
+        raise ValueError(f"A graph holds at most {_MAX_EDGES} edges, got {n_edges}.")
 
 
 def lattice_offsets(ndim, connectivity=1):
@@ -276,17 +290,32 @@ def lattice_offsets(ndim, connectivity=1):
     if np.ndim(connectivity) == 0:
         if not isinstance(connectivity, Integral) or not 1 <= connectivity <= max(ndim, 2):
             raise ValueError(f"connectivity must be 1 to {max(ndim, 2)} or offsets, got {connectivity!r}.")
-        steps = np.array(list(product((0, 1, -1), repeat=ndim)), dtype=np.int64).reshape(-1, ndim)
-        n_moves = np.abs(steps).sum(axis=1)
-        steps = steps[(n_moves >= 1) & (n_moves <= connectivity)]
-        order = np.argsort(np.abs(steps).sum(axis=1), kind="stable")
-        return _one_of_each_pair(steps[order])
+        return _one_of_each_pair(_steps(ndim, min(int(connectivity), ndim)))
     offsets = np.asarray(connectivity)
     if offsets.ndim != 2 or offsets.shape[1] != ndim:
         raise ValueError(f"connectivity given as offsets must have shape (n_offsets, {ndim}), got {offsets.shape}.")
-    if not np.issubdtype(offsets.dtype, np.integer) or not np.all(np.any(offsets != 0, axis=1)):
-        raise ValueError("connectivity given as offsets must hold integers, no row all zero.")
-    return _one_of_each_pair(offsets.astype(np.int64))
+    offsets = as_integers(offsets, "connectivity given as offsets", lowest=-MAX_INT32, dtype=np.int64)
+    if not np.all(np.any(offsets != 0, axis=1)):
+        raise ValueError("connectivity given as offsets must have no row that is all zero.")
+    return _one_of_each_pair(offsets)
+
+
+def _steps(ndim, connectivity):
+    """Steps by one along at most ``connectivity`` axes: few moves first, then in the order 0, 1, -1 of each axis."""
+    n_offsets = sum(comb(ndim, n_moves) * 2**n_moves for n_moves in range(1, connectivity + 1))
+    if n_offsets > _MAX_OFFSETS:
+        raise ValueError(
+            f"connectivity={connectivity} on a lattice of {ndim} axes has {n_offsets} offsets, more than "
+            f"{_MAX_OFFSETS}: give the offsets that are needed."
+        )
+    steps = []
+    for n_moves in range(1, connectivity + 1):
+        moves = product(combinations(range(ndim), n_moves), product((1, -1), repeat=n_moves))
+        rows = np.zeros((comb(ndim, n_moves) * 2**n_moves, ndim), dtype=np.int64)
+        for row, (axes, signs) in zip(rows, moves, strict=True):
+            row[list(axes)] = signs
+        steps += sorted(rows.tolist(), key=lambda step: [move % 3 for move in step])
+    return np.array(steps, dtype=np.int64).reshape(-1, ndim)
 
 
 def _one_of_each_pair(offsets):
@@ -298,7 +327,7 @@ def _one_of_each_pair(offsets):
 
 
 def _n_lattice_edges(shape, offset):
-    return int(np.prod([max(length - abs(int(step)), 0) for length, step in zip(shape, offset, strict=True)]))
+    return prod(max(length - abs(int(step)), 0) for length, step in zip(shape, offset, strict=True))
 
 
 def lattice(shape, connectivity=1):
@@ -318,13 +347,12 @@ def lattice(shape, connectivity=1):
     -------
     Graph
     """
-    shape = tuple(int(length) for length in shape)
-    if any(length < 0 for length in shape):
-        raise ValueError(f"shape must hold lengths of at least 0, got {shape}.")
-    n_nodes = int(np.prod(shape, dtype=np.int64))
+    shape = _as_shape(shape)
+    n_nodes = as_integer(prod(shape), "the number of nodes of shape")
     offsets = lattice_offsets(len(shape), connectivity) if shape else np.zeros((0, 0), dtype=np.int64)
-    index = np.arange(n_nodes, dtype=np.int32).reshape(shape)
     counts = [_n_lattice_edges(shape, offset) for offset in offsets]
+    _check_n_edges(sum(counts))
+    index = np.arange(n_nodes, dtype=np.int32).reshape(shape)
     edges = np.empty((sum(counts), 2), dtype=np.int32)
     start = 0
     for offset, count in zip(offsets, counts, strict=True):
@@ -353,9 +381,11 @@ def from_adjacency(adjacency):
     Graph
         Edges from the smaller to the larger node, sorted.
     """
+    adjacency = adjacency if sp.issparse(adjacency) else sp.coo_matrix(adjacency)
     if adjacency.shape[0] != adjacency.shape[1]:
         raise ValueError(f"adjacency must be square, got shape {adjacency.shape}.")
-    return Graph._trusted(adjacency.shape[0], _adjacent_pairs(adjacency))
+    n_nodes = as_integer(adjacency.shape[0], "the number of rows of adjacency")
+    return Graph._trusted(n_nodes, _adjacent_pairs(adjacency))
 
 
 def disjoint_union(graphs):
@@ -374,6 +404,8 @@ def disjoint_union(graphs):
         return graphs[0]
     sizes = np.array([graph.n_nodes for graph in graphs], dtype=np.int64)
     starts = np.concatenate(([0], np.cumsum(sizes)))
+    as_integer(starts[-1], "the number of nodes of all graphs")
+    _check_n_edges(sum(graph.n_edges for graph in graphs))
     if any(graph.n_edges for graph in graphs):
         edges = np.concatenate([g.edges + np.int32(s) for g, s in zip(graphs, starts[:-1], strict=True)])
     else:

@@ -5,6 +5,7 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import depth_first_order
 from scipy.sparse.linalg import splu
 
+from sklearn_crf._numbers import as_reals
 from sklearn_crf.kernels.graphs.polytope import find_violation
 from sklearn_crf.kernels.graphs.selected_inverse import selected_inverse
 
@@ -36,7 +37,7 @@ def check_edge_probabilities(graph, edge_probabilities, *, tol=1e-8):
     ValueError
         Saying what is violated, and near which node.
     """
-    probability = np.asarray(edge_probabilities, dtype=np.float64)
+    probability = as_reals(edge_probabilities, "edge_probabilities", np.float64)
     if probability.shape != (graph.n_edges,):
         raise ValueError(f"edge_probabilities must have shape ({graph.n_edges},), got {probability.shape}.")
     outside = ~((probability >= -tol) & (probability <= 1 + tol))

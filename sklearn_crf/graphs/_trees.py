@@ -7,6 +7,7 @@ import scipy.sparse as sp
 from scipy.sparse import csgraph
 from sklearn.utils import check_random_state
 
+from sklearn_crf._numbers import as_integers, as_reals
 from sklearn_crf.graphs._graph import Graph
 
 
@@ -51,7 +52,7 @@ class SpanningTrees:
                 f"got {trees.dtype} of shape {trees.shape}."
             )
         weights = np.full(len(trees), 1 / len(trees)) if self.weights is None else self.weights
-        weights = np.asarray(weights, dtype=np.float64)
+        weights = as_reals(weights, "weights", np.float64)
         if weights.shape != (len(trees),) or not np.all(weights > 0) or abs(weights.sum() - 1) > 1e-9:
             raise ValueError(f"weights must be {len(trees)} positive numbers that sum to one.")
         for t, tree in enumerate(trees):
@@ -86,10 +87,7 @@ class SpanningTrees:
         """
         trees = np.zeros((len(edge_lists), graph.n_edges), dtype=bool)
         for t, edges in enumerate(edge_lists):
-            edges = np.asarray(edges)
-            if edges.size and (edges.min() < 0 or edges.max() >= graph.n_edges):
-                raise ValueError(f"edge_lists[{t}] must hold edges 0 to {graph.n_edges - 1}.")
-            trees[t, edges.astype(np.int64)] = True
+            trees[t, as_integers(edges, f"edge_lists[{t}]", lowest=0, highest=graph.n_edges - 1)] = True
         return cls(graph, trees, weights)
 
     @property
@@ -184,7 +182,7 @@ def minimum_spanning_tree(graph, cost, *, random_state=None):
     ndarray of shape (E,), bool
         Which edges are in the tree.
     """
-    cost = np.asarray(cost)
+    cost = as_reals(cost, "cost")
     if cost.shape != (graph.n_edges,) or not np.all(np.isfinite(cost)):
         raise ValueError(f"cost must be {graph.n_edges} finite numbers, got an array of shape {cost.shape}.")
     ties = None if random_state is None else check_random_state(random_state).random_sample(graph.n_edges)

@@ -4,7 +4,7 @@ import numpy as np
 
 from sklearn_crf.graphs import Graph
 from sklearn_crf.models._factor_graph import FactorGraph
-from sklearn_crf.models._pairwise import PairwiseModel, as_scores
+from sklearn_crf.models._pairwise import PairwiseModel
 
 
 def factor_graph_of(model):
@@ -36,8 +36,7 @@ def factor_graph_of(model):
         scope=np.concatenate((np.arange(n_nodes, dtype=np.int32), graph.edges.ravel())),
         scope_ptr=np.concatenate((np.arange(n_nodes), n_nodes + 2 * np.arange(n_edges + 1))),
         table_id=np.concatenate((np.arange(n_nodes), n_nodes + inverse)).astype(np.int32),
-        # Weights may take finite scores beyond all numbers.
-        log_table=as_scores(np.concatenate((model.unary[listed], *tables)), "edge_weight times tables"),
+        log_table=np.concatenate((model.unary[listed], *tables)),
         table_ptr=np.concatenate(([0], np.cumsum(length))),
     )
 

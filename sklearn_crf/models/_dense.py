@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sklearn_crf.models._pairwise import as_scores, check_labels, score_terms
+from sklearn_crf._numbers import as_scores
+from sklearn_crf.models._pairwise import check_labels, score_terms
 from sklearn_crf.models._permutohedral import PermutohedralFilter
 
 
@@ -95,13 +96,11 @@ class DenseModel:
 
 
 def _checked_compatibility(compatibility, n_filters, n_states):
-    compatibility = np.array(compatibility, dtype=np.float64)
+    compatibility = as_scores(compatibility, "compatibility", np.float64, may_forbid=False).copy()
     shapes = [(n_filters, n_states, n_states)[:n] for n in (1, 2, 3)]
     if compatibility.shape not in shapes:
         allowed = ", ".join(map(str, shapes))
         raise ValueError(f"compatibility must have one of the shapes {allowed}, got {compatibility.shape}.")
-    if not np.isfinite(compatibility).all():
-        raise ValueError("compatibility must be finite, found NaN or infinity.")
     if compatibility.ndim == 3 and not np.allclose(compatibility, compatibility.transpose(0, 2, 1)):
         raise ValueError("compatibility must be symmetric in its states: edges of a dense field have no direction.")
     return compatibility

@@ -9,8 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
+from sklearn_crf._numbers import as_integers, as_scores
 from sklearn_crf.models._factor_tables import COUNT, DENSE, MAX_CELLS, SPARSE, arrays_of_factors
-from sklearn_crf.models._pairwise import as_scores
 
 
 def normalised_fields(given):
@@ -18,10 +18,10 @@ def normalised_fields(given):
     log_table = as_scores(given.log_table, "log_table")
     if log_table.ndim != 1:
         raise ValueError(f"log_table must be 1-D, got shape {log_table.shape}.")
-    scope = _as_integers(given.scope, "scope", np.int32)
+    scope = _as_vector(given.scope, "scope", np.int32)
     table_ptr = _as_offsets(given.table_ptr, "table_ptr", log_table.size, "log_table")
     scope_ptr = _as_offsets(given.scope_ptr, "scope_ptr", scope.size, "scope")
-    table_id = _as_integers(given.table_id, "table_id", np.int32)
+    table_id = _as_vector(given.table_id, "table_id", np.int32)
     if len(table_id) != len(scope_ptr) - 1:
         raise ValueError(f"table_id must have one entry for each of {len(scope_ptr) - 1} factors, got {len(table_id)}.")
     n_tables = len(table_ptr) - 1
@@ -29,11 +29,11 @@ def normalised_fields(given):
     default = as_scores(default, "table_default", log_table.dtype)
     if default.shape != (n_tables,):
         raise ValueError(f"table_default must have shape ({n_tables},), got {default.shape}.")
-    cell = None if given.table_cell is None else _as_integers(given.table_cell, "table_cell", np.int64)
+    cell = None if given.table_cell is None else _as_vector(given.table_cell, "table_cell", np.int64)
     if cell is not None and len(cell) != log_table.size:
         raise ValueError(f"table_cell must have one entry for each of {log_table.size} scores, got {len(cell)}.")
     return {
-        "n_states": _as_integers(given.n_states, "n_states", np.int32),
+        "n_states": _as_vector(given.n_states, "n_states", np.int32),
         "scope": scope,
         "scope_ptr": scope_ptr,
         "table_id": table_id,
@@ -46,18 +46,15 @@ def normalised_fields(given):
     }
 
 
-def _as_integers(values, name, dtype):
-    values = np.asarray(values)
-    if values.ndim != 1 or (values.size and not np.issubdtype(values.dtype, np.integer)):
-        raise ValueError(f"{name} must be a 1-D array of integers, got {values.dtype} of shape {values.shape}.")
-    limits = np.iinfo(dtype)
-    if values.size and (values.min() < limits.min or values.max() > limits.max):
-        raise ValueError(f"{name} must fit into {np.dtype(dtype)}, found {values.min()} to {values.max()}.")
-    return np.ascontiguousarray(values, dtype=dtype)
+def _as_vector(values, name, dtype):
+    values = as_integers(values, name, dtype=dtype)
+    if values.ndim != 1:
+        raise ValueError(f"{name} must be a 1-D array of integers, got shape {values.shape}.")
+    return values
 
 
 def _as_offsets(values, name, length, of):
-    values = _as_integers(values, name, np.int64)
+    values = _as_vector(values, name, np.int64)
     if not len(values) or values[0] != 0 or values[-1] != length or np.any(np.diff(values) < 0):
         raise ValueError(f"{name} must ascend from 0 to {length}, the length of {of}.")
     return values
@@ -66,7 +63,7 @@ def _as_offsets(values, name, length, of):
 def _per_table(values, name, n_tables, default, dtype):
     if values is None:
         return np.full(n_tables, default, dtype=dtype)
-    values = _as_integers(values, name, dtype)
+    values = _as_vector(values, name, dtype)
     if len(values) != n_tables:
         raise ValueError(f"{name} must have one entry for each of {n_tables} tables, got {len(values)}.")
     return values
@@ -205,7 +202,8 @@ class FactorGraph:
     Raises
     ------
     ValueError
-        If shapes, numbers of states or pointers do not fit, or a score is NaN or +inf.
+        If shapes, numbers of states or pointers do not fit, or a score is NaN, +inf, or in magnitude above 1e100
+        (float32: 1e18).
     """
 
     n_states: np.ndarray

@@ -1,12 +1,13 @@
-"""What the functions of ``models`` do for a factor graph."""
+"""Scores, statistics and observed nodes of factor graphs."""
 
 from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf._numbers import as_integers
 from sklearn_crf.models._factor_graph import FactorGraph
 from sklearn_crf.models._factor_tables import DENSE
-from sklearn_crf.models._pairwise import check_allowed_states, clamped, labeling_statistics, score_terms
+from sklearn_crf.models._pairwise import check_allowed_states, check_labels, clamped, labeling_statistics, score_terms
 
 
 def union_of_factors(*graphs):
@@ -107,16 +108,17 @@ class FactorStatistics(NamedTuple):
 
 
 def _checked(model, labels, *, partial=False):
-    labels = np.asarray(labels)
-    if labels.shape != (model.n_nodes,) or (labels.size and not np.issubdtype(labels.dtype, np.integer)):
-        raise ValueError(
-            f"labels must be {model.n_nodes} integers, got an array of {labels.dtype} of shape {labels.shape}."
-        )
+    labels = as_integers(labels, "labels", shape=(model.n_nodes,), kinds="iub")
     wrong = (labels >= model.n_states) | ((labels < 0) & (not partial))
     if wrong.any():
         node = int(np.argmax(wrong))
         raise ValueError(f"labels[{node}] is {labels[node]}, but node {node} has {model.n_states[node]} states.")
     return labels
+
+
+@check_labels.register
+def _check_labels(model: FactorGraph, labels):
+    return _checked(model, labels)
 
 
 @check_allowed_states.register

@@ -4,9 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf._numbers import as_integer, as_integers, as_reals
+
 DENSE, SPARSE, COUNT = 0, 1, 2
 
-# Cells of a table are numbered by int64, with room for the sums that find them.
+# Cells of a table are numbered by int64, and so are the sums that find them.
 MAX_CELLS = 2.0**62
 
 
@@ -31,7 +33,7 @@ class SparseTable(NamedTuple):
 class CountTable(NamedTuple):
     """A table that depends only on how many of the factor's nodes are in one given state.
 
-    It takes as much room as it lists counts, whatever the number of nodes, and factors of different arity can
+    It takes as much memory as it lists counts, whatever the number of nodes, and factors of different arity can
     share it. Hard constraints are such tables: see :func:`at_most_one`, :func:`exactly_one`, :func:`at_least_one`.
 
     Attributes
@@ -93,14 +95,12 @@ def at_least_one(state=1):
 
 def arrays_of_factors(n_states, factors):
     """The fields of a FactorGraph for a list of (scope, table)."""
-    n_states = np.asarray(n_states)
+    n_states = as_integers(n_states, "n_states", lowest=1)
+    if n_states.ndim != 1:
+        raise ValueError(f"n_states must be a 1-D array of integers, got shape {n_states.shape}.")
     scopes, table_id, number, tables = [], [], {}, []
     for f, (scope, table) in enumerate(factors):
-        scope = np.asarray(scope, dtype=np.int64 if np.size(scope) == 0 else None).ravel()
-        if scope.size and (scope.min() < 0 or scope.max() >= len(n_states)):
-            raise ValueError(
-                f"factors[{f}] has scope {scope.tolist()}, but nodes are numbered 0 to {len(n_states) - 1}."
-            )
+        scope = as_integers(scope, f"the scope of factors[{f}]", lowest=0, highest=len(n_states) - 1).ravel()
         # The list keeps every table alive, so that an id cannot be given away to a later one.
         if id(table) not in number:
             number[id(table)] = len(tables)
@@ -121,7 +121,7 @@ def arrays_of_factors(n_states, factors):
         "table_ptr": _offsets([fields["values"] for fields in flat]),
         "table_kind": np.array([fields["kind"] for fields in flat], dtype=np.int64),
         "table_cell": _joined([fields["cell"] for fields in flat], np.int64) if is_sparse else None,
-        "table_default": np.array([fields["default"] for fields in flat], dtype=np.float64),
+        "table_default": as_reals([fields["default"] for fields in flat], "the defaults of factors", np.float64),
         "table_state": np.array([fields["state"] for fields in flat], dtype=np.int64),
     }
 
@@ -137,23 +137,22 @@ def _offsets(arrays):
 def _flat(table, shape, f):
     """Kind, stored scores, their cells, default and counted state of one table."""
     if isinstance(table, CountTable):
-        values = np.asarray(table.values, dtype=np.float64).ravel()
+        values = as_reals(table.values, f"values of factors[{f}]", np.float64).ravel()
         return {
             "kind": COUNT,
             "values": values,
             "cell": np.zeros(len(values), dtype=np.int64),
             "default": table.default,
-            "state": table.state,
+            "state": as_integer(table.state, f"state of factors[{f}]"),
         }
     _require_shape(table, shape, f)
     if isinstance(table, SparseTable):
-        values = np.asarray(table.values, dtype=np.float64).ravel()
+        values = as_reals(table.values, f"values of factors[{f}]", np.float64).ravel()
         cell = _numbered(table, shape, f)
         order = np.argsort(cell, kind="stable")
         cell, values = cell[order], values[order]
         return {"kind": SPARSE, "values": values, "cell": cell, "default": table.default, "state": 1}
-    values = np.asarray(table)
-    values = values.astype(values.dtype if values.dtype == np.float32 else np.float64, copy=False).ravel()
+    values = as_reals(table, f"the table of factors[{f}]").ravel()
     return {
         "kind": DENSE,
         "values": values,
@@ -164,7 +163,7 @@ def _flat(table, shape, f):
 
 
 def _numbered(table, shape, f):
-    states = np.asarray(table.states, dtype=np.int64).reshape(-1, len(shape))
+    states = as_integers(table.states, f"states of factors[{f}]", dtype=np.int64).reshape(-1, len(shape))
     if np.prod(shape, dtype=float) > MAX_CELLS:
         raise ValueError(f"factors[{f}] has more than 2**62 joint states, too many for a SparseTable.")
     outside = ((states < 0) | (states >= shape)).any(axis=1)

@@ -6,6 +6,7 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
+from sklearn_crf._numbers import as_reals, as_scores
 from sklearn_crf.graphs import Graph
 from sklearn_crf.kernels.gaussian.product import graph_product, stencil_product
 from sklearn_crf.models._pairwise import check_edge_type, score_terms
@@ -41,7 +42,8 @@ class GaussianModel:
     Raises
     ------
     ValueError
-        If shapes or types do not fit, a value is not finite, or a diagonal block is not symmetric.
+        If shapes or types do not fit, a value is not finite or in magnitude above 1e100 (float32: 1e18), or a diagonal
+        block is not symmetric.
 
     References
     ----------
@@ -64,7 +66,7 @@ class GaussianModel:
 
     def __post_init__(self):
         n_nodes, n_edges = self.graph.n_nodes, self.graph.n_edges
-        h = _as_finite(self.h, "h")
+        h = as_scores(self.h, "h", may_forbid=False)
         h = h[:, None] if h.ndim == 1 else h
         if h.ndim != 2 or len(h) != n_nodes or h.shape[1] < 1:
             raise ValueError(f"h must have shape ({n_nodes}, n_values), got {np.shape(self.h)}.")
@@ -106,7 +108,7 @@ class GaussianModel:
         -------
         ndarray of shape (N, D)
         """
-        vector = np.ascontiguousarray(vector, dtype=self.dtype)
+        vector = np.ascontiguousarray(as_reals(vector, "vector", self.dtype))
         if vector.shape != self.h.shape:
             raise ValueError(f"vector must have shape {self.h.shape}, got {vector.shape}.")
         out = np.empty_like(vector)
@@ -180,27 +182,17 @@ class _GraphProduct:
 
 @score_terms.register
 def _(model: GaussianModel, values):
-    values = np.asarray(values, dtype=np.float64)
+    values = as_reals(values, "values", np.float64)
     values = values[:, None] if values.ndim == 1 and model.n_values == 1 else values
     if values.shape != model.h.shape:
         raise ValueError(f"values must have shape {model.h.shape}, got {values.shape}.")
     return np.sum(values * (model.h - 0.5 * model.product(values)), axis=1, dtype=np.float64)
 
 
-def _as_finite(values, name, dtype=None):
-    values = np.asarray(values)
-    if dtype is None:
-        dtype = values.dtype if values.dtype in (np.float32, np.float64) else np.float64
-    values = values.astype(dtype, copy=False)
-    if not np.all(np.isfinite(values)):
-        raise ValueError(f"{name} must be finite, found NaN or infinity.")
-    return values
-
-
 def _check_diagonal(diagonal, n_nodes, h):
     n_values = h.shape[1]
     found = np.shape(diagonal)
-    diagonal = _as_finite(diagonal, "diagonal", h.dtype)
+    diagonal = as_scores(diagonal, "diagonal", h.dtype, may_forbid=False)
     if diagonal.shape == (n_values, n_values):
         diagonal = np.broadcast_to(diagonal, (n_nodes, n_values, n_values))
     if diagonal.ndim == 1 and n_values == 1:
@@ -216,7 +208,7 @@ def _check_diagonal(diagonal, n_nodes, h):
 def _check_blocks(blocks, h):
     n_values = h.shape[1]
     found = np.shape(blocks)
-    blocks = _as_finite(blocks, "blocks", h.dtype)
+    blocks = as_scores(blocks, "blocks", h.dtype, may_forbid=False)
     if blocks.size == 0:
         blocks = blocks.reshape(0, n_values, n_values)
     if blocks.ndim == 1 and n_values == 1:

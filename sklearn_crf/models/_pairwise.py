@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf._numbers import MAX_INT32, as_integer, as_integers, as_scores, check_product
 from sklearn_crf.graphs import Graph
 from sklearn_crf.kernels.labelings import count_pairs, labeling_terms
 
@@ -99,7 +100,8 @@ class PairwiseModel:
     Raises
     ------
     ValueError
-        If shapes or types do not fit, or a value is NaN or +inf.
+        If shapes or types do not fit, or a value is NaN, +inf, or in magnitude above 1e100 (float32: 1e18). The same
+        limit holds for edge weights times tables.
     """
 
     graph: Graph
@@ -174,35 +176,13 @@ class PairwiseModel:
         return np.einsum("er,erab->eab", self.edge_weight[edges], tables)
 
 
-def as_scores(values, name, dtype=None):
-    """Values as float32 or float64 (anything else becomes float64), each finite or -inf."""
-    values = np.asarray(values)
-    if dtype is None:
-        dtype = values.dtype if values.dtype in (np.float32, np.float64) else np.float64
-    values = values.astype(dtype, copy=False)
-    # A sum is one pass without a temporary: NaN or +inf anywhere cannot hide in it. A finite overflow looks
-    # like +inf, so only then look closer.
-    with np.errstate(invalid="ignore", over="ignore"):
-        total = values.sum(dtype=np.float64)
-    if not total < np.inf and not np.all(values < np.inf):
-        raise ValueError(f"{name} must be finite or -inf, found NaN or +inf.")
-    return values
-
-
 def check_edge_type(edge_type, n_edges, n_types, name):
     """Types as contiguous int32, each a row of the field ``name``."""
     if n_types < 1 and n_edges:
         raise ValueError(f"{name} holds no type, but the graph has edges.")
     if edge_type is None:
         return np.zeros(n_edges, dtype=np.int32)
-    edge_type = np.asarray(edge_type)
-    if edge_type.shape != (n_edges,):
-        raise ValueError(f"edge_type must have shape ({n_edges},), got {edge_type.shape}.")
-    if n_edges and not np.issubdtype(edge_type.dtype, np.integer):
-        raise ValueError(f"edge_type must be integers, got {edge_type.dtype}.")
-    if n_edges and (edge_type.min() < 0 or edge_type.max() >= n_types):
-        raise ValueError(f"edge_type must lie in 0 to {n_types - 1}, found {edge_type.min()} to {edge_type.max()}.")
-    return np.ascontiguousarray(edge_type, dtype=np.int32)
+    return as_integers(edge_type, "edge_type", shape=(n_edges,), lowest=0, highest=n_types - 1)
 
 
 def _check_edge_weight(edge_weight, n_edges, tables, dtype):
@@ -211,31 +191,26 @@ def _check_edge_weight(edge_weight, n_edges, tables, dtype):
         if n_features != 1 and n_edges:
             raise ValueError(f"tables has {n_features} features, so edge_weight must be given.")
         return None if n_features == 1 else np.zeros((0, n_features), dtype=dtype)
-    edge_weight = np.asarray(edge_weight, dtype=dtype)
+    edge_weight = as_scores(edge_weight, "edge_weight", dtype, may_forbid=False)
     if edge_weight.ndim == 1:
         edge_weight = edge_weight[:, None]
     if edge_weight.shape != (n_edges, n_features):
         raise ValueError(f"edge_weight must have shape ({n_edges}, {n_features}), got {edge_weight.shape}.")
-    if not np.isfinite(edge_weight.sum(dtype=np.float64)) and not np.all(np.isfinite(edge_weight)):
-        raise ValueError("edge_weight must be finite, found NaN or infinity.")
     if np.isneginf(tables).any() and (n_features > 1 or edge_weight.min(initial=1.0) <= 0):
         raise ValueError("tables with -inf need edge_weight of one feature, all positive: 0 * -inf has no meaning.")
+    check_product(edge_weight, tables, "edge_weight times tables")
     return np.ascontiguousarray(edge_weight)
 
 
 def _forbid_missing_states(unary, n_states):
-    n_states = np.asarray(n_states)
     n_columns = unary.shape[1]
-    if n_states.shape != (len(unary),) or not np.issubdtype(n_states.dtype, np.integer):
-        raise ValueError(f"n_states must be {len(unary)} integers, got {n_states.dtype} of shape {n_states.shape}.")
-    if len(n_states) and (n_states.min() < 1 or n_states.max() > n_columns):
-        raise ValueError(f"n_states must lie in 1 to {n_columns}, found {n_states.min()} to {n_states.max()}.")
-    unary = np.where(np.arange(n_columns) < n_states[:, None], unary, unary.dtype.type(-np.inf))
-    return unary, np.ascontiguousarray(n_states, dtype=np.int32)
+    n_states = as_integers(n_states, "n_states", shape=(len(unary),), lowest=1, highest=n_columns)
+    return np.where(np.arange(n_columns) < n_states[:, None], unary, unary.dtype.type(-np.inf)), n_states
 
 
+@singledispatch
 def check_labels(model, labels):
-    """Labels as contiguous int32, each a column of ``model.unary``.
+    """Labels as contiguous int32, each a state of its node.
 
     Parameters
     ----------
@@ -251,19 +226,8 @@ def check_labels(model, labels):
     ValueError
         If the shape differs from the nodes' or a label is not a state.
     """
-    labels = _check_label_vector(model, labels)
-    if labels.size and (labels.min() < 0 or labels.max() >= model.n_columns):
-        raise ValueError(f"labels must lie in 0 to {model.n_columns - 1}, found {labels.min()} to {labels.max()}.")
-    return np.ascontiguousarray(labels, dtype=np.int32)
-
-
-def _check_label_vector(model, labels):
-    labels = np.asarray(labels)
-    if labels.shape != (len(model.unary),):
-        raise ValueError(f"labels must have shape ({len(model.unary)},), got {labels.shape}.")
-    if labels.size and labels.dtype.kind not in "iub":
-        raise ValueError(f"labels must be integers, got {labels.dtype}.")
-    return labels
+    shape, highest = (len(model.unary),), model.n_columns - 1
+    return as_integers(labels, "labels", shape=shape, lowest=0, highest=highest, kinds="iub")
 
 
 @singledispatch
@@ -353,16 +317,24 @@ def pair_counts(model, labels, edge_group, n_groups):
     ----------
     model : PairwiseModel
     labels : array-like of shape (N,) of int
-    edge_group : ndarray of shape (E,), int32
-        Such as the example that each edge is of.
+    edge_group : array-like of shape (E,) of int
+        Such as the example that each edge is of, 0 to ``n_groups - 1``.
     n_groups : int
 
     Returns
     -------
     ndarray of shape (n_groups, T, R, K, K), float64
+
+    Raises
+    ------
+    ValueError
+        If a label or group is out of range.
     """
+    n_types = max(len(model.tables), 1)
+    n_groups = as_integer(n_groups, "n_groups", highest=MAX_INT32 // n_types)
+    edge_group = as_integers(edge_group, "edge_group", shape=(model.graph.n_edges,), lowest=0, highest=n_groups - 1)
     counts = np.zeros((n_groups * len(model.tables), *model.tables.shape[1:]))
-    kind = model.edge_type + np.int32(len(model.tables)) * edge_group
+    kind = model.edge_type + np.int32(n_types) * edge_group
     count_pairs(model.graph.edges, kind, _stored_weights(model), check_labels(model, labels), counts)
     return counts.reshape(n_groups, *model.tables.shape)
 
@@ -387,9 +359,8 @@ def clamped(model, labels):
     ValueError
         If the shape differs from the nodes' or a label is not a state.
     """
-    labels = _check_label_vector(model, labels)
-    if labels.max(initial=-1) >= model.n_columns:
-        raise ValueError(f"labels must lie below {model.n_columns}, found {labels.max()}.")
+    shape, highest = (len(model.unary),), model.n_columns - 1
+    labels = as_integers(labels, "labels", shape=shape, highest=highest, kinds="iub")
     observed = labels >= 0
     unary = np.array(model.unary)
     keep = np.arange(model.n_columns) == labels[observed, None]

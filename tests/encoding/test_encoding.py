@@ -256,3 +256,35 @@ def test_names_of_columns_are_recorded_and_forgotten():
         encode_X(frame[["b", "a"]], estimator=estimator, reset=False)
     encode_X([frame.to_numpy()] * 2, estimator=estimator).record(estimator)
     assert not hasattr(estimator, "feature_names_in_")
+
+
+# -- Numbers that would wrap or reach outside ------------------------------------------------------
+
+
+def damaged_csr():
+    matrix = sp.csr_matrix(np.arange(12.0).reshape(4, 3) + 1)
+    matrix.indices[3] = 10**8
+    return matrix
+
+
+@pytest.mark.parametrize("make", [lambda: damaged_csr(), lambda: [damaged_csr(), damaged_csr()]])
+def test_sparse_columns_out_of_range_are_refused(make):
+    with pytest.raises(ValueError, match="damaged sparse matrix"):
+        encode_X(make(), lattice_ndim=None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"node_features": damaged_csr()}, "node_features is a damaged sparse matrix"),
+        ({"node_features": np.zeros((4, 1), complex)}, "Complex data not supported"),
+        ({"edge_type": [2**32]}, "edge_type must lie in 0 to"),
+        ({"node_type": np.array([0, 0, 0, 2**64 - 1], dtype=np.uint64)}, "node_type must lie in 0 to"),
+        ({"n_states": [2, 2, 2, 2**32 + 2]}, "n_states must lie in 1 to"),
+        ({"factors": {"all": [[0, 1, 2**32 + 2]]}}, r"factors\['all'\] must lie in"),
+        ({"fixed_factors": [([0, 2**32 + 1], np.eye(2))]}, r"the scope of fixed_factors\[0\] must lie in"),
+    ],
+)
+def test_numbers_of_examples_that_do_not_fit_are_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        Example(**{"node_features": np.zeros((4, 1)), "edges": [[0, 1]], **fields})

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from model_strategies import TABLE_KINDS, TOPOLOGIES, models, random_model, read_only
 
 from sklearn_crf.graphs import lattice
-from sklearn_crf.models import PairwiseModel, Statistics, clamped, labeling_statistics, score, score_terms
+from sklearn_crf.models import PairwiseModel, Statistics, clamped, labeling_statistics, pair_counts, score, score_terms
 
 
 def score_by_loops(model, labels):
@@ -192,10 +192,70 @@ def test_bad_fields(fields, message):
         PairwiseModel(**({"graph": CHAIN, "unary": np.zeros((3, 2)), "tables": TABLE} | fields))
 
 
-def test_large_finite_scores_are_not_taken_for_infinite():
-    big = np.finfo(np.float64).max
-    model = PairwiseModel(CHAIN, np.full((3, 2), big), TABLE)
-    assert np.all(model.unary == big)
+def test_scores_up_to_the_limit_are_taken():
+    for dtype, limit in ((np.float64, 1e100), (np.float32, 1e18)):
+        unary = np.array([[limit, -limit], [-np.inf, 0.0], [0.0, 0.0]], dtype=dtype)
+        assert np.array_equal(PairwiseModel(CHAIN, unary, TABLE).unary, unary)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e101, -1e101, np.float32(1e19), np.float32(-1e19), 1j])
+@pytest.mark.parametrize("field", ["unary", "tables", "edge_weight"])
+def test_scores_beyond_the_limit_are_refused(field, value):
+    dtype = np.asarray(value).real.dtype
+    fields = {"unary": np.zeros((3, 2), dtype), "tables": np.zeros((1, 2, 2), dtype), "edge_weight": np.ones((2, 1))}
+    fields[field] = fields[field].astype(np.asarray(value).dtype)
+    fields[field].flat[1] = value
+    with pytest.raises(ValueError, match=f"{field} must"):
+        PairwiseModel(CHAIN, **fields)
+
+
+def test_float64_tables_that_do_not_fit_float32_scores_are_refused():
+    with pytest.raises(ValueError, match=r"tables must be finite or -inf, in magnitude at most 1e\+18 in float32"):
+        PairwiseModel(CHAIN, np.zeros((3, 2), np.float32), np.full((1, 2, 2), 1e40))
+
+
+def test_weighted_tables_beyond_the_limit_are_refused():
+    with pytest.raises(ValueError, match="edge_weight times tables must be finite"):
+        PairwiseModel(CHAIN, np.zeros((3, 2)), np.full((1, 2, 2), 1e60), edge_weight=[1e60, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("edge_group", "n_groups", "message"),
+    [
+        ([0, 99999999], 1, "edge_group must lie in 0 to 0"),
+        ([0, -1], 1, "edge_group must lie in 0 to 0"),
+        ([0, 2**32], 1, "edge_group must lie"),
+        ([0], 1, r"edge_group must have shape \(2,\)"),
+        ([0.0, 0.0], 1, "edge_group must be integers"),
+        ([0, 0], 1.5, "n_groups must be an integer"),
+        ([0, 0], -1, "n_groups must lie"),
+    ],
+)
+def test_groups_of_edges_that_are_none_are_refused(edge_group, n_groups, message):
+    model = PairwiseModel(CHAIN, np.zeros((3, 2)), TABLE)
+    with pytest.raises(ValueError, match=message):
+        pair_counts(model, [0, 1, 1], np.array(edge_group), n_groups)
+
+
+def test_pairs_are_counted_by_group():
+    model = PairwiseModel(CHAIN, np.zeros((3, 2)), TABLE)
+    counts = pair_counts(model, [0, 1, 1], [1, 0], 2)
+    assert counts[:, 0, 0].tolist() == [[[0, 0], [0, 1]], [[0, 1], [0, 0]]]
+
+
+@pytest.mark.parametrize("dtype", [np.uint64, np.int8, bool])
+def test_observed_labels_of_any_integer_type(dtype):
+    model = PairwiseModel(CHAIN, np.zeros((3, 2)), TABLE)
+    labels = np.array([0, 1, 1], dtype=dtype)
+    assert np.array_equal(clamped(model, labels).unary, clamped(model, labels.tolist()).unary)
+
+
+def test_labels_that_wrap_to_states_are_refused():
+    model = PairwiseModel(CHAIN, np.zeros((3, 2)), TABLE)
+    for labels in (np.array([0, 1, 2**32]), np.array([0, 1, 2**64 - 1], dtype=np.uint64)):
+        for function in (score, labeling_statistics, clamped):
+            with pytest.raises(ValueError, match="labels must lie"):
+                function(model, labels)
 
 
 @pytest.mark.parametrize("name", TOPOLOGIES)

@@ -91,6 +91,10 @@ class LinearProgram(Inference):
         return max((polytope.improved(labels) for labels in candidates), key=lambda labels: score(graph, labels))
 
 
+# Costs of up to 2^40 go to the solver as they are.
+_COST_BITS = 40
+
+
 def _n_variables(model):
     """Allowed states of the nodes that have several, and allowed pairs of these."""
     allowed = ~np.isneginf(model.unary)
@@ -143,8 +147,10 @@ class _Program:
         forbidden = np.isposinf(self.cost)
         self.cost[forbidden] = 0.0
         upper = np.where(forbidden, 0.0, np.inf)
+        # HiGHS takes costs from 1e20 on for infinite. Powers of two change no digit.
+        scale = 2.0 ** max(np.ceil(np.log2(np.abs(self.cost).max(initial=1.0))) - _COST_BITS, 0.0)
         result = linprog(
-            self.cost,
+            self.cost / scale,
             **self.equal.arrays("eq", self.n_variables),
             **self.below.arrays("ub", self.n_variables),
             bounds=np.stack((np.zeros(self.n_variables), upper), axis=1),
@@ -158,7 +164,7 @@ class _Program:
         for node, first in self.start.items():
             share = np.clip(result.x[first : first + len(polytope.unary[node])], 0.0, 1.0)
             marginals[node] = share / share.sum()
-        dual = result.eqlin.marginals
+        dual = result.eqlin.marginals * scale
         return marginals, [self._messages(*link, dual) for link in links], int(result.nit)
 
     def _add_piece(self, piece, first):

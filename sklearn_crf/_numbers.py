@@ -1,0 +1,235 @@
+"""Numbers that users pass: integers narrowed without wrapping, real arrays, and scores within one limit."""
+
+from operator import index
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, DTypeLike
+
+MAX_INT32 = int(np.iinfo(np.int32).max)
+
+# Squares of scores stay far from the largest number of their type, and so do sums over nodes and edges.
+SCORE_LIMITS = {np.dtype(np.float32): 1e18, np.dtype(np.float64): 1e100}
+
+
+def as_integer(value: Any, name: str, *, lowest: int = 0, highest: int = MAX_INT32) -> int:
+    """A number as int, if it is an integer within the two bounds.
+
+    Parameters
+    ----------
+    value : object
+    name : str
+        What errors call it.
+    lowest, highest : int
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    ValueError
+        If it is no integer or out of bounds.
+    """
+    try:
+        number = index(value)
+    except TypeError:
+        raise ValueError(f"{name} must be an integer, got {value!r}.") from None
+    if not lowest <= number <= highest:
+        raise ValueError(f"{name} must lie in {lowest} to {highest}, got {number}.")
+    return number
+
+
+def as_integers(
+    values: ArrayLike,
+    name: str,
+    *,
+    shape: tuple[int, ...] | None = None,
+    lowest: int | None = None,
+    highest: int | None = None,
+    dtype: DTypeLike = np.int32,
+    kinds: str = "iu",
+) -> np.ndarray:
+    """Contiguous integers in a type into which all of them fit.
+
+    Parameters
+    ----------
+    values : array-like of int
+    name : str
+        What errors call it.
+    shape : tuple of int, optional
+        None allows any.
+    lowest, highest : int, optional
+        Bounds; None is what the type holds.
+    dtype : dtype, default=int32
+    kinds : str, default="iu"
+        Kinds of NumPy types that are taken as integers.
+
+    Returns
+    -------
+    ndarray
+
+    Raises
+    ------
+    ValueError
+        If the shape is another, or values are no integers or out of bounds.
+    """
+    values = _as_array(values, name)
+    if shape is not None and values.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {values.shape}.")
+    if not values.size:
+        return np.zeros(values.shape, dtype=dtype)
+    if values.dtype.kind not in kinds:
+        raise ValueError(f"{name} must be integers, got {values.dtype}.")
+    limits = np.iinfo(dtype)  # type: ignore[type-var]
+    lowest = limits.min if lowest is None else lowest
+    highest = limits.max if highest is None else min(highest, limits.max)
+    # Python's integers compare exactly, where int64 and uint64 would be compared as floats.
+    smallest, largest = int(values.min()), int(values.max())
+    if smallest < lowest or largest > highest:
+        raise ValueError(f"{name} must lie in {lowest} to {highest}, found {smallest} to {largest}.")
+    return np.ascontiguousarray(values, dtype=dtype)
+
+
+def as_reals(values: Any, name: str, dtype: DTypeLike | None = None) -> Any:
+    """An array or CSR matrix in ``dtype``, or in float32 or float64 as it is; anything else becomes float64.
+
+    Values are not checked: NaN and infinity pass.
+
+    Parameters
+    ----------
+    values : array-like or sparse matrix
+    name : str
+        What errors call it.
+    dtype : dtype, optional
+
+    Returns
+    -------
+    ndarray or CSR matrix
+
+    Raises
+    ------
+    ValueError
+        If values are complex or no numbers, or a sparse matrix has indices outside of its shape.
+    """
+    values = sound_csr(values, name) if sp.issparse(values) else _as_array(values, name)
+    if values.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: {name} must hold numbers, got {values.dtype}.")
+    if dtype is None:
+        dtype = values.dtype if values.dtype in SCORE_LIMITS else np.float64
+    try:
+        # A number beyond the smaller type becomes infinite, which whoever needs finite numbers refuses.
+        with np.errstate(over="ignore"):
+            return values.astype(dtype, copy=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must hold numbers, got {values.dtype}: {error}") from error
+
+
+def sound_csr(matrix: Any, name: str) -> Any:
+    """A sparse matrix in CSR format, all of whose indices lie inside of its shape.
+
+    SciPy and compiled code read at these indices without looking.
+
+    Parameters
+    ----------
+    matrix : sparse matrix or array
+    name : str
+        What errors call it.
+
+    Returns
+    -------
+    CSR matrix or array
+
+    Raises
+    ------
+    ValueError
+        If an index lies outside, or pointers do not ascend.
+    """
+    if matrix.format in ("csr", "csc", "bsr"):
+        n_major, n_minor = matrix.shape[:: -1 if matrix.format == "csc" else 1]
+        if matrix.format == "bsr":
+            n_major, n_minor = n_major // matrix.blocksize[0], n_minor // matrix.blocksize[1]
+        pointers, indices = matrix.indptr, matrix.indices
+        ascend = len(pointers) == n_major + 1 and pointers[0] == 0 and np.all(pointers[1:] >= pointers[:-1])
+        if not ascend or pointers[-1] > min(len(indices), len(matrix.data)):
+            raise ValueError(f"{name} is a damaged sparse matrix: indptr must ascend from 0 to the number of entries.")
+        _check_indices(indices[: pointers[-1]], n_minor, name)
+    elif matrix.format == "coo":
+        for indices, length in zip((matrix.row, matrix.col), matrix.shape, strict=True):
+            _check_indices(indices, length, name)
+    return matrix.tocsr()
+
+
+def _check_indices(indices, length, name):
+    if indices.size and (indices.min() < 0 or indices.max() >= length):
+        raise ValueError(
+            f"{name} is a damaged sparse matrix: it has indices {indices.min()} to {indices.max()} along an axis of "
+            f"length {length}."
+        )
+
+
+def as_scores(values: ArrayLike, name: str, dtype: DTypeLike | None = None, *, may_forbid: bool = True) -> np.ndarray:
+    """Scores in ``dtype``, or in float32 or float64 as they are; anything else becomes float64.
+
+    Parameters
+    ----------
+    values : array-like
+    name : str
+        What errors call them.
+    dtype : dtype, optional
+    may_forbid : bool, default=True
+        Whether -inf is allowed.
+
+    Returns
+    -------
+    ndarray
+
+    Raises
+    ------
+    ValueError
+        If one is NaN, complex, +inf, or in magnitude above 1e100, in float32 above 1e18.
+    """
+    given = as_reals(values, name)
+    dtype = given.dtype if dtype is None else np.dtype(dtype)
+    limit = SCORE_LIMITS[dtype]
+    # Two passes without a temporary; NaN comes out of both.
+    smallest, largest = given.min(initial=0.0), given.max(initial=0.0)
+    if smallest == -np.inf and may_forbid:
+        smallest = given.min(initial=0.0, where=given > -np.inf)
+    if not -limit <= smallest <= largest <= limit:
+        found = "NaN" if np.isnan(smallest) else f"{largest if largest > limit else smallest:g}"
+        allowed = "finite or -inf" if may_forbid else "finite"
+        raise ValueError(f"{name} must be {allowed}, in magnitude at most {limit:g} in {dtype}, found {found}.")
+    return given.astype(dtype, copy=False)
+
+
+def check_product(weight: np.ndarray, values: np.ndarray, name: str) -> None:
+    """Raise ValueError if products of weights and scores, summed over features, may pass the limit on scores.
+
+    Parameters
+    ----------
+    weight : ndarray of shape (E, R)
+        Finite.
+    values : ndarray of shape (T, R, ...)
+        Finite or -inf.
+    name : str
+        What the error calls the product.
+    """
+    limit = SCORE_LIMITS[values.dtype]
+    largest_weight = np.abs(weight).max(axis=0, initial=0.0).astype(np.float64)
+    size = np.where(np.isneginf(values), 0.0, np.abs(values)).astype(np.float64)
+    largest = size.max(axis=(0, *range(2, values.ndim)), initial=0.0)
+    with np.errstate(over="ignore"):
+        product = float(largest_weight @ largest)
+    if not product <= limit:
+        raise ValueError(
+            f"{name} must be finite, in magnitude at most {limit:g} in {values.dtype}, found up to {product:g}."
+        )
+
+
+def _as_array(values, name):
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{name} must be a rectangular array: {error}") from error

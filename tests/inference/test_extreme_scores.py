@@ -1,0 +1,59 @@
+"""Scores near the stated limit: results stay finite, and no algorithm warns of overflow."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from test_inference_contract import ALGORITHMS
+
+from sklearn_crf.graphs import lattice
+from sklearn_crf.inference import LinearProgram, TreeBestLabelings, TreeInference
+from sklearn_crf.models import PairwiseModel, factor_graph_of, score
+
+FOREST_ONLY = (TreeInference, TreeBestLabelings)
+# Algorithms that share scores out among trees weigh tables by a few times the number of edges of a node.
+NEAR = {np.float64: 1e98, np.float32: 1e16}
+
+
+def extreme_model(dtype, shape, scale):
+    rng = np.random.default_rng(0)
+    graph = lattice(shape)
+    unary = rng.choice([-1.0, -0.25, 0.0, 0.5, 1.0], (graph.n_nodes, 2)) * scale
+    tables = np.array([[[1.0, -1.0], [-1.0, 0.5]]]) * scale
+    return PairwiseModel(graph, unary.astype(dtype), tables)
+
+
+TASKS = [
+    pytest.param(cls, task, id=f"{cls.__name__}-{task}")
+    for cls in ALGORITHMS
+    for task in ("map", "marginals")
+    if task in cls.tasks
+]
+
+
+@pytest.mark.parametrize("dtype", NEAR)
+@pytest.mark.parametrize(("cls", "task"), TASKS)
+def test_results_are_finite(cls, task, dtype):
+    for shape in [(4,)] if cls in FOREST_ONLY else [(4,), (2, 3)]:
+        # Marginals need differences of scores to some digits, of which float32 has seven.
+        model = extreme_model(dtype, shape, 1e7 if task == "marginals" and dtype == np.float32 else NEAR[dtype])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            found = getattr(cls(), task)(model)
+        if task == "map":
+            assert found.score == pytest.approx(score(model, found.labels), rel=1e-6)
+            assert np.isfinite(found.score)
+        else:
+            np.testing.assert_allclose(found.unary.sum(axis=1), 1, rtol=1e-4)
+            assert found.log_z is None or np.isfinite(found.log_z)
+
+
+@pytest.mark.parametrize("take", [lambda model: model, factor_graph_of])
+def test_linear_programs_are_scaled_for_the_solver(take):
+    model = extreme_model(np.float64, (4,), 1e98)
+    found = LinearProgram().map(take(model))
+    scaled = LinearProgram().map(take(PairwiseModel(model.graph, model.unary / 1e98, model.tables / 1e98)))
+    assert np.array_equal(found.labels, scaled.labels)
+    assert found.certified

@@ -1,0 +1,76 @@
+"""Integers are narrowed without wrapping, and real arrays are what they say."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from sklearn_crf._numbers import as_integer, as_integers, as_reals, as_scores, sound_csr
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.uint16, np.int32, np.int64, np.uint64])
+def test_integers_that_fit_are_narrowed(dtype):
+    narrowed = as_integers(np.array([0, 1, 100], dtype=dtype), "values")
+    assert narrowed.dtype == np.int32
+    assert narrowed.tolist() == [0, 1, 100]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([2**31], "must lie in -2147483648 to 2147483647, found 2147483648"),
+        ([-(2**31) - 1], "must lie in"),
+        (np.array([2**64 - 1], dtype=np.uint64), "must lie in .* found 18446744073709551615"),
+        ([2**70], "must be integers, got object"),
+        ([1.0], "must be integers, got float64"),
+        (["1"], "must be integers"),
+        ([True], "must be integers, got bool"),
+        ([[1], [1, 2]], "must be a rectangular array"),
+    ],
+)
+def test_integers_that_do_not_fit_are_refused(values, message):
+    with pytest.raises(ValueError, match=f"values {message}"):
+        as_integers(values, "values")
+
+
+def test_empty_integers_of_any_type():
+    assert as_integers([], "values").dtype == np.int32
+    assert as_integers(np.zeros((0, 2)), "values").shape == (0, 2)
+
+
+@pytest.mark.parametrize("value", [2.0, "2", None, [1, 2], np.float64(2)])
+def test_what_is_no_integer_is_refused(value):
+    with pytest.raises(ValueError, match="n must be an integer"):
+        as_integer(value, "n")
+
+
+@pytest.mark.parametrize("value", [[1j], np.array([1 + 0j]), ["a"], [{}], [[1], [1, 2]]])
+def test_what_is_no_real_array_is_refused(value):
+    with pytest.raises(ValueError, match="X must"):
+        as_reals(value, "X")
+
+
+def damaged(form, field, value):
+    matrix = sp.random(5, 4, density=0.5, random_state=0, format=form)
+    array = getattr(matrix, field).copy()
+    array[3] = value
+    setattr(matrix, field, array)
+    return matrix
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "bsr"])
+@pytest.mark.parametrize(("field", "value"), [("indices", 10**8), ("indices", -1), ("indptr", 10**8), ("indptr", -1)])
+def test_damaged_sparse_matrices_are_refused(form, field, value):
+    with pytest.raises(ValueError, match="X is a damaged sparse matrix"):
+        sound_csr(damaged(form, field, value), "X")
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "bsr", "coo", "lil", "dok", "dia"])
+def test_sound_sparse_matrices_stay(form):
+    matrix = sp.random(6, 4, density=0.5, random_state=0, format=form)
+    assert np.array_equal(sound_csr(matrix, "X").toarray(), matrix.toarray())
+
+
+@pytest.mark.filterwarnings("error")
+def test_scores_beyond_float32_are_refused_without_a_warning():
+    with pytest.raises(ValueError, match="in magnitude at most 1e"):
+        as_scores([1e60, -np.inf], "scores", np.float32)
