@@ -12,12 +12,13 @@ from _short_rounds import seconds_of_fit
 from scipy.stats import wilcoxon
 
 from sklearn_crf import RegressionTreeField
-from sklearn_crf.rtf.losses import ssim
+from sklearn_crf.rtf import FieldSolver, Splits, Window
+from sklearn_crf.rtf.losses import loss_function, ssim
 
 
 def clean_images(part, n_images):
-    """Every so many-th image of a part of BSDS500 at half scale."""
-    path = Path(os.environ["SKLEARN_CRF_DATA"]) / "bsds500" / f"bsds500_{part}_gray_half.npz"
+    """Every so many-th image of a part of BSDS500 at half scale, reduced by an antialiased bicubic filter."""
+    path = Path(os.environ["SKLEARN_CRF_DATA"]) / "bsds500" / f"bsds500_{part}_gray_half_bicubic.npz"
     archive = np.load(path)
     names = archive.files[:: max(1, len(archive.files) // n_images)][:n_images]
     return [archive[name].astype(np.float32) for name in names]
@@ -31,6 +32,16 @@ def measures(predicted, clean):
         psnr = 10 * np.log10(255**2 / np.mean((p - y) ** 2))
         rows.append((psnr, np.mean(np.abs(p - y)), 1 - ssim(p, y, data_range=255.0)[0]))
     return np.array(rows)
+
+
+def loss_of_bytes(loss):
+    """What ``loss=`` takes: likelihoods by name, losses of predictions with the range of bytes."""
+    return loss if loss.endswith("likelihood") else loss_function(loss, data_range=255.0)
+
+
+def option_objects():
+    """Objects whose options are then set by nested names."""
+    return {"window": Window(), "split": Splits(), "solver": FieldSolver(), "filter_bank": None}
 
 
 def grown(loss, images, clean, depth, options, name, folder, deepest=None):
@@ -49,7 +60,7 @@ def grown(loss, images, clean, depth, options, name, folder, deepest=None):
         if kept is not None:
             field, former = kept_field(kept)
         else:
-            field, former = RegressionTreeField(loss, data_range=255.0, warm_start=True), np.zeros(2)
+            field, former = RegressionTreeField(loss_of_bytes(loss), warm_start=True, **option_objects()), np.zeros(2)
         field.set_params(max_depth=min(level, depth if deepest is None else deepest), random_state=level, **options)
         fit_on(field, former, channels, clean, path)
         kept = path

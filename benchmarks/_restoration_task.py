@@ -60,7 +60,7 @@ def _run(args, setting, corrupted, more_channels, thesis, rivals):
         responses = zip(images, bank.transform(images), strict=True)
         return [more_channels(image, response) for image, response in responses]
 
-    options = {"window": args.window, "max_iter": args.max_iter, "shrinkage": args.shrinkage}
+    options = {"window__size": args.window, "max_iter": args.max_iter, "solver__shrinkage": args.shrinkage}
     training = clean_images("train", args.images)
     name = f"{setting}_{args.loss}_{'quick' if args.quick else 'full'}_{args.images}_{args.window}_{args.shrinkage:g}"
     field, seconds = grown(

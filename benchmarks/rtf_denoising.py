@@ -1,9 +1,8 @@
 """Denoising of natural images, next to BM3D and other methods on the same noisy images: Table 6 of Jancsary (2012).
 
-The thesis's protocol: BSDS500 at half scale, Gaussian noise that is not clipped, training on the train part, methods
-with parameters at those best on the val part, means over the test part. The images were reduced by another filter than
-the thesis's, with which BM3D loses 0.4 dB at sigma = 30: read the differences to BM3D, not the levels. `--quick` takes
-40 training images, trees of depth 5, 40 test images.
+The thesis's protocol: BSDS500 at half scale (reduced by an antialiased bicubic filter), Gaussian noise that is not
+clipped, training on the train part, methods with parameters at those best on the val part, means over the test part.
+`--quick` takes 40 training images, trees of depth 5, 40 test images.
 
     python benchmarks/rtf_denoising.py --quick             # the loss is PSNR
     python benchmarks/rtf_denoising.py --loss ssim         # all 200 images, trees of depth 8
@@ -23,7 +22,17 @@ from pathlib import Path
 
 import joblib
 import numpy as np
-from _restoration import clean_images, fit_on, grown, keep_row, kept_field, measures, predictions, print_rows
+from _restoration import (
+    clean_images,
+    fit_on,
+    grown,
+    keep_row,
+    kept_field,
+    loss_of_bytes,
+    measures,
+    predictions,
+    print_rows,
+)
 
 from sklearn_crf.preprocessing import FilterBank
 
@@ -46,7 +55,13 @@ THESIS = {
 }
 
 # Parameters of fields that are arguments.
-OPTIONS = ("window", "max_iter", "max_samples", "shrinkage")
+PARAMETERS = {
+    "window": "window__size",
+    "max_iter": "max_iter",
+    "max_samples": "solver__max_samples",
+    "shrinkage": "solver__shrinkage",
+}
+OPTIONS = tuple(PARAMETERS)
 
 # What linear models of pairs see: half the time of training with all 39 channels, and as good.
 CHANNELS = ["intensity", "gaussian_10", "laplacian_10"]
@@ -169,13 +184,17 @@ def trained(seen, args):
     clean = clean_images("train", args.images)
     options = {key: getattr(args, key) for key in OPTIONS}
     name = "_".join([row_name(args), *(str(getattr(args, key)) for key in ("images", *OPTIONS, "all_channels"))])
-    options |= {"pairwise_channels": seen.of_pairs(), "n_jobs": args.jobs}
+    options = {PARAMETERS[key]: value for key, value in options.items()}
+    options |= {"window__pairwise_channels": seen.of_pairs(), "n_jobs": args.jobs}
     for level in range(args.depth + 1 + args.more_rounds):
         own, images = pairs_of_level(level, seen, clean, args)
         # Leaves that are split again need not be at their best.
         options["max_iter"] = args.max_iter if level < 8 else max(20, args.max_iter)
         # Few leaves need few factors to choose among many tests, many leaves the other way round.
-        search = {"n_feature_tests": max(64, 512 >> level), "split_samples": min(200_000, 25_000 << level)}
+        search = {
+            "split__n_feature_tests": max(64, 512 >> level),
+            "split__max_samples": min(200_000, 25_000 << level),
+        }
         found = grown(args.loss, images, own, level, options | search, name, args.folder, deepest=args.depth)
     return found
 
@@ -189,7 +208,7 @@ def trained_after(seen, args):
         field, former = trained(seen, argparse.Namespace(**vars(args) | {"loss": args.after, "after": None}))
         clean = clean_images("train", args.images)
         own, images = pairs_of_level(args.depth + args.more_rounds + 1, seen, clean, args)
-        fit_on(field.set_params(loss=args.loss, max_iter=args.max_iter), former, images(), own, path)
+        fit_on(field.set_params(loss=loss_of_bytes(args.loss), max_iter=args.max_iter), former, images(), own, path)
     field, seconds = kept_field(path)
     return field.set_params(verbose=0), seconds
 

@@ -17,6 +17,7 @@ from _record import read_record, write_record
 from _short_rounds import seconds_of_fit
 
 from sklearn_crf import RegressionTreeFieldClassifier
+from sklearn_crf.rtf import Splits, Window
 
 # Depth of pixels and of pairs, encoding, where leaves are split; then accuracy and RMSE of the thesis.
 ROWS = {
@@ -48,15 +49,16 @@ def trained(name, args):
     X, y = snakes("train", args.images)
     field = RegressionTreeFieldClassifier(
         encoding=encoding,
-        window=[[0, 1], [1, 0]] if "field" in name or split == "residual" else 1,
+        window=Window([[0, 1], [1, 0]] if "field" in name or split == "residual" else 1, max_depth=of_pairs),
         max_depth=depth,
-        max_depth_pairwise=of_pairs,
-        min_samples_leaf=args.min_samples,
-        split=split,
-        n_feature_tests=None,
-        n_thresholds=1,
-        feature_radius=args.radius,
-        split_samples=None,
+        split=Splits(
+            split,
+            n_feature_tests=None,
+            n_thresholds=1,
+            feature_radius=args.radius,
+            max_samples=None,
+            min_samples_leaf=args.min_samples,
+        ),
         max_iter=args.max_iter,
         n_jobs=args.jobs,
         random_state=0,

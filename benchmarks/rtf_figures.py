@@ -18,7 +18,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 from _record import read_record, write_record
-from _restoration import clean_images, measures
+from _restoration import clean_images, loss_of_bytes, measures, option_objects
 from _short_rounds import seconds_of_fit
 
 from sklearn_crf import RegressionTreeField
@@ -34,7 +34,13 @@ ITERATIONS = 8
 DEPTH = 5
 
 # Linear models of pairs see the intensity and the two round filters.
-OPTIONS = {"data_range": 255.0, "random_state": 0, "n_feature_tests": 32, "pairwise_channels": [0, 37, 38]}
+OPTIONS = {"split__n_feature_tests": 32, "window__pairwise_channels": [0, 37, 38]}
+
+
+def field_of(loss, **options):
+    """A field with these options, and those that are the same for all."""
+    field = RegressionTreeField(loss_of_bytes(loss), random_state=0, **option_objects())
+    return field.set_params(**OPTIONS | options)
 
 
 @cache
@@ -53,20 +59,20 @@ def cuts(part, n_images, sigma):
 
 def fitted(loss, depth, X, y, **options):
     """A field, by as many iterations whether its trees grow with it or before it, and seconds of the processor."""
-    rounds = 1 if options.get("split") == "residual" else depth + 1
+    rounds = 1 if options.get("split__criterion") == "residual" else depth + 1
     iterations = ITERATIONS * (depth + 1) // rounds
-    field = RegressionTreeField(loss, max_depth=depth, max_iter=iterations, **OPTIONS | options)
+    field = field_of(loss, max_depth=depth, max_iter=iterations, **options)
     return field, seconds_of_fit(field, X, y)[1]
 
 
 def by_level(loss, sigma, split, args):
     """Fields of trees of every depth up to the largest."""
     X, y = cuts("train", args.images, sigma)
-    field = RegressionTreeField(loss, max_iter=ITERATIONS, warm_start=True, **OPTIONS)
+    field = field_of(loss, max_iter=ITERATIONS, warm_start=True)
     seconds = 0.0
     for depth in range(args.depth + 1):
         if split == "residual":
-            field, seconds = fitted(loss, depth, X, y, split=split)
+            field, seconds = fitted(loss, depth, X, y, split__criterion=split)
         else:
             field.set_params(max_depth=depth, random_state=depth)
             seconds += seconds_of_fit(field, X, y)[1]
@@ -86,7 +92,7 @@ def by_depth(of_pairs, args):
     X, y = cuts("train", args.images, 25)
     for depth in range(args.depth + 2):
         unary, pairwise = (DEPTH, depth) if of_pairs else (depth, DEPTH)
-        yield depth, *fitted("psnr", unary, X, y, max_depth_pairwise=pairwise), (X, y)
+        yield depth, *fitted("psnr", unary, X, y, window__max_depth=pairwise), (X, y)
 
 
 # Noise of each figure, and its curves.

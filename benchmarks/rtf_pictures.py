@@ -1,7 +1,7 @@
 """Characters, colours and flags by regression tree fields: Table 3, Figures 63 and 64 of Jancsary (2012).
 
 Handwritten characters whose middle is hidden, street scenes whose colours are lost, and bent flags that are to be found
-and mapped to the flat flag. All stand in for data that are not to be had: compare the order of the rows with that of
+and mapped to the flat flag. All stand in for data that are not public: compare the order of the rows with that of
 the thesis's, not the figures. Rows are trained one by one and kept in a JSON file, if one is given.
 
     python benchmarks/rtf_pictures.py --json pictures.json
@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from _picture_tasks import characters, flags, mean_squared_error, share_in_box, streets
 from _record import read_record, write_record
+from _restoration import option_objects
 from _short_rounds import seconds_of_fit
 
 from sklearn_crf import RegressionTreeField, RegressionTreeFieldClassifier
@@ -31,13 +32,25 @@ class Task(NamedTuple):
 
 TASKS = {
     "characters": Task(
-        characters, share_in_box, (300, 100), (60, 50), {"feature_radius": 20, "n_feature_tests": 100, "window": 5}
+        characters,
+        share_in_box,
+        (300, 100),
+        (60, 50),
+        {"split__feature_radius": 20, "split__n_feature_tests": 100, "window__size": 5},
     ),
     "colours": Task(
-        streets, mean_squared_error, (100, 50), (15, 15), {"feature_radius": 5, "min_samples_leaf": 200, "window": 3}
+        streets,
+        mean_squared_error,
+        (100, 50),
+        (15, 15),
+        {"split__feature_radius": 5, "split__min_samples_leaf": 200, "window__size": 3},
     ),
     "flags": Task(
-        flags, mean_squared_error, (400, 100), (40, 20), {"feature_radius": 6, "min_samples_leaf": 50, "window": 5}
+        flags,
+        mean_squared_error,
+        (400, 100),
+        (40, 20),
+        {"split__feature_radius": 6, "split__min_samples_leaf": 50, "window__size": 5},
     ),
 }
 
@@ -63,14 +76,15 @@ def trained(key, args):
     task = TASKS[key[0]]
     n_train, n_test = task.quick if args.quick else task.sizes
     depth, of_pairs = quick if args.quick else whole
-    options = task.options | {"max_depth": depth, "max_depth_pairwise": of_pairs, "max_iter": args.max_iter}
+    options = task.options | {"max_depth": depth, "window__max_depth": of_pairs, "max_iter": args.max_iter}
     if "tree," in key[1] or key[1].endswith("tree"):
-        options["window"] = 1
+        options["window__size"] = 1
     options |= {"n_jobs": args.jobs, "random_state": 0, "verbose": args.verbose}
     if encoding is None:
-        field = RegressionTreeField(**options)
+        field = RegressionTreeField("pseudolikelihood", **option_objects())
     else:
-        field = RegressionTreeFieldClassifier(encoding=encoding, **options)
+        field = RegressionTreeFieldClassifier("pseudolikelihood", encoding=encoding, **option_objects())
+    field.set_params(**options)
     X, y = task.data("train", n_train)
     _, seconds = seconds_of_fit(field, X, y)
     X, y = task.data("test", n_test)

@@ -23,6 +23,7 @@ from _short_rounds import seconds_of_fit
 
 from sklearn_crf import RegressionTreeField
 from sklearn_crf.preprocessing import FilterBank
+from sklearn_crf.rtf import Splits
 
 SIGMA = 30
 
@@ -37,8 +38,8 @@ def noisy_cuts(n_images, side):
 def trained(args, n_images, jobs):
     """A field, and the seconds that its training took."""
     bank = None if args.bank == "none" else FilterBank(args.bank)
-    options = {"max_depth": args.depth, "window": args.window, "max_iter": 8, "min_samples_leaf": 50}
-    field = RegressionTreeField("psnr", data_range=255.0, filter_bank=bank, random_state=0, n_jobs=jobs, **options)
+    options = {"max_depth": args.depth, "window": args.window, "max_iter": 8, "split": Splits(min_samples_leaf=50)}
+    field = RegressionTreeField("psnr", filter_bank=bank, random_state=0, n_jobs=jobs, **options)
     X, y = noisy_cuts(n_images, args.side)
     seconds, _ = seconds_of_fit(field, X, y)
     return field, float(seconds)

@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.colors import ListedColormap
 
 from sklearn_crf import RegressionTreeFieldClassifier
+from sklearn_crf.rtf import Splits, Window
 
 MOVES = {1: (-1, 0), 2: (1, 0), 3: (0, -1), 4: (0, 1)}  # up, down, left, right
 LENGTH, SIDE = 6, 7
@@ -48,15 +49,17 @@ X_train, y_train, X_test, y_test = X[:6], y[:6], X[6:], y[6:]
 # are the same everywhere. The tree field has trees of pairs instead: their leaves tell pairs along the path from all
 # others. Labels are unit vectors, so that a pair can say "whatever you are, I am one more".
 
-options = {"n_feature_tests": None, "n_thresholds": 1, "min_samples_leaf": 5, "max_iter": 8, "random_state": 0}
+# Every channel of every cell around is tested; channels are 0 or 1, so that one threshold is enough.
+near = Splits(n_feature_tests=None, n_thresholds=1, min_samples_leaf=5, feature_radius=1)
+far = Splits(n_feature_tests=None, n_thresholds=1, min_samples_leaf=5, feature_radius=2)
 models = {
-    "trees of cells": {"window": 1, "max_depth": 4, "feature_radius": 2},
-    "Gaussian field": {"window": [[0, 1], [1, 0]], "max_depth": 4, "max_depth_pairwise": 0, "feature_radius": 2},
-    "tree field": {"window": [[0, 1], [1, 0]], "max_depth": 0, "max_depth_pairwise": 5, "feature_radius": 1},
+    "trees of cells": {"window": 1, "max_depth": 4, "split": far},
+    "Gaussian field": {"window": Window([[0, 1], [1, 0]], max_depth=0), "max_depth": 4, "split": far},
+    "tree field": {"window": Window([[0, 1], [1, 0]], max_depth=5), "max_depth": 0, "split": near},
 }
 labels = {}
 for name, own in models.items():
-    model = RegressionTreeFieldClassifier(**own, **options, n_jobs=2).fit(X_train, y_train)
+    model = RegressionTreeFieldClassifier(**own, max_iter=8, random_state=0, n_jobs=2).fit(X_train, y_train)
     labels[name] = model.predict(X_test)
 
 ###############################################################################

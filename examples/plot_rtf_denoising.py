@@ -51,7 +51,7 @@ fields = {
 }
 images = {"noisy": noisy_truth}
 for name, options in fields.items():
-    field = RegressionTreeField(**options, max_iter=10, tol=1e-3, data_range=255, random_state=0, n_jobs=2)
+    field = RegressionTreeField(**options, max_iter=10, tol=1e-3, random_state=0, n_jobs=2)
     denoiser = make_pipeline(FilterBank("gaussian_derivatives"), field)
     images[name] = denoiser.fit(noisy, clean).predict([noisy_truth])[0]
 

@@ -1,6 +1,7 @@
 """Regression tree fields: estimators, trees, Gaussian potentials and objectives, image losses."""
 
 from sklearn_crf.rtf._classifier import RegressionTreeFieldClassifier
+from sklearn_crf.rtf._options import FieldSolver, Splits, Window
 from sklearn_crf.rtf._regressor import RegressionTreeField
 
-__all__ = ["RegressionTreeField", "RegressionTreeFieldClassifier"]
+__all__ = ["FieldSolver", "RegressionTreeField", "RegressionTreeFieldClassifier", "Splits", "Window"]

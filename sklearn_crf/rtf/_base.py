@@ -2,15 +2,21 @@
 
 import warnings
 from math import isqrt
+from numbers import Integral, Real
+from typing import ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._threads import map_tasks, single_threaded_blas
 from sklearn_crf.encoding._layout import validate_sample_weight
 from sklearn_crf.inference import ConjugateGradient
+from sklearn_crf.models import GaussianModel
+from sklearn_crf.preprocessing import FilterBank
 from sklearn_crf.rtf._growth import GrowthOptions
 from sklearn_crf.rtf._input import (
     TrainingData,
@@ -22,7 +28,8 @@ from sklearn_crf.rtf._input import (
     multiplier_channels,
 )
 from sklearn_crf.rtf._objectives import GaussianLikelihood, GaussianPseudolikelihood, PredictionLoss
-from sklearn_crf.rtf._prediction import FittedField, filtered, fitted_filter_bank
+from sklearn_crf.rtf._options import OPTION_CLASSES, FieldSolver, Splits, Window, as_options
+from sklearn_crf.rtf._prediction import FittedField, conditioned, filtered, fitted_filter_bank, in_units
 from sklearn_crf.rtf._training import Field, TrainingOptions, train
 from sklearn_crf.rtf._trees import RegressionTree, factor_types
 
@@ -204,8 +211,86 @@ def whitening_of(features, kind, rng, weights=None):
 LIKELIHOODS = {"pseudolikelihood": GaussianPseudolikelihood, "likelihood": GaussianLikelihood}
 
 
+# What to pass where a nested parameter is set of something that was given by name.
+_NESTED = {name: kind.__name__ for name, kind in OPTION_CLASSES.items()}
+_NESTED |= {"inference": "ConjugateGradient", "filter_bank": "FilterBank"}
+
+
 class FieldEstimator(BaseEstimator):
     """Base of estimators whose prediction is read off the mean of a regression tree field."""
+
+    _parameter_constraints: ClassVar[dict] = {
+        "window": [Integral, "array-like", Window],
+        "max_depth": [Interval(Integral, 0, None, closed="left")],
+        "filter_bank": [FilterBank, None],
+        "split": [StrOptions({"gradient", "residual"}), Splits],
+        "solver": [StrOptions({"pqn", "spg"}), FieldSolver],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "inference": [StrOptions({"auto"}), ConjugateGradient],
+        "warm_start": ["boolean"],
+        "random_state": ["random_state"],
+        "n_jobs": [Integral, None],
+        "verbose": ["verbose"],
+    }
+
+    def set_params(self, **params):
+        """Set parameters, those of option objects by nested names such as ``split__n_thresholds``.
+
+        Parameters
+        ----------
+        **params : dict
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If a nested name is given for a parameter that holds no object.
+        """
+        for key in params:
+            name, nested, _ = key.partition("__")
+            if not nested or name not in _NESTED:
+                continue
+            value = params.get(name, getattr(self, name))
+            if not hasattr(value, "set_params"):
+                raise ValueError(f"{key} needs an object: pass {name}={_NESTED[name]}() first, got {name}={value!r}.")
+        return super().set_params(**params)
+
+    def models(self, X, evidence=None) -> list[GaussianModel]:
+        r"""Gaussian field of every example under the fitted weights, in the units of the target.
+
+        .. math::
+            p(y \mid x) \propto \exp(-\tfrac12 y^\top J(x) \, y + h(x)^\top y)
+
+        Any inference for :class:`~sklearn_crf.models.GaussianModel` can be run on them; the means are what ``predict``
+        is read off.
+
+        Parameters
+        ----------
+        X : array-like or list of array-like
+            Examples, as in ``predict``.
+        evidence : array-like or list of array-like, optional
+            Known values or labels, in the layout of y; NaN (or the missing label) where they are not known. Known nodes
+            keep their place in the graph without edges, with the known value as mean, and their neighbours are
+            conditioned on them.
+
+        Returns
+        -------
+        list of GaussianModel
+            In float64. Plain samples are one model.
+        """
+        check_is_fitted(self)
+        planes = self._planes_to_predict(X)
+        known = None if evidence is None else self._known_values(planes, evidence)
+        field = self._fitted_field()
+        found = []
+        for i, plane in enumerate(planes.features):
+            model = in_units(field.model(plane, 1), self.target_mean_, self.target_scale_)
+            found.append(model if known is None else conditioned(model, known[i]))
+        return found
 
     def _continues(self):
         """Whether ``fit`` goes on from the field that it finds."""
@@ -224,19 +309,22 @@ class FieldEstimator(BaseEstimator):
     def _fit_field(self, planes, targets, weights, objective):
         """Train on targets of mean 0 and variance 1, and keep what was found."""
         rng = check_random_state(self.random_state)
+        window, solver = as_options(self.window, "window"), as_options(self.solver, "solver")
+        split = as_options(self.split, "split")
+        bounds = tuple(solver.eigenvalue_bounds)
         is_table = planes.encoded.layout == "nodes"
         bank = fitted_filter_bank(self.filter_bank, planes.features, planes.encoded.lattice_ndim)
         features = planes.features if bank is None else filtered(bank, planes.features, self.n_jobs)
         data, validation = TrainingData(features, planes.graphs(), targets, weights), None
-        if self.early_stopping:
-            data, validation = held_out(data, self.validation_fraction, is_table, rng)
+        if solver.early_stopping:
+            data, validation = held_out(data, solver.validation_fraction, is_table, rng)
         if isinstance(objective, GaussianPseudolikelihood) and not is_table:
-            reach = int(np.abs(planes.offsets).max(initial=0)) + self.feature_radius
-            data = sampled_variables(data, self.max_samples, reach, rng)
+            reach = int(np.abs(planes.offsets).max(initial=0)) + split.feature_radius
+            data = sampled_variables(data, solver.max_samples, reach, rng)
         else:
-            data = at_most(data, self.max_samples, is_table, rng)
-        channels = chosen_channels(self.pairwise_channels, features[0].shape[2])
-        multipliers = multiplier_channels(self.precision_channels, features[0].shape[2])
+            data = at_most(data, solver.max_samples, is_table, rng)
+        channels = chosen_channels(window.pairwise_channels, features[0].shape[2])
+        multipliers = multiplier_channels(window.precision_channels, features[0].shape[2])
         check_multipliers(features, multipliers)
         types = factor_types(planes.offsets, channels, multipliers)
         with single_threaded_blas():
@@ -247,16 +335,24 @@ class FieldEstimator(BaseEstimator):
             trees = [RegressionTree(**tree) for tree in self.trees_]
             start = Field.restored(types, whitening, n_values, trees, self.precisions_, self.weights_, self.slopes_)
         else:
-            start = Field.stumps(types, whitening, n_values, tuple(self.eigenvalue_bounds))
-        of_pairs = self.max_depth if self.max_depth_pairwise is None else self.max_depth_pairwise
+            start = Field.stumps(types, whitening, n_values, bounds)
+        of_pairs = self.max_depth if window.max_depth is None else window.max_depth
         options = TrainingOptions(
-            self.solver,
+            solver.method,
             [self.max_depth] + [of_pairs] * len(planes.offsets),
             self.max_iter,
             self.tol,
-            self._growth(),
+            GrowthOptions(
+                split.n_feature_tests,
+                split.n_thresholds,
+                split.feature_radius,
+                split.max_samples,
+                split.min_samples_leaf,
+                bounds,
+                split.criterion,
+            ),
             self._report if self.verbose else _silent,
-            self.shrinkage,
+            solver.shrinkage,
         )
         with single_threaded_blas():
             found = train(objective, start, data, options, rng, self.n_jobs, validation, self._continues())
@@ -265,9 +361,8 @@ class FieldEstimator(BaseEstimator):
         self.precision_channels_ = np.array(multipliers, dtype=np.int64)
         self._warn(found)
 
-    def _field_means(self, planes, and_also=None):
-        """Mean of the field of each plane, of mean 0 and variance 1, and what a function makes of the model."""
-        field = FittedField(
+    def _fitted_field(self):
+        return FittedField(
             factor_types(self.offsets_, self._known_channels(), tuple(self.precision_channels_.tolist())),
             self.trees_,
             self.precisions_,
@@ -276,6 +371,10 @@ class FieldEstimator(BaseEstimator):
             max(self.lattice_ndim_, 1),
             self.filter_bank_,
         )
+
+    def _field_means(self, planes, and_also=None):
+        """Mean of the field of each plane, of mean 0 and variance 1, and what a function makes of the model."""
+        field = self._fitted_field()
         solver = self._solver(1e-5)
         with single_threaded_blas():
             found = map_tasks(
@@ -303,17 +402,6 @@ class FieldEstimator(BaseEstimator):
     def _solver(self, tol):
         return ConjugateGradient(tol=tol) if self.inference == "auto" else self.inference
 
-    def _growth(self):
-        return GrowthOptions(
-            self.n_feature_tests,
-            self.n_thresholds,
-            self.feature_radius,
-            self.split_samples,
-            self.min_samples_leaf,
-            tuple(self.eigenvalue_bounds),
-            self.split,
-        )
-
     def _report(self, rounds, value, n_leaves):
         progress = f"round {len(rounds)}: {rounds[-1]} iterations, loss {value:.6g}"
         print(f"[{type(self).__name__}] {progress}, leaves {n_leaves}")
@@ -334,15 +422,15 @@ class FieldEstimator(BaseEstimator):
         if not found.solved:
             warnings.warn(
                 "conjugate gradients did not reach their tolerance for some image; raise max_iter of inference, or the "
-                "least eigenvalue in eigenvalue_bounds.",
+                "least of FieldSolver's eigenvalue_bounds.",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         if not found.success:
             warnings.warn(
                 f"the last round stopped after max_iter={self.max_iter} iterations; raise max_iter or tol.",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
 

@@ -1,19 +1,31 @@
 """Regression tree fields for labels: encoded as vectors, predicted as values, decoded."""
 
+from typing import ClassVar
+
 import numpy as np
 from scipy.special import expit, softmax
-from sklearn.base import ClassifierMixin
+from sklearn.base import ClassifierMixin, _fit_context
 from sklearn.metrics import accuracy_score
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf.encoding import encode_y
 from sklearn_crf.rtf._base import LIKELIHOODS, FieldEstimator, flattened
-from sklearn_crf.rtf._input import centre_and_scale, check_parameters, put_back, read_planes
+from sklearn_crf.rtf._input import centre_and_scale, put_back, read_planes, require_one_reading
+from sklearn_crf.rtf._options import as_options
 from sklearn_crf.rtf.losses import logistic, mse, multinomial
 
 # Losses whose predictions are scores, not codes.
 _OF_SCORES = ("logistic", "multinomial")
+
+
+def _multinomial_of_codes(prediction, target):
+    return multinomial(prediction, target.argmax(axis=-1))
+
+
+# Losses of predictions that there are for codes.
+_LOSSES = {"mse": mse, "logistic": logistic, "multinomial": _multinomial_of_codes}
 
 
 def _gives_probabilities(estimator):
@@ -39,52 +51,26 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     encoding : {"orthonormal", "ordinal"}, default="orthonormal"
         A unit vector for each class, all equally far apart; or one value, the number of the class. Losses of scores do
         not read it.
-    window : int or array-like of shape (n_offsets, lattice_ndim), default=3
+    window : int, array-like of shape (n_offsets, lattice_ndim) or Window, default=3
         Pairs of pixels with a factor, as in :class:`RegressionTreeField`.
-    pairwise_channels : array-like of int or None, default=None
-        Channels that linear models of pairs see; None is all. Their trees see all in any case. Linear models take most
-        of the time of training, so that a few channels make it several times as quick.
-    precision_channels : array-like of int or None, default=None
-        Channels, nowhere negative, that J of a factor grows with: :math:`J_l + \sum_i c_i(x_F) S^{(i)}_l` with means c
-        of the channels over the factor's pixels and positive semi-definite S. None is no such dependence.
     max_depth : int, default=5
         Most splits between the root of a tree and a leaf.
-    max_depth_pairwise : int or None, default=None
-        The same for pairs; None is ``max_depth``.
-    min_samples_leaf : int or None, default=None
-        Fewest factors in a leaf; None is ten for each weight of a value's linear model.
-    split : {"gradient", "residual"}, default="gradient"
+    filter_bank : FilterBank or None, default=None
+        Makes the channels out of X, as in :class:`RegressionTreeField`.
+    split : {"gradient", "residual"} or Splits, default="gradient"
         Criterion of splits, as in :class:`RegressionTreeField`.
-    n_feature_tests : int or None, default=64
-        Random tests that each round tries for a type; None is every channel at every offset.
-    n_thresholds : int, default=15
-        Quantiles of each test's responses that are tried, at most 255.
-    feature_radius : int, default=3
-        Largest offset of a test, in rows and columns.
-    split_samples : int or None, default=20000
-        Random factors of a type that the search for splits looks at; None is all.
-    max_samples : int or None, default=None
-        Most pixels of all images together that training looks at, as in :class:`RegressionTreeField`.
-    shrinkage : float, default=0.0
-        Pull of each leaf towards the leaf it was split from, in factors.
-    eigenvalue_bounds : (float, float), default=(1e-2, 1e2)
-        Least and largest eigenvalue of each J.
+    solver : {"pqn", "spg"} or FieldSolver, default="pqn"
+        As in :class:`RegressionTreeField`.
     max_iter : int, default=50
         Most iterations of each round.
     tol : float, default=1e-4
         Largest entry of the projected gradient at which a round ends.
-    solver : {"pqn", "spg"}, default="pqn"
-        Projected quasi-Newton steps, or spectral projected gradients.
-    early_stopping : bool, default=False
-        Whether to hold out images, and to end with the first round that does not improve the loss of them.
-    validation_fraction : float, default=0.1
-        Share of the images to hold out.
-    warm_start : bool, default=False
-        Whether ``fit`` goes on from the field of the last call.
-    filter_bank : FilterBank or None, default=None
-        Makes the channels out of X, as in :class:`RegressionTreeField`.
+    missing_label : object, default=None
+        Value of labels that are not known, in ``evidence``.
     inference : "auto" or ConjugateGradient, default="auto"
         Solver of training and prediction.
+    warm_start : bool, default=False
+        Whether ``fit`` goes on from the field of the last call.
     random_state : int, RandomState instance or None, default=None
         Of tests and samples.
     n_jobs : int or None, default=None
@@ -110,16 +96,16 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         By which J of each leaf of each type grows with I channels.
     precision_channels_ : ndarray of shape (I,)
         These channels.
-    code_mean_ : ndarray of shape (D,)
-        What is added to the field's values.
-    code_scale_ : float
-        What they are multiplied by before.
+    target_mean_ : ndarray of shape (D,)
+        Mean of the codes; the field's values are of mean 0 and variance 1.
+    target_scale_ : float
+        Standard deviation of the codes.
     loss_curve_ : ndarray
         The loss at the start, and after every iteration of all rounds.
     round_ends_ : ndarray
         Iterations made by the end of each round.
     validation_curve_ : ndarray
-        Loss of what was held out at the end of each round; empty without ``early_stopping``.
+        Loss of what was held out at the end of each round; empty without early stopping.
     n_iter_ : int
         Iterations of all rounds.
     filter_bank_ : FilterBank or None
@@ -147,33 +133,28 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     True
     """
 
+    _parameter_constraints: ClassVar[dict] = {
+        **FieldEstimator._parameter_constraints,
+        "loss": [StrOptions({*LIKELIHOODS, *_LOSSES})],
+        "encoding": [StrOptions({"orthonormal", "ordinal"})],
+        "missing_label": "no_validation",
+    }
+
     def __init__(
         self,
         loss="pseudolikelihood",
         *,
         encoding="orthonormal",
         window=3,
-        pairwise_channels=None,
-        precision_channels=None,
         max_depth=5,
-        max_depth_pairwise=None,
-        min_samples_leaf=None,
+        filter_bank=None,
         split="gradient",
-        n_feature_tests=64,
-        n_thresholds=15,
-        feature_radius=3,
-        split_samples=20000,
-        max_samples=None,
-        shrinkage=0.0,
-        eigenvalue_bounds=(1e-2, 1e2),
+        solver="pqn",
         max_iter=50,
         tol=1e-4,
-        solver="pqn",
-        early_stopping=False,
-        validation_fraction=0.1,
-        warm_start=False,
-        filter_bank=None,
+        missing_label=None,
         inference="auto",
+        warm_start=False,
         random_state=None,
         n_jobs=None,
         verbose=0,
@@ -181,31 +162,20 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         self.loss = loss
         self.encoding = encoding
         self.window = window
-        self.pairwise_channels = pairwise_channels
-        self.precision_channels = precision_channels
         self.max_depth = max_depth
-        self.max_depth_pairwise = max_depth_pairwise
-        self.min_samples_leaf = min_samples_leaf
+        self.filter_bank = filter_bank
         self.split = split
-        self.n_feature_tests = n_feature_tests
-        self.n_thresholds = n_thresholds
-        self.feature_radius = feature_radius
-        self.split_samples = split_samples
-        self.max_samples = max_samples
-        self.shrinkage = shrinkage
-        self.eigenvalue_bounds = eigenvalue_bounds
+        self.solver = solver
         self.max_iter = max_iter
         self.tol = tol
-        self.solver = solver
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.warm_start = warm_start
-        self.filter_bank = filter_bank
+        self.missing_label = missing_label
         self.inference = inference
+        self.warm_start = warm_start
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
 
+    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y, sample_weight=None):
         """Grow the trees and fit their leaves.
 
@@ -222,8 +192,8 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         -------
         RegressionTreeFieldClassifier
         """
-        check_parameters(self)
-        self._check_loss()
+        if as_options(self.window, "window").lattice_ndim is None:
+            require_one_reading(X, y, sequences=True)
         planes = read_planes(self, X, reset=not self._continues())
         labels = encode_y(y, planes.encoded)
         if self.loss == "logistic" and len(labels.classes_) > 2:
@@ -237,12 +207,12 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         if self.loss in _OF_SCORES:
             mean, scale = np.zeros(codes.shape[1]), 1.0
         elif self._continues():
-            mean, scale = self.code_mean_, self.code_scale_
+            mean, scale = self.target_mean_, self.target_scale_
         else:
             mean, scale = centre_and_scale(targets, weights)
         scaled = [((target - mean) / scale).astype(np.float32) for target in targets]
         self._fit_field(planes, scaled, weights, self._objective(_LOSSES, mean, scale))
-        self.classes_, self.code_mean_, self.code_scale_ = labels.classes_, mean, scale
+        self.classes_, self.target_mean_, self.target_scale_ = labels.classes_, mean, scale
         return self
 
     def predict(self, X):
@@ -306,11 +276,6 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         truth, found, weight = flattened(y, self.predict(X), sample_weight)
         return float(accuracy_score(truth, found, sample_weight=weight))
 
-    def _check_loss(self):
-        for name, choices in (("loss", (*LIKELIHOODS, *_LOSSES)), ("encoding", ("orthonormal", "ordinal"))):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {getattr(self, name)!r}.")
-
     def _codes(self, n_classes):
         """A row for each class."""
         if self.loss == "logistic":
@@ -319,16 +284,18 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
             return np.eye(n_classes)
         return np.arange(n_classes, dtype=np.float64)[:, None]
 
+    def _planes_to_predict(self, X):
+        return read_planes(self, X, reset=False)
+
+    def _known_values(self, planes, evidence):
+        labels = encode_y(
+            evidence, planes.encoded, missing_label=self.missing_label, classes=self.classes_, name="evidence"
+        ).labels
+        codes = np.concatenate([self._codes(len(self.classes_)), np.full((1, len(self.target_mean_)), np.nan)])
+        return [codes[own] for own in ([labels] if planes.encoded.layout == "nodes" else labels)]
+
     def _values(self, X):
         check_is_fitted(self)
-        planes = read_planes(self, X, reset=False)
+        planes = self._planes_to_predict(X)
         means, _ = self._field_means(planes)
-        return planes, [self.code_mean_ + self.code_scale_ * mean for mean in means]
-
-
-def _multinomial_of_codes(prediction, target):
-    return multinomial(prediction, target.argmax(axis=-1))
-
-
-# Losses of predictions that there are for codes.
-_LOSSES = {"mse": mse, "logistic": logistic, "multinomial": _multinomial_of_codes}
+        return planes, [self.target_mean_ + self.target_scale_ * mean for mean in means]

@@ -1,16 +1,16 @@
 """What RegressionTreeField is given: parameters, images, targets; and the scaling of both."""
 
-from numbers import Integral, Real
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import check_scalar
+from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf.encoding import Example, encode_X, object_array
 from sklearn_crf.encoding._layout import read_layout
 from sklearn_crf.graphs import lattice
-from sklearn_crf.inference import ConjugateGradient
+from sklearn_crf.rtf._options import as_options
 
 
 class TrainingData(NamedTuple):
@@ -170,43 +170,6 @@ class Planes(NamedTuple):
         return [made[shape] for shape in shapes]
 
 
-def check_parameters(est):
-    """Raise for the first constructor parameter that cannot be meant.
-
-    Raises
-    ------
-    ValueError, TypeError
-        Naming the parameter, what was found, and what is needed.
-    """
-    least = {"max_depth": 0, "feature_radius": 0, "max_iter": 1}
-    for name, value in least.items():
-        check_scalar(getattr(est, name), name, Integral, min_val=value)
-    check_scalar(est.n_thresholds, "n_thresholds", Integral, min_val=1, max_val=255)
-    check_scalar(est.tol, "tol", Real, min_val=0)
-    check_scalar(est.shrinkage, "shrinkage", Real, min_val=0)
-    check_scalar(
-        est.validation_fraction, "validation_fraction", Real, min_val=0, max_val=1, include_boundaries="neither"
-    )
-    optional = {
-        "max_depth_pairwise": 0, "min_samples_leaf": 1, "split_samples": 2, "n_feature_tests": 1, "max_samples": 1
-    }  # fmt: skip
-    for name, value in optional.items():
-        if getattr(est, name) is not None:
-            check_scalar(getattr(est, name), name, Integral, min_val=value)
-    check_scalar(getattr(est, "cascade", 1), "cascade", Integral, min_val=1)
-    if getattr(est, "data_range", None) is not None:
-        check_scalar(est.data_range, "data_range", Real, min_val=0, include_boundaries="neither")
-    bounds = est.eigenvalue_bounds
-    if np.shape(bounds) != (2,) or not 0 < bounds[0] <= bounds[1] < np.inf:
-        raise ValueError(f"eigenvalue_bounds must be two positive numbers in ascending order, got {bounds!r}.")
-    if est.solver not in ("spg", "pqn"):
-        raise ValueError(f"solver must be 'spg' or 'pqn', got {est.solver!r}.")
-    if est.split not in ("gradient", "residual"):
-        raise ValueError(f"split must be 'gradient' or 'residual', got {est.split!r}.")
-    if est.inference != "auto" and not isinstance(est.inference, ConjugateGradient):
-        raise ValueError(f"inference must be 'auto' or a ConjugateGradient, got {est.inference!r}.")
-
-
 def chosen_channels(channels, n_channels, name="pairwise_channels"):
     """Channels that a parameter names.
 
@@ -231,7 +194,9 @@ def chosen_channels(channels, n_channels, name="pairwise_channels"):
     read = np.asarray(channels)
     fits = read.ndim == 1 and read.dtype.kind in "iu" and len(np.unique(read)) == len(read) > 0
     if not fits or read.min() < 0 or read.max() >= n_channels:
-        raise ValueError(f"{name} must be different channels of X, from 0 to {n_channels - 1}, got {channels!r}.")
+        raise InvalidParameterError(
+            f"{name} must be different channels of X, from 0 to {n_channels - 1}, got {channels!r}."
+        )
     found = tuple(read.tolist())
     return None if found == tuple(range(n_channels)) else found
 
@@ -260,6 +225,73 @@ def check_multipliers(features, multipliers):
             raise ValueError(f"precision_channels must never be negative, but channel {channel} of X has {least:g}.")
 
 
+def _shape(values):
+    """Shape of an array, None for a list of arrays and whatever else is not one array of numbers."""
+    if isinstance(values, list | tuple) and any(hasattr(value, "shape") for value in values):
+        return None
+    try:
+        values = np.asarray(values)
+    except ValueError:
+        return None
+    return None if values.dtype == object else values.shape
+
+
+def require_one_reading(X, y, sequences):
+    """Raise where X and y are most likely images that lack an axis, but could be read as chains.
+
+    Parameters
+    ----------
+    X, y : array-like or list of array-like
+    sequences : bool
+        Whether X of shape (n, T, 1) with y of shape (n, T) is read as n sequences without asking.
+
+    Raises
+    ------
+    ValueError
+        With both readings, and what to pass for either.
+    """
+    if sp.issparse(X) or y is None:
+        return
+    say_chains = "(pass window=Window(lattice_ndim=1))"
+    shape, of_target = _shape(X), _shape(y)
+    if shape is None or of_target is None:
+        pairs = [] if sequences else list(zip(X, y, strict=False))
+        equal = [np.shape(x) for x, own in pairs if np.ndim(x) == 2 and np.shape(x) == np.shape(own)]
+        if pairs and len(equal) == len(pairs) and any(width > 1 for _, width in equal):
+            height, width = equal[0]
+            raise ValueError(
+                f"X[0] and y[0] both have shape ({height}, {width}), which has two readings: a grey image of {height} "
+                f"x {width} pixels (pass [x[..., np.newaxis] for x in X]), or a chain of {height} nodes with {width} "
+                f"features and {width} targets each {say_chains}."
+            )
+        return
+    if len(shape) != 3:
+        return
+    n, height, width = shape
+    if of_target == shape and width > 1:
+        raise ValueError(
+            f"X and y both have shape {shape}, which has two readings: {n} grey images of {height} x {width} pixels "
+            f"(pass X[..., np.newaxis]), or {n} chains of {height} nodes with {width} features and {width} targets "
+            f"each {say_chains}."
+        )
+    if n > 1 and width == 1 and of_target in (shape, shape[:2]) and not sequences:
+        raise ValueError(
+            f"X of shape {shape} with y of shape {of_target} has two readings: one image of {n} x {height} pixels "
+            f"(pass X[np.newaxis] and y[np.newaxis]), or {n} chains of {height} nodes {say_chains}."
+        )
+
+
+def _require_channel_axis(X, n_features):
+    """Raise if X is a stack of images without channels, or one image, where a stack of images is needed."""
+    shape = _shape(X)
+    if shape is not None and len(shape) == 3:
+        raise ValueError(
+            f"X of shape {shape} has two readings: {shape[0]} images without an axis of channels (pass "
+            f"X[..., np.newaxis]), or one image with {shape[2]} channels (pass X[np.newaxis]); the field was fitted on "
+            f"images of {n_features} channels."
+        )
+
+
 def read_planes(est, X, reset):
     """Images of X.
 
@@ -274,13 +306,16 @@ def read_planes(est, X, reset):
     -------
     Planes
     """
-    layout, read = read_layout(X, None if reset else est.lattice_ndim_)
+    window = as_options(est.window, "window")
+    if not reset and est.lattice_ndim_ == 2:
+        _require_channel_axis(X, est.n_features_in_)
+    layout, read = read_layout(X, window.lattice_ndim if reset else est.lattice_ndim_)
     if layout == "nodes" and sp.issparse(read):
         raise TypeError("Sparse data was passed for X, but dense data is required: use '.toarray()'.")
     ndim = 0 if layout == "nodes" else read.ndim - 2 if layout == "array" else _list_ndim(read)
     if ndim > 2:
         raise ValueError(f"X must hold images, chains or plain samples, got lattices of {ndim} axes.")
-    offsets = window_offsets(est.window, ndim)
+    offsets = window_offsets(window.size, ndim)
     # Without edges: those of a plane that is predicted in tiles would not fit into memory.
     none = np.zeros((0, ndim), dtype=np.int64)
     encoded = encode_X(
@@ -337,17 +372,19 @@ def window_offsets(window, ndim):
     """
     if isinstance(window, Integral):
         if window < 1 or window % 2 == 0:
-            raise ValueError(f"window must be an odd number of at least 1, or offsets, got {window!r}.")
+            raise InvalidParameterError(f"window must be an odd number of at least 1, or offsets, got {window!r}.")
         if ndim == 0:
             return np.zeros((0, 0), dtype=np.int64)
         reach = np.arange(-(window // 2), window // 2 + 1)
         offsets = np.stack(np.meshgrid(*[reach] * ndim, indexing="ij"), axis=-1).reshape(-1, ndim)
     else:
         offsets = np.asarray(window)
+        if offsets.ndim != 2 or offsets.shape[1] != (ndim or offsets.shape[1]) or offsets.dtype.kind not in "iu":
+            raise InvalidParameterError(
+                f"window given as offsets must be integers of shape (n_offsets, {ndim}), got {window!r}."
+            )
         if ndim == 0:
             return np.zeros((0, 0), dtype=np.int64)
-        if offsets.ndim != 2 or offsets.shape[1] != ndim or offsets.dtype.kind not in "iu":
-            raise ValueError(f"window given as offsets must be integers of shape (n_offsets, {ndim}), got {window!r}.")
     kept = {}
     for offset in offsets.tolist():
         leading = next((step for step in offset if step), 0)
@@ -356,13 +393,17 @@ def window_offsets(window, ndim):
     return np.array(list(kept), dtype=np.int64).reshape(len(kept), ndim)
 
 
-def read_targets(planes, y):
+def read_targets(planes, y, name="y", missing=False):
     """Targets of each plane as (N, D), and whether D was written out.
 
     Parameters
     ----------
     planes : Planes
     y : array-like or list of array-like
+    name : str, default="y"
+        What errors call it.
+    missing : bool, default=False
+        Whether NaN stands for a value that is not known.
 
     Returns
     -------
@@ -373,20 +414,20 @@ def read_targets(planes, y):
         raise ValueError("RegressionTreeField requires y to be passed, but the target y is None.")
     encoded = planes.encoded
     if encoded.layout == "nodes":
-        shapes, values = [(encoded.n_examples,)], [_finite(y, "y")]
+        shapes, values = [(encoded.n_examples,)], [_as_values(y, name, missing)]
     else:
         if len(y) != encoded.n_examples:
-            raise ValueError(f"y has {len(y)} examples, but X has {encoded.n_examples}.")
+            raise ValueError(f"{name} has {len(y)} examples, but X has {encoded.n_examples}.")
         shapes = [encoded.label_shape(i) for i in range(encoded.n_examples)]
-        values = [_finite(part, f"y[{i}]") for i, part in enumerate(y)]
+        values = [_as_values(part, f"{name}[{i}]", missing) for i, part in enumerate(y)]
     targets = []
     for i, (value, shape) in enumerate(zip(values, shapes, strict=True)):
         if value.shape not in (shape, (*shape, *value.shape[len(shape) :][:1])) or value.size == 0:
             if encoded.layout == "nodes":
-                raise ValueError(f"y has shape {value.shape}, but X has {shape[0]} samples: inconsistent numbers.")
-            raise ValueError(f"y[{i}] has shape {value.shape}, but X[{i}] has pixels of shape {shape}.")
+                raise ValueError(f"{name} has shape {value.shape}, but X has {shape[0]} samples: inconsistent numbers.")
+            raise ValueError(f"{name}[{i}] has shape {value.shape}, but X[{i}] has pixels of shape {shape}.")
         if value.ndim != values[0].ndim or value.shape[len(shape) :] != values[0].shape[len(shape) :]:
-            raise ValueError(f"y[{i}] has shape {value.shape}, but y[0] has shape {values[0].shape}.")
+            raise ValueError(f"{name}[{i}] has shape {value.shape}, but {name}[0] has shape {values[0].shape}.")
         targets.append(value.reshape(int(np.prod(shape)), -1))
     return targets, values[0].ndim > len(shapes[0])
 
@@ -411,7 +452,11 @@ def centre_and_scale(targets, weights):
     return mean, float(np.sqrt(variance)) or 1.0
 
 
-def _finite(values, name):
+# Squares and sums of larger values would leave the range of float64, and float32 must hold what is scaled.
+_LARGEST_VALUE = 1e100
+
+
+def _as_values(values, name, missing):
     values = np.asarray(values)
     if values.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: {name} must hold real numbers, got {values.dtype}.")
@@ -419,8 +464,11 @@ def _finite(values, name):
         values = values.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must hold numbers: {error}") from error
-    if not np.all(np.isfinite(values)):
-        raise ValueError(f"{name} contains NaN or infinity.")
+    if np.any(np.isinf(values)) or (not missing and np.any(np.isnan(values))):
+        raise ValueError(f"{name} contains {'infinity' if missing else 'NaN or infinity'}.")
+    largest = np.nanmax(np.abs(values), initial=0.0)
+    if largest > _LARGEST_VALUE:
+        raise ValueError(f"{name} has values up to {largest:.3g}, at most {_LARGEST_VALUE:g} are supported: rescale y.")
     return values
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.base import clone
 
 from sklearn_crf.inference.gaussian._tiles import mean_in_tiles
-from sklearn_crf.preprocessing import FilterBank
+from sklearn_crf.models import GaussianModel
 from sklearn_crf.rtf._input import check_multipliers, plane_graph
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
 from sklearn_crf.rtf._trees import RegressionTree
@@ -122,8 +122,6 @@ def fitted_filter_bank(filter_bank, features, lattice_ndim):
     """
     if filter_bank is None:
         return None
-    if not isinstance(filter_bank, FilterBank):
-        raise ValueError(f"filter_bank must be a FilterBank or None, got {filter_bank!r}.")
     if lattice_ndim != 2:
         raise ValueError(f"filter_bank needs images, but X holds lattices of {lattice_ndim} axes.")
     return clone(filter_bank).fit(features[:1])
@@ -144,3 +142,52 @@ def filtered(filter_bank, features, n_jobs):
     """
     # A copy, since tiles on several threads share the bank.
     return list(copy(filter_bank).set_params(n_jobs=n_jobs).transform(features))
+
+
+def in_units(model, mean, scale):
+    r"""The field of :math:`m + s u`, where ``model`` is that of u: :math:`J / s^2`, :math:`J m / s^2 + h / s`."""
+    doubled = GaussianModel(
+        model.graph,
+        model.h.astype(np.float64) / scale,
+        model.diagonal.astype(np.float64) / scale**2,
+        model.blocks.astype(np.float64) / scale**2,
+        model.edge_type,
+    )
+    shift = doubled.product(np.broadcast_to(mean, doubled.h.shape))
+    return GaussianModel(doubled.graph, doubled.h + shift, doubled.diagonal, doubled.blocks, doubled.edge_type)
+
+
+def conditioned(model, known):
+    r"""The field given some of its values: :math:`J_{uu}` and :math:`h_u - J_{uk} y_k` of those that are not known.
+
+    Known values have their own mean, and no coupling to others.
+
+    Parameters
+    ----------
+    model : GaussianModel
+    known : ndarray of shape (N, D)
+        NaN where a value is not known.
+
+    Returns
+    -------
+    GaussianModel
+    """
+    is_known = ~np.isnan(known)
+    if not is_known.any():
+        return model
+    free = ~is_known
+    value = np.where(is_known, known, 0.0).astype(model.dtype)
+    own = np.diagonal(model.diagonal, axis1=1, axis2=2)
+    h = np.where(is_known, own * value, model.h - model.product(value))
+    diagonal = model.diagonal * (free[:, :, None] & free[:, None, :])
+    diagonal += np.where(is_known, own, 0.0)[:, :, None] * np.eye(model.n_values)
+    tails, heads = model.graph.edges.T
+    cut = np.flatnonzero(is_known.any(axis=1)[tails] | is_known.any(axis=1)[heads])
+    edge_type = model.edge_type.copy()
+    masked = model.blocks[edge_type[cut]] * (free[tails[cut], :, None] & free[heads[cut], None, :])
+    # One block of zeros serves every edge that is cut altogether.
+    partly = masked.any(axis=(1, 2))
+    blocks = np.concatenate([model.blocks, np.zeros_like(masked[:1]), masked[partly]])
+    edge_type[cut] = len(model.blocks)
+    edge_type[cut[partly]] = len(model.blocks) + 1 + np.arange(np.count_nonzero(partly))
+    return GaussianModel(model.graph, h, diagonal, blocks, edge_type)

@@ -1,16 +1,20 @@
 """Regression tree fields: Gaussian fields whose parameters trees look up in the input."""
 
 from copy import copy
+from numbers import Integral
+from typing import ClassVar
 
 import numpy as np
-from sklearn.base import RegressorMixin, clone
+from sklearn.base import RegressorMixin, _fit_context, clone
 from sklearn.metrics import r2_score
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf.encoding import object_array
 from sklearn_crf.inference import GaussianDirect, GaussianGibbs
 from sklearn_crf.rtf._base import LIKELIHOODS, FieldEstimator, flattened
-from sklearn_crf.rtf._input import centre_and_scale, check_parameters, put_back, read_planes, read_targets
+from sklearn_crf.rtf._input import centre_and_scale, put_back, read_planes, read_targets, require_one_reading
+from sklearn_crf.rtf._options import as_options
 from sklearn_crf.rtf.losses import LOSSES, loss_function
 
 # What an estimator shows of its last field.
@@ -130,67 +134,32 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         ``"psnr"`` (in decibels), ``"mae"``, ``"ssim"`` and ``"iw_ssim"`` are those of :mod:`~sklearn_crf.rtf.losses`,
         of the prediction; they take two solves an image and iteration, and predict better. Or a function of
         prediction and target, both ``(*lattice, D)``, that returns the value and the derivative by the prediction.
-    window : int or array-like of shape (n_offsets, lattice_ndim), default=3
+    window : int, array-like of shape (n_offsets, lattice_ndim) or Window, default=3
         Pairs of pixels with a factor: 3 joins each with its 8 neighbours (4 types of factors), 5 with 24 (12 types), 1
-        with none. Or the offsets.
-    pairwise_channels : array-like of int or None, default=None
-        Channels that linear models of pairs see; None is all. Their trees see all in any case. Linear models take most
-        of the time of training, so that a few channels make it several times as quick.
-    precision_channels : array-like of int or None, default=None
-        Channels, nowhere negative, that J of a factor grows with: :math:`J_l + \sum_i c_i(x_F) S^{(i)}_l` with means c
-        of the channels over the factor's pixels and positive semi-definite S. None is no such dependence.
+        with none. Or the offsets, or a :class:`~sklearn_crf.rtf.Window`, which also says what the factors depend on.
     max_depth : int, default=5
         Most splits between the root of a tree and a leaf; 0 is a Gaussian field of one leaf a type.
-    max_depth_pairwise : int or None, default=None
-        The same for pairs; None is ``max_depth``.
-    min_samples_leaf : int or None, default=None
-        Fewest factors in a leaf, roughly where ``split_samples`` is smaller than their number. None is ten for each
-        weight of a value's linear model.
-    split : {"gradient", "residual"}, default="gradient"
+    filter_bank : FilterBank or None, default=None
+        A :class:`~sklearn_crf.preprocessing.FilterBank` whose responses are the channels, instead of those of X. Images
+        of any size are then predicted in little memory, tile by tile; a pipeline holds all responses at once.
+    split : {"gradient", "residual"} or Splits, default="gradient"
         Where leaves are split: where the projected gradient of the loss grows most, round by round; or, before any
-        parameters are fitted, where the means of the targets explain most, which is the baseline.
-    n_feature_tests : int or None, default=64
-        Random tests that each round tries for a type: a channel at an offset, or the difference of two, or the
-        magnitude of either. None is every channel at every offset.
-    n_thresholds : int, default=15
-        Quantiles of each test's responses that are tried, at most 255.
-    feature_radius : int, default=3
-        Largest offset of a test, in rows and columns.
-    split_samples : int or None, default=20000
-        Random factors of a type that the search for splits looks at; None is all.
-    max_samples : int or None, default=None
-        Most pixels of all images together that training looks at. The pseudolikelihood is summed over pixels of squares
-        chosen at random, given all that is around them; other losses are of a rectangle of each image.
-    shrinkage : float, default=0.0
-        Pull of each leaf's linear model towards that of the leaf it was split from: as strong as so many factors that
-        agree with that leaf. Against overfitting where trees are deep and images few.
-    eigenvalue_bounds : (float, float), default=(1e-2, 1e2)
-        Least and largest eigenvalue of each J, where targets have variance one. They regularise, and keep conjugate
-        gradients quick.
+        parameters are fitted, where the means of the targets explain most. The tests and thresholds to try are options
+        of :class:`~sklearn_crf.rtf.Splits`.
+    solver : {"pqn", "spg"} or FieldSolver, default="pqn"
+        Projected quasi-Newton steps, or spectral projected gradients; the number of pixels to train on, shrinkage,
+        bounds of eigenvalues and early stopping are options of :class:`~sklearn_crf.rtf.FieldSolver`.
     max_iter : int, default=50
         Most iterations of each round, of which there are one more than splits on the longest path.
     tol : float, default=1e-4
         Largest entry of the projected gradient at which a round ends, by parameters in units of the root of their
         leaf's share of the factors, and of what the leaf sees of the channels.
-    solver : {"pqn", "spg"}, default="pqn"
-        Projected quasi-Newton steps, or spectral projected gradients. The loss never rises with the first; the second
-        needs less memory.
-    early_stopping : bool, default=False
-        Whether to hold out images, and to end with the first round that does not improve the loss of them. Then the
-        field is that of the round before.
-    validation_fraction : float, default=0.1
-        Share of the images to hold out.
-    warm_start : bool, default=False
-        Whether ``fit`` goes on from the field of the last call: with a larger ``max_depth`` its trees are deepened.
-    filter_bank : FilterBank or None, default=None
-        A :class:`~sklearn_crf.preprocessing.FilterBank` whose responses are the channels, instead of those of X. Images
-        of any size are then predicted in little memory, tile by tile; a pipeline holds all responses at once.
     cascade : int, default=1
         Fields one after the other: each sees, besides X, the prediction of the one before as more channels.
-    data_range : float or None, default=None
-        Range of the values, for ``"psnr"``, ``"ssim"``, ``"iw_ssim"`` and ``"mae"``; None is that of y.
     inference : "auto" or ConjugateGradient, default="auto"
         Solver of training and prediction; ``"auto"`` stops at a residual of 1e-4 in training, 1e-5 in prediction.
+    warm_start : bool, default=False
+        Whether ``fit`` goes on from the field of the last call: with a larger ``max_depth`` its trees are deepened.
     random_state : int, RandomState instance or None, default=None
         Of tests and samples.
     n_jobs : int or None, default=None
@@ -226,7 +195,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     stages_ : list of RegressionTreeField
         The fields of a cascade; the attributes above and below are those of the last. Only with ``cascade`` above 1.
     validation_curve_ : ndarray
-        Loss of what was held out at the end of each round; empty without ``early_stopping``.
+        Loss of what was held out at the end of each round; empty without early stopping.
     n_iter_ : int
         Iterations of all rounds.
     filter_bank_ : FilterBank or None
@@ -255,63 +224,41 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     True
     """
 
+    _parameter_constraints: ClassVar[dict] = {
+        **FieldEstimator._parameter_constraints,
+        "loss": [StrOptions({*LIKELIHOODS, *_LOSSES}), callable],
+        "cascade": [Interval(Integral, 1, None, closed="left")],
+    }
+
     def __init__(
         self,
         loss="pseudolikelihood",
         *,
         window=3,
-        pairwise_channels=None,
-        precision_channels=None,
         max_depth=5,
-        max_depth_pairwise=None,
-        min_samples_leaf=None,
+        filter_bank=None,
         split="gradient",
-        n_feature_tests=64,
-        n_thresholds=15,
-        feature_radius=3,
-        split_samples=20000,
-        max_samples=None,
-        shrinkage=0.0,
-        eigenvalue_bounds=(1e-2, 1e2),
+        solver="pqn",
         max_iter=50,
         tol=1e-4,
-        solver="pqn",
-        early_stopping=False,
-        validation_fraction=0.1,
-        warm_start=False,
-        filter_bank=None,
         cascade=1,
-        data_range=None,
         inference="auto",
+        warm_start=False,
         random_state=None,
         n_jobs=None,
         verbose=0,
     ):
         self.loss = loss
         self.window = window
-        self.pairwise_channels = pairwise_channels
-        self.precision_channels = precision_channels
         self.max_depth = max_depth
-        self.max_depth_pairwise = max_depth_pairwise
-        self.min_samples_leaf = min_samples_leaf
+        self.filter_bank = filter_bank
         self.split = split
-        self.n_feature_tests = n_feature_tests
-        self.n_thresholds = n_thresholds
-        self.feature_radius = feature_radius
-        self.split_samples = split_samples
-        self.max_samples = max_samples
-        self.shrinkage = shrinkage
-        self.eigenvalue_bounds = eigenvalue_bounds
+        self.solver = solver
         self.max_iter = max_iter
         self.tol = tol
-        self.solver = solver
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.warm_start = warm_start
-        self.filter_bank = filter_bank
         self.cascade = cascade
-        self.data_range = data_range
         self.inference = inference
+        self.warm_start = warm_start
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
@@ -321,6 +268,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         tags.target_tags.multi_output = True
         return tags
 
+    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y, sample_weight=None):
         """Grow the trees and fit their leaves.
 
@@ -337,11 +285,11 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         -------
         RegressionTreeField
         """
-        check_parameters(self)
-        self._check_loss()
         if self.cascade > 1:
             fit_stages(self, X, y, sample_weight)
             return self
+        if as_options(self.window, "window").lattice_ndim is None:
+            require_one_reading(X, y, sequences=False)
         planes = read_planes(self, X, reset=not self._continues())
         targets, has_channels = read_targets(planes, y)
         weights = self._weights(planes, sample_weight)
@@ -350,7 +298,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         else:
             mean, scale = centre_and_scale(targets, weights)
         extremes = [f(target) for target in targets for f in (np.min, np.max)]
-        data_range = (float(np.ptp(extremes)) or 1.0) if self.data_range is None else self.data_range
+        data_range = float(np.ptp(extremes)) or 1.0
         objective = self._objective({name: loss_function(name, data_range) for name in _LOSSES}, mean, scale)
         self._fit_field(planes, [((t - mean) / scale).astype(np.float32) for t in targets], weights, objective)
         self.target_mean_, self.target_scale_, self._has_channels = mean, scale, has_channels
@@ -413,10 +361,11 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             raise ValueError("warm_start needs targets of as many channels and the window of the last call of fit.")
         return self.target_mean_, self.target_scale_
 
-    def _check_loss(self):
-        names = (*LIKELIHOODS, *_LOSSES)
-        if not callable(self.loss) and self.loss not in names:
-            raise ValueError(f"loss must be one of {', '.join(map(repr, names))} or a callable, got {self.loss!r}.")
+    def _planes_to_predict(self, X):
+        return read_planes(self, X, reset=False)
+
+    def _known_values(self, planes, evidence):
+        return read_targets(planes, evidence, "evidence", missing=True)[0]
 
 
 def _deviation(model, n_threads):

@@ -22,8 +22,9 @@ from sklearn_crf import (
     RegressionTreeFieldClassifier,
 )
 from sklearn_crf.inference import GraphCut, LoopyBP, TRWMessagePassing
+from sklearn_crf.rtf import Splits
 
-QUICK_TREES = {"max_depth": 1, "max_iter": 8, "min_samples_leaf": 20, "random_state": 0}
+QUICK_TREES = {"max_depth": 1, "max_iter": 8, "split": Splits(min_samples_leaf=20), "random_state": 0}
 
 
 def iris():

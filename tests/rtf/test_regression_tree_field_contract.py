@@ -7,15 +7,20 @@ import numpy as np
 import pytest
 from estimator_contract import missing_checks, passed_checks
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf import RegressionTreeField, RegressionTreeFieldClassifier
+from sklearn_crf.inference import GaussianDirect
 from sklearn_crf.preprocessing import FilterBank
+from sklearn_crf.rtf import FieldSolver, Splits, Window
+from sklearn_crf.rtf._options import OPTION_CLASSES
 
 pytestmark = pytest.mark.filterwarnings("ignore:the last round stopped:sklearn.exceptions.ConvergenceWarning")
 
 BOTH = [RegressionTreeField, RegressionTreeFieldClassifier]
-QUICK = {"max_depth": 1, "max_iter": 8, "min_samples_leaf": 20, "random_state": 0}
-CHECKED = {"max_depth": 1, "min_samples_leaf": 3, "max_iter": 30, "random_state": 0}
+QUICK = {"max_depth": 1, "max_iter": 8, "split": Splits(min_samples_leaf=20), "random_state": 0}
+CHECKED = {"max_depth": 1, "split": Splits(min_samples_leaf=3), "max_iter": 30, "random_state": 0}
 WEIGHTS = "check_sample_weight_equivalence_on_dense_data"
 
 
@@ -57,7 +62,7 @@ def test_weights_equal_repetition(Field, split):
     options = {} if Field is RegressionTreeField else {"encoding": "ordinal"}
     options |= {"tol": 1e-7, "max_iter": 500, "random_state": 0}
     weight = rng.integers(0, 4, size=60)
-    options |= {"split": split, "n_feature_tests": None, "split_samples": None, "min_samples_leaf": 5, "max_depth": 1}
+    options |= {"split": Splits(split, n_feature_tests=None, max_samples=None, min_samples_leaf=5), "max_depth": 1}
     weighted = Field(**options).fit(X, y, sample_weight=weight)
     repeated = Field(**options).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
     for key in ("test", "threshold"):
@@ -118,9 +123,12 @@ def test_bad_input_is_named(Field, name):
 
 @pytest.mark.parametrize("Field", BOTH)
 def test_bad_bounds_are_named(Field):
-    for bounds in [(1.0, 0.1), (0.0, 1.0), (-1.0, 1.0), (1.0, np.inf), (1.0, 2.0, 3.0), 1.0, (np.nan, 1.0)]:
-        with pytest.raises(ValueError, match="eigenvalue_bounds must be two positive numbers in ascending order, got"):
-            Field(eigenvalue_bounds=bounds).fit(X, Y)
+    for bounds in [(1.0, 0.1), (0.0, 1.0), (-1.0, 1.0), (1.0, np.inf), (1.0, 2.0, 3.0), (np.nan, 1.0)]:
+        with pytest.raises(
+            ValueError,
+            match="'eigenvalue_bounds' parameter of FieldSolver must be two positive numbers in ascending order",
+        ):
+            Field(solver=FieldSolver(eigenvalue_bounds=bounds)).fit(X, Y)
 
 
 @pytest.mark.parametrize("Field", BOTH)
@@ -131,8 +139,152 @@ def test_bad_input_of_predict_is_named(Field):
         field.predict(np.concatenate([X, X], axis=-1))
     with pytest.raises(ValueError, match=re.escape("X[1] contains NaN")):
         field.predict(changed(X, (1, 2, 3, 0), np.nan))
-    with pytest.raises(ValueError, match="is one example where lattice_ndim=2: add a leading axis"):
+    with pytest.raises(
+        ValueError,
+        match=r"has two readings: 12 images without an axis of channels \(pass X\[..., np.newaxis\]\), or one image",
+    ):
         field.predict(X[0])
     # To predict, the pairs that there are will do.
     assert field.predict(X[:, :1, :1]).shape == (4, 1, 1)
     assert field.predict(X[:, :1]).shape == (4, 1, 16)
+
+
+# What no parameter of these estimators takes, unless it is listed as taken below.
+WRONG = [np.nan, np.inf, "nonsense", np.array([0.5, np.nan]), object(), -3, 1j, {"a": 1}]
+TAKEN = {"missing_label": WRONG, "n_jobs": [-3]}
+
+
+@pytest.mark.parametrize("Field", BOTH)
+def test_every_wrong_parameter_is_named(Field):
+    n_tried = 0
+    for name in Field().get_params(deep=False):
+        for value in WRONG:
+            if any(value is taken for taken in TAKEN.get(name, [])):
+                continue
+            with pytest.raises(InvalidParameterError, match=name):
+                Field(**QUICK | {name: value}).fit(X, Y)
+            n_tried += 1
+    assert n_tried > 100
+
+
+@pytest.mark.parametrize(("parameter", "kind"), OPTION_CLASSES.items())
+def test_every_wrong_option_is_named(parameter, kind):
+    for name in kind().get_params():
+        for value in WRONG:
+            with pytest.raises(InvalidParameterError, match="window|size" if name == "size" else name):
+                RegressionTreeField(**QUICK | {parameter: kind(**{name: value})}).fit(X, Y)
+
+
+@pytest.mark.parametrize("Field", BOTH)
+def test_constructors_are_short(Field):
+    assert len(Field().get_params(deep=False)) <= 18
+
+
+@pytest.mark.parametrize("Field", BOTH)
+def test_nested_parameters_need_an_object(Field):
+    field = Field(split=Splits(), solver=FieldSolver(), window=Window())
+    field.set_params(split__n_thresholds=3, solver__shrinkage=2.0, window__size=5)
+    assert (field.split.n_thresholds, field.solver.shrinkage, field.window.size) == (3, 2.0, 5)
+    assert Field().set_params(split=Splits(), split__n_thresholds=4).split.n_thresholds == 4
+    for key, message in {
+        "split__n_thresholds": "split__n_thresholds needs an object: pass split=Splits() first, got split='gradient'.",
+        "solver__shrinkage": "pass solver=FieldSolver() first, got solver='pqn'",
+        "window__max_depth": "pass window=Window() first, got window=3",
+        "inference__tol": "pass inference=ConjugateGradient() first, got inference='auto'",
+    }.items():
+        with pytest.raises(ValueError, match=re.escape(message)):
+            Field().set_params(**{key: 1})
+
+
+@pytest.mark.parametrize("Field", BOTH)
+def test_options_by_name_and_by_object_are_the_same(Field):
+    named = Field(max_depth=1, max_iter=4, split="residual", solver="spg", window=3, random_state=0)
+    given = clone(named).set_params(split=Splits("residual"), solver=FieldSolver("spg"), window=Window(3))
+    assert_array_equal(named.fit(X, Y).loss_curve_, given.fit(X, Y).loss_curve_)
+
+
+@pytest.mark.parametrize("Field", BOTH)
+def test_models_have_the_mean_that_is_predicted(Field):
+    field = Field("mse", **QUICK).fit(X, Y)
+    models = field.models(X)
+    assert len(models) == len(X)
+    mean = GaussianDirect().marginals(models[1]).mean
+    if Field is RegressionTreeField:
+        assert_allclose(mean[:, 0], field.predict(X)[1].ravel(), atol=1e-4)
+    else:
+        assert_array_equal(mean.argmax(axis=1), field.predict(X)[1].ravel())
+        assert_array_equal(GaussianDirect().marginals(field.models(list(X))[1]).mean, mean)
+
+
+@pytest.mark.parametrize("n_values", [1, 2])
+def test_evidence_conditions_the_model(n_values):
+    y = Y[..., None] * np.ones(n_values)
+    field = RegressionTreeField("mse", **QUICK).fit(X, y)
+    evidence = np.full(y.shape, np.nan)
+    evidence[:, 2:5, 3:6] = 0.7
+    evidence[:, 8, 8, 0] = -0.2
+    found = GaussianDirect().marginals(field.models(X, evidence)[0])
+    # The reference: the distribution of all values, conditioned by the formula.
+    whole = field.models(X)[0]
+    precision, h = whole.precision_matrix().toarray(), whole.h.ravel()
+    known = ~np.isnan(evidence[0].ravel())
+    free = ~known
+    value = evidence[0].ravel()[known]
+    expected = np.linalg.solve(precision[np.ix_(free, free)], h[free] - precision[np.ix_(free, known)] @ value)
+    assert_allclose(found.mean.ravel()[free], expected, rtol=1e-8, atol=1e-8)
+    assert_allclose(found.mean.ravel()[known], value, rtol=1e-12)
+
+
+CHAINS = Window(lattice_ndim=1)
+TWO_READINGS = {
+    "grey stacks": (
+        np.zeros((4, 8, 9)),
+        np.zeros((4, 8, 9)),
+        "4 grey images of 8 x 9 pixels (pass X[..., np.newaxis])",
+    ),
+    "lists of grey images": (
+        [np.zeros((8, 9))] * 2,
+        [np.zeros((8, 9))] * 2,
+        "a grey image of 8 x 9 pixels (pass [x[..., np.newaxis] for x in X])",
+    ),
+    "one image": (
+        np.zeros((8, 9, 1)),
+        np.zeros((8, 9)),
+        "one image of 8 x 9 pixels (pass X[np.newaxis] and y[np.newaxis]), or 8 chains of 9 nodes (pass "
+        "window=Window(lattice_ndim=1))",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TWO_READINGS)
+def test_what_has_two_readings_is_not_guessed(name):
+    bad_X, bad_y, message = TWO_READINGS[name]
+    with pytest.raises(ValueError, match=re.escape(message)):
+        RegressionTreeField(**QUICK).fit(bad_X, bad_y)
+    # As chains, where that is said to be meant.
+    rng = np.random.default_rng(0)
+    bad_y = [rng.normal(size=part.shape) for part in bad_y]
+    bad_y = bad_y if name.startswith("lists") else np.stack(bad_y)
+    field = RegressionTreeField(window=CHAINS, **QUICK).fit(bad_X, bad_y)
+    assert field.lattice_ndim_ == 1
+    assert np.shape(field.predict(bad_X)[0]) == np.shape(bad_y[0])
+
+
+def test_what_has_one_reading_goes_on():
+    rng = np.random.default_rng(0)
+    colours = rng.random((2, 8, 9, 3))
+    assert RegressionTreeField(**QUICK).fit(colours, colours).predict(colours).shape == colours.shape
+    sequences, labels = rng.random((4, 9, 1)), rng.integers(2, size=(4, 9))
+    assert RegressionTreeFieldClassifier(**QUICK).fit(sequences, labels).predict(sequences).shape == labels.shape
+    with pytest.raises(ValueError, match=re.escape("4 grey images of 8 x 9 pixels (pass X[..., np.newaxis])")):
+        RegressionTreeFieldClassifier(**QUICK).fit(np.zeros((4, 8, 9)), rng.integers(2, size=(4, 8, 9)))
+
+
+@pytest.mark.parametrize("Field", BOTH)
+def test_huge_values_are_an_error(Field):
+    field = Field(**QUICK).fit(X, Y)
+    before = field.predict(X)
+    if Field is RegressionTreeField:
+        with pytest.raises(ValueError, match="has values up to 1e\\+300"):
+            field.fit(X, np.where(Y == 1, 1e300, 0.0))
+    assert_array_equal(field.predict(X), before)

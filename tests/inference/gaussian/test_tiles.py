@@ -9,14 +9,14 @@ from sklearn_crf import RegressionTreeField, RegressionTreeFieldClassifier
 from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.inference.gaussian._tiles import mean_in_tiles
 from sklearn_crf.preprocessing import FilterBank
-from sklearn_crf.rtf import _prediction
+from sklearn_crf.rtf import Splits, Window, _prediction
 from sklearn_crf.rtf._input import window_offsets
 from sklearn_crf.rtf._prediction import FittedField
 from sklearn_crf.rtf._trees import factor_types
 
 pytestmark = pytest.mark.filterwarnings("ignore:the last round stopped:sklearn.exceptions.ConvergenceWarning")
 
-QUICK = {"max_depth": 1, "max_iter": 8, "min_samples_leaf": 20, "tol": 1e-3, "random_state": 0}
+QUICK = {"max_depth": 1, "max_iter": 8, "split": Splits(min_samples_leaf=20), "tol": 1e-3, "random_state": 0}
 
 
 def fitted_field(window=3, n_values=1, n_axes=2, bounds=(0.1, 2.0), seed=0):
@@ -148,7 +148,8 @@ def test_predictions_in_tiles(layout, small_tiles):
         X, y, large = X.reshape(4, -1, 1), y.reshape(4, -1), large.reshape(1, -1, 1)
     if layout == "list":
         large = [large[0], X[0], large[0, :60, :61]]
-    field = RegressionTreeField("mse", cascade=2 if layout == "cascade" else 1, **QUICK).fit(X, y)
+    window = Window(lattice_ndim=1 if layout == "chains" else None)
+    field = RegressionTreeField("mse", cascade=2 if layout == "cascade" else 1, window=window, **QUICK).fit(X, y)
     whole = field.predict(large)
     small_tiles()
     for found, expected in zip(field.predict(large), whole, strict=True):
@@ -189,7 +190,7 @@ def test_labels_in_tiles(small_tiles):
 
 def test_bad_filter_banks_are_named():
     X, y = blocks()
-    with pytest.raises(ValueError, match=r"filter_bank must be a FilterBank or None, got 'rfs'\."):
-        RegressionTreeField(filter_bank="rfs").fit(X, y)
+    with pytest.raises(ValueError, match="The 'filter_bank' parameter of RegressionTreeField must be"):
+        RegressionTreeField(filter_bank="nonsense").fit(X, y)
     with pytest.raises(ValueError, match=r"filter_bank needs images, but X holds lattices of 1 axes\."):
-        RegressionTreeField(filter_bank=FilterBank()).fit(X[:, 0], y[:, 0])
+        RegressionTreeField(filter_bank=FilterBank(), window=Window(lattice_ndim=1)).fit(X[:, 0], y[:, 0])

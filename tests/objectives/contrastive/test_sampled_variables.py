@@ -7,6 +7,7 @@ from regression_tree_problems import OFFSETS, random_tree
 
 from sklearn_crf import RegressionTreeField
 from sklearn_crf.graphs import lattice
+from sklearn_crf.rtf import FieldSolver, Splits, Window
 from sklearn_crf.rtf._base import sampled_variables, squares_of, with_surroundings
 from sklearn_crf.rtf._input import TrainingData
 from sklearn_crf.rtf._objectives import FieldRisk, GaussianPseudolikelihood
@@ -104,9 +105,18 @@ def test_fields_learn_from_some_variables(layout):
     y = np.kron(rng.random((8, 6, 8)), np.ones((4, 4)))
     X = (y + 0.2 * rng.normal(size=y.shape))[..., None]
     X, y = (X, y) if layout == "images" else (X.reshape(8, -1, 1), y.reshape(8, -1))
-    options = {"max_depth": 1, "max_iter": 10, "min_samples_leaf": 20, "random_state": 0}
+    window = Window(lattice_ndim=1 if layout == "chains" else None)
+    options = {
+        "max_depth": 1,
+        "max_iter": 10,
+        "window": window,
+        "split": Splits(min_samples_leaf=20),
+        "random_state": 0,
+    }
     whole = RegressionTreeField(**options).fit(X, y)
-    some, again = (RegressionTreeField(max_samples=1500, n_jobs=n, **options).fit(X, y) for n in (1, 3))
+    some, again = (
+        RegressionTreeField(solver=FieldSolver(max_samples=1500), n_jobs=n, **options).fit(X, y) for n in (1, 3)
+    )
     assert_array_equal(some.loss_curve_, again.loss_curve_)
     errors = [np.mean((field.predict(X) - y) ** 2) for field in (whole, some)]
     assert errors[0] != errors[1]

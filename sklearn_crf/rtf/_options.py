@@ -1,0 +1,219 @@
+"""Options of the splits, the window and the solver of a regression tree field, as objects."""
+
+from numbers import Integral, Real
+from typing import ClassVar
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
+
+
+class Options(BaseEstimator):
+    """Base of objects that hold constructor parameters and nothing else."""
+
+    _parameter_constraints: ClassVar[dict] = {}
+
+    def check(self) -> None:
+        """Raise InvalidParameterError for the first parameter that is not valid."""
+        self._validate_params()
+
+
+class Splits(Options):
+    r"""How the leaves of regression trees are split.
+
+    A test compares a channel at an offset, the difference of two such, or the magnitude of either, with a threshold.
+    The split with the highest criterion is taken: with :math:`g_l` the projected gradient of the loss by the parameters
+    of a leaf, ``"gradient"`` maximises :math:`\|g_{left}\|^2 + \|g_{right}\|^2`.
+
+    Parameters
+    ----------
+    criterion : {"gradient", "residual"}, default="gradient"
+        ``"gradient"`` splits round by round where the projected gradient of the loss grows most; ``"residual"`` grows
+        the trees before any parameter is fitted, where the means of the targets explain most of their variance.
+    n_feature_tests : int or None, default=64
+        Random tests per type of factor and round. None takes every channel at every offset.
+    n_thresholds : int, default=15
+        Quantiles of the responses to each test that are tried, at most 255.
+    feature_radius : int, default=3
+        Largest offset of a test, in rows and columns.
+    max_samples : int or None, default=20000
+        Random factors of a type on which splits are compared. None takes all.
+    min_samples_leaf : int or None, default=None
+        Fewest factors in a leaf, approximately where ``max_samples`` is smaller than their number. None is ten for
+        each weight of a value's linear model.
+
+    References
+    ----------
+    J. Jancsary. Approximate discriminative training of graphical models, 2012, Proposition 6.
+
+    Examples
+    --------
+    >>> from sklearn_crf import RegressionTreeField
+    >>> from sklearn_crf.rtf import Splits
+    >>> field = RegressionTreeField(split=Splits(feature_radius=5))
+    >>> field.set_params(split__n_feature_tests=128).split
+    Splits(feature_radius=5, n_feature_tests=128)
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "criterion": [StrOptions({"gradient", "residual"})],
+        "n_feature_tests": [Interval(Integral, 1, None, closed="left"), None],
+        "n_thresholds": [Interval(Integral, 1, 255, closed="both")],
+        "feature_radius": [Interval(Integral, 0, None, closed="left")],
+        "max_samples": [Interval(Integral, 2, None, closed="left"), None],
+        "min_samples_leaf": [Interval(Integral, 1, None, closed="left"), None],
+    }
+
+    def __init__(
+        self,
+        criterion: str = "gradient",
+        *,
+        n_feature_tests: int | None = 64,
+        n_thresholds: int = 15,
+        feature_radius: int = 3,
+        max_samples: int | None = 20000,
+        min_samples_leaf: int | None = None,
+    ):
+        self.criterion = criterion
+        self.n_feature_tests = n_feature_tests
+        self.n_thresholds = n_thresholds
+        self.feature_radius = feature_radius
+        self.max_samples = max_samples
+        self.min_samples_leaf = min_samples_leaf
+
+
+class Window(Options):
+    r"""Pairs of pixels that have a factor, and what their factors depend on.
+
+    A factor of a pair (s, t) has the energy :math:`\tfrac12 y_{st}^\top J_l(x) \, y_{st} - y_{st}^\top H_l b(x_{st})`
+    with :math:`J_l(x) = J_l + \sum_i c_i(x_{st}) S^{(i)}_l`.
+
+    Parameters
+    ----------
+    size : int or array-like of shape (n_offsets, lattice_ndim), default=3
+        3 joins each pixel with its 8 neighbours (4 types of factors), 5 with 24 (12 types), 1 with none. Or the
+        offsets from the first pixel of a pair to the second.
+    pairwise_channels : array-like of int or None, default=None
+        Channels that the linear models of pairs see; None is all. Their trees see all channels. Linear models take
+        most of the training time, so a few channels make it several times as fast.
+    precision_channels : array-like of int or None, default=None
+        Non-negative channels :math:`c_i` that the precisions of all factors grow with, averaged over the pixels of the
+        factor, with positive semi-definite :math:`S^{(i)}`. None is none.
+    max_depth : int or None, default=None
+        Largest depth of the trees of pairs; None is that of the estimator.
+    lattice_ndim : int or None, default=None
+        Axes of the lattices: 0 for plain samples, 1 for chains, 2 for images. None reads them from X, and raises where
+        X and y have another reading that is more likely.
+
+    Examples
+    --------
+    >>> from sklearn_crf import RegressionTreeField
+    >>> from sklearn_crf.rtf import Window
+    >>> RegressionTreeField(window=Window(5, pairwise_channels=[0])).get_params()["window__size"]
+    5
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "size": [Integral, "array-like"],
+        "pairwise_channels": ["array-like", None],
+        "precision_channels": ["array-like", None],
+        "max_depth": [Interval(Integral, 0, None, closed="left"), None],
+        "lattice_ndim": [Interval(Integral, 0, 2, closed="both"), None],
+    }
+
+    def __init__(
+        self,
+        size=3,
+        *,
+        pairwise_channels=None,
+        precision_channels=None,
+        max_depth: int | None = None,
+        lattice_ndim: int | None = None,
+    ):
+        self.size = size
+        self.pairwise_channels = pairwise_channels
+        self.precision_channels = precision_channels
+        self.max_depth = max_depth
+        self.lattice_ndim = lattice_ndim
+
+
+class FieldSolver(Options):
+    """How the parameters of the leaves are optimised, and on which pixels.
+
+    Parameters
+    ----------
+    method : {"pqn", "spg"}, default="pqn"
+        Projected quasi-Newton steps, or spectral projected gradients. The loss never rises with the first; the second
+        needs less memory.
+    max_samples : int or None, default=None
+        Most pixels of all images together that a round of training looks at. The pseudolikelihood is summed over
+        pixels of squares chosen at random, given all that is around them; other losses are of rectangles of the
+        images. None is all.
+    shrinkage : float, default=0.0
+        Pull of each leaf's linear model towards that of the leaf that it was split from, as strong as this number of
+        factors that agree with the parent. It reduces overfitting where trees are deep and images few.
+    eigenvalue_bounds : (float, float), default=(1e-2, 1e2)
+        Smallest and largest eigenvalue of each precision, where targets have variance one. They regularise, and bound
+        the iterations of conjugate gradients.
+    early_stopping : bool, default=False
+        Whether to hold out images and to stop at the first round that does not lower the loss on them. The field is
+        then that of the round before.
+    validation_fraction : float, default=0.1
+        Share of the images to hold out.
+
+    Examples
+    --------
+    >>> from sklearn_crf import RegressionTreeField
+    >>> from sklearn_crf.rtf import FieldSolver
+    >>> RegressionTreeField(solver=FieldSolver(shrinkage=1e4)).get_params()["solver__shrinkage"]
+    10000.0
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "method": [StrOptions({"pqn", "spg"})],
+        "max_samples": [Interval(Integral, 1, None, closed="left"), None],
+        "shrinkage": [Interval(Real, 0, None, closed="left")],
+        "eigenvalue_bounds": ["array-like"],
+        "early_stopping": ["boolean"],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+    }
+
+    def __init__(
+        self,
+        method: str = "pqn",
+        *,
+        max_samples: int | None = None,
+        shrinkage: float = 0.0,
+        eigenvalue_bounds: tuple[float, float] = (1e-2, 1e2),
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+    ):
+        self.method = method
+        self.max_samples = max_samples
+        self.shrinkage = shrinkage
+        self.eigenvalue_bounds = eigenvalue_bounds
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+
+    def check(self) -> None:
+        """Raise InvalidParameterError for the first parameter that is not valid."""
+        super().check()
+        bounds = np.asarray(self.eigenvalue_bounds)
+        is_pair = bounds.shape == (2,) and bounds.dtype.kind in "iuf"
+        if not is_pair or not 0 < bounds[0] <= bounds[1] < np.inf:
+            raise InvalidParameterError(
+                "The 'eigenvalue_bounds' parameter of FieldSolver must be two positive numbers in ascending order. Got "
+                f"{self.eigenvalue_bounds!r} instead."
+            )
+
+
+# What names, or numbers, given for parameters stand for.
+OPTION_CLASSES = {"split": Splits, "window": Window, "solver": FieldSolver}
+
+
+def as_options(value, name):
+    """The object that a parameter given by name or number stands for, checked."""
+    kind = OPTION_CLASSES[name]
+    options = value if isinstance(value, kind) else kind(value)
+    options.check()
+    return options
