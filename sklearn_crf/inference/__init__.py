@@ -15,6 +15,7 @@ from sklearn_crf.inference.bounds._shared_bound import SharedBound, shared_bound
 from sklearn_crf.inference.bounds._tighten_bound import TightenBound, TightenedBound
 from sklearn_crf.inference.cuts._alpha_expansion import AlphaBetaSwap, AlphaExpansion
 from sklearn_crf.inference.cuts._graph_cut import CutState, GraphCut
+from sklearn_crf.inference.exact._affordable import exact_inference
 from sklearn_crf.inference.exact._best_labelings import BestLabelings, TreeBestLabelings
 from sklearn_crf.inference.exact._brute_force import BruteForce, n_labelings, scored_labelings
 from sklearn_crf.inference.exact._junction_tree import JunctionTree
@@ -96,6 +97,7 @@ __all__ = [
     "convergence_left_to_caller",
     "edge_shared_bound",
     "edge_shares_of",
+    "exact_inference",
     "gibbs_sweeps",
     "n_labelings",
     "scored_labelings",

@@ -4,9 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._base import Inference, convergence_left_to_caller
 from sklearn_crf.inference.cuts._alpha_expansion import AlphaExpansion
-from sklearn_crf.inference.cuts._graph_cut import GraphCut
+from sklearn_crf.inference.cuts._graph_cut import GraphCut, n_not_submodular
+from sklearn_crf.inference.exact._affordable import affordable_components, exact_inference, submodel
 from sklearn_crf.inference.exact._brute_force import BruteForce, n_labelings
 from sklearn_crf.inference.exact._junction_tree import JunctionTree
 from sklearn_crf.inference.exact._tree import TreeInference
@@ -15,22 +16,57 @@ from sklearn_crf.inference.messages._factor_layers import is_forest_of_factors
 from sklearn_crf.inference.messages._loopy_bp import LoopyBP
 from sklearn_crf.inference.messages._mplp import MPLP
 from sklearn_crf.inference.messages._trws import TRWS
-from sklearn_crf.models import FactorGraph, PairwiseModel
+from sklearn_crf.models import FactorGraph, PairwiseModel, score
+
+# Where plain messages go round in circles; fixed on random grids of mixed couplings, with the parts of the average.
+_DAMPING = 0.5
+_PARTS, _SWEEPS_OF_A_PART = 20, 5
+
+
+class AutoState(NamedTuple):
+    """State of an automatic result: that of the algorithm that was chosen, by its name."""
+
+    chosen: str
+    state: object
+
+    @staticmethod
+    def of(init, chosen):
+        """What a warm start of the chosen algorithm can use of a former state."""
+        return init.state if isinstance(init, AutoState) and init.chosen == chosen else None
 
 
 class AutoMarginals(Inference):
-    """Exact marginals on forests, loopy belief propagation on graphs with cycles.
+    """Exact marginals wherever that is affordable, belief propagation elsewhere.
 
-    Samples are exact on forests and Gibbs samples otherwise; of factor graphs, exact by :class:`JunctionTree`.
+    Forests go to :class:`TreeInference`; connected components of graphs with cycles to :class:`JunctionTree` as far as
+    :func:`exact_inference` says that elimination is affordable, the others to :class:`LoopyBP`. Where its messages do
+    not settle, they begin anew with damping of at least 0.5, and where that does not settle either, marginals are
+    averages over 100 further sweeps, nearer to the true ones than those of any sweep or of a convex bound. ``method``
+    of the result names what was used.
+
+    Samples are exact where marginals are, and Gibbs samples otherwise; of factor graphs, exact by
+    :class:`JunctionTree`.
 
     Parameters
     ----------
     max_iter : int, default=100
-        Sweeps of belief propagation.
+        Sweeps of belief propagation, each with and without damping.
     tol : float, default=1e-4
         Its tolerance: largest change of a normalised message.
     damping : float, default=0.0
-        Its damping, in [0, 1).
+        Its damping to begin with, in [0, 1).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import AutoMarginals
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [2, 0]])
+    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.0, 0.0], [0.5, 0.0]]), [2.0 * np.eye(2)])
+    >>> found = AutoMarginals().marginals(model)
+    >>> found.method, found.bound
+    ('JunctionTree', 'exact')
     """
 
     tasks = frozenset({"marginals", "sample"})
@@ -44,35 +80,95 @@ class AutoMarginals(Inference):
 
     def _marginals(self, model, *, init=None, n_threads=1):
         if isinstance(model, PairwiseModel) and model.graph.is_forest:
-            return TreeInference()._marginals(model, init=None, n_threads=n_threads)
-        loopy = LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=self.damping)
-        return loopy._marginals(model, init=init, n_threads=n_threads)
+            return TreeInference()._marginals(model, n_threads=n_threads)._replace(method="TreeInference")
+        if isinstance(model, FactorGraph) and is_forest_of_factors(model):
+            return LoopyBP()._marginals(model)._replace(method="LoopyBP", state=None)
+        affordable = affordable_components(model)
+        if affordable.all():
+            found = JunctionTree()._marginals(model, init=AutoState.of(init, "JunctionTree"), n_threads=n_threads)
+            return found._replace(method="JunctionTree", state=AutoState("JunctionTree", found.state))
+        if affordable.any():
+            return self._by_both(model, affordable, init, n_threads)
+        found = self._by_messages(model, AutoState.of(init, "LoopyBP"), n_threads)
+        return found._replace(state=AutoState("LoopyBP", found.state))
+
+    def _by_both(self, model, affordable, init, n_threads):
+        """Elimination on the components that can afford it, messages on the others."""
+        states = AutoState.of(init, "JunctionTree, LoopyBP") or (None, None)
+        (narrow, narrow_nodes), (wide, wide_nodes) = submodel(model, affordable), submodel(model, ~affordable)
+        exact = JunctionTree()._marginals(narrow, init=states[0], n_threads=n_threads)
+        loopy = self._by_messages(wide, states[1], n_threads)
+        unary = np.zeros((len(narrow_nodes) + len(wide_nodes), model.n_columns), dtype=model.dtype)
+        terms = np.zeros(len(unary))
+        for found, nodes in ((exact, narrow_nodes), (loopy, wide_nodes)):
+            unary[nodes, : found.unary.shape[1]], terms[nodes] = found.unary, found.log_z_terms
+        sums = [name for name in exact.statistics._fields if name != "unary"]
+        return loopy._replace(
+            unary=unary,
+            log_z=exact.log_z + loopy.log_z,
+            log_z_terms=terms,
+            state=AutoState("JunctionTree, LoopyBP", (exact.state, loopy.state)),
+            method=f"JunctionTree, {loopy.method}",
+            **{name: getattr(exact, name) + getattr(loopy, name) for name in sums},
+        )
+
+    def _by_messages(self, model, init, n_threads):
+        with convergence_left_to_caller():
+            plain = LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=self.damping)
+            found = plain._marginals(model, init=init, n_threads=n_threads)
+            if found.converged:
+                return found._replace(method="LoopyBP")
+            damped = plain.set_params(damping=max(self.damping, _DAMPING))
+            again = damped._marginals(model, n_threads=n_threads)
+            n_iter = found.n_iter + again.n_iter
+            method = f"LoopyBP(damping={damped.damping:g})"
+            if again.converged:
+                return again._replace(method=method, n_iter=n_iter)
+            found = _averaged(damped.set_params(max_iter=_SWEEPS_OF_A_PART), model, again, n_threads)
+        self._warn_unconverged(
+            f"Messages of belief propagation did not settle in {n_iter} sweeps, and marginals are averages over more: "
+            'take inference="trw" for marginals of a convex bound, "gibbs" for samples, or an AutoMarginals of larger '
+            f"max_iter (now {self.max_iter}).",
+            depth=2,
+        )
+        return found._replace(method=f"{method}, averaged", n_iter=n_iter + _PARTS * _SWEEPS_OF_A_PART)
 
     def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
-        if isinstance(model, FactorGraph):
-            sampler = JunctionTree()
-        else:
-            sampler = TreeInference() if model.graph.is_forest else GibbsSampler()
+        sampler = exact_inference(model) or (JunctionTree() if isinstance(model, FactorGraph) else GibbsSampler())
         return sampler.sample(model, n_samples, random_state=random_state, n_threads=n_threads)
+
+
+def _averaged(inference, model, found, n_threads):
+    """Means of the marginals of several parts of a run that goes on from a result."""
+    parts = []
+    for _ in range(_PARTS):
+        found = inference._marginals(model, init=found.state, n_threads=n_threads)
+        parts.append(found)
+    names = [*found.statistics._fields, "log_z_terms"]
+    means = {name: sum(getattr(part, name) for part in parts) / _PARTS for name in dict.fromkeys(names)}
+    means["unary"] = (sum(part.unary.astype(np.float64) for part in parts) / _PARTS).astype(model.dtype)
+    return found._replace(log_z=float(means["log_z_terms"].sum()), converged=False, **means)
 
 
 class AutoMapState(NamedTuple):
     """State of a result of :class:`AutoMap`: of the algorithm that was chosen."""
 
-    maker: type
+    chosen: str
     state: object
     n_nonsubmodular: int  # edges that min-cut could not represent
 
 
 class AutoMap(Inference):
-    """The labeling of highest score: exact on forests and on binary submodular models.
+    """The labeling of highest score: exact wherever that is affordable.
 
-    Forests go to max-product on trees, graphs of up to 4,096 labelings to enumeration, two states to min-cut (quadratic
-    pseudo-boolean optimisation with iterated conditional modes where a pair is not submodular), more states to
-    alpha-expansion where every edge is a Potts term that prefers equal states, and to loopy max-product elsewhere, or
-    both to sequential tree-reweighted max-product, which bounds what it may have missed.
-    Factor graphs go to max-product where they have no cycles, to enumeration where they are small, else to
-    :class:`MPLP`.
+    Forests go to max-product on trees, graphs of up to 4,096 labelings to enumeration, models of two states to min-cut
+    where every pair is submodular, and connected components of other graphs to :class:`JunctionTree` as far as
+    :func:`exact_inference` says that elimination is affordable.
+
+    What is left goes to min-cut with two states (quadratic pseudo-boolean optimisation with iterated conditional
+    modes), with more to alpha-expansion where every edge is a Potts term that prefers equal states, and to loopy
+    max-product elsewhere, or both to sequential tree-reweighted max-product, which bounds what it may have missed;
+    factor graphs go to :class:`MPLP`. ``method`` of the result names what was used.
 
     Parameters
     ----------
@@ -98,31 +194,74 @@ class AutoMap(Inference):
         self.bounded = bounded
 
     def _map(self, model, *, init=None, n_threads=1):
-        chosen, warm = self._choose(model)
-        # A state made by one algorithm means nothing to another: it travels with its maker's name.
-        usable = warm and init is not None and init.maker is type(chosen)
-        result = chosen._map(model, init=init.state if usable else None, n_threads=n_threads)
-        n_nonsubmodular = getattr(result.state, "n_nonsubmodular", 0)
-        return result._replace(state=AutoMapState(type(chosen), result.state, n_nonsubmodular))
+        exact = self._exact(model)
+        if exact is not None:
+            return self._by(exact, model, init, n_threads)
+        affordable = affordable_components(model)
+        if affordable.all():
+            return self._by(JunctionTree(), model, init, n_threads)
+        if affordable.any():
+            return self._by_both(model, affordable, init, n_threads)
+        return self._by(self._approximate(model), model, init, n_threads)
 
-    def _choose(self, model):
-        """Algorithm for the model, and whether it takes a warm start."""
+    def _exact(self, model):
+        """The exact algorithm, if one other than elimination is known to be."""
         if isinstance(model, FactorGraph):
             if is_forest_of_factors(model):
-                return LoopyBP(), False
+                return LoopyBP()
             is_small = np.prod(model.n_states, dtype=float) <= self.enumerates
-            return (BruteForce(), False) if is_small else (MPLP(), True)
+            return BruteForce() if is_small else None
         if model.graph.is_forest:
-            return TreeInference(), False
+            return TreeInference()
         if n_labelings(model.graph.n_nodes, model.n_columns) <= self.enumerates:
-            return BruteForce(), False
+            return BruteForce()
+        return GraphCut() if model.n_columns <= 2 and not n_not_submodular(model) else None
+
+    def _approximate(self, model):
+        if isinstance(model, FactorGraph):
+            return MPLP()
         if model.n_columns <= 2:
-            return GraphCut(nonsubmodular="qpbo"), False
+            return GraphCut(nonsubmodular="qpbo")
         if self.bounded:
-            return TRWS(max_iter=self.max_iter, tol=self.tol), True
+            return TRWS(max_iter=self.max_iter, tol=self.tol)
         if _rewards_equal_states(model):
-            return AlphaExpansion(max_iter=self.max_iter), True
-        return LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=self.damping), True
+            return AlphaExpansion(max_iter=self.max_iter)
+        return LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=self.damping)
+
+    def _by(self, chosen, model, init, n_threads):
+        """The result of an algorithm, whose state means nothing to another."""
+        name = type(chosen).__name__
+        usable = init is not None and init.chosen == name and name in _WARM
+        found = chosen._map(model, init=init.state if usable else None, n_threads=n_threads)
+        n_nonsubmodular = n_not_submodular(model)
+        return found._replace(state=AutoMapState(name, found.state, n_nonsubmodular), method=name)
+
+    def _by_both(self, model, affordable, init, n_threads):
+        """Elimination on the components that can afford it, approximation on the others."""
+        states = init.state if init is not None and init.chosen == "both" else (None, None)
+        parts = submodel(model, affordable), submodel(model, ~affordable)
+        chosen = JunctionTree(), self._approximate(parts[1][0])
+        results = [
+            self._by(algorithm, part, state, n_threads)
+            for algorithm, (part, _), state in zip(chosen, parts, states, strict=True)
+        ]
+        labels = np.empty(sum(len(nodes) for _, nodes in parts), dtype=np.int32)
+        for found, (_, nodes) in zip(results, parts, strict=True):
+            labels[nodes] = found.labels
+        total = score(model, labels)
+        exact, other = results
+        state = AutoMapState("both", (exact.state, other.state), other.state.n_nonsubmodular)
+        return other._replace(
+            labels=labels,
+            score=total,
+            bound=max(exact.bound + other.bound, total),
+            state=state,
+            method=f"{exact.method}, {other.method}",
+        )
+
+
+# Algorithms that take their former state.
+_WARM = ("AlphaExpansion", "JunctionTree", "LoopyBP", "MPLP", "TRWS")
 
 
 def _rewards_equal_states(model):

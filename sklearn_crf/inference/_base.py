@@ -37,6 +37,8 @@ class Marginals(NamedTuple):
         Whether the tolerance was reached within ``max_iter``.
     state : object
         To warm-start the next call; belongs to one example.
+    method : str or None
+        Names of the algorithms that it is from.
     """
 
     unary: np.ndarray
@@ -47,6 +49,7 @@ class Marginals(NamedTuple):
     n_iter: int = 0
     converged: bool = True
     state: object = None
+    method: str | None = None
 
     @property
     def statistics(self):
@@ -77,6 +80,8 @@ class FactorMarginals(NamedTuple):
         Whether the tolerance was reached within ``max_iter``.
     state : object
         To warm-start the next call; belongs to one example.
+    method : str or None
+        Names of the algorithms that it is from.
     """
 
     unary: np.ndarray
@@ -88,6 +93,7 @@ class FactorMarginals(NamedTuple):
     n_iter: int = 0
     converged: bool = True
     state: object = None
+    method: str | None = None
 
     @property
     def statistics(self):
@@ -114,6 +120,8 @@ class Labeling(NamedTuple):
         To warm-start the next call; belongs to one example.
     fractional : ndarray of shape (N, K), float64, or None
         Solution of the linear relaxation, where the algorithm has one: rows sum to one.
+    method : str or None
+        Names of the algorithms that it is from.
     """
 
     labels: np.ndarray
@@ -123,6 +131,7 @@ class Labeling(NamedTuple):
     converged: bool = True
     state: object = None
     fractional: np.ndarray | None = None
+    method: str | None = None
 
     @property
     def gap(self):
@@ -211,7 +220,7 @@ class Inference(BaseEstimator):
             If the algorithm does not take this model, or if it finds that no labeling has a score above -inf.
         """
         self._require("map", model)
-        found = self._map(model, init=init, n_threads=n_threads)
+        found = self._named(self._map(model, init=init, n_threads=n_threads))
         return self._allowed(model, found) if np.isneginf(found.score) else found
 
     def marginals(self, model, *, init=None, n_threads=1):
@@ -237,7 +246,7 @@ class Inference(BaseEstimator):
             algorithms always do; marginals that fit together locally may exist where that takes a search to show.
         """
         self._require("marginals", model)
-        return self._marginals(model, init=init, n_threads=n_threads)
+        return self._named(self._marginals(model, init=init, n_threads=n_threads))
 
     def sample(self, model, n_samples=1, *, random_state=None, n_threads=1):
         """Labelings drawn from the distribution of the model.
@@ -257,6 +266,9 @@ class Inference(BaseEstimator):
         """
         self._require("sample", model)
         return self._sample(model, n_samples, random_state=random_state, n_threads=n_threads)
+
+    def _named(self, found):
+        return found._replace(method=type(self).__name__) if getattr(found, "method", "") is None else found
 
     def _require(self, task, model):
         name = type(self).__name__

@@ -13,6 +13,7 @@ from sklearn_crf.kernels.cuts.fusion_moves import (
     half_integral_score,
     truncation_slack,
 )
+from sklearn_crf.models import PairwiseModel
 
 
 class CutState(NamedTuple):
@@ -141,6 +142,11 @@ def check_nonsubmodular(value, options):
     """Raise ValueError unless the parameter ``nonsubmodular`` is one of the options."""
     if value not in options:
         raise ValueError(f"nonsubmodular must be one of {', '.join(map(repr, options))}, got {value!r}.")
+
+
+def n_not_submodular(model):
+    """Number of edges that a minimum cut cannot represent; 0 for models that are not of two states."""
+    return _not_submodular(model)[2] if isinstance(model, PairwiseModel) and model.n_columns == 2 else 0
 
 
 def _not_submodular(model):

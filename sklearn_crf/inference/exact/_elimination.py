@@ -371,6 +371,7 @@ class EliminationPlan:
             "best": float(8 * self.room["best"] + (8 + state_size) * messages.sum()),
             "conditional": float(8 * self.room["conditional"] + 8 * tables.sum() + 16 * messages.sum()),
         }
+        self.n_cells = tables + messages
         self._sizes = own, left, right, tables, messages
 
     def _lay_out(self, problem):

@@ -57,6 +57,22 @@ def plan_of(problem, init, limits, keep):
     return plan
 
 
+def planned_cells(model: PairwiseModel | FactorGraph) -> np.ndarray:
+    """Table cells that elimination takes in each connected component, before any of them is made.
+
+    Parameters
+    ----------
+    model : PairwiseModel or FactorGraph
+
+    Returns
+    -------
+    ndarray of shape (n_components,), float64
+    """
+    graph = model if isinstance(model, FactorGraph) else factor_graph_of(model)
+    plan = plan_of(Reduction(graph), None, Limits(np.inf, np.inf), "best")
+    return np.bincount(graph.component[plan.nodes], plan.n_cells, graph.n_components)
+
+
 class Buckets:
     """The buckets of one model.
 
