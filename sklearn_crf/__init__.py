@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from sklearn_crf.estimators.trw import TRWCRF
     from sklearn_crf.graphs import Graph
     from sklearn_crf.mfa import MultiConditionalMFA
+    from sklearn_crf.multilabel import MultiLabelField
     from sklearn_crf.rtf import RegressionTreeField, RegressionTreeFieldClassifier
 
 __version__ = "0.1.0.dev0"
@@ -24,6 +25,7 @@ __all__ = [
     "Graph",
     "M3NClassifier",
     "MultiConditionalMFA",
+    "MultiLabelField",
     "RegressionTreeField",
     "RegressionTreeFieldClassifier",
     "marginals",
@@ -39,6 +41,7 @@ _MODULE_OF = {
     "Graph": "graphs",
     "M3NClassifier": "estimators.m3n",
     "MultiConditionalMFA": "mfa",
+    "MultiLabelField": "multilabel",
     "RegressionTreeField": "rtf",
     "RegressionTreeFieldClassifier": "rtf",
     "marginals": "_energies",
@@ -56,6 +59,7 @@ _SUBMODULES = {
     "mfa",
     "model_selection",
     "models",
+    "multilabel",
     "objectives",
     "optimize",
     "potentials",

@@ -30,7 +30,7 @@ TIERS = [
     {"metrics"},
     {"preprocessing", "datasets", "model_selection", "display"},
     {"estimators", "rtf", "mfa"},
-    {"dense"},
+    {"dense", "multilabel"},
     {"__init__"},
 ]
 TIER = {unit: tier for tier, units in enumerate(TIERS) for unit in units}

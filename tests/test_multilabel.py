@@ -1,0 +1,141 @@
+"""Several labels for each row: the structure among labels, the field that is fitted, scikit-learn's conventions."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.datasets import make_multilabel_classification
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.utils.estimator_checks import check_estimator
+
+from sklearn_crf import TRWCRF, DRFClassifier, M3NClassifier, MultiLabelField
+from sklearn_crf.multilabel import chow_liu_edges
+
+X, Y = make_multilabel_classification(n_samples=80, n_features=5, n_classes=4, random_state=0)
+X = X / X.std(axis=0)
+
+
+# These give one label for each row, or expect a column of probabilities for its absence too.
+OF_ONE_LABEL = dict.fromkeys(
+    [
+        "check_estimator_sparse_array",
+        "check_estimator_sparse_matrix",
+        "check_classifiers_one_label",
+        "check_classifiers_one_label_sample_weights",
+        "check_classifiers_classes",
+        "check_classifiers_train",
+        "check_classifiers_regression_target",
+        "check_classifier_not_supporting_multiclass",
+    ],
+    "y must be a table of labels",
+)
+
+
+def test_passes_the_checks_of_scikit_learn():
+    field = MultiLabelField(TRWCRF(max_iter=20))
+    results = check_estimator(field, expected_failed_checks=OF_ONE_LABEL, on_fail=None, on_skip=None)
+    done = [r for r in results if r["status"] not in ("skipped", "xfail")]
+    assert not [r["check_name"] + ": " + str(r["exception"]) for r in done if r["status"] != "passed"]
+    assert len(done) > 40
+
+
+def mutual_information(a, b):
+    n = len(a)
+    total = 0.0
+    for u, v in product((0, 1), repeat=2):
+        joint = (np.sum((a == u) & (b == v)) + 1) / (n + 4)
+        p, q = ((np.sum(labels == value) + 2) / (n + 4) for labels, value in ((a, u), (b, v)))
+        total += joint * np.log(joint / (p * q))
+    return total
+
+
+def spanning_trees(n_nodes):
+    pairs = [(a, b) for a in range(n_nodes) for b in range(a + 1, n_nodes)]
+    for chosen in product((0, 1), repeat=len(pairs)):
+        edges = [pair for pair, use in zip(pairs, chosen, strict=True) if use]
+        if len(edges) == n_nodes - 1:
+            graph = sp.coo_array((np.ones(len(edges)), np.transpose(edges)), shape=(n_nodes, n_nodes))
+            if sp.csgraph.connected_components(graph, directed=False)[0] == 1:
+                yield edges
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_chow_liu_is_the_best_of_all_trees(seed):
+    rng = np.random.default_rng(seed)
+    labels = (rng.normal(size=(50, 4)) + rng.normal(size=(50, 1)) * rng.random(4) * 2 > 0).astype(int)
+
+    def value(edges):
+        return sum(mutual_information(labels[:, a], labels[:, b]) for a, b in edges)
+
+    assert value(chow_liu_edges(labels)) == pytest.approx(max(map(value, spanning_trees(4))))
+
+
+def test_without_edges_it_is_one_logistic_regression_for_each_label():
+    field = MultiLabelField(TRWCRF(C=1.0, tol=1e-8, max_iter=2000), structure=[]).fit(X, Y)
+    for label in range(Y.shape[1]):
+        alone = LogisticRegression(C=1.0, tol=1e-10, max_iter=2000).fit(X, Y[:, label])
+        assert field.predict_proba(X)[:, label] == pytest.approx(alone.predict_proba(X)[:, 1], abs=2e-3)
+
+
+def test_labels_that_copy_another_are_learned_through_the_edge():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(200, 2))
+    hidden = rng.integers(2, size=200)  # no feature tells it
+    first = (rows[:, 0] > 0).astype(int)
+    labels = np.stack([first, hidden, 1 - hidden], axis=1)
+    joint = MultiLabelField().fit(rows, labels)
+    found = joint.predict(rows)
+    assert np.mean(found[:, 1] != found[:, 2]) > 0.95  # marginals alone would not know
+    assert [1, 2] in joint.edges_.tolist()
+
+
+@pytest.mark.parametrize("estimator", [TRWCRF(), DRFClassifier(learning="pl"), M3NClassifier(max_iter=20)])
+@pytest.mark.parametrize("structure", ["chow_liu", "full", [[0, 1], [2, 3]]])
+def test_every_field_and_structure(estimator, structure):
+    field = MultiLabelField(clone(estimator), structure).fit(X, Y)
+    found = field.predict(X)
+    assert found.shape == Y.shape
+    assert set(np.unique(found)) <= {0, 1}
+    assert np.mean(found == Y) > 0.6
+    assert hasattr(field, "predict_proba") == hasattr(estimator, "predict_proba")
+
+
+def test_forms_of_rows_and_labels_agree():
+    expected = MultiLabelField().fit(X, Y).predict_proba(X)
+    sparse = MultiLabelField().fit(sp.csr_array(X), sp.csr_array(Y))
+    assert sparse.predict_proba(sp.csr_array(X)) == pytest.approx(expected, abs=5e-3)
+    assert MultiLabelField().fit(X.tolist(), Y.astype(bool)).predict_proba(X) == pytest.approx(expected)
+    single = MultiLabelField().fit(X.astype(np.float32), Y).predict_proba(X.astype(np.float32))
+    assert single == pytest.approx(expected, abs=1e-2)
+
+
+def test_metrics_and_searches_of_scikit_learn():
+    field = MultiLabelField(TRWCRF(max_iter=30))
+    assert roc_auc_score(Y, field.fit(X, Y).predict_proba(X), average="micro") > 0.7
+    assert cross_val_score(field, X, Y, cv=3, scoring="f1_micro").min() > 0.4
+    search = GridSearchCV(field, {"estimator__C": [0.1, 1.0], "structure": ["chow_liu", "full"]}, cv=2).fit(X, Y)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+
+
+def test_a_label_that_no_row_has():
+    labels = Y.copy()
+    labels[:, 2] = 0
+    assert MultiLabelField().fit(X, labels).predict_proba(X)[:, 2].max() < 0.5
+
+
+@pytest.mark.parametrize(
+    ("y", "options", "message"),
+    [
+        (Y[:, 0], {}, r"y must have shape \(n_samples, n_labels\) of zeros and ones"),
+        (np.tile([0, 1, 2, 1], (80, 1)), {}, "got 3 classes: MultiLabelBinarizer makes zeros and ones"),
+        (Y, {"structure": "tree"}, "structure must be 'chow_liu', 'full' or pairs of labels, got 'tree'"),
+        (Y, {"structure": [[0, 4]]}, r"pairs of the 4 labels: edges\[0\]"),
+    ],
+)
+def test_bad_arguments(y, options, message):
+    with pytest.raises(ValueError, match=message):
+        MultiLabelField(**options).fit(X, y)
