@@ -60,8 +60,7 @@ def encode_y(y, encoded, *, missing_label=None, classes=None, name="y"):
         names = [f"{name}[{i}]" for i in range(len(parts))]
     is_missing = _missing_evidence if name == "evidence" else missing_nodes
     parts = [
-        _split_missing(part, is_missing(part, missing_label), part_name)
-        for part, part_name in zip(parts, names, strict=True)
+        _split(part, is_missing(part, missing_label), part_name) for part, part_name in zip(parts, names, strict=True)
     ]
     classes_ = _find_classes(parts) if classes is None else _given_classes(classes)
     labels = [_columns(*part, classes_, part_name) for part, part_name in zip(parts, names, strict=True)]
@@ -191,7 +190,11 @@ def _missing_evidence(labels, missing_label):
     return missing | missing_nodes(labels, np.nan) if labels.dtype.kind in "fO" else missing
 
 
-def _split_missing(flat, missing, name):
+def _split_missing(flat, missing_label, name):
+    return _split(flat, missing_nodes(flat, missing_label), name)
+
+
+def _split(flat, missing, name):
     """(labels that are there, where they are or None for everywhere)."""
     present = flat[~missing] if missing.any() else flat
     if present.dtype == object:

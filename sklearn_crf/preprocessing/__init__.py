@@ -1,5 +1,6 @@
 """Transformers on lattices, in scikit-learn's sense."""
 
+from sklearn_crf.preprocessing._classifier_scores import ClassifierScores
 from sklearn_crf.preprocessing._filter_bank import FilterBank
 from sklearn_crf.preprocessing._group_rows import group_rows, ungroup_rows
 from sklearn_crf.preprocessing._local_image_features import LocalImageFeatures
@@ -8,6 +9,7 @@ from sklearn_crf.preprocessing._pixel_features import PixelFeatures
 from sklearn_crf.preprocessing._sequence_vectorizer import SequenceVectorizer
 
 __all__ = [
+    "ClassifierScores",
     "FilterBank",
     "LocalImageFeatures",
     "NodeTransformer",

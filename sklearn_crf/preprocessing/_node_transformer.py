@@ -88,10 +88,10 @@ class NodeTransformer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=Non
         X, names = aligned_frames(X)
         layout, X = read_layout(X)
         if layout != "nodes":
-            y = None if y is None else _flat_labels(y, X)
-            X = _stacked(X)
+            y = None if y is None else flat_labels(y, X)
+            X = stacked_rows(X)
         if y is not None:
-            X, y = _labelled(X, y, self.missing_label)
+            X, y = labelled_rows(X, y, self.missing_label)
         transformer = clone(self.transformer)
         self.transformer_ = transformer.fit(X) if y is None else transformer.fit(X, y)
         self._frame_names = names
@@ -153,7 +153,7 @@ class NodeTransformer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=Non
             return function(X)
         _require_one_width(X)
         if layout == "array":
-            return _put_back(function(_rows(X)), X)
+            return put_back(function(rows_of(X)), X)
         return object_array([result for group in _groups(X) for result in _transform_group(function, group)])
 
     @property
@@ -185,18 +185,18 @@ class NodeTransformer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=Non
         return tags
 
 
-def _rows(x):
+def rows_of(x):
     """Features of the nodes of one example, or of an array of examples, as (n_nodes, n_features)."""
     if isinstance(x, Example):
         return x.node_features
     return x if sp.issparse(x) else x.reshape(-1, x.shape[-1])
 
 
-def _stacked(examples):
+def stacked_rows(examples):
     if isinstance(examples, np.ndarray):
-        return _rows(examples)
+        return rows_of(examples)
     _require_one_width(examples)
-    parts = [_rows(x) for x in examples]
+    parts = [rows_of(x) for x in examples]
     if any(sp.issparse(part) for part in parts):
         return sp.vstack(parts, format="csr")
     return np.concatenate(parts)
@@ -213,7 +213,7 @@ def _groups(examples):
     group, n_nodes = [], 0
     for x in examples:
         group.append(x)
-        n_nodes += _rows(x).shape[0]
+        n_nodes += rows_of(x).shape[0]
         if n_nodes >= _NODES_AT_ONCE:
             yield group
             group, n_nodes = [], 0
@@ -222,15 +222,15 @@ def _groups(examples):
 
 
 def _transform_group(function, group):
-    rows = function(_stacked(group))
+    rows = function(stacked_rows(group))
     start = 0
     for x in group:
-        stop = start + _rows(x).shape[0]
-        yield _put_back(rows[start:stop], x)
+        stop = start + rows_of(x).shape[0]
+        yield put_back(rows[start:stop], x)
         start = stop
 
 
-def _put_back(rows, x):
+def put_back(rows, x):
     """Transformed rows in the place of the features of x, be it an example or an array of examples."""
     if hasattr(rows, "columns"):  # a data frame, if scikit-learn is so configured
         rows = rows.to_numpy()
@@ -246,7 +246,7 @@ def _put_back(rows, x):
     )
 
 
-def _flat_labels(y, examples):
+def flat_labels(y, examples):
     """Labels of all nodes in a row."""
     if len(y) != len(examples):
         raise ValueError(f"y has {len(y)} examples, but X has {len(examples)}.")
@@ -260,7 +260,7 @@ def _flat_labels(y, examples):
     return np.concatenate(parts)
 
 
-def _labelled(rows, labels, missing_label):
+def labelled_rows(rows, labels, missing_label):
     """The rows whose labels are known, with these."""
     values = np.asarray(labels)
     missing = missing_nodes(values, missing_label)

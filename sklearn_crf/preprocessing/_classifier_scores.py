@@ -1,0 +1,312 @@
+"""Class scores of any classifier as features of nodes: unaries for a field."""
+
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, TransformerMixin, clone
+from sklearn.model_selection import check_cv
+from sklearn.utils import get_tags
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_crf.encoding import object_array
+from sklearn_crf.encoding._layout import aligned_frames, read_layout
+from sklearn_crf.model_selection import cross_val_predict
+from sklearn_crf.preprocessing._node_transformer import flat_labels, labelled_rows, put_back, rows_of, stacked_rows
+
+# Forests give probabilities of zero, whose logarithm no field takes.
+_SMALLEST = float(np.finfo(np.float32).eps)
+
+_METHODS = ("predict_log_proba", "predict_proba", "decision_function")
+
+
+class ClassifierScores(TransformerMixin, MetaEstimatorMixin, BaseEstimator, auto_wrap_output_keys=None):
+    r"""Class scores that a classifier gives each node by itself, as features for a field.
+
+    .. math::
+        x_s \mapsto \bigl(\log p(y_s = 1 \mid x_s), \dots, \log p(y_s = K \mid x_s)\bigr)
+
+    A field on these features learns how far to trust the classifier, class by class, and what neighbours add. During
+    training of the field the scores must be those of nodes that the classifier has not seen: ``fit_transform``, which
+    pipelines call, scores each example by a clone that was fitted without it, as in stacked generalisation (Wolpert,
+    1992). ``transform`` uses one classifier fitted on all examples.
+
+    Parameters
+    ----------
+    estimator : classifier
+        Any classifier of plain rows. Cloned by ``fit``.
+    cv : int, splitter, iterable or "prefit", default=5
+        Folds of examples, which are kept whole: a number of them, balanced by the shares of classes
+        (:class:`~sklearn_crf.model_selection.StratifiedLatticeKFold`), or a splitter. "prefit" takes ``estimator`` as
+        it is, fitted on other data.
+    method : {"predict_log_proba", "predict_proba", "decision_function"}, default="predict_log_proba"
+        Method of the classifier that scores. Probabilities count as at least 1.2e-7 in their logarithm.
+    passthrough : bool, default=False
+        Whether the features of X follow the scores, so that those of edges may depend on them.
+    missing_label : object, default=None
+        Nodes with this label do not train the classifier; they are scored like all others.
+    n_jobs : int, optional
+        Folds that are fitted at once.
+
+    Attributes
+    ----------
+    estimator_ : classifier
+        Fitted on all examples.
+    classes_ : ndarray of shape (n_classes,)
+        The classes, one for each column of scores.
+    n_features_in_ : int
+        Features of a node.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns of data frames.
+
+    See Also
+    --------
+    NodeTransformer : Transformers, such as scalers, on each node.
+
+    References
+    ----------
+    D. H. Wolpert. Stacked Generalization. Neural Networks, 1992.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.ensemble import RandomForestClassifier
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.preprocessing import ClassifierScores
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat(rng.integers(2, size=(30, 4)), 5, axis=1)  # labels that last for five steps or more
+    >>> X = y[..., np.newaxis] + rng.normal(size=(30, 20, 3))
+    >>> forest = RandomForestClassifier(n_estimators=20, random_state=0)
+    >>> field = make_pipeline(ClassifierScores(forest, cv=3), TRWCRF()).fit(X[:20], y[:20])
+    >>> alone = forest.fit(X[:20].reshape(-1, 3), y[:20].ravel())
+    >>> field.score(X[20:], y[20:]) > alone.score(X[20:].reshape(-1, 3), y[20:].ravel())
+    True
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        cv: int | str | Any = 5,
+        method: str = "predict_log_proba",
+        passthrough: bool = False,
+        missing_label: object = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.cv = cv
+        self.method = method
+        self.passthrough = passthrough
+        self.missing_label = missing_label
+        self.n_jobs = n_jobs
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> "ClassifierScores":
+        """Fit the classifier on the nodes of all examples.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, list of array-like, or list of Example
+            Examples, as estimators take them.
+        y : array-like or list of array-like
+            Labels of the nodes.
+
+        Returns
+        -------
+        ClassifierScores
+            self
+
+        Raises
+        ------
+        ValueError
+            If the classifier lacks the method, or y does not have the shape of X.
+        """
+        self._fit(X, y)
+        return self
+
+    def fit_transform(self, X: ArrayLike, y: ArrayLike) -> np.ndarray:
+        """Fit, and score each example by a classifier that was fitted without it.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, list of array-like, or list of Example
+            Examples, as estimators take them.
+        y : array-like or list of array-like
+            Labels of the nodes.
+
+        Returns
+        -------
+        ndarray
+            Scores in the place of features, in the layout of X; of a list, a 1-D object array.
+
+        Raises
+        ------
+        ValueError
+            If ``cv`` asks for more folds than there are examples, or does not test each of them once.
+        """
+        self._fit(X, y)
+        if isinstance(self.cv, str):
+            return self.transform(X)
+        n_examples = X.shape[0] if hasattr(X, "shape") else len(X)
+        if isinstance(self.cv, Integral) and self.cv > n_examples:
+            raise ValueError(
+                f"cv={self.cv} needs as many examples, but X has {n_examples}: folds keep examples whole. Cut large "
+                "images into pieces, or fit the classifier on other data and use cv='prefit'."
+            )
+        # Rows are balanced by scikit-learn, lattices by shares of classes.
+        plain = read_layout(aligned_frames(X)[0])[0] == "nodes"
+        cv = check_cv(self.cv, y, classifier=True) if plain else self.cv
+        node_classifier = _NodeClassifier(self.estimator, self.missing_label)
+        scores = cross_val_predict(node_classifier, X, y, cv=cv, n_jobs=self.n_jobs, method=self._response())
+        return self._in_place(X, scores)
+
+    def transform(self, X: ArrayLike) -> np.ndarray:
+        """Score each node by the classifier that was fitted on all examples.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, list of array-like, or list of Example
+            Examples.
+
+        Returns
+        -------
+        ndarray
+            Scores in the place of features, in the layout of X; of a list, a 1-D object array.
+        """
+        check_is_fitted(self)
+        return self._in_place(X, getattr(self._nodes, self._response())(X))
+
+    def get_feature_names_out(self, input_features: ArrayLike | None = None) -> np.ndarray:
+        """Names of the scores, and of the features behind them with ``passthrough``.
+
+        Parameters
+        ----------
+        input_features : array-like of str, optional
+            Names of the features of X.
+
+        Returns
+        -------
+        ndarray of str
+        """
+        check_is_fitted(self)
+        names = [f"score_{name}" for name in self._columns()]
+        if self.passthrough:
+            given = getattr(self, "feature_names_in_", None) if input_features is None else input_features
+            names += [f"x{i}" for i in range(self.n_features_in_)] if given is None else list(given)
+        return np.array(names, dtype=object)
+
+    def _columns(self):
+        binary = self.method == "decision_function" and len(self.classes_) == 2
+        return self.classes_[1:] if binary else self.classes_
+
+    def _fit(self, X, y):
+        self._check_parameters()
+        if y is None:
+            raise ValueError("ClassifierScores requires y to be passed, but the target y is None.")
+        if isinstance(self.cv, str):
+            check_is_fitted(self.estimator)
+            nodes = _NodeClassifier(self.estimator)
+            nodes.use(self.estimator, X)
+        else:
+            nodes = _NodeClassifier(self.estimator, self.missing_label).fit(X, y)
+        self._nodes = nodes
+        self.estimator_ = nodes.estimator_
+        self.classes_ = nodes.classes_
+        self.n_features_in_ = nodes.n_features_in_
+        if nodes.feature_names_in_ is not None:
+            self.feature_names_in_ = nodes.feature_names_in_
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def _check_parameters(self):
+        if self.method not in _METHODS:
+            raise ValueError(f"method must be one of {', '.join(map(repr, _METHODS))}, got {self.method!r}.")
+        if not hasattr(self.estimator, self._response()):
+            others = [method for method in _METHODS if hasattr(self.estimator, method)]
+            raise ValueError(
+                f"method={self.method!r} is none of {type(self.estimator).__name__}'s, which has {others}: choose one "
+                "of these, or wrap the classifier in CalibratedClassifierCV."
+            )
+        if isinstance(self.cv, str) and self.cv != "prefit":
+            raise ValueError(f"cv must be a number of folds, a splitter or 'prefit', got {self.cv!r}.")
+
+    def _response(self):
+        return "predict_proba" if self.method == "predict_log_proba" else self.method
+
+    def _in_place(self, X, scores):
+        """Scores of nodes in the place of the features of X."""
+        X, _ = aligned_frames(X, self._nodes.feature_names_in_)
+        layout, X = read_layout(X)
+        if layout == "nodes":
+            return self._as_features(scores, X)
+        if layout == "array":
+            return put_back(self._as_features(scores, rows_of(X)), X)
+        return object_array(
+            [put_back(self._as_features(part, rows_of(x)), x) for part, x in zip(scores, X, strict=True)]
+        )
+
+    def _as_features(self, scores, rows):
+        """Finite scores (n_nodes, n_columns), followed by the features where these are passed through."""
+        scores = scores.reshape(rows.shape[0], -1)
+        if self.method == "predict_log_proba":
+            scores = np.log(np.maximum(scores, _SMALLEST))
+        elif self.method == "decision_function":
+            scores = scores[:, 1:] if len(self.classes_) == 2 else scores
+            scores = np.maximum(scores, scores.min(where=np.isfinite(scores), initial=0.0))  # a class that a fold lacks
+        if not self.passthrough:
+            return scores
+        return sp.hstack([scores, rows], format="csr") if sp.issparse(rows) else np.hstack([scores, np.asarray(rows)])
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.input_tags.sparse = get_tags(self.estimator).input_tags.sparse
+        return tags
+
+
+class _NodeClassifier(ClassifierMixin, BaseEstimator):
+    """A classifier of plain rows on the nodes of examples: what it returns has the shape of their labels."""
+
+    def __init__(self, estimator, missing_label=None):
+        self.estimator = estimator
+        self.missing_label = missing_label
+
+    def fit(self, X, y):
+        X, names = aligned_frames(X)
+        layout, X = read_layout(X)
+        rows = X if layout == "nodes" else stacked_rows(X)
+        labels = y if layout == "nodes" else flat_labels(y, X)
+        self._set(clone(self.estimator).fit(*labelled_rows(rows, labels, self.missing_label)), names)
+        return self
+
+    def use(self, fitted, X):
+        """Take a fitted classifier in the place of a fit."""
+        self._set(fitted, aligned_frames(X, getattr(fitted, "feature_names_in_", None))[1])
+
+    def _set(self, fitted, names):
+        self.estimator_ = fitted
+        self.classes_ = fitted.classes_
+        self.n_features_in_ = fitted.n_features_in_
+        self.feature_names_in_ = getattr(fitted, "feature_names_in_", None) if names is None else names
+
+    def predict_proba(self, X):
+        return self._apply(self.estimator_.predict_proba, X)
+
+    def decision_function(self, X):
+        return self._apply(self._decisions, X)
+
+    def _decisions(self, rows):
+        values = self.estimator_.decision_function(rows)
+        return np.stack([-values, values], axis=1) if values.ndim == 1 else values  # a column for each class
+
+    def _apply(self, function, X):
+        X, _ = aligned_frames(X, self.feature_names_in_)
+        layout, X = read_layout(X)
+        if layout == "nodes":
+            return np.asarray(function(X))
+        scores = np.asarray(function(stacked_rows(X)))
+        if layout == "array":
+            return scores.reshape(*X.shape[:-1], *scores.shape[1:])
+        stops = np.cumsum([rows_of(x).shape[0] for x in X])
+        return object_array(np.split(scores, stops[:-1]))
