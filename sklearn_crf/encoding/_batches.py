@@ -150,6 +150,7 @@ _MAKERS = {"nodes": _row_batches, "array": _array_batches, "list": _list_batches
 def _packs(items, sample_weight, limits):
     """Bounds of runs of examples that can share a batch."""
     weight = np.ones(len(items)) if sample_weight is None else sample_weight
+    kinds = [_kind(example) for example in items]
     start, n_nodes, has_edges, has_cycles, one_weight = 0, 0, False, False, True
     for i, example in enumerate(items):
         graph = example.graph
@@ -158,7 +159,7 @@ def _packs(items, sample_weight, limits):
         one_weight = one_weight and weight[i] == weight[start]
         n_nodes += graph.n_nodes
         most = limits.factors if example.has_factors else limits.cyclic if has_cycles else limits.forests
-        if i > start and not (n_nodes <= most and (one_weight or not has_edges) and _alike(items[start], example)):
+        if i > start and not (n_nodes <= most and (one_weight or not has_edges) and kinds[i] == kinds[start]):
             yield start, i
             start, n_nodes, one_weight = i, graph.n_nodes, True
             has_edges = graph.n_edges > 0 or example.has_factors
@@ -166,14 +167,14 @@ def _packs(items, sample_weight, limits):
     yield start, len(items)
 
 
-def _alike(a, b):
-    """Whether one example can hold both."""
+def _kind(example):
+    """Examples of one kind can be joined to one example."""
+    edge_features = example.edge_features
     return (
-        a.has_factors == b.has_factors
-        and sp.issparse(a.node_features) == sp.issparse(b.node_features)
-        and (a.edge_features is None) == (b.edge_features is None)
-        and sp.issparse(a.edge_features) == sp.issparse(b.edge_features)
-        and (a.n_states is None) == (b.n_states is None)
+        example.has_factors,
+        sp.issparse(example.node_features),
+        None if edge_features is None else sp.issparse(edge_features),
+        example.n_states is None,
     )
 
 

@@ -389,7 +389,12 @@ def _common_dtype(arrays, dtype):
 
 def _require_finite(x, name, parts=None):
     """Raise if x is not finite, naming the first of its (index, part) pairs that is to blame."""
-    values = x.data if sp.issparse(x) else x
+    values = x
+    if sp.issparse(x):
+        values = x.data
+        # There may be thousands of short sequences, and a product checks no floating-point flags.
+        if np.isfinite(values.dot(values)):
+            return
     with np.errstate(invalid="ignore", over="ignore"):
         if np.isfinite(values.sum(dtype=np.float64)) or np.all(np.isfinite(values)):
             return

@@ -142,10 +142,14 @@ class Graph:
         acyclic, n_components = forest_order(ptr, neighbor, reverse, order, parent_slot, component)
         return Forest(order, parent_slot), component, bool(acyclic), int(n_components)
 
-    @property
+    @cached_property
     def is_forest(self):
         """True if the graph has no cycle."""
-        return self.n_edges < max(self.n_nodes, 1) and self._traversal[2]
+        if self.n_edges >= max(self.n_nodes, 1):
+            return False
+        # Chains, and trees numbered from their roots: no node has edges to two earlier ones.
+        later = self.edges.max(axis=1, initial=0)
+        return bool(np.bincount(later, minlength=1).max() <= 1) or self._traversal[2]
 
     @property
     def forest(self):

@@ -7,6 +7,9 @@ import scipy.sparse as sp
 
 _MOST_FEATURES = np.iinfo(np.int32).max
 
+# Up to this many features for each entry, counting the entries of all features is quicker than sorting the entries.
+_COUNTED = 8
+
 
 @dataclass(frozen=True, eq=False)
 class FeatureColumns:
@@ -70,16 +73,23 @@ def feature_columns(features, node_type=None, what="features"):
     index = features.indices
     if n_types > 1:
         index = index + n_features * np.repeat(node_type, np.diff(features.indptr)).astype(np.int64)
-    # Numbered anew, so that time does not depend on how many features there might be.
-    occurring, index = np.unique(index, return_inverse=True)
+    occurring, width = None, n_features * n_types
+    if width > _COUNTED * len(index):
+        # Numbered anew, so that time does not depend on how many features there might be.
+        occurring, index = np.unique(index, return_inverse=True)
+        width = len(occurring)
     is_one = bool(np.all(features.data == 1))
     data = np.ones(len(index), dtype=np.int8) if is_one else features.data
-    columns = sp.csr_matrix((data, index, features.indptr), shape=(n_nodes, len(occurring))).tocsc()
+    columns = sp.csr_matrix((data, index, features.indptr), shape=(n_nodes, width)).tocsc()
+    ptr = columns.indptr
+    if occurring is None:
+        occurring = np.flatnonzero(np.diff(ptr))
+        ptr = np.append(ptr[occurring], ptr[-1])
     return FeatureColumns(
         shape=(n_nodes, n_features),
         dtype=features.dtype,
         feature=occurring.astype(np.int32),
-        ptr=columns.indptr.astype(np.int32, copy=False),
+        ptr=ptr.astype(np.int32, copy=False),
         node=columns.indices.astype(np.int32, copy=False),
         value=np.zeros(0, dtype=features.dtype) if is_one else columns.data,
     )

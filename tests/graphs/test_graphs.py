@@ -341,3 +341,11 @@ def test_disjoint_union(parts):
 def test_random_trees_are_trees():
     graph = random_tree(9, np.random.default_rng(1))
     assert nx.is_tree(to_networkx(graph))
+
+
+def test_forests_are_told_from_cycles_whatever_the_numbering():
+    assert Graph(4, [(0, 1), (1, 2), (2, 3)]).is_forest
+    assert Graph(4, [(3, 0), (3, 1), (3, 2)]).is_forest  # the last node has edges to three earlier ones
+    assert Graph(0, []).is_forest
+    assert not Graph(4, [(0, 3), (1, 3), (0, 1)]).is_forest
+    assert not Graph(3, [(0, 1), (1, 2), (2, 0)]).is_forest

@@ -15,6 +15,7 @@ from sklearn_crf.potentials import (
     FeaturePairs,
     LinearPotentials,
     SparsePotentials,
+    _feature_columns,
     feature_columns,
     pairwise_form,
     with_feature_columns,
@@ -167,3 +168,22 @@ def test_equal_columns_of_a_row_are_added():
     potentials = SparsePotentials(FeaturePairs.all(1, 3), 1, 3, pairwise_form("potts", 3), fit_intercept=False)
     example = Example._trusted(columns, lattice((1,)))
     assert_array_equal(potentials.model(np.array([1.0, 2, 3, 0]), example).unary, [[2, 4, 6]])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_feature_columns_are_the_same_counted_and_sorted(dtype, monkeypatch):
+    features = sp.random(30, 40, 0.1, format="csr", dtype=dtype, random_state=0)
+    node_type = np.arange(30, dtype=np.int32) % 2
+    for rows, types in (
+        (features, None),
+        (features, node_type),
+        (features[:0], None),
+        ((features > 0) * dtype(1), None),
+    ):
+        monkeypatch.setattr(_feature_columns, "_COUNTED", 10**6)
+        counted = _feature_columns.feature_columns(rows, types)
+        monkeypatch.setattr(_feature_columns, "_COUNTED", 0)
+        found = _feature_columns.feature_columns(rows, types)
+        for a, b in zip(counted.arrays, found.arrays, strict=True):
+            assert a.dtype == b.dtype
+            assert_array_equal(a, b)
