@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sklearn_crf._energies import marginals, solve
+    from sklearn_crf.dense import Bilateral, DenseCRF, DenseExample, Spatial, refine
     from sklearn_crf.encoding import Example
     from sklearn_crf.estimators.contrastive import ContrastiveCRF
     from sklearn_crf.estimators.drf import DRFClassifier
@@ -19,8 +20,11 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "TRWCRF",
+    "Bilateral",
     "ContrastiveCRF",
     "DRFClassifier",
+    "DenseCRF",
+    "DenseExample",
     "Example",
     "Graph",
     "M3NClassifier",
@@ -28,15 +32,20 @@ __all__ = [
     "MultiLabelField",
     "RegressionTreeField",
     "RegressionTreeFieldClassifier",
+    "Spatial",
     "marginals",
+    "refine",
     "solve",
 ]
 
 # Everything together takes half a second to import: names are imported when they are first used.
 _MODULE_OF = {
     "TRWCRF": "estimators.trw",
+    "Bilateral": "dense",
     "ContrastiveCRF": "estimators.contrastive",
     "DRFClassifier": "estimators.drf",
+    "DenseCRF": "dense",
+    "DenseExample": "dense",
     "Example": "encoding",
     "Graph": "graphs",
     "M3NClassifier": "estimators.m3n",
@@ -44,7 +53,9 @@ _MODULE_OF = {
     "MultiLabelField": "multilabel",
     "RegressionTreeField": "rtf",
     "RegressionTreeFieldClassifier": "rtf",
+    "Spatial": "dense",
     "marginals": "_energies",
+    "refine": "dense",
     "solve": "_energies",
 }
 _SUBMODULES = {

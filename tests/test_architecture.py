@@ -50,7 +50,7 @@ SATELLITES = {
 STANDS_ALONE = {"kernels", "optimize"}  # these know nothing of the package
 # Learning minimises over weights, and some inference over what it shares out among subproblems. Who stands between
 # them passes functions on, and minimises nothing.
-ONLY_FOR = {"optimize": ("inference", "estimators", "rtf", "mfa", "__init__")}
+ONLY_FOR = {"optimize": ("inference", "estimators", "dense", "rtf", "mfa", "__init__")}
 THIRD_PARTY = {"numpy", "scipy", "sklearn", "joblib", "threadpoolctl"}
 THIRD_PARTY_OF = {"kernels": {"numpy", "scipy"}, "optimize": {"numpy", "scipy"}}
 CYTHON = {"cython", "cpython", "libc", "libcpp"}

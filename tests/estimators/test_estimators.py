@@ -14,14 +14,17 @@ from sklearn.model_selection import GridSearchCV
 
 from sklearn_crf import (
     TRWCRF,
+    Bilateral,
     ContrastiveCRF,
+    DenseCRF,
     DRFClassifier,
     M3NClassifier,
     MultiConditionalMFA,
     RegressionTreeField,
     RegressionTreeFieldClassifier,
+    Spatial,
 )
-from sklearn_crf.inference import GraphCut, LoopyBP, TRWMessagePassing
+from sklearn_crf.inference import DenseMeanField, GraphCut, LoopyBP, TRWMessagePassing
 from sklearn_crf.rtf import Splits
 
 QUICK_TREES = {"max_depth": 1, "max_iter": 8, "split": Splits(min_samples_leaf=20), "random_state": 0}
@@ -35,6 +38,11 @@ def iris():
 def clean_blobs():
     X, y = noisy_blobs(6)
     return X, y.astype(float)
+
+
+def scored_blobs():
+    X, y = noisy_blobs(6)
+    return np.concatenate([-np.square(X), -np.square(X - 1), X], axis=-1), y
 
 
 #: An estimator with an object among its parameters where it takes one, data, and two parameters to search over.
@@ -54,6 +62,11 @@ ESTIMATORS = {
         M3NClassifier(inference=GraphCut(nonsubmodular="qpbo"), random_state=0, tol=0.05),
         lambda: noisy_blobs(6),
         {"C": [0.01, 1.0], "solver": ["frank_wolfe", "bmrm"]},
+    ),
+    "DenseCRF": (
+        DenseCRF((Spatial(1.5, weight=1.0),), image_channels=1, inference=DenseMeanField(max_iter=3), max_iter=20),
+        scored_blobs,
+        {"C": [0.01, 1.0], "kernels": [(Spatial(1.0),), (Spatial(1.5), Bilateral(3.0, 2.0))]},
     ),
     "ContrastiveCRF": (
         ContrastiveCRF(generator_inference=LoopyBP(schedule="residual"), random_state=0, max_rounds=3),

@@ -12,7 +12,7 @@ from sklearn_crf.kernels.dense.mean_field import update_points
 from sklearn_crf.models import DenseModel, padded_rows
 
 # Sums over nodes are cut into blocks of this many, in float64, whatever the precision of the model.
-_BLOCK = 65536
+_BLOCK = 4096
 
 
 class DenseMarginals(NamedTuple):
@@ -110,6 +110,24 @@ class DenseMeanField(Inference):
         self.max_iter = max_iter
         self.tol = tol
         self.updates = updates
+
+    def node_marginals(self, model, *, init=None, n_threads: int = 1) -> np.ndarray:
+        """Marginals of the nodes alone, as ``marginals(model).unary``, without the filterings that the bound takes.
+
+        Parameters
+        ----------
+        model : DenseModel
+        init : ndarray of shape (N, K) or (N,), optional
+            As for ``marginals``.
+        n_threads : int, default=1
+
+        Returns
+        -------
+        ndarray of shape (N, K)
+        """
+        self._require("marginals", model)
+        with range_runner(n_threads) as run:
+            return self._ascend(model, init, run)[0]
 
     def _check_model(self, model):
         super()._check_model(model)
@@ -223,10 +241,16 @@ def pair_statistics(model, q, *, n_threads=1):
     pairs = np.zeros(model.tables.shape)
     with single_threaded_blas():
         for pair, smooth in zip(pairs, model.filters, strict=True):
-            smoothed = smooth.apply(q, n_threads=n_threads)
-            for block in _blocks(len(q)):
-                pair += q[block].T @ smoothed[block]
+            pair += product_over_nodes(q, smooth.apply(q, n_threads=n_threads))
     return (pairs + pairs.transpose(0, 2, 1)) / 4
+
+
+def product_over_nodes(a, b):
+    """``a.T @ b`` of (N, K) arrays, added up in float64 block by block."""
+    total = np.zeros((a.shape[1], b.shape[1]))
+    for block in _blocks(len(a)):
+        total += a[block].T @ b[block]
+    return total
 
 
 def negative_free_energy(model, q, pairs):

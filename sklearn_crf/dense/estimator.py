@@ -1,0 +1,527 @@
+"""The classifier of pixels by a fully connected field."""
+
+from numbers import Integral, Real
+from typing import ClassVar
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
+from sklearn.utils import check_random_state, compute_class_weight
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_crf._callbacks import CallbackSupportMixin, fit_callbacks, progress_reporter
+from sklearn_crf._threads import map_tasks, single_threaded_blas
+from sklearn_crf.dense.bandwidths import search_bandwidths
+from sklearn_crf.dense.examples import read_examples
+from sklearn_crf.dense.gaussian_kernels import Bilateral, Spatial, build_filters, check_kernels
+from sklearn_crf.dense.losses import ExpectedIoU, LogLoss
+from sklearn_crf.dense.training import Lattices, Layout, Task, UnrolledRisk, Weights
+from sklearn_crf.encoding import encode_y, validate_sample_weight
+from sklearn_crf.inference import DenseMeanField
+from sklearn_crf.models import DenseModel, clamped
+from sklearn_crf.optimize import minimize_lbfgs
+
+LEARNING = {"auto": LogLoss, "log_loss": LogLoss, "expected_iou": ExpectedIoU}
+
+
+class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
+    r"""Classifier of pixels or voxels by a field in which every pair of them is joined by an edge.
+
+    .. math::
+        \mathrm{score}(y) = \sum_i u_{i, y_i} + \frac12 \sum_m \sum_{i, j} \hat k_m(i, j) \, \mu_m(y_i, y_j)
+
+    Edges have the weights of Gaussian kernels of positions and colours, normalised symmetrically. Predictions are the
+    marginals of mean field, whose updates are filters [1]_. The weights :math:`\mu_m` are learned through those
+    updates: the loss is that of the marginals with which they end, and its derivatives run through all of them [2]_.
+
+    Parameters
+    ----------
+    kernels : tuple of Spatial and Bilateral, default=None
+        None is ``(Spatial(3.0), Bilateral(80.0, 13.0))``. Their weights are the start of learning.
+    compatibility : {"potts", "diagonal", "full"}, default="potts"
+        Scores of pairs of states, for each kernel: one number for equal states, one for each state, or a symmetric
+        matrix.
+    unaries : {"scores", "linear"}, default="scores"
+        Scores: X holds a score for each class, in the order of the sorted classes, of which one common factor is
+        learned. Linear: X holds features, whose linear unary scores are learned together with the rest.
+    learning : {"auto", "log_loss", "expected_iou", "fixed"} or object, default="auto"
+        The loss of the marginals: :class:`~sklearn_crf.dense.LogLoss` (auto),
+        :class:`~sklearn_crf.dense.ExpectedIoU`, or an object with the methods of these. Fixed: the weights of the
+        kernels are used as they are.
+    inference : DenseMeanField, default=None
+        None is ``DenseMeanField(max_iter=10)``. With ``updates="convergent"`` learned weights are kept non-negative.
+    bandwidths : {"given", "held_out"}, default="given"
+        Held out: bandwidths are multiplied and divided by two, one after the other, as long as the loss falls on
+        examples held out of training.
+    validation_fraction : float, default=0.25
+        Part of the examples that is held out for this choice.
+    image_channels : int, default=3
+        Where X holds arrays: how many channels at the end of their last axis are the image.
+    C : float, default=1.0
+        Inverse strength of the penalty :math:`\tfrac12 \lVert w \rVert^2`, as in scikit-learn. Intercepts and the
+        factor of given scores are free.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of classes in the loss, by labels; balanced is inversely proportional to their numbers of pixels.
+    max_iter : int, default=100
+        Most iterations of L-BFGS.
+    tol : float, default=1e-4
+        Stop when no entry of the gradient, per labelled pixel, exceeds this.
+    max_memory : float, default=2**33
+        Bytes that the lattices of one example may take. In training lattices are kept up to this in total, and built
+        again in each iteration beyond.
+    missing_label : object, default=None
+        Pixels that carry it are unlabelled.
+    classes : array-like of shape (n_classes,), optional
+        All classes, where training may miss some.
+    warm_start : bool, default=False
+        Start from the weights of the last fit.
+    random_state : int, RandomState instance or None, default=None
+        For the choice of held-out examples.
+    n_jobs : int, optional
+        Threads over examples, and inside an example. Results do not depend on it.
+    verbose : int, default=0
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    compatibility_ : ndarray of shape (n_kernels,), (n_kernels, n_classes) or (n_kernels, n_classes, n_classes)
+        Weights :math:`\mu_m`.
+    unary_scale_ : float
+        What given scores are multiplied by; 1 for linear unaries.
+    coef_, intercept_ : ndarray of shape (n_classes, n_features), (n_classes,)
+        Of linear unaries; None otherwise.
+    kernels_ : list
+        With the bandwidths that were chosen.
+    bandwidth_trace_ : list of (str, float)
+        Kernels tried and their held-out loss; empty if bandwidths are given.
+    loss_curve_ : ndarray of shape (n_iter_ + 1,)
+        The objective at the start and after each iteration.
+    n_iter_ : int
+        Iterations of L-BFGS.
+    n_features_in_ : int
+        Scores or features, and channels of the image.
+
+    Raises
+    ------
+    ValueError
+        If a parameter or X cannot be meant; the message names it, and the example.
+    MemoryError
+        If lattices would take more than ``max_memory``, before they are allocated.
+
+    Notes
+    -----
+    The lattice of an image takes 16 bytes (float32) or 24 (float64) per pixel and corner of its simplex, d + 1 corners
+    for a kernel of d positions and channels; mean field about 3 more arrays of the size of the scores; training one for
+    each update besides.
+
+    Further fitted weights and inference apply to any number of pixels: images may differ in size.
+
+    References
+    ----------
+    .. [1] P. Krähenbühl & V. Koltun (2011). Efficient inference in fully connected CRFs with Gaussian edge potentials.
+       Advances in Neural Information Processing Systems 24, 109-117.
+    .. [2] P. Krähenbühl & V. Koltun (2013). Parameter learning and convergent inference for dense random fields.
+       ICML, 513-521.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import Bilateral, DenseCRF, DenseExample
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.tile(np.indices((12, 12)).sum(axis=0) > 11, (4, 1, 1))
+    >>> image = np.where(y, 200, 50) + rng.normal(scale=5, size=y.shape)
+    >>> scores = np.eye(2)[y.astype(int)] + rng.normal(size=(*y.shape, 2))
+    >>> X = [DenseExample(*both) for both in zip(scores, image)]
+    >>> field = DenseCRF([Bilateral(5.0, 20.0)]).fit(X[:3], y[:3])
+    >>> field.score(X[3:], y[3:]) > 0.95
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "kernels": [list, tuple, None],
+        "compatibility": [StrOptions({"potts", "diagonal", "full"})],
+        "unaries": [StrOptions({"scores", "linear"})],
+        "learning": [StrOptions({*LEARNING, "fixed"}), HasMethods(["totals", "value", "gradient"])],
+        "inference": [DenseMeanField, None],
+        "bandwidths": [StrOptions({"given", "held_out"})],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "image_channels": [Interval(Integral, 0, None, closed="left")],
+        "C": [Interval(Real, 0, None, closed="neither")],
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "max_memory": [Interval(Real, 0, None, closed="neither")],
+        "missing_label": "no_validation",
+        "classes": ["array-like", None],
+        "warm_start": ["boolean"],
+        "random_state": ["random_state"],
+        "n_jobs": [Integral, None],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        kernels=None,
+        *,
+        compatibility="potts",
+        unaries="scores",
+        learning="auto",
+        inference=None,
+        bandwidths="given",
+        validation_fraction=0.25,
+        image_channels=3,
+        C=1.0,
+        class_weight=None,
+        max_iter=100,
+        tol=1e-4,
+        max_memory=2**33,
+        missing_label=None,
+        classes=None,
+        warm_start=False,
+        random_state=None,
+        n_jobs=None,
+        verbose=0,
+    ):
+        self.kernels = kernels
+        self.compatibility = compatibility
+        self.unaries = unaries
+        self.learning = learning
+        self.inference = inference
+        self.bandwidths = bandwidths
+        self.validation_fraction = validation_fraction
+        self.image_channels = image_channels
+        self.C = C
+        self.class_weight = class_weight
+        self.max_iter = max_iter
+        self.tol = tol
+        self.max_memory = max_memory
+        self.missing_label = missing_label
+        self.classes = classes
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.three_d_array = True
+        return tags
+
+    # Training ------------------------------------------------------------------------------------------------------
+
+    # Of nested objects, those that learn or infer check their own options.
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y, sample_weight=None):
+        """Learn the weights.
+
+        Parameters
+        ----------
+        X : list of DenseExample, array-like of shape (n_examples, *lattice, n_scores + image_channels), or list of such
+            Scores of the classes, or features, and images.
+        y : array-like of shape (n_examples, *lattice), or list of arrays
+            Labels of the pixels.
+        sample_weight : array-like of shape (n_examples,), optional
+            One weight per example.
+
+        Returns
+        -------
+        DenseCRF
+            self
+        """
+        kernels = list(self._checked_kernels())
+        data = read_examples(X, self.image_channels)
+        labels = encode_y(y, data, missing_label=self.missing_label, classes=self.classes)
+        self._check_scores(data, labels.classes_)
+        weight = validate_sample_weight(sample_weight, data.n_examples)
+        tasks = self._tasks(data, labels, weight)
+        layout = Layout(
+            len(kernels),
+            len(labels.classes_),
+            self.compatibility,
+            data.n_scores if self.unaries == "linear" else None,
+        )
+        start = self._start(layout, kernels, labels.classes_, data)
+        trace, result = [], None
+        with single_threaded_blas(), fit_callbacks(self, X, y, self.max_iter) as iteration:
+
+            def on_iteration(found):
+                return iteration(lambda: self._attributes(data, labels.classes_, layout.unpack(found.x), kernels))
+
+            if self.bandwidths == "held_out":
+                kernels, trace = self._choose_bandwidths(tasks, layout, kernels, start)
+            weights = start
+            if self._loss() is None:
+                # Whatever could fail in predictions of these examples, fails here.
+                self._lattices(kernels, tasks)
+            else:
+                result = self._train(self._risk(tasks, layout, kernels), start, self.max_iter, on_iteration)
+                weights = layout.unpack(result.x)
+        fitted = self._attributes(data, labels.classes_, weights, kernels)
+        # Everything that can fail has happened: only now does the estimator change.
+        for name, value in fitted.items():
+            setattr(self, name, value)
+        self.bandwidth_trace_ = trace
+        total = sum(float(task.weight.sum()) for task in tasks)
+        self.loss_curve_ = np.array([] if result is None else result.loss_curve) * self.C * total
+        self.n_iter_ = 0 if result is None else int(result.nit)
+        return self
+
+    def _checked_kernels(self):
+        kernels = (Spatial(3.0), Bilateral(80.0, 13.0)) if self.kernels is None else self.kernels
+        check_kernels(kernels)
+        return kernels
+
+    def _inference(self):
+        return DenseMeanField(max_iter=10) if self.inference is None else self.inference
+
+    def _blur(self):
+        return "symmetric" if self._inference().updates == "convergent" else "single"
+
+    def _loss(self):
+        """The loss that learning minimises, None if there is no learning."""
+        if not isinstance(self.learning, str):
+            return self.learning
+        return None if self.learning == "fixed" else LEARNING[self.learning]()
+
+    def _check_scores(self, data, classes):
+        if self.unaries == "scores" and data.n_scores != len(classes):
+            raise ValueError(
+                f"X has {data.n_scores} scores per pixel, but there are {len(classes)} classes: give a score for each, "
+                "name all classes by classes, or let unaries='linear' learn scores from features."
+            )
+        if self.unaries == "linear":
+            if self._loss() is None:
+                raise ValueError("unaries='linear' are learned: they cannot be had with learning='fixed'.")
+            for i, example in enumerate(data.examples):
+                if np.isneginf(example.scores).any():
+                    raise ValueError(f"X[{i}] has features of -inf, which unaries='linear' cannot take.")
+        convergent = self._inference().updates == "convergent"
+        if convergent and self.compatibility == "full" and self._loss() is not None:
+            raise ValueError(
+                "compatibility='full' is not learned with updates='convergent': use 'diagonal', or updates='parallel'."
+            )
+
+    def _tasks(self, data, labels, sample_weight):
+        columns = np.concatenate(labels.labels)
+        class_weight = self._class_weight(columns[columns >= 0], labels.classes_)
+        tasks = []
+        for i, (example, own) in enumerate(zip(data.examples, labels.labels, strict=True)):
+            known = own >= 0
+            own = np.maximum(own, 0)
+            weight = np.where(known, class_weight[own], 0.0)
+            if self.unaries == "scores" and np.isneginf(example.rows[known, own[known]]).any():
+                raise ValueError(f"X[{i}] has a score of -inf for the label of a pixel: no field can learn that.")
+            tasks.append(Task(i, example, own, weight if sample_weight is None else weight * sample_weight[i]))
+        if not any(task.weight.any() for task in tasks):
+            raise ValueError("y has no labelled pixel of positive weight: there is nothing to learn from.")
+        return tasks
+
+    def _class_weight(self, columns, classes):
+        weight = np.ones(len(classes))
+        present = np.unique(columns)
+        weight[present] = compute_class_weight(self.class_weight, classes=classes[present], y=classes[columns])
+        if not np.all(np.isfinite(weight) & (weight >= 0)):
+            raise ValueError(f"class_weight must be finite and not negative, got {self.class_weight!r}.")
+        return weight
+
+    def _start(self, layout, kernels, classes, data):
+        if not self.warm_start or not hasattr(self, "compatibility_"):
+            return layout.start(kernels)
+        start = Weights(self.compatibility_, self.unary_scale_, self.coef_, self.intercept_)
+        fits = layout.start(kernels).compatibility.shape == start.compatibility.shape
+        fits &= (start.coef is None) == (layout.n_features is None)
+        if not fits or not np.array_equal(classes, self.classes_) or data.n_features != self.n_features_in_:
+            raise ValueError(
+                "warm_start=True needs the classes, features, kernels and compatibility of the last fit: fit a clone "
+                "instead."
+            )
+        return start
+
+    def _lattices(self, kernels, tasks):
+        return Lattices(kernels, tasks, blur=self._blur(), max_memory=self.max_memory, n_jobs=self.n_jobs)
+
+    def _risk(self, tasks, layout, kernels):
+        loss = self._loss() or LogLoss()
+        lattices = self._lattices(kernels, tasks)
+        return UnrolledRisk(tasks, lattices, layout, loss, self._inference(), self.C, self.n_jobs)
+
+    def _train(self, risk, start, max_iter, on_iteration=None):
+        bounded = np.zeros(risk.layout.n_coef, dtype=bool)
+        if self._inference().updates == "convergent":
+            bounded[: risk.layout.n_pairwise] = True
+        with progress_reporter(self.verbose, max_iter, "lbfgs") as show:
+            trace = _Losses()
+
+            def callback(found):
+                trace.loss.append(found.fun)
+                show(trace)
+                return on_iteration is not None and on_iteration(found)
+
+            return minimize_lbfgs(
+                risk.value_grad,
+                risk.layout.pack(start),
+                lower_bounded=bounded,
+                max_iter=max_iter,
+                tol=self.tol,
+                callback=callback,
+            )
+
+    def _choose_bandwidths(self, tasks, layout, kernels, start):
+        held_out, kept = self._split(tasks)
+        weights = start
+
+        def evaluate(kernels):
+            nonlocal weights
+            if self._loss() is not None:
+                # Weights follow a change of bandwidths in a few iterations: they start from those found before.
+                found = self._train(self._risk(kept, layout, kernels), weights, min(self.max_iter, 10))
+                weights = layout.unpack(found.x)
+            return self._risk(held_out, layout, kernels).value(weights)
+
+        return search_bandwidths(kernels, evaluate)
+
+    def _split(self, tasks):
+        labelled = [task for task in tasks if task.weight.any()]
+        n_held_out = max(1, round(self.validation_fraction * len(labelled)))
+        if n_held_out >= len(labelled):
+            raise ValueError(
+                f"bandwidths='held_out' needs examples to learn from beside those held out, but {len(labelled)} have "
+                "labels: pass more examples or bandwidths='given'."
+            )
+        order = check_random_state(self.random_state).permutation(len(labelled))
+        return [labelled[i] for i in sorted(order[:n_held_out])], [labelled[i] for i in sorted(order[n_held_out:])]
+
+    def _attributes(self, data, classes, weights, kernels):
+        return {
+            "n_features_in_": data.n_features,
+            "lattice_ndim_": data.lattice_ndim,
+            "n_channels_": data.n_channels,
+            "classes_": classes,
+            "compatibility_": weights.compatibility,
+            "unary_scale_": weights.unary_scale,
+            "coef_": weights.coef,
+            "intercept_": weights.intercept,
+            "kernels_": kernels,
+        }
+
+    # Predictions ---------------------------------------------------------------------------------------------------
+
+    def _marginals(self, X, evidence=None):
+        """X as it was read, and the marginals of every example."""
+        check_is_fitted(self)
+        data = read_examples(X, self.image_channels)
+        self._check_fits(data)
+        known = [None] * data.n_examples
+        if evidence is not None:
+            known = encode_y(
+                evidence, data, missing_label=self.missing_label, classes=self.classes_, name="evidence"
+            ).labels
+        weights = Weights(self.compatibility_, self.unary_scale_, self.coef_, self.intercept_)
+        inference = self._inference()
+
+        def run(task, n_threads):
+            i, example, observed = task
+            filters = build_filters(
+                self.kernels_,
+                example,
+                name=f"X[{i}]",
+                blur=self._blur(),
+                max_memory=self.max_memory,
+                n_threads=n_threads,
+            )
+            model = DenseModel(weights.unary(example.rows), filters, weights.compatibility)
+            if observed is not None:
+                model = clamped(model, observed)
+            try:
+                return inference.node_marginals(model, n_threads=n_threads)
+            except ValueError as error:
+                raise ValueError(f"X[{i}]: {error}") from error
+
+        tasks = list(zip(range(data.n_examples), data.examples, known, strict=True))
+        with single_threaded_blas():
+            return data, map_tasks(run, tasks, self.n_jobs)
+
+    def _check_fits(self, data):
+        found = (data.n_features, data.n_channels, data.lattice_ndim)
+        wanted = (self.n_features_in_, self.n_channels_, self.lattice_ndim_)
+        if found[0] != wanted[0]:
+            raise ValueError(f"X has {found[0]} features, but DenseCRF is expecting {wanted[0]} features as input.")
+        if found != wanted:
+            raise ValueError(
+                f"X has {found[1]} channels of the image and {found[2]} axes of the lattice, but DenseCRF was fitted "
+                f"with {wanted[1]} and {wanted[2]}."
+            )
+
+    def predict(self, X, evidence=None):
+        """Labels of every pixel, each the likeliest under its marginals.
+
+        Parameters
+        ----------
+        X : list of DenseExample or array-like
+            As in ``fit``.
+        evidence : array-like, optional
+            Labels that are known, in the form of y, with ``missing_label`` for the others: these are predicted given
+            the former.
+
+        Returns
+        -------
+        ndarray
+            Of shape (n_examples, *lattice); for a list, a 1-D object array of arrays.
+        """
+        data, marginals = self._marginals(X, evidence)
+        return data.decode([self.classes_[q.argmax(axis=1)] for q in marginals])
+
+    def predict_proba(self, X, evidence=None):
+        """Marginal probability of each class at every pixel.
+
+        Parameters
+        ----------
+        X : list of DenseExample or array-like
+            As in ``fit``.
+        evidence : array-like, optional
+            As in ``predict``.
+
+        Returns
+        -------
+        ndarray
+            As ``predict`` gives, with a last axis of ``n_classes``.
+        """
+        data, marginals = self._marginals(X, evidence)
+        return data.decode(marginals)
+
+    def score(self, X, y, sample_weight=None):
+        """Accuracy over labelled pixels.
+
+        Parameters
+        ----------
+        X : list of DenseExample or array-like
+            As in ``fit``.
+        y : array-like
+            True labels; pixels that carry ``missing_label`` are left out.
+        sample_weight : array-like of shape (n_examples,), optional
+            One weight per example.
+
+        Returns
+        -------
+        float
+        """
+        data, marginals = self._marginals(X)
+        labels = encode_y(y, data, missing_label=self.missing_label, classes=self.classes_).labels
+        weight = validate_sample_weight(sample_weight, data.n_examples)
+        weight = np.ones(data.n_examples) if weight is None else weight
+        known = np.array([np.count_nonzero(own >= 0) for own in labels])
+        right = np.array([np.count_nonzero(q.argmax(axis=1) == own) for q, own in zip(marginals, labels, strict=True)])
+        if not weight @ known:
+            raise ValueError("y has no labelled pixel of positive weight: there is nothing to score.")
+        return float(weight @ right / (weight @ known))
+
+
+class _Losses:
+    """What progress reports show."""
+
+    def __init__(self):
+        self.loss = []
+
+    def summary(self):
+        return f"loss {self.loss[-1]:.5g}"

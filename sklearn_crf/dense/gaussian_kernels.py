@@ -1,0 +1,201 @@
+"""Gaussian kernels of a dense field: which features two pixels are compared by, and at which bandwidths."""
+
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import ClassVar
+
+import numpy as np
+
+from sklearn_crf.models import PermutohedralFilter
+
+
+class GaussianKernel:
+    """Base of the kernels. A subclass names its bandwidths and writes ``features``."""
+
+    _bandwidths: ClassVar[tuple[str, ...]] = ()
+
+    def _check(self, name):
+        """Raise ValueError if a parameter cannot be meant; ``name`` is what errors call this kernel."""
+        for parameter in self._bandwidths:
+            values = np.asarray(getattr(self, parameter))
+            if values.dtype.kind not in "iuf" or values.ndim > 1 or not np.all(np.isfinite(values) & (values > 0)):
+                raise ValueError(
+                    f"{name}.{parameter} must be positive and finite, a number or one per axis, got "
+                    f"{getattr(self, parameter)!r}."
+                )
+        if not isinstance(self.weight, Real) or not np.isfinite(self.weight):
+            raise ValueError(f"{name}.weight must be a finite number, got {self.weight!r}.")
+
+    def _scaled(self, parameter, factor):
+        """The kernel with one bandwidth multiplied."""
+        value = np.multiply(getattr(self, parameter), factor).tolist()
+        return replace(self, **{parameter: tuple(value) if isinstance(value, list) else value})
+
+    def _positions(self, example, bandwidth, name):
+        """Coordinates of all nodes in units of the bandwidth, the last axis first, (N, n_axes)."""
+        n_axes = len(example.shape)
+        bandwidth = _per_axis(bandwidth, n_axes, f"{name}.bandwidth", "axes of the lattice")
+        step = np.ones(n_axes) if example.spacing is None else np.asarray(example.spacing, dtype=np.float64)
+        axes = [np.arange(n) * (size / width) for n, size, width in zip(example.shape, step, bandwidth, strict=True)]
+        grid = np.meshgrid(*axes, indexing="ij")
+        return np.stack([coordinate.ravel() for coordinate in reversed(grid)], axis=1).astype(example.scores.dtype)
+
+
+@dataclass(frozen=True)
+class Spatial(GaussianKernel):
+    r"""Kernel of positions alone: neighbours go together.
+
+    .. math::
+        k(i, j) = \exp\Big(-\frac{\lVert p_i - p_j \rVert^2}{2 \theta^2}\Big)
+
+    Parameters
+    ----------
+    bandwidth : float or tuple of shape (n_axes,), default=3.0
+        :math:`\theta` in pixels, or in the units of the spacing of an example; one number for all axes of the lattice
+        or one for each.
+    weight : float, default=3.0
+        Weight of the kernel, or its start where weights are learned. The kernel is normalised: no more than this can be
+        added to a score.
+
+    Examples
+    --------
+    >>> from sklearn_crf import Spatial
+    >>> Spatial(2.0)
+    Spatial(bandwidth=2.0, weight=3.0)
+    """
+
+    bandwidth: float | tuple[float, ...] = 3.0
+    weight: float = 3.0
+
+    _bandwidths: ClassVar[tuple[str, ...]] = ("bandwidth",)
+
+    def features(self, example, name: str) -> np.ndarray:
+        """Positions divided by the bandwidth.
+
+        Parameters
+        ----------
+        example : DenseExample
+        name : str
+            What errors call the kernel.
+
+        Returns
+        -------
+        ndarray of shape (n_nodes, n_axes)
+        """
+        return self._positions(example, self.bandwidth, name)
+
+
+@dataclass(frozen=True)
+class Bilateral(GaussianKernel):
+    r"""Kernel of positions and colours: pixels that look alike go together, far apart too.
+
+    .. math::
+        k(i, j) = \exp\Big(-\frac{\lVert p_i - p_j \rVert^2}{2 \theta_p^2}
+            - \frac{\lVert c_i - c_j \rVert^2}{2 \theta_c^2}\Big)
+
+    Parameters
+    ----------
+    bandwidth : float or tuple of shape (n_axes,), default=80.0
+        :math:`\theta_p` of positions, as in :class:`Spatial`.
+    channel_bandwidth : float or tuple of shape (n_channels,), default=13.0
+        :math:`\theta_c` in the units of the image: the default is for colours of 0 to 255. One number for all channels
+        or one for each.
+    weight : float, default=10.0
+        As in :class:`Spatial`.
+
+    Examples
+    --------
+    >>> from sklearn_crf import Bilateral
+    >>> Bilateral(60.0, 20.0)
+    Bilateral(bandwidth=60.0, channel_bandwidth=20.0, weight=10.0)
+    """
+
+    bandwidth: float | tuple[float, ...] = 80.0
+    channel_bandwidth: float | tuple[float, ...] = 13.0
+    weight: float = 10.0
+
+    _bandwidths: ClassVar[tuple[str, ...]] = ("bandwidth", "channel_bandwidth")
+
+    def features(self, example, name: str) -> np.ndarray:
+        """Positions and colours, divided by their bandwidths.
+
+        Parameters
+        ----------
+        example : DenseExample
+        name : str
+            What errors call the kernel.
+
+        Returns
+        -------
+        ndarray of shape (n_nodes, n_axes + n_channels)
+        """
+        positions = self._positions(example, self.bandwidth, name)
+        colours = example.image.reshape(len(positions), -1)
+        bandwidth = _per_axis(self.channel_bandwidth, colours.shape[1], f"{name}.channel_bandwidth", "channels")
+        return np.hstack([positions, colours / bandwidth.astype(positions.dtype)])
+
+
+def _per_axis(bandwidth, n, name, what):
+    bandwidth = np.asarray(bandwidth, dtype=np.float64)
+    if bandwidth.ndim and bandwidth.shape != (n,):
+        raise ValueError(f"{name} has {len(bandwidth)} values, but the example has {n} {what}.")
+    return np.broadcast_to(bandwidth, (n,))
+
+
+def check_kernels(kernels):
+    """Raise if the kernels of a field cannot be meant.
+
+    Parameters
+    ----------
+    kernels : sequence of GaussianKernel
+
+    Raises
+    ------
+    TypeError
+        If it is no sequence of kernels.
+    ValueError
+        If a bandwidth is not positive, or a weight not finite.
+    """
+    if not isinstance(kernels, list | tuple) or not all(isinstance(kernel, GaussianKernel) for kernel in kernels):
+        raise TypeError(f"kernels must be a tuple of kernels such as Spatial() and Bilateral(), got {kernels!r}.")
+    for m, kernel in enumerate(kernels):
+        kernel._check(f"kernels[{m}]")
+
+
+def build_filters(kernels, example, *, name, blur="single", max_memory=2**33, n_threads=1):
+    """The filters of an example, one per kernel.
+
+    Parameters
+    ----------
+    kernels : sequence of GaussianKernel
+    example : DenseExample
+    name : str
+        What errors call the example.
+    blur, max_memory, n_threads
+        As in :class:`~sklearn_crf.models.PermutohedralFilter`; the memory is that of all filters.
+
+    Returns
+    -------
+    tuple of PermutohedralFilter
+
+    Raises
+    ------
+    ValueError
+        If a kernel needs an image and the example has none, or bandwidths are too small for its lattice.
+    MemoryError
+        If the lattices would take more than ``max_memory``.
+    """
+    filters, left = [], max_memory
+    for m, kernel in enumerate(kernels):
+        where = f"kernels[{m}]"
+        if isinstance(kernel, Bilateral) and example.image is None:
+            raise ValueError(f"{name} has no image, which {where}, {kernel!r}, needs.")
+        try:
+            smooth = PermutohedralFilter(
+                kernel.features(example, where), blur=blur, max_memory=left, n_threads=n_threads
+            )
+        except (ValueError, MemoryError) as error:
+            raise type(error)(f"{name}, {where}: {error}") from error
+        filters.append(smooth)
+        left -= smooth.memory
+    return tuple(filters)

@@ -1,0 +1,167 @@
+"""Losses of the marginals that mean field ends with, and their derivatives."""
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+
+class LogLoss(BaseEstimator):
+    r"""Logarithmic loss of the marginals, the negative log-likelihood of the labels one by one.
+
+    .. math::
+        R = -\sum_i w_i \log q_i(y_i)
+
+    Examples
+    --------
+    >>> from sklearn_crf.dense import LogLoss
+    >>> LogLoss()
+    LogLoss()
+    """
+
+    def totals(self, q: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """What is added up over examples.
+
+        Parameters
+        ----------
+        q : ndarray of shape (n_nodes, n_classes)
+            Marginals.
+        labels : ndarray of shape (n_nodes,)
+            Columns; any where the weight is 0.
+        weight : ndarray of shape (n_nodes,), float64
+
+        Returns
+        -------
+        ndarray of shape (2,)
+            The loss, and the sum of weights.
+        """
+        right = q[np.arange(len(q)), labels].astype(np.float64)
+        floor = np.finfo(q.dtype).tiny
+        return np.array([-(weight * np.log(np.maximum(right, floor))).sum(), weight.sum()])
+
+    def value(self, totals: np.ndarray) -> float:
+        """The loss of all examples.
+
+        Parameters
+        ----------
+        totals : ndarray
+            Sum of :meth:`totals`.
+
+        Returns
+        -------
+        float
+        """
+        return float(totals[0])
+
+    def gradient(self, totals, q: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """Derivative of the loss by the logits of the marginals of one example.
+
+        Parameters
+        ----------
+        totals : ndarray or None
+            Sum of :meth:`totals` over all examples, if the loss :attr:`needs_totals`.
+        q, labels, weight
+            As in :meth:`totals`.
+
+        Returns
+        -------
+        ndarray of shape (n_nodes, n_classes)
+        """
+        gradient = q.copy()
+        gradient[np.arange(len(q)), labels] -= 1
+        gradient *= weight[:, np.newaxis].astype(q.dtype)
+        return gradient
+
+    needs_totals = False
+
+
+class ExpectedIoU(BaseEstimator):
+    r"""One minus the mean over classes of the expected intersection over the expected union, times the nodes' weight.
+
+    .. math::
+        R = W \Big(1 - \frac1K \sum_k \frac{\sum_i w_i \, q_i(k) \, [y_i = k]}
+            {\sum_i w_i \, (q_i(k) + [y_i = k] - q_i(k) \, [y_i = k])}\Big), \qquad W = \sum_i w_i
+
+    over the nodes of all examples together. Classes that no node has are left out.
+
+    References
+    ----------
+    P. Krähenbühl & V. Koltun (2013). Parameter learning and convergent inference for dense random fields. ICML.
+
+    Examples
+    --------
+    >>> from sklearn_crf.dense import ExpectedIoU
+    >>> ExpectedIoU()
+    ExpectedIoU()
+    """
+
+    needs_totals = True
+
+    def totals(self, q: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """What is added up over examples.
+
+        Parameters
+        ----------
+        q, labels, weight
+            As in :meth:`LogLoss.totals`.
+
+        Returns
+        -------
+        ndarray of shape (3, n_classes)
+            Expected intersections, expected numbers of nodes, and true numbers of nodes.
+        """
+        n_classes = q.shape[1]
+        right = q[np.arange(len(q)), labels].astype(np.float64)
+        return np.stack(
+            [
+                np.bincount(labels, weight * right, n_classes),
+                np.einsum("ik,i->k", q, weight, dtype=np.float64),
+                np.bincount(labels, weight, n_classes),
+            ]
+        )
+
+    def value(self, totals: np.ndarray) -> float:
+        """The loss of all examples.
+
+        Parameters
+        ----------
+        totals : ndarray of shape (3, n_classes)
+            Sum of :meth:`totals`.
+
+        Returns
+        -------
+        float
+        """
+        inter, union, present = self._ratios(totals)
+        return float(totals[2].sum() * (1 - np.mean(inter[present] / union[present])))
+
+    def gradient(self, totals: np.ndarray, q: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """Derivative of the loss by the logits of the marginals of one example.
+
+        Parameters
+        ----------
+        totals : ndarray of shape (3, n_classes)
+            Sum of :meth:`totals` over all examples.
+        q, labels, weight
+            As in :meth:`LogLoss.totals`.
+
+        Returns
+        -------
+        ndarray of shape (n_nodes, n_classes)
+        """
+        inter, union, present = self._ratios(totals)
+        scale = np.where(present, -totals[2].sum() / (present.sum() * union), 0.0)
+        # The union grows with q where the label is another, the intersection where it is this one.
+        slope = np.tile(-scale * inter / union, (len(q), 1))
+        slope[np.arange(len(q)), labels] = scale[labels]
+        slope *= weight[:, np.newaxis]
+        return through_softmax(q, slope.astype(q.dtype))
+
+    @staticmethod
+    def _ratios(totals):
+        present = totals[2] > 0
+        union = np.where(present, totals[1] + totals[2] - totals[0], 1.0)
+        return totals[0], union, present
+
+
+def through_softmax(q, slope):
+    """Derivative by logits, given that by their softmax q, both (N, K)."""
+    return q * (slope - np.einsum("ik,ik->i", q, slope)[:, np.newaxis])

@@ -1,0 +1,231 @@
+"""Learning the weights of a dense field through the updates of its mean field."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf._threads import map_tasks
+from sklearn_crf.dense.gaussian_kernels import build_filters
+from sklearn_crf.dense.unrolled import marginals_of_updates, pull_back
+from sklearn_crf.inference import convergence_left_to_caller
+from sklearn_crf.models import DenseModel
+
+
+class Weights(NamedTuple):
+    """Weights of a field.
+
+    Attributes
+    ----------
+    compatibility : ndarray of shape (M,), (M, K) or (M, K, K)
+    unary_scale : float
+        What given scores are multiplied by; 1 where unary scores are linear in features.
+    coef : ndarray of shape (K, F) or None
+    intercept : ndarray of shape (K,) or None
+        Of linear unary scores.
+    """
+
+    compatibility: np.ndarray
+    unary_scale: float = 1.0
+    coef: np.ndarray | None = None
+    intercept: np.ndarray | None = None
+
+    def unary(self, rows):
+        """Unary scores of the rows of an example."""
+        if self.coef is None:
+            return rows * rows.dtype.type(self.unary_scale)
+        return rows @ self.coef.T.astype(rows.dtype) + self.intercept.astype(rows.dtype)
+
+
+class Layout:
+    """Where the weights of a field lie in one flat vector.
+
+    Parameters
+    ----------
+    n_kernels, n_classes : int
+    compatibility : {"potts", "diagonal", "full"}
+    n_features : int or None
+        Of linear unary scores; None where scores are given.
+    """
+
+    def __init__(self, n_kernels, n_classes, compatibility, n_features=None):
+        self.n_kernels, self.n_classes, self.n_features = n_kernels, n_classes, n_features
+        self.compatibility = compatibility
+        self._upper = np.triu_indices(n_classes)
+        self._per_kernel = {"potts": 1, "diagonal": n_classes, "full": len(self._upper[0])}[compatibility]
+        self.n_pairwise = n_kernels * self._per_kernel
+        n_unary = 1 if n_features is None else n_classes * (n_features + 1)
+        self.n_coef = self.n_pairwise + n_unary
+
+    @property
+    def penalised(self):
+        """Which weights are penalised: neither the scale of given scores nor intercepts."""
+        flags = np.ones(self.n_coef, dtype=bool)
+        flags[self.n_coef - (1 if self.n_features is None else self.n_classes) :] = False
+        return flags
+
+    def pack(self, weights):
+        """Flat vector of weights."""
+        compatibility = weights.compatibility
+        if self.compatibility == "full":
+            compatibility = compatibility[:, *self._upper]
+        unary = [[weights.unary_scale]] if weights.coef is None else [weights.coef.ravel(), weights.intercept]
+        return np.concatenate([compatibility.ravel(), *unary])
+
+    def unpack(self, flat):
+        """Weights of a flat vector."""
+        pairwise, unary = np.split(flat, [self.n_pairwise])
+        compatibility = self._tables(pairwise.reshape(self.n_kernels, self._per_kernel))
+        if self.n_features is None:
+            return Weights(compatibility, float(unary[0]))
+        coef, intercept = np.split(unary, [self.n_classes * self.n_features])
+        return Weights(compatibility, 1.0, coef.reshape(self.n_classes, -1).copy(), intercept.copy())
+
+    def _tables(self, pairwise):
+        if self.compatibility == "potts":
+            return pairwise[:, 0].copy()
+        if self.compatibility == "diagonal":
+            return pairwise.copy()
+        tables = np.zeros((self.n_kernels, self.n_classes, self.n_classes))
+        tables[:, *self._upper] = pairwise
+        return tables + np.triu(tables, 1).transpose(0, 2, 1)
+
+    def start(self, kernels):
+        """Weights to begin with: those of the kernels, the same for all pairs of equal states."""
+        weight = np.array([float(kernel.weight) for kernel in kernels])
+        if self.compatibility == "potts":
+            compatibility = weight
+        elif self.compatibility == "diagonal":
+            compatibility = np.repeat(weight[:, np.newaxis], self.n_classes, axis=1)
+        else:
+            compatibility = weight[:, np.newaxis, np.newaxis] * np.eye(self.n_classes)
+        if self.n_features is None:
+            return Weights(compatibility)
+        return Weights(compatibility, 1.0, np.zeros((self.n_classes, self.n_features)), np.zeros(self.n_classes))
+
+    def gradient(self, by_tables, by_unary, rows):
+        """Derivative by the flat vector, of the derivatives by tables and unary scores of one example."""
+        if self.compatibility == "potts":
+            pairwise = np.trace(by_tables, axis1=1, axis2=2)
+        elif self.compatibility == "diagonal":
+            pairwise = np.diagonal(by_tables, axis1=1, axis2=2)
+        else:
+            both = by_tables + by_tables.transpose(0, 2, 1)
+            both[:, np.arange(self.n_classes), np.arange(self.n_classes)] /= 2
+            pairwise = both[:, *self._upper]
+        if self.n_features is None:
+            # No derivative passes through what is forbidden.
+            moved = np.multiply(by_unary, rows, where=by_unary != 0, out=np.zeros_like(rows))
+            unary = [[moved.sum(dtype=np.float64)]]
+        else:
+            unary = [(by_unary.T @ rows).ravel(), by_unary.sum(axis=0, dtype=np.float64)]
+        return np.concatenate([np.ravel(pairwise), *unary])
+
+
+class Task(NamedTuple):
+    """One example of training."""
+
+    index: int
+    example: object
+    labels: np.ndarray  # (N,) columns, 0 where unlabelled
+    weight: np.ndarray  # (N,) float64, 0 where unlabelled
+
+
+class Lattices:
+    """Filters of training examples, kept for all iterations as far as memory allows and built anew beyond.
+
+    Parameters
+    ----------
+    kernels : sequence of GaussianKernel
+    tasks : list of Task
+    blur : str
+    max_memory : float
+        Of all filters together.
+    n_jobs : int or None
+    """
+
+    def __init__(self, kernels, tasks, *, blur, max_memory, n_jobs):
+        self.kernels = kernels
+        self._blur, self._max_memory = blur, max_memory
+        self._kept, total = {}, 0
+        for filters, task in zip(map_tasks(self._build, tasks, n_jobs), tasks, strict=True):
+            total += sum(smooth.memory for smooth in filters)
+            if total > max_memory:
+                break
+            self._kept[task.index] = filters
+
+    def _build(self, task, n_threads):
+        return build_filters(
+            self.kernels,
+            task.example,
+            name=f"X[{task.index}]",
+            blur=self._blur,
+            max_memory=self._max_memory,
+            n_threads=n_threads,
+        )
+
+    def of(self, task, n_threads):
+        """Filters of one example."""
+        kept = self._kept.get(task.index)
+        return self._build(task, n_threads) if kept is None else kept
+
+
+class UnrolledRisk:
+    r"""Regularised loss of the marginals after the updates of mean field, per labelled node.
+
+    .. math::
+        f(w) = \frac{1}{C W} \Big(\tfrac12 \lVert w \rVert^2 + C \, R(q^{(T)}(w))\Big)
+
+    W is the sum of the weights of nodes.
+
+    Parameters
+    ----------
+    tasks : list of Task
+    lattices : Lattices
+    layout : Layout
+    loss : object
+        Such as :class:`LogLoss`.
+    inference : DenseMeanField
+    C : float
+    n_jobs : int or None
+    """
+
+    def __init__(self, tasks, lattices, layout, loss, inference, C, n_jobs):
+        self.tasks, self.lattices, self.layout = tasks, lattices, layout
+        self.loss, self.inference = loss, inference
+        self.n_jobs = n_jobs
+        self.total_weight = sum(float(task.weight.sum()) for task in tasks)
+        self.strength = 1 / (C * self.total_weight)
+
+    def value(self, weights):
+        """Loss per labelled node, without penalty."""
+        return self.loss.value(self._totals(weights)) / self.total_weight
+
+    def value_grad(self, flat):
+        """f and its gradient."""
+        weights = self.layout.unpack(flat)
+        totals = self._totals(weights) if self.loss.needs_totals else None
+
+        def run(task, n_threads):
+            model = self._model(weights, task, n_threads)
+            trajectory = marginals_of_updates(model, self.inference, n_threads)
+            own = self.loss.totals(trajectory[-1], task.labels, task.weight)
+            slope = self.loss.gradient(totals, trajectory[-1], task.labels, task.weight)
+            found = pull_back(model, trajectory, slope, n_threads)
+            return own, self.layout.gradient(found.tables, found.unary, task.example.rows)
+
+        found = map_tasks(run, self.tasks, self.n_jobs)
+        value = self.loss.value(sum(own for own, _ in found)) / self.total_weight
+        gradient = sum(part for _, part in found) / self.total_weight
+        penalty = np.where(self.layout.penalised, flat, 0.0) * self.strength
+        return value + 0.5 * float(penalty @ flat), gradient + penalty
+
+    def _totals(self, weights):
+        def run(task, n_threads):
+            q = self.inference.node_marginals(self._model(weights, task, n_threads), n_threads=n_threads)
+            return self.loss.totals(q, task.labels, task.weight)
+
+        with convergence_left_to_caller():
+            return sum(map_tasks(run, self.tasks, self.n_jobs))
+
+    def _model(self, weights, task, n_threads):
+        return DenseModel(weights.unary(task.example.rows), self.lattices.of(task, n_threads), weights.compatibility)
