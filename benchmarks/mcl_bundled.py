@@ -1,7 +1,7 @@
 """Accuracy of MultiConditionalMFA beside four scikit-learn classifiers on scikit-learn's bundled data sets.
 
 The same stratified folds and standardised features for all. The settings of a row are the same in every fold; the last
-row chooses alpha, noise and reg_covar by cross-validation inside every training fold.
+row chooses alpha, noise and noise_floor by cross-validation inside every training fold.
 
     python benchmarks/mcl_bundled.py [--repeats 2] [--jobs 2] [--no-search]
 """
@@ -19,25 +19,28 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from sklearn_crf import MultiConditionalMFA
+from sklearn_crf.mfa import Priors
 
 DATA = {"wine": load_wine, "breast cancer": load_breast_cancer, "digits": load_digits}
 FACTORS = {"wine": 2, "breast cancer": 5, "digits": 10}
 
 
 def models(factors, search):
-    mfa = MultiConditionalMFA(1, factors, noise="class", n_init=1, reg_covar=0.1, max_iter=200, random_state=0)
+    mfa = MultiConditionalMFA(
+        1, factors, noise="class", n_init=1, priors=Priors(noise_floor=0.1), max_iter=200, random_state=0
+    )
     yield "LinearDiscriminantAnalysis", LinearDiscriminantAnalysis()
     yield "QuadraticDiscriminantAnalysis(reg_param=0.01)", QuadraticDiscriminantAnalysis(reg_param=0.01)
     yield "GaussianNB", GaussianNB()
     yield "LogisticRegression", LogisticRegression(max_iter=2000)
-    yield f"MFA(1, {factors}, joint)", MultiConditionalMFA(**(mfa.get_params() | {"objective": "joint"}))
+    yield f"MFA(1, {factors}, joint)", MultiConditionalMFA(**(mfa.get_params(deep=False) | {"objective": "joint"}))
     for alpha in (0.0, 0.01, 0.1, 1.0):
-        options = mfa.get_params() | {"objective": "multi_conditional", "alpha": alpha}
+        options = mfa.get_params(deep=False) | {"objective": "multi_conditional", "alpha": alpha}
         yield f"MFA(1, {factors}, alpha={alpha:g})", MultiConditionalMFA(**options)
-    tied = mfa.get_params() | {"objective": "multi_conditional", "alpha": 0.01, "noise": "tied"}
+    tied = mfa.get_params(deep=False) | {"objective": "multi_conditional", "alpha": 0.01, "noise": "tied"}
     yield f"MFA(1, {factors}, alpha=0.01, tied noise)", MultiConditionalMFA(**tied)
     if search:
-        grid = {"alpha": [0.01, 1.0], "noise": ["tied", "class"], "reg_covar": [1e-4, 1e-2, 1e-1]}
+        grid = {"alpha": [0.01, 1.0], "noise": ["tied", "class"], "priors__noise_floor": [1e-4, 1e-2, 1e-1]}
         yield "MFA, chosen inside the fold", GridSearchCV(MultiConditionalMFA(**tied), grid, cv=3)
 
 

@@ -1,5 +1,7 @@
 """Mixtures of factor analysers trained by multi-conditional likelihoods."""
 
 from sklearn_crf.mfa._estimator import MultiConditionalMFA
+from sklearn_crf.mfa._parameters import Priors
+from sklearn_crf.mfa._solvers import EM, LBFGS, SGD
 
-__all__ = ["MultiConditionalMFA"]
+__all__ = ["EM", "LBFGS", "SGD", "MultiConditionalMFA", "Priors"]

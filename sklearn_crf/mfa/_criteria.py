@@ -182,7 +182,7 @@ def value_gradient(params, data, criterion, run=map):
     Parameters
     ----------
     params : MixtureParameters
-    data : TrainingData
+    data : SampleBlocks
     criterion : Criterion
     run : callable, default=map
         Maps a function over blocks.

@@ -32,9 +32,9 @@ def em_step(params, data, prior, run=map):
     Parameters
     ----------
     params : MixtureParameters
-    data : TrainingData
+    data : SampleBlocks
         Without missing values.
-    prior : Prior
+    prior : PriorPrecisions
     run : callable, default=map
         Maps a function over blocks.
 

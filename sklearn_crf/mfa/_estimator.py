@@ -1,33 +1,41 @@
 """Multi-conditional mixtures of factor analysers."""
 
+import threading
 import warnings
+from contextlib import contextmanager
+from typing import ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from numpy.typing import ArrayLike
+from sklearn.base import ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from sklearn_crf._callbacks import CallbackSupportMixin, fit_callbacks, progress_reporter
 from sklearn_crf.mfa._criteria import Criterion
 from sklearn_crf.mfa._fitted import FittedMixture
 from sklearn_crf.mfa._input import (
+    PARAMETER_CONSTRAINTS,
     check_classes,
     check_counts,
+    check_factors,
     check_features,
     check_init,
     check_magnitudes,
-    check_parameters,
-    choose_solver,
     class_weights,
+    require_objects,
+    resolve_solver,
 )
-from sklearn_crf.mfa._parameters import Prior
-from sklearn_crf.mfa._standardise import measure
-from sklearn_crf.mfa._training import Model, Samples, Search, train
+from sklearn_crf.mfa._parameters import PriorPrecisions, Priors
+from sklearn_crf.mfa._samples import StandardisedSamples, measure
+from sklearn_crf.mfa._solvers import EM, LBFGS, SGD
+from sklearn_crf.mfa._training import MixtureFamily, best_of, find_start, train
 
 
 class MultiConditionalMFA(
-    FittedMixture, ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator
+    CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, FittedMixture
 ):
     """Classifier from one mixture of factor analysers per class, trained between generative and discriminative.
 
@@ -50,31 +58,28 @@ class MultiConditionalMFA(
     objective : {"multi_conditional", "joint"}, default="multi_conditional"
         The criterion.
     alpha : float, default=0.01
-        Weight of ``log P(x | c)`` in the multi-conditional likelihood. Not used by ``"joint"``.
+        Weight of ``log P(x | c)`` in the multi-conditional likelihood. Not used by ``"joint"``, whose means, loadings
+        and noise are the limit of large values.
     noise : {"tied", "class", "component"}, default="tied"
         Which components share ``Psi``: all (the paper's model), those of a class, none.
+    priors : Priors or None, default=None
+        Priors on means and loadings, and the least noise variance. None is ``Priors()``: flat priors, and a least
+        noise variance of 1e-4 of the variance of the feature.
     init : {"kmeans", "random"}, array-like of shape (n_classes, n_components, n_features) or dict, default="kmeans"
         Initial values: k-means within each class (or nearest of random samples, or of given means), then principal
         components of the clusters. A dict holds ``means`` and may hold ``loadings``, ``noise_variance``, ``weights``
         and ``class_prior``, in the shapes of the attributes. They do not depend on the criterion.
     n_init : int, default=5
         Restarts; the one with the best criterion is kept. One if ``init`` is given as arrays.
-    solver : {"auto", "em", "lbfgs", "sgd"}, default="auto"
-        Expectation-maximisation (joint likelihood of complete samples), L-BFGS, or Adam on mini-batches. ``"auto"`` is
-        ``"em"`` where it applies and ``"lbfgs"`` elsewhere.
+    solver : {"auto", "em", "lbfgs", "sgd"}, EM, LBFGS or SGD, default="auto"
+        Expectation-maximisation (joint likelihood of complete samples), L-BFGS, or stochastic gradient descent; a name
+        stands for the solver's defaults. ``"auto"`` is ``"em"`` where it applies and ``"lbfgs"`` elsewhere.
     max_iter : int, default=500
         Iterations of a restart; epochs for ``"sgd"``.
     tol : float, default=1e-4
         ``"em"`` stops when an iteration gains less per sample, ``"lbfgs"`` when no entry of the gradient of the mean
         criterion is larger (divided by ``1 + alpha``, per standard error of the parameter), ``"sgd"`` after five epochs
         that gain less.
-    reg_covar : float, default=1e-4
-        Least noise variance, as a fraction of the variance of the feature.
-    mean_prior_scale : float or None, default=None
-        Standard deviation of a Gaussian prior on means around the overall mean, in standard deviations of the
-        feature. None is a flat prior.
-    loading_prior_scale : float or None, default=None
-        Standard deviation of a Gaussian prior on loadings around 0, in standard deviations of the feature.
     class_weight : dict, "balanced" or None, default=None
         Weights of classes, multiplied into ``sample_weight``.
     classes : array-like or None, default=None
@@ -82,10 +87,6 @@ class MultiConditionalMFA(
         warning. None takes those of ``y``.
     allow_nan : bool, default=False
         Integrate missing values (NaN) out exactly, in training and prediction. Missing at random is assumed.
-    batch_size : int, default=256
-        For ``"sgd"``.
-    learning_rate : float, default=0.01
-        Step of ``"sgd"`` in the first epoch, on standardised features.
     warm_start : bool, default=False
         Start from the previous fit instead of ``init``.
     random_state : int, RandomState instance or None, default=None
@@ -93,7 +94,7 @@ class MultiConditionalMFA(
     n_jobs : int or None, default=None
         Threads, over restarts first. Results do not depend on it.
     verbose : int, default=0
-        Print a line a restart.
+        Show progress, as a bar if tqdm is installed.
 
     Attributes
     ----------
@@ -110,7 +111,7 @@ class MultiConditionalMFA(
     loss_curve_ : ndarray of shape (n_iter_ + 1,)
         Negative criterion and log prior per unit of sample weight, from the start on, of the chosen restart.
     restart_losses_ : ndarray of shape (n_restarts,)
-        Last value of every restart.
+        Least value of every restart.
     converged_ : bool
     n_iter_ : int
     n_features_in_ : int
@@ -118,6 +119,8 @@ class MultiConditionalMFA(
 
     Raises
     ------
+    InvalidParameterError
+        For a parameter of the wrong type or out of its range.
     ValueError
         For more factors than features, a class with fewer samples than components, NaN without ``allow_nan``, or
         features that are constant or never observed.
@@ -139,61 +142,70 @@ class MultiConditionalMFA(
     array([0, 0])
     """
 
+    _parameter_constraints: ClassVar[dict] = PARAMETER_CONSTRAINTS
+
     def __init__(
         self,
-        n_components=2,
-        n_factors=2,
+        n_components: int = 2,
+        n_factors: int = 2,
         *,
-        objective="multi_conditional",
-        alpha=0.01,
-        noise="tied",
-        init="kmeans",
-        n_init=5,
-        solver="auto",
-        max_iter=500,
-        tol=1e-4,
-        reg_covar=1e-4,
-        mean_prior_scale=None,
-        loading_prior_scale=None,
-        class_weight=None,
-        classes=None,
-        allow_nan=False,
-        batch_size=256,
-        learning_rate=0.01,
-        warm_start=False,
-        random_state=None,
-        n_jobs=None,
-        verbose=0,
+        objective: str = "multi_conditional",
+        alpha: float = 0.01,
+        noise: str = "tied",
+        priors: Priors | None = None,
+        init: str | ArrayLike | dict = "kmeans",
+        n_init: int = 5,
+        solver: str | EM | LBFGS | SGD = "auto",
+        max_iter: int = 500,
+        tol: float = 1e-4,
+        class_weight: dict | str | None = None,
+        classes: ArrayLike | None = None,
+        allow_nan: bool = False,
+        warm_start: bool = False,
+        random_state: int | np.random.RandomState | None = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
     ):
         self.n_components = n_components
         self.n_factors = n_factors
         self.objective = objective
         self.alpha = alpha
         self.noise = noise
+        self.priors = priors
         self.init = init
         self.n_init = n_init
         self.solver = solver
         self.max_iter = max_iter
         self.tol = tol
-        self.reg_covar = reg_covar
-        self.mean_prior_scale = mean_prior_scale
-        self.loading_prior_scale = loading_prior_scale
         self.class_weight = class_weight
         self.classes = classes
         self.allow_nan = allow_nan
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
         self.warm_start = warm_start
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = bool(self.allow_nan)
-        return tags
+    def set_params(self, **params) -> "MultiConditionalMFA":
+        """Set parameters; ``solver__step_size`` and the like are those of an object that was passed.
 
-    def fit(self, X, y, sample_weight=None):
+        Parameters
+        ----------
+        **params : dict
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If an option is set of a solver given by name, or of no priors.
+        """
+        require_objects(self, params, {"solver": "SGD()", "priors": "Priors()"})
+        return super().set_params(**params)
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> "MultiConditionalMFA":
         """Maximise the criterion.
 
         Parameters
@@ -210,125 +222,175 @@ class MultiConditionalMFA(
         """
         before = dict(vars(self))
         try:
-            return self._fit(X, y, sample_weight)
+            self._fit(X, y, sample_weight)
         except BaseException:
-            # What was fitted before is as good as it was.
+            # A failed fit leaves the former one as it was.
             vars(self).clear()
             vars(self).update(before)
             raise
-
-    def _fit(self, X, y, sample_weight):
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_all_finite=self._finite())
-        check_classification_targets(y)
-        check_parameters(self, X.shape[1])
-        labels, weight, X = self._encode(X, y, sample_weight)
-        present = np.bincount(labels, minlength=len(self.classes_)) > 0
-        labels = (np.cumsum(present) - 1)[labels]
-        check_counts(labels, self.classes_[present].tolist(), self.n_components)
-        check_magnitudes(X)
-        units, constant = measure(X, weight)
-        check_features(X, units, constant, self.reg_covar)
-        solver = choose_solver(self, np.isnan(X).any())
-
-        samples = Samples(units.standardise(X), labels, weight, units)
-        model, factor = self._model()
-        init, seeds = self._starts(present, X.shape[1])
-        search = Search(solver, self.max_iter, self.tol, self.batch_size, self.learning_rate)
-        best, losses = train(samples, model, search, init, seeds, n_jobs=self.n_jobs, verbose=self.verbose)
-
-        offset = (model.criterion.joint - model.criterion.features) * _mean_log_volume(X, weight, units)
-        self.loss_curve_ = factor * (best.losses + offset)
-        self.restart_losses_ = factor * (losses + offset)
-        self.n_iter_ = len(best.losses) - 1
-        self.converged_ = best.converged
-        self._store(units.to_original(best.params).canonical(), present, units)
-        self._warn(best.params.log_noise[:, ~constant], model.prior, solver)
         return self
 
+    def _fit(self, X, y, sample_weight, starts=None):
+        """Fit, from given starts in standardised units if there are some; where every restart ended."""
+        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_all_finite=self._finite())
+        check_classification_targets(y)
+        check_factors(self.n_factors, X.shape[1])
+        priors = Priors() if self.priors is None else self.priors
+        priors._validate_params()
+        solver = resolve_solver(self.solver, self.objective, np.isnan(X).any())
+        classes, labels, weight, kept = self._encode(X, y, sample_weight)
+        X = kept
+        present = np.bincount(labels, minlength=len(classes)) > 0
+        labels = (np.cumsum(present) - 1)[labels]
+        check_counts(labels, classes[present].tolist(), self.n_components)
+        check_magnitudes(X)
+        units, constant = measure(X, weight)
+        check_features(X, constant, priors.noise_floor)
+
+        samples = StandardisedSamples(units.standardise(X), labels, weight, units)
+        family, factor = self._family(priors)
+        shared = {"n_features_in_": X.shape[1], "classes_": classes}
+
+        def attributes(params):
+            return shared | self._attributes(units.to_original(params).canonical(), present, units)
+
+        if starts is None:
+            starts = self._starts(samples, family, present)
+        with self._reported(X, y, len(starts), attributes) as on_iteration:
+            limits = {"max_iter": self.max_iter, "tol": self.tol, "n_jobs": self.n_jobs}
+            ends = train(samples, family, solver, starts, **limits, on_iteration=on_iteration)
+        best = best_of(ends)
+        offset = (family.criterion.joint - family.criterion.features) * _mean_log_volume(X, weight, units)
+        vars(self).update(attributes(best.params))
+        self.loss_curve_ = factor * (best.losses + offset)
+        self.restart_losses_ = factor * (np.array([end.losses.min() for end in ends]) + offset)
+        self.n_iter_ = len(best.losses) - 1
+        self.converged_ = best.converged
+        self._warn(best.params.log_noise[:, ~constant], family.prior, solver)
+        return ends
+
     def _encode(self, X, y, sample_weight):
-        """Labels as numbers; samples of weight 0 are left out, so that they cannot name a class either."""
+        """Classes, labels as numbers, weights and features; samples of weight 0 cannot name a class either."""
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         X, y, weight = _of_positive_weight(weight, X, y, weight)
         X = np.asarray(X, dtype=np.float64)
-        self.classes_ = np.unique(y) if self.classes is None else check_classes(self.classes)
-        labels = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
-        unknown = self.classes_[labels] != y
+        classes = np.unique(y) if self.classes is None else check_classes(self.classes)
+        labels = np.searchsorted(classes, y).clip(max=len(classes) - 1)
+        unknown = classes[labels] != y
         if unknown.any():
             label = y[unknown].tolist()[0]
-            raise ValueError(f"y has the label {label!r}, which is not among classes={self.classes_.tolist()}.")
+            raise ValueError(f"y has the label {label!r}, which is not among classes={classes.tolist()}.")
         if self.class_weight is not None:
             weight = weight * class_weights(self.class_weight, y)
             labels, X, weight = _of_positive_weight(weight, labels, X, weight)
-        return labels, weight, X
+        return classes, labels, weight, X
 
-    def _model(self):
-        """Model in the solver's units, and the factor that the criterion was divided by."""
+    def _family(self, priors):
+        """Densities and criterion in the solver's units, and the factor that the criterion was divided by."""
         joint = self.objective == "joint"
         factor = 1.0 if joint else 1.0 + self.alpha
         criterion = Criterion.joint_likelihood() if joint else Criterion.multi_conditional(self.alpha)
-        precisions = [
-            0.0 if scale is None else float(scale) ** -2 / factor
-            for scale in (self.mean_prior_scale, self.loading_prior_scale)
-        ]
-        prior = Prior(*precisions, self.reg_covar)
-        return Model(self.n_components, self.n_factors, self.noise, criterion, prior), factor
+        prior = PriorPrecisions.of(priors, factor)
+        return MixtureFamily(self.n_components, self.n_factors, self.noise, criterion, prior), factor
 
-    def _starts(self, present, n_features):
+    def _starts(self, samples, family, present):
+        """A function that gives the initial values, and a seed, for every restart."""
+        n_features = samples.X.shape[1]
         shape = (len(present), self.n_components, n_features, self.n_factors)
         noise_shape = {"tied": shape[2:3], "class": (shape[0], shape[2]), "component": shape[:3]}[self.noise]
         seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=self.n_init).tolist()
         if self.warm_start and hasattr(self, "means_") and self._fits_into(shape, noise_shape, present):
-            return self._parameters, seeds[:1]
-        init = check_init(self.init, present, shape, noise_shape)
-        return init, seeds if isinstance(init, str) else seeds[:1]
+            init: object = self._parameters
+        else:
+            init = check_init(self.init, present, shape, noise_shape)
+        if not isinstance(init, str):
+            seeds = seeds[:1]
+        return [(lambda seed=seed: find_start(samples, family, init, seed), seed) for seed in seeds]
 
     def _fits_into(self, shape, noise_shape, present):
         if self.loadings_.shape != shape or self.noise_variance_.shape != noise_shape:
             raise ValueError("warm_start: the previous fit has other shapes; set warm_start=False to start anew.")
         return np.array_equal(self.class_prior_ > 0, present)
 
-    def _store(self, params, present, units):
+    @contextmanager
+    def _reported(self, X, y, n_restarts, attributes):
+        """Yield a function that tells callbacks and the progress bar of an iteration, from whichever thread."""
+        n_iterations = n_restarts * self.max_iter
+        lock, trace = threading.Lock(), _Losses()
+        with (
+            fit_callbacks(self, X, y, n_iterations) as iteration,
+            progress_reporter(self.verbose, n_iterations, type(self).__name__) as report,
+        ):
+
+            def on_iteration(loss, params):
+                with lock:
+                    trace.loss.append(loss)
+                    report(trace)
+                    return iteration(lambda: attributes(params()))
+
+            yield on_iteration
+
+    def _attributes(self, params, present, units):
+        """Fitted attributes of parameters in the units of the user."""
         n_classes, n_components, n_factors = len(present), self.n_components, self.n_factors
         n_present, n_features = int(present.sum()), len(units.mean)
-        self.class_prior_ = np.zeros(n_classes)
-        self.class_prior_[present] = np.exp(params.log_prior)
-        self.weights_ = np.full((n_classes, n_components), 1.0 / n_components)
-        self.weights_[present] = np.exp(params.log_weights)
-        self.means_ = np.tile(units.mean, (n_classes, n_components, 1))
-        self.means_[present] = params.means.reshape(n_present, n_components, n_features)
-        self.loadings_ = np.zeros((n_classes, n_components, n_features, n_factors))
-        self.loadings_[present] = params.loadings.reshape(n_present, n_components, n_features, n_factors)
+        prior = np.zeros(n_classes)
+        prior[present] = np.exp(params.log_prior)
+        weights = np.full((n_classes, n_components), 1.0 / n_components)
+        weights[present] = np.exp(params.log_weights)
+        means = np.tile(units.mean, (n_classes, n_components, 1))
+        means[present] = params.means.reshape(n_present, n_components, n_features)
+        loadings = np.zeros((n_classes, n_components, n_features, n_factors))
+        loadings[present] = params.loadings.reshape(n_present, n_components, n_features, n_factors)
         noise = np.exp(params.log_noise)
         if self.noise == "tied":
-            self.noise_variance_ = noise[0]
-            return
-        inner = (n_features,) if self.noise == "class" else (n_components, n_features)
-        self.noise_variance_ = np.empty((n_classes, *inner))
-        self.noise_variance_[:] = units.scale**2
-        self.noise_variance_[present] = noise.reshape(n_present, *inner)
+            noise_variance = noise[0]
+        else:
+            inner = (n_features,) if self.noise == "class" else (n_components, n_features)
+            noise_variance = np.empty((n_classes, *inner))
+            noise_variance[:] = units.scale**2
+            noise_variance[present] = noise.reshape(n_present, *inner)
+        return {
+            "class_prior_": prior,
+            "weights_": weights,
+            "means_": means,
+            "loadings_": loadings,
+            "noise_variance_": noise_variance,
+        }
 
     def _warn(self, log_noise, prior, solver):
         missing = self.classes_[self.class_prior_ == 0]
         if len(missing):
             warnings.warn(
-                f"classes {missing.tolist()} have no sample; their probability is set to 0.", UserWarning, stacklevel=4
+                f"classes {missing.tolist()} have no sample; their probability is set to 0.", UserWarning, stacklevel=5
             )
         low, _ = prior.log_noise_bounds
         at_floor = log_noise <= low + 1e-9
         if at_floor.any():
             warnings.warn(
-                f"{at_floor.sum()} of {at_floor.size} noise variances ended at their least value, reg_covar="
-                f"{self.reg_covar} of the variance of the feature; raise reg_covar, lower n_factors, or share noise.",
+                f"{at_floor.sum()} of {at_floor.size} noise variances ended at their least value, noise_floor="
+                f"{prior.noise_floor} of the variance of the feature; raise it by priors=Priors(noise_floor=...), "
+                "lower n_factors, or share noise.",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         if not self.converged_:
             warnings.warn(
-                f"solver '{solver}' did not converge in max_iter={self.max_iter} iterations; raise max_iter or tol"
-                f"{', or lower learning_rate' if solver == 'sgd' else ''}.",
+                f"solver {type(solver).__name__} did not converge in max_iter={self.max_iter} iterations; raise "
+                f"max_iter or tol{', or lower step_size' if isinstance(solver, SGD) else ''}.",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
+
+
+class _Losses:
+    """Losses of all iterations of all restarts, for the progress bar."""
+
+    def __init__(self):
+        self.loss = []
+
+    def summary(self):
+        return f"loss {self.loss[-1]:.6g}"
 
 
 def _of_positive_weight(weight, *arrays):

@@ -4,6 +4,7 @@ from numbers import Integral
 
 import numpy as np
 from scipy.special import logsumexp
+from sklearn.base import BaseEstimator
 from sklearn.utils import check_array, check_random_state, check_scalar
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -11,8 +12,13 @@ from sklearn_crf.mfa._densities import factor_means, joint_log_density
 from sklearn_crf.mfa._parameters import MixtureParameters
 
 
-class FittedMixture:
+class FittedMixture(BaseEstimator):
     """Methods that need the fitted attributes of `MultiConditionalMFA` alone, however they were trained."""
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = isinstance(self.allow_nan, (bool, np.bool_)) and bool(self.allow_nan)
+        return tags
 
     def _finite(self):
         return "allow-nan" if self.allow_nan else True

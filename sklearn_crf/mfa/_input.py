@@ -4,102 +4,111 @@ import warnings
 from numbers import Integral, Real
 
 import numpy as np
-from sklearn.utils import check_scalar, compute_sample_weight
+from sklearn.base import clone
+from sklearn.utils import compute_sample_weight
+from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
+
+from sklearn_crf.mfa._parameters import NOISE_KINDS, Priors
+from sklearn_crf.mfa._solvers import EM, LBFGS, SGD, SOLVERS
 
 OBJECTIVES = ("multi_conditional", "joint")
-SOLVERS = ("auto", "em", "lbfgs", "sgd")
-
-# A prior that is narrower holds its parameters to the last digit that a gradient has.
-LEAST_PRIOR_SCALE = 1e-6
 
 # Squares of what is smaller are finite.
 TOO_LARGE = 1e150
 
 
-def check_parameters(est, n_features):
-    """Raise for the first constructor parameter that cannot be meant.
+class NumberInterval(Interval):
+    """Interval of numbers to which truth values do not belong."""
 
-    Raises
-    ------
-    ValueError, TypeError
-        Naming the parameter, what was found, and what is needed.
-    """
-    for name, least in (("n_components", 1), ("n_factors", 0), ("n_init", 1), ("max_iter", 1), ("batch_size", 1)):
-        check_integer(getattr(est, name), name, least)
-    if est.n_jobs is not None:
-        check_scalar(est.n_jobs, "n_jobs", Integral)
-    check_scalar(est.verbose, "verbose", Integral, min_val=0)
-    for name in ("allow_nan", "warm_start"):
-        check_scalar(getattr(est, name), name, (bool, np.bool_))
-    for name in ("alpha", "tol", "reg_covar", "learning_rate"):
-        boundaries = "neither" if name == "learning_rate" else "left"
-        check_scalar(getattr(est, name), name, Real, min_val=0, include_boundaries=boundaries)
-        if not np.isfinite(getattr(est, name)):
-            why = "; its limit has the means, loadings and noise of objective='joint'" if name == "alpha" else ""
-            raise ValueError(f"{name} must be finite, got {getattr(est, name)}{why}.")
-    for name in ("mean_prior_scale", "loading_prior_scale"):
-        scale = getattr(est, name)
-        if scale is not None:
-            check_scalar(scale, name, Real)
-            if not scale >= LEAST_PRIOR_SCALE:
-                raise ValueError(f"{name}={scale}: must be None or at least {LEAST_PRIOR_SCALE}.")
-    for name, choices in (
-        ("objective", OBJECTIVES),
-        ("noise", ("tied", "class", "component")),
-        ("solver", SOLVERS),
-    ):
-        if getattr(est, name) not in choices:
-            raise ValueError(f"{name}={getattr(est, name)!r}: must be one of {', '.join(map(repr, choices))}.")
-    if est.n_factors > n_features:
+    def is_satisfied_by(self, val):
+        return not isinstance(val, (bool, np.bool_)) and super().is_satisfied_by(val)
+
+
+def at_least(least):
+    """Constraint of an integer parameter."""
+    return NumberInterval(Integral, least, None, closed="left")
+
+
+NOT_NEGATIVE = NumberInterval(Real, 0, None, closed="left")
+
+PARAMETER_CONSTRAINTS = {
+    "n_components": [at_least(1)],
+    "n_factors": [at_least(0)],
+    "objective": [StrOptions(set(OBJECTIVES))],
+    "alpha": [NOT_NEGATIVE],
+    "noise": [StrOptions(set(NOISE_KINDS))],
+    "priors": [Priors, None],
+    "init": [StrOptions({"kmeans", "random"}), "array-like", dict],
+    "n_init": [at_least(1)],
+    "solver": [StrOptions({"auto", *SOLVERS}), EM, LBFGS, SGD],
+    "max_iter": [at_least(1)],
+    "tol": [NOT_NEGATIVE],
+    "class_weight": [StrOptions({"balanced"}), dict, None],
+    "classes": ["array-like", None],
+    "allow_nan": ["boolean"],
+    "warm_start": ["boolean"],
+    "random_state": ["random_state"],
+    "n_jobs": [at_least(1), NumberInterval(Integral, None, -1, closed="right"), None],
+    "verbose": ["verbose"],
+}
+
+
+def check_factors(n_factors, n_features):
+    if n_factors > n_features:
         raise ValueError(
-            f"n_factors={est.n_factors} is more than n_features={n_features}: a factor analyser has at most as many "
+            f"n_factors={n_factors} is more than n_features={n_features}: a factor analyser has at most as many "
             "factors as features."
         )
 
 
-def check_integer(value, name, least):
-    """Raise unless a number is an integer, and no truth value, of at least ``least``."""
-    check_scalar(value, name, Integral, min_val=least)
-    if isinstance(value, bool):
-        raise TypeError(f"{name} must be an integer, got {value}.")
+def require_objects(estimator, params, names):
+    """Raise ValueError where an option is set of a parameter that holds a name or None instead of an object."""
+    for key in params:
+        name, _, option = key.partition("__")
+        value = params.get(name, getattr(estimator, name, None))
+        if option and name in names and not hasattr(value, "set_params"):
+            example = names[name]
+            raise ValueError(
+                f"{key} sets an option of {name}={value!r}, which is no object; pass an object first, as in "
+                f"{name}={example}."
+            )
 
 
 def check_classes(classes):
     """Names of all classes, sorted."""
     names = np.asarray(classes)
     if names.ndim != 1 or not names.size:
-        raise ValueError(f"classes must be a list of at least one label, got {classes!r}.")
+        raise InvalidParameterError(f"classes must be a list of at least one label, got {classes!r}.")
     return np.unique(names)
 
 
 def class_weights(class_weight, y):
-    """The weight of each sample by its class.
-
-    Raises
-    ------
-    ValueError
-        For weights that are negative or not finite.
-    """
-    weight = compute_sample_weight(class_weight, y)
+    """The weight of each sample by its class; InvalidParameterError for one that is negative or not finite."""
+    try:
+        weight = compute_sample_weight(class_weight, y).astype(float)
+    except (TypeError, ValueError) as error:
+        raise InvalidParameterError(f"class_weight={class_weight!r}: weights of classes must be numbers.") from error
     wrong = ~(np.isfinite(weight) & (weight >= 0))
     if wrong.any():
-        raise ValueError(
+        raise InvalidParameterError(
             f"class_weight gives the class {y[wrong].tolist()[0]!r} the weight {weight[wrong][0]}; weights must be "
             "finite and not negative."
         )
     return weight
 
 
-def choose_solver(est, has_missing):
-    """The solver that runs, with ``"auto"`` resolved."""
-    joint = est.objective == "joint"
-    if est.solver == "auto":
-        return "em" if joint and not has_missing else "lbfgs"
-    if est.solver == "em" and not joint:
+def resolve_solver(solver, objective, has_missing):
+    """The solver that runs, as an object with valid options."""
+    joint = objective == "joint"
+    if isinstance(solver, str):
+        name = ("em" if joint and not has_missing else "lbfgs") if solver == "auto" else solver
+        solver = SOLVERS[name]()
+    if isinstance(solver, EM) and not joint:
         raise ValueError("solver='em' maximises the joint likelihood only; use objective='joint', or solver='lbfgs'.")
-    if est.solver == "em" and has_missing:
+    if isinstance(solver, EM) and has_missing:
         raise ValueError("solver='em' needs complete samples, X has NaN; use solver='lbfgs' or 'auto'.")
-    return est.solver
+    solver._validate_params()
+    return clone(solver)
 
 
 def check_counts(labels, names, n_components):
@@ -123,21 +132,21 @@ def check_magnitudes(X):
         )
 
 
-def check_features(X, units, constant, reg_covar):
+def check_features(X, constant, noise_floor):
     """Complain about features without any observed value and about constant ones."""
     empty = np.flatnonzero(np.isnan(X).all(axis=0))
     if len(empty):
         raise ValueError(f"feature(s) {_listed(empty)} of X have no observed value; drop them.")
     if constant.any():
         which = _listed(np.flatnonzero(constant))
-        if reg_covar == 0:
+        if noise_floor == 0:
             raise ValueError(
-                f"feature(s) {which} of X are constant, their covariance is singular; drop them or set reg_covar > 0."
+                f"feature(s) {which} of X are constant, their covariance is singular; drop them or set noise_floor > 0."
             )
         warnings.warn(
-            f"feature(s) {which} of X are constant; their variance is set by reg_covar={reg_covar}.",
+            f"feature(s) {which} of X are constant; their variance is set by noise_floor={noise_floor}.",
             UserWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
 
@@ -159,12 +168,10 @@ def check_init(init, present, shape, noise_shape):
 
     Raises
     ------
-    ValueError
-        For a wrong name, key, shape or number.
+    InvalidParameterError
+        For a wrong key, shape or number.
     """
-    if init is None or isinstance(init, str):
-        if init not in ("kmeans", "random"):
-            raise ValueError(f"init={init!r}: must be 'kmeans', 'random', an array of means, or a dict of arrays.")
+    if isinstance(init, str):
         return init
     given = dict(init) if isinstance(init, dict) else {"means": init}
     shapes = {
@@ -175,24 +182,26 @@ def check_init(init, present, shape, noise_shape):
         "class_prior": shape[:1],
     }
     if "means" not in given or not set(given) <= set(shapes):
-        raise ValueError(f"init has the keys {list(given)}; it needs 'means' and may have {', '.join(shapes)}.")
+        raise InvalidParameterError(
+            f"init has the keys {list(given)}; it needs 'means' and may have {', '.join(shapes)}."
+        )
     out = {}
     for name, value in given.items():
         try:
             value = np.asarray(value, dtype=float)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"init: {name} must be numbers of shape {shapes[name]}.") from error
+            raise InvalidParameterError(f"init: {name} must be numbers of shape {shapes[name]}.") from error
         if value.shape != shapes[name]:
-            raise ValueError(f"init: {name} has shape {value.shape}, expected {shapes[name]}.")
+            raise InvalidParameterError(f"init: {name} has shape {value.shape}, expected {shapes[name]}.")
         total = value.sum(axis=-1)
         per_class = not (name == "noise_variance" and len(noise_shape) == 1)
         value = value[present] if per_class else value
         positive = name in ("noise_variance", "weights", "class_prior")
         if not np.isfinite(value).all() or (positive and not (value > 0).all()):
-            raise ValueError(f"init: {name} must be finite{' and positive' if positive else ''}.")
+            raise InvalidParameterError(f"init: {name} must be finite{' and positive' if positive else ''}.")
         if name in ("weights", "class_prior"):
             if not np.allclose(total, 1, rtol=0, atol=1e-6):
-                raise ValueError(f"init: {name} must sum to 1, found {total.tolist()}.")
+                raise InvalidParameterError(f"init: {name} must sum to 1, found {total.tolist()}.")
             value = value / value.sum(axis=-1, keepdims=True)
         out[name] = value
     return out

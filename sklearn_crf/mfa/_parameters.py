@@ -2,12 +2,58 @@
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NamedTuple
+from numbers import Real
+from typing import ClassVar, NamedTuple
 
 import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import Interval
 
 
-class Prior(NamedTuple):
+class Priors(BaseEstimator):
+    r"""Gaussian priors on means and loadings, and the least noise variance of `MultiConditionalMFA`.
+
+    .. math::
+        \log P(\theta) = -\sum_{s, j} \frac{(\mu_{sj} - m_j)^2}{2 a^2 v_j}
+        - \sum_{s, j, k} \frac{\Lambda_{sjk}^2}{2 b^2 v_j} + \text{const}, \qquad \Psi_{jj} \ge r v_j
+
+    with the mean :math:`m_j` and the variance :math:`v_j` of feature j.
+
+    Parameters
+    ----------
+    mean_scale : float or None, default=None
+        :math:`a`, the standard deviation of means, in standard deviations of the feature; at least 1e-6. None is a
+        flat prior.
+    loading_scale : float or None, default=None
+        :math:`b`, the standard deviation of loadings, in the same units.
+    noise_floor : float, default=1e-4
+        :math:`r`, the least noise variance as a fraction of the variance of the feature.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn_crf.mfa import MultiConditionalMFA, Priors
+    >>> X, y = load_wine(return_X_y=True)
+    >>> model = MultiConditionalMFA(1, priors=Priors(noise_floor=0.1), random_state=0)
+    >>> model.set_params(priors__noise_floor=0.2).priors
+    Priors(noise_floor=0.2)
+    """
+
+    # A narrower prior holds its parameters to the last digit that a gradient has.
+    _scale = Interval(Real, 1e-6, None, closed="left")
+    _parameter_constraints: ClassVar[dict] = {
+        "mean_scale": [_scale, None],
+        "loading_scale": [_scale, None],
+        "noise_floor": [Interval(Real, 0, None, closed="left")],
+    }
+
+    def __init__(self, mean_scale: float | None = None, loading_scale: float | None = None, noise_floor: float = 1e-4):
+        self.mean_scale = mean_scale
+        self.loading_scale = loading_scale
+        self.noise_floor = noise_floor
+
+
+class PriorPrecisions(NamedTuple):
     """Independent ``N(0, 1 / mean_precision)`` on means and ``N(0, 1 / loading_precision)`` on loadings; a noise floor.
 
     In units in which every feature has mean 0 and variance 1. A precision of 0 is a flat prior.
@@ -16,6 +62,12 @@ class Prior(NamedTuple):
     mean_precision: float
     loading_precision: float
     noise_floor: float
+
+    @classmethod
+    def of(cls, priors, factor):
+        """Precisions for a criterion that was divided by ``factor``."""
+        scales = priors.mean_scale, priors.loading_scale
+        return cls(*(0.0 if scale is None else float(scale) ** -2 / factor for scale in scales), priors.noise_floor)
 
     def log_density(self, params):
         """Up to a constant."""

@@ -6,7 +6,7 @@ from scipy.optimize import OptimizeResult, minimize
 from sklearn_crf.optimize._iterates import check_max_iter, checked_bounds, checked_start, largest, stopped_by
 
 
-def minimize_lbfgs(fun, x0, *, lower_bounded=None, max_iter=100, tol=1e-4, callback=None):
+def minimize_lbfgs(fun, x0, *, lower_bounded=None, max_iter=100, tol=1e-4, history_size=10, callback=None):
     r"""Minimize a smooth function by limited-memory BFGS.
 
     .. math::
@@ -25,6 +25,8 @@ def minimize_lbfgs(fun, x0, *, lower_bounded=None, max_iter=100, tol=1e-4, callb
     tol : float, default=1e-4
         Largest absolute entry of the gradient, as far as bounds let x follow it, at which to stop, as in scikit-learn's
         LogisticRegression.
+    history_size : int, default=10
+        Steps whose changes of the gradient are kept.
     callback : callable, optional
         ``callback(intermediate)`` after each iteration, with fields ``x``, ``fun``, ``jac``, ``nit``. Returning a true
         value or raising StopIteration stops here; any other exception goes through.
@@ -64,7 +66,14 @@ def minimize_lbfgs(fun, x0, *, lower_bounded=None, max_iter=100, tol=1e-4, callb
     if max_iter == 0 or run.steepest(x0, gradient) <= tol:
         return run.result(x0, tol, "STOP: no iteration was needed or allowed", failed=max_iter == 0)
     bounds = np.stack((np.where(bounded, 0.0, -np.inf), np.full(len(x0), np.inf)), axis=1) if bounded.any() else None
-    options = {"maxiter": max_iter, "gtol": tol, "ftol": _VALUE_TOL, "maxls": 50, "maxfun": 10**9}
+    options = {
+        "maxiter": max_iter,
+        "gtol": tol,
+        "ftol": _VALUE_TOL,
+        "maxls": 50,
+        "maxfun": 10**9,
+        "maxcor": history_size,
+    }
     try:
         found = minimize(
             seen.checked, x0, jac=True, method="L-BFGS-B", bounds=bounds, options=options, callback=run.iteration

@@ -22,12 +22,13 @@ def minimize_sgd(
     average=True,
     random_state=None,
     first_step=0,
+    project=None,
     callback=None,
 ):
     r"""Minimize a sum over examples by steps along gradients of random parts of it.
 
     .. math::
-        x_{t+1} = x_t - \eta_t \, \tilde g(B_t, x_t), \qquad
+        x_{t+1} = \Pi \bigl[ x_t - \eta_t \, \tilde g(B_t, x_t) \bigr], \qquad
         \bar x_t = \Big(1 - \frac{4}{t + 3}\Big) \bar x_{t-1} + \frac{4}{t + 3} x_t
 
     Parameters
@@ -55,6 +56,8 @@ def minimize_sgd(
         Draws the order of the examples.
     first_step : int, default=0
         Number t of the first step, to go on with a schedule where a former call stopped.
+    project : callable, optional
+        ``project(x)``: :math:`\Pi`, the nearest point of the convex set that x must stay in.
     callback : callable, optional
         ``callback(intermediate)`` after each epoch with fields ``x``, ``fun``, ``nit``. Returning a true value or
         raising StopIteration stops here; any other exception goes through.
@@ -88,7 +91,7 @@ def minimize_sgd(
     for _ in range(n_epochs):
         order = rng.permutation(n_examples)
         batches = [order[start : start + batch_size] for start in range(0, n_examples, batch_size)]
-        if not _epoch(state, fun, batches, lambda t: size(first_step + t), average):
+        if not _epoch(state, fun, batches, lambda t: size(first_step + t), average, project):
             state.success, state.message = False, "ABNORMAL: gradient is not finite, try a smaller step_size"
             break
         state.nit += 1
@@ -101,7 +104,7 @@ def minimize_sgd(
     return state
 
 
-def _epoch(state, fun, batches, size, average):
+def _epoch(state, fun, batches, size, average, project):
     """One step for each batch, the results in ``state``; False if a gradient is not finite."""
     total = 0.0
     for batch in batches:
@@ -113,6 +116,8 @@ def _epoch(state, fun, batches, size, average):
             return False
         total = None if value is None or total is None else total + len(batch) * float(value)
         state.last_x = state.last_x - size(state.n_steps) * gradient
+        if project is not None:
+            state.last_x = project(state.last_x)
         state.n_steps += 1
         newest = (1 + _FORGETTING) / (state.n_steps + _FORGETTING) if average else 1.0
         state.x = (1 - newest) * state.x + newest * state.last_x

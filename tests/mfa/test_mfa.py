@@ -16,6 +16,9 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.utils.estimator_checks import check_estimator
 
 from sklearn_crf import MultiConditionalMFA
+from sklearn_crf.mfa import Priors
+from sklearn_crf.mfa._samples import StandardisedSamples, measure
+from sklearn_crf.mfa._training import find_start
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -60,7 +63,7 @@ def test_weights_equal_repetition_with_array_starts(clusters, objective):
 def test_no_factor_joint_with_class_noise_is_gaussian_naive_bayes():
     X, y = load_iris(return_X_y=True)
     X, y = X[:130], y[:130]
-    model = MultiConditionalMFA(1, 0, objective="joint", noise="class", reg_covar=0).fit(X, y)
+    model = MultiConditionalMFA(1, 0, objective="joint", noise="class", priors=Priors(noise_floor=0)).fit(X, y)
     other = GaussianNB(var_smoothing=0).fit(X, y)
     assert_allclose(model.means_[:, 0], other.theta_)
     assert_allclose(model.noise_variance_, other.var_)
@@ -70,7 +73,7 @@ def test_no_factor_joint_with_class_noise_is_gaussian_naive_bayes():
 
 def test_no_factor_joint_with_tied_noise_is_pooled_diagonal_lda():
     X, y = load_iris(return_X_y=True)
-    model = MultiConditionalMFA(1, 0, objective="joint", reg_covar=0).fit(X, y)
+    model = MultiConditionalMFA(1, 0, objective="joint", priors=Priors(noise_floor=0)).fit(X, y)
     means = np.array([X[y == c].mean(axis=0) for c in range(3)])
     variance = np.mean((X - means[y]) ** 2, axis=0)
     assert_allclose(model.means_[:, 0], means)
@@ -167,12 +170,9 @@ def test_every_criterion_starts_from_the_same_values(clusters):
         MultiConditionalMFA(2, 1, init="kmeans", n_init=1, max_iter=1, random_state=3, solver="lbfgs", **o)
         for o in options
     ]
-    from sklearn_crf.mfa._standardise import measure
-    from sklearn_crf.mfa._training import Samples, find_start
-
     units, _ = measure(X, np.ones(300))
-    samples = Samples(units.standardise(X), y, np.ones(300), units)
-    found = [find_start(samples, m._model()[0], "kmeans", 11) for m in starts]
+    samples = StandardisedSamples(units.standardise(X), y, np.ones(300), units)
+    found = [find_start(samples, m._family(Priors())[0], "kmeans", 11) for m in starts]
     for other in found[1:]:
         assert_array_equal(other.means, found[0].means)
         assert_array_equal(other.loadings, found[0].loadings)
@@ -266,11 +266,11 @@ def test_transform_recovers_a_factor():
 def test_priors_shrink(clusters):
     X, y = clusters
     free = MultiConditionalMFA(1, 1, objective="joint").fit(X, y)
-    tight = MultiConditionalMFA(1, 1, objective="joint", mean_prior_scale=0.02, loading_prior_scale=0.02).fit(X, y)
+    tight = MultiConditionalMFA(1, 1, objective="joint", priors=Priors(0.02, 0.02)).fit(X, y)
     overall = X.mean(axis=0)
     assert np.linalg.norm(tight.means_ - overall) < 0.5 * np.linalg.norm(free.means_ - overall)
     assert np.linalg.norm(tight.loadings_) < 0.5 * np.linalg.norm(free.loadings_)
-    loose = MultiConditionalMFA(1, 1, objective="joint", mean_prior_scale=1e4, loading_prior_scale=1e4).fit(X, y)
+    loose = MultiConditionalMFA(1, 1, objective="joint", priors=Priors(1e4, 1e4)).fit(X, y)
     assert_allclose(loose.means_, free.means_, atol=1e-4)
 
 
@@ -336,15 +336,15 @@ def test_one_class_is_a_density():
     [
         ({"n_factors": 5}, "n_factors=5 is more than n_features=4"),
         ({"n_components": 150}, "fewer than n_components=150"),
-        ({"objective": "conditional"}, "objective='conditional'"),
-        ({"noise": "spherical"}, "noise='spherical'"),
-        ({"solver": "newton"}, "solver='newton'"),
+        ({"objective": "conditional"}, "'objective' parameter .* Got 'conditional'"),
+        ({"noise": "spherical"}, "'noise' parameter .* Got 'spherical'"),
+        ({"solver": "newton"}, "'solver' parameter .* Got 'newton'"),
         ({"solver": "em"}, "objective='joint'"),
         ({"alpha": -1.0}, "alpha"),
-        ({"alpha": np.inf}, "alpha must be finite"),
+        ({"alpha": np.inf}, "'alpha' parameter .* Got inf"),
         ({"n_components": 0}, "n_components"),
-        ({"mean_prior_scale": 0.0}, "mean_prior_scale"),
-        ({"init": "best"}, "init='best'"),
+        ({"priors": Priors(mean_scale=0.0)}, "'mean_scale' parameter of Priors"),
+        ({"init": "best"}, "'init' parameter .* Got 'best'"),
         ({"init": np.zeros((3, 2, 3))}, r"means has shape \(3, 2, 3\), expected \(3, 2, 4\)"),
         ({"init": {"weights": np.ones((3, 2))}}, "needs 'means'"),
         ({"init": {"means": np.zeros((3, 2, 4)), "weights": np.zeros((3, 2))}}, "weights must be finite and positive"),
@@ -363,7 +363,7 @@ def test_constant_and_empty_features(clusters):
     assert np.isfinite(model.loss_curve_).all()
     assert np.isfinite(model.predict_proba(X)).all()
     with pytest.raises(ValueError, match="singular"):
-        MultiConditionalMFA(reg_covar=0).fit(X, y)
+        MultiConditionalMFA(priors=Priors(noise_floor=0)).fit(X, y)
     X[:, 4] = np.nan
     with pytest.raises(ValueError, match=r"feature\(s\) 4 of X have no observed value"):
         MultiConditionalMFA(allow_nan=True).fit(X, y)
@@ -386,6 +386,47 @@ def test_duplicate_samples_only():
             model = MultiConditionalMFA(2, 1, random_state=0, max_iter=20, **kwargs).fit(X, y)
         assert np.isfinite(model.loss_curve_).all()
         assert_array_equal(model.predict(X), y)
+
+
+def test_callbacks_hear_of_every_iteration(clusters):
+    callback = pytest.importorskip("sklearn.callback", reason="scikit-learn before 1.9")
+
+    class Recorder:
+        def __init__(self):
+            self.n_iterations, self.means = 0, []
+
+        def setup(self, estimator, context): ...
+
+        def on_fit_task_begin(self, estimator, context): ...
+
+        def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
+            if context.task_name == "iteration":
+                self.n_iterations += 1
+                self.means.append(fitted_estimator.means_)
+                return self.n_iterations == 4
+            return False
+
+        def teardown(self, estimator, context): ...
+
+    recorder = Recorder()
+    assert isinstance(recorder, callback.FitCallback)
+    for solver in ("em", "lbfgs", "sgd"):
+        recorder.__init__()
+        model = MultiConditionalMFA(2, 1, objective="joint", solver=solver, n_init=1, random_state=0, tol=1e-9)
+        model.set_callbacks(recorder).fit(*clusters)
+        assert recorder.n_iterations == model.n_iter_ == 4
+        assert recorder.means[0].shape == model.means_.shape
+        assert not np.array_equal(recorder.means[0], recorder.means[3])
+
+
+def test_progress_is_shown(clusters, capfd):
+    MultiConditionalMFA(1, 1, n_init=1, max_iter=3, verbose=1, random_state=0).fit(*clusters)
+    assert "MultiConditionalMFA" in "".join(capfd.readouterr())
+
+
+def test_at_most_three_classes_of_the_package():
+    ours = [base for base in MultiConditionalMFA.__mro__ if base.__module__.startswith("sklearn_crf")]
+    assert len(ours) <= 3
 
 
 def test_no_convergence_is_said(clusters):

@@ -1,4 +1,4 @@
-"""What MultiConditionalMFA says to input and parameters that it cannot use, and that it loses nothing by it."""
+"""Errors of MultiConditionalMFA for parameters and input that it cannot use, and its state after them."""
 
 import warnings
 
@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from mfa_problems import labelled_clusters
 from numpy.testing import assert_array_equal
+from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf import MultiConditionalMFA
-from sklearn_crf.mfa import _training as training
+from sklearn_crf.mfa import EM, LBFGS, SGD, Priors
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -25,20 +26,6 @@ def quick(**kwargs):
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"n_components": True}, "n_components must be an integer, got True"),
-        ({"n_factors": 1.5}, "n_factors must be an instance of int"),
-        ({"n_jobs": "2"}, "n_jobs must be an instance of int"),
-        ({"verbose": "much"}, "verbose must be an instance of int"),
-        ({"allow_nan": "no"}, "allow_nan must be an instance of"),
-        ({"warm_start": 3}, "warm_start must be an instance of"),
-        ({"alpha": np.nan}, "alpha must be finite, got nan"),
-        ({"tol": np.nan}, "tol must be finite, got nan"),
-        ({"tol": np.inf}, "tol must be finite, got inf"),
-        ({"reg_covar": np.nan}, "reg_covar must be finite"),
-        ({"learning_rate": np.inf}, "learning_rate must be finite"),
-        ({"mean_prior_scale": np.nan}, "mean_prior_scale=nan: must be None or at least"),
-        ({"loading_prior_scale": 1e-300}, "loading_prior_scale=1e-300: must be None or at least"),
-        ({"init": None}, "init=None: must be"),
         ({"init": [[1, 2], [3]]}, r"init: means must be numbers of shape \(3, 2, 4\)"),
         ({"init": np.full((3, 2, 4), "a")}, "init: means must be numbers"),
         ({"init": {"means": np.zeros((3, 2, 4)), 1: 2}}, "init has the keys"),
@@ -46,15 +33,103 @@ def quick(**kwargs):
         ({"init": {"means": np.zeros((3, 2, 4)), "class_prior": np.ones(3)}}, "class_prior must sum to 1, found 3"),
         ({"class_weight": {0: -1.0}}, r"class_weight gives the class 0 the weight -1\.0"),
         ({"class_weight": {1: np.nan}}, "class_weight gives the class 1 the weight nan"),
-        ({"class_weight": {0: 0, 1: 0, 2: 0}}, "is 0 throughout"),
         ({"classes": []}, "classes must be a list of at least one label"),
         ({"classes": [[0, 1, 2]]}, "classes must be a list of at least one label"),
-        ({"classes": ["a"]}, "y has the label 0, which is not among classes="),
     ],
 )
 def test_parameters_that_cannot_be_meant(clusters, kwargs, message):
-    with pytest.raises((ValueError, TypeError), match=message):
+    with pytest.raises(InvalidParameterError, match=message):
         quick(**kwargs).fit(*clusters)
+
+
+NO_NUMBER = ["much", np.nan, np.inf, -1, np.zeros(3), [1], object()]
+NO_SCALE = [*NO_NUMBER, 0, 1e-300]
+NO_COUNT = [*NO_NUMBER, 1.5, True, None]
+NO_NAME = ["other", None, 3, np.nan, np.inf, np.array(["joint"])]
+BAD_PARAMETERS = {
+    "n_components": [*NO_COUNT, 0],
+    "n_factors": NO_COUNT,
+    "objective": NO_NAME,
+    "alpha": [*NO_NUMBER, True, None],
+    "noise": NO_NAME,
+    "priors": ["flat", 1.0, np.nan, {}, EM(), Priors],
+    "init": ["best", None, np.nan, np.inf, 1, object()],
+    "n_init": [*NO_COUNT, 0],
+    "solver": [*NO_NAME, Priors(), EM],
+    "max_iter": [*NO_COUNT, 0],
+    "tol": [*NO_NUMBER, True, None],
+    "class_weight": ["other", 1.0, np.nan, np.ones(3), [1, 2, 3], {0: "a"}, {0: None}],
+    "classes": ["abc", 1, np.nan, np.inf, object()],
+    "allow_nan": ["no", 3, None, np.nan, np.array([True, False])],
+    "warm_start": ["no", 3, None, np.nan, np.array([True])],
+    "random_state": ["seed", -1, 1.5, np.nan, np.inf, np.zeros(3)],
+    "n_jobs": ["2", 0, 1.5, np.nan, np.inf, np.array([1, 2]), True],
+    "verbose": ["much", -1, 1.5, np.nan, None, np.array([1, 2])],
+}
+BAD_OPTIONS = [
+    *(("priors", Priors(mean_scale=value), "mean_scale") for value in NO_SCALE),
+    *(("priors", Priors(loading_scale=value), "loading_scale") for value in NO_SCALE),
+    *(("priors", Priors(noise_floor=value), "noise_floor") for value in [*NO_NUMBER, None]),
+    *(("solver", LBFGS(history_size=value), "history_size") for value in [*NO_NUMBER, 0, None]),
+    *(("solver", SGD(step_size=value), "step_size") for value in [*NO_NUMBER, 0, None]),
+    *(("solver", SGD(step_schedule=value), "step_schedule") for value in NO_NAME),
+    *(("solver", SGD(batch_size=value), "batch_size") for value in [*NO_NUMBER, 0, 1.5, None]),
+]
+
+
+def test_every_parameter_is_walked():
+    assert BAD_PARAMETERS.keys() == MultiConditionalMFA().get_params(deep=False).keys()
+    assert len(BAD_PARAMETERS) <= 18
+
+
+@pytest.mark.parametrize("name", BAD_PARAMETERS)
+def test_bad_values_are_named(clusters, name):
+    model = quick().fit(*clusters)
+    before = model.means_
+    for value in BAD_PARAMETERS[name]:
+        with pytest.raises(InvalidParameterError, match=name):
+            model.set_params(**{name: value}).fit(*clusters)
+        assert model.means_ is before
+
+
+@pytest.mark.parametrize(("name", "value", "option"), BAD_OPTIONS)
+def test_bad_options_are_named(clusters, name, value, option):
+    with pytest.raises(InvalidParameterError, match=f"'{option}' parameter of {type(value).__name__}"):
+        quick(**{name: value}).fit(*clusters)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"class_weight": {0: 0, 1: 0, 2: 0}}, "is 0 throughout"),
+        ({"classes": ["a"]}, "y has the label 0, which is not among classes="),
+    ],
+)
+def test_parameters_that_do_not_fit_the_labels(clusters, kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        quick(**kwargs).fit(*clusters)
+
+
+def test_options_of_solver_and_priors_are_nested():
+    model = MultiConditionalMFA(solver=SGD(), priors=Priors())
+    model.set_params(solver__step_size=0.5, priors__noise_floor=0.1)
+    assert model.solver.step_size == 0.5
+    assert model.priors.noise_floor == 0.1
+    assert {"solver__batch_size", "priors__mean_scale"} <= model.get_params().keys()
+    model = MultiConditionalMFA().set_params(solver=SGD(), solver__step_size=0.3)
+    assert model.solver.step_size == 0.3
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("solver__step_size", r"solver='auto', which is no object; pass an object first, as in solver=SGD\(\)"),
+        ("priors__mean_scale", r"priors=None, which is no object; pass an object first, as in priors=Priors\(\)"),
+    ],
+)
+def test_options_of_a_name_ask_for_an_object(key, message):
+    with pytest.raises(ValueError, match=message):
+        MultiConditionalMFA().set_params(**{key: 0.1})
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -75,22 +150,22 @@ def test_singular_covariances_are_said(clusters, monkeypatch):
     def singular(*args, **kwargs):
         raise np.linalg.LinAlgError("Singular matrix")
 
-    monkeypatch.setattr(training, "run_em", singular)
-    with pytest.raises(ValueError, match="covariance of a component became singular; raise reg_covar"):
+    monkeypatch.setattr(EM, "minimize", singular)
+    with pytest.raises(ValueError, match="covariance of a component became singular; raise Priors"):
         quick(objective="joint").fit(*clusters)
 
 
 def test_more_parameters_than_samples_without_a_floor(clusters):
     # How far noise falls before a matrix cannot be inverted is a matter of rounding: an error or a warning, no silence.
     X, y = clusters[0][:12], np.repeat([0, 1, 2], 4)
-    model = quick(n_factors=4, reg_covar=0, noise="component", objective="joint", max_iter=300)
+    model = quick(n_factors=4, priors=Priors(noise_floor=0), noise="component", objective="joint", max_iter=300)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             model.fit(X, y)
         except ValueError as error:
             caught.append(error)
-    assert any("raise reg_covar" in str(getattr(found, "message", found)) for found in caught)
+    assert any("noise_floor=" in str(getattr(found, "message", found)) for found in caught)
     assert np.isfinite(getattr(model, "loss_curve_", 0)).all()
 
 
@@ -113,7 +188,7 @@ def test_number_of_samples_to_draw(clusters):
 def test_steps_that_are_far_too_long_leave_the_best_parameters(clusters):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = quick(solver="sgd", learning_rate=1e200).fit(*clusters)
+        model = quick(solver=SGD(step_size=1e200)).fit(*clusters)
     assert np.isfinite(model.loss_curve_).all()
     assert np.isfinite(model.restart_losses_).all()
     assert np.isfinite(model.predict_proba(clusters[0])).all()

@@ -1,0 +1,99 @@
+"""Labelled samples in standardised units, in the layout that every pass over them uses."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf.mfa._densities import blocks_of_columns, missing_patterns, with_ones
+
+
+class Units(NamedTuple):
+    """``z = (x - mean) / scale``."""
+
+    mean: np.ndarray
+    scale: np.ndarray
+
+    def standardise(self, X):
+        return (X - self.mean) / self.scale
+
+    def to_standard(self, params):
+        """Parameters of ``z`` from those of ``x``."""
+        return params.rescale(-self.mean / self.scale, 1 / self.scale)
+
+    def to_original(self, params):
+        """Parameters of ``x`` from those of ``z``."""
+        return params.rescale(self.mean, self.scale)
+
+
+def measure(X, weight):
+    """Weighted means and standard deviations of the observed values; the scale of a constant feature is 1."""
+    observed = ~np.isnan(X)
+    if observed.all():
+        total = np.full(X.shape[1], weight.sum())
+        mean = weight @ X / total
+        centred = X - mean
+    else:
+        total = weight @ observed
+        mean = (weight @ np.where(observed, X, 0.0)) / np.where(total > 0, total, 1.0)
+        centred = np.where(observed, X - mean, 0.0)
+    # The mean is rounded: without a second look a constant feature has a tiny variance instead of none.
+    mean = mean + weight @ centred / np.where(total > 0, total, 1.0)
+    variance = weight @ np.square(centred) / np.where(total > 0, total, 1.0)
+    constant = variance <= (100 * np.finfo(float).eps * np.abs(mean)) ** 2
+    return Units(mean, np.sqrt(np.where(constant, 1.0, variance))), constant
+
+
+class StandardisedSamples(NamedTuple):
+    """Labelled samples in standardised units; every label from 0 on occurs."""
+
+    X: np.ndarray  # (n, d), NaN where a value is missing
+    labels: np.ndarray  # (n,) int
+    weight: np.ndarray  # (n,)
+    units: Units
+
+    def batch(self, rows):
+        return self._replace(X=self.X[rows], labels=self.labels[rows], weight=self.weight[rows])
+
+
+class SampleBlock(NamedTuple):
+    """Samples of one class."""
+
+    label: int
+    samples: np.ndarray  # (d + 1, n), the last row is 1
+    weight: np.ndarray  # (n,)
+
+
+class MissingPattern(NamedTuple):
+    """Blocks that have the same features observed."""
+
+    features: object  # the full slice or an index array
+    blocks: list
+
+
+class SampleBlocks:
+    """Samples by the features they miss and by class, in blocks whose scratch arrays stay in the cache.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        NaN where a value is missing.
+    labels : ndarray of shape (n,), int
+    weight : ndarray of shape (n,)
+    n_classes : int
+    width : int
+        Numbers that a pass writes for one sample; decides how long blocks are.
+    """
+
+    def __init__(self, X, labels, weight, n_classes, width):
+        self.n_features = X.shape[1]
+        self.class_weight = np.bincount(labels, weights=weight, minlength=n_classes)
+        self.total_weight = float(self.class_weight.sum())
+        self.patterns = []
+        for features, rows in missing_patterns(X):
+            blocks = []
+            for c in range(n_classes):
+                own = rows[labels[rows] == c]
+                for part in blocks_of_columns(len(own), width) if len(own) else []:
+                    samples = with_ones(X[own[part]][:, features])
+                    blocks.append(SampleBlock(c, samples, weight[own[part]]))
+            self.patterns.append(MissingPattern(features, blocks))

@@ -1,0 +1,420 @@
+"""Solvers of a criterion from one start: expectation-maximisation, L-BFGS and stochastic gradient descent.
+
+The last two move the flat vector of all parameters in units of their standard errors, which are as good a diagonal
+scaling as the Fisher information gives.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from numbers import Integral, Real
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from sklearn_crf._threads import checkpoint
+from sklearn_crf.mfa._criteria import group_sums, value_gradient
+from sklearn_crf.mfa._densities import precisions
+from sklearn_crf.mfa._em import em_step
+from sklearn_crf.mfa._parameters import MixtureParameters
+from sklearn_crf.mfa._samples import SampleBlocks
+from sklearn_crf.optimize import minimize_lbfgs, minimize_sgd
+
+
+class Ascent(NamedTuple):
+    """Where a solver ended."""
+
+    params: MixtureParameters
+    losses: np.ndarray  # after every iteration: -(criterion + log prior) / total weight, from the start on
+    converged: bool
+
+
+class NegativeCriterion:
+    """Mean negative criterion minus log prior, over flat vectors.
+
+    Parameters
+    ----------
+    samples : StandardisedSamples
+    data : SampleBlocks
+        The same samples.
+    criterion : Criterion
+    prior : PriorPrecisions
+    packing : ParameterVector
+    run : callable
+        Maps a function over blocks.
+    """
+
+    def __init__(self, samples, data, criterion, prior, packing, run=map):
+        self.samples, self.data = samples, data
+        self.criterion, self.prior = criterion, prior
+        self.packing, self.run = packing, run
+
+    def __call__(self, vector, data=None):
+        checkpoint()
+        data = self.data if data is None else data
+        params = self.packing.unpack(vector)
+        value, gradient = value_gradient(params, data, self.criterion, self.run)
+        flat = self.packing.pack_gradient(params, gradient) / data.total_weight
+        # The prior belongs to all samples, so that a batch carries its share of it.
+        share = 1.0 / self.data.total_weight
+        _, _, means, loadings, _ = self.packing.split(flat)
+        means -= self.prior.mean_precision * params.means * share
+        loadings -= self.prior.loading_precision * params.loadings * share
+        return -(value / data.total_weight + self.prior.log_density(params) * share), -flat
+
+    def of_rows(self, rows, vector):
+        """Estimate of the loss and its gradient from some samples."""
+        samples = self.samples
+        batch = samples.batch(rows)
+        data = SampleBlocks(batch.X, batch.labels, batch.weight, len(self.data.class_weight), 1)
+        # Normalised by the expected weight of a batch: weights then count in proportion, whoever shares the batch.
+        data.total_weight = self.data.total_weight / len(samples.X) * len(rows)
+        return self(vector, data)
+
+
+class ScaledCriterion:
+    """A criterion over ``z = (x - lowest) / standard error``, with ``z >= 0`` for the entries of the noise."""
+
+    def __init__(self, objective, start):
+        self.objective = objective
+        packing = objective.packing
+        low, self._high = objective.prior.log_noise_bounds
+        self._lowest = np.zeros(packing.size)
+        self.lower_bounded = np.zeros(packing.size, dtype=bool)
+        packing.split(self._lowest)[4][...] = low
+        packing.split(self.lower_bounded)[4][...] = True
+        data = objective.data
+        self._scale = standard_errors(packing, start, data.class_weight / data.total_weight)
+        self.start = self.project((packing.pack(start) - self._lowest) / self._scale)
+        self.value, self._gradient = self._at(self.start, objective)
+
+    def project(self, z):
+        return np.where(self.lower_bounded, np.maximum(z, 0.0), z)
+
+    def params(self, z):
+        return self.objective.packing.unpack(self._vector(z))
+
+    def __call__(self, z):
+        if np.array_equal(z, self.start):
+            return self.value, self._gradient
+        return self._at(z, self.objective)
+
+    def of_rows(self, rows, z):
+        return self._at(z, lambda vector: self.objective.of_rows(rows, vector))
+
+    def _vector(self, z):
+        x = self._lowest + z * self._scale
+        log_noise = self.objective.packing.split(x)[4]
+        np.minimum(log_noise, self._high, out=log_noise)
+        return x
+
+    def _at(self, z, function):
+        x = self._vector(z)
+        value, gradient = function(x)
+        log_noise = self.objective.packing.split(x)[4]
+        self.objective.packing.split(gradient)[4][log_noise >= self._high] = 0.0
+        return value, gradient * self._scale
+
+
+def fisher_information(params, class_share):
+    """Diagonal of the Fisher information per sample of labelled samples whose components are known.
+
+    For a Gaussian it is ``Sigma^-1_jj`` in a mean, ``Sigma^-1_jj (L' Sigma^-1 L)_kk`` in a loading (without the term
+    that is of second order in the inverse) and ``(Psi_jj Sigma^-1_jj)^2 / 2`` in the logarithm of the noise.
+
+    Parameters
+    ----------
+    params : MixtureParameters
+    class_share : ndarray of shape (C,)
+        Share of every class, summing to 1.
+
+    Returns
+    -------
+    MixtureParameters
+        With information in place of parameters.
+    """
+    precision = precisions(params)
+    share = class_share[:, None] * np.exp(params.log_weights)
+    n = share.ravel()[:, None]
+    inverse = precision.inverse_noise - np.einsum("sjp,sjp->sj", precision.projections, precision.projections)
+    explained = np.einsum("sjp,sjp->sp", precision.projections @ precision.rotations, params.loadings)
+    noise = np.exp(params.log_noise)[params.noise_group]
+    return replace(
+        params,
+        log_prior=class_share * (1 - class_share),
+        log_weights=share,
+        means=n * inverse,
+        loadings=n[:, :, None] * inverse[:, :, None] * explained[:, None, :],
+        log_noise=group_sums(0.5 * n * np.square(noise * inverse), params.noise_group),
+    )
+
+
+def standard_errors(packing, params, class_share):
+    """Standard errors of one sample for every entry of the flat vector; those of next to no information are bounded."""
+    information = packing.pack(fisher_information(params, class_share))
+    return 1 / np.sqrt(np.maximum(information, 1e-6 * information.max()))
+
+
+def ignore_iterations(loss, params):
+    """Take the place of a callback that asks for no stop."""
+    return False
+
+
+class EM(BaseEstimator):
+    r"""Expectation-maximisation of the joint likelihood; every iteration raises it or leaves it.
+
+    .. math::
+        \theta_{t+1} = \operatorname{argmax}_\theta \; \sum_i w_i \,
+        \mathbb{E}_{P(s, z \mid x_i, c_i, \theta_t)} \log P(x_i, c_i, s, z \mid \theta)
+
+    It needs ``objective="joint"`` and samples without missing values.
+
+    References
+    ----------
+    Zoubin Ghahramani, Geoffrey E. Hinton. The EM Algorithm for Mixtures of Factor Analyzers. Technical report, 1997.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn_crf.mfa import EM, MultiConditionalMFA
+    >>> X, y = load_wine(return_X_y=True)
+    >>> model = MultiConditionalMFA(1, objective="joint", solver=EM()).fit(X, y)
+    >>> model.converged_
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict] = {}
+
+    def minimize(
+        self,
+        objective: NegativeCriterion,
+        start: MixtureParameters,
+        *,
+        max_iter: int,
+        tol: float,
+        seed: int = 0,
+        on_iteration: Callable = ignore_iterations,
+    ) -> Ascent:
+        """Iterate until an iteration gains less than ``tol`` per sample.
+
+        Parameters
+        ----------
+        objective : NegativeCriterion
+            Of the joint likelihood.
+        start : MixtureParameters
+        max_iter : int
+        tol : float
+        seed : int
+            Not used.
+        on_iteration : callable
+            ``on_iteration(loss, params)`` after each iteration, ``params`` a function without arguments; a true value
+            asks to stop.
+
+        Returns
+        -------
+        Ascent
+        """
+        data, prior, run = objective.data, objective.prior, objective.run
+        # Noise below its floor would be lifted by the first step, and the likelihood would fall.
+        params, losses = replace(start, log_noise=np.clip(start.log_noise, *prior.log_noise_bounds)), []
+        for iteration in range(max_iter + 1):
+            checkpoint()
+            value, following = em_step(params, data, prior, run)
+            losses.append(-value / data.total_weight)
+            if iteration:
+                if losses[-2] - losses[-1] < tol:
+                    return Ascent(params, np.array(losses), True)
+                if on_iteration(losses[-1], lambda params=params: params):
+                    break
+            if iteration < max_iter:
+                params = following
+        return Ascent(params, np.array(losses), False)
+
+
+class LBFGS(BaseEstimator):
+    """Limited-memory BFGS over all parameters, for any criterion.
+
+    Parameters
+    ----------
+    history_size : int, default=20
+        Steps whose changes of the gradient are kept.
+
+    See Also
+    --------
+    sklearn_crf.optimize.minimize_lbfgs : The method itself.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn_crf.mfa import LBFGS, MultiConditionalMFA
+    >>> X, y = load_wine(return_X_y=True)
+    >>> model = MultiConditionalMFA(1, solver=LBFGS(history_size=10), random_state=0).fit(X, y)
+    >>> model.set_params(solver__history_size=30).solver
+    LBFGS(history_size=30)
+    """
+
+    _parameter_constraints: ClassVar[dict] = {"history_size": [Interval(Integral, 1, None, closed="left")]}
+
+    def __init__(self, history_size: int = 20):
+        self.history_size = history_size
+
+    def minimize(
+        self,
+        objective: NegativeCriterion,
+        start: MixtureParameters,
+        *,
+        max_iter: int,
+        tol: float,
+        seed: int = 0,
+        on_iteration: Callable = ignore_iterations,
+    ) -> Ascent:
+        """Iterate until no entry of the scaled projected gradient exceeds ``tol``.
+
+        Parameters
+        ----------
+        objective : NegativeCriterion
+        start : MixtureParameters
+        max_iter : int
+        tol : float
+        seed : int
+            Not used.
+        on_iteration : callable
+            As for :class:`EM`.
+
+        Returns
+        -------
+        Ascent
+        """
+        problem = ScaledCriterion(objective, start)
+        if not np.isfinite(problem.value):
+            return Ascent(start, np.array([problem.value]), False)
+        found = minimize_lbfgs(
+            problem,
+            problem.start,
+            lower_bounded=problem.lower_bounded,
+            max_iter=max_iter,
+            tol=tol,
+            history_size=self.history_size,
+            callback=lambda point: on_iteration(point.fun, lambda: problem.params(point.x)),
+        )
+        losses = found.loss_curve
+        if found.fun < losses[-1]:
+            losses = np.append(losses, found.fun)
+        return Ascent(problem.params(found.x), losses, bool(found.success))
+
+
+class SGD(BaseEstimator):
+    r"""Averaged stochastic gradient descent over mini-batches of samples, for any criterion.
+
+    .. math::
+        \theta_{t+1} = \theta_t - \eta_t S^2 \tilde g_t
+
+    with the diagonal ``S`` of the standard errors that one sample gives the parameters.
+
+    Parameters
+    ----------
+    step_size : float, default=0.1
+        :math:`\eta_0`.
+    step_schedule : {"sqrt", "annealed", "constant"}, default="sqrt"
+        After ``t`` epochs :math:`\eta` is :math:`\eta_0 / \sqrt{1 + t}`, :math:`\eta_0 / (1 + t)` or :math:`\eta_0`.
+    batch_size : int, default=256
+        Samples of one step.
+
+    See Also
+    --------
+    sklearn_crf.optimize.minimize_sgd : The method itself.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn_crf.mfa import SGD, MultiConditionalMFA
+    >>> X, y = load_wine(return_X_y=True)
+    >>> model = MultiConditionalMFA(1, solver=SGD(step_size=0.2, batch_size=32), random_state=0).fit(X, y)
+    >>> model.score(X, y) > 0.9
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "step_size": [Interval(Real, 0, None, closed="neither")],
+        "step_schedule": [StrOptions({"sqrt", "annealed", "constant"})],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+    }
+
+    def __init__(self, step_size: float = 0.1, step_schedule: str = "sqrt", batch_size: int = 256):
+        self.step_size = step_size
+        self.step_schedule = step_schedule
+        self.batch_size = batch_size
+
+    def minimize(
+        self,
+        objective: NegativeCriterion,
+        start: MixtureParameters,
+        *,
+        max_iter: int,
+        tol: float,
+        seed: int = 0,
+        on_iteration: Callable = ignore_iterations,
+    ) -> Ascent:
+        """Go through the samples until the loss has gained less than ``tol`` for five epochs.
+
+        Parameters
+        ----------
+        objective : NegativeCriterion
+        start : MixtureParameters
+        max_iter : int
+            Epochs.
+        tol : float
+        seed : int
+            Draws the order of the samples.
+        on_iteration : callable
+            As for :class:`EM`, after each epoch.
+
+        Returns
+        -------
+        Ascent
+            With the best parameters found at the end of an epoch.
+        """
+        problem = ScaledCriterion(objective, start)
+        if not np.isfinite(problem.value):
+            return Ascent(start, np.array([problem.value]), False)
+        epochs = _Epochs(problem, tol, on_iteration)
+        minimize_sgd(
+            problem.of_rows,
+            problem.start,
+            len(objective.samples.X),
+            step_size=self.step_size,
+            schedule=self.step_schedule,
+            n_epochs=max_iter,
+            batch_size=self.batch_size,
+            random_state=seed,
+            project=problem.project,
+            callback=epochs,
+        )
+        return Ascent(problem.params(epochs.best), np.array(epochs.losses), epochs.n_stale == _PATIENCE)
+
+
+_PATIENCE = 5
+
+
+class _Epochs:
+    """Callback that knows the loss over all samples after each epoch, and stops where it no longer falls."""
+
+    def __init__(self, problem, tol, on_iteration):
+        self._problem, self._tol, self._on_iteration = problem, tol, on_iteration
+        self.losses, self.best, self.n_stale = [problem.value], problem.start, 0
+
+    def __call__(self, point):
+        value, _ = self._problem(point.x)
+        if not np.isfinite(value):  # steps too long; what comes after is no better
+            return True
+        least = min(self.losses)
+        self.n_stale = 0 if value < least - self._tol else self.n_stale + 1
+        if value <= least:
+            self.best = point.x
+        self.losses.append(value)
+        asked = self._on_iteration(value, lambda: self._problem.params(point.x))
+        return asked or self.n_stale == _PATIENCE
+
+
+SOLVERS = {"em": EM, "lbfgs": LBFGS, "sgd": SGD}
