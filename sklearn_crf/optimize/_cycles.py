@@ -1,26 +1,29 @@
 """Limit cycles: when to stop a training that never converges."""
 
+from collections.abc import Iterable
+
 
 class CycleDetector:
     r"""Count the cycles of a training that returns to its best level again and again.
 
     Gradient ascent with saddle point or maximum marginal approximations cannot converge, as the approximate gradient
     is piecewise constant and never quite zero. It falls into a zone of few errors and small gradients, leaves it in
-    large oscillations, and comes back (Kumar, August and Hebert 2005, sections 5 and 7.1); or it oscillates within
-    that zone for ever. One or two such cycles show all there is to choose parameters from.
+    large oscillations, and comes back; or it oscillates within that zone for ever (Kumar, August and Hebert 2005,
+    sections 5 and 7.2). One or two such cycles show all there is to choose parameters from.
 
-    With :math:`E_t` the number of errors (or the norm of the gradient) at iteration t, :math:`m_t` its minimum so far,
-    and :math:`l` the level at which counting began:
+    With :math:`E_t` the number of errors (or the norm of the gradient) at iteration t and :math:`m_t` its minimum so
+    far:
 
     - the low zone is :math:`E_t \le (1 + \mathrm{tolerance}) m_t`;
     - it is left when :math:`E_t > (1 + \mathrm{departure}) m_t`;
     - a cycle is complete when the zone is entered after it was left, or when ``patience`` iterations have passed in
       a row without leaving it;
-    - :math:`(1 + \mathrm{tolerance}) E_t < l` is progress, no cycle: counting begins anew, with :math:`l = E_t`.
+    - a new minimum is progress, however small: counting begins anew;
+    - cycles count only once ``min_iter`` iterations have passed without a new minimum.
 
-    So neither an oscillating nor a slow descent is taken for cycles, and what lies between the two bounds
-    (oscillations on the edge of the zone) counts for neither. That labelings recur exactly is not asked for: on images
-    they hardly do, and parameters move on even where they do.
+    So no descent is taken for cycles, whether slow or oscillating with any period, and what lies between the two bounds
+    (oscillations on the edge of the zone) counts for neither. Labelings need not recur exactly: on images they hardly
+    do, and parameters move on even where they do.
 
     Parameters
     ----------
@@ -32,11 +35,14 @@ class CycleDetector:
         How far from the minimum, relative to it, the zone is left; at least ``tolerance``.
     patience : int, default=50
         Iterations without leaving the zone that count as one cycle.
+    min_iter : int, default=20
+        Iterations without a new minimum before which cycles of whatever number are not enough. Oscillations of
+        period two complete a cycle every other iteration, and would end a training that has just begun.
 
     Attributes
     ----------
     n_completed : int
-        Cycles since the last progress.
+        Cycles since the last new minimum.
     minimum : float
         The least value so far.
     best_iter : int
@@ -53,25 +59,42 @@ class CycleDetector:
     ----------
     S. Kumar, J. August and M. Hebert. Exploiting Inference for Approximate Parameter Learning in Discriminative
     Fields. EMMCVPR 2005.
+
+    Examples
+    --------
+    >>> from sklearn_crf.optimize import CycleDetector
+    >>> detector = CycleDetector(n_cycles=2, min_iter=4)
+    >>> [detector.update(n_errors) for n_errors in [90, 40, 80, 41, 80, 40, 80]]
+    [False, False, False, False, False, True, True]
     """
 
-    def __init__(self, n_cycles=2, *, tolerance=0.1, departure=0.5, patience=50):
-        if n_cycles < 1:
-            raise ValueError(f"n_cycles must be at least 1, got {n_cycles!r}.")
+    def __init__(
+        self,
+        n_cycles: int = 2,
+        *,
+        tolerance: float = 0.1,
+        departure: float = 0.5,
+        patience: int = 50,
+        min_iter: int = 20,
+    ):
+        for name, count in (("n_cycles", n_cycles), ("patience", patience), ("min_iter", min_iter)):
+            if not count >= 1:
+                raise ValueError(f"{name} must be at least 1, got {count!r}.")
         if not 0 <= tolerance <= departure:
             raise ValueError(f"tolerance must lie in 0 to departure={departure!r}, got {tolerance!r}.")
-        if patience < 1:
-            raise ValueError(f"patience must be at least 1, got {patience!r}.")
         self.n_cycles = n_cycles
         self.tolerance = tolerance
         self.departure = departure
         self.patience = patience
+        self.min_iter = min_iter
         self.minimum = float("inf")
         self.best_iter = -1
         self.n_iter = 0
-        self._start_anew(float("inf"))
+        self.n_completed = 0
+        self._is_away = False
+        self._n_at_rest = 0
 
-    def update(self, value):
+    def update(self, value: float) -> bool:
         """Take the value of the next iteration.
 
         Parameters
@@ -82,37 +105,33 @@ class CycleDetector:
         Returns
         -------
         bool
-            True once ``n_cycles`` cycles are complete.
+            True while ``n_cycles`` cycles are complete.
         """
         value = float(value)
         if not value >= 0:
             raise ValueError(f"value must not be negative or NaN, got {value}.")
-        if (1 + self.tolerance) * value < self._level:
-            self._start_anew(value)
         if value < self.minimum:
             self.minimum, self.best_iter = value, self.n_iter
+            self.n_completed, self._is_away, self._n_at_rest = 0, False, 0
         self.n_iter += 1
+        self._count(value)
+        return self.n_completed >= self.n_cycles and self.n_iter - 1 - self.best_iter >= self.min_iter
+
+    def _count(self, value):
         if value > (1 + self.departure) * self.minimum:
             self._is_away = True
             self._n_at_rest = 0
-            return self.n_completed >= self.n_cycles
+            return
         self._n_at_rest += 1
         returned = self._is_away and value <= (1 + self.tolerance) * self.minimum
         if returned or self._n_at_rest >= self.patience:
             self.n_completed += 1
             self._is_away = False
             self._n_at_rest = 0
-        return self.n_completed >= self.n_cycles
-
-    def _start_anew(self, level):
-        self._level = level
-        self.n_completed = 0
-        self._is_away = False
-        self._n_at_rest = 0
 
 
-def detect_cycle(values, n_cycles=2, **options):
-    """The iteration at which a recorded training had gone through a number of cycles.
+def detect_cycle(values: Iterable[float], n_cycles: int = 2, **options: float) -> int | None:
+    """Find the iteration at which a recorded training had gone through a number of cycles.
 
     Parameters
     ----------
@@ -121,12 +140,18 @@ def detect_cycle(values, n_cycles=2, **options):
     n_cycles : int, default=2
         Cycles to wait for.
     **options : float
-        ``tolerance``, ``departure`` and ``patience`` of :class:`CycleDetector`.
+        ``tolerance``, ``departure``, ``patience`` and ``min_iter`` of :class:`CycleDetector`.
 
     Returns
     -------
     int or None
         Index into ``values``; None if the cycles were not completed.
+
+    Examples
+    --------
+    >>> from sklearn_crf.optimize import detect_cycle
+    >>> detect_cycle([90, 40, 80, 41, 80, 40, 80], n_cycles=2, min_iter=4)
+    5
     """
     detector = CycleDetector(n_cycles, **options)
     for iteration, value in enumerate(values):
