@@ -220,13 +220,13 @@ class MultiConditionalMFA(
         -------
         self
         """
-        before = dict(vars(self))
+        before = dict(self.__dict__)
         try:
             self._fit(X, y, sample_weight)
         except BaseException:
             # A failed fit leaves the former one as it was.
-            vars(self).clear()
-            vars(self).update(before)
+            self.__dict__.clear()
+            self.__dict__.update(before)
             raise
         return self
 
@@ -261,7 +261,7 @@ class MultiConditionalMFA(
             ends = train(samples, family, solver, starts, **limits, on_iteration=on_iteration)
         best = best_of(ends)
         offset = (family.criterion.joint - family.criterion.features) * _mean_log_volume(X, weight, units)
-        vars(self).update(attributes(best.params))
+        self.__dict__.update(attributes(best.params))
         self.loss_curve_ = factor * (best.losses + offset)
         self.restart_losses_ = factor * (np.array([end.losses.min() for end in ends]) + offset)
         self.n_iter_ = len(best.losses) - 1

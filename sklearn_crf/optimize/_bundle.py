@@ -1,9 +1,22 @@
 """Cutting planes for a sum of maxima as one function, with the planes of its terms kept: the 1-slack method."""
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult
 
-from sklearn_crf.optimize._iterates import Checks, checked_bounds, checked_start, is_closed, stopped_at
+from sklearn_crf.optimize._iterates import (
+    Callback,
+    Checks,
+    Oracle,
+    RandomSeed,
+    ValueGradient,
+    checked_bounds,
+    checked_start,
+    is_closed,
+    stopped_at,
+)
 from sklearn_crf.optimize._plane_cache import affordable_planes
 
 # Violation of optimality that counts as none, of the largest gradient and diagonal entry.
@@ -83,7 +96,17 @@ def _move_to_boundary(weight, free, members, found, negative):
     free[members[first]] = False
 
 
-def bmrm(fun, x0, *, floor=None, lower_bounded=None, max_iter=1000, tol=1e-3, max_planes=500, callback=None):
+def bmrm(
+    fun: ValueGradient,
+    x0: ArrayLike,
+    *,
+    floor: float | None = None,
+    lower_bounded: ArrayLike | None = None,
+    max_iter: int = 1000,
+    tol: float = 0.001,
+    max_planes: int = 500,
+    callback: Callback | None = None,
+) -> OptimizeResult:
     r"""Minimize a quadratic penalty plus a convex function by cutting planes.
 
     .. math::
@@ -129,13 +152,22 @@ def bmrm(fun, x0, *, floor=None, lower_bounded=None, max_iter=1000, tol=1e-3, ma
     ----------
     C. H. Teo, S. V. N. Vishwanathan, A. Smola and Q. V. Le. Bundle Methods for Regularized Risk Minimization. JMLR 11,
     2010. T. Joachims, T. Finley and C.-N. Yu. Cutting-Plane Training of Structural SVMs. Machine Learning 77, 2009.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.optimize import bmrm
+    >>> hinge = lambda x: (2 * max(0.0, 1 - x[0]), np.array([-2.0 if x[0] < 1 else 0.0]))
+    >>> found = bmrm(hinge, np.zeros(1), floor=0.0, tol=1e-6)
+    >>> found.x.round(4), round(found.fun, 4)
+    (array([1.]), 0.5)
     """
     x = checked_start(x0)
     bundle = Bundle(checked_bounds(lower_bounded, len(x)), len(x), max_planes)
     if floor is not None:
         bundle.add(np.zeros(len(x)), floor)
     best = OptimizeResult(x=x, fun=np.inf)
-    curves = [], []
+    curves: tuple[list, list] = [], []
     message = f"STOP: max_iter={max_iter} planes made"
     for _ in range(max_iter):
         risk, slope = fun(x)
@@ -226,21 +258,21 @@ class Bundle:
 
 
 def one_slack(
-    oracle,
-    sizes,
-    risk,
-    n,
+    oracle: Oracle,
+    sizes: Sequence[int],
+    risk: Callable[[np.ndarray], float],
+    n: int,
     *,
-    lower_bounded=None,
-    max_iter=1000,
-    tol=1e-3,
-    max_planes=500,
-    max_kept=10,
-    cache_size=256,
-    check_every=50,
-    random_state=None,
-    callback=None,
-):
+    lower_bounded: ArrayLike | None = None,
+    max_iter: int = 1000,
+    tol: float = 0.001,
+    max_planes: int = 500,
+    max_kept: int = 10,
+    cache_size: float = 256,
+    check_every: int = 50,
+    random_state: RandomSeed = None,
+    callback: Callback | None = None,
+) -> OptimizeResult:
     r"""Minimize a quadratic penalty plus a sum of maxima, by planes below the sum, made of planes kept where possible.
 
     .. math::
@@ -282,9 +314,21 @@ def one_slack(
     References
     ----------
     T. Joachims, T. Finley and C.-N. Yu. Cutting-Plane Training of Structural SVMs. Machine Learning 77, 2009.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.optimize import one_slack
+    >>> a = np.array([[2.0, 0.0], [0.0, 4.0]])  # two terms, max(0, 1 - a_i x), a block each
+    >>> def oracle(block, x):
+    ...     violated = float(1 - a[block] @ x > 0)
+    ...     return -violated * a[[block]], np.array([violated])
+    >>> risk = lambda x: np.maximum(0, 1 - a @ x).sum()
+    >>> one_slack(oracle, [1, 1], risk, 2, tol=1e-6, random_state=0).x.round(3)
+    array([0.5 , 0.25])
     """
     max_kept = min(max_kept, affordable_planes(cache_size, sizes, n))
-    state = _State(oracle, sizes, checked_bounds(lower_bounded, n), max_planes, max_kept)
+    state = _OneSlackIterate(oracle, sizes, checked_bounds(lower_bounded, n), max_planes, max_kept)
     found = Checks(risk, state, tol, callback)
     for epoch in range(1, max_iter + 1):
         state.pass_over()
@@ -295,7 +339,7 @@ def one_slack(
     return found.result(epoch, max_iter)
 
 
-class _State:
+class _OneSlackIterate:
     """The bundle, the planes kept of each term, and the best point at which all maxima were asked for."""
 
     def __init__(self, oracle, sizes, bounded, max_planes, max_kept):
@@ -303,7 +347,7 @@ class _State:
         self.x = self.best = np.zeros(n)
         self.dual, self.best_primal = 0.0, np.inf
         self._oracle = oracle
-        self._kept = [_Kept(size, n, max_kept) for size in sizes]
+        self._kept = [_KeptPlanes(size, n, max_kept) for size in sizes]
         self._bundle = Bundle(bounded, n, max_planes)
         self._bundle.add(np.zeros(n), 0.0)
 
@@ -343,7 +387,7 @@ _WORTH_ADDING = 0.1
 _MOST_BETWEEN = 20
 
 
-class _Kept:
+class _KeptPlanes:
     """The last planes of the terms of one block."""
 
     def __init__(self, n_terms, n, max_kept):

@@ -1,24 +1,38 @@
 """Cutting planes for every term of a sum of maxima: the n-slack method, block by block."""
 
-from sklearn_crf.optimize._iterates import Checks, checked_bounds, is_closed, random_state_of
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import OptimizeResult
+
+from sklearn_crf.optimize._iterates import (
+    Callback,
+    Checks,
+    Oracle,
+    RandomSeed,
+    checked_bounds,
+    is_closed,
+    random_state_of,
+)
 from sklearn_crf.optimize._plane_cache import PlaneCache, affordable_planes
 
 
 def cutting_plane(
-    oracle,
-    sizes,
-    risk,
-    n,
+    oracle: Oracle,
+    sizes: Sequence[int],
+    risk: Callable[[np.ndarray], float],
+    n: int,
     *,
-    lower_bounded=None,
-    max_iter=100,
-    tol=1e-3,
-    max_planes=20,
-    cache_size=256,
-    check_every=10,
-    random_state=None,
-    callback=None,
-):
+    lower_bounded: ArrayLike | None = None,
+    max_iter: int = 100,
+    tol: float = 0.001,
+    max_planes: int = 20,
+    cache_size: float = 256,
+    check_every: int = 10,
+    random_state: RandomSeed = None,
+    callback: Callback | None = None,
+) -> OptimizeResult:
     r"""Minimize a quadratic penalty plus a sum of maxima of planes, all planes found kept.
 
     .. math::
@@ -60,6 +74,18 @@ def cutting_plane(
     I. Tsochantaridis, T. Joachims, T. Hofmann and Y. Altun. Large Margin Methods for Structured and Interdependent
     Output Variables. JMLR 6, 2005. N. Shah, V. Kolmogorov and C. H. Lampert. A Multi-Plane Block-Coordinate
     Frank-Wolfe Algorithm for Training Structural SVMs with a Costly max-Oracle. CVPR 2015.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.optimize import cutting_plane
+    >>> a = np.array([[2.0, 0.0], [0.0, 4.0]])  # two terms, max(0, 1 - a_i x), a block each
+    >>> def oracle(block, x):
+    ...     violated = float(1 - a[block] @ x > 0)
+    ...     return -violated * a[[block]], np.array([violated])
+    >>> risk = lambda x: np.maximum(0, 1 - a @ x).sum()
+    >>> cutting_plane(oracle, [1, 1], risk, 2, tol=1e-6, random_state=0).x.round(3)
+    array([0.5 , 0.25])
     """
     rng = random_state_of(random_state)
     max_planes = min(max_planes, affordable_planes(cache_size, sizes, n))

@@ -1,6 +1,7 @@
 """Limit cycles: when to stop a training that never converges."""
 
 from collections.abc import Iterable
+from typing import Any
 
 
 class CycleDetector:
@@ -9,7 +10,7 @@ class CycleDetector:
     Gradient ascent with saddle point or maximum marginal approximations cannot converge, as the approximate gradient
     is piecewise constant and never quite zero. It falls into a zone of few errors and small gradients, leaves it in
     large oscillations, and comes back; or it oscillates within that zone for ever (Kumar, August and Hebert 2005,
-    sections 5 and 7.2). One or two such cycles show all there is to choose parameters from.
+    sections 5 and 7). One or two such cycles show all there is to choose parameters from.
 
     With :math:`E_t` the number of errors (or the norm of the gradient) at iteration t and :math:`m_t` its minimum so
     far:
@@ -130,7 +131,7 @@ class CycleDetector:
             self._n_at_rest = 0
 
 
-def detect_cycle(values: Iterable[float], n_cycles: int = 2, **options: float) -> int | None:
+def detect_cycle(values: Iterable[float], n_cycles: int = 2, **options: Any) -> int | None:
     """Find the iteration at which a recorded training had gone through a number of cycles.
 
     Parameters

@@ -1,9 +1,11 @@
 """Exponentiated gradient on the dual of a quadratic penalty and a sum of smoothed maxima, block after block."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy.optimize import OptimizeResult
 
-from sklearn_crf.optimize._iterates import largest, random_state_of, stopped_by
+from sklearn_crf.optimize._iterates import Callback, RandomSeed, ValueGradient, largest, random_state_of, stopped_by
 
 # Steps grow by this after each that raised the dual, and are halved until one does, so many times.
 _GROWTH, _MOST_HALVINGS = 1.3, 12
@@ -15,7 +17,16 @@ _ROUNDING = 64 * np.finfo(np.float64).eps
 _FIRST_SHARE = 0.5
 
 
-def exponentiated_gradient(blocks, fun, *, temperature=1.0, max_iter=100, tol=1e-4, random_state=None, callback=None):
+def exponentiated_gradient(
+    blocks: Sequence,
+    fun: ValueGradient,
+    *,
+    temperature: float = 1.0,
+    max_iter: int = 100,
+    tol: float = 0.0001,
+    random_state: RandomSeed = None,
+    callback: Callback | None = None,
+) -> OptimizeResult:
     r"""Minimize a quadratic penalty and a sum of smoothed maxima by exponentiated gradient steps on its dual.
 
     .. math::
@@ -69,7 +80,7 @@ def exponentiated_gradient(blocks, fun, *, temperature=1.0, max_iter=100, tol=1e
     graphical models, 2012, Eq. 195 to 202.
     """
     rng = random_state_of(random_state)
-    state = _DualState(blocks, temperature)
+    state = _BlockMarginals(blocks, temperature)
     losses, duals = [], []
     message, success = f"STOP: max_iter={max_iter} epochs made", False
     for epoch in range(1, max_iter + 1):
@@ -97,7 +108,7 @@ def exponentiated_gradient(blocks, fun, *, temperature=1.0, max_iter=100, tol=1e
     )
 
 
-class _DualState:
+class _BlockMarginals:
     """Parameters of all blocks, their marginals, and the x that belongs to them."""
 
     def __init__(self, blocks, temperature):

@@ -1,8 +1,21 @@
 """Block-coordinate Frank-Wolfe for a quadratic penalty and a sum of maxima."""
 
-import numpy as np
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from sklearn_crf.optimize._iterates import Checks, checked_bounds, is_closed, random_state_of
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import OptimizeResult
+
+from sklearn_crf.optimize._iterates import (
+    Callback,
+    Checks,
+    Oracle,
+    RandomSeed,
+    checked_bounds,
+    is_closed,
+    random_state_of,
+)
 
 
 class BlockDual:
@@ -103,20 +116,20 @@ _SWEEPS = 3
 
 
 def frank_wolfe(
-    oracle,
-    sizes,
-    risk,
-    n,
+    oracle: Oracle,
+    sizes: Sequence[int],
+    risk: Callable[[np.ndarray], float],
+    n: int,
     *,
-    lower_bounded=None,
-    max_iter=100,
-    tol=1e-3,
-    average=True,
-    check_every=10,
-    random_state=None,
-    callback=None,
-    dual=None,
-):
+    lower_bounded: ArrayLike | None = None,
+    max_iter: int = 100,
+    tol: float = 0.001,
+    average: bool = True,
+    check_every: int = 10,
+    random_state: RandomSeed = None,
+    callback: Callback | None = None,
+    dual: Any = None,
+) -> OptimizeResult:
     r"""Minimize a quadratic penalty plus a sum of maxima of planes, block by block in the dual.
 
     .. math::
@@ -167,6 +180,18 @@ def frank_wolfe(
     ----------
     S. Lacoste-Julien, M. Jaggi, M. Schmidt and P. Pletscher. Block-Coordinate Frank-Wolfe Optimization for Structural
     SVMs. ICML 2013.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.optimize import frank_wolfe
+    >>> a = np.array([[2.0, 0.0], [0.0, 4.0]])  # two terms, max(0, 1 - a_i x), a block each
+    >>> def oracle(block, x):
+    ...     violated = float(1 - a[block] @ x > 0)
+    ...     return -violated * a[[block]], np.array([violated])
+    >>> risk = lambda x: np.maximum(0, 1 - a @ x).sum()
+    >>> frank_wolfe(oracle, [1, 1], risk, 2, tol=1e-6, random_state=0).x.round(3)
+    array([0.5 , 0.25])
     """
     rng = random_state_of(random_state)
     state = BlockDual(oracle, sizes, checked_bounds(lower_bounded, n)) if dual is None else dual

@@ -1,26 +1,28 @@
 """Plain steps along a direction: for approximate gradients that are the gradient of nothing."""
 
 from collections import deque
+from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult
 
-from sklearn_crf.optimize._iterates import check_max_iter, checked_start, largest, step_sizes, stopped_by
+from sklearn_crf.optimize._iterates import Callback, check_max_iter, checked_start, largest, step_sizes, stopped_by
 
 
 def gradient_ascent(
-    gradient,
-    x0,
+    gradient: Callable[[np.ndarray], np.ndarray],
+    x0: ArrayLike,
     *,
-    step_size,
-    schedule="constant",
-    decay_steps=100,
-    max_iter=100,
-    tol=0.0,
-    first_step=0,
-    keep_trajectory=True,
-    callback=None,
-):
+    step_size: float,
+    schedule: str = "constant",
+    decay_steps: float = 100,
+    max_iter: int = 100,
+    tol: float = 0.0,
+    first_step: int = 0,
+    keep_trajectory: bool = True,
+    callback: Callback | None = None,
+) -> OptimizeResult:
     r"""Follow a gradient, exact or approximate, with steps of a given size.
 
     .. math::
@@ -70,12 +72,20 @@ def gradient_ascent(
     ----------
     S. Kumar, J. August and M. Hebert. Exploiting Inference for Approximate Parameter Learning in Discriminative
     Fields. EMMCVPR 2005.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.optimize import gradient_ascent
+    >>> gradient_ascent(lambda x: 3.0 - x, np.zeros(1), step_size=0.5, max_iter=50).x.round(6)
+    array([3.])
     """
     x = checked_start(x0)
     check_max_iter(max_iter)
     size = step_sizes(step_size, schedule, decay_steps)
     most = None if keep_trajectory else 1
-    trajectory, gradients = deque(maxlen=most), deque(maxlen=most)
+    trajectory: deque = deque(maxlen=most)
+    gradients: deque = deque(maxlen=most)
     for t in range(max_iter + 1):
         direction = np.array(gradient(x), dtype=np.float64)
         if not np.all(np.isfinite(direction)):

@@ -1,7 +1,16 @@
 """What all optimizers share: the checked start, the number of iterations, step sizes, the call of the callback."""
 
+from collections.abc import Callable
+
 import numpy as np
 from scipy.optimize import OptimizeResult
+
+ValueGradient = Callable[[np.ndarray], tuple[float, np.ndarray]]
+Projection = Callable[[np.ndarray], np.ndarray]
+# Slopes (m, n) and offsets (m,) of the highest planes of a block's terms at a point.
+Oracle = Callable[[int, np.ndarray], tuple[np.ndarray, np.ndarray]]
+Callback = Callable[[OptimizeResult], object]
+RandomSeed = int | np.random.RandomState | None
 
 
 def random_state_of(random_state):

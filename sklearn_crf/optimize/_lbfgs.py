@@ -1,12 +1,30 @@
 """Limited-memory BFGS for smooth losses, also where inference makes them a little inexact."""
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult, minimize
 
-from sklearn_crf.optimize._iterates import check_max_iter, checked_bounds, checked_start, largest, stopped_by
+from sklearn_crf.optimize._iterates import (
+    Callback,
+    ValueGradient,
+    check_max_iter,
+    checked_bounds,
+    checked_start,
+    largest,
+    stopped_by,
+)
 
 
-def minimize_lbfgs(fun, x0, *, lower_bounded=None, max_iter=100, tol=1e-4, history_size=10, callback=None):
+def minimize_lbfgs(
+    fun: ValueGradient,
+    x0: ArrayLike,
+    *,
+    lower_bounded: ArrayLike | None = None,
+    max_iter: int = 100,
+    tol: float = 0.0001,
+    history_size: int = 10,
+    callback: Callback | None = None,
+) -> OptimizeResult:
     r"""Minimize a smooth function by limited-memory BFGS.
 
     .. math::
@@ -53,19 +71,29 @@ def minimize_lbfgs(fun, x0, *, lower_bounded=None, max_iter=100, tol=1e-4, histo
     ----------
     R. H. Byrd, P. Lu, J. Nocedal and C. Zhu. A Limited Memory Algorithm for Bound Constrained Optimization.
     SIAM Journal on Scientific Computing 16, 1995.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.optimize import minimize_lbfgs
+    >>> target = np.array([1.0, -2.0])
+    >>> fun = lambda x: (np.sum((x - target) ** 2), 2 * (x - target))
+    >>> found = minimize_lbfgs(fun, np.zeros(2), lower_bounded=[False, True])
+    >>> found.x.round(4)
+    array([1., 0.])
     """
-    x0 = checked_start(x0)
-    bounded = checked_bounds(lower_bounded, len(x0))
-    x0[bounded] = np.maximum(x0[bounded], 0.0)
+    start = checked_start(x0)
+    bounded = checked_bounds(lower_bounded, len(start))
+    start[bounded] = np.maximum(start[bounded], 0.0)
     check_max_iter(max_iter)
-    seen = _Evaluations(fun)
-    value, gradient = seen(x0)
+    seen = _CountedEvaluations(fun)
+    value, gradient = seen(start)
     if not seen.is_finite(value, gradient):
         raise ValueError(f"fun must be finite at x0, got value {value}.")
-    run = _Run(seen, callback, value, bounded)
-    if max_iter == 0 or run.steepest(x0, gradient) <= tol:
-        return run.result(x0, tol, "STOP: no iteration was needed or allowed", failed=max_iter == 0)
-    bounds = np.stack((np.where(bounded, 0.0, -np.inf), np.full(len(x0), np.inf)), axis=1) if bounded.any() else None
+    run = _LBFGSIterations(seen, callback, value, bounded)
+    if max_iter == 0 or run.steepest(start, gradient) <= tol:
+        return run.result(start, tol, "STOP: no iteration was needed or allowed", failed=max_iter == 0)
+    bounds = np.stack((np.where(bounded, 0.0, -np.inf), np.full(len(start), np.inf)), axis=1) if bounded.any() else None
     options = {
         "maxiter": max_iter,
         "gtol": tol,
@@ -76,9 +104,9 @@ def minimize_lbfgs(fun, x0, *, lower_bounded=None, max_iter=100, tol=1e-4, histo
     }
     try:
         found = minimize(
-            seen.checked, x0, jac=True, method="L-BFGS-B", bounds=bounds, options=options, callback=run.iteration
+            seen.checked, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options, callback=run.iteration
         )
-    except _NotFinite:
+    except _NonFiniteValue:
         return run.result(None, tol, "ABNORMAL: fun is not finite on the way", failed=True)
     if run.stopped:
         return run.result(run.x, tol, "STOP: by the callback", failed=False)
@@ -95,11 +123,11 @@ def minimize_lbfgs(fun, x0, *, lower_bounded=None, max_iter=100, tol=1e-4, histo
 _VALUE_TOL = 64 * np.finfo(float).eps
 
 
-class _NotFinite(Exception):
+class _NonFiniteValue(Exception):
     """The objective left the finite numbers during a line search."""
 
 
-class _Evaluations:
+class _CountedEvaluations:
     """Calls of the objective: how many, the last, and the best."""
 
     def __init__(self, fun):
@@ -125,11 +153,11 @@ class _Evaluations:
     def checked(self, x):
         value, gradient = self(x)
         if not self.is_finite(value, gradient):
-            raise _NotFinite
+            raise _NonFiniteValue
         return value, gradient
 
 
-class _Run:
+class _LBFGSIterations:
     """The iterations made so far."""
 
     def __init__(self, seen, callback, value, bounded):

@@ -3,9 +3,10 @@
 from collections import deque
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult
 
-from sklearn_crf.optimize._iterates import check_max_iter, checked_start, largest, stopped_by
+from sklearn_crf.optimize._iterates import Callback, ValueGradient, check_max_iter, checked_start, largest, stopped_by
 
 # Former steps and changes of the gradient that are kept.
 _CORRECTIONS = 6
@@ -14,7 +15,15 @@ _CORRECTIONS = 6
 _DECREASE, _SHRINK, _MOST_SHRINKS = 1e-4, 0.5, 40
 
 
-def minimize_owlqn(fun, x0, *, l1=0.0, max_iter=100, tol=1e-4, callback=None):
+def minimize_owlqn(
+    fun: ValueGradient,
+    x0: ArrayLike,
+    *,
+    l1: ArrayLike = 0.0,
+    max_iter: int = 100,
+    tol: float = 0.0001,
+    callback: Callback | None = None,
+) -> OptimizeResult:
     r"""Minimize a smooth function plus an L1 penalty by orthant-wise limited-memory quasi-Newton steps.
 
     .. math:: \min_x \; f(x) + \sum_i \lambda_i |x_i|
@@ -50,6 +59,15 @@ def minimize_owlqn(fun, x0, *, l1=0.0, max_iter=100, tol=1e-4, callback=None):
     References
     ----------
     G. Andrew, J. Gao. Scalable training of L1-regularized log-linear models. ICML 2007.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.optimize import minimize_owlqn
+    >>> target = np.array([3.0, 0.5])
+    >>> found = minimize_owlqn(lambda x: (0.5 * np.sum((x - target) ** 2), x - target), np.zeros(2), l1=1.0)
+    >>> found.x.round(4)
+    array([2., 0.])
     """
     x = checked_start(x0)
     l1 = np.asarray(l1, dtype=np.float64)
@@ -59,7 +77,8 @@ def minimize_owlqn(fun, x0, *, l1=0.0, max_iter=100, tol=1e-4, callback=None):
     value, gradient = _evaluated(fun, x, l1)
     if not np.isfinite(value):
         raise ValueError(f"fun must be finite at x0, got value {value}.")
-    curve, n_evaluations, pairs = [value], 1, deque(maxlen=_CORRECTIONS)
+    pairs: deque = deque(maxlen=_CORRECTIONS)
+    curve, n_evaluations = [value], 1
     message, success = f"STOP: max_iter={max_iter} iterations made", False
     for _ in range(max_iter):
         slope = _least_subgradient(x, gradient, l1)

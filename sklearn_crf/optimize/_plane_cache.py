@@ -48,7 +48,7 @@ class PlaneCache:
         self.offset = 0.0
         self._bounded = np.flatnonzero(bounded)
         self._free = np.zeros(n)
-        self._blocks = [_Block(size, n, max_planes) for size in sizes]
+        self._blocks = [_PlanesOfBlock(size, n, max_planes) for size in sizes]
 
     @property
     def dual(self):
@@ -80,7 +80,7 @@ class PlaneCache:
             self.x[self._bounded] = np.maximum(self.x[self._bounded], 0.0)
 
 
-class _Block:
+class _PlanesOfBlock:
     """Planes of the terms of one block, in the order of the terms, and their Gram matrix."""
 
     def __init__(self, n_terms, n, max_planes):
@@ -100,7 +100,7 @@ class _Block:
         highest = np.maximum.reduceat(height, self._start)
         new = np.flatnonzero(found > highest + 1e-10 * (1.0 + np.abs(highest)))
         if len(new):
-            self._make_room(new)
+            self._evict(new)
             across = slopes[new] @ self.slopes.T
             gram = np.block([[self._gram, across.T], [across, slopes[new] @ slopes[new].T]])
             owner = np.concatenate((self.owner, new))
@@ -117,7 +117,7 @@ class _Block:
         self._idle = np.concatenate((self._idle, np.zeros(n_new, dtype=np.int64)))[order]
         self._start = np.searchsorted(self.owner, np.arange(self.owner[-1] + 1))
 
-    def _make_room(self, terms):
+    def _evict(self, terms):
         """One plane less than allowed for each of some terms; elsewhere, planes long without weight go."""
         self._idle = np.where(self.weight > 0, 0, self._idle + 1)
         drop = self._idle > _PATIENCE

@@ -3,8 +3,11 @@
 from collections import deque
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.linalg import lu_factor, lu_solve
+from scipy.optimize import OptimizeResult
 
+from sklearn_crf.optimize._iterates import Callback, Projection, ValueGradient
 from sklearn_crf.optimize._spg import ROUNDING, ProjectedRun, check_options, minimize_spg
 
 # A pair of step and change of the gradient whose curvature is below this share says nothing but rounding.
@@ -12,19 +15,19 @@ _LEAST_CURVATURE = 1e-12
 
 
 def minimize_pqn(
-    fun,
-    x0,
+    fun: ValueGradient,
+    x0: ArrayLike,
     *,
-    project,
-    max_iter=1000,
-    tol=1e-6,
-    memory=10,
-    inner_iter=10,
-    backtracking=0.5,
-    sufficient_decrease=1e-4,
-    precision=ROUNDING,
-    callback=None,
-):
+    project: Projection,
+    max_iter: int = 1000,
+    tol: float = 1e-06,
+    memory: int = 10,
+    inner_iter: int = 10,
+    backtracking: float = 0.5,
+    sufficient_decrease: float = 0.0001,
+    precision: float = ROUNDING,
+    callback: Callback | None = None,
+) -> OptimizeResult:
     r"""Minimize a smooth function over a convex set by the projected quasi-Newton method.
 
     .. math::
@@ -61,6 +64,15 @@ def minimize_pqn(
     M. Schmidt, E. van den Berg, M. P. Friedlander, K. Murphy. Optimizing costly functions with simple constraints: a
     limited-memory projected quasi-Newton algorithm. AISTATS 2009. R. H. Byrd, J. Nocedal, R. B. Schnabel.
     Representations of quasi-Newton matrices and their use in limited memory methods. Math. Programming 63, 1994.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.optimize import minimize_pqn
+    >>> target = np.array([3.0, -1.0])
+    >>> fun = lambda x: (0.5 * np.sum((x - target) ** 2), x - target)
+    >>> minimize_pqn(fun, np.zeros(2), project=lambda x: np.clip(x, 0, 1)).x
+    array([1., 0.])
     """
     shares = {"backtracking": backtracking, "sufficient_decrease": sufficient_decrease}
     check_options(max_iter, tol, counts={"memory": memory, "inner_iter": inner_iter}, shares=shares)

@@ -1,30 +1,41 @@
 """Stochastic gradient descent in mini-batches of examples."""
 
+from collections.abc import Callable
+
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult
 
-from sklearn_crf.optimize._iterates import checked_start, random_state_of, step_sizes, stopped_by
+from sklearn_crf.optimize._iterates import (
+    Callback,
+    Projection,
+    RandomSeed,
+    checked_start,
+    random_state_of,
+    step_sizes,
+    stopped_by,
+)
 
 # How fast the running average forgets: weights of the iterates grow like t**3.
 _FORGETTING = 3
 
 
 def minimize_sgd(
-    fun,
-    x0,
-    n_examples,
+    fun: Callable[[np.ndarray, np.ndarray], tuple[float | None, np.ndarray]],
+    x0: ArrayLike,
+    n_examples: int,
     *,
-    step_size,
-    schedule="annealed",
-    decay_steps=None,
-    n_epochs=10,
-    batch_size=1,
-    average=True,
-    random_state=None,
-    first_step=0,
-    project=None,
-    callback=None,
-):
+    step_size: float,
+    schedule: str = "annealed",
+    decay_steps: float | None = None,
+    n_epochs: int = 10,
+    batch_size: int = 1,
+    average: bool = True,
+    random_state: RandomSeed = None,
+    first_step: int = 0,
+    project: Projection | None = None,
+    callback: Callback | None = None,
+) -> OptimizeResult:
     r"""Minimize a sum over examples by steps along gradients of random parts of it.
 
     .. math::
@@ -78,6 +89,16 @@ def minimize_sgd(
     ----------
     O. Shamir and T. Zhang. Stochastic Gradient Descent for Non-smooth Optimization: Convergence Results and Optimal
     Averaging Schemes. ICML 2013 (the average).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.optimize import minimize_sgd
+    >>> values = np.array([1.0, 2.0, 6.0])
+    >>> fun = lambda rows, x: (0.5 * np.mean((x - values[rows]) ** 2), np.array([x[0] - values[rows].mean()]))
+    >>> found = minimize_sgd(fun, np.zeros(1), 3, step_size=0.5, n_epochs=200, random_state=0)
+    >>> bool(abs(found.x[0] - values.mean()) < 0.1)
+    True
     """
     x = checked_start(x0)
     if batch_size < 1:

@@ -3,9 +3,18 @@
 from collections import deque
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult
 
-from sklearn_crf.optimize._iterates import check_max_iter, checked_start, largest, stopped_by
+from sklearn_crf.optimize._iterates import (
+    Callback,
+    Projection,
+    ValueGradient,
+    check_max_iter,
+    checked_start,
+    largest,
+    stopped_by,
+)
 
 # Relative error of values worked out in float64.
 ROUNDING = 16 * np.finfo(float).eps
@@ -117,20 +126,20 @@ class ProjectedRun:
 
 
 def minimize_spg(
-    fun,
-    x0,
+    fun: ValueGradient,
+    x0: ArrayLike,
     *,
-    project,
-    max_iter=1000,
-    tol=1e-6,
-    history=10,
-    first_step=None,
-    step_range=(1e-10, 1e10),
-    backtracking=0.3,
-    sufficient_decrease=1e-4,
-    precision=ROUNDING,
-    callback=None,
-):
+    project: Projection,
+    max_iter: int = 1000,
+    tol: float = 1e-06,
+    history: int = 10,
+    first_step: float | None = None,
+    step_range: tuple[float, float] = (1e-10, 10000000000.0),
+    backtracking: float = 0.3,
+    sufficient_decrease: float = 0.0001,
+    precision: float = ROUNDING,
+    callback: Callback | None = None,
+) -> OptimizeResult:
     r"""Minimize a smooth function over a convex set by the spectral projected gradient method.
 
     .. math::
@@ -188,6 +197,15 @@ def minimize_spg(
     E. G. Birgin, J. M. Martinez, M. Raydan. Nonmonotone spectral projected gradient methods on convex sets. SIAM J.
     Optimization 10, 2000. The defaults are those of J. Jancsary, Approximate discriminative training of graphical
     models, 2012, Figure 19, except for ``sufficient_decrease``, whose value it does not give.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.optimize import minimize_spg
+    >>> target = np.array([3.0, -1.0])
+    >>> fun = lambda x: (0.5 * np.sum((x - target) ** 2), x - target)
+    >>> minimize_spg(fun, np.zeros(2), project=lambda x: np.clip(x, 0, 1)).x
+    array([1., 0.])
     """
     shares = {"backtracking": backtracking, "sufficient_decrease": sufficient_decrease}
     check_options(max_iter, tol, counts={"history": history}, shares=shares)

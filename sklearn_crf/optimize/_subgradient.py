@@ -1,11 +1,15 @@
 """Stochastic subgradient steps for a quadratic penalty and a sum of maxima."""
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import OptimizeResult
 
-from sklearn_crf.optimize._iterates import Checks, checked_bounds, random_state_of
+from sklearn_crf.optimize._iterates import Callback, Checks, Oracle, RandomSeed, checked_bounds, random_state_of
 
 
-class _Steps:
+class _PegasosIterate:
     """The iterate of the Pegasos schedule, which is a dual point after each whole epoch."""
 
     def __init__(self, bounded):
@@ -30,19 +34,19 @@ class _Steps:
 
 
 def subgradient(
-    oracle,
-    sizes,
-    risk,
-    n,
+    oracle: Oracle,
+    sizes: Sequence[int],
+    risk: Callable[[np.ndarray], float],
+    n: int,
     *,
-    lower_bounded=None,
-    max_iter=100,
-    tol=1e-3,
-    average=True,
-    check_every=10,
-    random_state=None,
-    callback=None,
-):
+    lower_bounded: ArrayLike | None = None,
+    max_iter: int = 100,
+    tol: float = 0.001,
+    average: bool = True,
+    check_every: int = 10,
+    random_state: RandomSeed = None,
+    callback: Callback | None = None,
+) -> OptimizeResult:
     r"""Minimize a quadratic penalty plus a sum of maxima of planes by stochastic subgradient steps.
 
     .. math::
@@ -80,9 +84,21 @@ def subgradient(
     ----------
     S. Shalev-Shwartz, Y. Singer, N. Srebro and A. Cotter. Pegasos: Primal Estimated sub-GrAdient SOlver for SVM.
     Mathematical Programming 127, 2011.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.optimize import subgradient
+    >>> a = np.array([[2.0, 0.0], [0.0, 4.0]])  # two terms, max(0, 1 - a_i x), a block each
+    >>> def oracle(block, x):
+    ...     violated = float(1 - a[block] @ x > 0)
+    ...     return -violated * a[[block]], np.array([violated])
+    >>> risk = lambda x: np.maximum(0, 1 - a @ x).sum()
+    >>> subgradient(oracle, [1, 1], risk, 2, tol=1e-6, random_state=0).x.round(3)
+    array([0.5 , 0.25])
     """
     rng = random_state_of(random_state)
-    state = _Steps(checked_bounds(lower_bounded, n))
+    state = _PegasosIterate(checked_bounds(lower_bounded, n))
     found = Checks(risk, state, tol, callback)
     mean = np.zeros(n)
     for epoch in range(1, max_iter + 1):
