@@ -1,18 +1,21 @@
 """Transformers on lattices, in scikit-learn's sense."""
 
 from sklearn_crf.preprocessing._classifier_scores import ClassifierScores
-from sklearn_crf.preprocessing._filter_bank import FilterBank
+from sklearn_crf.preprocessing._filter_bank import ChannelUnion, FilterBank
 from sklearn_crf.preprocessing._group_rows import group_rows, ungroup_rows
 from sklearn_crf.preprocessing._local_image_features import LocalImageFeatures
 from sklearn_crf.preprocessing._node_transformer import NodeTransformer
+from sklearn_crf.preprocessing._patch_shrinkage import PatchShrinkage
 from sklearn_crf.preprocessing._pixel_features import PixelFeatures
 from sklearn_crf.preprocessing._sequence_vectorizer import SequenceVectorizer
 
 __all__ = [
+    "ChannelUnion",
     "ClassifierScores",
     "FilterBank",
     "LocalImageFeatures",
     "NodeTransformer",
+    "PatchShrinkage",
     "PixelFeatures",
     "SequenceVectorizer",
     "group_rows",

@@ -1,5 +1,6 @@
 """Responses of every pixel to a bank of linear filters."""
 
+from copy import copy
 from functools import lru_cache
 from itertools import product
 from numbers import Integral
@@ -7,11 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.fft
+from numpy.lib.stride_tricks import sliding_window_view
 from scipy.ndimage import correlate1d
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._threads import map_tasks
-from sklearn_crf.preprocessing._image_transformer import ImageTransformer
+from sklearn_crf.preprocessing._image_transformer import ImageTransformer, as_images
 
 
 class Separable(NamedTuple):
@@ -79,7 +82,42 @@ def haar_kernels(sizes=(2, 4, 8, 16)):
     return kernels
 
 
-BANKS = {"rfs": rfs_kernels, "gaussian_derivatives": gaussian_derivative_kernels, "haar": haar_kernels}
+def dct_kernels(side=8, n_waves=4):
+    """Products of the slowest cosines over a square by name, the constant one first."""
+    waves = scipy.fft.dct(np.eye(side), axis=0, norm="ortho")[:n_waves] / np.sqrt(side)
+    return {f"dct_{i}{j}": Separable(waves[i], waves[j]) for i in range(n_waves) for j in range(n_waves)}
+
+
+BANKS = {
+    "rfs": rfs_kernels,
+    "gaussian_derivatives": gaussian_derivative_kernels,
+    "haar": haar_kernels,
+    "dct": dct_kernels,
+}
+
+# Side of the patches whose principal components are kernels, how many of these there are, and patches that they are
+# computed from.
+_PCA_SIDE, _N_COMPONENTS, _N_PATCHES = 7, 24, 50_000
+
+
+def principal_kernels(images):
+    """Principal components of the 7 x 7 patches of images by name, those of largest variance first, and the mean."""
+    moments = np.zeros((_PCA_SIDE**2, _PCA_SIDE**2))
+    rng = np.random.default_rng(0)
+    for image in images:
+        padded = np.pad(image, [(0, max(0, _PCA_SIDE - length)) for length in image.shape[:2]] + [(0, 0)], mode="edge")
+        patches = sliding_window_view(padded, (_PCA_SIDE, _PCA_SIDE), axis=(0, 1))
+        places = [rng.integers(length, size=_N_PATCHES // len(images) + 1) for length in patches.shape[:2]]
+        seen = patches[tuple(places)].reshape(-1, _PCA_SIDE**2).astype(np.float64)
+        seen -= seen.mean(axis=1, keepdims=True)
+        moments += seen.T @ seen
+    components = np.linalg.eigh(moments)[1][:, ::-1].T
+    # The sign of an eigenvector is arbitrary.
+    components *= np.sign(components[np.arange(len(components)), np.abs(components).argmax(axis=1)])[:, None]
+    kernels = {"mean": Separable(*np.full((2, _PCA_SIDE), 1 / _PCA_SIDE))}
+    for k, component in enumerate(components[:_N_COMPONENTS]):
+        kernels[f"pca_{k}"] = component.reshape(_PCA_SIDE, _PCA_SIDE) / np.abs(component).sum()
+    return kernels
 
 
 def _gaussian(x, scale, order):
@@ -109,11 +147,12 @@ class FilterBank(ImageTransformer, auto_wrap_output_keys=None):
 
     Parameters
     ----------
-    bank : {"rfs", "gaussian_derivatives", "haar"}, tuple of these, or array-like of shape (n_filters, height, width)
+    bank : str, tuple of str, or array-like of shape (n_filters, height, width), default="rfs"
         ``"rfs"``: 38 edges, bars and blobs (three scales, six orientations). ``"gaussian_derivatives"``: Gaussians of
         standard deviation 1, 2 and 4 and their derivatives up to the second. ``"haar"``: means and differences of
-        halves of boxes of 2, 4, 8 and 16 pixels. Or kernels of your own, sides odd or even: the origin of a side of
-        length n is entry ``n // 2``.
+        halves of boxes of 2, 4, 8 and 16 pixels. ``"dct"``: the 16 slowest cosines over squares of 8 x 8 pixels.
+        ``"pca"``: the mean and the 24 principal components of the 7 x 7 patches of the images given to ``fit``. Or
+        kernels of your own, sides odd or even: the origin of a side of length n is entry ``n // 2``.
     include_input : bool, default=True
         Whether the channels themselves come first.
     n_jobs : int or None, default=None
@@ -125,6 +164,8 @@ class FilterBank(ImageTransformer, auto_wrap_output_keys=None):
         Channels of the images seen in ``fit``.
     kernels_ : list of ndarray of shape (height, width)
         The filters.
+    reach_ : int
+        Rows or columns between a pixel and the farthest that its responses depend on.
 
     References
     ----------
@@ -145,14 +186,17 @@ class FilterBank(ImageTransformer, auto_wrap_output_keys=None):
         self.n_jobs = n_jobs
 
     def fit(self, X, y=None):
-        kernels = self._kernels()
-        super().fit(X)
+        images = as_images(X)
+        kernels = self._kernels(images)
+        super().fit(images)
         self._names = list(kernels)
-        self.kernels_ = [kernel.image if isinstance(kernel, Separable) else kernel for kernel in kernels.values()]
+        self._fitted_kernels = list(kernels.values())
+        self.kernels_ = [kernel.image if isinstance(kernel, Separable) else kernel for kernel in self._fitted_kernels]
+        self.reach_ = max(max(kernel.shape) // 2 for kernel in self.kernels_)
         return self
 
     def _transform_images(self, images):
-        kernels = list(self._kernels().values())
+        kernels = self._fitted_kernels
         return map_tasks(lambda image, n_threads: self._responses(image, kernels, n_threads), images, self.n_jobs)
 
     def get_feature_names_out(self, input_features=None):
@@ -174,14 +218,16 @@ class FilterBank(ImageTransformer, auto_wrap_output_keys=None):
         names = [name if single else f"{channel}_{name}" for channel in channels for name in self._names]
         return np.array([*own, *names], dtype=object)
 
-    def _kernels(self):
+    def _kernels(self, images):
         """Kernels by name, written out or separable."""
         names = (self.bank,) if isinstance(self.bank, str) else self.bank
         if isinstance(names, tuple | list) and names and all(isinstance(name, str) for name in names):
-            unknown = [name for name in names if name not in BANKS]
+            unknown = [name for name in names if name not in (*BANKS, "pca")]
             if unknown:
-                raise ValueError(f"bank must be out of {', '.join(map(repr, BANKS))}, or kernels, got {unknown[0]!r}.")
-            return {name: kernel for bank in names for name, kernel in BANKS[bank]().items()}
+                known = ", ".join(map(repr, (*BANKS, "pca")))
+                raise ValueError(f"bank must be out of {known}, or kernels, got {unknown[0]!r}.")
+            parts = [principal_kernels(images) if bank == "pca" else BANKS[bank]() for bank in names]
+            return {name: kernel for part in parts for name, kernel in part.items()}
         kernels = np.asarray(self.bank, dtype=np.float64)
         if kernels.ndim != 3 or 0 in kernels.shape or not np.all(np.isfinite(kernels)):
             raise ValueError(
@@ -215,6 +261,70 @@ class FilterBank(ImageTransformer, auto_wrap_output_keys=None):
         # At the end: to touch every pixel first would fetch all of the memory on one thread.
         out[..., :n_own] = image[..., :n_own]
         return out
+
+
+class ChannelUnion(ImageTransformer, auto_wrap_output_keys=None):
+    """Channels of several transformers of images side by side, :math:`[f_1(x), \\ldots, f_k(x)]`.
+
+    Parameters
+    ----------
+    transformers : list of FilterBank or PatchShrinkage
+        In the order of their channels.
+    n_jobs : int or None, default=None
+        Threads over images; results do not depend on it.
+
+    Attributes
+    ----------
+    transformers_ : list
+        The transformers, fitted.
+    n_channels_ : int
+        Channels of the images seen in ``fit``.
+    reach_ : int
+        Rows or columns between a pixel and the farthest that its channels depend on.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchShrinkage
+    >>> union = ChannelUnion([FilterBank("haar"), PatchShrinkage([10.0, 20.0])])
+    >>> union.fit_transform(np.zeros((2, 20, 30))).shape
+    (2, 20, 30, 19)
+    """
+
+    def __init__(self, transformers, *, n_jobs=None):
+        self.transformers = transformers
+        self.n_jobs = n_jobs
+
+    def fit(self, X, y=None):
+        kept = self.transformers if isinstance(self.transformers, list | tuple) else []
+        if not kept or not all(isinstance(part, ImageTransformer) for part in kept):
+            raise ValueError(f"transformers must be a list of transformers of images, got {self.transformers!r}.")
+        super().fit(X)
+        self.transformers_ = [clone(part).fit(X) for part in kept]
+        self.reach_ = max(part.reach_ for part in self.transformers_)
+        return self
+
+    def _transform_images(self, images):
+        def one(image, n_threads):
+            parts = [copy(part).set_params(n_jobs=n_threads).transform([image])[0] for part in self.transformers_]
+            return np.concatenate(parts, axis=2)
+
+        return map_tasks(one, images, self.n_jobs)
+
+    def get_feature_names_out(self, input_features=None):
+        """Names of the channels of all transformers.
+
+        Parameters
+        ----------
+        input_features : array-like of str, optional
+            Names of the channels of X.
+
+        Returns
+        -------
+        ndarray of str
+        """
+        check_is_fitted(self)
+        return np.concatenate([part.get_feature_names_out(input_features) for part in self.transformers_])
 
 
 def _separable(plane, kernel, level):

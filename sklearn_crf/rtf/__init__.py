@@ -1,7 +1,17 @@
 """Regression tree fields: estimators, trees, Gaussian potentials and objectives, image losses."""
 
 from sklearn_crf.rtf._classifier import RegressionTreeFieldClassifier
+from sklearn_crf.rtf._corruption import JPEG, GaussianNoise, MissingPixels
 from sklearn_crf.rtf._options import FieldSolver, Splits, Window
 from sklearn_crf.rtf._regressor import RegressionTreeField
 
-__all__ = ["FieldSolver", "RegressionTreeField", "RegressionTreeFieldClassifier", "Splits", "Window"]
+__all__ = [
+    "JPEG",
+    "FieldSolver",
+    "GaussianNoise",
+    "MissingPixels",
+    "RegressionTreeField",
+    "RegressionTreeFieldClassifier",
+    "Splits",
+    "Window",
+]

@@ -1,12 +1,13 @@
 """What estimators on regression tree fields share: from images and encoded targets to a field, and back."""
 
 import warnings
+from functools import partial
 from math import isqrt
 from numbers import Integral, Real
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -16,22 +17,23 @@ from sklearn_crf._threads import map_tasks, single_threaded_blas
 from sklearn_crf.encoding._layout import validate_sample_weight
 from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.models import GaussianModel
-from sklearn_crf.preprocessing import FilterBank
+from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchShrinkage
+from sklearn_crf.preprocessing._filter_bank import BANKS
 from sklearn_crf.rtf._growth import GrowthOptions
 from sklearn_crf.rtf._input import (
-    TrainingData,
     at_most,
     check_multipliers,
     chosen_channels,
-    held_out,
     joined,
     multiplier_channels,
 )
 from sklearn_crf.rtf._objectives import GaussianLikelihood, GaussianPseudolikelihood, PredictionLoss
 from sklearn_crf.rtf._options import OPTION_CLASSES, FieldSolver, Splits, Window, as_options
-from sklearn_crf.rtf._prediction import FittedField, conditioned, filtered, fitted_filter_bank, in_units
+from sklearn_crf.rtf._prediction import FittedField, conditioned, in_units
+from sklearn_crf.rtf._rounds import MOST_CHANNELS, Pairs, Rounds, default_bank, image_channels, split_off
 from sklearn_crf.rtf._training import Field, TrainingOptions, train
 from sklearn_crf.rtf._trees import RegressionTree, factor_types
+from sklearn_crf.rtf.losses import mse
 
 # Squares of an image that are wanted at least, and sides of squares. Small ones are spread better, large ones need
 # less around them.
@@ -207,8 +209,46 @@ def whitening_of(features, kind, rng, weights=None):
     return white
 
 
+def _weighted_mse(prediction, target, weight):
+    root = np.sqrt(weight)
+    value, slope = mse(root * prediction, root * target)
+    return value, root * slope
+
+
+# Losses of predictions that are sums over pixels, with a weight for each.
+WEIGHTED = {"mse": _weighted_mse}
+
 # Losses of the model, not of its prediction. They tell pixels apart, and so take a weight for each sample of a table.
 LIKELIHOODS = {"pseudolikelihood": GaussianPseudolikelihood, "likelihood": GaussianLikelihood}
+
+
+# Images that filters are learned from.
+_IMAGES_OF_BANK = 20
+
+# Pixels of a round where parts of images are enough, and pixels from which on some are held out.
+_PIXELS_OF_ROUND = 100_000
+_LEAST_TO_HOLD_OUT = 20_000
+
+# Pull of leaves towards their parents, as a share of the factors of a round.
+_SHRINKAGE = 0.05
+
+
+class ChosenOptions(NamedTuple):
+    """Values of parameters that are "auto", by the amount of data."""
+
+    early_stopping: bool
+    max_depth: int
+    max_iter: int
+    max_samples: int | None
+    shrinkage: float
+
+
+def _rows(max_samples, data, rng):
+    return at_most(data, max_samples, True, rng)
+
+
+def _variables(max_samples, reach, data, rng):
+    return sampled_variables(data, max_samples, reach, rng)
 
 
 # What to pass where a nested parameter is set of something that was given by name.
@@ -221,11 +261,11 @@ class FieldEstimator(BaseEstimator):
 
     _parameter_constraints: ClassVar[dict] = {
         "window": [Integral, "array-like", Window],
-        "max_depth": [Interval(Integral, 0, None, closed="left")],
-        "filter_bank": [FilterBank, None],
+        "max_depth": [Interval(Integral, 0, None, closed="left"), StrOptions({"auto"})],
+        "filter_bank": [StrOptions({"auto", "pca", *BANKS}), FilterBank, PatchShrinkage, ChannelUnion, None],
         "split": [StrOptions({"gradient", "residual"}), Splits],
         "solver": [StrOptions({"pqn", "spg"}), FieldSolver],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "tol": [Interval(Real, 0, None, closed="left")],
         "inference": [StrOptions({"auto"}), ConjugateGradient],
         "warm_start": ["boolean"],
@@ -283,7 +323,9 @@ class FieldEstimator(BaseEstimator):
             In float64. Plain samples are one model.
         """
         check_is_fitted(self)
-        planes = self._planes_to_predict(X)
+        return self._models_of(self._planes_to_predict(X), evidence)
+
+    def _models_of(self, planes, evidence):
         known = None if evidence is None else self._known_values(planes, evidence)
         field = self._fitted_field()
         found = []
@@ -302,45 +344,82 @@ class FieldEstimator(BaseEstimator):
             return None
         if planes.encoded.layout != "nodes":
             return [np.full(plane[..., 0].size, w) for plane, w in zip(planes.features, weight, strict=True)]
-        if self._is_prediction_loss() and np.ptp(weight):
-            raise ValueError("sample_weight of plain samples needs loss='pseudolikelihood': they are one image.")
+        if self._is_prediction_loss() and np.ptp(weight) and not self._takes_pixel_weights():
+            raise ValueError(
+                f"sample_weight of plain samples needs a loss that is a sum over samples, such as 'mse' or "
+                f"'pseudolikelihood', got {self.loss!r}."
+            )
         return [weight]
 
-    def _fit_field(self, planes, targets, weights, objective):
-        """Train on targets of mean 0 and variance 1, and keep what was found."""
+    def _without_missing(self, planes, gaps, weights):
+        """No weight for pixels whose term of the pseudolikelihood needs a target that is missing."""
+        if self.loss == "likelihood":
+            raise ValueError(
+                "loss='likelihood' needs all of y: use 'pseudolikelihood' or 'mse' where values or labels are missing."
+            )
+        found = []
+        for i, (gap, plane) in enumerate(zip(gaps, planes.features, strict=True)):
+            gap = gap.reshape(plane.shape[:2])
+            touched = gap.copy()
+            for kind in factor_types(planes.offsets)[1:]:
+                first, second = kind.ends(gap.shape)
+                touched[first] |= gap[second]
+                touched[second] |= gap[first]
+            found.append(np.where(touched.ravel(), 0.0, 1.0 if weights is None else weights[i]))
+        if not any(own.any() for own in found):
+            raise ValueError(
+                "loss='pseudolikelihood' needs pixels of y whose neighbours are known too, and there are none: use "
+                "loss='mse'."
+            )
+        return found
+
+    def _fit_field(self, planes, targets, weights, objective, mean=0.0, scale=1.0, corrupted=None, missing=()):
+        """Train on targets of mean 0 and variance 1, which are scaled by scale, and keep what was found."""
         rng = check_random_state(self.random_state)
         window, solver = as_options(self.window, "window"), as_options(self.solver, "solver")
         split = as_options(self.split, "split")
-        bounds = tuple(solver.eigenvalue_bounds)
+        pairs = Pairs(planes.features, targets, weights)
+        chosen = self._chosen(planes, pairs, solver)
         is_table = planes.encoded.layout == "nodes"
-        bank = fitted_filter_bank(self.filter_bank, planes.features, planes.encoded.lattice_ndim)
-        features = planes.features if bank is None else filtered(bank, planes.features, self.n_jobs)
-        data, validation = TrainingData(features, planes.graphs(), targets, weights), None
-        if solver.early_stopping:
-            data, validation = held_out(data, solver.validation_fraction, is_table, rng)
-        if isinstance(objective, GaussianPseudolikelihood) and not is_table:
+        pairs, held_out_pairs = self._held_out(pairs, is_table, solver, chosen, rng)
+        sampled = None
+        if is_table:
+            sampled = partial(_rows, chosen.max_samples)
+        elif isinstance(objective, GaussianPseudolikelihood):
             reach = int(np.abs(planes.offsets).max(initial=0)) + split.feature_radius
-            data = sampled_variables(data, solver.max_samples, reach, rng)
-        else:
-            data = at_most(data, solver.max_samples, is_table, rng)
-        channels = chosen_channels(window.pairwise_channels, features[0].shape[2])
+            sampled = partial(_variables, chosen.max_samples, reach)
+        seed = int(rng.randint(np.iinfo(np.int32).max))
+        rounds = Rounds(pairs, planes.graph_of, None, corrupted, chosen.max_samples, sampled, seed, self.n_jobs)
+        inputs = [rounds.input_of(i, 0) for i in range(min(len(pairs.inputs), _IMAGES_OF_BANK))]
+        bank = self._fitted_bank(planes, inputs, [mean + scale * y for y in targets[: len(inputs)]])
+        rounds.bank = bank
+        validation = None
+        if held_out_pairs is not None:
+            of_held_out = Rounds(held_out_pairs, planes.graph_of, bank, corrupted, None, None, seed + 1, self.n_jobs)
+            validation = of_held_out(0)
+        # Fields that are deepened see other parts, and another corruption, than those of the last call.
+        first = max(int(RegressionTree(**tree).depth) for tree in self.trees_) + 1 if self._continues() else 0
+        data = rounds(first)
+        features = data.features
+        channels = chosen_channels(self._pairwise_channels(window, bank, features[0].shape[2]), features[0].shape[2])
         multipliers = multiplier_channels(window.precision_channels, features[0].shape[2])
         check_multipliers(features, multipliers)
         types = factor_types(planes.offsets, channels, multipliers)
         with single_threaded_blas():
             whitening = whitening_of_types(data, types, rng, self.n_jobs)
         n_values = targets[0].shape[1]
+        bounds = tuple(solver.eigenvalue_bounds)
         if self._continues():
             self._check_same_channels(channels, multipliers)
             trees = [RegressionTree(**tree) for tree in self.trees_]
             start = Field.restored(types, whitening, n_values, trees, self.precisions_, self.weights_, self.slopes_)
         else:
             start = Field.stumps(types, whitening, n_values, bounds)
-        of_pairs = self.max_depth if window.max_depth is None else window.max_depth
+        of_pairs = chosen.max_depth if window.max_depth is None else window.max_depth
         options = TrainingOptions(
             solver.method,
-            [self.max_depth] + [of_pairs] * len(planes.offsets),
-            self.max_iter,
+            [chosen.max_depth] + [of_pairs] * len(planes.offsets),
+            chosen.max_iter,
             self.tol,
             GrowthOptions(
                 split.n_feature_tests,
@@ -352,14 +431,71 @@ class FieldEstimator(BaseEstimator):
                 split.criterion,
             ),
             self._report if self.verbose else _silent,
-            solver.shrinkage,
+            chosen.shrinkage,
         )
         with single_threaded_blas():
-            found = train(objective, start, data, options, rng, self.n_jobs, validation, self._continues())
+            found = train(objective, start, rounds, first, options, rng, self.n_jobs, validation, self._continues())
         self._store(found, whitening, planes, bank)
+        self.n_features_in_ = inputs[0].shape[2] - len(missing)
+        self.missing_channels_ = np.array(missing, dtype=np.int64)
         self.pairwise_channels_ = np.arange(features[0].shape[2]) if channels is None else np.array(channels)
         self.precision_channels_ = np.array(multipliers, dtype=np.int64)
         self._warn(found)
+
+    def _chosen(self, planes, pairs, solver):
+        """The values of parameters that are "auto", by the amount of data."""
+        n_pixels = pairs.n_pixels
+        # Parts of images, and few iterations on each, teach a loss of predictions as much as all of them would.
+        in_parts = planes.encoded.lattice_ndim == 2 and self._is_prediction_loss()
+        stopping = in_parts and n_pixels >= _LEAST_TO_HOLD_OUT
+        deepest = 5
+        if in_parts:
+            share, deepest = (10_000, 6) if stopping else (50_000, 4)
+            deepest = int(np.clip(np.log2(n_pixels / share), 0, deepest))
+        max_samples = (_PIXELS_OF_ROUND if in_parts else None) if solver.max_samples == "auto" else solver.max_samples
+        seen = n_pixels if max_samples is None else min(n_pixels, max_samples)
+        return ChosenOptions(
+            stopping if solver.early_stopping == "auto" else bool(solver.early_stopping),
+            deepest if self.max_depth == "auto" else self.max_depth,
+            (8 if in_parts else 50) if self.max_iter == "auto" else self.max_iter,
+            max_samples,
+            (_SHRINKAGE * seen if in_parts else 0.0) if solver.shrinkage == "auto" else solver.shrinkage,
+        )
+
+    def _held_out(self, pairs, is_table, solver, chosen, rng):
+        if not chosen.early_stopping:
+            return pairs, None
+        if not is_table:
+            return split_off(pairs, solver.validation_fraction, rng)
+        n_rows = pairs.n_pixels
+        n_out = max(1, round(solver.validation_fraction * n_rows))
+        if n_out >= n_rows:
+            raise ValueError(f"early_stopping needs examples to hold out and others to train on, got {n_rows}.")
+        order = rng.permutation(n_rows)
+        return pairs.rows(np.sort(order[n_out:])), pairs.rows(np.sort(order[:n_out]))
+
+    def _fitted_bank(self, planes, inputs, targets):
+        """The filter bank, fitted to the channels of X, or None."""
+        if self._continues():
+            return self.filter_bank_
+        inputs = [plane[..., : planes.encoded.n_features] for plane in inputs]
+        bank, is_image = self.filter_bank, planes.encoded.lattice_ndim == 2
+        if isinstance(bank, str) and bank == "auto":
+            if not is_image or inputs[0].shape[2] > MOST_CHANNELS:
+                return None
+            bank = default_bank(inputs, targets)
+        if bank is None:
+            return None
+        if not is_image:
+            raise ValueError(f"filter_bank needs images, but X holds lattices of {planes.encoded.lattice_ndim} axes.")
+        bank = FilterBank(bank) if isinstance(bank, str) else clone(bank)
+        return bank.fit(inputs)
+
+    def _pairwise_channels(self, window, bank, n_channels):
+        is_default = isinstance(self.filter_bank, str) and self.filter_bank == "auto"
+        if window.pairwise_channels is None and is_default and bank is not None:
+            return image_channels(bank, n_channels)
+        return window.pairwise_channels
 
     def _fitted_field(self):
         return FittedField(
@@ -392,12 +528,16 @@ class FieldEstimator(BaseEstimator):
     def _is_prediction_loss(self):
         return not (isinstance(self.loss, str) and self.loss in LIKELIHOODS)
 
-    def _objective(self, losses, mean, scale):
+    def _objective(self, losses, mean, scale, weighted_losses=WEIGHTED):
         """What training minimises: a likelihood, or a loss of the prediction out of a dictionary of them."""
         if not self._is_prediction_loss():
             return LIKELIHOODS[self.loss]()
         loss = self.loss if callable(self.loss) else losses[self.loss]
-        return PredictionLoss(loss, self._solver(1e-4), mean, scale)
+        weighted = weighted_losses.get(self.loss) if isinstance(self.loss, str) else None
+        return PredictionLoss(loss, self._solver(1e-4), mean, scale, weighted)
+
+    def _takes_pixel_weights(self):
+        return isinstance(self.loss, str) and self.loss in WEIGHTED
 
     def _solver(self, tol):
         return ConjugateGradient(tol=tol) if self.inference == "auto" else self.inference
@@ -426,7 +566,7 @@ class FieldEstimator(BaseEstimator):
                 ConvergenceWarning,
                 stacklevel=5,
             )
-        if not found.success:
+        if not found.success and self.max_iter != "auto":
             warnings.warn(
                 f"the last round stopped after max_iter={self.max_iter} iterations; raise max_iter or tol.",
                 ConvergenceWarning,

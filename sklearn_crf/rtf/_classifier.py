@@ -1,17 +1,19 @@
 """Regression tree fields for labels: encoded as vectors, predicted as values, decoded."""
 
+from numbers import Real
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import expit, softmax
+from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin, _fit_context
 from sklearn.metrics import accuracy_score
-from sklearn.utils._param_validation import StrOptions
+from sklearn.utils._param_validation import InvalidParameterError, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf.encoding import encode_y
-from sklearn_crf.rtf._base import LIKELIHOODS, FieldEstimator, flattened
+from sklearn_crf.encoding._labels import missing_nodes
+from sklearn_crf.rtf._base import LIKELIHOODS, WEIGHTED, FieldEstimator, flattened
 from sklearn_crf.rtf._input import centre_and_scale, put_back, read_planes, require_one_reading
 from sklearn_crf.rtf._options import as_options
 from sklearn_crf.rtf.losses import logistic, mse, multinomial
@@ -20,12 +22,13 @@ from sklearn_crf.rtf.losses import logistic, mse, multinomial
 _OF_SCORES = ("logistic", "multinomial")
 
 
-def _multinomial_of_codes(prediction, target):
-    return multinomial(prediction, target.argmax(axis=-1))
+def _multinomial_of_codes(prediction, target, weight=1.0):
+    return multinomial(prediction, target.argmax(axis=-1), np.squeeze(weight, axis=-1) if np.ndim(weight) else weight)
 
 
-# Losses of predictions that there are for codes.
+# Losses of predictions that there are for codes, and the same with a weight for each pixel.
 _LOSSES = {"mse": mse, "logistic": logistic, "multinomial": _multinomial_of_codes}
+_WEIGHTED = WEIGHTED | {"logistic": logistic, "multinomial": _multinomial_of_codes}
 
 
 def _gives_probabilities(estimator):
@@ -55,7 +58,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         Pairs of pixels with a factor, as in :class:`RegressionTreeField`.
     max_depth : int, default=5
         Most splits between the root of a tree and a leaf.
-    filter_bank : FilterBank or None, default=None
+    filter_bank : str, FilterBank, PatchShrinkage, ChannelUnion or None, default=None
         Makes the channels out of X, as in :class:`RegressionTreeField`.
     split : {"gradient", "residual"} or Splits, default="gradient"
         Criterion of splits, as in :class:`RegressionTreeField`.
@@ -65,8 +68,17 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         Most iterations of each round.
     tol : float, default=1e-4
         Largest entry of the projected gradient at which a round ends.
+    class_weight : dict, "balanced" or None, default=None
+        Weight of the pixels of each class; ``"balanced"`` is in inverse proportion to how many there are. Not for the
+        exact likelihood.
+    cost : array-like of shape (n_classes, n_classes), default=None
+        ``cost[a, b]`` of predicting class a where b is true, in the order of ``classes_``: the label of least expected
+        cost is predicted. For losses of scores, which have probabilities. None is one for every error.
+    classes : array-like, default=None
+        All classes, where some may be missing from the training labels.
     missing_label : object, default=None
-        Value of labels that are not known, in ``evidence``.
+        Value of labels that are not known, such as -1 or NaN, in y and ``evidence``. They have no weight in training;
+        the pseudolikelihood leaves out their neighbours too.
     inference : "auto" or ConjugateGradient, default="auto"
         Solver of training and prediction.
     warm_start : bool, default=False
@@ -108,8 +120,10 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         Loss of what was held out at the end of each round; empty without early stopping.
     n_iter_ : int
         Iterations of all rounds.
-    filter_bank_ : FilterBank or None
-        The bank, fitted.
+    filter_bank_ : FilterBank, PatchShrinkage, ChannelUnion or None
+        What makes the channels, fitted.
+    missing_channels_ : ndarray of int
+        Channels of X that had missing pixels in ``fit``, and may have them.
     n_features_in_ : int
         Channels of X.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -137,6 +151,9 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         **FieldEstimator._parameter_constraints,
         "loss": [StrOptions({*LIKELIHOODS, *_LOSSES})],
         "encoding": [StrOptions({"orthonormal", "ordinal"})],
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+        "cost": ["array-like", None],
+        "classes": ["array-like", None],
         "missing_label": "no_validation",
     }
 
@@ -152,6 +169,9 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         solver="pqn",
         max_iter=50,
         tol=1e-4,
+        class_weight=None,
+        cost=None,
+        classes=None,
         missing_label=None,
         inference="auto",
         warm_start=False,
@@ -168,6 +188,9 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         self.solver = solver
         self.max_iter = max_iter
         self.tol = tol
+        self.class_weight = class_weight
+        self.cost = cost
+        self.classes = classes
         self.missing_label = missing_label
         self.inference = inference
         self.warm_start = warm_start
@@ -195,15 +218,22 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         if as_options(self.window, "window").lattice_ndim is None:
             require_one_reading(X, y, sequences=True)
         planes = read_planes(self, X, reset=not self._continues())
-        labels = encode_y(y, planes.encoded)
-        if self.loss == "logistic" and len(labels.classes_) > 2:
-            raise ValueError(f"loss='logistic' takes two classes, got {len(labels.classes_)}: use 'multinomial'.")
+        if self.classes is not None and np.ndim(self.classes) != 1:
+            raise InvalidParameterError(
+                f"The 'classes' parameter must be None or a list of classes. Got {self.classes!r} instead."
+            )
+        labels = encode_y(y, planes.encoded, missing_label=self.missing_label, classes=self.classes)
+        n_classes = len(labels.classes_)
+        if self.loss == "logistic" and n_classes > 2:
+            raise ValueError(f"loss='logistic' takes two classes, got {n_classes}: use 'multinomial'.")
         if self._continues() and not np.array_equal(labels.classes_, self.classes_):
             raise ValueError(f"warm_start needs the classes of the last call of fit, got {labels.classes_.tolist()}.")
+        self._checked_cost(n_classes)
         columns = [labels.labels] if planes.encoded.layout == "nodes" else labels.labels
-        codes = self._codes(len(labels.classes_))
-        targets = [codes[own] for own in columns]
-        weights = self._weights(planes, sample_weight)
+        codes = self._codes(n_classes)
+        # A missing label has the code of the first class, and no weight.
+        targets = [codes[np.maximum(own, 0)] for own in columns]
+        weights = self._pixel_weights(planes, columns, labels.classes_, self._weights(planes, sample_weight))
         if self.loss in _OF_SCORES:
             mean, scale = np.zeros(codes.shape[1]), 1.0
         elif self._continues():
@@ -211,25 +241,93 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         else:
             mean, scale = centre_and_scale(targets, weights)
         scaled = [((target - mean) / scale).astype(np.float32) for target in targets]
-        self._fit_field(planes, scaled, weights, self._objective(_LOSSES, mean, scale))
+        objective = self._objective(_LOSSES, mean, scale, _WEIGHTED)
+        self._fit_field(planes, scaled, weights, objective, mean, scale, missing=planes.missing)
         self.classes_, self.target_mean_, self.target_scale_ = labels.classes_, mean, scale
         return self
 
-    def predict(self, X):
-        """The class whose code is nearest to the mean of the field, or whose score is highest.
+    def _takes_pixel_weights(self):
+        return self.loss in _WEIGHTED
+
+    def _pixel_weights(self, planes, columns, classes, weights):
+        """Weights of pixels by example and class, 0 where the label is missing."""
+        gaps = [own < 0 for own in columns]
+        is_complete = not any(gap.any() for gap in gaps)
+        if is_complete and self.class_weight is None:
+            return weights
+        if all(gap.all() for gap in gaps):
+            raise ValueError("y has no label that is not missing.")
+        if self.loss == "likelihood" and self.class_weight is not None:
+            raise ValueError("class_weight needs a loss that is a sum over pixels: use 'pseudolikelihood' or 'mse'.")
+        if weights is None:
+            weights = [np.ones(len(own)) for own in columns]
+        of_class = self._class_weights(classes, columns, weights)
+        weights = [w * of_class[np.maximum(own, 0)] for w, own in zip(weights, columns, strict=True)]
+        if not is_complete and not self._is_prediction_loss():
+            return self._without_missing(planes, gaps, weights)
+        weights = [np.where(gap, 0.0, w) for gap, w in zip(gaps, weights, strict=True)]
+        if not any(own.any() for own in weights):
+            raise ValueError("sample_weight times class_weight is 0 for all pixels that have a label.")
+        return weights
+
+    def _class_weights(self, classes, columns, weights):
+        found = np.ones(len(classes))
+        if self.class_weight is None:
+            return found
+        if isinstance(self.class_weight, str):
+            total = np.zeros(len(classes))
+            for own, weight in zip(columns, weights, strict=True):
+                total += np.bincount(own[own >= 0], weight[own >= 0], minlength=len(classes))
+            is_seen = total > 0
+            found[is_seen] = total.sum() / (np.count_nonzero(is_seen) * total[is_seen])
+            return found
+        listed = classes.tolist()
+        for key, weight in self.class_weight.items():
+            if key not in listed:
+                raise InvalidParameterError(f"class_weight names the class {key!r}, but the classes are {listed}.")
+            is_number = isinstance(weight, Real) and np.isfinite(weight) and weight >= 0
+            if not is_number:
+                raise InvalidParameterError(
+                    f"The 'class_weight' parameter must hold numbers of at least 0. Got {weight!r} for {key!r} instead."
+                )
+            found[listed.index(key)] = weight
+        return found
+
+    def _checked_cost(self, n_classes):
+        if self.cost is None:
+            return None
+        if self.loss not in _OF_SCORES:
+            raise ValueError(f"cost needs probabilities: use loss='multinomial' or 'logistic', got {self.loss!r}.")
+        cost = np.asarray(self.cost)
+        is_table = cost.shape == (n_classes, n_classes) and cost.dtype.kind in "iuf" and np.all(np.isfinite(cost))
+        if not is_table:
+            raise InvalidParameterError(
+                f"The 'cost' parameter must be finite numbers of shape ({n_classes}, {n_classes}). Got {self.cost!r} "
+                "instead."
+            )
+        return cost
+
+    def predict(self, X, *, evidence=None):
+        """The class whose code is nearest to the mean of the field, whose score is highest, or that costs least.
 
         Parameters
         ----------
         X : array-like of shape (n, H, W, F), or list of array-like of shape (H, W, F)
             Images, as in ``fit``.
+        evidence : array-like or list of array-like, optional
+            Labels that are known, in the layout of y, ``missing_label`` elsewhere: the mean of the codes is conditioned
+            on them. Not for losses of scores.
 
         Returns
         -------
         ndarray of shape (n, H, W), or of shape (n,) of such images
             An array for an array, an object array for a list.
         """
-        planes, values = self._values(X)
-        if self.loss == "logistic":
+        planes, values = self._values(X, evidence)
+        if self.cost is not None:
+            cost = self._checked_cost(len(self.classes_))
+            columns = [np.argmin(self._probability(value) @ cost.T, axis=1) for value in values]
+        elif self.loss == "logistic":
             columns = [(value[:, 0] > 0).astype(np.intp) for value in values]
         elif self.loss == "multinomial" or self.encoding == "orthonormal":
             columns = [value.argmax(axis=1) for value in values]
@@ -251,14 +349,35 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         ndarray of shape (n, H, W, n_classes), or of shape (n,) of such images
         """
         planes, values = self._values(X)
+        return put_back(planes, [self._probability(value) for value in values], True)
+
+    @available_if(_gives_probabilities)
+    def predict_log_proba(self, X):
+        """Logarithm of the probability of each class, for the losses of scores.
+
+        Parameters
+        ----------
+        X : array-like or list of array-like
+            Images.
+
+        Returns
+        -------
+        ndarray of shape (n, H, W, n_classes), or of shape (n,) of such images
+        """
+        planes, values = self._values(X)
         if self.loss == "logistic":
-            found = [expit(np.concatenate([-value, value], axis=1)) for value in values]
+            found = [log_expit(np.concatenate([-value, value], axis=1)) for value in values]
         else:
-            found = [softmax(value, axis=1) for value in values]
+            found = [log_softmax(value, axis=1) for value in values]
         return put_back(planes, found, True)
 
+    def _probability(self, value):
+        if self.loss == "logistic":
+            return expit(np.concatenate([-value, value], axis=1))
+        return softmax(value, axis=1)
+
     def score(self, X, y, sample_weight=None):
-        """Share of pixels that are labelled right.
+        """Share of pixels that are labelled right, of those whose label is not missing.
 
         Parameters
         ----------
@@ -274,7 +393,10 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         float
         """
         truth, found, weight = flattened(y, self.predict(X), sample_weight)
-        return float(accuracy_score(truth, found, sample_weight=weight))
+        known = ~missing_nodes(truth, self.missing_label)
+        weight = None if weight is None else weight[known]
+        # Of one type, where an array of objects was needed for a missing label.
+        return float(accuracy_score(np.array(truth[known].tolist()), found[known], sample_weight=weight))
 
     def _codes(self, n_classes):
         """A row for each class."""
@@ -288,14 +410,22 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         return read_planes(self, X, reset=False)
 
     def _known_values(self, planes, evidence):
+        if self.loss in _OF_SCORES:
+            raise ValueError(
+                f"evidence needs a loss of codes, 'mse' or 'pseudolikelihood': after training for {self.loss!r} the "
+                "values of a field are scores, and a known label is no value."
+            )
         labels = encode_y(
             evidence, planes.encoded, missing_label=self.missing_label, classes=self.classes_, name="evidence"
         ).labels
         codes = np.concatenate([self._codes(len(self.classes_)), np.full((1, len(self.target_mean_)), np.nan)])
         return [codes[own] for own in ([labels] if planes.encoded.layout == "nodes" else labels)]
 
-    def _values(self, X):
+    def _values(self, X, evidence=None):
         check_is_fitted(self)
         planes = self._planes_to_predict(X)
-        means, _ = self._field_means(planes)
-        return planes, [self.target_mean_ + self.target_scale_ * mean for mean in means]
+        if evidence is None:
+            means, _ = self._field_means(planes)
+            return planes, [self.target_mean_ + self.target_scale_ * mean for mean in means]
+        solver = self._solver(1e-5)
+        return planes, [solver.marginals(model).mean for model in self._models_of(planes, evidence)]

@@ -376,5 +376,6 @@ def _gradient_terms(risk, statistics, image, number, own, pixels):
 def _factor_values(risk, k, kind):
     """Targets of the factors of a type on image k."""
     plane = risk.images[k].features.shape[:2]
-    target = risk.targets[k].reshape(*plane, -1)
+    # Targets have mean 0: that is what is known of missing ones.
+    target = np.nan_to_num(risk.targets[k]).reshape(*plane, -1)
     return np.concatenate([target[end].reshape(-1, target.shape[2]) for end in kind.ends(plane)], axis=1)

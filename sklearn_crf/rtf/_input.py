@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.ndimage import gaussian_filter
 from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf.encoding import Example, encode_X, object_array
@@ -81,37 +82,6 @@ def joined(parts):
     return TrainingData(*(None if column[0] is None else [x for part in column for x in part] for column in columns))
 
 
-def held_out(data, fraction, is_table, rng):
-    """Split off images, or rows of a table, to validate on.
-
-    Parameters
-    ----------
-    data : TrainingData
-    fraction : float
-    is_table : bool
-        Whether the data is plain samples.
-    rng : RandomState
-
-    Returns
-    -------
-    training, validation : TrainingData
-
-    Raises
-    ------
-    ValueError
-        If nothing would be left for one of them.
-    """
-    n = data.features[0].shape[1] if is_table else len(data.features)
-    n_out = max(1, round(fraction * n))
-    if n_out >= n:
-        raise ValueError(f"early_stopping needs examples to hold out and others to train on, got {n}.")
-    order = rng.permutation(n)
-    sets = np.sort(order[n_out:]), np.sort(order[:n_out])
-    if is_table:
-        return tuple(data.cut(0, slice(None), members) for members in sets)
-    return tuple(data.taken(members) for members in sets)
-
-
 def at_most(data, max_samples, is_table, rng):
     """At most so many pixels: of each image a rectangle at random, all of the same share; or some rows of a table.
 
@@ -152,22 +122,28 @@ class Planes(NamedTuple):
     offsets : ndarray of shape (n_offsets, 2)
         Rows and columns.
     encoded : Encoded
+    graphs : dict
+        Lattices made so far, by shape.
+    missing : tuple of int
+        Channels of X that may be NaN; the last channels of ``features`` are 1 where these are not.
     """
 
     features: list
     offsets: np.ndarray
     encoded: object
+    graphs: dict
+    missing: tuple
 
     @property
     def n_axes(self):
         """Axes of the lattices, a table being a chain without edges."""
         return max(self.encoded.lattice_ndim, 1)
 
-    def graphs(self):
-        """The lattice of each plane; planes of one shape share theirs."""
-        shapes = [plane.shape[:2] for plane in self.features]
-        made = {shape: plane_graph(shape, self.offsets, self.n_axes) for shape in set(shapes)}
-        return [made[shape] for shape in shapes]
+    def graph_of(self, shape):
+        """The lattice of a plane of this shape; planes of one shape share theirs."""
+        if shape not in self.graphs:
+            self.graphs[shape] = plane_graph(shape, self.offsets, self.n_axes)
+        return self.graphs[shape]
 
 
 def chosen_channels(channels, n_channels, name="pairwise_channels"):
@@ -223,6 +199,91 @@ def check_multipliers(features, multipliers):
         least = min(float(plane[..., channel].min()) for plane in features)
         if least < 0:
             raise ValueError(f"precision_channels must never be negative, but channel {channel} of X has {least:g}.")
+
+
+def missing_values(image):
+    """Where an image (H, W, C) is NaN, or None if it is so nowhere."""
+    image = np.asarray(image)
+    if image.dtype.kind != "f":
+        return None
+    is_missing = np.isnan(image)
+    return is_missing if is_missing.any() else None
+
+
+def _missing_channels(est, known, reset):
+    """Channels that are NaN somewhere in ``fit``; afterwards others must not be."""
+    found = sorted({int(c) for own in known if own is not None for c in np.flatnonzero(own.any(axis=(0, 1)))})
+    if reset:
+        return tuple(found)
+    expected = tuple(est.missing_channels_.tolist())
+    for i, own in enumerate(known):
+        more = [] if own is None else [c for c in np.flatnonzero(own.any(axis=(0, 1))) if c not in expected]
+        if more:
+            raise ValueError(
+                f"X[{i}] contains NaN in channel {more[0]}, which was complete in fit: train on images with missing "
+                "pixels, for example with corruption=MissingPixels(0.5)."
+            )
+    return expected
+
+
+def without_gaps(image):
+    """The image with every missing value replaced by a mean of known ones, the nearer the more.
+
+    Parameters
+    ----------
+    image : ndarray of shape (H, W, C)
+        NaN where a value is missing.
+
+    Returns
+    -------
+    ndarray of shape (H, W, C), float32
+        Zero in channels of which nothing is known.
+    """
+    image = np.asarray(image)
+    is_known = ~np.isnan(image)
+    out = np.where(is_known, image, 0).astype(np.float32)
+    for c in range(image.shape[2]):
+        gaps = ~is_known[..., c]
+        if not gaps.any() or gaps.all():
+            continue
+        value, weight = out[..., c].copy(), is_known[..., c].astype(np.float32)
+        level = value[~gaps].mean(dtype=np.float64)
+        value[~gaps] -= level
+        scale = _GAP_SCALES[0]
+        while gaps.any() and scale < 2 * max(image.shape[:2]):
+            mass = gaussian_filter(weight, scale, truncate=3)
+            near = gaps & (mass > _LEAST_MASS)
+            out[near, c] = level + gaussian_filter(value, scale, truncate=3)[near] / mass[near]
+            gaps &= ~near
+            scale *= _GAP_SCALES[1]
+        out[gaps, c] = level
+    return out
+
+
+# Standard deviation of the first Gaussian that gaps are filled by and the ratio of the next ones, and the share of its
+# mass that must be known.
+_GAP_SCALES = 0.7, 1.6
+_LEAST_MASS = 0.05
+
+
+def with_masks(plane, missing, channels):
+    """The plane and, for some of its channels, 1 where they are known.
+
+    Parameters
+    ----------
+    plane : ndarray of shape (H, W, C)
+        Without gaps.
+    missing : ndarray of bool of shape (H, W, C), or None
+    channels : tuple of int
+
+    Returns
+    -------
+    ndarray of shape (H, W, C + n), float32
+    """
+    masks = np.ones((*plane.shape[:2], len(channels)), dtype=np.float32)
+    if missing is not None:
+        masks -= missing[..., list(channels)]
+    return np.concatenate([plane, masks], axis=2)
 
 
 def _shape(values):
@@ -293,7 +354,7 @@ def _require_channel_axis(X, n_features):
 
 
 def read_planes(est, X, reset):
-    """Images of X.
+    """Images of X; pixels that are NaN are filled from around them, with channels that tell where they were.
 
     Parameters
     ----------
@@ -318,21 +379,31 @@ def read_planes(est, X, reset):
     offsets = window_offsets(window.size, ndim)
     # Without edges: those of a plane that is predicted in tiles would not fit into memory.
     none = np.zeros((0, ndim), dtype=np.int64)
+    images = (list(read) if layout == "array" else read) if ndim == 2 and layout != "nodes" else []
+    known = [missing_values(image) for image in images]
+    for i, own in enumerate(known):
+        if own is not None and own.all():
+            raise ValueError(f"X[{i}] contains NaN alone: no pixel of it is known.")
+    missing = _missing_channels(est, known, reset)
+    if any(own is not None for own in known):
+        filled = [x if own is None else without_gaps(x) for x, own in zip(images, known, strict=True)]
+        read = np.stack(filled) if layout == "array" else filled
     encoded = encode_X(
         read, lattice_ndim=ndim, connectivity=none, dtype=(np.float32,), estimator=est, reset=reset
     )  # fmt: skip
     planar = np.zeros((len(offsets), 2), dtype=np.int64)
     planar[:, 2 - offsets.shape[1] :] = offsets
     if layout == "nodes":
-        return Planes([np.ascontiguousarray(encoded.array[None])], planar, encoded)
+        return Planes([np.ascontiguousarray(encoded.array[None])], planar, encoded, {}, missing)
     features = []
-    for example in encoded.examples:
+    for i, example in enumerate(encoded.examples):
         shape = example.graph.shape
         shape = (1, *shape) if len(shape) == 1 else shape
-        features.append(np.ascontiguousarray(example.node_features.reshape(*shape, -1)))
+        plane = np.ascontiguousarray(example.node_features.reshape(*shape, -1))
+        features.append(with_masks(plane, known[i], missing) if missing else plane)
     if reset:
         _check_reach(planar, features)
-    return Planes(features, planar, encoded)
+    return Planes(features, planar, encoded, {}, missing)
 
 
 def _check_reach(offsets, features):
@@ -446,9 +517,14 @@ def centre_and_scale(targets, weights):
     scale : float
     """
     stacked = np.concatenate(targets)
-    weight = None if weights is None else np.concatenate(weights)
-    mean = np.average(stacked, axis=0, weights=weight)
-    variance = np.average(np.mean((stacked - mean) ** 2, axis=1), weights=weight)
+    weight = np.ones(len(stacked)) if weights is None else np.concatenate(weights)
+    is_known = ~np.isnan(stacked)
+    weight = np.where(is_known, weight[:, None], 0.0)
+    if not np.all(weight.sum(axis=0) > 0):
+        raise ValueError("y has no value in some channel: all are missing, or have no weight.")
+    mean = np.average(np.where(is_known, stacked, 0.0), axis=0, weights=weight)
+    deviation = np.where(is_known, stacked - mean, 0.0)
+    variance = np.sum(weight * deviation**2) / weight.sum()
     return mean, float(np.sqrt(variance)) or 1.0
 
 

@@ -96,6 +96,9 @@ class PredictionLoss:
     solver : ConjugateGradient
     offset, scale : float or ndarray of shape (D,)
         The field predicts ``(value - offset) / scale``.
+    weighted_loss : callable, optional
+        ``weighted_loss(prediction, target, weight)``, where pixels have weights of their own, of shape
+        ``(*lattice, 1)``.
 
     References
     ----------
@@ -103,8 +106,9 @@ class PredictionLoss:
     with the derivative of J lacks its minus.
     """
 
-    def __init__(self, loss, solver, offset=0.0, scale=1.0):
+    def __init__(self, loss, solver, offset=0.0, scale=1.0, weighted_loss=None):
         self.loss_function = loss
+        self.weighted_loss = weighted_loss
         self.solver = solver
         self.offset = offset
         self.scale = scale
@@ -116,8 +120,9 @@ class PredictionLoss:
         ----------
         model : GaussianModel
         y : ndarray of shape (N, D)
+            NaN where a value is not known.
         weight : ndarray of shape (N,), optional
-            Equal numbers, the weight of the image.
+            Of each pixel; other than equal numbers need a ``weighted_loss``.
         state : (ndarray, ndarray), optional
             Solutions of the last call for the same image.
         n_threads : int, default=1
@@ -131,10 +136,12 @@ class PredictionLoss:
         found = self.solver.solve(model, model.h, init=first, n_threads=n_threads)
         shape = *model.graph.shape, model.n_values
         prediction, target = ((self.offset + self.scale * x.astype(np.float64)).reshape(shape) for x in (found.x, y))
-        value, slope = self.loss_function(prediction, target)
-        slope = (slope * self.scale).reshape(y.shape)
-        if weight is not None:
-            value, slope = weight[0] * value, weight[0] * slope
+        missing = np.isnan(target)
+        if missing.any():
+            # What is not known is right whatever is predicted.
+            target = np.where(missing, prediction, target)
+        value, slope = self._weighted(prediction, target, weight)
+        slope = (np.where(missing, 0.0, slope) * self.scale).reshape(y.shape)
         # Far from one, a slope would leave the range of float32.
         scale = float(np.abs(slope).max(initial=0.0)) or 1.0
         adjoint = self.solver.solve(model, slope / scale, init=second, n_threads=n_threads)
@@ -142,6 +149,13 @@ class PredictionLoss:
         outer = c[:, :, None] * u[:, None, :]
         statistics = GaussianStatistics(c, u, -0.5 * (outer + outer.transpose(0, 2, 1)))
         return GaussianLoss(value, statistics, (found.x, adjoint.x), found.converged and adjoint.converged)
+
+    def _weighted(self, prediction, target, weight):
+        if weight is None or np.all(weight == weight[0]):
+            value, slope = self.loss_function(prediction, target)
+            share = 1.0 if weight is None else weight[0]
+            return share * value, share * slope
+        return self.weighted_loss(prediction, target, weight.reshape(*prediction.shape[:-1], 1))
 
 
 class FieldRisk:

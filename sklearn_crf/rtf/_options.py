@@ -145,19 +145,21 @@ class FieldSolver(Options):
     method : {"pqn", "spg"}, default="pqn"
         Projected quasi-Newton steps, or spectral projected gradients. The loss never rises with the first; the second
         needs less memory.
-    max_samples : int or None, default=None
-        Most pixels of all images together that a round of training looks at. The pseudolikelihood is summed over
-        pixels of squares chosen at random, given all that is around them; other losses are of rectangles of the
-        images. None is all.
-    shrinkage : float, default=0.0
+    max_samples : int, None or "auto", default="auto"
+        Most pixels of all images together that a round of training looks at, chosen anew for every round. The
+        pseudolikelihood is summed over pixels of squares chosen at random, given all that is around them; other losses
+        are of rectangles of images. None is all; ``"auto"`` is 100,000 for losses of predictions of images, else all.
+    shrinkage : float or "auto", default="auto"
         Pull of each leaf's linear model towards that of the leaf that it was split from, as strong as this number of
-        factors that agree with the parent. It reduces overfitting where trees are deep and images few.
+        factors that agree with the parent. It reduces overfitting where trees are deep and images few. ``"auto"`` is
+        5 % of the pixels of a round for losses of predictions of images, else 0.
     eigenvalue_bounds : (float, float), default=(1e-2, 1e2)
         Smallest and largest eigenvalue of each precision, where targets have variance one. They regularise, and bound
         the iterations of conjugate gradients.
-    early_stopping : bool, default=False
-        Whether to hold out images and to stop at the first round that does not lower the loss on them. The field is
-        then that of the round before.
+    early_stopping : bool or "auto", default="auto"
+        Whether to hold out images, strips of fewer than five images, or rows of a table, and to stop at the first round
+        that does not lower the loss on them. The field is then that of the round before. ``"auto"`` holds out for
+        losses of predictions of images, if there are at least 20,000 pixels.
     validation_fraction : float, default=0.1
         Share of the images to hold out.
 
@@ -171,10 +173,10 @@ class FieldSolver(Options):
 
     _parameter_constraints: ClassVar[dict] = {
         "method": [StrOptions({"pqn", "spg"})],
-        "max_samples": [Interval(Integral, 1, None, closed="left"), None],
-        "shrinkage": [Interval(Real, 0, None, closed="left")],
+        "max_samples": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"}), None],
+        "shrinkage": [Interval(Real, 0, None, closed="left"), StrOptions({"auto"})],
         "eigenvalue_bounds": ["array-like"],
-        "early_stopping": ["boolean"],
+        "early_stopping": ["boolean", StrOptions({"auto"})],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
     }
 
@@ -182,10 +184,10 @@ class FieldSolver(Options):
         self,
         method: str = "pqn",
         *,
-        max_samples: int | None = None,
-        shrinkage: float = 0.0,
+        max_samples: int | str | None = "auto",
+        shrinkage: float | str = "auto",
         eigenvalue_bounds: tuple[float, float] = (1e-2, 1e2),
-        early_stopping: bool = False,
+        early_stopping: bool | str = "auto",
         validation_fraction: float = 0.1,
     ):
         self.method = method

@@ -3,7 +3,6 @@
 from copy import copy
 
 import numpy as np
-from sklearn.base import clone
 
 from sklearn_crf.inference.gaussian._tiles import mean_in_tiles
 from sklearn_crf.models import GaussianModel
@@ -26,7 +25,7 @@ class FittedField:
         As estimators keep them.
     n_axes : int
         Axes of the lattices, 1 or 2.
-    filter_bank : FilterBank or None
+    filter_bank : transformer of images, or None
         Makes the channels that trees and leaves see of a plane.
     """
 
@@ -49,8 +48,7 @@ class FittedField:
         """Rows or columns between a factor's pixels and the farthest pixel that it depends on."""
         of_tests = max(int(np.abs(tree.test[:, [1, 2, 4, 5]]).max(initial=0)) for tree in self.trees)
         of_pairs = int(np.abs(self.offsets).max(initial=0))
-        kernels = [] if self.filter_bank is None else self.filter_bank.kernels_
-        return of_tests + of_pairs + max((max(kernel.shape) // 2 for kernel in kernels), default=0)
+        return of_tests + of_pairs + (0 if self.filter_bank is None else self.filter_bank.reach_)
 
     def model(self, plane, n_threads):
         """The Gaussian field of a plane, or of a window of one.
@@ -107,32 +105,12 @@ class FittedField:
         return found.mean.reshape(-1, found.mean.shape[2]).astype(np.float64), others
 
 
-def fitted_filter_bank(filter_bank, features, lattice_ndim):
-    """A bank fitted on the planes of ``fit``, or None.
-
-    Parameters
-    ----------
-    filter_bank : FilterBank or None
-    features : list of ndarray of shape (H, W, F)
-    lattice_ndim : int
-
-    Returns
-    -------
-    FilterBank or None
-    """
-    if filter_bank is None:
-        return None
-    if lattice_ndim != 2:
-        raise ValueError(f"filter_bank needs images, but X holds lattices of {lattice_ndim} axes.")
-    return clone(filter_bank).fit(features[:1])
-
-
 def filtered(filter_bank, features, n_jobs):
-    """Responses to a fitted bank on as many threads as asked for now.
+    """Responses to a fitted bank on as many threads as asked for now, and the channels that it does not know.
 
     Parameters
     ----------
-    filter_bank : FilterBank
+    filter_bank : transformer of images
     features : list of ndarray of shape (H, W, F)
     n_jobs : int or None
 
@@ -141,7 +119,12 @@ def filtered(filter_bank, features, n_jobs):
     list of ndarray of shape (H, W, B), float32
     """
     # A copy, since tiles on several threads share the bank.
-    return list(copy(filter_bank).set_params(n_jobs=n_jobs).transform(features))
+    own, n = copy(filter_bank).set_params(n_jobs=n_jobs), filter_bank.n_channels_
+    responses = own.transform([plane[..., :n] for plane in features])
+    return [
+        np.concatenate([found, plane[..., n:]], axis=2) if plane.shape[2] > n else found
+        for found, plane in zip(responses, features, strict=True)
+    ]
 
 
 def in_units(model, mean, scale):

@@ -1,118 +1,45 @@
 """Regression tree fields: Gaussian fields whose parameters trees look up in the input."""
 
-from copy import copy
 from numbers import Integral
 from typing import ClassVar
 
 import numpy as np
-from sklearn.base import RegressorMixin, _fit_context, clone
+from sklearn.base import RegressorMixin, _fit_context
 from sklearn.metrics import r2_score
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf.encoding import object_array
 from sklearn_crf.inference import GaussianDirect, GaussianGibbs
 from sklearn_crf.rtf._base import LIKELIHOODS, FieldEstimator, flattened
-from sklearn_crf.rtf._input import centre_and_scale, put_back, read_planes, read_targets, require_one_reading
-from sklearn_crf.rtf._options import as_options
-from sklearn_crf.rtf.losses import LOSSES, loss_function
-
-# What an estimator shows of its last field.
-_OF_LAST = (
-    "trees_",
-    "precisions_",
-    "weights_",
-    "offsets_",
-    "slopes_",
-    "pairwise_channels_",
-    "precision_channels_",
-    "target_mean_",
-    "target_scale_",
-    "loss_curve_",
-    "round_ends_",
-    "validation_curve_",
-    "n_iter_",
-    "lattice_ndim_",
-    "filter_bank_",
+from sklearn_crf.rtf._input import (
+    centre_and_scale,
+    put_back,
+    read_planes,
+    read_targets,
+    require_one_reading,
 )
-
-
-def fit_stages(estimator, X, y, sample_weight):
-    """Fit the fields of a cascade and note on the estimator what its last one found.
-
-    Parameters
-    ----------
-    estimator : RegressionTreeField
-    X, y : array-like or list of array-like
-    sample_weight : array-like of shape (n,), or None
-    """
-    if estimator.warm_start:
-        raise ValueError(f"warm_start goes on from a single field, got cascade={estimator.cascade}.")
-    stages, seen = [], X
-    for _ in range(estimator.cascade):
-        if stages:
-            seen = with_channels(X, stages[-1].predict(seen))
-        stages.append(clone(estimator).set_params(cascade=1).fit(seen, y, sample_weight))
-    estimator.stages_ = stages
-    estimator.n_features_in_ = stages[0].n_features_in_
-    if hasattr(stages[0], "feature_names_in_"):
-        estimator.feature_names_in_ = stages[0].feature_names_in_
-    for name in _OF_LAST:
-        setattr(estimator, name, getattr(stages[-1], name))
-
-
-def predict_through(stages, X, n_jobs, return_std):
-    """Prediction of the last field of a cascade.
-
-    Parameters
-    ----------
-    stages : list of RegressionTreeField
-    X : array-like or list of array-like
-    n_jobs : int or None
-    return_std : bool
-
-    Returns
-    -------
-    ndarray, or a tuple of two
-    """
-    seen = X
-    for k, stage in enumerate(stages):
-        # On as many threads as asked for now; the fields that are kept stay as they are.
-        own = copy(stage).set_params(n_jobs=n_jobs)
-        if k == len(stages) - 1:
-            return own.predict(seen, return_std=return_std)
-        seen = with_channels(X, own.predict(seen))
-
-
-def with_channels(X, predicted):
-    """Images with more channels, in the layout of X.
-
-    Parameters
-    ----------
-    X : array-like or list of array-like
-        Images, channels last.
-    predicted : ndarray
-        Values of each, with or without an axis of channels.
-
-    Returns
-    -------
-    ndarray, of object for a list
-    """
-    if isinstance(X, list | tuple) or np.asarray(X).dtype == np.object_:
-        return object_array([_joined(x, p) for x, p in zip(X, predicted, strict=True)])
-    return _joined(X, predicted)
-
-
-def _joined(x, values):
-    x, values = np.asarray(x, dtype=np.float32), np.asarray(values, dtype=np.float32)
-    return np.concatenate([x, values[..., None] if values.ndim < x.ndim else values], axis=-1)
-
+from sklearn_crf.rtf._options import as_options
+from sklearn_crf.rtf._stages import corrupting, fit_stages, of_clean_images, seen_by_last
+from sklearn_crf.rtf.losses import LOSSES, loss_function
 
 # All but those of labels, which are not numbers to predict.
 _LOSSES = tuple(name for name in LOSSES if name not in ("logistic", "multinomial"))
 
 # Fields of at most this many values have their covariance by factorisation, larger ones by sampling.
 _DIRECT_VALUES = 4096
+
+
+def _is_probabilistic(estimator):
+    return isinstance(estimator.loss, str) and estimator.loss in LIKELIHOODS
+
+
+def _has_distribution(estimator):
+    if not _is_probabilistic(estimator):
+        raise AttributeError(f"sample needs loss='pseudolikelihood' or 'likelihood', got {estimator.loss!r}.")
+    return True
 
 
 class RegressionTreeField(RegressorMixin, FieldEstimator):
@@ -128,20 +55,33 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
 
     Parameters
     ----------
-    loss : str or callable, default="pseudolikelihood"
-        What is minimised, averaged over images. ``"pseudolikelihood"`` is convex and its J are precisions that
-        ``return_std`` can read; so is the exact ``"likelihood"``, for images of at most 4096 values. ``"mse"``,
-        ``"psnr"`` (in decibels), ``"mae"``, ``"ssim"`` and ``"iw_ssim"`` are those of :mod:`~sklearn_crf.rtf.losses`,
-        of the prediction; they take two solves an image and iteration, and predict better. Or a function of
-        prediction and target, both ``(*lattice, D)``, that returns the value and the derivative by the prediction.
+    loss : str or callable, default="mse"
+        What is minimised, averaged over images. ``"mse"``, ``"psnr"`` (in decibels), ``"mae"``, ``"ssim"`` and
+        ``"iw_ssim"`` are those of :mod:`~sklearn_crf.rtf.losses`, of the prediction; they take two solves an image and
+        iteration. ``"pseudolikelihood"`` is convex, and its J are precisions that ``return_std`` and ``sample`` read;
+        so is the exact ``"likelihood"``, for images of at most 4096 values. Or a function of prediction and target,
+        both ``(*lattice, D)``, that returns the value and the derivative by the prediction; ranges of values are fixed
+        by ``functools.partial(losses.ssim, data_range=255)``, and are those of y for names.
     window : int, array-like of shape (n_offsets, lattice_ndim) or Window, default=3
         Pairs of pixels with a factor: 3 joins each with its 8 neighbours (4 types of factors), 5 with 24 (12 types), 1
         with none. Or the offsets, or a :class:`~sklearn_crf.rtf.Window`, which also says what the factors depend on.
-    max_depth : int, default=5
-        Most splits between the root of a tree and a leaf; 0 is a Gaussian field of one leaf a type.
-    filter_bank : FilterBank or None, default=None
-        A :class:`~sklearn_crf.preprocessing.FilterBank` whose responses are the channels, instead of those of X. Images
-        of any size are then predicted in little memory, tile by tile; a pipeline holds all responses at once.
+    max_depth : int or "auto", default="auto"
+        Most splits between the root of a tree and a leaf; 0 is a Gaussian field of one leaf a type. ``"auto"`` goes by
+        the number of pixels, up to 6, where early stopping finds the depth, else 4 for losses of predictions of images,
+        and 5 otherwise.
+    filter_bank : str, FilterBank, PatchShrinkage, ChannelUnion or None, default="auto"
+        What makes the channels that trees and leaves see, learned from the images of ``fit``. ``"auto"``, for images of
+        up to four channels, is derivatives of Gaussians and copies of the image whose patches are shrunk by as much
+        as X is off y. Names are banks of :class:`~sklearn_crf.preprocessing.FilterBank`, such as ``"pca"``, ``"dct"``
+        and ``"rfs"``. None sees X as it is. Large images are filtered tile by tile.
+    corruption : callable or None, default=None
+        Makes the inputs out of X: a function of an image, ``(H, W, C)`` or ``(H, W)``, and a
+        :class:`numpy.random.Generator`, such as :class:`~sklearn_crf.rtf.GaussianNoise`,
+        :class:`~sklearn_crf.rtf.JPEG` and :class:`~sklearn_crf.rtf.MissingPixels`. It is drawn anew in every round, so
+        that leaves cannot learn one noise by heart. ``fit(images)`` of clean images is then enough.
+    clip : "auto", (float, float) or None, default="auto"
+        Bounds of predictions. ``"auto"``, for images, is the range and type of y: rounded bytes are predicted for
+        bytes, and float32 for float32, within the values seen. None is what the field predicts, in float64.
     split : {"gradient", "residual"} or Splits, default="gradient"
         Where leaves are split: where the projected gradient of the loss grows most, round by round; or, before any
         parameters are fitted, where the means of the targets explain most. The tests and thresholds to try are options
@@ -149,8 +89,9 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     solver : {"pqn", "spg"} or FieldSolver, default="pqn"
         Projected quasi-Newton steps, or spectral projected gradients; the number of pixels to train on, shrinkage,
         bounds of eigenvalues and early stopping are options of :class:`~sklearn_crf.rtf.FieldSolver`.
-    max_iter : int, default=50
-        Most iterations of each round, of which there are one more than splits on the longest path.
+    max_iter : int or "auto", default="auto"
+        Most iterations of each round, of which there are one more than splits on the longest path. ``"auto"`` is 8 for
+        losses of predictions of images, else 50.
     tol : float, default=1e-4
         Largest entry of the projected gradient at which a round ends, by parameters in units of the root of their
         leaf's share of the factors, and of what the leaf sees of the channels.
@@ -198,8 +139,14 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         Loss of what was held out at the end of each round; empty without early stopping.
     n_iter_ : int
         Iterations of all rounds.
-    filter_bank_ : FilterBank or None
-        The bank, fitted.
+    filter_bank_ : FilterBank, PatchShrinkage, ChannelUnion or None
+        What makes the channels, fitted.
+    missing_channels_ : ndarray of int
+        Channels of X that had missing pixels in ``fit``, and may have them.
+    target_range_ : ndarray of shape (2,)
+        Smallest and largest value of y.
+    target_dtype_ : str
+        Type of y.
     n_features_in_ : int
         Channels of X.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -216,30 +163,38 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     --------
     >>> import numpy as np
     >>> from sklearn_crf import RegressionTreeField
+    >>> from sklearn_crf.rtf import GaussianNoise
     >>> rng = np.random.default_rng(0)
-    >>> clean = np.kron(rng.random((10, 4, 4)), np.ones((4, 4)))
+    >>> clean = np.kron(rng.random((10, 8, 8)), np.ones((4, 4)))
     >>> noisy = clean + 0.3 * rng.normal(size=clean.shape)
-    >>> field = RegressionTreeField(loss="mse", max_depth=1, random_state=0).fit(noisy[:8, ..., None], clean[:8])
+    >>> field = RegressionTreeField(random_state=0).fit(noisy[:8, ..., None], clean[:8])
     >>> bool(np.mean((field.predict(noisy[8:, ..., None]) - clean[8:]) ** 2) < 0.03)
+    True
+    >>> field = RegressionTreeField(corruption=GaussianNoise(0.3), random_state=0).fit(clean[:8])
+    >>> bool(np.mean((field.predict(noisy[8:]) - clean[8:]) ** 2) < 0.03)
     True
     """
 
     _parameter_constraints: ClassVar[dict] = {
         **FieldEstimator._parameter_constraints,
         "loss": [StrOptions({*LIKELIHOODS, *_LOSSES}), callable],
+        "corruption": [callable, None],
+        "clip": [StrOptions({"auto"}), tuple, list, None],
         "cascade": [Interval(Integral, 1, None, closed="left")],
     }
 
     def __init__(
         self,
-        loss="pseudolikelihood",
+        loss="mse",
         *,
         window=3,
-        max_depth=5,
-        filter_bank=None,
+        max_depth="auto",
+        filter_bank="auto",
+        corruption=None,
+        clip="auto",
         split="gradient",
         solver="pqn",
-        max_iter=50,
+        max_iter="auto",
         tol=1e-4,
         cascade=1,
         inference="auto",
@@ -252,6 +207,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         self.window = window
         self.max_depth = max_depth
         self.filter_bank = filter_bank
+        self.corruption = corruption
+        self.clip = clip
         self.split = split
         self.solver = solver
         self.max_iter = max_iter
@@ -269,43 +226,84 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         return tags
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X, y=None, sample_weight=None):
         """Grow the trees and fit their leaves.
 
         Parameters
         ----------
         X : array-like of shape (n, H, W, F), or list of array-like of shape (H, W, F)
-            Images of F channels; chains (n, T, F) and plain samples (n, F) too. Read as float32.
+            Images of F channels; chains (n, T, F) and plain samples (n, F) too. Read as float32. NaN in images are
+            missing pixels. With ``corruption``, what is corrupted.
         y : array-like of shape (n, H, W) or (n, H, W, D), or list of such images
-            Values to predict.
+            Values to predict; NaN where they are not known, for losses of predictions and the pseudolikelihood. None,
+            with ``corruption``, is X: then images without an axis of channels, (n, H, W) or list of (H, W), are grey.
         sample_weight : array-like of shape (n,), optional
             One weight for each image.
 
         Returns
         -------
         RegressionTreeField
+
+        Raises
+        ------
+        InvalidParameterError
+            If a parameter is not valid.
+        ValueError
+            If X and y do not fit, have two readings, or hold infinity.
         """
+        self._check_options()
+        is_grey = False
+        if y is None and self.corruption is not None:
+            X, y, is_grey = of_clean_images(X)
         if self.cascade > 1:
             fit_stages(self, X, y, sample_weight)
-            return self
+        else:
+            self._fit_one(X, y, sample_weight, is_grey)
+        self._is_grey = is_grey
+        return self
+
+    def _check_options(self):
+        if hasattr(self.corruption, "check"):
+            self.corruption.check()
+        if self.clip is None or isinstance(self.clip, str):
+            return
+        bounds = np.asarray(self.clip)
+        if bounds.shape != (2,) or bounds.dtype.kind not in "iuf" or not bounds[0] < bounds[1]:
+            raise InvalidParameterError(
+                f"The 'clip' parameter of RegressionTreeField must be 'auto', None or two numbers in ascending order. "
+                f"Got {self.clip!r} instead."
+            )
+
+    def _fit_one(self, X, y, sample_weight, is_grey):
         if as_options(self.window, "window").lattice_ndim is None:
             require_one_reading(X, y, sequences=False)
         planes = read_planes(self, X, reset=not self._continues())
-        targets, has_channels = read_targets(planes, y)
+        corrupted, missing = None, planes.missing
+        if self.corruption is not None:
+            if planes.encoded.lattice_ndim != 2 or missing:
+                raise ValueError("corruption needs images without missing pixels as X.")
+            corrupted, missing = corrupting(self.corruption, planes.features, is_grey)
+        targets, has_channels = read_targets(planes, y, missing=planes.encoded.lattice_ndim > 0)
         weights = self._weights(planes, sample_weight)
         if self._continues():
             mean, scale = self._known_scale(targets, has_channels, planes)
         else:
             mean, scale = centre_and_scale(targets, weights)
-        extremes = [f(target) for target in targets for f in (np.min, np.max)]
-        data_range = float(np.ptp(extremes)) or 1.0
+        extremes = float(np.nanmin(np.concatenate(targets))), float(np.nanmax(np.concatenate(targets)))
+        data_range = (extremes[1] - extremes[0]) or 1.0
         objective = self._objective({name: loss_function(name, data_range) for name in _LOSSES}, mean, scale)
-        self._fit_field(planes, [((t - mean) / scale).astype(np.float32) for t in targets], weights, objective)
+        scaled = [((t - mean) / scale).astype(np.float32) for t in targets]
+        if not self._is_prediction_loss() and any(np.isnan(t).any() for t in scaled):
+            gaps = [np.isnan(t).any(axis=1) for t in scaled]
+            weights = self._without_missing(planes, gaps, weights)
+            scaled = [np.nan_to_num(t) for t in scaled]
+        dtype = np.asarray(y[0] if planes.encoded.layout == "list" else y).dtype.str
+        self._fit_field(planes, scaled, weights, objective, mean, scale, corrupted, missing)
         self.target_mean_, self.target_scale_, self._has_channels = mean, scale, has_channels
-        return self
+        self.target_range_, self.target_dtype_ = np.array(extremes), dtype
 
-    def predict(self, X, return_std=False):
-        """Mean of the field.
+    def predict(self, X, return_std=False, *, evidence=None):
+        """Mean of the field, clipped to what y can be.
 
         Images of more than a million pixels are solved in tiles, with margins so large that the tiles agree at their
         seams to the tolerance of the solver.
@@ -316,7 +314,9 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             Images, as in ``fit``.
         return_std : bool, default=False
             Whether to return standard deviations too: exact for fields of at most 4096 values, else averages over 200
-            sweeps of Gibbs sampling. They mean something after training by pseudolikelihood.
+            sweeps of Gibbs sampling. Only after training by a likelihood.
+        evidence : array-like or list of array-like, optional
+            Values that are known, in the layout of y, NaN elsewhere: the mean is conditioned on them.
 
         Returns
         -------
@@ -324,19 +324,90 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             An array for an array, an object array for a list.
         std : the same
             Only with ``return_std``.
+
+        Raises
+        ------
+        ValueError
+            If ``return_std`` is asked for after training for a loss of predictions.
         """
         check_is_fitted(self)
-        if self.cascade > 1:
-            return predict_through(self.stages_, X, self.n_jobs, return_std)
-        planes = read_planes(self, X, reset=False)
-        means, deviations = self._field_means(planes, _deviation if return_std else None)
-        predicted = put_back(planes, [self.target_mean_ + self.target_scale_ * u for u in means], self._has_channels)
+        if return_std:
+            self._require_distribution("return_std")
+        planes = self._planes_to_predict(X)
+        if evidence is None:
+            means, deviations = self._field_means(planes, _deviation if return_std else None)
+            means = [self.target_mean_ + self.target_scale_ * mean for mean in means]
+            deviations = [self.target_scale_ * own for own in deviations] if return_std else None
+        else:
+            models = self._models_of(planes, evidence)
+            solver = self._solver(1e-5)
+            means = [solver.marginals(model).mean for model in models]
+            deviations = [_deviation(model, 1) for model in models] if return_std else None
+        predicted = put_back(planes, [self._clipped(mean) for mean in means], self._has_channels)
         if not return_std:
             return predicted
-        return predicted, put_back(planes, [self.target_scale_ * part for part in deviations], self._has_channels)
+        return predicted, put_back(planes, deviations, self._has_channels)
+
+    @available_if(_has_distribution)
+    def sample(self, X, n_samples=1, random_state=None) -> np.ndarray:
+        """Values drawn from the distribution of the field given X, not clipped.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, H, W, F), or list of array-like of shape (H, W, F)
+            Images, as in ``fit``.
+        n_samples : int, default=1
+        random_state : int, RandomState instance or None, default=None
+
+        Returns
+        -------
+        ndarray
+            As ``predict`` gives, with a leading axis of ``n_samples``; for a list, an object array of arrays with that
+            leading axis. Exact for fields of at most 4096 values, else by Gibbs sampling.
+        """
+        check_is_fitted(self)
+        planes = self._planes_to_predict(X)
+        seeds = check_random_state(random_state).randint(np.iinfo(np.int32).max, size=len(planes.features))
+        drawn = []
+        for model, seed in zip(self._models_of(planes, None), seeds, strict=True):
+            algorithm = GaussianDirect() if model.h.size <= _DIRECT_VALUES else GaussianGibbs()
+            drawn.append(algorithm.sample(model, n_samples, random_state=int(seed)))
+        if planes.encoded.layout != "list":
+            return np.stack([put_back(planes, [own[k] for own in drawn], self._has_channels) for k in range(n_samples)])
+        by_sample = [put_back(planes, [own[k] for own in drawn], self._has_channels) for k in range(n_samples)]
+        return object_array([np.stack([part[i] for part in by_sample]) for i in range(len(drawn))])
+
+    def _require_distribution(self, what):
+        if not _is_probabilistic(self):
+            raise ValueError(
+                f"{what} needs loss='pseudolikelihood' or 'likelihood': after training for {self.loss!r} precisions do "
+                "not say how large the errors are. Train a second field with loss='pseudolikelihood'."
+            )
+
+    def _with_channel_axis(self, X):
+        """Grey images of a field that was trained on clean images without an axis of channels."""
+        if not self._is_grey:
+            return X
+        if isinstance(X, list | tuple) or np.asarray(X).dtype == object:
+            return object_array([np.asarray(x)[..., None] if np.ndim(x) == 2 else np.asarray(x) for x in X])
+        return np.asarray(X)[..., None] if np.ndim(X) == 3 else X
+
+    def _clipped(self, values):
+        """Values within the range of y and of its type."""
+        if self.clip is None:
+            return values
+        if not isinstance(self.clip, str):
+            return np.clip(values, *self.clip)
+        dtype = np.dtype(self.target_dtype_)
+        if self.lattice_ndim_ != 2 or dtype.kind not in "uf":
+            return values
+        if dtype.kind == "f":
+            return np.clip(values, *self.target_range_).astype(dtype)
+        limits = np.iinfo(dtype)
+        return np.clip(np.rint(values), limits.min, limits.max).astype(dtype)
 
     def score(self, X, y, sample_weight=None):
-        """Coefficient of determination over all values.
+        """Coefficient of determination over all values that are known.
 
         Parameters
         ----------
@@ -352,6 +423,9 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         float
         """
         truth, found, weight = flattened(y, self.predict(X), sample_weight)
+        known = ~np.isnan(truth.astype(np.float64))
+        truth, found = truth[known], found[known]
+        weight = None if weight is None else weight[known]
         return float(r2_score(truth, found, sample_weight=weight))
 
     def _known_scale(self, targets, has_channels, planes):
@@ -362,7 +436,10 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         return self.target_mean_, self.target_scale_
 
     def _planes_to_predict(self, X):
-        return read_planes(self, X, reset=False)
+        X = self._with_channel_axis(X)
+        if self.cascade == 1:
+            return read_planes(self, X, reset=False)
+        return read_planes(self.stages_[-1], seen_by_last(self.stages_, X, self.n_jobs), reset=False)
 
     def _known_values(self, planes, evidence):
         return read_targets(planes, evidence, "evidence", missing=True)[0]

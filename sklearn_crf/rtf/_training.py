@@ -284,7 +284,7 @@ class Field(NamedTuple):
         return FieldRisk(objective, self.potentials, self.images(data, n_jobs), data.targets, data.weights, n_jobs)
 
 
-def train(objective, field, data, options, rng, n_jobs, validation=None, is_trained=False):
+def train(objective, field, rounds, first, options, rng, n_jobs, validation=None, is_trained=False):
     """Optimise all leaves, split them, and so on until the trees are as deep as allowed.
 
     Parameters
@@ -292,7 +292,10 @@ def train(objective, field, data, options, rng, n_jobs, validation=None, is_trai
     objective : GaussianPseudolikelihood, GaussianLikelihood or PredictionLoss
     field : Field
         Where to start.
-    data : TrainingData
+    rounds : callable
+        From the number of a round to the TrainingData that it looks at.
+    first : int
+        Number of the first round.
     options : TrainingOptions
     rng : RandomState
     n_jobs : int or None
@@ -306,6 +309,7 @@ def train(objective, field, data, options, rng, n_jobs, validation=None, is_trai
     -------
     Trained
     """
+    data = rounds(first)
     risk = field.risk(objective, data, n_jobs)
     if is_trained:
         splits = find_splits(risk, field.trees, field.coef, options.max_depths, options.growth, rng)
@@ -315,13 +319,13 @@ def train(objective, field, data, options, rng, n_jobs, validation=None, is_trai
         while any(splits := find_splits(risk, field.trees, field.coef, options.max_depths, options.growth, rng)):
             field = field.split(splits)
             risk = risk.replaced(field.potentials, field.images(data, n_jobs))
-    curve, rounds, held_out, former = [], [], [], None
+    curve, rounds_made, held_out, former = [], [], [], None
     while True:
         found = _optimise(risk, field.coef, options, rng)
         field = field._replace(coef=found.x)
         curve += list(found.loss_curve if not curve else found.loss_curve[1:])
-        rounds.append(len(curve) - 1)
-        options.report(rounds, found.fun, risk.potentials.n_leaves)
+        rounds_made.append(len(curve) - 1)
+        options.report(rounds_made, found.fun, risk.potentials.n_leaves)
         if validation is not None:
             held_out.append(field.risk(objective, validation, n_jobs).value(field.coef))
             if len(held_out) > 1 and held_out[-1] >= held_out[-2]:
@@ -332,8 +336,12 @@ def train(objective, field, data, options, rng, n_jobs, validation=None, is_trai
         if not any(splits):
             break
         field = field.split(splits)
-        risk = risk.replaced(field.potentials, field.images(data, n_jobs))
-    return Trained(*field, np.array(curve), np.array(rounds), np.array(held_out), found.success, risk.converged)
+        former_data, data = data, rounds(first + len(rounds_made))
+        if data is former_data:
+            risk = risk.replaced(field.potentials, field.images(data, n_jobs))
+        else:
+            risk = field.risk(objective, data, n_jobs)
+    return Trained(*field, np.array(curve), np.array(rounds_made), np.array(held_out), found.success, risk.converged)
 
 
 def _optimise(risk, coef, options, rng):

@@ -174,8 +174,8 @@ def iw_ssim(prediction, target, data_range=1.0, window=8):
     return 1 - value, windows.pulled_back(-share, -by_variance)
 
 
-def logistic(prediction, target):
-    r"""Mean logistic loss, :math:`\frac1n \sum_i \log (1 + e^{-t_i p_i})`.
+def logistic(prediction, target, weight=1.0):
+    r"""Mean logistic loss, :math:`\frac1n \sum_i w_i \log (1 + e^{-t_i p_i})`.
 
     Parameters
     ----------
@@ -183,6 +183,8 @@ def logistic(prediction, target):
         Of one example.
     target : array-like of the same shape
         Labels, each -1 or 1.
+    weight : float or array-like of the same shape, default=1.0
+        The :math:`w_i`; the mean stays one over n.
 
     Returns
     -------
@@ -198,11 +200,12 @@ def logistic(prediction, target):
     if not np.all(np.abs(target) == 1):
         raise ValueError("target must hold -1 and 1 only.")
     margin = target * prediction
-    return float(np.mean(np.logaddexp(0, -margin))), -target * expit(-margin) / prediction.size
+    value = float(np.mean(weight * np.logaddexp(0, -margin)))
+    return value, -weight * target * expit(-margin) / prediction.size
 
 
-def multinomial(prediction, target):
-    r"""Mean multinomial logistic loss, :math:`\frac1n \sum_s \log \sum_k e^{p_{sk}} - p_{s t_s}`.
+def multinomial(prediction, target, weight=1.0):
+    r"""Mean multinomial logistic loss, :math:`\frac1n \sum_s w_s (\log \sum_k e^{p_{sk}} - p_{s t_s})`.
 
     Parameters
     ----------
@@ -210,6 +213,8 @@ def multinomial(prediction, target):
         A score for each label.
     target : array-like of shape (...) of int
         Labels, 0 to K - 1.
+    weight : float or array-like of shape (...), default=1.0
+        The :math:`w_s`; the mean stays one over n.
 
     Returns
     -------
@@ -230,7 +235,9 @@ def multinomial(prediction, target):
     chosen = np.take_along_axis(prediction, target[..., None], axis=-1)[..., 0]
     gradient = softmax(prediction, axis=-1)
     gradient -= np.arange(n_labels) == target[..., None]
-    return float(np.mean(logsumexp(prediction, axis=-1) - chosen)), gradient / max(target.size, 1)
+    weight = np.broadcast_to(np.asarray(weight, dtype=np.float64), target.shape)
+    value = float(np.mean(weight * (logsumexp(prediction, axis=-1) - chosen)))
+    return value, weight[..., None] * gradient / max(target.size, 1)
 
 
 LOSSES = {

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from regression_tree_problems import plain_field
 
-from sklearn_crf import RegressionTreeField, RegressionTreeFieldClassifier
+from sklearn_crf import RegressionTreeFieldClassifier
 from sklearn_crf.rtf import Splits, Window
 
 pytestmark = pytest.mark.filterwarnings("ignore:the last round stopped:sklearn.exceptions.ConvergenceWarning")
@@ -29,7 +30,7 @@ def test_they_tell_which_pixels_to_believe(loss):
     X, y = of_known_noise()
     errors = {}
     for channels in (None, [1]):
-        field = RegressionTreeField(loss, window=Window(precision_channels=channels), **QUICK).fit(X[:6], y[:6])
+        field = plain_field(loss, window=Window(precision_channels=channels), **QUICK).fit(X[:6], y[:6])
         errors[channels is None] = np.mean((field.predict(X[6:]) - y[6:]) ** 2)
         assert field.loss_curve_[-1] < field.loss_curve_[0]
     # One leaf: without the channel all pixels have one precision, whatever the linear model sees.
@@ -50,9 +51,7 @@ def test_deviations_are_those_of_the_noise():
     sure = np.where(rng.random(y.shape) < 0.5, 1.0, 0.01)
     noisy = y + 0.2 / np.sqrt(sure) * rng.normal(size=y.shape)
     X = np.stack([noisy, sure, sure * noisy], axis=-1)
-    field = RegressionTreeField(
-        window=Window(1, precision_channels=[1]), **{**QUICK, "max_iter": 200, "tol": 1e-6}
-    ).fit(X, y)
+    field = plain_field(window=Window(1, precision_channels=[1]), **{**QUICK, "max_iter": 200, "tol": 1e-6}).fit(X, y)
     predicted, deviation = field.predict(X, return_std=True)
     assert_allclose(deviation, 1 / np.sqrt(1 + 25 * sure), rtol=0.05)
     assert_allclose(predicted, 25 * sure * noisy / (1 + 25 * sure), atol=0.15)
@@ -61,7 +60,7 @@ def test_deviations_are_those_of_the_noise():
 def test_trees_threads_warm_starts_and_cascades():
     X, y = of_known_noise()
     options = {**QUICK, "max_iter": 8, "split": Splits(min_samples_leaf=30), "window": Window(precision_channels=[1])}
-    field = RegressionTreeField("mse", warm_start=True, **options).fit(X, y)
+    field = plain_field("mse", warm_start=True, **options).fit(X, y)
     shallow = field.loss_curve_[-1]
     field.set_params(max_depth=1).fit(X, y)
     assert field.loss_curve_[0] == pytest.approx(shallow, rel=1e-4)
@@ -70,7 +69,7 @@ def test_trees_threads_warm_starts_and_cascades():
     assert_array_equal(field.predict(X), field.set_params(n_jobs=3).predict(X))
     with pytest.raises(ValueError, match="the pairwise_channels and precision_channels of the last call"):
         field.set_params(window__precision_channels=None).fit(X, y)
-    stacked = RegressionTreeField("mse", cascade=2, **options).set_params(window__precision_channels=[1]).fit(X, y)
+    stacked = plain_field("mse", cascade=2, **options).set_params(window__precision_channels=[1]).fit(X, y)
     assert stacked.slopes_[0].shape == (1, 1, 1, 1)
     assert stacked.predict(X).shape == y.shape
 
@@ -90,9 +89,9 @@ def test_labels():
 def test_bad_channels_are_named():
     X, y = of_known_noise(2)
     with pytest.raises(ValueError, match="precision_channels must never be negative, but channel 0 of X has -"):
-        RegressionTreeField(window=Window(precision_channels=[0]), **QUICK).fit(X, y)
+        plain_field(window=Window(precision_channels=[0]), **QUICK).fit(X, y)
     with pytest.raises(ValueError, match="precision_channels must be different channels of X, from 0 to 2, got"):
-        RegressionTreeField(window=Window(precision_channels=[3]), **QUICK).fit(X, y)
-    field = RegressionTreeField(window=Window(precision_channels=[1]), **{**QUICK, "max_iter": 2}).fit(X, y)
+        plain_field(window=Window(precision_channels=[3]), **QUICK).fit(X, y)
+    field = plain_field(window=Window(precision_channels=[1]), **{**QUICK, "max_iter": 2}).fit(X, y)
     with pytest.raises(ValueError, match="precision_channels must never be negative, but channel 1 of X has -"):
         field.predict(-X)

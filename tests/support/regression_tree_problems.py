@@ -2,7 +2,9 @@
 
 import numpy as np
 
+from sklearn_crf import RegressionTreeField
 from sklearn_crf.graphs import lattice
+from sklearn_crf.rtf import FieldSolver
 from sklearn_crf.rtf._growth import random_tests
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
 from sklearn_crf.rtf._trees import RegressionTree, factor_types
@@ -80,3 +82,10 @@ def energy_by_loops(trees, potentials, coef, image, y):
                 total += 0.5 * values @ precision @ values
                 total -= values @ part.weight[leaf] @ white @ inputs
     return total
+
+
+def plain_field(loss="pseudolikelihood", **options):
+    """A field of the channels of X, trained on all of them for a fixed number of iterations."""
+    solver = FieldSolver(max_samples=None, shrinkage=0.0, early_stopping=False)
+    fixed = {"filter_bank": None, "clip": None, "max_depth": 5, "max_iter": 50, "solver": solver}
+    return RegressionTreeField(loss, **fixed | options)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from regression_tree_problems import random_tree
+from regression_tree_problems import plain_field, random_tree
 
-from sklearn_crf import RegressionTreeField, RegressionTreeFieldClassifier
+from sklearn_crf import RegressionTreeFieldClassifier
 from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.inference.gaussian._tiles import mean_in_tiles
 from sklearn_crf.preprocessing import FilterBank
@@ -149,7 +149,7 @@ def test_predictions_in_tiles(layout, small_tiles):
     if layout == "list":
         large = [large[0], X[0], large[0, :60, :61]]
     window = Window(lattice_ndim=1 if layout == "chains" else None)
-    field = RegressionTreeField("mse", cascade=2 if layout == "cascade" else 1, window=window, **QUICK).fit(X, y)
+    field = plain_field("mse", cascade=2 if layout == "cascade" else 1, window=window, **QUICK).fit(X, y)
     whole = field.predict(large)
     small_tiles()
     for found, expected in zip(field.predict(large), whole, strict=True):
@@ -163,12 +163,12 @@ def test_predictions_in_tiles(layout, small_tiles):
 
 def test_filter_banks_in_tiles(small_tiles):
     X, y = blocks()
-    field = RegressionTreeField("mse", filter_bank=FilterBank("gaussian_derivatives"), **QUICK).fit(X, y)
+    field = plain_field("pseudolikelihood", filter_bank=FilterBank("gaussian_derivatives"), **QUICK).fit(X, y)
     assert field.n_features_in_ == 1
     assert field.weights_[0].shape[2] == 1 + 19
     # A bank of its own, or before the field: the same.
     responses = FilterBank("gaussian_derivatives").fit_transform(X)
-    piped = RegressionTreeField("mse", **QUICK).fit(responses, y)
+    piped = plain_field("pseudolikelihood", **QUICK).fit(responses, y)
     assert_array_equal(field.predict(X), piped.predict(responses))
     large = blocks(1, (80, 72), seed=1)[0]
     small = large[:, :44, :40]
@@ -191,6 +191,6 @@ def test_labels_in_tiles(small_tiles):
 def test_bad_filter_banks_are_named():
     X, y = blocks()
     with pytest.raises(ValueError, match="The 'filter_bank' parameter of RegressionTreeField must be"):
-        RegressionTreeField(filter_bank="nonsense").fit(X, y)
+        plain_field(filter_bank="nonsense").fit(X, y)
     with pytest.raises(ValueError, match=r"filter_bank needs images, but X holds lattices of 1 axes\."):
-        RegressionTreeField(filter_bank=FilterBank(), window=Window(lattice_ndim=1)).fit(X[:, 0], y[:, 0])
+        plain_field(filter_bank=FilterBank(), window=Window(lattice_ndim=1)).fit(X[:, 0], y[:, 0])

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from regression_tree_problems import OFFSETS, random_tree
+from regression_tree_problems import OFFSETS, plain_field, random_tree
 
-from sklearn_crf import RegressionTreeField
 from sklearn_crf.graphs import lattice
 from sklearn_crf.rtf import FieldSolver, Splits, Window
 from sklearn_crf.rtf._base import sampled_variables, squares_of, with_surroundings
@@ -113,10 +112,8 @@ def test_fields_learn_from_some_variables(layout):
         "split": Splits(min_samples_leaf=20),
         "random_state": 0,
     }
-    whole = RegressionTreeField(**options).fit(X, y)
-    some, again = (
-        RegressionTreeField(solver=FieldSolver(max_samples=1500), n_jobs=n, **options).fit(X, y) for n in (1, 3)
-    )
+    whole = plain_field(**options).fit(X, y)
+    some, again = (plain_field(solver=FieldSolver(max_samples=1500), n_jobs=n, **options).fit(X, y) for n in (1, 3))
     assert_array_equal(some.loss_curve_, again.loss_curve_)
     errors = [np.mean((field.predict(X) - y) ** 2) for field in (whole, some)]
     assert errors[0] != errors[1]

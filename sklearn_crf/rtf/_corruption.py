@@ -1,0 +1,210 @@
+"""Corruptions of clean images that training draws afresh in every round."""
+
+from numbers import Real
+
+import numpy as np
+import scipy.fft
+from sklearn.utils._param_validation import InvalidParameterError
+
+from sklearn_crf.rtf._options import Options
+
+
+class _Range(Options):
+    """A number, or the bounds of one that is drawn uniformly for every image."""
+
+    _least, _largest = 0.0, np.inf
+
+    def __init__(self, low: float, high: float | None = None):
+        self.low = low
+        self.high = high
+
+    def check(self) -> None:
+        """Raise InvalidParameterError if the bounds are not valid."""
+        low, high = self.low, self.low if self.high is None else self.high
+        for name, value in (("low", low), ("high", high)):
+            is_number = isinstance(value, Real) and not isinstance(value, bool)
+            if not is_number or not self._least <= value <= min(self._largest, np.finfo(float).max) or low > high:
+                raise InvalidParameterError(
+                    f"The '{name}' parameter of {type(self).__name__} must be a number from {self._least:g} to "
+                    f"{self._largest:g}, low at most high. Got low={self.low!r}, high={self.high!r} instead."
+                )
+
+    def _drawn(self, rng):
+        self.check()
+        return self.low if self.high is None else rng.uniform(self.low, self.high)
+
+
+class GaussianNoise(_Range):
+    r"""White noise, :math:`x + \sigma \epsilon` with :math:`\epsilon \sim N(0, 1)`, not clipped.
+
+    Parameters
+    ----------
+    low : float
+        Standard deviation :math:`\sigma`, in units of the image.
+    high : float or None, default=None
+        If given, :math:`\sigma` is drawn uniformly between ``low`` and ``high`` for every image.
+    level_channel : bool, default=False
+        Whether :math:`\sigma` is appended as a channel, so that one field learns to restore images of a known noise
+        level. Predictions then need that channel too.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.rtf import GaussianNoise
+    >>> noisy = GaussianNoise(5, 50)(np.zeros((100, 100)), np.random.default_rng(0))
+    >>> bool(5 < noisy.std() < 50)
+    True
+    """
+
+    def __init__(self, low: float, high: float | None = None, *, level_channel: bool = False):
+        super().__init__(low, high)
+        self.level_channel = level_channel
+
+    def check(self) -> None:
+        """Raise InvalidParameterError for the first parameter that is not valid."""
+        super().check()
+        if not isinstance(self.level_channel, bool | np.bool_):
+            raise InvalidParameterError(
+                f"The 'level_channel' parameter of GaussianNoise must be a bool. Got {self.level_channel!r} instead."
+            )
+
+    def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """The image with noise.
+
+        Parameters
+        ----------
+        image : ndarray of shape (H, W) or (H, W, C)
+        rng : numpy.random.Generator
+
+        Returns
+        -------
+        ndarray of shape (H, W) or (H, W, C), float32
+            With a channel more if ``level_channel`` is set.
+        """
+        image = np.asarray(image, dtype=np.float32)
+        sigma = np.float32(self._drawn(rng))
+        noisy = image + sigma * rng.standard_normal(image.shape, dtype=np.float32)
+        return np.dstack([noisy, np.full(image.shape[:2], sigma)]) if self.level_channel else noisy
+
+
+class MissingPixels(_Range):
+    """Pixels that are missing, NaN: to train fields that fill gaps.
+
+    Parameters
+    ----------
+    low : float
+        Share of the pixels, from 0 to 1.
+    high : float or None, default=None
+        If given, the share is drawn uniformly between ``low`` and ``high`` for every image.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.rtf import MissingPixels
+    >>> image = MissingPixels(0.5)(np.zeros((100, 100)), np.random.default_rng(0))
+    >>> bool(0.45 < np.isnan(image).mean() < 0.55)
+    True
+    """
+
+    _least, _largest = 0.0, 1.0
+
+    def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """The image with NaN in all channels of the missing pixels.
+
+        Parameters
+        ----------
+        image : ndarray of shape (H, W) or (H, W, C)
+        rng : numpy.random.Generator
+
+        Returns
+        -------
+        ndarray of the same shape, float32
+        """
+        image = np.array(image, dtype=np.float32)
+        image[rng.random(image.shape[:2]) < self._drawn(rng)] = np.nan
+        return image
+
+
+# Quantisation of luminance and chrominance, Tables K.1 and K.2 of ITU-T T.81.
+_LUMINANCE = """
+16 11 10 16 24 40 51 61  12 12 14 19 26 58 60 55  14 13 16 24 40 57 69 56  14 17 22 29 51 87 80 62
+18 22 37 56 68 109 103 77  24 35 55 64 81 104 113 92  49 64 78 87 103 121 120 101  72 92 95 98 112 100 103 99
+"""
+_CHROMINANCE = """
+17 18 24 47 99 99 99 99  18 21 26 66 99 99 99 99  24 26 56 99 99 99 99 99  47 66 99 99 99 99 99 99
+99 99 99 99 99 99 99 99  99 99 99 99 99 99 99 99  99 99 99 99 99 99 99 99  99 99 99 99 99 99 99 99
+"""
+_YCC = np.array([[0.299, 0.587, 0.114], [-0.168736, -0.331264, 0.5], [0.5, -0.418688, -0.081312]])
+
+
+class JPEG(_Range):
+    r"""Baseline JPEG compression of images with values from 0 to 255, colours without subsampling.
+
+    .. math::
+        \hat c = q \, \mathrm{round}(c / q)
+
+    for each coefficient c of the cosine transform of 8 x 8 blocks, with the tables q of the standard's annex K scaled
+    by quality as in libjpeg. The result is rounded and clipped to 0 to 255.
+
+    Parameters
+    ----------
+    low : float
+        Quality, from 1 to 100.
+    high : float or None, default=None
+        If given, the quality is drawn uniformly between ``low`` and ``high`` for every image, and rounded.
+
+    References
+    ----------
+    ITU-T Recommendation T.81, 1992, Annexes A and K.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.rtf import JPEG
+    >>> image = np.add.outer(np.arange(32.0), np.arange(32.0))
+    >>> float(np.abs(JPEG(90)(image, np.random.default_rng(0)) - image).max())
+    1.0
+    """
+
+    _least, _largest = 1.0, 100.0
+
+    def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """The image after compression.
+
+        Parameters
+        ----------
+        image : ndarray of shape (H, W) or (H, W, C)
+            Grey for one channel, RGB for three; others are compressed as grey, each by itself.
+        rng : numpy.random.Generator
+
+        Returns
+        -------
+        ndarray of the same shape, float32
+        """
+        quality = round(self._drawn(rng))
+        image = np.asarray(image, dtype=np.float64)
+        planes = image[..., None] if image.ndim == 2 else image
+        is_colour = planes.shape[2] == 3
+        planes = planes @ _YCC.T + [0, 128, 128] if is_colour else planes
+        tables = [_LUMINANCE, _CHROMINANCE, _CHROMINANCE] if is_colour else [_LUMINANCE] * planes.shape[2]
+        found = np.stack([_quantised(planes[..., c], _table(own, quality)) for c, own in enumerate(tables)], axis=2)
+        found = (found - [0, 128, 128]) @ np.linalg.inv(_YCC).T if is_colour else found
+        return np.clip(np.rint(found), 0, 255).astype(np.float32).reshape(image.shape)
+
+
+def _table(name, quality):
+    table = np.array(name.split(), dtype=np.float64).reshape(8, 8)
+    scale = 5000 // quality if quality < 50 else 200 - 2 * quality
+    return np.clip((table * scale + 50) // 100, 1, 255)
+
+
+def _quantised(plane, table):
+    height, width = plane.shape
+    padded = np.pad(plane, [(0, -height % 8), (0, -width % 8)], mode="edge") - 128
+    rows, columns = padded.shape
+    blocks = padded.reshape(rows // 8, 8, columns // 8, 8)
+    coefficients = scipy.fft.dctn(blocks, axes=(1, 3), norm="ortho")
+    table = table[:, None, :]
+    blocks = scipy.fft.idctn(table * np.rint(coefficients / table), axes=(1, 3), norm="ortho")
+    # Decoders give back whole numbers.
+    return np.clip(np.rint(blocks.reshape(rows, columns)[:height, :width] + 128), 0, 255)

@@ -1,0 +1,301 @@
+"""RegressionTreeField as restorers of images use it: defaults, corruption, missing pixels, types, ranges, samples."""
+
+import pickle
+import re
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from regression_tree_problems import plain_field
+from sklearn.utils._param_validation import InvalidParameterError
+
+from sklearn_crf import RegressionTreeField, RegressionTreeFieldClassifier
+from sklearn_crf.inference import GaussianDirect
+from sklearn_crf.rtf import JPEG, FieldSolver, GaussianNoise, MissingPixels, Window
+
+# Few iterations on few pixels.
+QUICK = {"max_depth": 1, "max_iter": 4, "random_state": 0}
+SIGMA = 0.2
+
+
+def clean_images(n=6, shape=(40, 48), n_channels=0, seed=0):
+    """Blocks of constant grey or colour."""
+    rng = np.random.default_rng(seed)
+    blocks = rng.random((n, shape[0] // 8, shape[1] // 8, max(n_channels, 1)))
+    clean = np.kron(blocks, np.ones((1, 8, 8, 1)))
+    return clean if n_channels else clean[..., 0]
+
+
+def with_noise(clean, seed=1):
+    return clean + SIGMA * np.random.default_rng(seed).normal(size=clean.shape)
+
+
+def mean_square(a, b):
+    return np.mean((np.asarray(a, dtype=float) - b) ** 2)
+
+
+def test_defaults_denoise_without_a_warning():
+    clean = clean_images(15)
+    noisy = with_noise(clean)[..., None]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        field = RegressionTreeField(random_state=0).fit(noisy[:12], clean[:12])
+    assert mean_square(field.predict(noisy[12:]), clean[12:]) < 0.2 * SIGMA**2
+    # Something was held out, and trees stop where it no longer improves.
+    assert len(field.validation_curve_) == len(field.round_ends_) >= 1
+
+
+def test_filters_are_learned_from_the_images():
+    clean = clean_images()
+    noisy = with_noise(clean)[..., None]
+    errors = {}
+    for bank in (None, "auto", "pca", "dct"):
+        field = RegressionTreeField(filter_bank=bank, **QUICK).fit(noisy[:4], clean[:4])
+        errors[bank] = mean_square(field.predict(noisy[4:]), clean[4:])
+    assert errors["auto"] < 0.7 * errors[None]
+    assert max(errors["pca"], errors["dct"]) < errors[None]
+    # Thresholds go by how much inputs are off.
+    field = RegressionTreeField(**QUICK).fit(100 * noisy[:4], 100 * clean[:4])
+    shrinkage = field.filter_bank_.transformers_[1]
+    assert_allclose(shrinkage.thresholds, 100 * SIGMA * np.array([1.8, 2.7, 3.5]), rtol=0.1)
+
+
+@pytest.mark.parametrize("layout", ["array", "list", "colours"])
+def test_clean_images_are_enough(layout):
+    clean = clean_images(5, (32, 40), n_channels=3 if layout == "colours" else 0)
+    noisy = with_noise(clean)
+    clean, noisy = (list(clean), list(noisy)) if layout == "list" else (clean, noisy)
+    field = RegressionTreeField(corruption=GaussianNoise(SIGMA), **QUICK).fit(clean)
+    predicted = field.predict(noisy)
+    assert np.shape(predicted[0]) == np.shape(clean[0])
+    error = np.mean([mean_square(p, y) for p, y in zip(predicted, clean, strict=True)])
+    assert error < 0.35 * SIGMA**2
+    again = pickle.loads(pickle.dumps(field)).set_params(n_jobs=2)
+    for a, b in zip(again.predict(noisy), predicted, strict=True):
+        assert_array_equal(a, b)
+    assert_array_equal(RegressionTreeField(corruption=GaussianNoise(SIGMA), **QUICK, n_jobs=3).fit(clean).loss_curve_,
+                       field.loss_curve_)  # fmt: skip
+
+
+def test_every_round_sees_another_corruption():
+    seen = []
+
+    def corruption(image, rng):
+        seen.append(rng.normal())
+        return image + SIGMA * rng.normal(size=image.shape)
+
+    solver = FieldSolver(early_stopping=False)
+    RegressionTreeField(corruption=corruption, solver=solver, **QUICK).fit(clean_images(3))
+    # Three images are tried, seen by the filters, and then by two rounds: the first of these as the filters saw them.
+    assert len(seen) == 12
+    assert seen[3:6] == seen[6:9]
+    assert len(set(seen)) == 9
+
+
+def test_a_corrupted_input_may_have_a_target_of_its_own():
+    clean = clean_images(4, n_channels=1)
+    field = RegressionTreeField(corruption=GaussianNoise(SIGMA), **QUICK).fit(clean, 1 - clean[..., 0])
+    assert mean_square(field.predict(with_noise(clean)), 1 - clean[..., 0]) < 0.5 * SIGMA**2
+
+
+def test_noise_of_many_levels_with_the_level_as_a_channel():
+    clean = clean_images(5)
+    levels = GaussianNoise(0.05, 0.4, level_channel=True)
+    field = RegressionTreeField(corruption=levels, **QUICK).fit(clean)
+    assert field.n_features_in_ == 2
+    assert len(field.filter_bank_.transformers_[1].thresholds) == 6
+    given = np.stack([with_noise(clean), np.full(clean.shape, SIGMA)], axis=-1)
+    assert mean_square(field.predict(given), clean) < 0.5 * SIGMA**2
+    with pytest.raises(ValueError, match="X has 1 features, but RegressionTreeField is expecting 2"):
+        field.predict(with_noise(clean))
+
+
+def test_jpeg_is_idempotent_and_removes_detail():
+    rng = np.random.default_rng(0)
+    image = 255 * clean_images(1)[0]
+    for quality in (10, 50, 95):
+        once = JPEG(quality)(image, rng)
+        assert_allclose(JPEG(quality)(once, rng), once, atol=12)
+    errors = [mean_square(JPEG(quality)(image, rng), image) for quality in (5, 20, 60, 100)]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] < 1
+    colours = 255 * clean_images(1, n_channels=3)[0]
+    assert JPEG(50)(colours, rng).shape == colours.shape
+    assert mean_square(JPEG(100)(colours, rng), colours) < 2
+    assert JPEG(50)(image[:13, :5], rng).shape == (13, 5)
+
+
+@pytest.mark.parametrize(
+    ("corruption", "name"),
+    [
+        (GaussianNoise(-1), "low"),
+        (GaussianNoise(2, 1), "low"),
+        (GaussianNoise(np.nan), "low"),
+        (GaussianNoise(1, np.inf), "high"),
+        (GaussianNoise("much"), "low"),
+        (GaussianNoise(1, level_channel="yes"), "level_channel"),
+        (JPEG(0), "low"),
+        (JPEG(10, 101), "high"),
+        (MissingPixels(1.5), "low"),
+        ("noise", "corruption"),
+    ],
+)
+def test_bad_corruption_is_named(corruption, name):
+    with pytest.raises(InvalidParameterError, match=f"'{name}' parameter"):
+        RegressionTreeField(corruption=corruption, **QUICK).fit(clean_images(2))
+
+
+def test_corruption_that_makes_no_image_is_an_error():
+    for bad in (lambda image, rng: image[1:], lambda image, rng: image + np.inf):
+        with pytest.raises(ValueError, match="corruption must return finite images of 40 x 48 pixels, got shape"):
+            RegressionTreeField(corruption=bad, **QUICK).fit(clean_images(2))
+    with pytest.raises(ValueError, match="requires y to be passed"):
+        RegressionTreeField(**QUICK).fit(clean_images(2)[..., None])
+    with pytest.raises(ValueError, match=re.escape("one colour image (pass X[np.newaxis])")):
+        RegressionTreeField(corruption=GaussianNoise(1), **QUICK).fit(clean_images(1, n_channels=3)[0])
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32, np.float64])
+def test_predictions_are_of_the_type_and_range_of_y(dtype):
+    clean = clean_images(4)
+    limit = np.iinfo(dtype).max if np.issubdtype(dtype, np.integer) else 1.0
+    y = (limit * (clean > 0.5)).astype(dtype)
+    X = (y / limit + SIGMA * np.random.default_rng(0).normal(size=y.shape))[..., None]
+    field = RegressionTreeField(**QUICK).fit(X, y)
+    predicted = field.predict(X)
+    assert predicted.dtype == dtype
+    assert predicted.min() >= 0
+    assert predicted.max() <= limit
+    free = RegressionTreeField(clip=None, **QUICK).fit(X, y).predict(X)
+    assert free.dtype == np.float64
+    assert free.max() > limit
+    assert_allclose(np.clip(free, 0, limit), predicted, atol=0.51 if limit > 1 else 1e-6)
+    bounded = RegressionTreeField(clip=(0.25 * limit, 0.5 * limit), **QUICK).fit(X, y).predict(X)
+    assert (bounded.min(), bounded.max()) == (0.25 * limit, 0.5 * limit)
+    for bad in ((1, 0), (np.nan, 1.0), "yes", (1,), 3):
+        with pytest.raises(InvalidParameterError, match="'clip' parameter"):
+            RegressionTreeField(clip=bad, **QUICK).fit(X, y)
+
+
+def test_missing_pixels_are_filled():
+    clean = clean_images(6)
+    field = RegressionTreeField(corruption=MissingPixels(0.4, 0.6), **QUICK).fit(clean)
+    assert field.missing_channels_.tolist() == [0]
+    assert field.n_features_in_ == 1
+    given = MissingPixels(0.5)(clean_images(2, seed=7).reshape(-1, 48), np.random.default_rng(0)).reshape(2, 40, 48)
+    truth = clean_images(2, seed=7)
+    filled = field.predict(given)
+    gaps = np.isnan(given)
+    assert mean_square(filled[gaps], truth[gaps]) < 0.1 * np.var(truth)
+    # Complete images are fine too; a field that never saw a gap says so.
+    assert np.isfinite(field.predict(truth)).all()
+    complete = RegressionTreeField(**QUICK).fit(truth[..., None], truth)
+    with pytest.raises(ValueError, match=re.escape("X[0] contains NaN in channel 0, which was complete in fit")):
+        complete.predict(given[..., None])
+
+
+def test_pairs_of_images_may_have_gaps():
+    clean = clean_images(5, n_channels=2)
+    X = with_noise(clean)
+    X[np.random.default_rng(0).random(X.shape[:3]) < 0.3, 1] = np.nan
+    y = clean[..., 0].copy()
+    y[:, 10:30, 10:30] = np.nan
+    for loss in ("mse", "mae", "pseudolikelihood"):
+        field = RegressionTreeField(loss, **QUICK).fit(X[:4], y[:4])
+        assert field.missing_channels_.tolist() == [1]
+        predicted = field.predict(X[4:])
+        assert mean_square(predicted, clean[4:, ..., 0]) < SIGMA**2
+        assert np.isfinite(field.score(X, y))
+    with pytest.raises(ValueError, match="loss='likelihood' needs all of y"):
+        RegressionTreeField("likelihood", **QUICK).fit(X, y)
+    with pytest.raises(ValueError, match="y has no value in some channel"):
+        RegressionTreeField(**QUICK).fit(X, np.full_like(y, np.nan))
+    sparse = np.full_like(y, np.nan)
+    sparse[:, ::4, ::4] = 1.0
+    with pytest.raises(ValueError, match="pixels of y whose neighbours are known too"):
+        RegressionTreeField("pseudolikelihood", **QUICK).fit(X, sparse)
+
+
+def test_missing_targets_do_not_matter():
+    # What is not known may be anything: the gradient there is zero.
+    clean = clean_images(3)
+    X = with_noise(clean)[..., None]
+    y = clean.copy()
+    y[:, :, 24:] = np.nan
+    fields = [plain_field("mse", **QUICK, window=1).fit(X[:, :, :24], clean[:, :, :24])]
+    fields.append(plain_field("mse", **QUICK, window=1).fit(X, y))
+    # Half of the pixels are known, so that the mean over all is half.
+    assert fields[1].loss_curve_[0] == pytest.approx(fields[0].loss_curve_[0] / 2)
+
+
+def test_evidence_is_kept_and_spreads():
+    clean = clean_images(4)
+    X = with_noise(clean)[..., None]
+    field = plain_field("pseudolikelihood", **QUICK).fit(X, clean)
+    evidence = np.full(clean.shape, np.nan)
+    evidence[:, 4:12, 4:12] = 3.0
+    predicted, deviation = field.predict(X, return_std=True, evidence=evidence)
+    assert_allclose(predicted[:, 4:12, 4:12], 3.0, atol=1e-4)
+    plain = field.predict(X)
+    assert np.all(predicted[:, 3, 5:11] > plain[:, 3, 5:11])
+    assert_allclose(predicted[:, 30:], plain[:, 30:], atol=0.05)
+    assert predicted.shape == deviation.shape
+
+
+@pytest.mark.parametrize("layout", ["array", "list"])
+def test_samples_have_the_moments_of_the_field(layout):
+    clean = clean_images(3, (16, 16))
+    X = with_noise(clean)[..., None]
+    X, clean = (list(X), list(clean)) if layout == "list" else (X, clean)
+    field = plain_field("pseudolikelihood", **QUICK).fit(X, clean)
+    mean, deviation = field.predict(X, return_std=True)
+    samples = field.sample(X, 300, random_state=0)
+    own = samples[1] if layout == "list" else samples[:, 1]
+    assert own.shape == (300, 16, 16)
+    assert_allclose(own.mean(axis=0), mean[1], atol=5 * deviation[1].max() / np.sqrt(300))
+    assert_allclose(own.std(axis=0).mean(), deviation[1].mean(), rtol=0.05)
+    assert_array_equal(field.sample(X, 2, random_state=1)[0], field.sample(X, 2, random_state=1)[0])
+
+
+def test_what_is_no_distribution_has_no_deviations():
+    clean = clean_images(3, (16, 16))
+    X = with_noise(clean)[..., None]
+    field = plain_field("psnr", **QUICK).fit(X, clean)
+    with pytest.raises(ValueError, match="return_std needs loss='pseudolikelihood' or 'likelihood': after"):
+        field.predict(X, return_std=True)
+    assert not hasattr(field, "sample")
+
+
+def test_a_cascade_of_clean_images():
+    clean = clean_images(4)
+    field = RegressionTreeField(corruption=GaussianNoise(SIGMA), cascade=2, **QUICK).fit(clean)
+    noisy = with_noise(clean)
+    assert mean_square(field.predict(noisy), clean) < 0.35 * SIGMA**2
+    assert field.predict(noisy).shape == clean.shape
+    mean = GaussianDirect().marginals(field.models(noisy)[0]).mean
+    assert_allclose(np.clip(mean.reshape(40, 48), *field.target_range_), field.predict(noisy)[0], atol=1e-3)
+
+
+def test_weights_of_samples_in_the_squared_error():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 2))
+    y = X[:, 0] + 0.1 * rng.normal(size=50)
+    weight = rng.integers(0, 3, size=50)
+    options = {"max_depth": 0, "max_iter": 300, "tol": 1e-7}
+    weighted = RegressionTreeField(**options).fit(X, y, sample_weight=weight)
+    repeated = RegressionTreeField(**options).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    assert_allclose(weighted.predict(X), repeated.predict(X), atol=1e-4)
+    with pytest.raises(ValueError, match="needs a loss that is a sum over samples"):
+        RegressionTreeField("psnr", **options).fit(X, y, sample_weight=weight)
+
+
+def test_labels_of_images_with_gaps():
+    clean = clean_images(4)
+    X = with_noise(clean)[..., None]
+    X[np.random.default_rng(0).random(clean.shape) < 0.3] = np.nan
+    field = RegressionTreeFieldClassifier(max_depth=0, max_iter=8).fit(X, clean > 0.5)
+    assert field.score(X, clean > 0.5) > 0.8
+    chains = Window(lattice_ndim=1)
+    with pytest.raises(ValueError, match="contains NaN"):
+        RegressionTreeFieldClassifier(window=chains).fit(X[:, 0].repeat(2, axis=-1), clean[:, 0] > 0.5)
