@@ -14,6 +14,7 @@ from sklearn_crf.inference.bounds._edge_shares import best_couplings, edge_share
 from sklearn_crf.inference.bounds._shared_bound import SharedBound, shared_bound, shares_of
 from sklearn_crf.inference.bounds._tighten_bound import TightenBound, TightenedBound
 from sklearn_crf.inference.cuts._alpha_expansion import AlphaBetaSwap, AlphaExpansion
+from sklearn_crf.inference.cuts._fusion import fuse_labelings
 from sklearn_crf.inference.cuts._graph_cut import CutState, GraphCut
 from sklearn_crf.inference.exact._affordable import exact_inference
 from sklearn_crf.inference.exact._best_labelings import BestLabelings, TreeBestLabelings
@@ -98,6 +99,7 @@ __all__ = [
     "edge_shared_bound",
     "edge_shares_of",
     "exact_inference",
+    "fuse_labelings",
     "gibbs_sweeps",
     "n_labelings",
     "scored_labelings",

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf.inference._base import Inference, convergence_left_to_caller
-from sklearn_crf.inference.cuts._alpha_expansion import AlphaExpansion
+from sklearn_crf.inference._portfolio import best_of_portfolio
 from sklearn_crf.inference.cuts._graph_cut import GraphCut, n_not_submodular
 from sklearn_crf.inference.exact._affordable import affordable_components, exact_inference, submodel
 from sklearn_crf.inference.exact._brute_force import BruteForce, n_labelings
@@ -14,7 +14,6 @@ from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.inference.local._gibbs import GibbsSampler
 from sklearn_crf.inference.messages._factor_layers import is_forest_of_factors
 from sklearn_crf.inference.messages._loopy_bp import LoopyBP
-from sklearn_crf.inference.messages._mplp import MPLP
 from sklearn_crf.inference.messages._trws import TRWS
 from sklearn_crf.models import FactorGraph, PairwiseModel, score
 
@@ -159,27 +158,43 @@ class AutoMapState(NamedTuple):
 
 
 class AutoMap(Inference):
-    """The labeling of highest score: exact wherever that is affordable.
+    """The labeling of highest score: exact wherever that is affordable, else the best that several algorithms find.
 
     Forests go to max-product on trees, graphs of up to 4,096 labelings to enumeration, models of two states to min-cut
     where every pair is submodular, and connected components of other graphs to :class:`JunctionTree` as far as
     :func:`exact_inference` says that elimination is affordable.
 
-    What is left goes to min-cut with two states (quadratic pseudo-boolean optimisation with iterated conditional
-    modes), with more to alpha-expansion where every edge is a Potts term that prefers equal states, and to loopy
-    max-product elsewhere, or both to sequential tree-reweighted max-product, which bounds what it may have missed;
-    factor graphs go to :class:`MPLP`. ``method`` of the result names what was used.
+    What is left goes to a portfolio: roof duality with two states (:class:`GraphCut`), :class:`AlphaExpansion` with
+    more, and :class:`TRWS`, whose bound may certify the best labeling; if it does not, :class:`ICM` with five restarts,
+    :class:`LoopyBP` with and without damping, and :class:`AD3`. Their labelings are changed one node at a time as long
+    as that gains, and fused (:func:`fuse_labelings`). Factors of more than two nodes go to :class:`MPLP`,
+    :class:`LoopyBP` and :class:`AD3`. Each algorithm has a budget of table entries that it may read, so that results
+    do not depend on the machine, and models so large that it is used up within a few iterations get the first of them
+    alone. ``method`` of the result names what was used.
+
+    Where ``init`` is given, the former labeling takes the place of the algorithms without a bound.
 
     Parameters
     ----------
     max_iter : int, default=100
-        Cycles of alpha-expansion, sweeps of max-product, iterations of the tree-reweighted kind.
+        Cycles of alpha-expansion, and most iterations of every other algorithm (of :class:`MPLP` five times as many).
     tol : float, default=1e-4
-        Tolerance of max-product, of either kind.
-    damping : float, default=0.0
-        Damping of max-product, in [0, 1).
+        Tolerance of :class:`TRWS` with ``bounded=True``.
     bounded : bool, default=False
-        Whether pairwise models with cycles and more than two states go to :class:`TRWS`, and have a finite bound.
+        Whether :class:`TRWS` alone takes pairwise models of more than two states where no exact algorithm is
+        affordable: many calls on models that change a little, as in learning, warm-start each other.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import AutoMap
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> rng, grid = np.random.default_rng(0), lattice((8, 8))
+    >>> model = PairwiseModel(grid, rng.normal(size=(64, 2)), [np.eye(2)], edge_weight=rng.normal(size=grid.n_edges))
+    >>> found = AutoMap().map(model)
+    >>> found.method, found.certified
+    ('JunctionTree', True)
     """
 
     tasks = frozenset({"map"})
@@ -187,10 +202,9 @@ class AutoMap(Inference):
     takes = (PairwiseModel, FactorGraph)
     enumerates = 4096
 
-    def __init__(self, max_iter=100, tol=1e-4, damping=0.0, bounded=False):
+    def __init__(self, max_iter=100, tol=1e-4, bounded=False):
         self.max_iter = max_iter
         self.tol = tol
-        self.damping = damping
         self.bounded = bounded
 
     def _map(self, model, *, init=None, n_threads=1):
@@ -202,7 +216,7 @@ class AutoMap(Inference):
             return self._by(JunctionTree(), model, init, n_threads)
         if affordable.any():
             return self._by_both(model, affordable, init, n_threads)
-        return self._by(self._approximate(model), model, init, n_threads)
+        return self._approximately(model, init, n_threads)
 
     def _exact(self, model):
         """The exact algorithm, if one other than elimination is known to be."""
@@ -217,57 +231,34 @@ class AutoMap(Inference):
             return BruteForce()
         return GraphCut() if model.n_columns <= 2 and not n_not_submodular(model) else None
 
-    def _approximate(self, model):
-        if isinstance(model, FactorGraph):
-            return MPLP()
-        if model.n_columns <= 2:
-            return GraphCut(nonsubmodular="qpbo")
-        if self.bounded:
-            return TRWS(max_iter=self.max_iter, tol=self.tol)
-        if _rewards_equal_states(model):
-            return AlphaExpansion(max_iter=self.max_iter)
-        return LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=self.damping)
+    def _approximately(self, model, init, n_threads):
+        if self.bounded and isinstance(model, PairwiseModel) and model.n_columns > 2:
+            return self._by(TRWS(max_iter=self.max_iter, tol=self.tol), model, init, n_threads)
+        former = init.state if init is not None and init.chosen == "portfolio" else None
+        found = best_of_portfolio(model, self.max_iter, former, n_threads)
+        return found._replace(state=AutoMapState("portfolio", found.state, n_not_submodular(model)))
 
     def _by(self, chosen, model, init, n_threads):
         """The result of an algorithm, whose state means nothing to another."""
         name = type(chosen).__name__
-        usable = init is not None and init.chosen == name and name in _WARM
+        usable = init is not None and init.chosen == name and name in ("JunctionTree", "TRWS")
         found = chosen._map(model, init=init.state if usable else None, n_threads=n_threads)
-        n_nonsubmodular = n_not_submodular(model)
-        return found._replace(state=AutoMapState(name, found.state, n_nonsubmodular), method=name)
+        return found._replace(state=AutoMapState(name, found.state, n_not_submodular(model)), method=name)
 
     def _by_both(self, model, affordable, init, n_threads):
         """Elimination on the components that can afford it, approximation on the others."""
         states = init.state if init is not None and init.chosen == "both" else (None, None)
-        parts = submodel(model, affordable), submodel(model, ~affordable)
-        chosen = JunctionTree(), self._approximate(parts[1][0])
-        results = [
-            self._by(algorithm, part, state, n_threads)
-            for algorithm, (part, _), state in zip(chosen, parts, states, strict=True)
-        ]
-        labels = np.empty(sum(len(nodes) for _, nodes in parts), dtype=np.int32)
-        for found, (_, nodes) in zip(results, parts, strict=True):
-            labels[nodes] = found.labels
+        (narrow, narrow_nodes), (wide, wide_nodes) = submodel(model, affordable), submodel(model, ~affordable)
+        exact = self._by(JunctionTree(), narrow, states[0], n_threads)
+        other = self._approximately(wide, states[1], n_threads)
+        labels = np.empty(len(narrow_nodes) + len(wide_nodes), dtype=np.int32)
+        labels[narrow_nodes], labels[wide_nodes] = exact.labels, other.labels
         total = score(model, labels)
-        exact, other = results
-        state = AutoMapState("both", (exact.state, other.state), other.state.n_nonsubmodular)
         return other._replace(
             labels=labels,
             score=total,
             bound=max(exact.bound + other.bound, total),
-            state=state,
+            fractional=None,
+            state=AutoMapState("both", (exact.state, other.state), n_not_submodular(model)),
             method=f"{exact.method}, {other.method}",
         )
-
-
-# Algorithms that take their former state.
-_WARM = ("AlphaExpansion", "JunctionTree", "LoopyBP", "MPLP", "TRWS")
-
-
-def _rewards_equal_states(model):
-    """Whether every edge is a Potts term that prefers equal states: then alpha-expansion applies."""
-    if model.n_columns == 1 or not model.is_potts:
-        return False
-    gain = (model.tables[:, :, 0, 0] - model.tables[:, :, 0, 1])[model.edge_type]
-    weighted = gain if model.edge_weight is None else gain * model.edge_weight
-    return bool(np.all(weighted.sum(axis=1) >= 0))

@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf.inference._allowed_labels import allowed_labels
+from sklearn_crf.inference._climbing import climbed
 from sklearn_crf.models import FactorStatistics, PairwiseModel, Statistics, check_allowed_states, score
 
 
@@ -194,12 +195,15 @@ class Inference(BaseEstimator):
     tasks = frozenset()
     takes = (PairwiseModel,)
     exact_on = None
+    _climbs = True
 
     def map(self, model, *, init=None, n_threads=1):
         """Labeling of (nearly) the highest score.
 
         Where an algorithm comes to labels that something forbids, a search for allowed ones begins with them. It ends
-        with such labels, with the proof that there are none, or after a bounded effort with a warning.
+        with such labels, with the proof that there are none, or after a bounded effort with a warning. Labels that are
+        not known to be optimal are changed one node at a time as long as that gains, unless the algorithm has an
+        option ``climb`` that is False.
 
         Parameters
         ----------
@@ -221,7 +225,9 @@ class Inference(BaseEstimator):
         """
         self._require("map", model)
         found = self._named(self._map(model, init=init, n_threads=n_threads))
-        return self._allowed(model, found) if np.isneginf(found.score) else found
+        if np.isneginf(found.score):
+            return self._allowed(model, found)
+        return self._climbed(model, found) if getattr(self, "climb", self._climbs) else found
 
     def marginals(self, model, *, init=None, n_threads=1):
         """Marginals of nodes and tables, and the log-partition.
@@ -266,6 +272,15 @@ class Inference(BaseEstimator):
         """
         self._require("sample", model)
         return self._sample(model, n_samples, random_state=random_state, n_threads=n_threads)
+
+    def _climbed(self, model, found):
+        if found.bound <= found.score:
+            return found
+        labels = climbed(model, found.labels)
+        value = score(model, labels)
+        if not value > found.score:
+            return found
+        return found._replace(labels=labels, score=value, bound=max(found.bound, value))
 
     def _named(self, found):
         return found._replace(method=type(self).__name__) if getattr(found, "method", "") is None else found

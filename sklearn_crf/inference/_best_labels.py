@@ -2,14 +2,10 @@
 
 import numpy as np
 
-from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._allowed_labels import without_violations
-from sklearn_crf.inference._local_updates import best_alone, local_arguments, visits
-from sklearn_crf.kernels.local.icm import icm_update
+from sklearn_crf.inference._climbing import Climber
+from sklearn_crf.inference._local_updates import best_alone
 from sklearn_crf.models import check_labels, score
-
-# Climbing mostly ends after some ten sweeps.
-_MAX_SWEEPS = 100
 
 
 class BestLabels:
@@ -31,16 +27,14 @@ class BestLabels:
 
     def __init__(self, model, climb, init=None):
         self.model, self.climb = model, climb
-        self.arguments = local_arguments(model)
-        self.nodes = visits(model.graph, "sequential")[0]
-        self.work = np.empty(model.n_columns)
+        self.climber = Climber(model) if climb else None
         self.labels = best_alone(model) if init is None else check_labels(model, init)
         self.score = score(model, self.labels)
 
     def offer(self, labels):
         """Look at a candidate, which is not changed."""
         if self.climb:
-            labels = self._climbed(labels.copy())
+            labels = self.climber.climb(labels.copy())
         found = score(self.model, labels)
         if found > self.score:
             self.labels, self.score = labels.copy(), found
@@ -50,13 +44,6 @@ class BestLabels:
         if np.isneginf(self.score):
             self.labels = without_violations(self.model, self.labels)
             self.score = score(self.model, self.labels)
-
-    def _climbed(self, labels):
-        for _ in range(_MAX_SWEEPS):
-            checkpoint()
-            if not icm_update(self.nodes, 0, len(self.nodes), *self.arguments, labels, self.work):
-                break
-        return labels
 
 
 class RecentStates:

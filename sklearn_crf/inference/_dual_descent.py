@@ -5,9 +5,24 @@ import numpy as np
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.models import score
 
+# Messages have to come across the graph before a bound that stands still is known to have come to its end.
+_PATIENCE = 10
+
+
+class RecentFall:
+    """What a bound fell by in its last ten iterations: one flat iteration alone can be followed by further falls."""
+
+    def __init__(self):
+        self._bounds = []
+
+    def after(self, bound):
+        """The fall up to an iteration that came to this bound; inf where it is too early to tell."""
+        self._bounds.append(bound)
+        return self._bounds[-1 - _PATIENCE] - bound if len(self._bounds) > _PATIENCE else np.inf
+
 
 def labeling_by_descent(algorithm, model, run):
-    """Lower the bound until it stands still or a labeling meets it; the best labeling of all iterations.
+    """Lower the bound until it has come to stand still or a labeling meets it; the best labeling of all iterations.
 
     Parameters
     ----------
@@ -23,6 +38,7 @@ def labeling_by_descent(algorithm, model, run):
     Labeling
     """
     best, best_score, converged, n_iter = None, -np.inf, False, 0
+    recent = RecentFall()
     while not converged and n_iter < algorithm.max_iter:
         checkpoint()
         n_iter += 1
@@ -33,7 +49,7 @@ def labeling_by_descent(algorithm, model, run):
         if found > best_score or np.isneginf(best_score):
             best, best_score = labels, found
         size = max(1.0, abs(run.bound))
-        converged = fall <= algorithm.tol * size or run.bound - best_score <= 1e-12 * size
+        converged = recent.after(run.bound) <= algorithm.tol * size or run.bound - best_score <= 1e-12 * size
     if not converged:
         algorithm._warn_unconverged(still_falling(algorithm, fall), depth=2)
     result = algorithm._labeling(model, best, n_iter=n_iter, converged=converged, state=run.state)

@@ -1,7 +1,5 @@
 """The spanning trees of a graph that an algorithm is told to use."""
 
-from weakref import WeakKeyDictionary
-
 import numpy as np
 
 from sklearn_crf.graphs import (
@@ -110,8 +108,21 @@ _MAKERS = {
     "covering": _covering_probabilities,
 }
 
-# Training runs inference on the same graphs hundreds of times, and a factorisation takes longer than a sweep.
-_made = {name: WeakKeyDictionary() for name in _MAKERS}
+# Training runs inference on the same graphs hundreds of times, and a factorisation takes longer than a sweep: what was
+# made for a graph is kept with it, the latest of each kind.
+_MOST_KEPT = 4
+
+
+def _kept(graph, kind, key, make):
+    """What ``make`` returns, made once for a graph and a key."""
+    known = graph.__dict__.setdefault(kind, {})
+    found = known.get(key)
+    if found is None:
+        found = make()
+        if len(known) >= _MOST_KEPT:
+            known.clear()
+        known[key] = found
+    return found
 
 
 def edge_probabilities_of(graph, choice):
@@ -137,9 +148,7 @@ def edge_probabilities_of(graph, choice):
             raise ValueError(
                 f'edge_probabilities must be "auto", "uniform", "chains", "covering" or an array, got {choice!r}.'
             )
-        if graph not in _made[choice]:
-            _made[choice][graph] = _MAKERS[choice](graph)
-        return _made[choice][graph]
+        return _kept(graph, "_edge_probabilities", choice, lambda: _MAKERS[choice](graph))
     if isinstance(choice, SpanningTrees):
         if not np.array_equal(choice.graph.edges, graph.edges):
             raise ValueError("edge_probabilities must be of spanning trees of the model's graph.")
@@ -151,10 +160,6 @@ def edge_probabilities_of(graph, choice):
         e = int(np.argmin(probabilities))
         raise ValueError(f"edge_probabilities[{e}] is {probabilities[e]:g}: every edge must be in a tree.")
     return probabilities
-
-
-# Training asks for the trees of the same graphs hundreds of times.
-_chosen = WeakKeyDictionary()
 
 
 def spanning_trees_of(graph, trees, random_state):
@@ -192,18 +197,16 @@ def _by_rule(graph, rule, random_state):
         raise ValueError(f'trees must be "minimal", "uniform", "snakes", a number or trees, got {rule!r}.')
     if rule == "snakes":
         return snakes(graph)
-    key = rule, random_state
     if not isinstance(random_state, int):
         return covering_trees(graph, rule, random_state=random_state).merged()
-    known = _chosen.setdefault(graph, {})
-    if key not in known:
-        if rule == "minimal" and graph.n_components > 1:
-            # They must not depend on what else is in the graph: training packs small examples together.
-            found = side_by_side(graph, trees_of_components(graph, rule, random_state))
-        else:
-            found = covering_trees(graph, rule, random_state=random_state)
-        known[key] = found.merged()
-    return known[key]
+    return _kept(graph, "_covering_trees", (rule, random_state), lambda: _made_by_rule(graph, rule, random_state))
+
+
+def _made_by_rule(graph, rule, random_state):
+    if rule == "minimal" and graph.n_components > 1:
+        # They must not depend on what else is in the graph: training packs small examples together.
+        return side_by_side(graph, trees_of_components(graph, rule, random_state)).merged()
+    return covering_trees(graph, rule, random_state=random_state).merged()
 
 
 def _covering_distribution(trees):

@@ -1,6 +1,8 @@
 """What "auto" chooses: exact wherever that is affordable, and it says so."""
 
+import gc
 import warnings
+import weakref
 from itertools import combinations
 
 import numpy as np
@@ -10,16 +12,29 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_crf.graphs import Graph, disjoint_union, lattice
 from sklearn_crf.inference import (
+    AD3,
+    ICM,
+    MPLP,
+    TRWS,
+    AlphaBetaSwap,
+    AlphaExpansion,
     AutoMap,
     AutoMarginals,
     BruteForce,
+    DualDecomposition,
+    IncMP,
     JunctionTree,
     LoopyBP,
+    MeanField,
+    NormProductBP,
+    TightenBound,
     TreeInference,
+    TRWMessagePassing,
     convergence_left_to_caller,
     exact_inference,
+    fuse_labelings,
 )
-from sklearn_crf.models import PairwiseModel, factor_graph_of
+from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, score
 
 SPIN = np.array([[1.0, -1.0], [-1.0, 1.0]])
 
@@ -159,3 +174,154 @@ def test_identical_for_any_number_of_threads(topology):
     model = random_model(topology, 3, "untied", seed=3)
     one, two = (AutoMarginals().marginals(model, n_threads=k) for k in (1, 2))
     assert_array_equal(one.unary, two.unary)
+
+
+def truncated_linear(shape, n_states, seed):
+    rng = np.random.default_rng(seed)
+    grid, states = lattice(shape), np.arange(n_states)
+    table = -0.3 * np.minimum(np.abs(states[:, None] - states), 3.0)
+    return PairwiseModel(grid, rng.normal(size=(grid.n_nodes, n_states)), table[None])
+
+
+HARD = {
+    "spin glass": lambda: spin_glass((20, 20), 0),
+    "truncated linear": lambda: truncated_linear((15, 15), 6, 0),
+    "any tables": lambda: random_model(lattice((10, 10)), 6, "untied", seed=0),
+    "any tables, some forbidden": lambda: random_model(lattice((10, 10)), 6, "untied", forbidden=0.1, seed=0),
+    "repelling": lambda: random_model(lattice((12, 12)), 6, "weighted", structure="potts", seed=0),
+    "factors of three": lambda: factors_of_three(40, 30, 0),
+}
+
+
+def factors_of_three(n_nodes, n_factors, seed):
+    rng = np.random.default_rng(seed)
+    unary = [((s,), rng.normal(size=4)) for s in range(n_nodes)]
+    scopes = [tuple(map(int, rng.choice(n_nodes, 3, replace=False))) for _ in range(4 * n_factors)]
+    return FactorGraph.from_factors([4] * n_nodes, [*unary, *((scope, rng.normal(size=(4,) * 3)) for scope in scopes)])
+
+
+def improves(model, labels):
+    """Whether a change of one node gains."""
+    best = score(model, labels)
+    n_states = np.full(len(labels), model.n_columns) if getattr(model, "n_states", None) is None else model.n_states
+    for node, k in enumerate(n_states):
+        for state in range(k):
+            changed = labels.copy()
+            changed[node] = state
+            if score(model, changed) > best + 1e-9:
+                return True
+    return False
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_the_best_labeling_is_no_worse_than_that_of_any_algorithm(name):
+    model = HARD[name]()
+    found = AutoMap().map(model)
+    others = [LoopyBP(max_iter=30), LoopyBP(max_iter=30, damping=0.5), MPLP(max_iter=30), AD3(max_iter=30)]
+    if isinstance(model, PairwiseModel):
+        others += [ICM(n_restarts=5, random_state=0), TRWS(max_iter=30)]
+    with convergence_left_to_caller():
+        for other in others:
+            assert found.score >= other.map(model).score - 1e-9, other
+    assert found.bound >= found.score
+    assert found.score == pytest.approx(score(model, found.labels))
+    assert found.converged
+    assert not improves(model, found.labels)
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_a_former_labeling_is_never_lost(name):
+    model = HARD[name]()
+    first = AutoMap().map(model)
+    again = AutoMap().map(model, init=first.state)
+    assert again.score >= first.score - 1e-9
+    assert again.method.count("+") <= first.method.count("+")
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        TRWS(max_iter=3),
+        MPLP(max_iter=3),
+        LoopyBP(max_iter=3),
+        TRWMessagePassing(max_iter=3),
+        NormProductBP(max_iter=3),
+        AlphaExpansion(1, nonsubmodular="truncate"),
+        MeanField(max_iter=3),
+        AD3(max_iter=3),
+        DualDecomposition(max_iter=3),
+        IncMP(max_iter=3),
+    ],
+    ids=lambda algorithm: type(algorithm).__name__,
+)
+def test_no_single_change_improves_a_labeling(algorithm):
+    for seed in range(3):
+        model = random_model(lattice((6, 6)), 3, "untied", seed=seed, scale=2.0)
+        with convergence_left_to_caller():
+            assert not improves(model, algorithm.map(model).labels)
+
+
+def test_climbing_is_an_option():
+    gained = 0
+    for seed in range(5):
+        model = random_model(lattice((6, 6)), 3, "untied", seed=seed, scale=2.0)
+        with convergence_left_to_caller():
+            for make in (TRWS, MPLP, LoopyBP):
+                plain, climbed = make(max_iter=2, climb=False).map(model), make(max_iter=2).map(model)
+                assert climbed.score >= plain.score
+                gained += climbed.score > plain.score
+    assert gained > 2
+
+
+def test_fused_labelings_are_the_best_of_all_mixtures():
+    rng = np.random.default_rng(0)
+    for seed in range(20):
+        model = random_model("grid", 4, "untied", seed=seed)
+        labelings = rng.integers(4, size=(2, 9))
+        fused = fuse_labelings(model, labelings)
+        takes = np.stack(np.meshgrid(*[[0, 1]] * 9, indexing="ij"), axis=-1).reshape(-1, 9).astype(bool)
+        mixtures = [score(model, np.where(take, labelings[1], labelings[0])) for take in takes]
+        assert max(score(model, labels) for labels in labelings) - 1e-9 <= score(model, fused) <= max(mixtures) + 1e-9
+    submodular = random_model("grid", 2, structure="submodular", seed=0)
+    best = BruteForce().map(submodular)
+    assert score(submodular, fuse_labelings(submodular, [np.zeros(9, int), np.ones(9, int)])) == pytest.approx(
+        best.score
+    )
+
+
+def test_fusion_needs_labelings():
+    with pytest.raises(ValueError, match="at least one labeling"):
+        fuse_labelings(spin_glass((3, 3), 0), [])
+
+
+def test_mplp_goes_on_after_an_iteration_in_which_the_bound_stands_still():
+    for seed in range(3):
+        model = factors_of_three(12, 4, seed)
+        with convergence_left_to_caller():
+            found, long = MPLP(max_iter=200).map(model), MPLP(max_iter=300, tol=0).map(model)
+        assert found.bound <= long.bound + 1e-3 * abs(long.bound)
+
+
+@pytest.mark.parametrize("make", [AlphaExpansion, AlphaBetaSwap])
+def test_truncated_moves_of_two_states_never_end_below_their_start(make):
+    for seed in range(5):
+        model = spin_glass((12, 12), seed)
+        with convergence_left_to_caller():
+            start = LoopyBP(damping=0.5).map(model)
+        found = make(nonsubmodular="truncate").map(model, init=start.labels)
+        assert found.score >= start.score - 1e-9
+        assert found.bound >= found.score
+        assert make(nonsubmodular="truncate").map(model, init=found.state).score >= found.score - 1e-9
+
+
+def test_what_is_kept_for_a_graph_dies_with_it():
+    graph = lattice((6, 6))
+    gone = weakref.ref(graph)
+    model = PairwiseModel(graph, np.zeros((36, 2)), SPIN[None])
+    with convergence_left_to_caller():
+        TightenBound(max_iter=2).marginals(model)
+        TRWMessagePassing(max_iter=2).marginals(model)
+        AutoMarginals().marginals(model)
+    del graph, model
+    gc.collect()
+    assert gone() is None

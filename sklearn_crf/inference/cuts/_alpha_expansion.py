@@ -8,7 +8,7 @@ from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference, Labeling, convergence_left_to_caller
 from sklearn_crf.inference._local_updates import best_alone
 from sklearn_crf.inference.cuts._cut_network import TRUNCATE, CutNetwork, pairwise_values, precision
-from sklearn_crf.inference.cuts._graph_cut import GraphCut, check_nonsubmodular
+from sklearn_crf.inference.cuts._graph_cut import GraphCut, check_nonsubmodular, n_not_submodular
 from sklearn_crf.inference.local._icm import ICM
 from sklearn_crf.kernels.cuts.fusion_moves import score_gain
 from sklearn_crf.models import check_labels, score
@@ -75,10 +75,18 @@ class _MoveMaking(Inference):
         if model.n_columns == 1:
             total = score(model, labels)
             return Labeling(labels, total, bound=total, state=labels)
+        bound = np.inf
         if model.n_columns == 2:
-            exact = GraphCut(self.nonsubmodular)
-            exact._check_model(model)
-            return exact._map(model, n_threads=n_threads)._replace(state=None, n_iter=1)
+            cut = GraphCut(self.nonsubmodular)
+            cut._check_model(model)
+            found = cut._map(model, n_threads=n_threads)
+            is_better = found.score >= score(model, labels)
+            if not n_not_submodular(model) or (is_better and np.isneginf(model.tables).any()):
+                return found._replace(state=found.labels, n_iter=1)
+            bound = found.bound
+            labels = found.labels.copy() if is_better else labels
+            if np.isneginf(model.tables).any():
+                return self._labeling(model, labels, bound=bound, n_iter=1, state=labels)
         n_iter, gain = self._search(model, labels, n_threads)
         converged = gain == 0
         if not converged:
@@ -86,7 +94,8 @@ class _MoveMaking(Inference):
                 f"{type(self).__name__} stopped after max_iter={self.max_iter} rounds of moves, of which the last "
                 f"still raised the score by {gain:.2g}; increase max_iter."
             )
-        return Labeling(labels, score(model, labels), n_iter=n_iter, converged=converged, state=labels)
+        value = score(model, labels)
+        return Labeling(labels, value, bound=max(bound, value), n_iter=n_iter, converged=converged, state=labels)
 
     def _search(self, model, labels, n_threads):
         """Rounds over all moves until none helps, changing labels in place; rounds, and what the last one gained."""
@@ -138,8 +147,9 @@ class AlphaExpansion(_MoveMaking):
     Notes
     -----
     Starts from the labels of :class:`ICM`, or from ``init``: labels, such as the ``state`` of a former result.
-    Moves are tried in the order of the states, hence deterministic. With two states it is :class:`GraphCut`, and
-    exact; with more, ``bound`` is inf.
+    Moves are tried in the order of the states, hence deterministic. With two states it is :class:`GraphCut` where every
+    edge is submodular, and exact; else, and with more, moves go on from the better of the start and the truncated cut.
+    With more than two states ``bound`` is inf.
 
     References
     ----------

@@ -52,6 +52,8 @@ class LoopyBP(MessagePassing):
         threads can share. ``"residual"``: always the node whose input changed most, for hard problems.
         ``"auto"`` is sequential up to 20,000 nodes and on forests, else checkerboard. Factor graphs know the
         sequential one only.
+    climb : bool, default=True
+        Whether labels are changed one node at a time in the end, as long as that gains.
 
     References
     ----------
@@ -63,11 +65,12 @@ class LoopyBP(MessagePassing):
     takes = (PairwiseModel, FactorGraph)
     _sweep_depth = 3
 
-    def __init__(self, max_iter=100, tol=1e-4, damping=0.0, schedule="auto"):
+    def __init__(self, max_iter=100, tol=1e-4, damping=0.0, schedule="auto", climb=True):
         self.max_iter = max_iter
         self.tol = tol
         self.damping = damping
         self.schedule = schedule
+        self.climb = climb
 
     def _make_field(self, model, maximum):
         return make_field(model, maximum)

@@ -35,7 +35,10 @@ class MPLP(Inference):
     max_iter : int, default=500
         Most iterations, each of one sweep forwards through the factors and one back.
     tol : float, default=1e-7
-        Fall of the bound in an iteration, relative to its size (at least one), that counts as none.
+        Fall of the bound in ten iterations, relative to its size (at least one), that counts as none: it can stand
+        still for one and fall again.
+    climb : bool, default=True
+        Whether labels are changed one node at a time in the end, as long as that gains.
 
     See Also
     --------
@@ -52,9 +55,10 @@ class MPLP(Inference):
     tasks = frozenset({"map"})
     takes = (PairwiseModel, FactorGraph)
 
-    def __init__(self, max_iter=500, tol=1e-7):
+    def __init__(self, max_iter=500, tol=1e-7, climb=True):
         self.max_iter = max_iter
         self.tol = tol
+        self.climb = climb
 
     def _map(self, model, *, init=None, n_threads=1):
         return labeling_by_descent(self, model, _Run(LayeredModel(model), init))

@@ -48,7 +48,7 @@ class NormProductBP(Inference):
         Most iterations, each of one sweep forwards and one back.
     tol : float, default=1e-6
         For marginals, largest change of the probabilities of a message that counts as none; for labels, fall of the
-        bound in an iteration, relative to its size (at least one).
+        bound in ten iterations, relative to its size (at least one).
 
     See Also
     --------

@@ -6,7 +6,8 @@ import numpy as np
 
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference
-from sklearn_crf.inference._dual_descent import still_falling
+from sklearn_crf.inference._climbing import climbed
+from sklearn_crf.inference._dual_descent import RecentFall, still_falling
 from sklearn_crf.inference._field import Messages, initial_messages, make_field
 from sklearn_crf.inference._relaxed_problem import in_double_precision
 from sklearn_crf.inference.exact._tree import TreeInference
@@ -54,7 +55,9 @@ class TRWS(Inference):
     max_iter : int, default=500
         Most iterations, each of one pass forwards and one back.
     tol : float, default=1e-7
-        Fall of the bound in an iteration, relative to its size (at least one), that counts as none.
+        Fall of the bound in ten iterations, relative to its size (at least one), that counts as none.
+    climb : bool, default=True
+        Whether labels are changed one node at a time in the end, as long as that gains.
 
     References
     ----------
@@ -65,25 +68,28 @@ class TRWS(Inference):
     tasks = frozenset({"map"})
     exact_on = "forest"
 
-    def __init__(self, max_iter=500, tol=1e-7):
+    def __init__(self, max_iter=500, tol=1e-7, climb=True):
         self.max_iter = max_iter
         self.tol = tol
+        self.climb = climb
 
     def _map(self, model, *, init=None, n_threads=1):
         if model.graph.is_forest:
             return TreeInference()._map(model)
-        run = _Run(model, init)
+        run, recent = _Run(model, init), RecentFall()
         for n_iter in range(1, self.max_iter + 1):
             checkpoint()
             fall = run.iterate()
-            if fall <= self.tol * max(1.0, abs(run.bound)) or run.is_certain():
+            if recent.after(run.bound) <= self.tol * max(1.0, abs(run.bound)) or run.is_certain():
                 return self._result(model, run, n_iter, converged=True)
         self._warn_unconverged(still_falling(self, fall))
         return self._result(model, run, self.max_iter, converged=False)
 
     def _result(self, model, run, n_iter, converged):
-        state = TRWSState(Messages(np.ascontiguousarray(run.messages[:, : model.n_columns]), True), run.labels)
-        found = self._labeling(model, run.labels, n_iter=n_iter, converged=converged, state=state)
+        climbs = self.climb and np.isfinite(run.score) and not run.is_certain()
+        labels = climbed(model, run.labels) if climbs else run.labels
+        state = TRWSState(Messages(np.ascontiguousarray(run.messages[:, : model.n_columns]), True), labels)
+        found = self._labeling(model, labels, n_iter=n_iter, converged=converged, state=state)
         return found._replace(bound=max(run.bound, found.score))
 
 
@@ -111,7 +117,7 @@ class _Run:
             raise ValueError("model is infeasible: every labeling has a score of -inf.")
         fall, self.bound = self.bound - bound, min(self.bound, bound)
         if found > self.score or self.score == -np.inf:
-            # What was the best so far is room for the next.
+            # What was the best so far is workspace for the next.
             self.labels, self.fresh, self.score = self.fresh, self.labels, found
         return fall
 

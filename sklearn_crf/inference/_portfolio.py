@@ -1,0 +1,184 @@
+"""The best labeling that several algorithms find together, where none that is exact is affordable."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf.inference._base import Labeling, convergence_left_to_caller
+from sklearn_crf.inference._climbing import Climber, climbed
+from sklearn_crf.inference.cuts._alpha_expansion import AlphaExpansion
+from sklearn_crf.inference.cuts._fusion import Fusion
+from sklearn_crf.inference.cuts._graph_cut import GraphCut
+from sklearn_crf.inference.local._icm import ICM
+from sklearn_crf.inference.messages._loopy_bp import LoopyBP
+from sklearn_crf.inference.messages._mplp import MPLP
+from sklearn_crf.inference.messages._trws import TRWS
+from sklearn_crf.inference.relaxations._ad3 import AD3
+from sklearn_crf.models import FactorGraph, PairwiseModel, pairwise_model_of, score
+
+# Table entries that each algorithm may read, and what reading one takes it of time, relative to TRWS.
+_WORK = {"TRWS": 6e7, "LoopyBP": 6e7, "AD3": 1.2e8, "MPLP": 1.2e8, "ICM": 6e7, "AlphaExpansion": 6e8}
+_COST_OF_ENTRY = {"TRWS": 1, "LoopyBP": 4, "AD3": 15, "MPLP": 30, "ICM": 1, "AlphaExpansion": 10}
+
+# With fewer iterations an algorithm adds nothing.
+_FEWEST = 10
+
+
+class PortfolioState(NamedTuple):
+    """For a warm start."""
+
+    labels: np.ndarray
+    bounding: object  # state of the algorithm that bounds
+
+
+class Candidates:
+    """Labelings of one model, each changed node by node as long as that gains, and the least of their bounds."""
+
+    def __init__(self, model):
+        self.model = model
+        self.climber = None if isinstance(model, FactorGraph) else Climber(model)
+        self.found, self.bound, self.n_iter, self.names, self.states = [], np.inf, 0, [], {}
+
+    def run(self, algorithm, init=None, n_threads=1):
+        """Add the labeling of an algorithm."""
+        with convergence_left_to_caller():
+            algorithm._check_model(self.model)
+            found = algorithm._map(self.model, init=init, n_threads=n_threads)
+        name = type(algorithm).__name__
+        self.states[name] = found.state
+        self.names += [] if name in self.names else [name]
+        self.bound, self.n_iter = min(self.bound, found.bound), self.n_iter + found.n_iter
+        self.add(found.labels)
+
+    def add(self, labels):
+        """Add a labeling."""
+        value = score(self.model, labels)
+        if np.isfinite(value):
+            labels = climbed(self.model, labels) if self.climber is None else self.climber.climb(labels.copy())
+            value = score(self.model, labels)
+        self.found.append((value, labels))
+
+    @property
+    def best(self):
+        """Score and labels of the best so far, the first of equals."""
+        return max(self.found, key=lambda pair: pair[0], default=(-np.inf, None))
+
+    @property
+    def certain(self):
+        """Whether the best labeling meets the bound."""
+        return bool(np.isfinite(self.bound)) and self.bound - self.best[0] <= 1e-9 * max(1.0, abs(self.bound))
+
+    def fuse(self):
+        """Put the best labeling together from all of them."""
+        fusion = Fusion(self.model)
+        ordered = [labels for _, labels in sorted(self.found, key=lambda pair: -pair[0])]
+        best, before = ordered[0], None
+        while best is not before:
+            before = best
+            for labels in ordered[1:]:
+                best = fusion.of(best, labels)
+        self.names.append("fusion")
+        self.add(best)
+
+    def labeling(self, state):
+        """The best as a result."""
+        value, labels = self.best
+        return Labeling(
+            labels,
+            value,
+            bound=max(self.bound, value),
+            n_iter=self.n_iter,
+            state=state,
+            method=" + ".join(self.names),
+        )
+
+
+def best_of_portfolio(model: PairwiseModel | FactorGraph, max_iter: int, init=None, n_threads: int = 1) -> Labeling:
+    """The best labeling of several algorithms, which share a budget of table entries read, climbed and fused.
+
+    Parameters
+    ----------
+    model : PairwiseModel or FactorGraph
+    max_iter : int
+        Most iterations of each algorithm.
+    init : PortfolioState, optional
+        Of a former labeling. Where scores changed a little only, that and the algorithm that bounds are enough.
+    n_threads : int, default=1
+
+    Returns
+    -------
+    Labeling
+    """
+    if isinstance(model, FactorGraph):
+        if model.arity.max(initial=0) > 2:
+            return _of_factors(model, max_iter, init)
+        # Fusion and the faster kernels are those of pairwise models.
+        return best_of_portfolio(pairwise_model_of(model), max_iter, init, n_threads)
+    candidates = Candidates(model)
+    entries = 2.0 * model.graph.n_edges * model.n_columns * (1 if model.is_potts else model.n_columns)
+    bounded = _bounding(candidates, model, entries, max_iter, init, n_threads)
+    if init is not None:
+        candidates.add(init.labels)
+    elif not candidates.certain:
+        _explore(candidates, model, entries, max_iter, n_threads)
+    if not candidates.certain:
+        candidates.fuse()
+    return candidates.labeling(PortfolioState(candidates.best[1], candidates.states.get(bounded)))
+
+
+def _bounding(candidates, model, entries, max_iter, init, n_threads):
+    """Moves by minimum cuts where they are bounded, and what has an upper bound; the name of that."""
+    labels = None if init is None else init.labels
+    if model.n_columns == 2:
+        candidates.run(GraphCut(nonsubmodular="qpbo"), n_threads=n_threads)
+    elif np.isfinite(model.tables).all() and _affords("AlphaExpansion", entries / model.n_columns, _FEWEST):
+        candidates.run(AlphaExpansion(max_iter=max_iter, nonsubmodular="truncate"), labels, n_threads)
+    if not candidates.certain:
+        n_iter = _iterations("TRWS", entries, max_iter)
+        if n_iter or not candidates.found:
+            former = None if init is None else init.bounding
+            candidates.run(TRWS(max_iter=max(n_iter, 1), tol=1e-7), former)
+    return "TRWS"
+
+
+def _explore(candidates, model, entries, max_iter, n_threads):
+    """Algorithms without a bound, or with a dearer one."""
+    if _affords("ICM", entries / model.n_columns, 6 * _FEWEST):
+        candidates.run(ICM(n_restarts=5, random_state=0), n_threads=n_threads)
+    for damping in (0.0, 0.5):
+        n_iter = _iterations("LoopyBP", entries, max_iter)
+        if n_iter:
+            candidates.run(LoopyBP(max_iter=n_iter, damping=damping), n_threads=n_threads)
+    n_iter = _iterations("AD3", entries, max_iter)
+    if n_iter and not candidates.certain:
+        candidates.run(AD3(max_iter=n_iter, climb=False), n_threads=n_threads)
+
+
+def _of_factors(model, max_iter, init):
+    """The same for factors of any arity, which have no fusion."""
+    candidates = Candidates(model)
+    sizes = np.diff(model.table_ptr)[model.table_id]
+    entries = 2.0 * float(sizes @ model.arity)
+    former = None if init is None else init.bounding
+    candidates.run(MPLP(max_iter=max(_iterations("MPLP", entries, 5 * max_iter), _FEWEST)), former)
+    if init is not None:
+        candidates.add(init.labels)
+    elif not candidates.certain:
+        for damping in (0.0, 0.5):
+            n_iter = _iterations("LoopyBP", entries, max_iter)
+            if n_iter:
+                candidates.run(LoopyBP(max_iter=n_iter, damping=damping))
+        n_iter = _iterations("AD3", entries, max_iter)
+        if n_iter:
+            candidates.run(AD3(max_iter=n_iter))
+    return candidates.labeling(PortfolioState(candidates.best[1], candidates.states["MPLP"]))
+
+
+def _iterations(name, entries, max_iter):
+    """Iterations within the budget of an algorithm; none if they are too few to add anything."""
+    n_iter = int(min(max_iter, _WORK[name] / (_COST_OF_ENTRY[name] * max(entries, 1.0))))
+    return n_iter if n_iter >= min(_FEWEST, max_iter) else 0
+
+
+def _affords(name, entries, n_iter):
+    return n_iter * entries * _COST_OF_ENTRY[name] <= _WORK[name]
