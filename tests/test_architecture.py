@@ -37,7 +37,18 @@ TIER = {unit: tier for tier, units in enumerate(TIERS) for unit in units}
 
 # Families inside these units, in the order in which they may import each other; all may import the unit's root.
 FAMILIES = {
-    "inference": ["exact", "local", "messages", "bounds", "relaxations", "cuts", "gaussian", "_portfolio", "_automatic", "_names"],
+    "inference": [
+        "exact",
+        "local",
+        "messages",
+        "bounds",
+        "relaxations",
+        "cuts",
+        "gaussian",
+        "_portfolio",
+        "_automatic",
+        "_names",
+    ],
     "objectives": ["likelihood", "margin", "contrastive"],
 }
 # Modules of fewer lines with a single importer belong into it, but for these.
