@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf.inference._allowed_labels import allowed_labels
 from sklearn_crf.inference._climbing import climbed
-from sklearn_crf.models import FactorStatistics, PairwiseModel, Statistics, check_allowed_states, score
+from sklearn_crf.models import FactorGraph, FactorStatistics, PairwiseModel, Statistics, check_allowed_states, score
 
 
 class Marginals(NamedTuple):
@@ -274,7 +274,7 @@ class Inference(BaseEstimator):
         return self._sample(model, n_samples, random_state=random_state, n_threads=n_threads)
 
     def _climbed(self, model, found):
-        if found.bound <= found.score:
+        if found.bound <= found.score or not isinstance(model, PairwiseModel | FactorGraph):
             return found
         labels = climbed(model, found.labels)
         value = score(model, labels)

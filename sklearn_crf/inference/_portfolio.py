@@ -23,6 +23,9 @@ _COST_OF_ENTRY = {"TRWS": 1, "LoopyBP": 4, "AD3": 15, "MPLP": 30, "ICM": 1, "Alp
 # With fewer iterations an algorithm adds nothing.
 _FEWEST = 10
 
+# Looks at the labels of messages on their way.
+_PARTS = 10
+
 
 class PortfolioState(NamedTuple):
     """For a warm start."""
@@ -40,7 +43,7 @@ class Candidates:
         self.found, self.bound, self.n_iter, self.names, self.states = [], np.inf, 0, [], {}
 
     def run(self, algorithm, init=None, n_threads=1):
-        """Add the labeling of an algorithm."""
+        """Add the labeling of an algorithm; its state."""
         with convergence_left_to_caller():
             algorithm._check_model(self.model)
             found = algorithm._map(self.model, init=init, n_threads=n_threads)
@@ -49,6 +52,17 @@ class Candidates:
         self.names += [] if name in self.names else [name]
         self.bound, self.n_iter = min(self.bound, found.bound), self.n_iter + found.n_iter
         self.add(found.labels)
+        return found.state
+
+    def run_in_parts(self, algorithm, n_threads=1):
+        """Add the labelings that an algorithm has on its way: those of messages that do not settle differ."""
+        n_iter, former = max(1, algorithm.max_iter // _PARTS), None
+        algorithm.set_params(max_iter=n_iter)
+        for _ in range(_PARTS):
+            before = self.n_iter
+            former = self.run(algorithm, former, n_threads)
+            if self.n_iter - before < n_iter:
+                break
 
     def add(self, labels):
         """Add a labeling."""
@@ -148,10 +162,10 @@ def _explore(candidates, model, entries, max_iter, n_threads):
     for damping in (0.0, 0.5):
         n_iter = _iterations("LoopyBP", entries, max_iter)
         if n_iter:
-            candidates.run(LoopyBP(max_iter=n_iter, damping=damping), n_threads=n_threads)
+            candidates.run_in_parts(LoopyBP(max_iter=n_iter, damping=damping), n_threads)
     n_iter = _iterations("AD3", entries, max_iter)
     if n_iter and not candidates.certain:
-        candidates.run(AD3(max_iter=n_iter, climb=False), n_threads=n_threads)
+        candidates.run(AD3(max_iter=n_iter), n_threads=n_threads)
 
 
 def _of_factors(model, max_iter, init):
@@ -167,7 +181,7 @@ def _of_factors(model, max_iter, init):
         for damping in (0.0, 0.5):
             n_iter = _iterations("LoopyBP", entries, max_iter)
             if n_iter:
-                candidates.run(LoopyBP(max_iter=n_iter, damping=damping))
+                candidates.run_in_parts(LoopyBP(max_iter=n_iter, damping=damping))
         n_iter = _iterations("AD3", entries, max_iter)
         if n_iter:
             candidates.run(AD3(max_iter=n_iter))

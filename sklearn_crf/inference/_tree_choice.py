@@ -29,6 +29,8 @@ def connected_parts(graph):
     list of (ndarray of int, Graph)
         The numbers of a component's edges in the whole graph, and the component: nodes and edges in the same order.
     """
+    if not graph.n_edges:
+        return []
     of_node = graph.component
     by_node = np.argsort(of_node, kind="stable")
     n_nodes = np.bincount(of_node, minlength=graph.n_components)

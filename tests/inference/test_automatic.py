@@ -325,3 +325,11 @@ def test_what_is_kept_for_a_graph_dies_with_it():
     del graph, model
     gc.collect()
     assert gone() is None
+
+
+@pytest.mark.parametrize("edge_probabilities", ["auto", "covering", "uniform"])
+def test_no_nodes(edge_probabilities):
+    empty = PairwiseModel(Graph(0, np.zeros((0, 2))), np.zeros((0, 2)), SPIN[None])
+    assert TRWMessagePassing(edge_probabilities).marginals(empty).log_z == 0
+    assert AutoMarginals().marginals(empty).log_z == 0
+    assert AutoMap().map(empty).score == 0

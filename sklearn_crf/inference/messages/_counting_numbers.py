@@ -12,6 +12,9 @@ from sklearn_crf.inference._tree_choice import edge_probabilities_of
 # Share of an entropy that is as good as none: messages would stand still before anything is solved.
 _LEAST_SHARE = 1e-7
 
+# With more forests the shares of factors are more alike.
+_FEWEST_FORESTS = 16
+
 
 class CountingNumbers(NamedTuple):
     r"""Weights of local entropies in an approximation of the entropy.
@@ -106,10 +109,8 @@ def _checked(layered, node, factor):
 def _tree_probabilities(layered, edge_probabilities):
     """Probability of each factor to be in a spanning tree of the graph that they are the edges of."""
     model, layers = layered.model, layered.layers
-    large = np.flatnonzero(layers.arity > 2)
-    if len(large):
-        f = layered.factors[large[0]]
-        raise ValueError(f'counting_numbers="trw" needs factors of two nodes, factor {f} has {model.arity[f]}.')
+    if layers.arity.max(initial=0) > 2:
+        return _forest_probabilities(layered)
     edges = model.scope[model.scope_ptr[layered.factors][:, None] + np.arange(2)]
     if len(np.unique(np.sort(edges, axis=1), axis=0)) < len(edges):
         raise ValueError(
@@ -117,6 +118,31 @@ def _tree_probabilities(layered, edge_probabilities):
         )
     graph = Graph(model.n_nodes, edges) if layered.graph is None else layered.graph
     return edge_probabilities_of(graph, edge_probabilities)
+
+
+def _forest_probabilities(layered):
+    """Shares of the factors in largest sets without cycles, each of which favours those with the least so far."""
+    model = layered.model
+    scopes = [model.scope[model.scope_ptr[f] : model.scope_ptr[f + 1]].tolist() for f in layered.factors]
+    counts, n_forests = np.zeros(len(scopes), dtype=np.int64), 0
+    while n_forests < _FEWEST_FORESTS or not counts.all():
+        parent = list(range(model.n_nodes))
+        for f in np.argsort(counts, kind="stable").tolist():
+            roots = {_root(parent, node) for node in scopes[f]}
+            if len(roots) == len(scopes[f]):
+                first = roots.pop()
+                for root in roots:
+                    parent[root] = first
+                counts[f] += 1
+        n_forests += 1
+    return counts / n_forests
+
+
+def _root(parent, node):
+    while parent[node] != node:
+        parent[node] = parent[parent[node]]
+        node = parent[node]
+    return node
 
 
 def split_counting_numbers(layered, node, factor):

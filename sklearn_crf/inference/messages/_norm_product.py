@@ -35,10 +35,11 @@ class NormProductBP(Inference):
     ----------
     counting_numbers : {"trivial", "trw", "bethe"} or CountingNumbers, default="trivial"
         ``"trivial"``: one for every factor of two or more nodes (edges of a pairwise model), and one for nodes in none.
-        ``"trw"``: tree-reweighted, on pairwise models and factor graphs that could be. ``"bethe"``: convex on
-        forests only, where it is exact.
+        Its bound can be far above the log-partition. ``"trw"``: tree-reweighted, for factors of any arity: the share of
+        each factor in a distribution over sets of factors without cycles, which on edges are spanning forests; mostly a
+        much lower bound. ``"bethe"``: convex on forests only, where it is exact.
     edge_probabilities : {"auto", "uniform"} or array-like of shape (E,), default="auto"
-        Of ``"trw"``, as in :class:`TRWMessagePassing`.
+        Of ``"trw"`` where no factor has more than two nodes, as in :class:`TRWMessagePassing`.
     temperature : float, default=1.0
         T of :meth:`marginals`, positive. They are those of scores divided by T, and ``log_z`` is T times that of them.
     map_temperature : float, default=0.0

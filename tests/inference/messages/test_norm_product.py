@@ -300,10 +300,6 @@ def test_errors():
     ):
         with pytest.raises(ValueError, match=message):
             NormProductBP(**params).marginals(model)
-    with pytest.raises(ValueError, match="factor 2 has 3"):
-        NormProductBP("trw").marginals(
-            FactorGraph.from_factors([2] * 3, [((0,), np.zeros(2)), ((0, 1), np.eye(2)), ((0, 1, 2), at_most_one())])
-        )
     with pytest.raises(ValueError, match="at most one factor for each pair"):
         NormProductBP("trw").marginals(
             FactorGraph.from_factors([2] * 2, [((0, 1), np.eye(2)), ((1, 0), np.zeros((2, 2)))])
@@ -389,3 +385,16 @@ def test_empty_and_constant_factor_graphs():
     assert_array_equal(found.log_table, [1, 1])
     assert labeling.score == labeling.bound == 2
     assert labeling.converged
+
+
+def test_tree_reweighted_numbers_for_factors_of_any_arity():
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        factors = [((s,), rng.normal(size=2)) for s in range(8)]
+        factors += [(tuple(rng.choice(8, 3, replace=False).tolist()), rng.normal(size=(2, 2, 2))) for _ in range(6)]
+        model = FactorGraph.from_factors([2] * 8, factors)
+        exact = BruteForce().marginals(model).log_z
+        trivial, trw = (NormProductBP(name, max_iter=2000).marginals(model) for name in ("trivial", "trw"))
+        assert trw.bound == "upper"
+        assert exact - 1e-6 <= trw.log_z < exact + 0.5 * (trivial.log_z - exact)
+        assert trw.log_z <= BruteForce().map(model).score + 8 * np.log(2) + 1e-6
