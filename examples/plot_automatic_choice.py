@@ -5,7 +5,7 @@ What ``inference="auto"`` chooses
 The automatic choices are exact wherever that is affordable, and the cost of elimination is known before any work. The
 first picture is their decision table. The second is :func:`~sklearn_crf.inference.exact_inference`, the rule behind it,
 for square grids by their side and their number of states: where the square is dark, marginals and best labelings are
-exact. The third compares belief propagation with the truth at the side of that boundary where the truth is known.
+exact. The third shows the errors that belief propagation makes there.
 """
 
 import sys
@@ -30,7 +30,8 @@ QUESTIONS = [
 ]
 OTHERWISE = (
     "belief propagation;\ndamped, if it does not settle;\naveraged, if that does not either",
-    "roof duality or expansions, TRW-S;\nICM, max-product, AD3,\nif they do not meet the bound;\nclimbing and fusion of all",
+    "roof duality or expansions, TRW-S;\nICM, max-product, AD3,\nif they do not meet the bound;\n"
+    "climbing and fusion of all",
 )
 
 
@@ -81,8 +82,8 @@ fig.tight_layout()
 # %%
 # What that changes
 # -----------------
-# Grids of 10 x 10 nodes with couplings of both signs, by the strength of the couplings: the mean error of the marginals of
-# belief propagation, which is what any other choice would have to live with. The automatic choice has none.
+# Grids of 10 x 10 nodes with couplings of both signs, by the strength of the couplings: the mean error of the marginals
+# of belief propagation. The automatic choice has none.
 
 strengths, errors = np.linspace(0.2, 2.0, 7), []
 for strength in strengths:
