@@ -92,7 +92,7 @@ _FIRST_PATIENCE = 20
 def allowed_labels(model, labels):
     """Labels with a score above -inf: the better of what two searches find.
 
-    A pairwise model is first mended node by node. Then nodes are decided one by one, and after each decision every
+    A pairwise model is first repaired node by node. Then nodes are decided one by one, and after each decision every
     factor rules out the states that it has no allowed joint state for; at a dead end the last decision is taken back.
     One search gives nodes the labels that they had, those with few states left and many dead ends around them before
     others. The other decides the node first whose best state is the farthest ahead of its second, by its own scores
@@ -115,9 +115,9 @@ def allowed_labels(model, labels):
         If a search shows that there are none.
     """
     if not isinstance(model, FactorGraph):
-        mended = without_violations(model, labels)
-        if is_feasible(model, mended):
-            return mended
+        repaired = without_violations(model, labels)
+        if is_feasible(model, repaired):
+            return repaired
         if model.graph.n_edges > _MOST_LOOKS:
             return None
         model = factor_graph_of(model)

@@ -30,7 +30,7 @@ class AutoState(NamedTuple):
 
     @staticmethod
     def of(init, chosen):
-        """What a warm start of the chosen algorithm can use of a former state."""
+        """The part of a former state that warm-starts the chosen algorithm, or None."""
         return init.state if isinstance(init, AutoState) and init.chosen == chosen else None
 
 

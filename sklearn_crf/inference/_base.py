@@ -1,4 +1,4 @@
-"""What every inference algorithm is and returns."""
+"""Base class of inference algorithms, and the types of their results."""
 
 import threading
 import warnings

@@ -47,7 +47,7 @@ class EdgeMarginals:
 # Most numbers held in all partial sums of pairwise beliefs together (16 MB).
 _STATISTICS_BUDGET = 2**21
 
-# Nodes worth a partial sum of their own.
+# Fewest nodes with a partial sum of their own.
 _SMALLEST_PART = 1024
 
 

@@ -10,7 +10,7 @@ _PATIENCE = 10
 
 
 class RecentFall:
-    """What a bound fell by in its last ten iterations: one flat iteration alone can be followed by further falls."""
+    """Fall of a bound in its last ten iterations: one flat iteration alone can be followed by further falls."""
 
     def __init__(self):
         self._bounds = []
@@ -96,5 +96,5 @@ def marginals_by_descent(algorithm, run, bound):
             f"messages still changing by {change:.2g}, more than tol={algorithm.tol:g}: raise max_iter.",
             depth=2,
         )
-    worth = "upper" if bound == "exact" and not converged else bound
-    return run.marginals(bound=worth, n_iter=n_iter, converged=converged)
+    kind = "upper" if bound == "exact" and not converged else bound
+    return run.marginals(bound=kind, n_iter=n_iter, converged=converged)

@@ -55,7 +55,7 @@ class Field(NamedTuple):
         return len(self.edge_weight) == 0
 
     def work_space(self):
-        """What a kernel needs for itself; one for each thread."""
+        """Workspace of a kernel; one for each thread."""
         return np.empty((6 + 2 * self.tables.shape[3]) * self.width)
 
     def send(self, messages, *how):

@@ -1,4 +1,4 @@
-"""What algorithms that visit one node at a time share: the kernels' arguments, the order of visits, the start."""
+"""Visits of one node at a time: arguments of the kernels, order of visits, labels to start with."""
 
 from functools import partial
 from itertools import pairwise

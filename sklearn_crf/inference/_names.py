@@ -29,7 +29,7 @@ from sklearn_crf.inference.relaxations._incmp import IncMP
 
 
 class NamedInference(NamedTuple):
-    """What a name stands for.
+    """The inference that a name stands for.
 
     Attributes
     ----------

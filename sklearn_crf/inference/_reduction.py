@@ -49,7 +49,7 @@ class Reduction:
 
     @cached_property
     def structure(self):
-        """What tells models apart whose scores are taken out in the same way: all but the scores."""
+        """Key of models that differ in their scores alone."""
         model = self.model
         fields = (model.n_states, model.scope, model.scope_ptr, model.table_id, model.table_ptr, model.table_kind)
         sparse = b"" if model.table_cell is None else model.table_cell.tobytes()
@@ -61,7 +61,7 @@ class Reduction:
         return bool(np.all(self.n_states == self.model.n_states))
 
     def storage(self):
-        """Where the scores of :meth:`table` come from.
+        """Places of the scores of :meth:`table`.
 
         Returns
         -------
@@ -100,7 +100,7 @@ class Reduction:
         return model.factor_scores(np.full(len(states), factor), states).reshape(shape)
 
     def cells(self, factor):
-        """Where the scores of :meth:`table` are stored, (n_joint_states,) int64; -1 is the table's default."""
+        """Places of the scores of :meth:`table`, (n_joint_states,) int64; -1 is the table's default."""
         nodes = self.nodes(factor)
         model = self.model
         table = model.table_id[factor]

@@ -1,4 +1,4 @@
-"""What the algorithms for the linear relaxation make of a model before they begin, and what they know of its scores."""
+"""Preparation of a model for algorithms of the linear relaxation, and bounds of its scores."""
 
 import numpy as np
 
@@ -70,7 +70,7 @@ def _rule_out(possible, edges, allowed):
 
 
 def least_score(model):
-    """What every labeling scores at least that is allowed: the sum of the least finite scores."""
+    """Lower bound on the score of every allowed labeling: the sum of the least finite scores."""
     parts = [model.unary, *(tables.reshape(len(tables), -1) for _, tables in table_blocks(model))]
     return float(sum(np.where(np.isneginf(part), np.inf, part).min(axis=1).sum() for part in parts))
 

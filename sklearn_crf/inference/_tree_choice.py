@@ -116,7 +116,7 @@ _MOST_KEPT = 4
 
 
 def _kept(graph, kind, key, make):
-    """What ``make`` returns, made once for a graph and a key."""
+    """The result of ``make``, called once for a graph and a key."""
     known = graph.__dict__.setdefault(kind, {})
     found = known.get(key)
     if found is None:

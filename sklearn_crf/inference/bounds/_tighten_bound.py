@@ -30,7 +30,7 @@ _MOST_HALVINGS = 6
 
 
 class Tight(NamedTuple):
-    """Where minimisation for some trees came to."""
+    """End of the minimisation for some trees."""
 
     scores: NodeShares
     x: np.ndarray
@@ -70,7 +70,7 @@ class Tightening:
         return NodeShares(self.model, trees, self.mapped)
 
     def _better_start(self, scores, start):
-        """What messages come to, from where they were at other trees, if that is better than a known start."""
+        """The end of messages that begin with those of other trees, if that is better than a known start."""
         if self.start_sweeps == 0:
             return start
         best, best_value = start, scores.value_grad(start)[0]
@@ -127,7 +127,7 @@ def _averaged(scores, x, n_iter, trace):
 
 
 class Chosen(NamedTuple):
-    """What the search for trees found."""
+    """Result of the search for trees."""
 
     best: Tight
     n_iter: int  # of all minimisations

@@ -182,7 +182,7 @@ class AlphaExpansion(_MoveMaking):
 
     @staticmethod
     def _slacks(tables):
-        """What must not be negative: for each alpha, an array (T, R, a, b)."""
+        """Slacks that must not be negative: for each alpha, an array (T, R, a, b)."""
         for alpha in range(tables.shape[-1]):
             both = tables + tables[..., alpha, alpha][..., None, None]
             yield alpha, both - tables[..., :, alpha][..., :, None] - tables[..., alpha, :][..., None, :]
@@ -244,7 +244,7 @@ class AlphaBetaSwap(_MoveMaking):
 
     @staticmethod
     def _slacks(tables):
-        """What must not be negative: an array (T, R, alpha, beta)."""
+        """Slacks that must not be negative: an array (T, R, alpha, beta)."""
         diagonal = np.einsum("trkk->trk", tables)
         yield None, diagonal[..., :, None] + diagonal[..., None, :] - tables - np.swapaxes(tables, 2, 3)
 

@@ -17,7 +17,7 @@ from sklearn_crf.models import PairwiseModel
 
 
 class CutState(NamedTuple):
-    """What a minimum cut could not decide.
+    """Edges and nodes that a minimum cut could not decide.
 
     Attributes
     ----------

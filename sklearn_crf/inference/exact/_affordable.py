@@ -1,4 +1,4 @@
-"""Where exact inference is affordable: the cost of elimination, estimated from the structure before any work."""
+"""The rule for exact inference: the cost of elimination, known from the structure before any work."""
 
 from dataclasses import replace
 from itertools import combinations
@@ -97,7 +97,7 @@ def affordable_components(model: PairwiseModel | FactorGraph) -> np.ndarray:
 
 
 class _Edges:
-    """What decides for a pairwise model, by component."""
+    """Sizes of the components of a pairwise model."""
 
     def __init__(self, model):
         self.model, self.graph = model, model.graph
@@ -130,7 +130,7 @@ class _Edges:
 
 
 class _Factors:
-    """What decides for a factor graph, by component."""
+    """Sizes of the components of a factor graph."""
 
     def __init__(self, model):
         self.problem = problem = Reduction(model)

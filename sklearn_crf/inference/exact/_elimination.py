@@ -1,4 +1,4 @@
-"""What elimination does with the nodes of a factor graph, whatever the scores: worked out once for each structure."""
+"""Plans of elimination on factor graphs, made once for each structure."""
 
 from heapq import heapify, heappop, heappush
 from math import prod
@@ -150,7 +150,7 @@ def eliminate(adjacency, order, log_states):
     return Elimination(list(order), separators, log_size)
 
 
-# Below this many table cells a better order is not worth the search for it.
+# Below this many table cells the search for a better order takes longer than it saves.
 _FEW_CELLS = 2.0**14
 _N_RESTARTS = 8
 
@@ -365,11 +365,11 @@ class EliminationPlan:
         )
         tables, messages = left * _padded(own) + own * _padded(right), left * _padded(right)
         turned = np.maximum(right * _padded(own), own * left)
-        self.room = {"best": tables.max(initial=0), "conditional": (tables + turned).max(initial=0)}
+        self.workspace = {"best": tables.max(initial=0), "conditional": (tables + turned).max(initial=0)}
         state_size = index_type(own.max(initial=1)).itemsize
         self.memory = {
-            "best": float(8 * self.room["best"] + (8 + state_size) * messages.sum()),
-            "conditional": float(8 * self.room["conditional"] + 8 * tables.sum() + 16 * messages.sum()),
+            "best": float(8 * self.workspace["best"] + (8 + state_size) * messages.sum()),
+            "conditional": float(8 * self.workspace["conditional"] + 8 * tables.sum() + 16 * messages.sum()),
         }
         self.n_cells = tables + messages
         self._sizes = own, left, right, tables, messages
@@ -403,7 +403,7 @@ class EliminationPlan:
         self.axes = np.array(axes, dtype=np.int64).reshape(-1, 3)
 
     def _find_ends(self, problem):
-        """Where messages end and fixed factors stand, by the first node of a component, and where marginals belong."""
+        """Places of last messages and fixed factors, by the first node of a component, and of marginals."""
         component = problem.model.component
         first = np.unique(component, return_index=True)[1]
         roots = [k for k, separator in enumerate(self.separators) if not separator]
@@ -444,7 +444,7 @@ class EliminationPlan:
         return of_left, tables[middle : middle + own * _padded(right)].reshape(own, -1)
 
     def message_cells(self, k, left, right):
-        """Where the message of bucket k has joint states of its left and right nodes."""
+        """Cells of the message of bucket k for joint states of its left and right nodes."""
         return self.buckets[k, 4] + left * _padded(self.buckets[k, 2]) + right
 
     def _strides_of_message(self, k):

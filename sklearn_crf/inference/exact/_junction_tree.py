@@ -96,9 +96,9 @@ class Buckets:
         ndarray of shape (N,), int32
         """
         plan = self.plan
-        room = np.empty(int(plan.room["best"]))
+        workspace = np.empty(int(plan.workspace["best"]))
         best = np.empty(plan.n_messages, dtype=index_type(plan.buckets[:, 0].max(initial=1)))
-        send_maxima(plan.buckets, plan.parts, plan.axes, self._values, room, self._messages, best)
+        send_maxima(plan.buckets, plan.parts, plan.axes, self._values, workspace, self._messages, best)
         self.terms()
         return self._backward(1, lambda k, left, right: best[plan.message_cells(k, left, right)])[0]
 
@@ -162,7 +162,7 @@ class Buckets:
             self._products,
             self._messages,
             self.is_log,
-            np.empty(int(plan.room["conditional"])),
+            np.empty(int(plan.workspace["conditional"])),
             nodes,
             values,
         )

@@ -152,7 +152,7 @@ class LayeredModel:
         return np.ascontiguousarray(result[:, : self.model.n_columns]) if values.ndim == 2 else result
 
     def terms(self, values):
-        """What each node adds to ``log_z``, from what each place does; constants count for the first node."""
+        """Share of each node in ``log_z``, from those of places; constants count for the first node."""
         terms = self.in_order_of_nodes(values)
         terms[:1] += self.constant
         return terms
@@ -185,7 +185,7 @@ class LayeredModel:
 
 
 def _runs(numbers):
-    """Where runs of one number begin, and end."""
+    """Starts of runs of one number, and the end."""
     ends = np.flatnonzero(np.append(numbers[1:] != numbers[:-1], len(numbers) > 0)) + 1
     return np.stack((np.append(0, ends)[:-1], ends), axis=1).astype(np.int32)
 

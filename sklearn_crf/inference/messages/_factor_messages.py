@@ -38,7 +38,7 @@ class Numbers(NamedTuple):
 
 
 def initial_messages(shape, cross_size, init):
-    """Messages that say nothing, or those of a former result.
+    """Uniform messages, or those of a former result.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ def marginals_of(layered, beliefs, leaves, values, **fields):
 
 
 def _cross_places(layers, conditional):
-    """Where each slot keeps scores of the other slots of its factor, and how many there are in all."""
+    """Place of each slot's scores of the other slots of its factor, and the number of scores in all."""
     used = np.bincount(layers.slot_factor, weights=conditional, minlength=layers.n_factors) > 0
     length = np.where(used, layers.arity, 0)[layers.slot_factor] * layers.n_columns
     starts = np.concatenate(([0], np.cumsum(length))).astype(np.int64)

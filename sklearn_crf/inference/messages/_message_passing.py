@@ -1,4 +1,4 @@
-"""What loopy and tree-reweighted belief propagation share: sweeps until messages stand still, and their results."""
+"""Base of loopy and tree-reweighted belief propagation: sweeps until messages stand still, and their results."""
 
 from typing import NamedTuple
 
@@ -73,7 +73,7 @@ class OddsField(NamedTuple):
         return cls(arrays, offset, int(np.diff(field.ptr).max(initial=0)))
 
     def work_space(self):
-        """What the kernel needs for itself; one for each thread."""
+        """Workspace of the kernel; one for each thread."""
         return np.empty(self.largest_degree + _PADDING, self.arrays[3].dtype)
 
     def send(self, odds, *how):
@@ -114,7 +114,7 @@ def _padded(values, dtype):
 class MessagePassing(EdgeMarginals, Inference):
     """Base of the algorithms that renew messages until they stand still.
 
-    A subclass makes the field of a model, and says what the bounds of its results are worth.
+    A subclass makes the field of a model, and says on which side the bounds of its results err.
     """
 
     tasks = frozenset({"map", "marginals"})
@@ -127,7 +127,7 @@ class MessagePassing(EdgeMarginals, Inference):
         raise NotImplementedError
 
     def _sum_bound(self, graph):
-        """What the log-partition of a fixed point is on a graph with cycles."""
+        """Side of the log-partition of a fixed point on a graph with cycles."""
         return None
 
     def _bounded(self, model, found):

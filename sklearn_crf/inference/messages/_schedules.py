@@ -52,7 +52,7 @@ def _forth_and_back(graph, field, messages, damping):
 
 
 def _renewal(field, messages, order, damping):
-    """What lets the nodes of a range send, forwards and then backwards, and returns the largest change."""
+    """A function that lets the nodes of a range send, forwards and then backwards, and returns the largest change."""
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order), dtype=np.int32)
     work = field.work_space()

@@ -17,7 +17,7 @@ from sklearn_crf.inference.messages._schedules import SCHEDULES
 
 
 def reweighted_bound_terms(model, messages, probabilities, *, maximum, along_chains=False):
-    r"""What each node adds to an upper bound on the log-partition, or on the best score.
+    r"""Share of each node in an upper bound on the log-partition, or on the best score.
 
     The scores are, exactly and for any messages,
 

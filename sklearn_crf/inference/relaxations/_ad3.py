@@ -198,7 +198,7 @@ class _Run:
         return self.bound - self.problem.score <= 1e-12 * max(1.0, abs(self.bound))
 
     def messages(self):
-        """What is moved from each node's scores into the factors, by slot."""
+        """Scores that move from each node into the factors, by slot."""
         return self.multipliers + self.share[self.pieces.scope]
 
     def _solve(self, start, stop):

@@ -1,4 +1,4 @@
-"""What subgradient methods for the dual of the linear relaxation share: their options, their loop and its end."""
+"""Base of subgradient methods for the dual of the linear relaxation: options, loop and its end."""
 
 from abc import ABC, abstractmethod
 
@@ -51,7 +51,7 @@ class AnnealedSteps:
 
 
 def first_step(change_of_gap, unit, least):
-    """Where a warm start begins, relative to the first step of a cold one: between ``least`` and 1.
+    """First step of a warm start, relative to that of a cold one: between ``least`` and 1.
 
     A start that is off by some amount needs steps of that amount; larger ones would lose what it knows.
 
@@ -98,7 +98,7 @@ class Run(ABC):
 
     @property
     def gap(self):
-        """What the best labels lack to the bound."""
+        """Difference of the bound and the best score."""
         return self.bound - self.best.score
 
     @abstractmethod
