@@ -1,0 +1,104 @@
+"""How far a reader travels: files, functions and depth of calls of fit and predict of every estimator.
+
+    python benchmarks/journeys.py
+
+Counts Python frames of the estimator's own package (scikit-learn for LogisticRegression) on small data, imports left
+out. Depth is the largest number of such frames on the stack at once. Beside them: classes of the package among an
+estimator's bases, its private methods, own and inherited, and its constructor parameters.
+"""
+
+import inspect
+import sys
+import threading
+import warnings
+from pathlib import Path
+
+import numpy as np
+import sklearn
+from sklearn.linear_model import LogisticRegression
+
+import sklearn_crf
+from sklearn_crf.datasets import make_noisy_shapes
+
+
+class Journey:
+    """Frames of one package entered while the context is open, in any thread."""
+
+    def __init__(self, package):
+        self.folder = str(Path(package.__file__).parent)
+        self.places = set()
+        self.depth = 0
+
+    def __enter__(self):
+        threading.setprofile(self._enter)
+        sys.setprofile(self._enter)
+        return self
+
+    def __exit__(self, *error):
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+    def _enter(self, frame, event, argument):
+        if event != "call" or not frame.f_code.co_filename.startswith(self.folder):
+            return
+        if frame.f_code.co_name == "<module>":
+            return
+        self.places.add((frame.f_code.co_filename, frame.f_code.co_qualname))
+        depth = 0
+        while frame is not None:
+            depth += frame.f_code.co_filename.startswith(self.folder)
+            frame = frame.f_back
+        self.depth = max(self.depth, depth)
+
+    def __str__(self):
+        return f"{len({file for file, _ in self.places}):3d} files {len(self.places):4d} functions {self.depth:3d} deep"
+
+
+def shape_of(estimator):
+    """Bases of the package, private methods and constructor parameters."""
+    kind = type(estimator)
+    package = kind.__module__.split(".")[0]
+    bases = [base for base in kind.__mro__ if base.__module__.split(".")[0] == package]
+    private = {
+        name
+        for base in bases
+        for name, value in vars(base).items()
+        if name.startswith("_") and not name.startswith("__") and inspect.isroutine(value)
+    }
+    n_parameters = len(inspect.signature(kind.__init__).parameters) - 1
+    return f"{len(bases)} classes {len(private):2d} private methods {n_parameters:2d} parameters"
+
+
+def problems():
+    """Estimator, X and y: each small, none trivial."""
+    shapes = make_noisy_shapes("gaussian", 1, shapes=["key", "gear"], random_state=0)
+    X, y = shapes[0][:2, :16, :16], shapes[1][:2, :16, :16]
+    rng = np.random.default_rng(0)
+    rows, classes = rng.normal(size=(60, 4)), np.arange(60) % 2
+    grey = rng.normal(size=(3, 12, 12, 1))
+    for name in sklearn_crf.__all__:
+        kind = getattr(sklearn_crf, name)
+        if not (inspect.isclass(kind) and hasattr(kind, "fit")):
+            continue
+        data = {"RegressionTreeField": (grey, grey), "MultiConditionalMFA": (rows, classes)}.get(name, (X, y))
+        try:
+            yield kind(max_iter=3), *data
+        except TypeError:  # its constructor has no max_iter, or it wraps another estimator
+            continue
+    yield LogisticRegression(), rows, classes
+
+
+def main():
+    warnings.simplefilter("ignore")
+    for estimator, X, y in problems():
+        package = sklearn if estimator.__module__.startswith("sklearn.") else sklearn_crf
+        name = type(estimator).__name__
+        with Journey(package) as fit:
+            estimator.fit(X, y)
+        with Journey(package) as predict:
+            estimator.predict(X)
+        print(f"{name:30s} fit {fit}   predict {predict}   {shape_of(estimator)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
