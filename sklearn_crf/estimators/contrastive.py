@@ -1,38 +1,27 @@
 """ContrastiveCRF: contrastive objectives and constraint generation."""
 
-from numbers import Integral, Real
 from typing import ClassVar
 
 import numpy as np
-from sklearn.base import _fit_context
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
-from sklearn_crf.estimators._contrastive_training import (
-    INITS,
-    ContrastiveOptions,
-    add_sets,
-    checked_sets,
-    initial_objective,
+from sklearn_crf.estimators._probabilistic import ProbabilisticField
+from sklearn_crf.learning import (
+    GENERATORS,
+    LBFGS,
+    SGD,
+    GrowingSets,
+    resolve_generators,
+    resolve_inference,
+    resolve_sets,
+    resolve_solver,
     train_by_rounds,
 )
-from sklearn_crf.estimators._coupling import (
-    INFERENCES,
-    map_inference,
-    marginal_inference,
-    resolve_decoding,
-    sampling_inference,
-)
-from sklearn_crf.estimators._field import TrainedField
-from sklearn_crf.estimators._margin_cost import cost_matrix, is_per_node, with_node_weights
-from sklearn_crf.estimators._marginal_predictions import MarginalPredictions
-from sklearn_crf.inference import ICM, Inference, LoopyBP
-from sklearn_crf.objectives import GibbsGenerator, MapGenerator, MostViolated
-
-#: What generates assignments; the others look for violated constraints.
-GENERATORS = ("icm", "map", "gibbs", "icm_mv", "map_mv", "gibbs_mv")
+from sklearn_crf.learning._contrastive import INITS
+from sklearn_crf.objectives import Generator
 
 
-class ContrastiveCRF(MarginalPredictions, TrainedField):
+class ContrastiveCRF(ProbabilisticField):
     r"""Conditional random field trained to tell the truth from sets of other labelings.
 
     .. math::
@@ -50,54 +39,32 @@ class ContrastiveCRF(MarginalPredictions, TrainedField):
     ----------
     C : float, default=1.0
         Inverse strength of the penalty; intercepts are free.
-    generator : {"icm", "map", "gibbs", "icm_mv", "map_mv", "gibbs_mv"}, list or None, default="map"
-        What finds labelings: ``generator_inference``, from random messages if it passes messages; iterated conditional
-        modes from random labels, quicker and weaker; or ``gibbs_sweeps`` sweeps from the truth. With "_mv" the cost is
-        added to the scores (most violated constraints). A list takes all that it names, None generates nothing.
-    init : {"pl", "gpl", "observed", "empty"}, default="pl"
-        Sub-objectives to begin with: the pseudolikelihood; the generalised one of ``blocks``; the pseudolikelihood and
-        one set of all labelings seen in training, for examples of one lattice ("Contrastive" of the paper); or none.
-    blocks : {"rows", "columns"}, int or list, default=2
-        Blocks of ``init="gpl"``: lines of a lattice, windows of so many nodes a side, or for each example a list of
-        arrays of nodes. Nodes are numbered in the order of the labels.
-    sets : list of array-like of shape (m, \*lattice), optional
-        Labelings of further sets ("Simple Contrastive"); each is for the examples of its lattice whose labels it holds.
-    set_weight : array-like of shape (n_sets,) or (n_sets, n_examples), optional
-        :math:`w_j(x_i)` of ``sets``; None is one. See :func:`~sklearn_crf.objectives.decomposed_weights`.
-    n_new : int, default=1
-        Labelings of each example, generator and round.
-    generated_weight : float or "n_nodes", default=1.0
-        :math:`w_j` of the set of an example that gathers what is generated: one in the paper. Pseudolikelihood has a
-        term for each node; "n_nodes" weighs the set as much.
-    max_rounds : int, default=20
-        Most rounds of generation; for ``solver="sgd"``, epochs with generation.
-    gibbs_sweeps : int, default=10
-        Sweeps of "gibbs".
-    generator_inference : str or Inference, default="auto"
-        What "map" runs: any that finds best labelings. "auto" is max-product with residual scheduling, as in the paper.
-    cost : {"hamming"}, array-like of shape (n_classes, n_classes) or list of ndarray, default="hamming"
-        Cost for "_mv", as of :class:`M3NClassifier`.
+    generator : str, Generator, list or None, default="map"
+        What finds labelings: "map", max-product from random messages; "icm", iterated conditional modes from random
+        labels, quicker and weaker; "gibbs", ten Gibbs sweeps from the truth. "icm_mv", "map_mv" and "gibbs_mv" add the
+        number of errors to the scores (most violated constraints). Or a
+        :class:`~sklearn_crf.objectives.MapGenerator`, :class:`~sklearn_crf.objectives.GibbsGenerator` or
+        :class:`~sklearn_crf.objectives.MostViolated`; a list takes all that it holds, None generates nothing.
+    sets : {"pl", "gpl", "observed", "empty"} or GrowingSets, default="pl"
+        Sets of labelings to begin with: those of the pseudolikelihood; of the generalised one, over blocks; and one set
+        of all labelings seen in training; or none. Or a :class:`~sklearn_crf.learning.GrowingSets`, whose options are
+        reachable as ``sets__max_rounds`` and so on.
     inference : str or Inference, default="auto"
         What predicts, as in :class:`DRFClassifier`. The paper found "icm" better than max-product.
-    pairwise : {"auto", "ising", "potts", "symmetric", "full"}, default="auto"
-        Weights of a pairwise table: see :func:`~sklearn_crf.potentials.pairwise_form`.
+    pairwise : str or PairwiseTables, default="auto"
+        Weights of a pairwise table: "auto", "ising", "potts", "symmetric" or "full", see
+        :func:`~sklearn_crf.potentials.pairwise_form`; or a :class:`~sklearn_crf.potentials.PairwiseTables`, which can
+        also forbid pairs of labels and let tables of a lattice differ by direction.
     edge_features : str or callable, default="difference"
         As in :class:`DRFClassifier`.
     connectivity : int or array-like of shape (n_offsets, ndim), default=1
         Neighbours on a lattice.
-    edge_types : {"tied", "offset"}, default="tied"
-        Whether all edges of a lattice share their weights, or those of one offset.
     fit_intercept : bool, default=True
         Whether nodes have a constant term.
-    solver : {"lbfgs", "sgd"}, default="lbfgs"
+    solver : {"lbfgs", "sgd"} or Solver, default="lbfgs"
         Rounds of L-BFGS, each from where the last one ended; or stochastic gradient descent over mini-batches of
-        examples, which generates for those of a step before it makes the step.
-    step_size : float, default=0.1
-        First step of "sgd"; the gradient is the mean over nodes.
-    step_schedule : {"annealed", "sqrt", "constant"}, default="annealed"
-        How steps of "sgd" shrink.
-    batch_size : int, default=8
-        Examples of a mini-batch.
+        examples, which generates for those of a step before it makes the step. Or an
+        :class:`~sklearn_crf.learning.SGD`.
     max_iter : int, default=200
         Most iterations of a round; epochs of "sgd".
     tol : float, default=1e-4
@@ -171,22 +138,10 @@ class ContrastiveCRF(MarginalPredictions, TrainedField):
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        **TrainedField._parameter_constraints,
-        "generator": [StrOptions(set(GENERATORS)), list, None],
-        "init": [StrOptions(set(INITS))],
-        "blocks": [StrOptions({"rows", "columns"}), Interval(Integral, 1, None, closed="left"), list],
-        "sets": [list, None],
-        "set_weight": ["array-like", None],
-        "n_new": [Interval(Integral, 1, None, closed="left")],
-        "generated_weight": [Interval(Real, 0, None, closed="neither"), StrOptions({"n_nodes"})],
-        "max_rounds": [Interval(Integral, 0, None, closed="left")],
-        "gibbs_sweeps": [Interval(Integral, 1, None, closed="left")],
-        "generator_inference": [StrOptions(set(INFERENCES)), Inference],
-        "cost": [StrOptions({"hamming"}), "array-like"],
-        "solver": [StrOptions({"lbfgs", "sgd"})],
-        "step_size": [Interval(Real, 0, None, closed="neither")],
-        "step_schedule": [StrOptions({"annealed", "sqrt", "constant"})],
-        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        **ProbabilisticField._parameter_constraints,
+        "generator": [StrOptions(set(GENERATORS)), Generator, list, None],
+        "sets": [StrOptions(set(INITS)), GrowingSets],
+        "solver": [StrOptions({"lbfgs", "sgd"}), LBFGS, SGD],
     }
 
     def __init__(
@@ -194,26 +149,13 @@ class ContrastiveCRF(MarginalPredictions, TrainedField):
         C=1.0,
         *,
         generator="map",
-        init="pl",
-        blocks=2,
-        sets=None,
-        set_weight=None,
-        n_new=1,
-        generated_weight=1.0,
-        max_rounds=20,
-        gibbs_sweeps=10,
-        generator_inference="auto",
-        cost="hamming",
+        sets="pl",
+        solver="lbfgs",
         inference="auto",
         pairwise="auto",
         edge_features="difference",
         connectivity=1,
-        edge_types="tied",
         fit_intercept=True,
-        solver="lbfgs",
-        step_size=0.1,
-        step_schedule="annealed",
-        batch_size=8,
         max_iter=200,
         tol=1e-4,
         missing_label=None,
@@ -226,26 +168,13 @@ class ContrastiveCRF(MarginalPredictions, TrainedField):
     ):
         self.C = C
         self.generator = generator
-        self.init = init
-        self.blocks = blocks
         self.sets = sets
-        self.set_weight = set_weight
-        self.n_new = n_new
-        self.generated_weight = generated_weight
-        self.max_rounds = max_rounds
-        self.gibbs_sweeps = gibbs_sweeps
-        self.generator_inference = generator_inference
-        self.cost = cost
+        self.solver = solver
         self.inference = inference
         self.pairwise = pairwise
         self.edge_features = edge_features
         self.connectivity = connectivity
-        self.edge_types = edge_types
         self.fit_intercept = fit_intercept
-        self.solver = solver
-        self.step_size = step_size
-        self.step_schedule = step_schedule
-        self.batch_size = batch_size
         self.max_iter = max_iter
         self.tol = tol
         self.missing_label = missing_label
@@ -256,26 +185,43 @@ class ContrastiveCRF(MarginalPredictions, TrainedField):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y, sample_weight=None):
-        """Learn the weights.
+    def _example_of(self, owner):
+        known = {"generator": "GibbsGenerator(5)", "sets": "GrowingSets()", "solver": "SGD()"}
+        return known.get(owner) or super()._example_of(owner)
 
-        Parameters
-        ----------
-        X : array-like, sparse matrix, or list of examples
-            Plain rows ``(n, F)``, chains ``(n, T, F)``, images ``(n, H, W, F)``, volumes ``(n, D, H, W, F)``, lists
-            of such examples of any sizes, or a list of :class:`~sklearn_crf.Example`.
-        y : array-like
-            Labels of the nodes: the shape of X without its last axis, or a list of arrays.
-        sample_weight : array-like of shape (n_examples,), optional
-            One weight per example.
+    def _decoding(self):
+        return resolve_inference(self.inference)
 
-        Returns
-        -------
-        ContrastiveCRF
-            self
-        """
-        return self._fit(X, y, sample_weight)
+    def _check_labels(self, labels):
+        # Bad parameters are named before any work is done.
+        resolve_generators(self.generator, labels)
+        resolve_sets(self.sets).check()
+
+    def _objective(self, encoded, batches, labels, potentials):
+        objective = resolve_sets(self.sets).objective(encoded, batches, labels.classes_, potentials)
+        objective.generate_by(resolve_generators(self.generator, labels), [batch.node_weight for batch in batches])
+        return objective
+
+    def _n_iterations(self):
+        by_epochs = resolve_solver(self.solver).is_stochastic
+        return self.max_iter if by_epochs else resolve_sets(self.sets).max_rounds + 1
+
+    def _packing(self, encoded):
+        # The objective looks labelings up, whatever their graphs; generators run on members.
+        n_nodes = 1 if resolve_solver(self.solver).is_stochastic else 4096
+        return {"max_nodes": n_nodes, "max_cyclic_nodes": n_nodes}
+
+    def _train(self, risk, encoded, make_start, run):
+        sets, solver = resolve_sets(self.sets), resolve_solver(self.solver)
+        return train_by_rounds(risk, make_start("zeros"), sets, solver, run)
+
+    def _store(self, record):
+        super()._store(record)
+        self.n_rounds_ = len(record.n_generated)
+        self.n_generated_ = np.array(record.n_generated, dtype=np.int64)
+        self.n_assignments_ = record.n_assignments
+        self.converged_ = record.converged
+        self.round_starts_ = np.array(record.round_starts, dtype=np.int64)
 
     def log_likelihood_ratio(self, X, Y1, Y2):
         r"""Logarithm of how much likelier one labeling is than another.
@@ -296,85 +242,3 @@ class ContrastiveCRF(MarginalPredictions, TrainedField):
         ndarray of shape (n_examples,)
         """
         return self.energy(X, Y2) - self.energy(X, Y1)
-
-    # Inference -----------------------------------------------------------------------------------------------------
-
-    def _decoding(self):
-        return resolve_decoding(self.inference)
-
-    def _marginal_inference(self):
-        return marginal_inference(self._decoding())
-
-    def _sampling_inference(self):
-        return sampling_inference(self._decoding())
-
-    # Training ------------------------------------------------------------------------------------------------------
-
-    def _check_labels(self, labels):
-        # Bad parameters are named before any work is done.
-        self._generators(labels)
-        if self.set_weight is not None and not self.sets:
-            raise ValueError("set_weight weighs the sets that sets names, but there are none.")
-
-    def _generators(self, labels):
-        names = [self.generator] if isinstance(self.generator, str) else self.generator or []
-        cost = cost_matrix(self.cost, None, labels)
-        return [self._generator(name, cost) for name in names]
-
-    def _generator(self, name, cost):
-        if name not in GENERATORS:
-            raise ValueError(f"generator must hold names among {', '.join(GENERATORS)}, got {name!r}.")
-        kind, _, violated = name.partition("_")
-        if kind == "gibbs":
-            generator = GibbsGenerator(self.gibbs_sweeps)
-        elif kind == "icm":
-            generator = MapGenerator(ICM())
-        elif isinstance(self.generator_inference, str) and self.generator_inference == "auto":
-            generator = MapGenerator(LoopyBP(schedule="residual"))
-        else:
-            generator = MapGenerator(map_inference(self.generator_inference, "generator_inference"))
-        return MostViolated(generator, cost) if violated else generator
-
-    def _objective_of_batches(self, encoded, batches, labels, potentials):
-        if isinstance(self.blocks, list) and self.init == "gpl" and len(self.blocks) != encoded.n_examples:
-            raise ValueError(f"blocks holds lists for {len(self.blocks)} examples, but X has {encoded.n_examples}.")
-        objective = initial_objective(self.init, self.blocks, self.generated_weight, encoded, batches, potentials)
-        if self.sets:
-            given = checked_sets(self.sets, self.set_weight, labels.classes_, encoded.n_examples)
-            add_sets(*given, encoded, batches, potentials, objective)
-        # Costs stay with the generators: other losses than those of margins have no weights of nodes.
-        costed = with_node_weights(self.cost, encoded, batches) if is_per_node(self.cost) else batches
-        objective.generate_by(self._generators(labels), [batch.node_weight for batch in costed])
-        return objective
-
-    def _n_iterations(self):
-        return self.max_iter if self.solver == "sgd" else self.max_rounds + 1
-
-    def _cyclic_batch_nodes(self, encoded):
-        # The objective looks labelings up, whatever their graphs; generators run on members.
-        return self._batch_nodes(encoded)
-
-    def _training_options(self, objective, encoded, potentials):
-        return ContrastiveOptions(
-            solver=self.solver,
-            C=self.C,
-            n_new=self.n_new,
-            max_rounds=self.max_rounds,
-            step_size=self.step_size,
-            step_schedule=self.step_schedule,
-            batch_size=self.batch_size,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            keeps_interrupted=self.warm_start,
-            verbose=self.verbose,
-        )
-
-    def _train(self, risk, start, options, rng, on_iteration):
-        return train_by_rounds(risk, start, options, rng, on_iteration)
-
-    def _store_trace(self, outcome, record):
-        self.n_rounds_ = len(outcome.n_generated)
-        self.n_generated_ = np.array(outcome.n_generated, dtype=np.int64)
-        self.n_assignments_ = outcome.n_assignments
-        self.round_starts_ = np.array(outcome.round_starts, dtype=np.int64)
-        self.converged_ = outcome.converged

@@ -1,26 +1,15 @@
 """DRFClassifier: learning coupled to inference."""
 
-from numbers import Integral, Real
 from typing import ClassVar
 
 import numpy as np
-from sklearn.base import _fit_context
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_array
 
-from sklearn_crf.estimators._coupling import (
-    LEARNING,
-    marginal_inference,
-    resolve_decoding,
-    resolve_objective,
-    sampling_inference,
-)
-from sklearn_crf.estimators._field import TrainedField
-from sklearn_crf.estimators._marginal_predictions import MarginalPredictions
-from sklearn_crf.estimators._training import TrainingOptions, train_without_edges
+from sklearn_crf.estimators._probabilistic import ProbabilisticField
+from sklearn_crf.learning import LEARNING_CONSTRAINTS, PenalisedRisk, resolve_inference, resolve_learning
 
 
-class DRFClassifier(MarginalPredictions, TrainedField):
+class DRFClassifier(ProbabilisticField):
     r"""Discriminative random field whose learning is coupled to its inference.
 
     .. math::
@@ -39,59 +28,36 @@ class DRFClassifier(MarginalPredictions, TrainedField):
     C : float, default=1.0
         Inverse strength of the penalty in :math:`\tfrac12 \lVert w \rVert^2 + C \sum_i \ell_i`; intercepts are
         free. It applies to ``learning`` "pma", "pl" and "likelihood"; SPA, MMA and CD have no penalty.
-    learning : {"auto", "pma", "spa", "mma", "pl", "cd", "likelihood"}, default="auto"
+    learning : str, LearningRule or Objective, default="auto"
         What replaces the expectations: pseudo-marginals ("pma"), the best labeling ("spa", saddle point
         approximation), the labeling of largest marginals ("mma", maximum marginal approximation), each node given
-        its true neighbours ("pl", pseudolikelihood), ``cd_steps`` Gibbs sweeps from the truth ("cd"), or exact
+        its true neighbours ("pl", pseudolikelihood), Gibbs sweeps from the truth ("cd"), or exact
         expectations ("likelihood": forests, or an inference that is exact anywhere). "auto" matches ``inference``:
-        "pma" for marginal decoding, "spa" for MAP.
+        "pma" for marginal decoding, "spa" for MAP. Or a rule of :mod:`sklearn_crf.learning`, whose options are
+        reachable as ``learning__step_size`` and so on, such as :class:`~sklearn_crf.learning.SPA`; or an
+        :class:`~sklearn_crf.objectives.Objective` of your own.
     inference : str or Inference, default="auto"
         What predicts, and learns where the rule can use it. "auto" and "mpm" choose each node's best state
         under its marginals, exact on forests and by loopy belief propagation otherwise; "map" the best labeling
         (max-product on forests, min-cut for two classes, alpha-expansion or max-product for more); "icm"; or
         another name of the user guide (:ref:`choosing_inference`); or an :class:`~sklearn_crf.inference.Inference`,
         cloned, whose options are reachable as ``inference__max_iter`` and so on.
-    pairwise : {"auto", "ising", "potts", "symmetric", "full"}, default="auto"
-        Weights of a pairwise table: see :func:`~sklearn_crf.potentials.pairwise_form`.
+    cost : array-like of shape (n_classes, n_classes), optional
+        ``cost[a, b]`` of predicting class a where b is true, in the order of ``classes_``; labels of least expected
+        cost under the marginals are predicted (Jancsary 2012, Eq. 42 to 47). None is one for every error.
+    pairwise : str or PairwiseTables, default="auto"
+        Weights of a pairwise table: "auto", "ising", "potts", "symmetric" or "full", see
+        :func:`~sklearn_crf.potentials.pairwise_form`; or a :class:`~sklearn_crf.potentials.PairwiseTables`, which can
+        also forbid pairs of labels and let tables of a lattice differ by direction.
     edge_features : str or callable, default="difference"
         Features of an edge: "difference" is :math:`[1, |x_i - x_j|]`, "constant" is :math:`[1]` (a conventional
         Markov random field), or a registered name or a callable ``f(x_tail, x_head)``.
     connectivity : int or array-like of shape (n_offsets, ndim), default=1
         Neighbours on a lattice: 1 joins axis neighbours, 2 adds diagonals; or offsets.
-    edge_types : {"tied", "offset"}, default="tied"
-        Whether all edges of a lattice share their weights, or those of one offset.
     fit_intercept : bool, default=True
         Whether nodes have a constant term.
-    solver : {"auto", "lbfgs", "gradient", "sgd"}, default="auto"
-        L-BFGS, gradient steps over all examples, or over mini-batches of them. "auto" is L-BFGS where there is a
-        smooth loss ("pma", "pl", "likelihood"), gradient steps elsewhere.
-    step_size : float, default=0.1
-        Length of gradient steps; the gradient is the mean over labelled nodes. Pairwise weights take steps four times
-        as long on lattices of four neighbours, as those of Kumar et al. are, and shorter ones on denser graphs.
-    step_schedule : {"constant", "annealed"}, default="constant"
-        Whether steps shrink. Annealing makes SPA and MMA settle, at the price of a bias.
-    batch_size : int, default=8
-        Examples of a mini-batch (``solver="sgd"``).
-    init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
-        Where training starts: zero, normal random numbers times ``init_scale``, or the weights of the field without
-        edges, fitted first by logistic regression. "auto" is zero for convex problems, which forget their start, and
-        "independent" for gradient steps and for approximate marginals, which may be led astray from zero.
-    init_scale : float, default=1.0
-        Standard deviation of a random start.
-    select : {"best", "last", "averaged", "voted"}, default="best"
-        Which weights of a trajectory that does not converge (SPA, MMA, CD, and PMA where the approximate marginals
-        break down) are kept: those with the fewest training errors by the
-        rule's own inference (Kumar et al., section 7.2), the last, the mean of all, or a vote of several of the
-        trajectory's weights at prediction. Where training converges its result is kept.
-    n_cycles : int, default=3
-        SPA and MMA stop after this many cycles of their errors. CD counts no errors and takes ``max_iter`` steps.
-    cd_steps : int, default=1
-        Gibbs sweeps of contrastive divergence.
-    cost : array-like of shape (n_classes, n_classes), optional
-        ``cost[a, b]`` of predicting class a where b is true, in the order of ``classes_``; labels of least expected
-        cost under the marginals are predicted (Jancsary 2012, Eq. 42 to 47). None is one for every error.
     max_iter : int, default=200
-        Most iterations; epochs for ``solver="sgd"``.
+        Most iterations; epochs where steps are made for mini-batches.
     tol : float, default=1e-4
         Largest entry of the gradient per labelled node at which smooth training stops.
     missing_label : object, default=None
@@ -154,17 +120,8 @@ class DRFClassifier(MarginalPredictions, TrainedField):
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        **TrainedField._parameter_constraints,
-        "learning": [StrOptions(set(LEARNING))],
-        "solver": [StrOptions({"auto", "lbfgs", "gradient", "sgd"})],
-        "step_size": [Interval(Real, 0, None, closed="neither")],
-        "step_schedule": [StrOptions({"constant", "annealed"})],
-        "batch_size": [Interval(Integral, 1, None, closed="left")],
-        "init": [StrOptions({"auto", "zeros", "random", "independent"}), np.ndarray],
-        "init_scale": [Interval(Real, 0, None, closed="left")],
-        "select": [StrOptions({"best", "last", "averaged", "voted"})],
-        "n_cycles": [Interval(Integral, 1, None, closed="left")],
-        "cd_steps": [Interval(Integral, 1, None, closed="left")],
+        **ProbabilisticField._parameter_constraints,
+        "learning": LEARNING_CONSTRAINTS,
         "cost": ["array-like", None],
     }
 
@@ -174,21 +131,11 @@ class DRFClassifier(MarginalPredictions, TrainedField):
         *,
         learning="auto",
         inference="auto",
+        cost=None,
         pairwise="auto",
         edge_features="difference",
         connectivity=1,
-        edge_types="tied",
         fit_intercept=True,
-        solver="auto",
-        step_size=0.1,
-        step_schedule="constant",
-        batch_size=8,
-        init="auto",
-        init_scale=1.0,
-        select="best",
-        n_cycles=3,
-        cd_steps=1,
-        cost=None,
         max_iter=200,
         tol=1e-4,
         missing_label=None,
@@ -202,21 +149,11 @@ class DRFClassifier(MarginalPredictions, TrainedField):
         self.C = C
         self.learning = learning
         self.inference = inference
+        self.cost = cost
         self.pairwise = pairwise
         self.edge_features = edge_features
         self.connectivity = connectivity
-        self.edge_types = edge_types
         self.fit_intercept = fit_intercept
-        self.solver = solver
-        self.step_size = step_size
-        self.step_schedule = step_schedule
-        self.batch_size = batch_size
-        self.init = init
-        self.init_scale = init_scale
-        self.select = select
-        self.n_cycles = n_cycles
-        self.cd_steps = cd_steps
-        self.cost = cost
         self.max_iter = max_iter
         self.tol = tol
         self.missing_label = missing_label
@@ -227,21 +164,46 @@ class DRFClassifier(MarginalPredictions, TrainedField):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    # Inference -----------------------------------------------------------------------------------------------------
+    def _example_of(self, owner):
+        return "SPA()" if owner == "learning" else super()._example_of(owner)
 
     def _decoding(self):
-        return resolve_decoding(self.inference)
+        return resolve_inference(self.inference)
 
-    def _marginal_inference(self):
-        return marginal_inference(self._decoding())
+    def _rule(self):
+        return resolve_learning(self.learning, self._decoding())
 
-    def _sampling_inference(self):
-        return sampling_inference(self._decoding())
+    # Training ------------------------------------------------------------------------------------------------------
 
-    def _voters(self, potentials):
-        if getattr(self, "voters_", None) is not None:
-            return list(self.voters_)
-        return super()._voters(potentials)
+    def _check_labels(self, labels):
+        if self.cost is not None:
+            self._checked_cost(len(labels.classes_))
+
+    def _packing(self, encoded):
+        # Mini-batches are of examples, so none may be packed with others.
+        return {"max_nodes": 1 if self._rule().is_stochastic else 4096}
+
+    def _objective(self, encoded, batches, labels, potentials):
+        return self._rule().objective(self._decoding())
+
+    def _train(self, risk, encoded, make_start, run):
+        rule = self._rule()
+        start = make_start(rule.init)
+        problem = PenalisedRisk(risk, run.C, run.max_iter)
+        return rule.solver_for(problem, start).train(problem, start, run)
+
+    def _store(self, record):
+        super()._store(record)
+        self.voters_ = record.voters
+        self.nonsubmodular_curve_ = record.curve("n_nonsubmodular")
+        self.coef_path_ = np.array(record.coef_path)
+        self.gradient_path_ = np.array(record.gradient_path)
+
+    # Prediction ----------------------------------------------------------------------------------------------------
+
+    def _voters(self, weights):
+        voters = getattr(self, "voters_", None)
+        return [weights] if voters is None else list(voters)
 
     def _decide(self, probability):
         if self.cost is None:
@@ -257,70 +219,3 @@ class DRFClassifier(MarginalPredictions, TrainedField):
         if cost.shape != (n_classes, n_classes):
             raise ValueError(f"cost must have shape ({n_classes}, {n_classes}), got {cost.shape}.")
         return cost
-
-    # Training ------------------------------------------------------------------------------------------------------
-
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y, sample_weight=None):
-        """Learn the weights.
-
-        Parameters
-        ----------
-        X : array-like, sparse matrix, or list of examples
-            Plain rows ``(n, F)``, chains ``(n, T, F)``, images ``(n, H, W, F)``, volumes ``(n, D, H, W, F)``, lists
-            of such examples of any sizes, or a list of :class:`~sklearn_crf.Example`.
-        y : array-like
-            Labels of the nodes: the shape of X without its last axis, or a list of arrays.
-        sample_weight : array-like of shape (n_examples,), optional
-            One weight per example.
-
-        Returns
-        -------
-        DRFClassifier
-            self
-        """
-        return self._fit(X, y, sample_weight)
-
-    def _check_labels(self, labels):
-        if self.cost is not None:
-            self._checked_cost(len(labels.classes_))
-
-    def _objective(self, batches, labels):
-        return resolve_objective(self.learning, self._decoding(), self.cd_steps)
-
-    def _training_options(self, objective, encoded, potentials):
-        return TrainingOptions(
-            solver=self.solver,
-            # Rules without a smooth loss are homogeneous in the weights or follow no loss: no penalty suits them.
-            C=self.C if objective.smooth else None,
-            step_size=self.step_size,
-            step_schedule=self.step_schedule,
-            batch_size=self.batch_size,
-            select=self.select,
-            n_cycles=self.n_cycles,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            keeps_interrupted=self.warm_start,
-            verbose=self.verbose,
-        )
-
-    def _fitted_now(self, encoded, labels, risk, coef):
-        return super()._fitted_now(encoded, labels, risk, coef) | {"voters_": None}
-
-    def _cold_start(self, risk, options, rng):
-        potentials = risk.potentials
-        if isinstance(self.init, np.ndarray):
-            if self.init.shape != (potentials.n_coef,) or not np.all(np.isfinite(self.init)):
-                raise ValueError(f"init must be {potentials.n_coef} finite numbers, got shape {self.init.shape}.")
-            return np.array(self.init, dtype=np.float64)
-        if self.init == "random":
-            return self.init_scale * rng.normal(size=potentials.n_coef)
-        if self.init == "independent" or (self.init == "auto" and not (risk.objective.smooth and risk.is_exact)):
-            return train_without_edges(risk, options)
-        return super()._cold_start(risk, options, rng)
-
-    def _store_trace(self, outcome, record):
-        self.voters_ = outcome.voters
-        self.nonsubmodular_curve_ = record["n_nonsubmodular"]
-        self.coef_path_ = record["coef"]
-        self.gradient_path_ = record["gradient"]

@@ -1,148 +1,36 @@
 """M3NClassifier: learning by margins over any inference of best labelings."""
 
-from numbers import Integral, Real
 from typing import ClassVar
 
 import numpy as np
-from sklearn.base import _fit_context
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
 from sklearn_crf._threads import map_tasks, single_threaded_blas
 from sklearn_crf.encoding import decode, require_complete
-from sklearn_crf.estimators._coupling import Decoding
-from sklearn_crf.estimators._field import TrainedField
-from sklearn_crf.estimators._margin_cost import (
+from sklearn_crf.estimators._field import FieldClassifier
+from sklearn_crf.inference import NamedInference, conditional_scores
+from sklearn_crf.learning import (
+    LBFGS,
+    MARGIN_CONSTRAINTS,
+    MARGIN_SOLVERS,
+    BundleMethod,
+    CuttingPlane,
+    FrankWolfe,
+    MarginSetting,
+    PlaneSolver,
     cost_matrix,
-    is_per_node,
     require_associative,
-    with_node_weights,
-)
-from sklearn_crf.estimators._margin_formulations import (
-    MARGIN_FORMULATIONS,
-    RESCALINGS,
-    is_by_planes,
-    is_smoothed,
     resolve_margin_formulation,
+    resolve_margin_solver,
+    train_by_margins,
 )
-from sklearn_crf.estimators._margin_training import SOLVERS, MarginOptions, train_by_margins
-from sklearn_crf.inference import conditional_scores
-from sklearn_crf.potentials import PAIRWISE_FORMS, pairwise_form
+from sklearn_crf.potentials import PAIRWISE_FORMS, PairwiseTables
 
 # Up to so many weights the planes kept take little time next to inference.
 _MOST_WEIGHTS_FOR_PLANES = 1000
 
 
-class MarginField(TrainedField):
-    """Base of the classifiers trained by margins.
-
-    A subclass has the constructor parameters of :class:`~sklearn_crf.M3NClassifier`.
-    """
-
-    def _check_combination(self):
-        own = "lbfgs" if is_smoothed(self.formulation, self.temperature) else None
-        own = "auto" if self.formulation == "dual" else own
-        if self.solver != "auto" and (self.solver == "lbfgs" if own is None else self.solver != own):
-            raise ValueError(
-                f"solver={self.solver!r} does not go with formulation={self.formulation!r}: those at a temperature "
-                "have solver='lbfgs', and only they, 'dual' has none; or leave it at 'auto'."
-            )
-        if self.formulation == "dual" and self.pairwise == "associative":
-            raise ValueError("formulation='dual' has no bounds on weights: pairwise='associative' needs another.")
-
-    def _decoding(self):
-        return Decoding(self._resolved().inference, "map")
-
-    def _resolved(self):
-        limits = {"max_iter": self.inner_max_iter, "tol": self.inner_tol}
-        name = type(self).__name__
-        return resolve_margin_formulation(
-            self.formulation, self.rescaling, self.inference, self.temperature, name, **limits
-        )
-
-    def _base_form(self, n_classes):
-        return pairwise_form("auto" if self.pairwise == "associative" else self.pairwise, n_classes)
-
-    def _goes_by_blocks(self, encoded):
-        if not is_by_planes(self.formulation, self.temperature):
-            return False
-        if self.solver == "auto":
-            return bool(encoded.n_edges) and not encoded.is_sparse
-        return self.solver != "bmrm"
-
-    def _chosen_solver(self, encoded, potentials):
-        if self.solver != "auto":
-            return self.solver
-        if not is_by_planes(self.formulation, self.temperature):
-            return "lbfgs"
-        if not self._goes_by_blocks(encoded):
-            return "bmrm"
-        return "cutting_plane" if potentials.n_coef <= _MOST_WEIGHTS_FOR_PLANES else "frank_wolfe"
-
-    def _batch_nodes(self, encoded):
-        # A product with the cost is one of each example, whatever it is joined with.
-        if self.formulation == "dual" or (self.rescaling == "slack" and encoded.layout != "nodes"):
-            return 1
-        # Kernels go through forests of dense features one by one, whatever batch they are in.
-        by_kernel = not encoded.is_sparse and self._decoding().inference.exact_on in ("any", "forest")
-        if by_kernel or not self._goes_by_blocks(encoded):
-            return 4096
-        # Steps are made for one mini-batch after the other: of small ones there are more.
-        return int(np.clip(encoded.n_nodes // 64, 1, 1024))
-
-    def _check_labels(self, labels):
-        # Bad parameters are named before any work is done.
-        self._decoding()
-        cost_matrix(self.cost, self.class_weight, labels)
-
-    def _with_node_weights(self, encoded, batches):
-        return with_node_weights(self.cost, encoded, batches) if is_per_node(self.cost) else batches
-
-    def _objective(self, batches, labels):
-        for batch in batches:
-            require_complete(batch, "training by margins")
-        if self.pairwise == "associative":
-            require_associative(batches)
-        return self._resolved().make_objective(cost_matrix(self.cost, self.class_weight, labels), batches)
-
-    def _training_options(self, objective, encoded, potentials):
-        bounded = np.zeros(potentials.n_coef, dtype=bool)
-        potentials.unpack(bounded).edge_coef[...] = self.pairwise == "associative"
-        return MarginOptions(
-            problem=self._problem(encoded),
-            inference=self._decoding().inference,
-            solver=self._chosen_solver(encoded, potentials),
-            C=self.C,
-            scale=np.where(potentials.penalised, 1.0, self.intercept_scaling),
-            lower_bounded=bounded,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            n_jobs=self.n_jobs,
-            verbose=self.verbose,
-        )
-
-    def _problem(self, encoded):
-        if is_by_planes(self.formulation, self.temperature):
-            return "planes"
-        # Without edges there is nothing to share.
-        return self.formulation if encoded.n_edges or self.formulation != "joint" else "smoothed"
-
-    def _train(self, risk, start, options, rng, on_iteration):
-        return train_by_margins(risk, start, options, rng, on_iteration)
-
-    def _store(self, potentials, outcome):
-        for name, value in self._weight_attributes(potentials, outcome.coef).items():
-            setattr(self, name, value)
-        found = outcome.found
-        self.duality_gap_ = outcome.gap
-        self.loss_curve_ = found.loss_curve
-        self.dual_curve_ = found.dual_curve
-        self.checks_ = found.get("checks", np.arange(1, found.nit + 1))
-        self.n_iter_ = found.nit
-        self.inference_calls_curve_ = outcome.calls_curve
-        self.n_inference_calls_ = outcome.n_inference_calls
-
-
-class M3NClassifier(MarginField):
+class M3NClassifier(FieldClassifier):
     r"""Max-margin Markov network: a structured support vector machine on the scores of a field.
 
     .. math::
@@ -161,7 +49,7 @@ class M3NClassifier(MarginField):
     ----------
     C : float, default=1.0
         Inverse strength of the penalty, as in scikit-learn's LinearSVC.
-    formulation : str, default="max_margin"
+    formulation : str, MarginFormulation or Objective, default="max_margin"
         What stands for the maximum:
 
         - "max_margin": itself, over whatever finds best labelings.
@@ -172,7 +60,13 @@ class M3NClassifier(MarginField):
           (recipe 3), or at ``temperature=0``, where it is "lp" again, among edges, by ``IncMP``.
         - "joint": the same in one problem over weights and shares, without inner problem (recipe 4).
         - "dual": "lp" in the dual, by exponentiated gradient steps in the marginals of an example each (recipe 5).
-    solver : {"auto", "cutting_plane", "one_slack", "frank_wolfe", "bmrm", "subgradient", "lbfgs"}, default="auto"
+
+        Or one of :mod:`sklearn_crf.learning`, such as :class:`~sklearn_crf.learning.MaxMargin`, whose options (cost of
+        errors, rescaling of the margin, freedom of intercepts, temperature, accuracy of inner problems) are
+        reachable as ``formulation__cost`` and so on; or a :class:`~sklearn_crf.objectives.StructuredHinge` of your own.
+    solver : str or PlaneSolver, default="auto"
+        "cutting_plane", "one_slack", "frank_wolfe", "bmrm", "subgradient", "lbfgs", or "auto"; or an object of
+        :mod:`sklearn_crf.learning`.
         "cutting_plane" goes through the examples in mini-batches and keeps the worst labelings found of each (the
         n-slack method); "frank_wolfe" does so with one combination of them, in less memory, and is quicker to a rough
         solution and slower to an accurate one; "bmrm" is the bundle method, one plane for each pass over all examples
@@ -180,14 +74,6 @@ class M3NClassifier(MarginField):
         long as those will do; "subgradient" makes steps of Pegasos. "auto" is the bundle method without edges and for
         sparse features, cutting planes where there are up to 1,000 weights, Frank-Wolfe otherwise. Formulations with
         a temperature have "lbfgs" alone, and "dual" has steps of its own.
-    cost : {"hamming", "weighted"}, array-like of shape (n_classes, n_classes) or list of ndarray, default="hamming"
-        Number of wrong nodes; "weighted" by one over the frequency of each true class; or ``cost[a, b]``
-        of each node of class b that is labelled a, in the order of ``classes_``: not negative, zero on the diagonal;
-        or, for each training example, an array of what every node costs if it is wrong, such as the areas of
-        superpixels.
-    rescaling : {"margin", "slack"}, default="margin"
-        "margin" adds the cost to the score; "slack" multiplies it by one plus the difference in score, see
-        :doc:`/user_guide/m3n`. Only for "max_margin".
     class_weight : dict, "balanced" or None, default=None
         Multiplies the cost of nodes of each true class.
     inference : str or Inference, default="auto"
@@ -196,8 +82,11 @@ class M3NClassifier(MarginField):
         at prediction alone, for those with a temperature), "icm", "max_product", "graph_cut", "alpha_expansion" and
         other names of the user guide (:ref:`choosing_inference`); or an :class:`~sklearn_crf.inference.Inference`,
         cloned, whose options are reachable as ``inference__max_iter`` and so on.
-    pairwise : {"auto", "ising", "potts", "symmetric", "full", "associative"}, default="auto"
-        Weights of a pairwise table: see :func:`~sklearn_crf.potentials.pairwise_form`. "associative" is "auto" with
+    pairwise : str or PairwiseTables, default="auto"
+        Weights of a pairwise table: "auto", "ising", "potts", "symmetric" or "full", see
+        :func:`~sklearn_crf.potentials.pairwise_form`; or a :class:`~sklearn_crf.potentials.PairwiseTables`, which can
+        also forbid pairs of labels and let tables of a lattice differ by direction.
+        "associative" is "auto" with
         weights that are not negative, so that equal labels are never worse and min-cut stays exact throughout
         training; edge features must not be negative either.
     edge_features : str or callable, default="difference"
@@ -205,25 +94,13 @@ class M3NClassifier(MarginField):
         or a callable ``f(x_tail, x_head)``.
     connectivity : int or array-like of shape (n_offsets, ndim), default=1
         Neighbours on a lattice: 1 joins axis neighbours, 2 adds diagonals; or offsets.
-    edge_types : {"tied", "offset"}, default="tied"
-        Whether all edges of a lattice share their weights, or those of one offset.
     fit_intercept : bool, default=True
         Whether nodes have a constant term.
-    intercept_scaling : float, default=1.0
-        As in LinearSVC, intercepts are weights of a constant feature of this value and penalised, for the dual of a
-        free one has no block structure; the larger it is the freer they are.
     max_iter : int, default=1000
         Most epochs, or planes of the bundle method.
-        At each temperature, of those that have one.
+        At each temperature, of formulations that have one.
     tol : float, default=1e-3
         Training stops at a duality gap of this share of the objective, at the last temperature.
-    temperature : float, default=0.1
-        Of formulations at one, in units of the cost. Training begins at one and falls to it. Only
-        "reparameterization" may have 0, and then takes any solver.
-    inner_max_iter : int, default=500
-        Most iterations of their inner problem, for one example.
-    inner_tol : float, default=1e-6
-        Its tolerance.
     missing_label : object, default=None
         Value in y of nodes that ``score`` leaves out. Training needs all labels.
     classes : array-like, optional
@@ -291,17 +168,11 @@ class M3NClassifier(MarginField):
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        **MarginField._parameter_constraints,
-        "formulation": [StrOptions(set(MARGIN_FORMULATIONS))],
-        "solver": [StrOptions({"auto", *SOLVERS})],
-        "cost": [StrOptions({"hamming", "weighted"}), "array-like"],
-        "rescaling": [StrOptions(set(RESCALINGS))],
+        **FieldClassifier._parameter_constraints,
+        "formulation": MARGIN_CONSTRAINTS,
+        "solver": [StrOptions({"auto", *MARGIN_SOLVERS}), PlaneSolver, LBFGS],
         "class_weight": [dict, StrOptions({"balanced"}), None],
-        "pairwise": [StrOptions({"auto", "associative", *PAIRWISE_FORMS})],
-        "intercept_scaling": [Interval(Real, 0, None, closed="neither")],
-        "temperature": [Interval(Real, 0, None, closed="left")],
-        "inner_max_iter": [Interval(Integral, 1, None, closed="left")],
-        "inner_tol": [Interval(Real, 0, None, closed="left")],
+        "pairwise": [StrOptions({"auto", "associative", *PAIRWISE_FORMS}), PairwiseTables],
     }
 
     def __init__(
@@ -310,21 +181,14 @@ class M3NClassifier(MarginField):
         *,
         formulation="max_margin",
         solver="auto",
-        cost="hamming",
-        rescaling="margin",
         class_weight=None,
         inference="auto",
         pairwise="auto",
         edge_features="difference",
         connectivity=1,
-        edge_types="tied",
         fit_intercept=True,
-        intercept_scaling=1.0,
         max_iter=1000,
         tol=1e-3,
-        temperature=0.1,
-        inner_max_iter=500,
-        inner_tol=1e-6,
         missing_label=None,
         classes=None,
         lattice_ndim=None,
@@ -336,21 +200,14 @@ class M3NClassifier(MarginField):
         self.C = C
         self.formulation = formulation
         self.solver = solver
-        self.cost = cost
-        self.rescaling = rescaling
         self.class_weight = class_weight
         self.inference = inference
         self.pairwise = pairwise
         self.edge_features = edge_features
         self.connectivity = connectivity
-        self.edge_types = edge_types
         self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
         self.max_iter = max_iter
         self.tol = tol
-        self.temperature = temperature
-        self.inner_max_iter = inner_max_iter
-        self.inner_tol = inner_tol
         self.missing_label = missing_label
         self.classes = classes
         self.lattice_ndim = lattice_ndim
@@ -359,27 +216,106 @@ class M3NClassifier(MarginField):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y, sample_weight=None):
-        """Learn the weights.
+    def _example_of(self, owner):
+        known = {"formulation": "MaxMargin()", "solver": "FrankWolfe()"}
+        return known.get(owner) or super()._example_of(owner)
 
-        Parameters
-        ----------
-        X : array-like, sparse matrix, or list of examples
-            Plain rows ``(n, F)``, chains ``(n, T, F)``, images ``(n, H, W, F)``, volumes ``(n, D, H, W, F)``, lists
-            of such examples of any sizes, or a list of :class:`~sklearn_crf.Example`.
-        y : array-like
-            Labels of the nodes: the shape of X without its last axis, or a list of arrays.
-        sample_weight : array-like of shape (n_examples,), optional
-            One weight per example, a factor of its C.
+    # Training ------------------------------------------------------------------------------------------------------
 
-        Returns
-        -------
-        M3NClassifier
-            self
-        """
-        self._check_combination()
-        return self._fit(X, y, sample_weight)
+    def _formulation(self):
+        return resolve_margin_formulation(self.formulation)
+
+    def _decoding(self):
+        return NamedInference(self._formulation().inference(self.inference, type(self).__name__), "map")
+
+    def _is_associative(self):
+        return self._tables().form == "associative"
+
+    def _weight_layout(self, classes):
+        form = "auto" if self._is_associative() else self._tables().form
+        tables = self._tables().set_params(form=form)
+        return super()._layout_of(tables, classes)
+
+    def _check_parameters(self):
+        formulation = self._formulation()
+        if self.solver != "auto":
+            is_lbfgs = isinstance(resolve_margin_solver(self.solver), LBFGS)
+            if formulation.name == "dual" or is_lbfgs != formulation.is_smooth:
+                raise ValueError(
+                    f"solver={self.solver!r} does not go with formulation={formulation.name!r}: those at a temperature "
+                    "have solver='lbfgs', and only they, 'dual' has none; or leave it at 'auto'."
+                )
+        if formulation.name == "dual" and self._is_associative():
+            raise ValueError("formulation='dual' has no bounds on weights: pairwise='associative' needs another.")
+
+    def _check_labels(self, labels):
+        # Bad parameters are named before any work is done.
+        self._decoding()
+        cost_matrix(self._formulation().cost, self.class_weight, labels)
+
+    def _solver(self, encoded, n_coef=None):
+        """What moves the weights; None for formulations with steps of their own."""
+        formulation = self._formulation()
+        if self.solver != "auto":
+            return resolve_margin_solver(self.solver)
+        if not formulation.by_planes:
+            return LBFGS() if formulation.is_smooth else None
+        if not encoded.n_edges or encoded.is_sparse:
+            return BundleMethod()
+        return CuttingPlane() if n_coef is not None and n_coef <= _MOST_WEIGHTS_FOR_PLANES else FrankWolfe()
+
+    def _packing(self, encoded):
+        return {"max_nodes": self._batch_nodes(encoded)}
+
+    def _batch_nodes(self, encoded):
+        formulation = self._formulation()
+        # A product with the cost is one of each example, whatever it is joined with.
+        by_slack = getattr(formulation, "rescaling", "margin") == "slack"
+        if formulation.name == "dual" or (by_slack and encoded.layout != "nodes"):
+            return 1
+        # Kernels go through forests of dense features one by one, whatever batch they are in.
+        by_kernel = not encoded.is_sparse and self._decoding().inference.exact_on in ("any", "forest")
+        by_blocks = formulation.by_planes and self._solver(encoded).by_blocks
+        if by_kernel or not by_blocks:
+            return 4096
+        # Steps are made for one mini-batch after the other: of small ones there are more.
+        return int(np.clip(encoded.n_nodes // 64, 1, 1024))
+
+    def _objective(self, encoded, batches, labels, potentials):
+        for batch in batches:
+            require_complete(batch, "training by margins")
+        if self._is_associative():
+            require_associative(batches)
+        formulation = self._formulation()
+        cost = cost_matrix(formulation.cost, self.class_weight, labels)
+        return formulation.objective(self._decoding().inference, cost, batches)
+
+    def _train(self, risk, encoded, make_start, run):
+        formulation, potentials = self._formulation(), risk.potentials
+        bounded = np.zeros(potentials.n_coef, dtype=bool)
+        potentials.unpack(bounded).edge_coef[...] = self._is_associative()
+        # Without edges there is nothing to share.
+        name = formulation.name if encoded.n_edges or formulation.name != "joint" else "smoothed"
+        setting = MarginSetting(
+            problem="planes" if formulation.by_planes else name,
+            inference=self._decoding().inference,
+            solver=self._solver(encoded, potentials.n_coef),
+            scale=np.where(potentials.penalised, 1.0, formulation.intercept_scaling),
+            lower_bounded=bounded,
+        )
+        return train_by_margins(risk, make_start("zeros"), setting, run)
+
+    def _store(self, record):
+        found = record.found
+        self.duality_gap_ = record.gap
+        self.loss_curve_ = found.loss_curve
+        self.dual_curve_ = found.dual_curve
+        self.checks_ = found.get("checks", np.arange(1, found.nit + 1))
+        self.n_iter_ = found.nit
+        self.inference_calls_curve_ = record.calls_curve
+        self.n_inference_calls_ = record.n_inference_calls
+
+    # Prediction ----------------------------------------------------------------------------------------------------
 
     def decision_function(self, X):
         """Scores of the states of every node, its neighbours labelled as ``predict`` labels them.
@@ -398,8 +334,7 @@ class M3NClassifier(MarginField):
             As ``predict`` gives, with a last axis of ``n_classes``; for two classes, without it, the score of the
             second less that of the first.
         """
-        encoded, batches, potentials = self._prepare(X)
-        weights = self._flat_weights(potentials)
+        encoded, batches, potentials, weights = self._prepare(X)
         inference = self._decoding().inference
 
         def run(batch, n_threads):

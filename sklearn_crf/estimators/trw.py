@@ -1,43 +1,26 @@
 """TRWCRF: conditional random fields trained by maximum likelihood or convex relaxations of it."""
 
-from numbers import Integral, Real
 from typing import ClassVar
 
-import numpy as np
-from sklearn.base import _fit_context
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
-from sklearn_crf.estimators._certificates import CertifiedPredictions
-from sklearn_crf.estimators._coupling import (
-    Decoding,
-    marginal_inference,
-    resolve_decoding,
-    sampling_inference,
-)
-from sklearn_crf.estimators._dual_training import train_dual
-from sklearn_crf.estimators._field import TrainedField
-from sklearn_crf.estimators._formulations import (
-    ENTROPIES,
-    FORMULATIONS,
-    check_labels,
-    check_solver,
-    check_tree_reweighting,
-    choose_formulation,
-    cyclic_nodes_together,
+from sklearn_crf.estimators._probabilistic import ProbabilisticField
+from sklearn_crf.inference import NamedInference
+from sklearn_crf.learning import (
+    FORMULATION_CONSTRAINTS,
+    PenalisedRisk,
+    Solver,
+    cost_matrix,
     have_cycles,
     have_factors,
-    resolve_factor_formulation,
     resolve_formulation,
+    resolve_inference,
+    resolve_solver,
 )
-from sklearn_crf.estimators._margin_cost import cost_matrix, is_per_node, with_node_weights
-from sklearn_crf.estimators._marginal_predictions import MarginalPredictions
-from sklearn_crf.estimators._training import TrainingOptions, train_without_edges
-from sklearn_crf.estimators._weights import FactorWeights, forbidden_pairs
-from sklearn_crf.estimators._whole_examples import WholeExamples
-from sklearn_crf.objectives import JointRisk, SoftmaxMargin, at_temperature
+from sklearn_crf.objectives import SoftmaxMargin, at_temperature
 
 
-class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, FactorWeights, TrainedField):
+class TRWCRF(ProbabilisticField):
     r"""Conditional random field trained by maximum likelihood, exact or by a convex relaxation.
 
     .. math::
@@ -56,16 +39,12 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, FactorWei
     ----------
     C : float, default=1.0
         Inverse strength of the penalty on weights; intercepts are free. ``C = 1 / (2 c2)`` in terms of CRFsuite.
-    l1_ratio : float, default=0.0
-        Share of the L1 penalty in
-        :math:`\tfrac12 (1 - \alpha) \lVert w \rVert^2 + \alpha \lVert w \rVert_1`, which makes weights zero
-        (``solver="lbfgs"``, orthant-wise).
-    formulation : str, default="auto"
+    formulation : str, Formulation or Objective, default="auto"
         What stands for :math:`\log Z` in training (with factors besides edges, one of "exact", "relaxation",
         "piecewise", "pseudolikelihood", "loopy"):
 
         - "exact": itself, on forests, and by junction trees where they fit in memory.
-        - "relaxation": the bound of ``entropy``, by message passing that goes on from step to step (recipe 1 of the
+        - "relaxation": a convex upper bound, by message passing that goes on from step to step (recipe 1 of the
           reference).
         - "reparameterization": the same bound as the least over all ways to share the scores out among pieces,
           trees or edges (recipe 3).
@@ -77,15 +56,10 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, FactorWei
         - "pseudolikelihood": each node given its true neighbours.
         - "loopy", "mean_field": the Bethe free energy of loopy belief propagation; the lower bound of mean field.
         - "auto": "exact" where all graphs are forests, "relaxation" elsewhere.
-    entropy : {"trw", "trivial"}, default="trw"
-        Entropy of a relaxation: tree-reweighted, with the probabilities of a few spanning trees that cover every
-        edge, exact on forests; or the sum of the entropies of all edges.
-    cost : {"hamming"}, list of ndarray, or array-like of shape (n_classes, n_classes), optional
-        What a wrong label costs, added to the scores in training (softmax-margin), as in
-        :class:`~sklearn_crf.M3NClassifier`. None is the likelihood.
-    temperature : float, default=1.0
-        T of the distribution :math:`\exp(\mathrm{score}(y) / T) / Z` and of the loss, T times its negative
-        log-likelihood; towards zero, with costs, the loss becomes that of max-margin training.
+
+        Or one of :mod:`sklearn_crf.learning`, such as :class:`~sklearn_crf.learning.Relaxation`, whose options
+        (entropy, accuracy of the inner problem, costs of errors, temperature) are reachable as
+        ``formulation__entropy`` and so on; or an :class:`~sklearn_crf.objectives.Objective` of your own.
     weights : {"auto", "all", "seen"}, default="auto"
         Whether every feature has a weight for every label, or for those only that occur with it in training; with
         "seen", pairs of labels that no edge joins in training have no weight either. Sparse features only. "auto" is
@@ -94,37 +68,25 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, FactorWei
         What predicts. "auto" chooses each node's best state under the marginals of training, "mpm" under those of
         exact or loopy belief propagation, "map" the best labeling (Viterbi on chains); or another name of
         the user guide (:ref:`choosing_inference`), or an :class:`~sklearn_crf.inference.Inference`.
-    pairwise : {"auto", "ising", "potts", "symmetric", "full"}, default="full"
-        Weights of a pairwise table: see :func:`~sklearn_crf.potentials.pairwise_form`.
-    forbidden : array-like of shape (n_pairs, 2), optional
-        Pairs of labels that no edge may join, from its first node to its second (on a chain, a label and the next):
-        they have probability zero. Edge features must then be one positive number each, as "constant" is.
+    pairwise : str or PairwiseTables, default="full"
+        Weights of a pairwise table: "auto", "ising", "potts", "symmetric" or "full", see
+        :func:`~sklearn_crf.potentials.pairwise_form`; or a :class:`~sklearn_crf.potentials.PairwiseTables`, which can
+        also forbid pairs of labels and let tables of a lattice differ by direction.
     edge_features : str or callable, default="constant"
         Features of an edge: "constant" is :math:`[1]`, "difference" is :math:`[1, |x_i - x_j|]`, or a registered
         name or a callable ``f(x_tail, x_head)``, which may return a CSR matrix of many features.
     connectivity : int or array-like of shape (n_offsets, ndim), default=1
         Neighbours on a lattice: 1 joins axis neighbours, 2 adds diagonals; or offsets.
-    edge_types : {"tied", "offset"}, default="tied"
-        Whether all edges of a lattice share their weights, or those of one offset.
     fit_intercept : bool, default=True
         Whether nodes have a constant term.
-    solver : {"lbfgs", "sgd"}, default="lbfgs"
-        L-BFGS, or stochastic gradient steps over mini-batches of examples.
-    step_size : float, default=0.1
-        Length of the steps of ``solver="sgd"``; the gradient is the mean over labelled nodes.
-    step_schedule : {"constant", "annealed"}, default="annealed"
-        Whether these steps shrink.
-    batch_size : int, default=8
-        Examples of a mini-batch.
+    solver : {"lbfgs", "sgd"} or Solver, default="lbfgs"
+        L-BFGS, or stochastic gradient steps over mini-batches of examples; or
+        :class:`~sklearn_crf.learning.LBFGS`, which can have an L1 penalty (``solver__l1_ratio``), or
+        :class:`~sklearn_crf.learning.SGD`.
     max_iter : int, default=200
         Most iterations; epochs for ``solver="sgd"``.
     tol : float, default=1e-4
         Largest entry of the gradient per labelled node at which training stops.
-    inner_max_iter : int, default=500
-        Most iterations of the inner problem of a relaxation, for one example, in training and where
-        ``inference="auto"`` predicts (whose warnings call it ``max_iter``).
-    inner_tol : float, default=1e-6
-        Its tolerance: change of messages, difference between trees' marginals; take 1e-3 for "edge_probabilities".
     missing_label : object, default=None
         Value in y of unlabelled nodes, such as -1 or NaN, which are summed out; None if all nodes are labelled.
         "piecewise", "pseudolikelihood", "joint" and "dual" reject them.
@@ -202,47 +164,28 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, FactorWei
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        **TrainedField._parameter_constraints,
-        "l1_ratio": [Interval(Real, 0, 1, closed="both")],
-        "formulation": [StrOptions(set(FORMULATIONS))],
-        "entropy": [StrOptions(set(ENTROPIES))],
-        "cost": [StrOptions({"hamming"}), "array-like", None],
-        "temperature": [Interval(Real, 0, None, closed="neither")],
+        **ProbabilisticField._parameter_constraints,
+        "formulation": FORMULATION_CONSTRAINTS,
+        "solver": [StrOptions({"lbfgs", "sgd"}), Solver],
         "weights": [StrOptions({"auto", "all", "seen"})],
-        "forbidden": ["array-like", None],
-        "solver": [StrOptions({"lbfgs", "sgd"})],
-        "step_size": [Interval(Real, 0, None, closed="neither")],
-        "step_schedule": [StrOptions({"constant", "annealed"})],
-        "batch_size": [Interval(Integral, 1, None, closed="left")],
-        "inner_max_iter": [Interval(Integral, 1, None, closed="left")],
-        "inner_tol": [Interval(Real, 0, None, closed="neither")],
     }
+    _takes_factors = True
+    _takes_sparse_edges = True
 
     def __init__(
         self,
         C=1.0,
         *,
-        l1_ratio=0.0,
         formulation="auto",
-        entropy="trw",
-        cost=None,
-        temperature=1.0,
-        weights="auto",
+        solver="lbfgs",
         inference="auto",
+        weights="auto",
         pairwise="full",
-        forbidden=None,
         edge_features="constant",
         connectivity=1,
-        edge_types="tied",
         fit_intercept=True,
-        solver="lbfgs",
-        step_size=0.1,
-        step_schedule="annealed",
-        batch_size=8,
         max_iter=200,
         tol=1e-4,
-        inner_max_iter=500,
-        inner_tol=1e-6,
         missing_label=None,
         classes=None,
         lattice_ndim=None,
@@ -252,27 +195,16 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, FactorWei
         verbose=0,
     ):
         self.C = C
-        self.l1_ratio = l1_ratio
         self.formulation = formulation
-        self.entropy = entropy
-        self.cost = cost
-        self.temperature = temperature
-        self.weights = weights
+        self.solver = solver
         self.inference = inference
+        self.weights = weights
         self.pairwise = pairwise
-        self.forbidden = forbidden
         self.edge_features = edge_features
         self.connectivity = connectivity
-        self.edge_types = edge_types
         self.fit_intercept = fit_intercept
-        self.solver = solver
-        self.step_size = step_size
-        self.step_schedule = step_schedule
-        self.batch_size = batch_size
         self.max_iter = max_iter
         self.tol = tol
-        self.inner_max_iter = inner_max_iter
-        self.inner_tol = inner_tol
         self.missing_label = missing_label
         self.classes = classes
         self.lattice_ndim = lattice_ndim
@@ -281,121 +213,71 @@ class TRWCRF(CertifiedPredictions, WholeExamples, MarginalPredictions, FactorWei
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y, sample_weight=None):
-        """Learn the weights.
+    def _example_of(self, owner):
+        known = {"formulation": "Relaxation()", "solver": "LBFGS()"}
+        return known.get(owner) or super()._example_of(owner)
 
-        Parameters
-        ----------
-        X : array-like, sparse matrix, or list of examples
-            Chains ``(n, T, F)`` or lists of chains ``(T, F)``, dense or CSR; plain rows ``(n, F)``, images
-            ``(n, H, W, F)``, volumes ``(n, D, H, W, F)``, lists of such examples of any sizes, or a list of
-            :class:`~sklearn_crf.Example`.
-        y : array-like
-            Labels of the nodes: the shape of X without its last axis, or a list of arrays.
-        sample_weight : array-like of shape (n_examples,), optional
-            One weight per example.
+    # Training ------------------------------------------------------------------------------------------------------
 
-        Returns
-        -------
-        TRWCRF
-            self
-        """
-        check_solver(self.formulation, self.solver, self.fit_intercept, self.l1_ratio)
-        return self._fit(X, y, sample_weight)
+    def _check_parameters(self):
+        formulation = resolve_formulation(self.formulation, True)
+        formulation.check(resolve_solver(self.solver), self.fit_intercept)
 
     def _check_labels(self, labels):
         # A bad parameter is named before any work is done.
-        self._cost_matrix(labels)
+        self._cost_matrix(resolve_formulation(self.formulation, True), labels)
 
-    def _cost_matrix(self, labels):
-        return None if self.cost is None else cost_matrix(self.cost, None, labels)
+    def _cost_matrix(self, formulation, labels):
+        return None if formulation.cost is None else cost_matrix(formulation.cost, None, labels)
 
-    def _with_node_weights(self, encoded, batches):
-        return with_node_weights(self.cost, encoded, batches) if is_per_node(self.cost) else batches
-
-    def _scores(self, potentials, weights, batch):
-        return at_temperature(super()._scores(potentials, weights, batch), self.temperature)
-
-    def _batch_nodes(self, encoded):
-        # Steps in the dual are for one example each.
-        return 1 if self.formulation == "dual" else super()._batch_nodes(encoded)
-
-    def _cyclic_batch_nodes(self, encoded):
-        return min(self._batch_nodes(encoded), cyclic_nodes_together(self.formulation, self.entropy))
-
-    def _seen_only(self):
-        return self.weights == "seen"
-
-    def _seen_only_on_edges(self):
-        return self.weights != "all"
-
-    def _forbidden(self, classes):
-        return None if self.forbidden is None else forbidden_pairs(self.forbidden, classes)
-
-    def _resolved(self, name, has_cycles, has_factors):
-        resolve = resolve_factor_formulation if has_factors else resolve_formulation
-        return resolve(name, self.entropy, has_cycles, max_iter=self.inner_max_iter, tol=self.inner_tol)
-
-    def _decoding(self):
-        if self.inference == "auto":
-            found = self._resolved(self.formulation_, self.has_cycles_, self.has_factors_)
-            return Decoding(found.inference, "mpm")
-        return resolve_decoding(self.inference)
-
-    def _marginal_inference(self):
-        return marginal_inference(self._decoding())
-
-    def _sampling_inference(self):
-        return sampling_inference(self._decoding())
-
-    def _objective(self, batches, labels):
-        has_cycles = have_cycles(batches)
-        formulation = choose_formulation(self.formulation, has_cycles)
-        check_labels(formulation, batches)
-        if has_cycles:
-            check_tree_reweighting(formulation, self.entropy, batches)
-        likelihood = self._resolved(formulation, has_cycles, have_factors(batches)).objective
-        if self.cost is None and self.temperature == 1:
-            return likelihood
-        return SoftmaxMargin(likelihood, self._cost_matrix(labels), self.temperature)
-
-    def _chosen(self, risk):
-        has_cycles = have_cycles(risk.batches)
+    def _packing(self, encoded):
+        formulation = resolve_formulation(self.formulation, True)
+        if formulation.name == "dual" or resolve_solver(self.solver).is_stochastic:
+            # Steps are for mini-batches of examples, or for one example each.
+            return {"max_nodes": 1}
         return {
-            "formulation_": choose_formulation(self.formulation, has_cycles),
-            "has_cycles_": has_cycles,
-            "has_factors_": have_factors(risk.batches),
+            "max_nodes": 4096,
+            "max_cyclic_nodes": formulation.cyclic_nodes(),
+            "max_factor_nodes": formulation.factor_nodes(),
         }
 
-    def _cold_start(self, risk, options, rng):
-        # Loopy belief propagation may have several fixed points, and those near zero lead astray.
-        return super()._cold_start(risk, options, rng) if risk.is_exact else train_without_edges(risk, options)
-
-    def _train(self, risk, start, options, rng, on_iteration):
-        if self.formulation == "dual":
-            return train_dual(risk, start, options, rng, on_iteration)
-        if self.formulation != "joint":
-            return super()._train(risk, start, options, rng, on_iteration)
-        joint, n_weights = JointRisk(risk, self.entropy), len(start)
-        start = np.concatenate((start, np.zeros(joint.potentials.n_coef - n_weights)))
-        outcome = super()._train(joint, start, options, rng, lambda coef: on_iteration(coef[:n_weights]))
-        outcome.coef = outcome.coef[:n_weights]
-        return outcome
-
-    def _training_options(self, objective, encoded, potentials):
-        return TrainingOptions(
-            solver=self.solver,
-            C=self.C,
-            step_size=self.step_size,
-            step_schedule=self.step_schedule,
-            batch_size=self.batch_size,
-            select="best",
-            n_cycles=1,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            keeps_interrupted=self.warm_start,
-            verbose=self.verbose,
-            l1_ratio=self.l1_ratio,
-            remedy="increase inner_max_iter, decrease C, or take formulation='relaxation', which is convex",
+    def _weight_layout(self, classes):
+        return (
+            super()
+            ._weight_layout(classes)
+            ._replace(seen_only=self.weights == "seen", seen_only_on_edges=self.weights != "all")
         )
+
+    def _objective(self, encoded, batches, labels, potentials):
+        has_cycles = have_cycles(batches)
+        formulation = resolve_formulation(self.formulation, has_cycles)
+        formulation.check_batches(batches)
+        likelihood = formulation.likelihood(has_cycles, have_factors(batches))
+        if formulation.cost is None and formulation.temperature == 1:
+            return likelihood
+        return SoftmaxMargin(likelihood, self._cost_matrix(formulation, labels), formulation.temperature)
+
+    def _train(self, risk, encoded, make_start, run):
+        formulation = resolve_formulation(self.formulation, have_cycles(risk.batches))
+        problem = PenalisedRisk(risk, run.C, run.max_iter)
+        return formulation.train(problem, make_start("auto"), run, resolve_solver(self.solver))
+
+    def _chosen(self, batches):
+        has_cycles = have_cycles(batches)
+        return {
+            "formulation_": resolve_formulation(self.formulation, has_cycles).name,
+            "has_cycles_": has_cycles,
+            "has_factors_": have_factors(batches),
+        }
+
+    # Prediction ----------------------------------------------------------------------------------------------------
+
+    def _decoding(self):
+        if isinstance(self.inference, str) and self.inference == "auto":
+            formulation = resolve_formulation(self.formulation, self.has_cycles_)
+            return NamedInference(formulation.inference(self.has_cycles_, self.has_factors_), "mpm")
+        return resolve_inference(self.inference)
+
+    def _scores(self, potentials, weights, batch):
+        model = super()._scores(potentials, weights, batch)
+        return at_temperature(model, resolve_formulation(self.formulation, self.has_cycles_).temperature)

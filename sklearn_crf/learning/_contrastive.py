@@ -2,22 +2,32 @@
 
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
+from numbers import Integral, Real
+from typing import ClassVar, NamedTuple
 
 import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_crf._callbacks import progress_reporter
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.encoding import require_complete
-from sklearn_crf.estimators._training import Outcome, PenalisedRisk, minimize_by_epochs, warn_of_lbfgs
 from sklearn_crf.graphs import Graph
-from sklearn_crf.inference import convergence_left_to_caller
+from sklearn_crf.inference import ICM, LoopyBP, convergence_left_to_caller
+from sklearn_crf.learning._cost import cost_matrix
+from sklearn_crf.learning._rules import map_inference
+from sklearn_crf.learning._solvers import SGD, Solver, warn_of_lbfgs
+from sklearn_crf.learning._training import PenalisedRisk, TrainingRecord, TrainingRun
 from sklearn_crf.models import PairwiseModel
 from sklearn_crf.objectives import (
     AssignmentSets,
     BatchObjectives,
     BlockLikelihood,
     ContrastiveSets,
+    Generator,
+    GibbsGenerator,
+    MapGenerator,
+    MostViolated,
     Pseudolikelihood,
     SumOfObjectives,
 )
@@ -92,6 +102,146 @@ def members_of(batch, encoded):
 INITS = ("pl", "gpl", "observed", "empty")
 
 
+class GrowingSets(BaseEstimator):
+    r"""Sets of labelings among which the truth is to be probable, and how they grow.
+
+    Parameters
+    ----------
+    init : {"pl", "gpl", "observed", "empty"}, default="pl"
+        Sub-objectives to begin with: the pseudolikelihood; the generalised one of ``blocks``; the pseudolikelihood and
+        one set of all labelings seen in training, for examples of one lattice ("Contrastive" of the paper); or none.
+    blocks : {"rows", "columns"}, int or list, default=2
+        Blocks of ``init="gpl"``: lines of a lattice, windows of so many nodes a side, or for each example a list of
+        arrays of nodes. Nodes are numbered in the order of the labels.
+    given : list of array-like of shape (m, \\*lattice), optional
+        Labelings of further sets ("Simple Contrastive"); each is for the examples of its lattice whose labels it holds.
+    given_weight : array-like of shape (n_sets,) or (n_sets, n_examples), optional
+        :math:`w_j(x_i)` of ``given``; None is one. See :func:`~sklearn_crf.objectives.decomposed_weights`.
+    generated_weight : float or "n_nodes", default=1.0
+        :math:`w_j` of the set of an example that gathers what is generated: one in the paper. Pseudolikelihood has a
+        term for each node; "n_nodes" weighs the set as much.
+    n_new : int, default=1
+        Labelings of each example, generator and round.
+    max_rounds : int, default=20
+        Most rounds of generation; for stochastic gradient descent, epochs with generation.
+
+    Examples
+    --------
+    >>> from sklearn_crf import ContrastiveCRF
+    >>> from sklearn_crf.learning import GrowingSets
+    >>> ContrastiveCRF(sets=GrowingSets(init="empty")).set_params(sets__max_rounds=5).sets
+    GrowingSets(init='empty', max_rounds=5)
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "init": [StrOptions(set(INITS))],
+        "blocks": [StrOptions({"rows", "columns"}), Interval(Integral, 1, None, closed="left"), list],
+        "given": [list, None],
+        "given_weight": ["array-like", None],
+        "generated_weight": [Interval(Real, 0, None, closed="neither"), StrOptions({"n_nodes"})],
+        "n_new": [Interval(Integral, 1, None, closed="left")],
+        "max_rounds": [Interval(Integral, 0, None, closed="left")],
+    }
+
+    def __init__(
+        self,
+        init: str = "pl",
+        blocks: str | int | list = 2,
+        given: list | None = None,
+        given_weight=None,
+        generated_weight: float | str = 1.0,
+        n_new: int = 1,
+        max_rounds: int = 20,
+    ):
+        self.init = init
+        self.blocks = blocks
+        self.given = given
+        self.given_weight = given_weight
+        self.generated_weight = generated_weight
+        self.n_new = n_new
+        self.max_rounds = max_rounds
+
+    def check(self) -> None:
+        """Raise where a parameter is out of its range or has no meaning beside another."""
+        self._validate_params()
+        if self.given_weight is not None and not self.given:
+            raise ValueError("given_weight weighs the sets that given names, but there are none.")
+
+    def objective(self, encoded, batches, classes, potentials):
+        """The contrastive objective of the sets to begin with.
+
+        Parameters
+        ----------
+        encoded : Encoded
+        batches : list of Batch
+        classes : ndarray of shape (n_classes,)
+        potentials : LinearPotentials
+
+        Returns
+        -------
+        ContrastiveObjective
+        """
+        if isinstance(self.blocks, list) and self.init == "gpl" and len(self.blocks) != encoded.n_examples:
+            raise ValueError(f"blocks holds lists for {len(self.blocks)} examples, but X has {encoded.n_examples}.")
+        objective = _initial_objective(self, encoded, batches, potentials)
+        if self.given:
+            given = _checked_sets(self.given, self.given_weight, classes, encoded.n_examples)
+            _add_sets(*given, encoded, batches, potentials, objective)
+        return objective
+
+
+#: Generators of labelings by name; the others look for violated constraints.
+GENERATORS = ("icm", "map", "gibbs", "icm_mv", "map_mv", "gibbs_mv")
+
+
+def resolve_sets(sets: str | GrowingSets) -> GrowingSets:
+    """The sets of a constructor parameter: a name of what they begin with, or an object.
+
+    Parameters
+    ----------
+    sets : str or GrowingSets
+
+    Returns
+    -------
+    GrowingSets
+    """
+    return clone(sets) if isinstance(sets, GrowingSets) else GrowingSets(init=sets)
+
+
+def resolve_generators(generator, labels) -> list[Generator]:
+    """The generators of a constructor parameter.
+
+    Parameters
+    ----------
+    generator : str, Generator, None, or list of str and Generator
+    labels : EncodedLabels
+
+    Returns
+    -------
+    list of Generator
+    """
+    several = generator if isinstance(generator, list) else [] if generator is None else [generator]
+    return [_generator(item, labels) for item in several]
+
+
+def _generator(item, labels):
+    if isinstance(item, MostViolated):
+        return MostViolated(_generator(item.generator, labels), cost_matrix(item.cost, None, labels))
+    if isinstance(item, MapGenerator):
+        # Residual scheduling is the paper's.
+        is_auto = isinstance(item.inference, str) and item.inference == "auto"
+        return MapGenerator(
+            LoopyBP(schedule="residual") if is_auto else map_inference(item.inference, "a generator of labelings")
+        )
+    if isinstance(item, Generator):
+        return item
+    if item not in GENERATORS:
+        raise ValueError(f"generator must hold names among {', '.join(GENERATORS)} or generators, got {item!r}.")
+    kind, _, violated = item.partition("_")
+    generator = GibbsGenerator(10) if kind == "gibbs" else MapGenerator(ICM() if kind == "icm" else "auto")
+    return _generator(MostViolated(generator, "hamming") if violated else generator, labels)
+
+
 class ContrastiveObjective(BatchObjectives):
     """For each batch a family of tractable sub-objectives, and sets of assignments that may grow.
 
@@ -121,59 +271,34 @@ class ContrastiveObjective(BatchObjectives):
     def generate_by(self, generators, node_costs):
         """Set what extends the sets."""
         self.generators, self.node_costs = generators, node_costs
+        self.weighs_nodes = any(isinstance(generator, MostViolated) for generator in generators)
 
 
-def initial_objective(init, blocks, generated_weight, encoded, batches, potentials):
-    """Objective without any assignments but those that ``init`` names.
-
-    Parameters
-    ----------
-    init : str
-        One of ``INITS``.
-    blocks : "rows", "columns", int or list
-        Blocks of ``"gpl"``.
-    generated_weight : "n_nodes" or float
-        Of the set of each example that gathers what is generated.
-    encoded : Encoded
-    batches : list of Batch
-    potentials : LinearPotentials
-
-    Returns
-    -------
-    ContrastiveObjective
-    """
+def _initial_objective(options, encoded, batches, potentials):
+    """Objective without any assignments but those that ``options.init`` names."""
     zeros = np.zeros(potentials.n_coef)
     sets = [
         AssignmentSets(
             potentials.model(zeros, batch.example),
             require_complete(batch, "contrastive learning"),
             batch.node_ptr,
-            np.diff(batch.node_ptr) if generated_weight == "n_nodes" else generated_weight,
+            np.diff(batch.node_ptr) if options.generated_weight == "n_nodes" else options.generated_weight,
         )
         for batch in batches
     ]
+    init = options.init
     families = [[Pseudolikelihood()] if init in ("pl", "observed") else [] for _ in batches]
     if init == "gpl":
-        families = [[BlockLikelihood(b.example.graph, _blocks_of_batch(blocks, encoded, b))] for b in batches]
+        families = [[BlockLikelihood(b.example.graph, _blocks_of_batch(options.blocks, encoded, b))] for b in batches]
     objective = ContrastiveObjective(families, sets, [members_of(batch, encoded) for batch in batches])
     if init == "observed":
-        add_sets([_observed(encoded, batches)], np.ones(1), encoded, batches, potentials, objective)
+        _add_sets([_observed(encoded, batches)], np.ones(1), encoded, batches, potentials, objective)
     return objective
 
 
-def add_sets(given, weight, encoded, batches, potentials, objective):
-    """Add sets of assignments to all examples of their lattice whose labels are in them.
-
-    Parameters
-    ----------
-    given : list of ndarray of shape (m, *lattice), int32
-        Columns of classes.
-    weight : ndarray of shape (n_sets,) or (n_sets, n_examples)
-    encoded : Encoded
-    batches : list of Batch
-    potentials : LinearPotentials
-    objective : ContrastiveObjective
-    """
+def _add_sets(given, weight, encoded, batches, potentials, objective):
+    """Add sets of assignments to all examples of their lattice whose labels are in them."""
+    # given: list of (m, *lattice) int32, columns of classes; weight: (n_sets,) or (n_sets, n_examples)
     zeros = np.zeros(potentials.n_coef)
     weight = np.broadcast_to(weight.reshape(len(given), -1), (len(given), encoded.n_examples))
     for batch, sets in zip(batches, objective.sets, strict=True):
@@ -185,43 +310,25 @@ def add_sets(given, weight, encoded, batches, potentials, objective):
                     sets.add_set(model, rows, member=member, weight=weight_of_set)
 
 
-def checked_sets(sets, set_weight, classes, n_examples):
-    """Given sets as columns of classes, and their weights.
-
-    Parameters
-    ----------
-    sets : list of array-like
-    set_weight : array-like or None
-    classes : ndarray of shape (n_classes,)
-    n_examples : int
-
-    Returns
-    -------
-    sets : list of ndarray, int32
-    weight : ndarray
-
-    Raises
-    ------
-    ValueError
-        If a label is no class or the weights do not fit.
-    """
+def _checked_sets(sets, set_weight, classes, n_examples):
+    """Given sets as columns of classes, and their weights."""
     columns = []
     for j, labelings in enumerate(sets):
         labelings = np.asarray(labelings)
         if labelings.ndim < 1 or labelings.dtype == object:
-            raise ValueError(f"sets[{j}] must be an array of labelings, (m, *lattice), got shape {labelings.shape}.")
+            raise ValueError(f"given[{j}] must be an array of labelings, (m, *lattice), got shape {labelings.shape}.")
         found = np.searchsorted(classes, labelings).clip(max=len(classes) - 1)
         wrong = labelings[classes[found] != labelings]
         if wrong.size:
-            raise ValueError(f"sets[{j}] holds the label {wrong.flat[0]}, which is not among the classes.")
+            raise ValueError(f"given[{j}] holds the label {wrong.flat[0]}, which is not among the classes.")
         columns.append(found.astype(np.int32))
     weight = np.ones(len(columns)) if set_weight is None else np.asarray(set_weight, dtype=np.float64)
     if weight.shape not in ((len(columns),), (len(columns), n_examples)):
         raise ValueError(
-            f"set_weight must have shape ({len(columns)},) or ({len(columns)}, {n_examples}), got {weight.shape}."
+            f"given_weight must have shape ({len(columns)},) or ({len(columns)}, {n_examples}), got {weight.shape}."
         )
     if not np.all(np.isfinite(weight) & (weight >= 0)):
-        raise ValueError("set_weight must be finite and not negative.")
+        raise ValueError("given_weight must be finite and not negative.")
     return columns, weight
 
 
@@ -266,43 +373,38 @@ def _blocks_of_lattice(blocks, shape, i):
     return np.lib.stride_tricks.sliding_window_view(index, window).reshape(-1, int(np.prod(window)))
 
 
-class ContrastiveOptions(NamedTuple):
-    """Constructor parameters that govern training."""
-
-    solver: str
-    C: float
-    n_new: int
-    max_rounds: int
-    step_size: float
-    step_schedule: str
-    batch_size: int
-    max_iter: int
-    tol: float
-    keeps_interrupted: bool
-    verbose: int
-
-
 @dataclass(eq=False)
-class RoundsOutcome(Outcome):
-    """What training found, and how its sets grew."""
+class RoundsRecord(TrainingRecord):
+    """What training in rounds has visited, and how its sets grew.
 
-    n_generated: list = field(default_factory=list)  # new assignments of each round
-    round_starts: list = field(default_factory=list)  # entries of the trace at which rounds begin
+    Attributes
+    ----------
+    n_generated : list of int
+        New assignments of each round.
+    round_starts : list of int
+        Entries of the record at which rounds begin.
+    converged : bool
+        Whether the last round found nothing new.
+    n_assignments : int
+        In all sets at the end.
+    """
+
+    n_generated: list = field(default_factory=list)
+    round_starts: list = field(default_factory=list)
     converged: bool = False
     n_assignments: int = 0
 
 
 @dataclass(eq=False)
-class Progress:
+class _Progress:
     """What a progress bar shows: an entry a round, or an epoch."""
 
-    outcome: RoundsOutcome
+    record: RoundsRecord
     loss: list = field(default_factory=list)
 
     def summary(self):
-        """The latest entry in words."""
-        text = self.outcome.trace.summary()
-        return f"{text}, {self.outcome.n_generated[-1]} new" if self.outcome.n_generated else text
+        text = self.record.summary()
+        return f"{text}, {self.record.n_generated[-1]} new" if self.record.n_generated else text
 
 
 class Generation:
@@ -364,88 +466,87 @@ def _of_weight(batch, labels):
     return np.where(np.repeat(batch.weight > 0, np.diff(batch.node_ptr)), labels, batch.labels)
 
 
-def train_by_rounds(risk, start, options, rng, on_iteration):
+def train_by_rounds(risk, start: np.ndarray, sets: GrowingSets, solver: Solver, run: TrainingRun) -> RoundsRecord:
     """Minimise a contrastive objective whose sets grow on the way.
 
     Parameters
     ----------
     risk : EmpiricalRisk
-        Of a :class:`~sklearn_crf.estimators._contrastive_training.ContrastiveObjective`.
+        Of a ``ContrastiveObjective``.
     start : ndarray of shape (n_coef,)
-    options : ContrastiveOptions
-    rng : RandomState
-        For the order of mini-batches.
-    on_iteration : callable(coef) -> bool
-        Called after every round, or epoch of stochastic gradient descent; True asks to stop.
+    sets : GrowingSets
+    solver : LBFGS or SGD
+    run : TrainingRun
+        ``on_iteration`` is called after every round, or epoch of stochastic gradient descent.
 
     Returns
     -------
-    RoundsOutcome
-        After Ctrl-C with ``keeps_interrupted`` it carries the interruption, to be raised once stored.
+    RoundsRecord
+        After Ctrl-C with ``run.keeps_interrupted`` it carries the interruption, to be raised once stored.
     """
-    by_epochs = options.solver == "sgd"
-    n_steps = options.max_iter if by_epochs else options.max_rounds + 1
-    problem = PenalisedRisk(risk, options.C, n_steps if by_epochs else n_steps * options.max_iter)
-    outcome = RoundsOutcome(np.array(start), problem.trace, 0)
-    with progress_reporter(options.verbose, n_steps, "contrastive") as show:
-        progress = Progress(outcome)
+    by_epochs = isinstance(solver, SGD)
+    n_steps = run.max_iter if by_epochs else sets.max_rounds + 1
+    problem = PenalisedRisk(risk, run.C, n_steps if by_epochs else n_steps * run.max_iter)
+    problem.record = record = RoundsRecord(coef=np.array(start))
+    train = _train_by_epochs if by_epochs else _train_in_rounds
+    progress = _Progress(record)
+    with progress_reporter(run.verbose, n_steps, "contrastive") as show:
 
         def report(coef):
-            progress.loss.append(problem.trace.loss[-1])
+            progress.loss.append(record.loss[-1])
             show(progress)
-            return on_iteration(coef)
+            return run.on_iteration(coef)
 
         try:
-            run = _train_sgd if by_epochs else _train_rounds
-            run(problem, Generation(risk, options.n_new), options, outcome, rng, report)
+            train(problem, Generation(risk, sets.n_new), sets, solver, run, report)
         except KeyboardInterrupt as interruption:
-            if not options.keeps_interrupted or problem.trace.latest is None:
+            if not run.keeps_interrupted or record.latest is None:
                 raise
-            outcome.coef, outcome.interrupted = problem.trace.latest, interruption
-    outcome.n_iter = len(problem.trace.loss)
-    outcome.n_assignments = sum(sets.n_assignments for sets in risk.objective.sets)
-    return outcome
+            record.coef, record.interrupted = record.latest, interruption
+    record.n_assignments = sum(part.n_assignments for part in risk.objective.sets)
+    return record
 
 
-def _train_rounds(problem, generate, options, outcome, rng, report):
-    limits = {"max_iter": options.max_iter, "tol": options.tol}
+def _train_in_rounds(problem, generate, sets, solver, run, report):
+    record, generators = problem.record, problem.risk.objective.generators
+    limits = {"max_iter": run.max_iter, "tol": run.tol}
     while True:
         # The same weights have another loss since the sets have grown.
-        problem.evaluate(outcome.coef)
-        outcome.round_starts.append(len(problem.trace.loss))
-        problem.record(outcome.coef)
-        found = minimize_lbfgs(problem.evaluate, outcome.coef, callback=lambda p: problem.record(p.x), **limits)
-        outcome.coef = found.x
+        problem.evaluate(record.coef)
+        record.round_starts.append(record.n_iter)
+        problem.visit(record.coef)
+        found = minimize_lbfgs(problem.evaluate, record.coef, callback=lambda p: problem.visit(p.x), **limits)
+        record.coef = found.x
         if report(found.x):
             break
-        if len(outcome.n_generated) == options.max_rounds or not problem.risk.objective.generators:
-            outcome.converged = not problem.risk.objective.generators
+        if len(record.n_generated) == sets.max_rounds or not generators:
+            record.converged = not generators
             break
-        outcome.n_generated.append(generate(found.x))
-        if not outcome.n_generated[-1]:
-            outcome.converged = True
+        record.n_generated.append(generate(found.x))
+        if not record.n_generated[-1]:
+            record.converged = True
             break
     if not found.success:
         warn_of_lbfgs(found, problem)
 
 
-def _train_sgd(problem, generate, options, outcome, rng, report):
-    n_epochs, n_with_generation = 0, options.max_rounds if problem.risk.objective.generators else 0
+def _train_by_epochs(problem, generate, sets, solver, run, report):
+    record = problem.record
+    n_epochs, n_with_generation = 0, sets.max_rounds if problem.risk.objective.generators else 0
 
     def gradient(members, coef):
         if n_epochs < n_with_generation:
-            if n_epochs == len(outcome.n_generated):
-                outcome.n_generated.append(0)
-                outcome.round_starts.append(n_epochs)
-            outcome.n_generated[n_epochs] += generate(coef, members)
+            if n_epochs == len(record.n_generated):
+                record.n_generated.append(0)
+                record.round_starts.append(n_epochs)
+            record.n_generated[n_epochs] += generate(coef, members)
         return problem.evaluate(coef, members)
 
     def callback(point):
         nonlocal n_epochs
         n_epochs += 1
-        problem.record(point.x)
+        problem.visit(point.x)
         return report(point.x)
 
-    found = minimize_by_epochs(problem, outcome.coef, options, rng, gradient, callback)
-    outcome.coef = found.x
-    outcome.converged = not outcome.n_generated or outcome.n_generated[-1] == 0
+    record.coef = solver.minimize_by_epochs(problem, record.coef, run, gradient, callback).x
+    record.converged = not record.n_generated or record.n_generated[-1] == 0

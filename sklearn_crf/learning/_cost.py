@@ -7,18 +7,13 @@ from sklearn.utils import compute_class_weight
 from sklearn.utils.validation import check_array
 
 
-def is_per_node(cost):
-    """Whether ``cost`` is a list of arrays, one for each example, and not a matrix."""
-    return isinstance(cost, list) and len(cost) > 0 and all(isinstance(part, np.ndarray) for part in cost)
-
-
-def with_node_weights(cost, encoded, batches):
-    """Batches with what each node costs if it is wrong.
+def with_node_weights(node_weight, encoded, batches):
+    """Batches with the weight of each node.
 
     Parameters
     ----------
-    cost : list of ndarray
-        One for each example, of the shape of its labels.
+    node_weight : sequence of array-like, or None
+        One for each example, of the shape of its labels: a factor of its cost. None is one.
     encoded : Encoded
     batches : list of Batch
 
@@ -31,17 +26,19 @@ def with_node_weights(cost, encoded, batches):
     ValueError
         If an array is missing, has another shape, is negative or not finite.
     """
-    if len(cost) != encoded.n_examples:
-        raise ValueError(f"cost holds arrays for {len(cost)} examples, but X has {encoded.n_examples}.")
-    for i, part in enumerate(cost):
+    if node_weight is None:
+        return batches
+    if len(node_weight) != encoded.n_examples:
+        raise ValueError(f"node_weight holds arrays for {len(node_weight)} examples, but X has {encoded.n_examples}.")
+    weights = [np.asarray(part, dtype=np.float64) for part in node_weight]
+    for i, part in enumerate(weights):
         shape = () if encoded.layout == "nodes" else encoded.label_shape(i)
         if part.shape != shape:
-            raise ValueError(f"cost[{i}] has shape {part.shape}, but the lattice of X[{i}] has shape {shape}.")
+            raise ValueError(f"node_weight[{i}] has shape {part.shape}, but the lattice of X[{i}] has shape {shape}.")
         if not np.all(np.isfinite(part) & (part >= 0)):
-            raise ValueError(f"cost[{i}] must be finite and not negative.")
+            raise ValueError(f"node_weight[{i}] must be finite and not negative.")
     return [
-        replace(batch, node_weight=np.concatenate([np.ravel(cost[i]).astype(np.float64) for i in batch.members]))
-        for batch in batches
+        replace(batch, node_weight=np.concatenate([np.ravel(weights[i]) for i in batch.members])) for batch in batches
     ]
 
 
@@ -50,9 +47,9 @@ def cost_matrix(cost, class_weight, labels):
 
     Parameters
     ----------
-    cost : {"hamming", "weighted"}, list of ndarray, or array-like of shape (K, K)
-        ``cost[a, b]`` of class a where b is true; what nodes cost each is not in the matrix. "weighted" is one over
-        the frequency of b, with a mean of one over all nodes.
+    cost : {"hamming", "weighted"} or array-like of shape (K, K)
+        ``cost[a, b]`` of class a where b is true. "weighted" is one over the frequency of b, with a mean of one over
+        all nodes.
     class_weight : dict, "balanced" or None
         Factors of the true classes.
     labels : EncodedLabels
@@ -67,7 +64,7 @@ def cost_matrix(cost, class_weight, labels):
         If it has another shape, negative entries, or costs for being right.
     """
     n_classes = len(labels.classes_)
-    matrix = 1.0 - np.eye(n_classes) if isinstance(cost, str) or is_per_node(cost) else _checked(cost, n_classes)
+    matrix = 1.0 - np.eye(n_classes) if isinstance(cost, str) else _checked(cost, n_classes)
     if isinstance(cost, str) and cost == "weighted":
         matrix = matrix * _class_weights("balanced", labels)
     return matrix if class_weight is None else matrix * _class_weights(class_weight, labels)
@@ -91,8 +88,8 @@ def _class_weights(class_weight, labels):
 def _checked(cost, n_classes):
     if isinstance(cost, list) and len({np.size(row) for row in cost}) > 1:
         raise ValueError(
-            f"cost must be a matrix of shape ({n_classes}, {n_classes}) or a list of arrays, one for each example, got "
-            "a list of rows of different lengths."
+            f"cost must be a matrix of shape ({n_classes}, {n_classes}), got a list of rows of different lengths: what "
+            "nodes cost apart is the node_weight of fit."
         )
     cost = check_array(cost, dtype=np.float64, input_name="cost")
     if cost.shape != (n_classes, n_classes):

@@ -1,6 +1,11 @@
-"""What a field with factors besides nodes and edges minimises, and which marginals belong to that."""
+"""Formulations of TRWCRF: what stands for log Z in training, and which marginals go with it at prediction."""
 
-from typing import NamedTuple
+from numbers import Integral, Real
+from typing import ClassVar
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from sklearn_crf.encoding import require_complete
 from sklearn_crf.inference import (
@@ -15,40 +20,521 @@ from sklearn_crf.inference import (
     TreeInference,
     TRWMessagePassing,
 )
-from sklearn_crf.objectives import Likelihood, Objective, Piecewise, Pseudolikelihood, RelaxedLikelihood
-
-#: What stands for log Z.
-FORMULATIONS = (
-    "auto",
-    "exact",
-    "relaxation",
-    "reparameterization",
-    "joint",
-    "dual",
-    "edge_probabilities",
-    "piecewise",
-    "pseudolikelihood",
-    "loopy",
-    "mean_field",
+from sklearn_crf.learning._solvers import LBFGS, SGD, DualAscent, Solver
+from sklearn_crf.objectives import (
+    JointRisk,
+    Likelihood,
+    Objective,
+    Piecewise,
+    Pseudolikelihood,
+    RelaxedLikelihood,
 )
-
-_RELAXATIONS = ("relaxation", "reparameterization", "joint", "dual", "edge_probabilities")
-
-# Those that need the label of every node.
-_COMPLETE_LABELS = ("piecewise", "pseudolikelihood", "joint", "dual")
 
 #: Entropies of relaxations.
 ENTROPIES = ("trw", "trivial")
 
-
-class Formulation(NamedTuple):
-    """A choice of what is minimised, and of the marginals that go with it at prediction."""
-
-    objective: Objective
-    inference: Inference
+_MAX_ITER = [Interval(Integral, 1, None, closed="left")]
+_TOL = [Interval(Real, 0, None, closed="neither")]
 
 
-def have_cycles(batches):
+class Formulation(BaseEstimator):
+    r"""Base of the formulations: a likelihood, exact or approximate, with costs and at a temperature.
+
+    Parameters
+    ----------
+    cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
+        What errors cost in the loss (softmax-margin): the number of wrong nodes, or ``cost[a, b]`` of a node of class b
+        that is labelled a, in the order of ``classes_``. None is the likelihood.
+    temperature : float, default=1.0
+        T of the distribution :math:`\exp(\mathrm{score}(y) / T) / Z` and of the loss, T times its negative
+        log-likelihood; towards zero, with costs, the loss becomes that of max-margin training.
+
+    Attributes
+    ----------
+    name : str
+        By which ``formulation=`` knows it.
+    takes_factors : bool
+        Whether examples may have factors besides nodes and edges.
+    needs_labels : bool
+        Whether every node needs a label; otherwise those without one are summed out.
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "cost": [StrOptions({"hamming"}), "array-like", None],
+        "temperature": [Interval(Real, 0, None, closed="neither")],
+    }
+    name: ClassVar[str] = ""
+    takes_factors: ClassVar[bool] = False
+    needs_labels: ClassVar[bool] = False
+    remedy: ClassVar[str] = "decrease C, or take formulation='relaxation', which is convex"
+
+    def __init__(self, cost=None, temperature: float = 1.0):
+        self.cost = cost
+        self.temperature = temperature
+
+    def likelihood(self, has_cycles: bool, has_factors: bool) -> Objective:
+        """The objective without costs at temperature one.
+
+        Parameters
+        ----------
+        has_cycles : bool
+            Whether a training example has a cycle.
+        has_factors : bool
+            Whether one has factors besides nodes and edges.
+
+        Returns
+        -------
+        Objective
+        """
+        raise NotImplementedError(type(self).__name__)
+
+    def inference(self, has_cycles: bool, has_factors: bool) -> Inference:
+        """Marginals that go with it at prediction.
+
+        Parameters
+        ----------
+        has_cycles : bool
+            Whether a training example has a cycle.
+        has_factors : bool
+            Whether one has factors besides nodes and edges.
+
+        Returns
+        -------
+        Inference
+        """
+        return AutoMarginals()
+
+    def cyclic_nodes(self) -> int:
+        """Nodes up to which small training examples with cycles are worked on together.
+
+        Of what is solved by itself for every model, tree-reweighted messages alone let examples that are done rest,
+        but all of a batch are solved anew where those of one do not settle; junction trees would all be in memory at
+        once, and so are tables of all edges in the joint problem.
+
+        Returns
+        -------
+        int
+        """
+        return 1
+
+    def factor_nodes(self) -> int:
+        """Nodes of training examples with factors that are worked on together.
+
+        Tables of many listed states take longer to lay out than one small example to be done with. By junction trees
+        the tables of all examples of a batch are in memory at once, and trees that cover a graph are chosen for each.
+
+        Returns
+        -------
+        int
+        """
+        return 1
+
+    def check(self, solver: Solver, fit_intercept: bool) -> None:
+        """Raise ValueError where it cannot be solved in the way that is asked for.
+
+        Parameters
+        ----------
+        solver : Solver
+        fit_intercept : bool
+        """
+
+    def check_batches(self, batches) -> None:
+        """Raise ValueError where training examples do not suit it.
+
+        Parameters
+        ----------
+        batches : sequence of Batch
+        """
+        if not self.takes_factors and have_factors(batches):
+            names = ", ".join(name for name, kind in FORMULATIONS.items() if kind.takes_factors)
+            raise ValueError(
+                f"formulation={self.name!r} is for nodes and edges alone, but examples have other factors: take one of "
+                f"{names}."
+            )
+        if self.needs_labels:
+            for batch in batches:
+                require_complete(batch, f"formulation={self.name!r}")
+
+    def train(self, problem, start, run, solver: Solver):
+        """Weights of a penalised risk.
+
+        Parameters
+        ----------
+        problem : PenalisedRisk
+        start : ndarray of shape (n_coef,)
+        run : TrainingRun
+        solver : Solver
+
+        Returns
+        -------
+        TrainingRecord
+        """
+        return solver.train(problem, start, run, self.remedy)
+
+
+class Exact(Formulation):
+    """The exact log-partition: on forests by messages, elsewhere by a junction tree.
+
+    Examples
+    --------
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.learning import Exact
+    >>> TRWCRF(formulation=Exact(cost="hamming")).get_params()["formulation__cost"]
+    'hamming'
+    """
+
+    name = "exact"
+    takes_factors = True
+
+    def likelihood(self, has_cycles, has_factors):
+        return Likelihood(JunctionTree() if has_cycles or has_factors else TreeInference())
+
+    def inference(self, has_cycles, has_factors):
+        return JunctionTree() if has_cycles or has_factors else AutoMarginals()
+
+
+class Relaxation(Formulation):
+    r"""A convex upper bound on the log-partition, by messages.
+
+    .. math:: \tilde A(\theta) = \max_{\tau \in L} \langle \theta, \tau \rangle + \tilde H(\tau)
+
+    Tree-reweighted messages, and the same bound over shares of trees where they do not settle. On forests it is exact
+    for the tree-reweighted entropy. Source: Jancsary 2012, CRF recipe 1.
+
+    Parameters
+    ----------
+    entropy : {"trw", "trivial"}, default="trw"
+        Of the relaxation: of a distribution over spanning trees, or the sum of those of the edges, looser and quicker.
+    max_iter : int, default=500
+        Most iterations of the inner problem, for one example, in training and where the formulation's own marginals
+        predict.
+    tol : float, default=1e-6
+        Its tolerance: change of messages, difference between trees' marginals.
+    cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
+        What errors cost in the loss, as of :class:`Formulation`.
+    temperature : float, default=1.0
+        Of the distribution, as of :class:`Formulation`.
+
+    Examples
+    --------
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.learning import Relaxation
+    >>> crf = TRWCRF(formulation=Relaxation(entropy="trivial"))
+    >>> crf.set_params(formulation__tol=1e-4).formulation
+    Relaxation(entropy='trivial', tol=0.0001)
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "entropy": [StrOptions(set(ENTROPIES))],
+        "max_iter": _MAX_ITER,
+        "tol": _TOL,
+        **Formulation._parameter_constraints,
+    }
+    name = "relaxation"
+    takes_factors = True
+    remedy = "increase the max_iter of the formulation, or decrease C"
+
+    def __init__(
+        self, entropy: str = "trw", max_iter: int = 500, tol: float = 1e-6, cost=None, temperature: float = 1.0
+    ):
+        super().__init__(cost, temperature)
+        self.entropy = entropy
+        self.max_iter = max_iter
+        self.tol = tol
+
+    @property
+    def _limits(self):
+        return {"max_iter": self.max_iter, "tol": self.tol}
+
+    def likelihood(self, has_cycles, has_factors):
+        if has_factors:
+            return RelaxedLikelihood(self._factor_inference(has_cycles))
+        if self.entropy == "trivial":
+            return RelaxedLikelihood(EdgeEntropyBP(**self._limits))
+        return RelaxedLikelihood(*self._tree_reweighted())
+
+    def inference(self, has_cycles, has_factors):
+        return self.likelihood(has_cycles, has_factors).inference
+
+    def _tree_reweighted(self):
+        """What solves the relaxation, and what does where that does not converge."""
+        return TRWMessagePassing("covering", **self._limits), TightenBound(**self._limits)
+
+    def _factor_inference(self, has_cycles):
+        if self.entropy == "trivial":
+            return NormProductBP(**self._limits)
+        if not has_cycles:
+            # On forests the counting numbers of trees are those of Bethe, for factors of any arity.
+            return NormProductBP("bethe", **self._limits)
+        return NormProductBP("trw", edge_probabilities="covering", **self._limits)
+
+    def cyclic_nodes(self):
+        return 512 if self.entropy == "trw" else 1
+
+    def factor_nodes(self):
+        return 512 if self.entropy == "trivial" else 1
+
+    def check_batches(self, batches):
+        super().check_batches(batches)
+        if self.entropy != "trw" or not have_cycles(batches):
+            return
+        for batch in batches:
+            for name, factors in batch.example.factors.items():
+                if len(factors.scope) and factors.scope.shape[1] > 2:
+                    raise ValueError(
+                        f"entropy='trw' is about spanning trees of edges, but X[{batch.members[0]}] has factors of "
+                        f"type {name!r} with {factors.scope.shape[1]} nodes: use Relaxation(entropy='trivial')."
+                    )
+
+
+class Reparameterization(Relaxation):
+    """The relaxation as the least bound over all ways to share the scores out among trees.
+
+    Source: Jancsary 2012, CRF recipe 3. Parameters as of :class:`Relaxation`.
+    """
+
+    name = "reparameterization"
+    takes_factors = False
+
+    def _tree_reweighted(self):
+        return (TightenBound(**self._limits),)
+
+    def cyclic_nodes(self):
+        return 1
+
+
+class OptimalEdgeProbabilities(Reparameterization):
+    """The relaxation with the distribution over trees that gives the least bound, for each example and iterate.
+
+    Source: Jancsary 2012, CRF recipe 2. Parameters as of :class:`Relaxation`; take ``tol=1e-3``, since conditional
+    gradients come near the optimum soon and to it slowly.
+    """
+
+    name = "edge_probabilities"
+
+    def likelihood(self, has_cycles, has_factors):
+        if self.entropy == "trivial":
+            raise ValueError("formulation='edge_probabilities' is about spanning trees: it needs entropy='trw'.")
+        return super().likelihood(has_cycles, has_factors)
+
+    def _tree_reweighted(self):
+        return (TightenBound("optimal", **self._limits),)
+
+
+class JointRelaxation(Relaxation):
+    """The relaxation as one problem over weights and shares of scores, without inner problem.
+
+    Source: Jancsary 2012, CRF recipe 4. Parameters as of :class:`Relaxation`; ``max_iter`` and ``tol`` are those of
+    its marginals at prediction.
+    """
+
+    name = "joint"
+    takes_factors = False
+    needs_labels = True
+
+    def cyclic_nodes(self):
+        return 512
+
+    def check(self, solver, fit_intercept):
+        _require_all_examples(self.name, solver)
+
+    def train(self, problem, start, run, solver):
+        joint, n_weights = JointRisk(problem.risk, self.entropy), len(start)
+        both = type(problem)(joint, run.C, run.max_iter)
+        start = np.concatenate((start, np.zeros(joint.potentials.n_coef - n_weights)))
+        weights_only = run._replace(on_iteration=lambda coef: run.on_iteration(coef[:n_weights]))
+        record = solver.train(both, start, weights_only, self.remedy)
+        record.coef = record.coef[:n_weights]
+        return record
+
+
+class DualRelaxation(Relaxation):
+    """The relaxation in the dual, by exponentiated gradient steps in the marginals of one example after the other.
+
+    Source: Jancsary 2012, CRF recipe 5. Parameters as of :class:`Relaxation`. Every weight is penalised:
+    ``fit_intercept=False``.
+    """
+
+    name = "dual"
+    takes_factors = False
+    needs_labels = True
+
+    def cyclic_nodes(self):
+        return 1
+
+    def check(self, solver, fit_intercept):
+        _require_all_examples(self.name, solver)
+        if fit_intercept or solver.l1_ratio:
+            raise ValueError(
+                "formulation='dual' needs fit_intercept=False and l1_ratio=0, since every weight has the penalty "
+                "w'w / 2 there: a feature that is one everywhere stands in for the intercepts."
+            )
+
+    def train(self, problem, start, run, solver):
+        return DualAscent().train(problem, start, run, self.remedy)
+
+
+class PiecewiseTraining(Formulation):
+    """The log-partitions of nodes and edges, each by itself: quick, loose. Parameters as of :class:`Formulation`."""
+
+    name = "piecewise"
+    takes_factors = True
+    needs_labels = True
+
+    def likelihood(self, has_cycles, has_factors):
+        return Piecewise()
+
+    def cyclic_nodes(self):
+        return 4096
+
+    def factor_nodes(self):
+        return 512
+
+
+class PseudolikelihoodTraining(PiecewiseTraining):
+    """Each node given its true neighbours. Parameters as of :class:`Formulation`."""
+
+    name = "pseudolikelihood"
+
+    def likelihood(self, has_cycles, has_factors):
+        return Pseudolikelihood()
+
+
+class LoopyTraining(Formulation):
+    """The Bethe approximation by loopy belief propagation, exact on forests, not convex.
+
+    Parameters
+    ----------
+    max_iter : int, default=500
+        Most iterations of the inference of one example.
+    tol : float, default=1e-6
+        Its tolerance.
+    cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
+        What errors cost in the loss, as of :class:`Formulation`.
+    temperature : float, default=1.0
+        Of the distribution, as of :class:`Formulation`.
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "max_iter": _MAX_ITER,
+        "tol": _TOL,
+        **Formulation._parameter_constraints,
+    }
+    name = "loopy"
+    takes_factors = True
+    remedy = "increase the max_iter of the formulation, decrease C, or take formulation='relaxation', which is convex"
+
+    def __init__(self, max_iter: int = 500, tol: float = 1e-6, cost=None, temperature: float = 1.0):
+        super().__init__(cost, temperature)
+        self.max_iter = max_iter
+        self.tol = tol
+
+    def inference(self, has_cycles, has_factors):
+        return LoopyBP(max_iter=self.max_iter, tol=self.tol)
+
+    def likelihood(self, has_cycles, has_factors):
+        return Likelihood(self.inference(has_cycles, has_factors))
+
+
+class MeanFieldTraining(LoopyTraining):
+    """The lower bound of mean field. Parameters as of :class:`LoopyTraining`."""
+
+    name = "mean_field"
+    takes_factors = False
+
+    def inference(self, has_cycles, has_factors):
+        return MeanField(max_iter=self.max_iter, tol=self.tol)
+
+
+class OwnFormulation(Formulation):
+    """The formulation of an objective of the user's own.
+
+    Parameters
+    ----------
+    own : Objective
+        With ``inference=None`` among its parameters it is given the automatic choice.
+    """
+
+    name = "own"
+    takes_factors = True
+
+    def __init__(self, own: Objective):
+        super().__init__()
+        self.own = own
+
+    def likelihood(self, has_cycles, has_factors):
+        return self.own.coupled(AutoMarginals())
+
+    def inference(self, has_cycles, has_factors):
+        asked = getattr(self.likelihood(has_cycles, has_factors), "inference", None)
+        return asked if asked is not None and "marginals" in asked.tasks else AutoMarginals()
+
+
+#: Formulations by name.
+FORMULATIONS: dict[str, type[Formulation]] = {
+    kind.name: kind
+    for kind in (
+        Exact,
+        Relaxation,
+        Reparameterization,
+        JointRelaxation,
+        DualRelaxation,
+        OptimalEdgeProbabilities,
+        PiecewiseTraining,
+        PseudolikelihoodTraining,
+        LoopyTraining,
+        MeanFieldTraining,
+    )
+}
+
+#: What validation takes for ``formulation``.
+FORMULATION_CONSTRAINTS = [StrOptions({"auto", *FORMULATIONS}), Formulation, HasMethods(["loss_statistics", "coupled"])]
+
+
+def resolve_formulation(formulation: str | Formulation | Objective, has_cycles: bool) -> Formulation:
+    """The formulation of a constructor parameter.
+
+    Parameters
+    ----------
+    formulation : str, Formulation or Objective
+        ``"auto"`` is exact on forests and relaxed where there are cycles.
+    has_cycles : bool
+        Whether a training example has a cycle.
+
+    Returns
+    -------
+    Formulation
+    """
+    if isinstance(formulation, Formulation):
+        found = clone(formulation)
+        found._validate_params()
+        return found
+    if isinstance(formulation, Objective):
+        return OwnFormulation(formulation)
+    if formulation == "auto":
+        return Relaxation() if has_cycles else Exact()
+    return FORMULATIONS[formulation]()
+
+
+def resolve_solver(solver: str | Solver) -> Solver:
+    """The solver of a constructor parameter.
+
+    Parameters
+    ----------
+    solver : {"lbfgs", "sgd"} or Solver
+
+    Returns
+    -------
+    Solver
+    """
+    if isinstance(solver, Solver):
+        found = clone(solver)
+        found._validate_params()
+        return found
+    return {"lbfgs": LBFGS, "sgd": SGD}[solver]()
+
+
+def have_cycles(batches) -> bool:
     """Whether a cycle leads through nodes, edges and factors of an example of some batch.
 
     Parameters
@@ -62,196 +548,7 @@ def have_cycles(batches):
     return not all(batch.example.is_forest for batch in batches)
 
 
-def choose_formulation(formulation, has_cycles):
-    """The formulation that ``"auto"`` stands for: exact on forests, relaxed where there are cycles.
-
-    Parameters
-    ----------
-    formulation : str
-    has_cycles : bool
-
-    Returns
-    -------
-    str
-    """
-    if formulation != "auto":
-        return formulation
-    return "relaxation" if has_cycles else "exact"
-
-
-def cyclic_nodes_together(formulation, entropy):
-    """Nodes up to which small training examples with cycles are worked on together.
-
-    Steps in the dual are for one example each. Of what is solved by itself for every model, tree-reweighted messages
-    alone let examples that are done rest, but all of a batch are solved anew where those of one do not settle; junction
-    trees would all be in memory at once, and so are tables of all edges in the joint problem.
-
-    Parameters
-    ----------
-    formulation : str
-    entropy : str
-
-    Returns
-    -------
-    int
-    """
-    if formulation in ("piecewise", "pseudolikelihood"):
-        return 4096
-    by_messages = formulation in ("auto", "relaxation") and entropy == "trw"
-    return 512 if by_messages or formulation == "joint" else 1
-
-
-def check_solver(formulation, solver, fit_intercept, l1_ratio):
-    """Raise ValueError where a formulation cannot be solved in the way that is asked for.
-
-    Parameters
-    ----------
-    formulation : str
-    solver : str
-    fit_intercept : bool
-    l1_ratio : float
-    """
-    if formulation in ("joint", "dual") and solver == "sgd":
-        raise ValueError(f"formulation={formulation!r} needs solver='lbfgs': it has unknowns of its own.")
-    if formulation == "dual" and (fit_intercept or l1_ratio):
-        raise ValueError(
-            "formulation='dual' needs fit_intercept=False and l1_ratio=0, since every weight has the penalty "
-            "w'w / 2 there: a feature that is one everywhere stands in for the intercepts."
-        )
-    if l1_ratio and solver == "sgd":
-        raise ValueError(f"l1_ratio={l1_ratio} needs solver='lbfgs': stochastic steps never reach zero.")
-
-
-def check_labels(formulation, batches):
-    """Raise ValueError where a formulation meets nodes without labels that it cannot sum out.
-
-    Parameters
-    ----------
-    formulation : str
-    batches : sequence of Batch
-    """
-    if formulation in _COMPLETE_LABELS:
-        for batch in batches:
-            require_complete(batch, f"formulation={formulation!r}")
-
-
-def resolve_formulation(formulation, entropy, has_cycles, *, max_iter, tol):
-    """The objective behind a name, and its marginals.
-
-    Parameters
-    ----------
-    formulation : str
-        One of ``FORMULATIONS`` but "auto".
-    entropy : {"trw", "trivial"}
-    has_cycles : bool
-        Whether a training example has a cycle.
-    max_iter : int
-        Of the inner problem.
-    tol : float
-        Of the inner problem.
-
-    Returns
-    -------
-    Formulation
-    """
-    limits = {"max_iter": max_iter, "tol": tol}
-    if formulation == "exact":
-        exact = JunctionTree() if has_cycles else TreeInference()
-        return Formulation(Likelihood(exact), JunctionTree() if has_cycles else AutoMarginals())
-    if formulation in _RELAXATIONS:
-        if entropy == "trivial" and formulation == "edge_probabilities":
-            raise ValueError("formulation='edge_probabilities' is about spanning trees: it needs entropy='trw'.")
-        objective = RelaxedLikelihood(*_relaxation(formulation, entropy, limits))
-        return Formulation(objective, objective.inference)
-    if formulation in ("loopy", "mean_field"):
-        inference = LoopyBP(**limits) if formulation == "loopy" else MeanField(**limits)
-        return Formulation(Likelihood(inference), inference)
-    objective = Piecewise() if formulation == "piecewise" else Pseudolikelihood()
-    return Formulation(objective, AutoMarginals())
-
-
-def _relaxation(formulation, entropy, limits):
-    """What solves the relaxation, and what does where that does not converge."""
-    if entropy == "trivial":
-        return (EdgeEntropyBP(**limits),)
-    if formulation == "edge_probabilities":
-        return (TightenBound("optimal", **limits),)
-    if formulation == "reparameterization":
-        return (TightenBound(**limits),)
-    return TRWMessagePassing("covering", **limits), TightenBound(**limits)
-
-
-#: Formulations that take factors of any arity.
-FACTOR_FORMULATIONS = ("exact", "relaxation", "piecewise", "pseudolikelihood", "loopy")
-
-
-def resolve_factor_formulation(formulation, entropy, has_cycles, *, max_iter, tol):
-    """The objective behind a name for examples with factors, and its marginals.
-
-    Parameters
-    ----------
-    formulation : str
-        One of ``FORMULATIONS`` but "auto".
-    entropy : {"trw", "trivial"}
-    has_cycles : bool
-        Whether a cycle leads through nodes, edges and factors of a training example.
-    max_iter : int
-        Of the inner problem.
-    tol : float
-        Of the inner problem.
-
-    Returns
-    -------
-    Formulation
-
-    Raises
-    ------
-    ValueError
-        If the formulation is for nodes and edges alone.
-    """
-    if formulation not in FACTOR_FORMULATIONS:
-        raise ValueError(
-            f"formulation={formulation!r} is for nodes and edges alone, but examples have other factors: take one of "
-            f"{', '.join(FACTOR_FORMULATIONS)}."
-        )
-    limits = {"max_iter": max_iter, "tol": tol}
-    if formulation == "exact":
-        return Formulation(Likelihood(JunctionTree()), JunctionTree())
-    if formulation == "relaxation":
-        objective = RelaxedLikelihood(_factor_relaxation(entropy, has_cycles, limits))
-        return Formulation(objective, objective.inference)
-    return resolve_formulation(formulation, entropy, has_cycles, **limits)
-
-
-def nodes_together(formulation, entropy):
-    """Nodes of training examples with factors that are worked on together.
-
-    Tables of many listed states take longer to lay out than one small example to be done with. By junction trees the
-    tables of all examples of a batch are in memory at once, and trees that cover a graph are chosen for each.
-
-    Parameters
-    ----------
-    formulation : str
-    entropy : str
-
-    Returns
-    -------
-    int
-    """
-    together = formulation in ("piecewise", "pseudolikelihood") or (formulation, entropy) == ("relaxation", "trivial")
-    return 512 if together else 1
-
-
-def _factor_relaxation(entropy, has_cycles, limits):
-    if entropy == "trivial":
-        return NormProductBP(**limits)
-    if not has_cycles:
-        # On forests the counting numbers of trees are those of Bethe, for factors of any arity.
-        return NormProductBP("bethe", **limits)
-    return NormProductBP("trw", edge_probabilities="covering", **limits)
-
-
-def have_factors(batches):
+def have_factors(batches) -> bool:
     """Whether an example of some batch has factors besides nodes and edges.
 
     Parameters
@@ -265,22 +562,6 @@ def have_factors(batches):
     return any(batch.example.has_factors for batch in batches)
 
 
-def check_tree_reweighting(formulation, entropy, batches):
-    """Raise ValueError where a relaxation by spanning trees meets factors that are no edges.
-
-    Parameters
-    ----------
-    formulation : str
-    entropy : str
-    batches : sequence of Batch
-        Of which one has a cycle.
-    """
-    if (formulation, entropy) != ("relaxation", "trw"):
-        return
-    for batch in batches:
-        for name, factors in batch.example.factors.items():
-            if len(factors.scope) and factors.scope.shape[1] > 2:
-                raise ValueError(
-                    f"entropy='trw' is about spanning trees of edges, but X[{batch.members[0]}] has factors of type "
-                    f"{name!r} with {factors.scope.shape[1]} nodes: use entropy='trivial'."
-                )
+def _require_all_examples(name, solver):
+    if isinstance(solver, SGD):
+        raise ValueError(f"formulation={name!r} needs solver='lbfgs': it has unknowns of its own.")

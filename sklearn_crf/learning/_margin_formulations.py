@@ -1,133 +1,339 @@
-"""What a field trained by margins minimises: the programmes of likelihoods, with a cost in place of the entropy."""
+"""Formulations of M3NClassifier: the programmes of likelihoods, with a cost in place of the entropy."""
 
-from functools import partial
-from typing import NamedTuple
+from numbers import Integral, Real
+from typing import ClassVar
 
-from sklearn_crf.estimators._coupling import map_inference
-from sklearn_crf.estimators._formulations import have_cycles, resolve_formulation
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+
 from sklearn_crf.inference import AD3, TRWS, AutoMap, IncMP, Inference
+from sklearn_crf.learning._formulations import FORMULATIONS, have_cycles
+from sklearn_crf.learning._rules import map_inference
 from sklearn_crf.objectives import Objective, RelaxedHinge, SlackRescaledHinge, SoftmaxMargin, StructuredHinge
-
-#: Formulations at a temperature, and what they are called where the entropy has its full weight.
-SMOOTHED = {"smoothed": "relaxation", "reparameterization": "reparameterization", "joint": "joint"}
-
-#: What stands for the best cost plus score.
-MARGIN_FORMULATIONS = ("max_margin", "lp", "dual", *SMOOTHED)
-
-#: What the cost is in the margin: added to the score, or multiplied by one plus the score.
-RESCALINGS = ("margin", "slack")
-
-
-def is_smoothed(formulation, temperature):
-    """Whether training is a smooth problem, at a temperature.
-
-    Parameters
-    ----------
-    formulation : str
-    temperature : float
-
-    Returns
-    -------
-    bool
-    """
-    return formulation in SMOOTHED and (temperature > 0 or formulation != "reparameterization")
-
-
-def is_by_planes(formulation, temperature):
-    """Whether the loss is a maximum of planes, for any of the solvers of those.
-
-    Parameters
-    ----------
-    formulation : str
-    temperature : float
-
-    Returns
-    -------
-    bool
-    """
-    return formulation != "dual" and not is_smoothed(formulation, temperature)
-
 
 # Of tree-reweighted max-product for each labeling: more, or smaller steps of the bound, give no better weights.
 _ITERATIONS, _STEP_OF_BOUND = 20, 1e-5
 
 
-class MarginFormulation(NamedTuple):
-    """A choice of what is minimised, and of the best labelings that go with it at prediction."""
-
-    make_objective: object  # callable(cost, batches) -> Objective
-    inference: Inference
-
-
-def resolve_margin_formulation(formulation, rescaling, inference, temperature, name, *, max_iter, tol):
-    """The objective behind a name, and its best labelings.
+class MarginFormulation(BaseEstimator):
+    """Base of the formulations of max-margin training.
 
     Parameters
     ----------
-    formulation : str
-        One of ``MARGIN_FORMULATIONS``.
-    rescaling : str
-        One of ``RESCALINGS``; "slack" is for the formulation "max_margin".
-    inference : str or Inference
-        A constructor parameter; "auto" is what matches the formulation.
-    temperature : float
-        Of formulations at one.
+    cost : {"hamming", "weighted"} or array-like of shape (n_classes, n_classes), default="hamming"
+        Number of wrong nodes; "weighted" by one over the frequency of each true class; or ``cost[a, b]`` of each node
+        of class b that is labelled a, in the order of ``classes_``: not negative, zero on the diagonal. What nodes cost
+        apart, such as the areas of superpixels, is the ``node_weight`` of ``fit``.
+    intercept_scaling : float, default=1.0
+        As in LinearSVC, intercepts are weights of a constant feature of this value and penalised, for the dual of a
+        free one has no block structure; the larger it is the freer they are.
+
+    Attributes
+    ----------
     name : str
-        Of the estimator, for errors.
-    max_iter : int
-        Of the inner problem of formulations at a temperature.
-    tol : float
-        Of that too.
+        By which ``formulation=`` knows it.
+    is_smooth : bool
+        Whether training is a smooth problem, at a temperature, for L-BFGS alone.
+    by_planes : bool
+        Whether the loss is a maximum of planes, for any of the solvers of those.
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "cost": [StrOptions({"hamming", "weighted"}), "array-like"],
+        "intercept_scaling": [Interval(Real, 0, None, closed="neither")],
+    }
+    name: ClassVar[str] = ""
+    is_smooth: bool = False
+    by_planes: bool = True
+
+    def __init__(self, cost="hamming", intercept_scaling: float = 1.0):
+        self.cost = cost
+        self.intercept_scaling = intercept_scaling
+
+    def automatic_inference(self) -> Inference:
+        """Best labelings that match the formulation.
+
+        Returns
+        -------
+        Inference
+        """
+        return AD3()
+
+    def inference(self, inference: str | Inference, name: str) -> Inference:
+        """Best labelings of training and prediction, of the constructor parameter of an estimator of that name.
+
+        Parameters
+        ----------
+        inference : str or Inference
+        name : str
+
+        Returns
+        -------
+        Inference
+
+        Raises
+        ------
+        ValueError
+            If it finds no best labelings, or no fractional ones where these are needed.
+        """
+        is_auto = isinstance(inference, str) and inference == "auto"
+        found = self.automatic_inference() if is_auto else map_inference(inference, name)
+        if self.needs_fractional and not found.has_fractional:
+            raise ValueError(
+                f"formulation={self.name!r} needs an inference with fractional solutions, AD3(), IncMP() or "
+                f"LinearProgram(), got {type(found).__name__}."
+            )
+        return found
+
+    @property
+    def needs_fractional(self) -> bool:
+        """Whether solutions of the linear relaxation take part in training."""
+        return not self.is_smooth
+
+    def objective(self, inference: Inference, cost: np.ndarray, batches) -> Objective:
+        """The objective of training.
+
+        Parameters
+        ----------
+        inference : Inference
+        cost : ndarray of shape (K, K)
+        batches : list of Batch
+
+        Returns
+        -------
+        Objective
+        """
+        return RelaxedHinge(inference, cost)
+
+
+class MaxMargin(MarginFormulation):
+    r"""The maximum itself, over whatever finds best labelings.
+
+    .. math:: \max_y \bigl[ \Delta(y, y_i) + \mathrm{score}(y) \bigr] - \mathrm{score}(y_i)
+
+    Parameters
+    ----------
+    rescaling : {"margin", "slack"}, default="margin"
+        "margin" adds the cost to the score; "slack" multiplies it by one plus the difference in score, see
+        :doc:`/user_guide/m3n`.
+    cost : {"hamming", "weighted"} or array-like of shape (n_classes, n_classes), default="hamming"
+        As of :class:`MarginFormulation`.
+    intercept_scaling : float, default=1.0
+        As of :class:`MarginFormulation`.
+
+    Examples
+    --------
+    >>> from sklearn_crf import M3NClassifier
+    >>> from sklearn_crf.learning import MaxMargin
+    >>> m3n = M3NClassifier(formulation=MaxMargin(cost="weighted"))
+    >>> m3n.set_params(formulation__rescaling="slack").formulation
+    MaxMargin(cost='weighted', rescaling='slack')
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "rescaling": [StrOptions({"margin", "slack"})],
+        **MarginFormulation._parameter_constraints,
+    }
+    name = "max_margin"
+    needs_fractional = False
+
+    def __init__(self, rescaling: str = "margin", cost="hamming", intercept_scaling: float = 1.0):
+        super().__init__(cost, intercept_scaling)
+        self.rescaling = rescaling
+
+    def automatic_inference(self):
+        return AutoMap(max_iter=_ITERATIONS, tol=_STEP_OF_BOUND, bounded=True)
+
+    def objective(self, inference, cost, batches):
+        if self.rescaling == "margin":
+            return StructuredHinge(inference, cost)
+        single_nodes = all(len(batch.members) == batch.example.n_nodes for batch in batches)
+        return SlackRescaledHinge(inference, cost, single_nodes)
+
+
+class RelaxedMargin(MarginFormulation):
+    """The maximum over the local polytope, whose fractional solutions take part in training.
+
+    Source: Jancsary 2012, M3N recipe 2. Parameters as of :class:`MarginFormulation`.
+    """
+
+    name = "lp"
+
+
+class DualMargin(MarginFormulation):
+    """The relaxed maximum in the dual, by exponentiated gradient steps in the marginals of one example after the other.
+
+    Source: Jancsary 2012, M3N recipe 5. Parameters as of :class:`MarginFormulation`, and those of the relaxed
+    likelihood whose marginals stay in the polytope.
+
+    Parameters
+    ----------
+    max_iter : int, default=500
+        Most iterations of its inner problem, for one example.
+    tol : float, default=1e-6
+        Its tolerance.
+    cost : {"hamming", "weighted"} or array-like of shape (n_classes, n_classes), default="hamming"
+        As of :class:`MarginFormulation`.
+    intercept_scaling : float, default=1.0
+        As of :class:`MarginFormulation`.
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        **MarginFormulation._parameter_constraints,
+    }
+    name = "dual"
+    by_planes = False
+    likelihood = "relaxation"
+
+    def __init__(self, max_iter: int = 500, tol: float = 1e-6, cost="hamming", intercept_scaling: float = 1.0):
+        super().__init__(cost, intercept_scaling)
+        self.max_iter = max_iter
+        self.tol = tol
+
+    def objective(self, inference, cost, batches):
+        # The dual has no temperature: its marginals alone are those of a likelihood.
+        return self._softmax_margin(cost, batches, 1.0)
+
+    def _softmax_margin(self, cost, batches, temperature):
+        relaxation = FORMULATIONS[self.likelihood](max_iter=self.max_iter, tol=self.tol)
+        return SoftmaxMargin(relaxation.likelihood(have_cycles(batches), False), cost, temperature)
+
+
+class SmoothedMargin(DualMargin):
+    r"""The relaxed maximum plus ``temperature`` times the tree-reweighted entropy, a smooth problem.
+
+    Training begins at temperature one and falls to the last. Source: Jancsary 2012, M3N recipe 1.
+
+    Parameters
+    ----------
+    temperature : float, default=0.1
+        The last temperature, in units of the cost.
+    max_iter : int, default=500
+        Most iterations of the inner problem, for one example.
+    tol : float, default=1e-6
+        Its tolerance.
+    cost : {"hamming", "weighted"} or array-like of shape (n_classes, n_classes), default="hamming"
+        As of :class:`MarginFormulation`.
+    intercept_scaling : float, default=1.0
+        As of :class:`MarginFormulation`.
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "temperature": [Interval(Real, 0, None, closed="neither")],
+        **DualMargin._parameter_constraints,
+    }
+    name = "smoothed"
+    is_smooth = True
+
+    def __init__(
+        self,
+        temperature: float = 0.1,
+        max_iter: int = 500,
+        tol: float = 1e-6,
+        cost="hamming",
+        intercept_scaling: float = 1.0,
+    ):
+        super().__init__(max_iter, tol, cost, intercept_scaling)
+        self.temperature = temperature
+
+    def automatic_inference(self):
+        return TRWS()
+
+    def objective(self, inference, cost, batches):
+        return self._softmax_margin(cost, batches, self.temperature)
+
+
+class ReparameterizedMargin(SmoothedMargin):
+    """The same as the least bound over all ways to share the scores out among trees.
+
+    At ``temperature=0`` it is the linear relaxation, shared among edges by
+    :class:`~sklearn_crf.inference.IncMP`, and takes the solvers of planes. Source: Jancsary 2012, M3N recipe 3.
+    Parameters as of :class:`SmoothedMargin`.
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        **SmoothedMargin._parameter_constraints,
+        "temperature": [Interval(Real, 0, None, closed="left")],
+    }
+    name = "reparameterization"
+    likelihood = "reparameterization"
+
+    @property
+    def is_smooth(self):
+        return self.temperature > 0
+
+    @property
+    def by_planes(self):
+        return self.temperature == 0
+
+    def automatic_inference(self):
+        return TRWS() if self.is_smooth else IncMP(max_iter=self.max_iter, tol=self.tol)
+
+    def objective(self, inference, cost, batches):
+        return super().objective(inference, cost, batches) if self.is_smooth else RelaxedHinge(inference, cost)
+
+
+class JointMargin(SmoothedMargin):
+    """The same in one problem over weights and shares, without inner problem.
+
+    Source: Jancsary 2012, M3N recipe 4. Parameters as of :class:`SmoothedMargin`.
+    """
+
+    name = "joint"
+    likelihood = "joint"
+
+
+class OwnMargin(MaxMargin):
+    """The formulation of an objective of the user's own, a maximum of planes.
+
+    Parameters
+    ----------
+    own : Objective
+        A subclass of :class:`~sklearn_crf.objectives.StructuredHinge`.
+    """
+
+    name = "own"
+
+    def __init__(self, own: Objective):
+        super().__init__()
+        self.own = own
+
+    def objective(self, inference, cost, batches):
+        if not isinstance(self.own, StructuredHinge):
+            raise ValueError(
+                "formulation must be a name, a MarginFormulation or a StructuredHinge, got "
+                f"{type(self.own).__name__}: other objectives go to TRWCRF(formulation=...) or "
+                "DRFClassifier(learning=...)."
+            )
+        return clone(self.own)
+
+
+#: Formulations by name.
+MARGIN_FORMULATIONS: dict[str, type[MarginFormulation]] = {
+    kind.name: kind
+    for kind in (MaxMargin, RelaxedMargin, DualMargin, SmoothedMargin, ReparameterizedMargin, JointMargin)
+}
+
+#: What validation takes for ``formulation``.
+MARGIN_CONSTRAINTS = [StrOptions(set(MARGIN_FORMULATIONS)), MarginFormulation, HasMethods(["loss_statistics"])]
+
+
+def resolve_margin_formulation(formulation: str | MarginFormulation | Objective) -> MarginFormulation:
+    """The formulation of a constructor parameter.
+
+    Parameters
+    ----------
+    formulation : str, MarginFormulation or Objective
 
     Returns
     -------
     MarginFormulation
-
-    Raises
-    ------
-    ValueError
-        If the inference finds no best labelings, or no fractional ones where these are needed.
     """
-    if rescaling == "slack" and formulation != "max_margin":
-        raise ValueError(
-            f"rescaling='slack' needs formulation='max_margin', got {formulation!r}: a product of cost and score is no "
-            "sum over nodes and edges, which is what relaxations have."
-        )
-    if temperature == 0 and is_smoothed(formulation, temperature):
-        raise ValueError(
-            f"temperature=0 with formulation={formulation!r} is not smooth: use formulation='lp', or "
-            "'reparameterization', which has steps for that."
-        )
-    is_auto = isinstance(inference, str) and inference == "auto"
-    if not is_auto:
-        found = map_inference(inference, name)
-    elif formulation == "max_margin":
-        found = AutoMap(max_iter=_ITERATIONS, tol=_STEP_OF_BOUND, bounded=True)
-    elif is_smoothed(formulation, temperature):
-        found = TRWS()
-    else:
-        found = AD3() if formulation != "reparameterization" else IncMP(max_iter=max_iter, tol=tol)
-    if formulation == "max_margin":
-        make = _slack_rescaled if rescaling == "slack" else lambda found, cost, batches: StructuredHinge(found, cost)
-        return MarginFormulation(partial(make, found), found)
-    if not is_smoothed(formulation, temperature) and not found.has_fractional:
-        raise ValueError(
-            f"formulation={formulation!r} needs an inference with fractional solutions, AD3(), IncMP() or "
-            f"LinearProgram(), got {type(found).__name__}."
-        )
-    if is_by_planes(formulation, temperature):
-        return MarginFormulation(lambda cost, batches: RelaxedHinge(found, cost), found)
-
-    # The dual has no temperature: its marginals alone are those of a likelihood.
-    def at_temperature(cost, batches) -> Objective:
-        likelihood = resolve_formulation(
-            SMOOTHED.get(formulation, "relaxation"), "trw", have_cycles(batches), max_iter=max_iter, tol=tol
-        ).objective
-        return SoftmaxMargin(likelihood, cost, temperature if formulation in SMOOTHED else 1.0)
-
-    return MarginFormulation(at_temperature, found)
-
-
-def _slack_rescaled(inference, cost, batches):
-    single_nodes = all(len(batch.members) == batch.example.n_nodes for batch in batches)
-    return SlackRescaledHinge(inference, cost, single_nodes)
+    if isinstance(formulation, MarginFormulation):
+        found = clone(formulation)
+        found._validate_params()
+        return found
+    return OwnMargin(formulation) if isinstance(formulation, Objective) else MARGIN_FORMULATIONS[formulation]()

@@ -2,16 +2,20 @@
 
 import warnings
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from joblib import effective_n_jobs
 from scipy.optimize import OptimizeResult
 from scipy.special import entr
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf._callbacks import progress_reporter
 from sklearn_crf._threads import map_tasks, ordered_map
+from sklearn_crf.inference import Inference
+from sklearn_crf.learning._solvers import LBFGS
+from sklearn_crf.learning._training import TrainingRun, stacklevel_of_caller
 from sklearn_crf.objectives import (
     DualBlock,
     EmpiricalRisk,
@@ -34,26 +38,17 @@ from sklearn_crf.optimize import (
 )
 
 
-class SmoothedOutcome(NamedTuple):
-    """What minimising at a temperature found; ``passes`` over all examples made at each point of the curves."""
-
-    coef: np.ndarray
-    found: OptimizeResult
-    gap: float
-    passes: np.ndarray
-
-
-class _Problem:
+class _SmoothProblem:
     r"""The penalised risk over weights, and over shares behind them that have no penalty.
 
     .. math:: P(x, \lambda) = \tfrac12 \lVert x \rVert^2 + C R(\mathrm{scale} \cdot x, \lambda)
     """
 
-    def __init__(self, risk, options):
-        self.risk, self.C = risk, options.C
-        self.n_weights, n = len(options.scale), risk.potentials.n_coef
-        self.scale = np.concatenate((options.scale, np.ones(n - self.n_weights)))
-        self.bounded = np.concatenate((options.lower_bounded, np.zeros(n - self.n_weights, dtype=bool)))
+    def __init__(self, risk, setting, run):
+        self.risk, self.C = risk, run.C
+        self.n_weights, n = len(setting.scale), risk.potentials.n_coef
+        self.scale = np.concatenate((setting.scale, np.ones(n - self.n_weights)))
+        self.bounded = np.concatenate((setting.lower_bounded, np.zeros(n - self.n_weights, dtype=bool)))
         self.n_passes = 0
 
     def value_grad(self, x):
@@ -80,32 +75,21 @@ class _Problem:
         return minimize_lbfgs(self.value_grad, x, callback=callback, **limits)
 
 
-def train_smoothed(risk, start, options, joint, callback):
+def minimize_smoothed(risk, start, setting, run, callback):
     r"""Minimise half the squared weights plus C times hinges at a temperature that falls to its last value.
 
     .. math:: P_0(w) \le P_T(w) \le P_0(w) + C \, T \sum_i \omega_i \sum_s \log K_s
 
-    Parameters
-    ----------
-    risk : EmpiricalRisk
-        Of a :class:`~sklearn_crf.objectives.SoftmaxMargin`.
-    start : ndarray of shape (n_coef,)
-    options : MarginOptions
-    joint : bool
-        Whether shares of scores are variables beside the weights.
-    callback : callable
-        Called with ``x``, ``fun`` and ``dual`` of every iterate; True asks to stop.
-
-    Returns
-    -------
-    SmoothedOutcome
+    ``callback`` is called with ``x``, ``fun`` and ``dual`` of every iterate; True asks to stop. The result has the
+    number of ``passes`` over all examples at each point of its curves.
     """
+    joint = setting.problem == "joint"
     last, objective = risk.objective.temperature, risk.objective
-    problem = _Problem(JointRisk(risk) if joint else risk, options)
-    plain = _Problem(risk, options) if joint else problem
-    x = np.concatenate((start / options.scale, np.zeros(len(problem.scale) - problem.n_weights)))
+    problem = _SmoothProblem(JointRisk(risk) if joint else risk, setting, run)
+    plain = _SmoothProblem(risk, setting, run) if joint else problem
+    x = np.concatenate((start / setting.scale, np.zeros(len(problem.scale) - problem.n_weights)))
     curves, passes, best_dual, message = ([], []), [], 0.0, None
-    entropy = options.C * _largest_entropy(risk)
+    entropy = run.C * _largest_entropy(risk)
 
     def visit(point):
         nonlocal best_dual, message
@@ -113,7 +97,7 @@ def train_smoothed(risk, start, options, joint, callback):
         slope = np.where(np.arange(len(point.x)) < problem.n_weights, point.jac, 0.0)
         lacks = problem.lacks(point.x, slope)
         # How far marginals of trees are apart.
-        apart = np.abs(point.jac - slope).max(initial=0.0) / (options.C * objective.temperature)
+        apart = np.abs(point.jac - slope).max(initial=0.0) / (run.C * objective.temperature)
         if not joint:
             best_dual = max(best_dual, point.fun - lacks - objective.temperature * entropy)
         curves[0].append(point.fun)
@@ -122,14 +106,14 @@ def train_smoothed(risk, start, options, joint, callback):
         own = point.x[: problem.n_weights]
         if callback(OptimizeResult(x=own, fun=point.fun, dual=best_dual)):
             message = "STOP: by the callback"
-        return message is not None or (lacks <= options.tol * abs(point.fun) and apart <= options.tol)
+        return message is not None or (lacks <= run.tol * abs(point.fun) and apart <= run.tol)
 
     try:
         for temperature in _falling(last):
             x[problem.n_weights :] *= objective.temperature / temperature
             objective.temperature = temperature
             risk.forget()
-            found = problem.minimize(x, options.max_iter, visit)
+            found = problem.minimize(x, run.max_iter, visit)
             x = problem.project(found.x)
             if message is not None:
                 break
@@ -138,13 +122,13 @@ def train_smoothed(risk, start, options, joint, callback):
     own = x[: problem.n_weights]
     # Messages of another temperature are no place to start from, and with shares the gradient is not that of weights.
     value, gradient = plain.value_grad(own)
-    entropy = options.C * _entropy(risk, options.scale * own)
+    entropy = run.C * _entropy(risk, setting.scale * own)
     best_dual = max(best_dual, value - plain.lacks(own, gradient) - last * entropy)
     curves[0].append(value)
     curves[1].append(best_dual)
     passes.append(problem.n_passes + 1 + joint)
-    success = message is not None or plain.lacks(own, gradient) <= 2 * options.tol * abs(value)
-    result = OptimizeResult(
+    success = message is not None or plain.lacks(own, gradient) <= 2 * run.tol * abs(value)
+    return OptimizeResult(
         x=own,
         fun=value,
         dual=best_dual,
@@ -154,8 +138,8 @@ def train_smoothed(risk, start, options, joint, callback):
         nit=len(curves[0]),
         success=success,
         message=message or ("CONVERGENCE: gradient small" if success else f"STOP: {found.message}"),
+        passes=np.array(passes),
     )
-    return SmoothedOutcome(options.scale * own, result, result.gap, np.array(passes))
 
 
 def _falling(last):
@@ -212,53 +196,26 @@ class _ScaledBlock(DualBlock):
         return super().pullback(marginals) * self._scale[self.touched]
 
 
-def dual_hinge_risk(risk, inference):
-    """The same examples under the relaxed hinge, to which the relaxed quadratic programme is the dual.
-
-    Parameters
-    ----------
-    risk : EmpiricalRisk
-        Of a :class:`~sklearn_crf.objectives.SoftmaxMargin`.
-    inference : Inference
-        One with fractional solutions.
-
-    Returns
-    -------
-    EmpiricalRisk
-    """
+def _dual_hinge_risk(risk, inference):
+    """The same examples under the relaxed hinge, to which the relaxed quadratic programme is the dual."""
     hinge = RelaxedHinge(inference, risk.objective.cost)
     return EmpiricalRisk(hinge, risk.potentials, risk.batches, n_jobs=risk.n_jobs, seed=risk.seed)
 
 
-def train_by_marginals(risk, value_grad, options, rng, callback):
+def maximize_dual(risk, value_grad, setting, run, callback):
     r"""Maximise the relaxed dual by exponentiated gradient, one example after the other.
 
     .. math::
         \max_{\tau_i \in L_i} \; C \sum_i \omega_i \langle \Delta_i, \tau_i \rangle - \tfrac12 \lVert w(\tau) \rVert^2,
         \qquad w(\tau) = C \sum_i \omega_i B(x_i)^\top (\phi(y_i) - \tau_i)
 
-    Parameters
-    ----------
-    risk : EmpiricalRisk
-        Of a :class:`~sklearn_crf.objectives.SoftmaxMargin` over a relaxed likelihood, whose marginals stay within L.
-    value_grad : callable
-        Value and gradient of the relaxed hinges without penalty, at x.
-    options : MarginOptions
-    rng : RandomState
-    callback : callable
-        Called with ``x``, ``fun`` and ``dual`` of every epoch; True asks to stop.
-
-    Returns
-    -------
-    scipy.optimize.OptimizeResult
-        As block solvers return, each epoch checked.
+    ``risk`` is of a :class:`SoftmaxMargin` over a relaxed likelihood, whose marginals stay within L; ``value_grad`` are
+    the relaxed hinges without penalty, at x.
     """
     weights = [1.0 if batch.weight is None else batch.weight[0] for batch in risk.batches]
-    start = np.zeros(len(options.scale))
+    start = np.zeros(len(setting.scale))
     blocks = [
-        _ScaledBlock(options.scale, risk, i, options.C * weight, start)
-        for i, weight in enumerate(weights)
-        if weight > 0
+        _ScaledBlock(setting.scale, risk, i, run.C * weight, start) for i, weight in enumerate(weights) if weight > 0
     ]
     best, closed = OptimizeResult(x=start, fun=np.inf), False
     curves = [], []
@@ -273,11 +230,11 @@ def train_by_marginals(risk, value_grad, options, rng, callback):
             best = OptimizeResult(x=point.x, fun=point.fun)
         curves[0].append(best.fun)
         curves[1].append(point.dual)
-        closed = best.fun - point.dual <= options.tol * abs(best.fun)
+        closed = best.fun - point.dual <= run.tol * abs(best.fun)
         return callback(OptimizeResult(x=best.x, fun=best.fun, dual=point.dual)) or closed
 
     found = exponentiated_gradient(
-        blocks, primal, temperature=0.0, max_iter=options.max_iter, tol=0.0, random_state=rng, callback=visit
+        blocks, primal, temperature=0.0, max_iter=run.max_iter, tol=0.0, random_state=run.rng, callback=visit
     )
     dual = max(curves[1])
     return OptimizeResult(
@@ -293,55 +250,167 @@ def train_by_marginals(risk, value_grad, options, rng, callback):
     )
 
 
-#: Solvers that go through the examples block by block, each step a few of them.
-BLOCK_SOLVERS = {
-    "cutting_plane": cutting_plane,
-    "one_slack": one_slack,
-    "frank_wolfe": frank_wolfe,
-    "subgradient": subgradient,
-}
+class PlaneSolver(BaseEstimator):
+    """Base of the solvers of maxima of planes.
 
-SOLVERS = ("bmrm", "lbfgs", *BLOCK_SOLVERS)
+    Attributes
+    ----------
+    name : str
+        By which ``solver=`` knows it.
+    by_blocks : bool
+        Whether it goes through the examples in mini-batches.
+    """
+
+    _parameter_constraints: ClassVar[dict] = {}
+    name: ClassVar[str] = ""
+    by_blocks: ClassVar[bool] = True
+    minimize: ClassVar = None
+
+    def solve(self, problem, oracle, start, setting, run, limits):
+        """The optimizer's result for a risk whose planes an oracle gives."""
+        bounded, value = setting.lower_bounded, problem.value
+        if isinstance(oracle, ForestPlanes):
+            bounded, value = bounded[oracle.places], oracle.value
+            limits = limits | self.limits_on_forests(oracle, bounded)
+        return type(self).minimize(
+            oracle, oracle.sizes, value, len(bounded), lower_bounded=bounded, random_state=run.rng, **limits
+        )
+
+    def limits_on_forests(self, oracle, bounded):
+        """Options for examples whose planes a kernel finds exactly."""
+        return {}
 
 
-class MarginOptions(NamedTuple):
-    """Constructor parameters that govern training."""
+class CuttingPlane(PlaneSolver):
+    """Mini-batches of examples, the worst labelings found of each are kept (the n-slack method)."""
 
-    problem: str  # "planes", "dual", "joint", or another that is smooth
-    inference: object  # that of prediction
-    solver: str
-    C: float
-    scale: np.ndarray  # (n_coef,) solvers see weights divided by it, and penalise those
-    lower_bounded: np.ndarray  # (n_coef,) bool
-    max_iter: int
-    tol: float
-    n_jobs: int | None
-    verbose: int
+    name = "cutting_plane"
+    minimize = staticmethod(cutting_plane)
+
+
+class OneSlack(PlaneSolver):
+    """The bundle method, with planes of the last labelings of each example as long as those will do."""
+
+    name = "one_slack"
+    minimize = staticmethod(one_slack)
+
+
+class FrankWolfe(PlaneSolver):
+    """Block-coordinate Frank-Wolfe: one combination of the worst labelings of each example.
+
+    Less memory than cutting planes; quicker to a rough solution and slower to an accurate one. Source: Lacoste-Julien
+    et al. 2013.
+    """
+
+    name = "frank_wolfe"
+    minimize = staticmethod(frank_wolfe)
+
+    def limits_on_forests(self, oracle, bounded):
+        return {"dual": ForestDual(oracle, bounded)}
+
+
+class Subgradient(PlaneSolver):
+    """Steps of Pegasos."""
+
+    name = "subgradient"
+    minimize = staticmethod(subgradient)
+
+
+class BundleMethod(PlaneSolver):
+    """The bundle method, one plane for each pass over all examples (1-slack), deterministic."""
+
+    name = "bmrm"
+    by_blocks = False
+
+    def solve(self, problem, oracle, start, setting, run, limits):
+        bounded, value_grad, start = setting.lower_bounded, problem.value_grad, start / setting.scale
+        if isinstance(oracle, ForestPlanes):
+            bounded, value_grad, start = bounded[oracle.places], oracle.value_grad, start[oracle.places]
+        return bmrm(value_grad, start, floor=0.0, lower_bounded=bounded, **limits)
+
+
+#: Solvers of margins by name; "lbfgs" is for formulations at a temperature.
+MARGIN_SOLVERS: dict[str, type[PlaneSolver] | type[LBFGS]] = {
+    kind.name: kind for kind in (CuttingPlane, OneSlack, FrankWolfe, BundleMethod, Subgradient)
+} | {"lbfgs": LBFGS}
+
+
+def resolve_margin_solver(solver: str | PlaneSolver | LBFGS) -> PlaneSolver | LBFGS:
+    """The solver of a constructor parameter that is not "auto".
+
+    Parameters
+    ----------
+    solver : str, PlaneSolver or LBFGS
+
+    Returns
+    -------
+    PlaneSolver or LBFGS
+    """
+    return MARGIN_SOLVERS[solver]() if isinstance(solver, str) else clone(solver)
+
+
+class MarginSetting(NamedTuple):
+    """What is minimised over which weights.
+
+    Attributes
+    ----------
+    problem : {"planes", "smoothed", "joint", "dual"}
+    inference : Inference
+        That of prediction.
+    solver : PlaneSolver, LBFGS or None
+        None for "dual", which has steps of its own.
+    scale : ndarray of shape (n_coef,)
+        Solvers see weights divided by it, and penalise those.
+    lower_bounded : ndarray of shape (n_coef,), bool
+        Weights that must not be negative.
+    """
+
+    problem: str
+    inference: Inference
+    solver: PlaneSolver | LBFGS | None
+    scale: np.ndarray
+    lower_bounded: np.ndarray
 
 
 @dataclass(eq=False)
-class MarginTrace:
-    """What training has visited."""
+class MarginRecord:
+    """What training by margins has visited, and what it found.
+
+    Attributes
+    ----------
+    loss, calls : list
+        The objective, and the best labelings of one example asked for, at each iterate.
+    dual : float
+        The latest dual value.
+    coef : ndarray of shape (n_coef,) or None
+    found : OptimizeResult or None
+    gap : float
+        Of the objective at ``coef``, including what inference could not prove.
+    calls_curve : ndarray or None
+        ``calls`` at each point of the optimizer's curves.
+    n_inference_calls : int
+    interrupted : BaseException or None
+    """
 
     loss: list = field(default_factory=list)
-    dual: float = 0.0
     calls: list = field(default_factory=list)
+    dual: float = 0.0
+    coef: np.ndarray | None = None
+    found: OptimizeResult | None = None
+    gap: float = np.inf
+    calls_curve: np.ndarray | None = None
+    n_inference_calls: int = 0
+    interrupted: BaseException | None = None
 
-    def summary(self):
+    def summary(self) -> str:
         """The latest entry in words, for a progress bar."""
         return f"loss {self.loss[-1]:.6g}, dual {self.dual:.6g}"
 
-
-@dataclass(eq=False)
-class MarginOutcome:
-    """What training found."""
-
-    coef: np.ndarray  # (n_coef,)
-    found: object  # the optimizer's result
-    gap: float
-    calls_curve: np.ndarray  # best labelings of one example asked for, at each point of the curves
-    n_inference_calls: int
-    interrupted: BaseException | None = None
+    def visit(self, point, n_calls):
+        """Enter an iterate with ``fun`` and ``dual``."""
+        self.loss.append(point.fun)
+        self.dual = point.dual
+        self.calls.append(n_calls)
 
 
 class PenalisedHinge:
@@ -353,12 +422,12 @@ class PenalisedHinge:
     It remembers how much the best P that it met may be too small by, if losses were maxima that nothing proves.
     """
 
-    def __init__(self, risk, options):
+    def __init__(self, risk, setting, run):
         self.risk = risk
         self.n_inference_calls = 0
         self.best = np.inf
         self.lacking = 0.0
-        self._C, self._scale = options.C, options.scale
+        self._C, self._scale = run.C, setting.scale
         self._n_examples = sum(len(batch.members) for batch in risk.batches)
 
     def value_grad(self, x):
@@ -376,7 +445,7 @@ class PenalisedHinge:
         return self.value_grad(x)[0]
 
 
-def train_by_margins(risk, start, options, rng, on_iteration):
+def train_by_margins(risk, start: np.ndarray, setting: MarginSetting, run: TrainingRun) -> MarginRecord:
     """Minimise half the squared weights plus C times the structured hinges.
 
     Parameters
@@ -385,110 +454,81 @@ def train_by_margins(risk, start, options, rng, on_iteration):
         Of a :class:`~sklearn_crf.objectives.StructuredHinge`.
     start : ndarray of shape (n_coef,)
         For the bundle method; those that go block by block begin at zero.
-    options : MarginOptions
-    rng : RandomState
-        For the order of blocks.
-    on_iteration : callable(coef) -> bool
-        Called with every iterate; True asks to stop.
+    setting : MarginSetting
+    run : TrainingRun
 
     Returns
     -------
-    MarginOutcome
+    MarginRecord
     """
-    train = {"planes": _train_by_planes, "dual": _train_dual}.get(options.problem, _train_smoothed)
-    outcome = train(risk, start, options, rng, on_iteration)
-    if not outcome.found.success:
-        _warn(outcome.found, options)
-    return outcome
+    train = {"planes": _train_by_planes, "dual": _train_dual}.get(setting.problem, _train_smoothed)
+    name = setting.problem if setting.solver is None else type(setting.solver).__name__
+    with progress_reporter(run.verbose, run.max_iter, name) as show:
+        record = train(risk, start, setting, run, show)
+    if not record.found.success:
+        _warn(record.found, name)
+    return record
 
 
-def _train_smoothed(risk, start, options, rng, on_iteration):
-    trace = MarginTrace()
-    n_examples = sum(len(batch.members) for batch in risk.batches)
-    with progress_reporter(options.verbose, options.max_iter, options.problem) as show:
+def _train_smoothed(risk, start, setting, run, show):
+    record = MarginRecord()
 
-        def callback(point):
-            trace.loss.append(point.fun)
-            trace.dual = point.dual
-            show(trace)
-            return on_iteration(options.scale * point.x)
+    def callback(point):
+        record.visit(point, 0)
+        show(record)
+        return run.on_iteration(setting.scale * point.x)
 
-        found = train_smoothed(risk, start, options, options.problem == "joint", callback)
-    calls = n_examples * found.passes
-    return MarginOutcome(found.coef, found.found, found.gap, calls, int(calls[-1]))
-
-
-def _train_dual(risk, start, options, rng, on_iteration):
-    problem = PenalisedHinge(dual_hinge_risk(risk, options.inference), options)
-    trace = MarginTrace()
-    with progress_reporter(options.verbose, options.max_iter, options.problem) as show:
-
-        def callback(point):
-            trace.loss.append(point.fun)
-            trace.dual = point.dual
-            trace.calls.append(problem.n_inference_calls)
-            show(trace)
-            return on_iteration(options.scale * point.x)
-
-        found = train_by_marginals(risk, problem.value_grad, options, rng, callback)
-    return MarginOutcome(
-        options.scale * found.x, found, found.gap + problem.lacking, np.array(trace.calls), problem.n_inference_calls
-    )
+    record.found = minimize_smoothed(risk, start, setting, run, callback)
+    record.coef, record.gap = setting.scale * record.found.x, record.found.gap
+    record.calls_curve = sum(len(batch.members) for batch in risk.batches) * record.found.passes
+    record.n_inference_calls = int(record.calls_curve[-1])
+    return record
 
 
-def _train_by_planes(risk, start, options, rng, on_iteration):
+def _train_dual(risk, start, setting, run, show):
+    record, problem = MarginRecord(), PenalisedHinge(_dual_hinge_risk(risk, setting.inference), setting, run)
+
+    def callback(point):
+        record.visit(point, problem.n_inference_calls)
+        show(record)
+        return run.on_iteration(setting.scale * point.x)
+
+    record.found = maximize_dual(risk, problem.value_grad, setting, run, callback)
+    record.coef, record.gap = setting.scale * record.found.x, record.found.gap + problem.lacking
+    record.calls_curve, record.n_inference_calls = np.array(record.calls), problem.n_inference_calls
+    return record
+
+
+def _train_by_planes(risk, start, setting, run, show):
     by_kernel = are_exact_by_kernel(risk)
     if not by_kernel:
         risk, blocks = risk_in_blocks(risk)
-    problem = PenalisedHinge(risk, options)
-    trace = MarginTrace()
-    with (
-        progress_reporter(options.verbose, options.max_iter, options.solver) as show,
-        ordered_map(effective_n_jobs(options.n_jobs)) as map_in_threads,
-    ):
+    record, problem = MarginRecord(), PenalisedHinge(risk, setting, run)
+    with ordered_map(effective_n_jobs(run.n_jobs)) as map_in_threads:
         if by_kernel:
-            oracle = ForestPlanes(risk, options.C, options.scale, map_in_threads)
+            oracle = ForestPlanes(risk, run.C, setting.scale, map_in_threads)
         else:
-            oracle = PlaneOracle(risk, options.C, options.scale, blocks, map_in_threads)
+            oracle = PlaneOracle(risk, run.C, setting.scale, blocks, map_in_threads)
 
         def callback(point):
-            trace.loss.append(point.fun)
-            trace.dual = point.dual
-            trace.calls.append(problem.n_inference_calls + oracle.n_inference_calls)
-            show(trace)
-            return on_iteration(oracle.weights_of(point.x))
+            record.visit(point, problem.n_inference_calls + oracle.n_inference_calls)
+            show(record)
+            return run.on_iteration(oracle.weights_of(point.x))
 
-        limits = {"max_iter": options.max_iter, "tol": options.tol, "callback": callback}
-        solve = _by_passes if options.solver == "bmrm" else _by_blocks
-        found = solve(problem, oracle, start, options, rng, limits)
-        coef = oracle.weights_of(found.x)
-    n_calls = problem.n_inference_calls + oracle.n_inference_calls
-    calls = np.array(trace.calls)[found.get("checks", np.arange(1, found.nit + 1)) - 1]
-    return MarginOutcome(coef, found, found.gap + problem.lacking, calls, n_calls)
+        limits = {"max_iter": run.max_iter, "tol": run.tol, "callback": callback}
+        found = setting.solver.solve(problem, oracle, start, setting, run, limits)
+        record.coef = oracle.weights_of(found.x)
+    record.found, record.gap = found, found.gap + problem.lacking
+    record.n_inference_calls = problem.n_inference_calls + oracle.n_inference_calls
+    record.calls_curve = np.array(record.calls)[found.get("checks", np.arange(1, found.nit + 1)) - 1]
+    return record
 
 
-def _by_passes(problem, oracle, start, options, rng, limits):
-    bounded, value_grad, start = options.lower_bounded, problem.value_grad, start / options.scale
-    if isinstance(oracle, ForestPlanes):
-        bounded, value_grad, start = bounded[oracle.places], oracle.value_grad, start[oracle.places]
-    return bmrm(value_grad, start, floor=0.0, lower_bounded=bounded, **limits)
-
-
-def _by_blocks(problem, oracle, start, options, rng, limits):
-    bounded, value = options.lower_bounded, problem.value
-    if isinstance(oracle, ForestPlanes):
-        bounded, value = bounded[oracle.places], oracle.value
-        if options.solver == "frank_wolfe":
-            limits["dual"] = ForestDual(oracle, bounded)
-    solve = BLOCK_SOLVERS[options.solver]
-    return solve(oracle, oracle.sizes, value, len(bounded), lower_bounded=bounded, random_state=rng, **limits)
-
-
-def _warn(found, options):
+def _warn(found, name):
     share = found.gap / max(abs(found.fun), np.finfo(np.float64).tiny)
     warnings.warn(
-        f"solver={options.solver!r} ended with {found.message!r} at a duality gap of {share:.2g} of the objective: "
+        f"{name} ended with {found.message!r} at a duality gap of {share:.2g} of the objective: "
         "increase max_iter or tol, decrease C, or scale the features.",
         ConvergenceWarning,
-        stacklevel=6,
+        stacklevel=stacklevel_of_caller(),
     )

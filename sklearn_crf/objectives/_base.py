@@ -3,8 +3,10 @@
 from typing import NamedTuple
 
 import numpy as np
+from sklearn.base import BaseEstimator, clone
 
-from sklearn_crf.models import Statistics, clamped
+from sklearn_crf.inference import AutoMap, AutoMarginals, Inference
+from sklearn_crf.models import PairwiseModel, Statistics, clamped
 
 
 class Loss(NamedTuple):
@@ -40,8 +42,11 @@ class Loss(NamedTuple):
     gap: float = 0.0
 
 
-class Objective:
+class Objective(BaseEstimator):
     """Base of the learning principles: a subclass writes ``loss_statistics``.
+
+    An objective holds options only, as constructor parameters. One that asks an inference has a parameter
+    ``inference``; None stands for the one that the estimator predicts with.
 
     Attributes
     ----------
@@ -60,6 +65,8 @@ class Objective:
         the labelled ones, or ``"rejected"``.
     temperature : float
         What a log-partition of the :meth:`augmented` model counts in the loss.
+    weighs_nodes : bool
+        Whether nodes may have weights: ``loss_statistics`` and ``augmented`` then take ``node_weight``.
     """
 
     needs = frozenset()
@@ -69,6 +76,26 @@ class Objective:
     missing = "marginalised"
     exact_on = "any"
     temperature = 1.0
+    weighs_nodes = False
+
+    def coupled(self, inference: Inference) -> "Objective":
+        """A copy that asks the inference of prediction wherever none was given.
+
+        Parameters
+        ----------
+        inference : Inference
+            The one that predicts. Where it cannot do a task in ``needs``, the automatic choice for that task serves.
+
+        Returns
+        -------
+        Objective
+        """
+        if "inference" not in self.get_params(deep=False) or self.inference is not None:
+            return clone(self)
+        able = self.needs <= inference.tasks
+        return clone(self).set_params(
+            inference=inference if able else AutoMarginals() if "marginals" in self.needs else AutoMap()
+        )
 
     def augmented(self, model, labels, node_weight=None):
         """The model that inference is asked about: the given one, unless errors cost or a temperature divides.
@@ -87,7 +114,9 @@ class Objective:
         """
         return model
 
-    def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
+    def loss_statistics(
+        self, model: PairwiseModel, labels: np.ndarray, *, state: object = None, seed: int = 0, n_threads: int = 1
+    ) -> Loss:
         """Loss of a model against labels.
 
         Parameters

@@ -14,14 +14,14 @@ _N_TOGETHER = 8
 
 
 class RiskValue(NamedTuple):
-    """What one pass over the training examples gives.
+    """Weighted losses of some examples: of one batch, or of one pass over all.
 
     Attributes
     ----------
     value : float or None
         Weighted sum of losses; None for rules without one.
-    gradient : ndarray of shape (n_coef,), float64
-        Its derivative by the weights, or what stands for it; the caller's own.
+    gradient : ndarray of shape (n_coef,), float64, or None
+        Its derivative by the weights, or what stands for it; the caller's own. None before the pullback.
     n_errors : float or None
         Weighted number of wrong labels by the rule's own inference; None if it used none.
     converged : bool
@@ -30,29 +30,21 @@ class RiskValue(NamedTuple):
         Edges on which a binary MAP inference was not exact.
     gap : float
         What ``value`` may be too small by, where losses are maxima that were not proven; inf if unknown.
+    statistics : Statistics or None
+        Derivative by the scores of a batch, before the pullback.
     """
 
     value: float | None
-    gradient: np.ndarray
+    gradient: np.ndarray | None
     n_errors: float | None
     converged: bool
     n_nonsubmodular: int
     gap: float = 0.0
-
-
-class WeightedLoss(NamedTuple):
-    """What one batch adds, its examples weighted, before the pullback to weights."""
-
-    statistics: Statistics | None
-    value: float | None
-    n_errors: float | None
-    converged: bool
-    n_nonsubmodular: int
-    gap: float = 0.0
+    statistics: Statistics | None = None
 
 
 def weighted_loss(batch, loss):
-    """What a batch adds, of its loss before its examples are weighted."""
+    """RiskValue of a batch before the pullback, of its loss before its examples are weighted."""
     node_weight = _node_weight(batch)
     statistics = loss.statistics
     if batch.weight is not None:
@@ -64,7 +56,7 @@ def weighted_loss(batch, loss):
     value = None if loss.terms is None else float(loss.terms @ node_weight)
     # Heaviest member: a bound, and exact where all weigh the same, as examples with edges in one batch do.
     gap = loss.gap and loss.gap * float(node_weight.max(initial=0.0))
-    return WeightedLoss(statistics, value, n_errors, loss.converged, loss.n_nonsubmodular, gap)
+    return RiskValue(value, None, n_errors, loss.converged, loss.n_nonsubmodular, gap, statistics)
 
 
 def total_of(parts, gradient):
@@ -167,7 +159,8 @@ class EmpiricalRisk:
         objective = self.objective.of_batch(i)
         seed = self._seed_of_pass(i) if objective.draws else 0
         # Weights of nodes have a meaning only to losses that are sums of costs.
-        options = {} if batch.node_weight is None else {"node_weight": batch.node_weight}
+        weighs = batch.node_weight is not None and objective.weighs_nodes
+        options = {"node_weight": batch.node_weight} if weighs else {}
         with convergence_left_to_caller(), batch.named_in_errors():
             loss = objective.loss_statistics(
                 model, batch.labels, state=self._states[i], seed=seed, n_threads=n_threads, **options

@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import StrOptions
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,3 +150,68 @@ def pairwise_form(name, n_classes):
     if name not in PAIRWISE_FORMS:
         raise ValueError(f"pairwise must be 'auto' or one of {sorted(PAIRWISE_FORMS)}, got {name!r}.")
     return PairwiseForm(name, *PAIRWISE_FORMS[name](n_classes))
+
+
+class PairwiseTables(BaseEstimator):
+    """Options of the pairwise tables of a field.
+
+    Parameters
+    ----------
+    form : str, default="auto"
+        Weights of a table: see :func:`pairwise_form`.
+    forbidden : array-like of shape (n_pairs, 2), optional
+        Pairs of labels that no edge may join, from its first node to its second (on a chain, a label and the next):
+        they have probability zero. Edge features must then be one positive number each, as "constant" is.
+    edge_types : {"tied", "offset"}, default="tied"
+        Whether all edges of a lattice share their weights, or those of one offset.
+
+    Examples
+    --------
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.potentials import PairwiseTables
+    >>> tagger = TRWCRF(pairwise=PairwiseTables("full", forbidden=[["O", "I"]]))
+    >>> tagger.get_params()["pairwise__form"]
+    'full'
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "form": [StrOptions({"auto", "associative", *PAIRWISE_FORMS})],
+        "forbidden": ["array-like", None],
+        "edge_types": [StrOptions({"tied", "offset"})],
+    }
+
+    def __init__(self, form: str = "auto", forbidden=None, edge_types: str = "tied"):
+        self.form = form
+        self.forbidden = forbidden
+        self.edge_types = edge_types
+
+    def forbidden_pairs(self, classes: np.ndarray) -> np.ndarray | None:
+        """The pairs that are forbidden, as a mask.
+
+        Parameters
+        ----------
+        classes : ndarray of shape (K,)
+
+        Returns
+        -------
+        ndarray of shape (K, K), bool, or None
+            None where nothing is.
+
+        Raises
+        ------
+        ValueError
+            If the shape is another or a pair names what is no class.
+        """
+        if self.forbidden is None:
+            return None
+        pairs = np.asarray(self.forbidden)
+        if pairs.ndim != 2 or pairs.shape[1] != 2:
+            raise ValueError(f"forbidden must have shape (n_pairs, 2), got {pairs.shape}.")
+        unknown = pairs[~np.isin(pairs, classes)]
+        if len(unknown):
+            raise ValueError(
+                f"forbidden names {unknown.tolist()[0]!r}, which is none of the classes {classes.tolist()}."
+            )
+        mask = np.zeros((len(classes), len(classes)), dtype=bool)
+        mask[tuple(np.searchsorted(classes, pairs).T)] = True
+        return mask

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from built_fields import contrastive_crf, drf_classifier
 from contrastive_reference import all_labelings
 from estimator_contract import missing_checks, passed_checks
 from field_data import chains, noisy_blobs
@@ -14,7 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
-from sklearn_crf import ContrastiveCRF, DRFClassifier, Example
+from sklearn_crf import Example
 from sklearn_crf.inference import ICM
 from sklearn_crf.objectives import Generator
 
@@ -30,7 +31,7 @@ def weights(model):
 
 
 def test_check_estimator():
-    passed = passed_checks(ContrastiveCRF())
+    passed = passed_checks(contrastive_crf())
     assert missing_checks(passed) <= {
         "check_class_weight_balanced_linear_classifier",
         "check_class_weight_classifiers",
@@ -43,7 +44,7 @@ def test_check_estimator():
 @pytest.mark.parametrize("data", [noisy_blobs, chains])
 def test_bit_identical_for_any_n_jobs(generator, data):
     X, y = data(8)
-    one, two = (ContrastiveCRF(generator=generator, max_rounds=3, random_state=0, n_jobs=k).fit(X, y) for k in (1, 2))
+    one, two = (contrastive_crf(generator=generator, max_rounds=3, random_state=0, n_jobs=k).fit(X, y) for k in (1, 2))
     assert_array_equal(weights(one), weights(two))
     assert_array_equal(one.n_generated_, two.n_generated_)
     assert one.n_assignments_ > 0
@@ -52,8 +53,8 @@ def test_bit_identical_for_any_n_jobs(generator, data):
 @pytest.mark.parametrize("options", [{"generator": None}, {"generator": None, "init": "gpl", "blocks": 2}])
 def test_weight_two_is_seen_twice(options):
     X, y = chains(4)
-    weighted = ContrastiveCRF(C=0.5, **options, **TIGHT).fit(X, y, sample_weight=[2, 1, 1, 0])
-    repeated = ContrastiveCRF(C=0.5, **options, **TIGHT).fit([X[0], X[0], *X[1:3]], [y[0], y[0], *y[1:3]])
+    weighted = contrastive_crf(C=0.5, **options, **TIGHT).fit(X, y, sample_weight=[2, 1, 1, 0])
+    repeated = contrastive_crf(C=0.5, **options, **TIGHT).fit([X[0], X[0], *X[1:3]], [y[0], y[0], *y[1:3]])
     assert_allclose(weights(weighted), weights(repeated), atol=1e-6)
 
 
@@ -61,8 +62,8 @@ def test_weight_two_is_seen_twice_where_generation_is_deterministic():
     X, y = chains(5)
     options = {"generator": "map", "generator_inference": "graph_cut", "max_rounds": 4, "C": 0.5}
     y = [np.minimum(part, 1) for part in y]
-    weighted = ContrastiveCRF(**options, **TIGHT).fit(X, y, sample_weight=[2, 1, 1, 1, 0])
-    repeated = ContrastiveCRF(**options, **TIGHT).fit([X[0], X[0], *X[1:4]], [y[0], y[0], *y[1:4]])
+    weighted = contrastive_crf(**options, **TIGHT).fit(X, y, sample_weight=[2, 1, 1, 1, 0])
+    repeated = contrastive_crf(**options, **TIGHT).fit([X[0], X[0], *X[1:4]], [y[0], y[0], *y[1:4]])
     assert weighted.n_assignments_ > 0
     assert_allclose(weights(weighted), weights(repeated), atol=1e-6)
 
@@ -73,8 +74,8 @@ def test_weight_two_is_seen_twice_where_generation_is_deterministic():
 @pytest.mark.parametrize("data", [noisy_blobs, chains])
 def test_without_generation_it_is_pseudolikelihood(data):
     X, y = data(6)
-    ours = ContrastiveCRF(generator=None, **TIGHT).fit(X, y)
-    assert_allclose(weights(ours), weights(DRFClassifier(learning="pl", **TIGHT).fit(X, y)), atol=1e-6)
+    ours = contrastive_crf(generator=None, **TIGHT).fit(X, y)
+    assert_allclose(weights(ours), weights(drf_classifier(learning="pl", **TIGHT).fit(X, y)), atol=1e-6)
     assert ours.converged_
     assert ours.n_rounds_ == 0
 
@@ -84,7 +85,7 @@ def test_rows_without_generation_are_logistic_regression(form):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(80, 4))
     y = np.argmax(X[:, :3] + rng.normal(size=(80, 3)), axis=1)
-    ours = ContrastiveCRF(generator=None, **TIGHT).fit(form(X), y)
+    ours = contrastive_crf(generator=None, **TIGHT).fit(form(X), y)
     theirs = LogisticRegression(tol=1e-10, max_iter=1000).fit(X, y)
     assert_allclose(ours.coef_, theirs.coef_, atol=1e-5)
     assert_allclose(ours.intercept_ - ours.intercept_.mean(), theirs.intercept_, atol=1e-5)
@@ -94,10 +95,10 @@ def test_a_set_of_all_labelings_is_maximum_likelihood():
     rng = np.random.default_rng(0)
     y = np.cumsum(rng.random((12, 5)) < 0.3, axis=1) % 2
     X = y[..., None] + rng.normal(size=(12, 5, 1))
-    exact = weights(DRFClassifier(learning="likelihood", inference="tree", **TIGHT).fit(X, y))
-    as_set = ContrastiveCRF(init="empty", generator=None, sets=[all_labelings(5, 2)], **TIGHT).fit(X, y)
-    as_block = ContrastiveCRF(init="gpl", generator=None, blocks=[[np.arange(5)]] * 12, **TIGHT).fit(X, y)
-    whole = ContrastiveCRF(init="gpl", generator=None, blocks=5, **TIGHT).fit(X, y)
+    exact = weights(drf_classifier(learning="likelihood", inference="tree", **TIGHT).fit(X, y))
+    as_set = contrastive_crf(init="empty", generator=None, sets=[all_labelings(5, 2)], **TIGHT).fit(X, y)
+    as_block = contrastive_crf(init="gpl", generator=None, blocks=[[np.arange(5)]] * 12, **TIGHT).fit(X, y)
+    whole = contrastive_crf(init="gpl", generator=None, blocks=5, **TIGHT).fit(X, y)
     for model in (as_set, as_block, whole):
         assert_allclose(weights(model), exact, atol=1e-6)
 
@@ -108,27 +109,27 @@ def test_named_blocks_are_given_blocks():
     named = {"rows": list(index), "columns": list(index.T)}
     named[2] = [index[i : i + 2, j : j + 2].ravel() for i in range(3) for j in range(3)]
     for blocks, lists in named.items():
-        a, b = (ContrastiveCRF(init="gpl", blocks=k, generator=None, **TIGHT).fit(X, y) for k in (blocks, [lists] * 3))
+        a, b = (contrastive_crf(init="gpl", blocks=k, generator=None, **TIGHT).fit(X, y) for k in (blocks, [lists] * 3))
         assert_allclose(weights(a), weights(b), atol=1e-7)
 
 
 def test_observed_is_a_set_of_all_labelings_seen():
     X, y = noisy_blobs(6, side=4)
-    observed = ContrastiveCRF(init="observed", generator=None, **TIGHT).fit(X, y)
-    given = ContrastiveCRF(sets=[y], generator=None, **TIGHT).fit(X, y)
+    observed = contrastive_crf(init="observed", generator=None, **TIGHT).fit(X, y)
+    given = contrastive_crf(sets=[y], generator=None, **TIGHT).fit(X, y)
     assert observed.n_assignments_ == given.n_assignments_ == 6 * 5
     assert_allclose(weights(observed), weights(given), atol=1e-8)
 
 
 def test_weights_of_sets():
     X, y = noisy_blobs(6, side=4)
-    per_set = ContrastiveCRF(sets=[y, y[:3]], set_weight=[0.5, 2.0], generator=None, **TIGHT).fit(X, y)
-    per_example = ContrastiveCRF(
+    per_set = contrastive_crf(sets=[y, y[:3]], set_weight=[0.5, 2.0], generator=None, **TIGHT).fit(X, y)
+    per_example = contrastive_crf(
         sets=[y, y[:3]], set_weight=np.repeat([[0.5], [2.0]], 6, axis=1), generator=None, **TIGHT
     ).fit(X, y)
     assert_array_equal(weights(per_set), weights(per_example))
     # Its second set is active for the first three examples alone.
-    without = ContrastiveCRF(sets=[y], set_weight=[0.5], generator=None, **TIGHT).fit(X, y)
+    without = contrastive_crf(sets=[y], set_weight=[0.5], generator=None, **TIGHT).fit(X, y)
     assert per_set.n_assignments_ == without.n_assignments_ + 3 * 2
     assert np.abs(weights(per_set) - weights(without)).max() > 1e-3
 
@@ -136,7 +137,7 @@ def test_weights_of_sets():
 def test_sets_are_for_examples_of_their_lattice():
     X, y = chains(8)
     long = next(part for part in y if len(part) > 4)
-    model = ContrastiveCRF(sets=[np.stack((long, (long + 1) % 3))], generator=None).fit(X, y)
+    model = contrastive_crf(sets=[np.stack((long, (long + 1) % 3))], generator=None).fit(X, y)
     assert model.n_assignments_ == sum(len(part) == len(long) and bool(np.all(part == long)) for part in y)
 
 
@@ -146,15 +147,15 @@ def test_weight_of_what_is_generated():
     n_nodes = [len(labels) for labels in y]
     options = {"generator": "map", "generator_inference": "graph_cut", "init": "empty", "max_rounds": 3}
     # Without another term a weight of the sets is one of their examples.
-    of_sets = ContrastiveCRF(generated_weight="n_nodes", **options, **TIGHT).fit(X, y)
-    of_examples = ContrastiveCRF(**options, **TIGHT).fit(X, y, sample_weight=n_nodes)
+    of_sets = contrastive_crf(generated_weight="n_nodes", **options, **TIGHT).fit(X, y)
+    of_examples = contrastive_crf(**options, **TIGHT).fit(X, y, sample_weight=n_nodes)
     assert of_sets.n_assignments_ == of_examples.n_assignments_ > 0
     assert_allclose(weights(of_sets), weights(of_examples), atol=1e-6)
-    same = ContrastiveCRF(generated_weight=3.0, **options, **TIGHT).fit(X, y)
-    assert_allclose(weights(same), weights(ContrastiveCRF(3.0, **options, **TIGHT).fit(X, y)), atol=1e-6)
+    same = contrastive_crf(generated_weight=3.0, **options, **TIGHT).fit(X, y)
+    assert_allclose(weights(same), weights(contrastive_crf(3.0, **options, **TIGHT).fit(X, y)), atol=1e-6)
     # Beside the pseudolikelihood it is another objective.
     light, heavy = (
-        ContrastiveCRF(generated_weight=weight, **{**options, "init": "pl"}, **TIGHT).fit(X, y) for weight in (1, 9.0)
+        contrastive_crf(generated_weight=weight, **{**options, "init": "pl"}, **TIGHT).fit(X, y) for weight in (1, 9.0)
     )
     assert np.abs(weights(light) - weights(heavy)).max() > 1e-3
 
@@ -166,7 +167,7 @@ def test_weight_of_what_is_generated():
 @pytest.mark.parametrize("generator", ["map", "map_mv", ["icm", "gibbs_mv"]])
 def test_no_round_raises_the_objective_on_its_sets(generator, init):
     X, y = noisy_blobs(8, n_classes=3)
-    model = ContrastiveCRF(generator=generator, init=init, max_rounds=6, random_state=0).fit(X, y)
+    model = contrastive_crf(generator=generator, init=init, max_rounds=6, random_state=0).fit(X, y)
     bounds = [*model.round_starts_, len(model.loss_curve_)]
     assert len(model.round_starts_) == model.n_rounds_ + (not model.converged_)
     for start, stop in pairwise(bounds):
@@ -181,7 +182,7 @@ def test_rounds_end_where_nothing_is_new():
     y = (rng.random((10, 3)) < 0.5).astype(int)
     X = y[..., None] + rng.normal(size=(10, 3, 1))
     for generator in ("icm", "map", "icm_mv"):
-        model = ContrastiveCRF(generator=generator, max_rounds=100, random_state=0).fit(X, y)
+        model = contrastive_crf(generator=generator, max_rounds=100, random_state=0).fit(X, y)
         assert model.converged_
         assert model.n_rounds_ < 100
         assert model.n_generated_[-1] == 0
@@ -192,38 +193,40 @@ def test_rounds_end_where_nothing_is_new():
 def test_several_generators_and_repetitions():
     X, y = noisy_blobs(5)
     options = {"max_rounds": 1, "random_state": 0}
-    one = ContrastiveCRF(generator="gibbs", **options).fit(X, y)
-    many = ContrastiveCRF(generator=["gibbs", "icm"], n_new=3, **options).fit(X, y)
+    one = contrastive_crf(generator="gibbs", **options).fit(X, y)
+    many = contrastive_crf(generator=["gibbs", "icm"], n_new=3, **options).fit(X, y)
     assert one.n_assignments_ == 5
     assert 5 * 3 < many.n_assignments_ <= 5 * 6
 
 
 def test_most_violated_labelings_follow_the_cost():
     X, y = noisy_blobs(5, side=6)
-    plain = ContrastiveCRF(generator="icm_mv", max_rounds=2, random_state=0).fit(X, y)
-    for cost in (np.array([[0.0, 5.0], [0.0, 0.0]]), [np.full((6, 6), 3.0)] * 5):
-        other = ContrastiveCRF(generator="icm_mv", max_rounds=2, random_state=0, cost=cost).fit(X, y)
+    plain = contrastive_crf(generator="icm_mv", max_rounds=2, random_state=0).fit(X, y)
+    options = {"generator": "icm_mv", "generator_inference": ICM(), "max_rounds": 2, "random_state": 0}
+    costly = contrastive_crf(cost=np.array([[0.0, 5.0], [0.0, 0.0]]), **options).fit(X, y)
+    heavy = contrastive_crf(**options).fit(X, y, node_weight=np.full((5, 6, 6), 3.0))
+    for other in (costly, heavy):
         assert np.abs(weights(plain) - weights(other)).max() > 1e-6
-    uniform = ContrastiveCRF(generator="icm_mv", max_rounds=2, random_state=0, cost=[np.ones((6, 6))] * 5).fit(X, y)
+    uniform = contrastive_crf(**options).fit(X, y, node_weight=np.ones((5, 6, 6)))
     assert_array_equal(weights(plain), weights(uniform))
 
 
 def test_stochastic_gradient_descent_comes_near():
     X, y = noisy_blobs(16, side=4)
-    batch = ContrastiveCRF(generator=None).fit(X, y)
+    batch = contrastive_crf(generator=None).fit(X, y)
     options = {"solver": "sgd", "step_size": 1.0, "step_schedule": "constant", "batch_size": 4, "random_state": 0}
-    plain = ContrastiveCRF(generator=None, max_iter=150, **options).fit(X, y)
+    plain = contrastive_crf(generator=None, max_iter=150, **options).fit(X, y)
     assert plain.loss_curve_[-1] < 1.01 * batch.loss_curve_[-1]
-    grown = ContrastiveCRF(generator="icm", max_rounds=5, max_iter=20, **options).fit(X, y)
+    grown = contrastive_crf(generator="icm", max_rounds=5, max_iter=20, **options).fit(X, y)
     assert grown.n_rounds_ == 5
     assert grown.n_assignments_ == grown.n_generated_.sum() > 16
-    again = ContrastiveCRF(generator="icm", max_rounds=5, max_iter=20, n_jobs=2, **options).fit(X, y)
+    again = contrastive_crf(generator="icm", max_rounds=5, max_iter=20, n_jobs=2, **options).fit(X, y)
     assert_array_equal(weights(grown), weights(again))
 
 
 def test_examples_of_weight_zero_generate_nothing():
     X, y = noisy_blobs(6)
-    model = ContrastiveCRF(generator="gibbs", max_rounds=2, random_state=0).fit(X, y, sample_weight=[1, 1, 0, 0, 0, 0])
+    model = contrastive_crf(generator="gibbs", max_rounds=2, random_state=0).fit(X, y, sample_weight=[1, 1, 0, 0, 0, 0])
     assert_array_equal(model.n_generated_, [2, 2])
 
 
@@ -231,7 +234,7 @@ def test_progress_counts_rounds(capsys, monkeypatch):
     # Without a bar, as where tqdm is not installed.
     monkeypatch.setitem(sys.modules, "tqdm", None)
     X, y = noisy_blobs(4)
-    ContrastiveCRF(generator="gibbs", max_rounds=2, random_state=0, verbose=1).fit(X, y)
+    contrastive_crf(generator="gibbs", max_rounds=2, random_state=0, verbose=1).fit(X, y)
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines] == ["contrastive 1/3", "contrastive 2/3", "contrastive 3/3"]
     assert lines[2].endswith("4 new")
@@ -242,7 +245,7 @@ def test_progress_counts_rounds(capsys, monkeypatch):
 
 def test_log_likelihood_ratio_is_a_difference_of_scores():
     X, y = chains(30)
-    model = ContrastiveCRF(max_rounds=2, random_state=0).fit(X, y)
+    model = contrastive_crf(max_rounds=2, random_state=0).fit(X, y)
     other = [(part + 1) % 3 for part in y]
     ratio = model.log_likelihood_ratio(X, y, other)
     assert_allclose(ratio, -model.log_likelihood_ratio(X, other, y))
@@ -261,7 +264,7 @@ def test_graphs_and_edge_features():
         edges = np.stack((np.arange(6), np.arange(1, 7)), axis=1)
         X.append(Example(np.eye(3)[labels] + rng.normal(size=(7, 3)), [*edges, (0, 6)], rng.uniform(size=(7, 2))))
         y.append(labels)
-    model = ContrastiveCRF(generator=["icm", "map_mv"], max_rounds=3, inference="icm", random_state=0).fit(X, y)
+    model = contrastive_crf(generator=["icm", "map_mv"], max_rounds=3, inference="icm", random_state=0).fit(X, y)
     assert model.edge_coef_.shape == (1, 2, 1)
     assert model.score(X, y) > 0.5
     assert model.predict(X).shape == (6,)
@@ -272,7 +275,7 @@ def test_graphs_and_edge_features():
 
 def test_warm_start_begins_at_the_last_weights():
     X, y = noisy_blobs(5)
-    model = ContrastiveCRF(generator=None, warm_start=True, **TIGHT).fit(X, y)
+    model = contrastive_crf(generator=None, warm_start=True, **TIGHT).fit(X, y)
     first = model.loss_curve_[-1]
     model.fit(X, y)
     assert_allclose(model.loss_curve_[0], first)
@@ -297,7 +300,7 @@ ICM_MAP = ICM._map
 def test_interrupted_fit_keeps_its_weights_with_warm_start(monkeypatch):
     X, y = noisy_blobs(4)
     interrupt_at(monkeypatch, 10)
-    model = ContrastiveCRF(generator="icm", random_state=0, warm_start=True, max_rounds=5)
+    model = contrastive_crf(generator="icm", random_state=0, warm_start=True, max_rounds=5)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
     assert model.n_rounds_ == 2
@@ -307,7 +310,7 @@ def test_interrupted_fit_keeps_its_weights_with_warm_start(monkeypatch):
 def test_interrupted_epochs_are_counted_as_far_as_they_went(monkeypatch):
     X, y = noisy_blobs(4)
     interrupt_at(monkeypatch, 10)
-    model = ContrastiveCRF(generator="icm", solver="sgd", random_state=0, warm_start=True)
+    model = contrastive_crf(generator="icm", solver="sgd", random_state=0, warm_start=True)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
     assert model.n_iter_ == 2
@@ -318,7 +321,7 @@ def test_interrupted_epochs_are_counted_as_far_as_they_went(monkeypatch):
 
 def test_interrupted_fit_without_warm_start_changes_nothing(monkeypatch):
     X, y = noisy_blobs(4)
-    model = ContrastiveCRF(generator="icm", random_state=0, max_rounds=5).fit(X, y)
+    model = contrastive_crf(generator="icm", random_state=0, max_rounds=5).fit(X, y)
     before = pickle.dumps(model)
     interrupt_at(monkeypatch, 10)
     with pytest.raises(KeyboardInterrupt):
@@ -329,7 +332,7 @@ def test_interrupted_fit_without_warm_start_changes_nothing(monkeypatch):
 def test_unconverged_optimisation_warns():
     X, y = noisy_blobs(4)
     with pytest.warns(ConvergenceWarning, match="increase max_iter"):
-        ContrastiveCRF(generator=None, max_iter=2, tol=1e-9).fit(X, y)
+        contrastive_crf(generator=None, max_iter=2, tol=1e-9).fit(X, y)
 
 
 @pytest.mark.parametrize(
@@ -338,30 +341,29 @@ def test_unconverged_optimisation_warns():
         ({"generator": ["icm", "swap"]}, "generator must hold names among icm, map"),
         ({"generator": "map", "generator_inference": "gibbs"}, "finds no best labelings"),
         ({"sets": [np.array([[7] * 10] * 10)[None]]}, "holds the label 7, which is not among the classes"),
-        ({"sets": [np.array(3)]}, r"sets\[0\] must be an array of labelings"),
-        ({"sets": [np.zeros((2, 10, 10), dtype=int)], "set_weight": [1.0, 2.0]}, "set_weight must have shape"),
-        ({"sets": [np.zeros((2, 10, 10), dtype=int)], "set_weight": [-1.0]}, "set_weight must be finite"),
-        ({"set_weight": [1.0]}, "set_weight weighs the sets that sets names, but there are none"),
+        ({"sets": [np.array(3)]}, r"given\[0\] must be an array of labelings"),
+        ({"sets": [np.zeros((2, 10, 10), dtype=int)], "set_weight": [1.0, 2.0]}, "given_weight must have shape"),
+        ({"sets": [np.zeros((2, 10, 10), dtype=int)], "set_weight": [-1.0]}, "given_weight must be finite"),
+        ({"set_weight": [1.0]}, "given_weight weighs the sets that given names, but there are none"),
         ({"init": "gpl", "blocks": [[[0]]]}, "blocks holds lists for 1 examples, but X has 3"),
         ({"init": "gpl", "blocks": [[[100]], [], []]}, r"blocks\[0\]\[0\] must hold nodes from 0 to 99"),
-        ({"cost": [np.ones(3)] * 3}, r"cost\[0\] has shape"),
     ],
 )
 def test_bad_parameters_are_named(options, message):
     X, y = noisy_blobs(3)
     with pytest.raises(ValueError, match=message):
-        ContrastiveCRF(**options).fit(X, y)
+        contrastive_crf(**options).fit(X, y)
 
 
 def test_what_needs_one_lattice_or_all_labels_says_so():
     X, y = chains(5)
     with pytest.raises(ValueError, match="init='observed' needs examples of one lattice"):
-        ContrastiveCRF(init="observed").fit(X, y)
+        contrastive_crf(init="observed").fit(X, y)
     with pytest.raises(ValueError, match=r"blocks='rows' needs lattices of two axes or more, X\[0\]"):
-        ContrastiveCRF(init="gpl", blocks="rows").fit(X, y)
+        contrastive_crf(init="gpl", blocks="rows").fit(X, y)
     y[1] = np.where(np.arange(len(y[1])) == 0, -1, y[1])
     with pytest.raises(ValueError, match=r"y\[1\] has unlabelled nodes, but contrastive learning needs"):
-        ContrastiveCRF(missing_label=-1).fit(X, y)
+        contrastive_crf(missing_label=-1).fit(X, y)
 
 
 def test_a_generator_must_be_written():

@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from built_fields import drf_classifier
 from estimator_contract import missing_checks, passed_checks
 from field_data import chains, noisy_blobs
 from numpy.testing import assert_allclose, assert_array_equal
@@ -17,7 +18,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
-from sklearn_crf import DRFClassifier, Example
+from sklearn_crf import Example
 from sklearn_crf.datasets import make_noisy_shapes
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import ICM, BruteForce, LoopyBP, TreeInference
@@ -31,7 +32,7 @@ TIGHT = {"tol": 1e-9, "max_iter": 2000}
 
 @pytest.mark.parametrize("options", [{}, {"inference": "map"}, {"learning": "pl"}], ids=str)
 def test_check_estimator(options):
-    passed = passed_checks(DRFClassifier(**options))
+    passed = passed_checks(drf_classifier(**options))
     assert missing_checks(passed) <= {
         "check_class_weight_balanced_linear_classifier",
         "check_class_weight_classifiers",
@@ -46,7 +47,7 @@ def test_without_edges_it_is_logistic_regression(n_classes, form):
     X, y = make_classification(300, 6, n_informative=5, n_redundant=0, n_classes=n_classes, random_state=0)
     weight = np.random.default_rng(0).uniform(0.2, 2, size=300)
     edge_features = "constant"
-    ours = DRFClassifier(C=0.7, edge_features=edge_features, **TIGHT).fit(form(X), y, sample_weight=weight)
+    ours = drf_classifier(C=0.7, edge_features=edge_features, **TIGHT).fit(form(X), y, sample_weight=weight)
     theirs = LogisticRegression(C=0.7, **TIGHT).fit(X, y, sample_weight=weight)
     assert_allclose(ours.coef_, theirs.coef_, atol=1e-5)
     if n_classes == 2:
@@ -61,26 +62,26 @@ def test_without_edges_it_is_logistic_regression(n_classes, form):
 @pytest.mark.parametrize("learning", ["pl", "pma", "likelihood"])
 def test_likelihood_rules_agree_without_edges(learning):
     X, y = load_iris(return_X_y=True)
-    one = DRFClassifier(learning=learning, **TIGHT).fit(X, y)
-    assert_allclose(one.coef_, DRFClassifier(**TIGHT).fit(X, y).coef_, atol=1e-5)
+    one = drf_classifier(learning=learning, **TIGHT).fit(X, y)
+    assert_allclose(one.coef_, drf_classifier(**TIGHT).fit(X, y).coef_, atol=1e-5)
 
 
 def test_pipeline_and_grid_search():
     X, y = noisy_blobs(12)
     pipeline = make_pipeline(
-        NodeTransformer(PolynomialFeatures(2, include_bias=False)), NodeTransformer(StandardScaler()), DRFClassifier()
+        NodeTransformer(PolynomialFeatures(2, include_bias=False)), NodeTransformer(StandardScaler()), drf_classifier()
     )
     grid = {"drfclassifier__C": [0.01, 1.0], "drfclassifier__learning": ["pma", "pl"]}
     search = GridSearchCV(pipeline, grid, cv=3, n_jobs=2, error_score="raise").fit(X, y)
     assert np.all(np.isfinite(search.cv_results_["mean_test_score"]))
     assert search.best_score_ > 0.82
-    assert cross_val_score(DRFClassifier(), X, y, cv=3).min() > 0.8
+    assert cross_val_score(drf_classifier(), X, y, cv=3).min() > 0.8
 
 
 def test_grid_search_reaches_into_the_inference():
     X, y = chains()
     search = GridSearchCV(
-        DRFClassifier(inference=LoopyBP()), {"inference__max_iter": [1, 50]}, cv=2, n_jobs=2, error_score="raise"
+        drf_classifier(inference=LoopyBP()), {"inference__max_iter": [1, 50]}, cv=2, n_jobs=2, error_score="raise"
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -93,7 +94,7 @@ def test_grid_search_reaches_into_the_inference():
 
 def test_predictions_have_the_shape_of_the_input():
     X, y = noisy_blobs(5)
-    model = DRFClassifier().fit(X, y)
+    model = drf_classifier().fit(X, y)
     assert model.predict(X).shape == y.shape
     assert model.predict_proba(X).shape == (*y.shape, 2)
     assert_allclose(model.predict_proba(X).sum(axis=-1), 1, rtol=1e-6)
@@ -109,7 +110,7 @@ def test_string_labels_and_named_classes():
     X, y = chains()
     names = np.array(["adenine", "cytosine", "guanine"])
     labels = [names[part] for part in y]
-    model = DRFClassifier(classes=["adenine", "cytosine", "guanine", "thymine"]).fit(X, labels)
+    model = drf_classifier(classes=["adenine", "cytosine", "guanine", "thymine"]).fit(X, labels)
     assert_array_equal(model.classes_, ["adenine", "cytosine", "guanine", "thymine"])
     assert set(np.concatenate(model.predict(X))) <= set(model.classes_)
     assert model.score(X, labels) > 0.5
@@ -126,7 +127,7 @@ def test_irregular_graphs_with_types_and_state_counts():
         features = (labels * np.where(node_type, -1, 1))[:, None] + 0.3 * rng.normal(size=(n, 1))
         X.append(Example(features, edges, node_type=node_type, edge_type=rng.integers(2, size=n)))
         y.append(labels)
-    model = DRFClassifier(edge_features="constant").fit(X, y)
+    model = drf_classifier(edge_features="constant").fit(X, y)
     assert model.coef_.shape == (2, 1, 1)
     assert model.edge_coef_.shape == (2, 1, 1)
     # The feature means the opposite on odd nodes, which only weights of their own can say.
@@ -138,7 +139,7 @@ def test_offset_types_tell_directions_apart():
     rng = np.random.default_rng(0)
     y = np.repeat(rng.integers(2, size=(20, 6, 1)), 6, axis=2)  # rows alike, columns independent
     X = y[..., None] + rng.normal(size=(20, 6, 6, 1))
-    model = DRFClassifier(edge_types="offset", edge_features="constant").fit(X, y)
+    model = drf_classifier(edge_types="offset", edge_features="constant").fit(X, y)
     along, across = model.edge_coef_[:, 0, 0]
     assert along > across + 0.5
 
@@ -148,11 +149,11 @@ def test_missing_labels_are_summed_out_or_completed():
     partial = y.copy()
     partial[np.random.default_rng(0).random(y.shape) < 0.7] = -1
     for learning in ("pma", "spa", "mma", "cd"):
-        model = DRFClassifier(learning=learning, missing_label=-1, max_iter=60, random_state=0).fit(X, partial)
+        model = drf_classifier(learning=learning, missing_label=-1, max_iter=60, random_state=0).fit(X, partial)
         assert_array_equal(model.classes_, [0, 1])
         assert model.score(X, y) > 0.8
     with pytest.raises(ValueError, match="label for every node"):
-        DRFClassifier(learning="pl", missing_label=-1).fit(X, partial)
+        drf_classifier(learning="pl", missing_label=-1).fit(X, partial)
 
 
 # Learning --------------------------------------------------------------------------------------------------------
@@ -160,10 +161,10 @@ def test_missing_labels_are_summed_out_or_completed():
 
 def test_chains_are_learned_exactly():
     X, y = chains(8)
-    exact = DRFClassifier(pairwise="full", **TIGHT).fit(X, y)
-    brute = DRFClassifier(pairwise="full", learning="likelihood", inference=BruteForce(2**18), **TIGHT)
+    exact = drf_classifier(pairwise="full", **TIGHT).fit(X, y)
+    brute = drf_classifier(pairwise="full", learning="likelihood", inference=BruteForce(2**18), **TIGHT)
     brute.fit([x[:7] for x in X], [part[:7] for part in y])
-    same = DRFClassifier(pairwise="full", **TIGHT).fit([x[:7] for x in X], [part[:7] for part in y])
+    same = drf_classifier(pairwise="full", **TIGHT).fit([x[:7] for x in X], [part[:7] for part in y])
     assert_allclose(brute.coef_, same.coef_, atol=1e-5)
     assert_allclose(brute.edge_coef_, same.edge_coef_, atol=1e-5)
     assert np.all(np.diff(exact.loss_curve_) <= 1e-9 * exact.loss_curve_[0])
@@ -173,7 +174,7 @@ def test_chains_are_learned_exactly():
 @pytest.mark.parametrize("inference", ["mpm", "map", "icm"])
 def test_any_rule_goes_with_any_inference(learning, inference):
     X, y = noisy_blobs(8)
-    model = DRFClassifier(learning=learning, inference=inference, max_iter=40, random_state=0).fit(X, y)
+    model = drf_classifier(learning=learning, inference=inference, max_iter=40, random_state=0).fit(X, y)
     unary_only = (X[..., 0] > 0.5).astype(int)
     assert model.score(X, y) > np.mean(unary_only == y) + 0.02
     assert np.all(np.isfinite(model.predict_proba(X)))
@@ -184,7 +185,7 @@ def test_any_rule_goes_with_any_inference(learning, inference):
 def test_more_than_two_classes(n_classes, inference):
     X, y = noisy_blobs(8, noise=0.3, n_classes=n_classes)
     features = np.concatenate((X, X**2), axis=-1)
-    model = DRFClassifier(inference=inference, max_iter=100).fit(features, y)
+    model = drf_classifier(inference=inference, max_iter=100).fit(features, y)
     assert model.coef_.shape == (n_classes, 2)
     assert model.score(features, y) > 0.85
 
@@ -192,13 +193,13 @@ def test_more_than_two_classes(n_classes, inference):
 @pytest.mark.parametrize("inference", ["mean_field", "trw", "trws", "ad3", "graph_cut", "alpha_expansion"])
 def test_named_inferences_learn(inference):
     X, y = noisy_blobs(8)
-    assert DRFClassifier(inference=inference).fit(X, y).score(X, y) > 0.82
+    assert drf_classifier(inference=inference).fit(X, y).score(X, y) > 0.82
 
 
 def test_junction_trees_learn_on_narrow_grids():
     X, y = noisy_blobs(8)
     strips, labels = X[:4, :, :4], y[:4, :, :4]
-    exact = DRFClassifier(inference="junction_tree", **TIGHT).fit(strips, labels)
+    exact = drf_classifier(inference="junction_tree", **TIGHT).fit(strips, labels)
     assert np.all(np.diff(exact.loss_curve_) <= 1e-9 * exact.loss_curve_[0])
     assert exact.score(strips, labels) > 0.8
 
@@ -207,7 +208,7 @@ def test_junction_trees_learn_on_narrow_grids():
 def test_errors_bound_the_gradient_along_the_trajectory(learning):
     # Lemma 1 of Kumar et al., with edges counted once: |J| <= (R + 2 Q d) N_E.
     X, y = noisy_blobs(6)
-    model = DRFClassifier(
+    model = drf_classifier(
         learning=learning, inference="map" if learning == "spa" else "mpm", init="random", random_state=1, max_iter=60
     ).fit(X, y)
     features = X.reshape(-1, 1)
@@ -226,7 +227,7 @@ def test_errors_bound_the_gradient_along_the_trajectory(learning):
 @pytest.mark.parametrize("select", ["best", "last", "averaged", "voted"])
 def test_selection_among_the_trajectory(select):
     X, y = noisy_blobs(8)
-    model = DRFClassifier(learning="spa", inference="map", select=select, max_iter=30, n_cycles=100).fit(X, y)
+    model = drf_classifier(learning="spa", inference="map", select=select, max_iter=30, n_cycles=100).fit(X, y)
     path, errors = model.coef_path_, model.error_curve_
     flat = np.concatenate([model.coef_.ravel(), model.intercept_.ravel(), model.edge_coef_.ravel()])
     if select == "best":
@@ -245,7 +246,7 @@ def test_selection_among_the_trajectory(select):
 
 def test_steps_along_approximate_marginals_keep_the_fewest_errors():
     X, y = noisy_blobs(5)
-    model = DRFClassifier(solver="gradient", step_size=20.0, max_iter=10)
+    model = drf_classifier(solver="gradient", step_size=20.0, max_iter=10)
     with pytest.warns(ConvergenceWarning, match="max_iter or change step_size"):
         model.fit(X, y)
     fewest = model.error_curve_.min()
@@ -255,31 +256,31 @@ def test_steps_along_approximate_marginals_keep_the_fewest_errors():
 
 def test_one_label_everywhere_is_no_cycle():
     X, y, _ = make_noisy_shapes("bimodal", 2, shapes=["key"], random_state=0)
-    model = DRFClassifier(inference="map", init="random", random_state=2, n_cycles=1).fit(X, y)
+    model = drf_classifier(inference="map", init="random", random_state=2, n_cycles=1).fit(X, y)
     assert model.error_curve_.min() < 0.6 * y.sum()
 
 
 def test_spa_stops_after_its_cycles():
     X, y = noisy_blobs(8)
-    model = DRFClassifier(inference="map", n_cycles=1, max_iter=5000).fit(X, y)
+    model = drf_classifier(inference="map", n_cycles=1, max_iter=5000).fit(X, y)
     assert model.n_iter_ < 5000
 
 
 def test_cost_moves_the_decision():
     X, y = noisy_blobs(8, noise=1.0)
-    plain = DRFClassifier().fit(X, y)
+    plain = drf_classifier().fit(X, y)
     wary = clone(plain).set_params(cost=[[0.0, 10.0], [1.0, 0.0]]).fit(X, y)
     assert_array_equal(wary.coef_, plain.coef_)
     assert (wary.predict(X) == 1).mean() > (plain.predict(X) == 1).mean()
     zero_one = clone(plain).set_params(cost=1 - np.eye(2)).fit(X, y)
     assert_array_equal(zero_one.predict(X), plain.predict(X))
     with pytest.raises(ValueError, match="cost needs marginals"):
-        DRFClassifier(inference="map", cost=1 - np.eye(2)).fit(X, y)
+        drf_classifier(inference="map", cost=1 - np.eye(2)).fit(X, y)
 
 
 def test_constant_edge_features_learn_a_smoothing_parameter():
     X, y = noisy_blobs(10)
-    model = DRFClassifier(edge_features="constant").fit(X, y)
+    model = drf_classifier(edge_features="constant").fit(X, y)
     assert model.edge_coef_.shape == (1, 1, 1)
     assert model.edge_coef_[0, 0, 0] > 0.2
 
@@ -288,7 +289,7 @@ def test_constant_edge_features_learn_a_smoothing_parameter():
 def test_bit_identical_for_any_n_jobs(learning):
     X, y = noisy_blobs(5)
     one, two = (
-        DRFClassifier(learning=learning, n_jobs=n_jobs, max_iter=15, random_state=0).fit(X, y) for n_jobs in (1, 2)
+        drf_classifier(learning=learning, n_jobs=n_jobs, max_iter=15, random_state=0).fit(X, y) for n_jobs in (1, 2)
     )
     assert_array_equal(one.coef_, two.coef_)
     assert_array_equal(one.edge_coef_, two.edge_coef_)
@@ -298,22 +299,22 @@ def test_bit_identical_for_any_n_jobs(learning):
 @pytest.mark.parametrize("learning", ["pma", "spa", "pl"])
 def test_weight_two_is_seen_twice(learning):
     X, y = noisy_blobs(4)
-    weighted = DRFClassifier(learning=learning, max_iter=30).fit(X, y, sample_weight=[2, 1, 1, 0])
-    repeated = DRFClassifier(learning=learning, max_iter=30).fit(X[[0, 0, 1, 2]], y[[0, 0, 1, 2]])
+    weighted = drf_classifier(learning=learning, max_iter=30).fit(X, y, sample_weight=[2, 1, 1, 0])
+    repeated = drf_classifier(learning=learning, max_iter=30).fit(X[[0, 0, 1, 2]], y[[0, 0, 1, 2]])
     assert_allclose(weighted.coef_, repeated.coef_, rtol=1e-5, atol=1e-7)
     assert_allclose(weighted.edge_coef_, repeated.edge_coef_, rtol=1e-5, atol=1e-7)
 
 
 def test_contrastive_divergence_is_not_stopped_by_the_noise_of_its_samples():
     X, y = noisy_blobs(4)
-    model = DRFClassifier(learning="cd", max_iter=300, n_cycles=1, random_state=0).fit(X, y)
+    model = drf_classifier(learning="cd", max_iter=300, n_cycles=1, random_state=0).fit(X, y)
     assert model.n_iter_ == 300
 
 
 @pytest.mark.parametrize("solver", ["lbfgs", "gradient", "sgd"])
 def test_solvers_reach_the_same_place(solver):
     X, y = chains(40)
-    best = DRFClassifier(C=0.1, **TIGHT).fit(X, y).loss_curve_[-1]
+    best = drf_classifier(C=0.1, **TIGHT).fit(X, y).loss_curve_[-1]
     options = {
         "lbfgs": {},
         "gradient": {"max_iter": 500, "step_size": 0.5},
@@ -321,15 +322,15 @@ def test_solvers_reach_the_same_place(solver):
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        reached = DRFClassifier(C=0.1, solver=solver, **options[solver]).fit(X, y).loss_curve_[-1]
+        reached = drf_classifier(C=0.1, solver=solver, **options[solver]).fit(X, y).loss_curve_[-1]
     assert reached < best * 1.02
 
 
 @pytest.mark.parametrize("init", ["zeros", "random", "independent"])
 def test_convex_learning_forgets_its_start(init):
     X, y = chains(20)
-    reference = DRFClassifier(**TIGHT).fit(X, y)
-    model = DRFClassifier(init=init, random_state=3, **TIGHT).fit(X, y)
+    reference = drf_classifier(**TIGHT).fit(X, y)
+    model = drf_classifier(init=init, random_state=3, **TIGHT).fit(X, y)
     assert_allclose(model.coef_, reference.coef_, atol=1e-5)
 
 
@@ -338,7 +339,7 @@ def test_convex_learning_forgets_its_start(init):
 
 def test_energy_is_the_negative_log_probability_up_to_a_constant():
     X, y = chains(6)
-    model = DRFClassifier().fit(X, y)
+    model = drf_classifier().fit(X, y)
     x = X[int(np.argmax([len(part) for part in X]))][:3]
     labelings = np.array(np.meshgrid(*[[0, 1, 2]] * len(x))).reshape(len(x), -1).T
     energies = model.energy([x] * len(labelings), list(labelings))
@@ -350,7 +351,7 @@ def test_energy_is_the_negative_log_probability_up_to_a_constant():
 
 def test_samples_follow_the_marginals():
     X, y = noisy_blobs(6)
-    model = DRFClassifier().fit(X, y)
+    model = drf_classifier().fit(X, y)
     drawn = model.sample(X[:2], n_samples=400, random_state=0)
     assert drawn.shape == (400, 2, 10, 10)
     assert_array_equal(drawn, model.sample(X[:2], n_samples=400, random_state=0))
@@ -361,7 +362,7 @@ def test_samples_follow_the_marginals():
 
 def test_log_proba_and_score():
     X, y = noisy_blobs(6)
-    model = DRFClassifier().fit(X, y)
+    model = drf_classifier().fit(X, y)
     assert_allclose(np.exp(model.predict_log_proba(X)), model.predict_proba(X))
     assert model.score(X, y) == np.mean(model.predict(X) == y)
 
@@ -381,7 +382,7 @@ BAD = {
 @pytest.mark.parametrize("case", sorted(BAD))
 def test_bad_input_is_named_and_loses_nothing(case):
     X, y = noisy_blobs(5)
-    model = DRFClassifier(lattice_ndim=2).fit(X, y)
+    model = drf_classifier(lattice_ndim=2).fit(X, y)
     before = pickle.dumps(model)
     change, message = BAD[case]
     with pytest.raises(ValueError, match=message):
@@ -392,31 +393,31 @@ def test_bad_input_is_named_and_loses_nothing(case):
 
 def test_wrong_width_and_unknown_label_afterwards():
     X, y = noisy_blobs(5)
-    model = DRFClassifier().fit(X, y)
+    model = drf_classifier().fit(X, y)
     with pytest.raises(ValueError, match="X has 2 features, but DRFClassifier is expecting 1"):
         model.predict(np.concatenate((X, X), axis=-1))
     with pytest.raises(ValueError, match="7"):
         model.score(X, np.full_like(y, 7))
     with pytest.raises(NotFittedError):
-        DRFClassifier().predict(X)
+        drf_classifier().predict(X)
 
 
 def test_exact_learning_refuses_cycles():
     X, y = noisy_blobs(3)
     with pytest.raises(ValueError, match=r"X\[0\]: TreeInference needs a graph without cycles"):
-        DRFClassifier(learning="likelihood", inference=TreeInference()).fit(X, y)
+        drf_classifier(learning="likelihood", inference=TreeInference()).fit(X, y)
 
 
-def test_solver_that_does_not_suit_the_rule():
+def test_solver_that_does_not_suit_the_inference():
     X, y = noisy_blobs(3)
     with pytest.raises(ValueError, match="smooth"):
-        DRFClassifier(learning="mma", solver="lbfgs").fit(X, y)
+        drf_classifier(inference="gibbs", learning="pma", solver="lbfgs").fit(X, y)
 
 
 def test_unconverged_inference_warns_once_and_names_what_to_change():
     X, y = noisy_blobs(5)
     with pytest.warns(ConvergenceWarning) as caught:
-        DRFClassifier(inference=LoopyBP(max_iter=1)).fit(X, y)
+        drf_classifier(inference=LoopyBP(max_iter=1)).fit(X, y)
     assert len(caught) == 1
     assert "max_iter" in str(caught[0].message)
 
@@ -437,7 +438,7 @@ class Interrupting(ICM):
 def test_interrupted_fit_goes_on_with_warm_start(n_jobs):
     X, y = noisy_blobs(4)
     options = {"inference": Interrupting(), "warm_start": True, "select": "last", "max_iter": 12, "n_cycles": 1000}
-    model = DRFClassifier(n_jobs=n_jobs, **options)
+    model = drf_classifier(n_jobs=n_jobs, **options)
     Interrupting.calls = 0
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
@@ -445,13 +446,13 @@ def test_interrupted_fit_goes_on_with_warm_start(n_jobs):
     assert 0 < n_done < 12
     stopped_at = model.coef_path_[-1]
     model.fit(X, y)
-    uninterrupted = DRFClassifier(**{**options, "max_iter": n_done + 12}).fit(X, y)
+    uninterrupted = drf_classifier(**{**options, "max_iter": n_done + 12}).fit(X, y)
     assert_array_equal(uninterrupted.coef_path_[n_done - 1], stopped_at)
 
 
 def test_interrupted_fit_without_warm_start_changes_nothing():
     X, y = noisy_blobs(4)
-    model = DRFClassifier(inference=Interrupting(), max_iter=5, n_cycles=1000)
+    model = drf_classifier(inference=Interrupting(), max_iter=5, n_cycles=1000)
     Interrupting.calls = 1000
     model.fit(X, y)
     before = pickle.dumps(model)

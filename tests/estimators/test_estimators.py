@@ -25,6 +25,8 @@ from sklearn_crf import (
     Spatial,
 )
 from sklearn_crf.inference import DenseMeanField, GraphCut, LoopyBP, TRWMessagePassing
+from sklearn_crf.learning import GrowingSets, Relaxation
+from sklearn_crf.objectives import MapGenerator
 from sklearn_crf.rtf import FieldSolver, Splits
 
 QUICK_TREES = {"max_depth": 1, "max_iter": 8, "split": Splits(min_samples_leaf=20), "random_state": 0}
@@ -54,9 +56,9 @@ ESTIMATORS = {
         {"C": [0.01, 1.0], "learning": ["pma", "pl"]},
     ),
     "TRWCRF": (
-        TRWCRF(inference=TRWMessagePassing(max_iter=30), max_iter=5),
+        TRWCRF(formulation=Relaxation(), inference=TRWMessagePassing(max_iter=30), max_iter=5),
         lambda: noisy_blobs(6, side=5),
-        {"C": [0.01, 1.0], "entropy": ["trw", "trivial"]},
+        {"C": [0.01, 1.0], "formulation__entropy": ["trw", "trivial"]},
     ),
     "TRWCRF on chains": (TRWCRF(classes=[0, 1, 2]), chains, {"C": [0.01, 1.0], "inference": ["auto", "map"]}),
     "M3NClassifier": (
@@ -70,7 +72,9 @@ ESTIMATORS = {
         {"C": [0.01, 1.0], "kernels": [(Spatial(1.0),), (Spatial(1.5), Bilateral(3.0, 2.0))]},
     ),
     "ContrastiveCRF": (
-        ContrastiveCRF(generator_inference=LoopyBP(schedule="residual"), random_state=0, max_rounds=3),
+        ContrastiveCRF(
+            generator=MapGenerator(LoopyBP(schedule="residual")), sets=GrowingSets(max_rounds=3), random_state=0
+        ),
         lambda: noisy_blobs(6),
         {"C": [0.01, 1.0], "generator": ["map", None]},
     ),

@@ -5,13 +5,13 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from built_fields import trw_crf
 from numpy.testing import assert_allclose, assert_array_equal
 from relaxed_problems import TIGHT, fitted, graphs, sparse_chains
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 from sklearn.exceptions import ConvergenceWarning
 
-from sklearn_crf import TRWCRF
 from sklearn_crf.optimize import exponentiated_gradient
 
 # Alone: the local polytope is a simplex, and the problem multinomial logistic regression -----------------------------
@@ -115,8 +115,8 @@ def test_the_dual_is_exact_on_chains(weights):
     X, y = sparse_chains(n=8)
     options = {"weights": weights, "fit_intercept": False, "C": 0.5, "tol": 1e-7, "inner_tol": 1e-9}
     weight = np.arange(8) % 3
-    exact = TRWCRF(max_iter=500, **options).fit(X, y, sample_weight=weight)
-    dual = TRWCRF(formulation="dual", max_iter=500, random_state=0, **options).fit(X, y, sample_weight=weight)
+    exact = trw_crf(max_iter=500, **options).fit(X, y, sample_weight=weight)
+    dual = trw_crf(formulation="dual", max_iter=500, random_state=0, **options).fit(X, y, sample_weight=weight)
     one, other = (sp.csr_matrix(model.coef_).toarray() for model in (exact, dual))
     assert_allclose(one, other, atol=1e-5)
     assert_allclose(dual.edge_coef_, exact.edge_coef_, atol=1e-5)
@@ -124,7 +124,7 @@ def test_the_dual_is_exact_on_chains(weights):
 
 def test_a_warm_start_in_the_dual_stays():
     X, y = graphs(n=3)
-    model = TRWCRF(formulation="dual", fit_intercept=False, warm_start=True, **TIGHT).fit(X, y)
+    model = trw_crf(formulation="dual", fit_intercept=False, warm_start=True, **TIGHT).fit(X, y)
     best = model.loss_curve_[-1]
     assert_allclose(model.fit(X, y).loss_curve_, best, rtol=1e-7)
 
@@ -132,7 +132,7 @@ def test_a_warm_start_in_the_dual_stays():
 def test_the_dual_does_not_depend_on_threads():
     X, y = graphs(n=4)
     models = [
-        TRWCRF(formulation="dual", fit_intercept=False, random_state=0, n_jobs=n_jobs).fit(X, y) for n_jobs in (1, 2)
+        trw_crf(formulation="dual", fit_intercept=False, random_state=0, n_jobs=n_jobs).fit(X, y) for n_jobs in (1, 2)
     ]
     assert_array_equal(models[0].coef_, models[1].coef_)
 
@@ -141,8 +141,8 @@ def test_forbidden_pairs_stay_forbidden_in_the_dual():
     X, y = sparse_chains(n=8)
     y = [np.sort(labels) for labels in y]
     options = {"forbidden": [[1, 0], [2, 0], [2, 1]], "fit_intercept": False, "tol": 1e-6, "inner_tol": 1e-9}
-    exact = TRWCRF(max_iter=500, **options).fit(X, y)
-    dual = TRWCRF(formulation="dual", max_iter=500, random_state=0, **options).fit(X, y)
+    exact = trw_crf(max_iter=500, **options).fit(X, y)
+    dual = trw_crf(formulation="dual", max_iter=500, random_state=0, **options).fit(X, y)
     assert_allclose(dual.coef_, exact.coef_, atol=1e-4)
 
 
@@ -159,13 +159,13 @@ def test_what_the_dual_refuses(options, message):
     X, y = graphs(n=3)
     y[0] = np.where(np.arange(4) == 1, -1, y[0]) if "missing_label" in options else y[0]
     with pytest.raises(ValueError, match=message):
-        TRWCRF(formulation="dual", **options).fit(X, y)
+        trw_crf(formulation="dual", **options).fit(X, y)
 
 
 def test_too_few_epochs_are_named():
     X, y = graphs(n=3)
     with pytest.warns(ConvergenceWarning, match="increase max_iter, or decrease C"):
-        TRWCRF(formulation="dual", fit_intercept=False, max_iter=1, tol=1e-9).fit(X, y)
+        trw_crf(formulation="dual", fit_intercept=False, max_iter=1, tol=1e-9).fit(X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        TRWCRF(formulation="dual", fit_intercept=False, max_iter=300).fit(X, y)
+        trw_crf(formulation="dual", fit_intercept=False, max_iter=300).fit(X, y)

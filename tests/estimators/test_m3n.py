@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from built_fields import m3n_classifier
 from estimator_contract import missing_checks, passed_checks
 from field_data import chains, noisy_blobs
 from numpy.testing import assert_allclose, assert_array_equal
@@ -13,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
-from sklearn_crf import Example, M3NClassifier
+from sklearn_crf import Example
 from sklearn_crf.inference import ICM, AlphaExpansion, TreeInference
 from sklearn_crf.objectives.margin import _forest_planes
 
@@ -24,7 +25,7 @@ SOLVERS = ["cutting_plane", "one_slack", "frank_wolfe", "bmrm", "subgradient"]
 
 
 def test_check_estimator():
-    passed = passed_checks(M3NClassifier())
+    passed = passed_checks(m3n_classifier())
     assert missing_checks(passed) <= {
         "check_class_weight_balanced_linear_classifier",
         "check_sparsify_coefficients",
@@ -53,7 +54,7 @@ def test_without_edges_it_is_crammer_singer(data, C, form, fit_intercept):
     X, y = data()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        ours = M3NClassifier(C=C, fit_intercept=fit_intercept, tol=1e-9).fit(form(X), y)
+        ours = m3n_classifier(C=C, fit_intercept=fit_intercept, tol=1e-9).fit(form(X), y)
         theirs = LinearSVC(
             C=C, multi_class="crammer_singer", fit_intercept=fit_intercept, tol=1e-9, max_iter=100_000
         ).fit(X, y)
@@ -64,7 +65,7 @@ def test_without_edges_it_is_crammer_singer(data, C, form, fit_intercept):
 
 def test_two_classes_are_a_support_vector_machine():
     X, y = make_classification(80, 5, random_state=0)
-    ours = M3NClassifier(C=0.2, fit_intercept=False, tol=1e-9).fit(X, y)
+    ours = m3n_classifier(C=0.2, fit_intercept=False, tol=1e-9).fit(X, y)
     # SVC's intercept is free: with one sample and its mirror image it is zero.
     theirs = SVC(C=0.1, kernel="linear", tol=1e-10).fit(np.concatenate((X, -X)), np.concatenate((y, 1 - y)))
     assert_allclose(theirs.intercept_, 0, atol=1e-6)
@@ -79,10 +80,10 @@ def test_two_classes_are_a_support_vector_machine():
 def test_solvers_reach_one_optimum(data):
     X, y = data(8)
     options = {"C": 0.02, "pairwise": "associative", "edge_features": "constant", "random_state": 0, "max_iter": 1000}
-    optimum = M3NClassifier(solver="bmrm", tol=1e-7, **options).fit(X, y)
+    optimum = m3n_classifier(solver="bmrm", tol=1e-7, **options).fit(X, y)
     assert optimum.duality_gap_ <= 1.1e-7 * optimum.loss_curve_.min()
     for solver in ("cutting_plane", "one_slack", "frank_wolfe", "subgradient"):
-        model = M3NClassifier(solver=solver, tol=1e-2, **options).fit(X, y)
+        model = m3n_classifier(solver=solver, tol=1e-2, **options).fit(X, y)
         loss, dual = model.loss_curve_[-1], model.dual_curve_[-1]
         assert_allclose(model.duality_gap_, loss - dual, rtol=1e-6)
         assert dual <= optimum.loss_curve_.min() <= loss + 1e-9
@@ -98,7 +99,7 @@ def test_bit_identical_for_any_n_jobs(solver):
     X, y = noisy_blobs(10)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        one, two = (M3NClassifier(solver=solver, max_iter=5, random_state=0, n_jobs=k).fit(X, y) for k in (1, 2))
+        one, two = (m3n_classifier(solver=solver, max_iter=5, random_state=0, n_jobs=k).fit(X, y) for k in (1, 2))
     assert_array_equal(one.coef_, two.coef_)
     assert_array_equal(one.edge_coef_, two.edge_coef_)
     assert_array_equal(one.decision_function(X), two.decision_function(X))
@@ -109,9 +110,9 @@ def test_bit_identical_where_threads_share_blocks(solver, monkeypatch):
     X, y = chains(200)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        one = M3NClassifier(solver=solver, max_iter=3, random_state=0).fit(X, y)
+        one = m3n_classifier(solver=solver, max_iter=3, random_state=0).fit(X, y)
         monkeypatch.setattr(_forest_planes, "_WORTH_SHARING", 0)
-        two = M3NClassifier(solver=solver, max_iter=3, random_state=0, n_jobs=2).fit(X, y)
+        two = m3n_classifier(solver=solver, max_iter=3, random_state=0, n_jobs=2).fit(X, y)
     assert_array_equal(one.coef_, two.coef_)
     assert_array_equal(one.edge_coef_, two.edge_coef_)
 
@@ -120,8 +121,8 @@ def test_bit_identical_where_threads_share_blocks(solver, monkeypatch):
 def test_weight_two_is_seen_twice(solver):
     X, y = chains(4)
     options = {"C": 0.05, "solver": solver, "random_state": 0, "tol": 1e-9 if solver == "bmrm" else 2e-2}
-    weighted = M3NClassifier(max_iter=1000, **options).fit(X, y, sample_weight=[2, 1, 1, 0])
-    repeated = M3NClassifier(max_iter=1000, **options).fit([X[0], X[0], *X[1:3]], [y[0], y[0], *y[1:3]])
+    weighted = m3n_classifier(max_iter=1000, **options).fit(X, y, sample_weight=[2, 1, 1, 0])
+    repeated = m3n_classifier(max_iter=1000, **options).fit([X[0], X[0], *X[1:3]], [y[0], y[0], *y[1:3]])
     # Strong convexity: half the squared distance to the optimum is at most the gap.
     gap = weighted.duality_gap_ + repeated.duality_gap_
     atol = 2 * np.sqrt(2 * gap) + 1e-9
@@ -132,19 +133,19 @@ def test_weight_two_is_seen_twice(solver):
 def test_unconverged_training_warns_and_names_what_to_change():
     X, y = chains()
     with pytest.warns(ConvergenceWarning, match="increase max_iter or tol"):
-        M3NClassifier(max_iter=2).fit(X, y)
+        m3n_classifier(max_iter=2).fit(X, y)
 
 
 def test_the_gap_counts_what_inference_cannot_prove():
     X, y = noisy_blobs(6)
-    proven = M3NClassifier(random_state=0, pairwise="associative", edge_features="constant").fit(X, y)
+    proven = m3n_classifier(random_state=0, pairwise="associative", edge_features="constant").fit(X, y)
     assert proven.duality_gap_ <= 1.1e-3 * proven.loss_curve_[-1]
-    assert M3NClassifier(random_state=0, inference="icm", tol=0.1).fit(X, y).duality_gap_ == np.inf
+    assert m3n_classifier(random_state=0, inference="icm", tol=0.1).fit(X, y).duality_gap_ == np.inf
 
 
 def test_warm_start_of_the_bundle_method():
     X, y = chains()
-    model = M3NClassifier(solver="bmrm", warm_start=True).fit(X, y)
+    model = m3n_classifier(solver="bmrm", warm_start=True).fit(X, y)
     first = model.loss_curve_
     again = model.fit(X, y).loss_curve_
     assert again[0] <= 1.01 * first.min() < first[0]
@@ -155,8 +156,8 @@ def test_warm_start_of_the_bundle_method():
 
 def test_edges_help():
     X, y = noisy_blobs(12)
-    model = M3NClassifier(random_state=0, edge_features="constant").fit(X[:8], y[:8])
-    alone = M3NClassifier(random_state=0).fit(X[:8].reshape(-1, 1), y[:8].ravel())
+    model = m3n_classifier(random_state=0, edge_features="constant").fit(X[:8], y[:8])
+    alone = m3n_classifier(random_state=0).fit(X[:8].reshape(-1, 1), y[:8].ravel())
     assert model.score(X[8:], y[8:]) > alone.score(X[8:].reshape(-1, 1), y[8:].ravel()) + 0.02
     assert model.predict(X[8:]).shape == y[8:].shape
     assert not hasattr(model, "predict_proba")
@@ -170,31 +171,31 @@ def test_three_classes_on_grids(inference):
     features = np.concatenate((X, X**2), axis=-1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = M3NClassifier(inference=inference, random_state=0, max_iter=10).fit(features, y)
+        model = m3n_classifier(inference=inference, random_state=0, max_iter=10).fit(features, y)
     assert model.score(features, y) > 0.8
 
 
 def test_decision_function_agrees_with_the_best_labeling():
     X, y = chains()
-    model = M3NClassifier(random_state=0).fit(X, y)
+    model = m3n_classifier(random_state=0).fit(X, y)
     for labels, scores in zip(model.predict(X), model.decision_function(X), strict=True):
         assert scores.shape == (len(labels), 3)
         chosen = np.take_along_axis(scores, labels[:, None], 1)[:, 0]
         assert np.all(chosen >= scores.max(axis=1) - 1e-9)
     X, y = noisy_blobs(4)
-    model = M3NClassifier(random_state=0, pairwise="associative", edge_features="constant").fit(X, y)
+    model = m3n_classifier(random_state=0, pairwise="associative", edge_features="constant").fit(X, y)
     assert_array_equal(model.decision_function(X) > 0, model.predict(X) == 1)
 
 
 def test_cost_and_class_weight_move_the_decision():
     X, y = noisy_blobs(8, noise=1.0)
     options = {"random_state": 0, "edge_features": "constant", "C": 0.1}
-    plain = M3NClassifier(**options).fit(X, y)
-    wary = M3NClassifier(cost=[[0, 5], [1, 0]], **options).fit(X, y)
-    weighted = M3NClassifier(class_weight={1: 5}, **options).fit(X, y)
+    plain = m3n_classifier(**options).fit(X, y)
+    wary = m3n_classifier(cost=[[0, 5], [1, 0]], **options).fit(X, y)
+    weighted = m3n_classifier(class_weight={1: 5}, **options).fit(X, y)
     assert (wary.predict(X) == 1).mean() > (plain.predict(X) == 1).mean()
     assert_array_equal(wary.coef_, weighted.coef_)
-    same = M3NClassifier(cost=1 - np.eye(2), **options).fit(X, y)
+    same = m3n_classifier(cost=1 - np.eye(2), **options).fit(X, y)
     assert_array_equal(same.coef_, plain.coef_)
 
 
@@ -202,17 +203,17 @@ def test_cost_and_class_weight_move_the_decision():
 def test_costs_of_nodes(solver):
     X, y = chains(8)
     options = {"C": 0.1, "random_state": 0, "solver": solver, "tol": 1e-4}
-    same = M3NClassifier(cost=[np.full(len(part), 2.0) for part in y], **options).fit(X, y)
-    twice = M3NClassifier(cost=2 * (1 - np.eye(3)), **options).fit(X, y)
+    same = m3n_classifier(**options).fit(X, y, node_weight=[np.full(len(part), 2.0) for part in y])
+    twice = m3n_classifier(cost=2 * (1 - np.eye(3)), **options).fit(X, y)
     assert_allclose(same.coef_, twice.coef_, rtol=1e-9)
-    free = M3NClassifier(cost=[np.zeros(len(part)) for part in y], **options).fit(X, y)
+    free = m3n_classifier(**options).fit(X, y, node_weight=[np.zeros(len(part)) for part in y])
     assert_allclose(free.coef_, 0)
-    with pytest.raises(ValueError, match="cost holds arrays for 7 examples, but X has 8"):
-        M3NClassifier(cost=[np.ones(len(part)) for part in y[1:]]).fit(X, y)
-    with pytest.raises(ValueError, match=r"cost\[0\] has shape \(99,\)"):
-        M3NClassifier(cost=[np.ones(99) for _ in y]).fit(X, y)
-    with pytest.raises(ValueError, match=r"cost\[0\] must be finite and not negative"):
-        M3NClassifier(cost=[-np.ones(len(part)) for part in y]).fit(X, y)
+    with pytest.raises(ValueError, match="node_weight holds arrays for 7 examples, but X has 8"):
+        m3n_classifier().fit(X, y, node_weight=[np.ones(len(part)) for part in y[1:]])
+    with pytest.raises(ValueError, match=r"node_weight\[0\] has shape \(99,\)"):
+        m3n_classifier().fit(X, y, node_weight=[np.ones(99) for _ in y])
+    with pytest.raises(ValueError, match=r"node_weight\[0\] must be finite and not negative"):
+        m3n_classifier().fit(X, y, node_weight=[-np.ones(len(part)) for part in y])
 
 
 def test_irregular_graphs_with_types():
@@ -226,7 +227,7 @@ def test_irregular_graphs_with_types():
         features = (labels * np.where(node_type, -1, 1))[:, None] + 0.3 * rng.normal(size=(n, 1))
         X.append(Example(features, edges, node_type=node_type, edge_type=rng.integers(2, size=n)))
         y.append(labels)
-    model = M3NClassifier(edge_features="constant", random_state=0).fit(X, y)
+    model = m3n_classifier(edge_features="constant", random_state=0).fit(X, y)
     assert model.coef_.shape == (2, 1, 1)
     assert model.coef_[0, 0, 0] > 0 > model.coef_[1, 0, 0]
     assert model.score(X, y) > 0.9
@@ -236,8 +237,8 @@ def test_sparse_chains_by_any_solver():
     X, y = chains(8)
     options = {"edge_features": "constant", "C": 0.1, "random_state": 0}
     for solver in ("bmrm", "frank_wolfe"):
-        dense = M3NClassifier(solver=solver, **options).fit(X, y)
-        sparse = M3NClassifier(solver=solver, **options).fit([sp.csr_matrix(x) for x in X], y)
+        dense = m3n_classifier(solver=solver, **options).fit(X, y)
+        sparse = m3n_classifier(solver=solver, **options).fit([sp.csr_matrix(x) for x in X], y)
         assert_allclose(sparse.coef_, dense.coef_, atol=1e-6)
 
 
@@ -261,7 +262,7 @@ def test_sparse_chains_by_any_solver():
 def test_bad_parameters(options, message):
     X, y = noisy_blobs(3)
     with pytest.raises(ValueError, match=message):
-        M3NClassifier(**options).fit(X, y)
+        m3n_classifier(**options).fit(X, y)
 
 
 def test_bad_data():
@@ -269,11 +270,11 @@ def test_bad_data():
     partial = y.copy()
     partial[1, 2, 2] = -1
     with pytest.raises(ValueError, match=r"y\[1\] has unlabelled nodes, but training by margins"):
-        M3NClassifier(missing_label=-1).fit(X, partial)
-    assert M3NClassifier(missing_label=-1, inference=ICM(), random_state=0, tol=0.1).fit(X, y).score(X, partial) > 0.5
+        m3n_classifier(missing_label=-1).fit(X, partial)
+    assert m3n_classifier(missing_label=-1, inference=ICM(), random_state=0, tol=0.1).fit(X, y).score(X, partial) > 0.5
     with pytest.raises(ValueError, match="pairwise='associative' needs edge features that are not negative, found -"):
-        M3NClassifier(pairwise="associative", edge_features=_negative).fit(X, y)
-    model = M3NClassifier(random_state=0, tol=0.05).fit(X, y)
+        m3n_classifier(pairwise="associative", edge_features=_negative).fit(X, y)
+    model = m3n_classifier(random_state=0, tol=0.05).fit(X, y)
     before = model.coef_.copy()
     with pytest.raises(ValueError, match="y has 2 examples"):
         model.fit(X, y[:2])
@@ -289,8 +290,8 @@ def test_the_default_has_a_finite_and_true_gap_for_many_states():
     options = {"C": 0.1, "edge_features": "constant", "random_state": 0, "pairwise": "full"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = M3NClassifier(max_iter=20, **options).fit(X, y)
-        relaxed = M3NClassifier(formulation="lp", tol=1e-3, max_iter=100, **options).fit(X, y)
+        model = m3n_classifier(max_iter=20, **options).fit(X, y)
+        relaxed = m3n_classifier(formulation="lp", tol=1e-3, max_iter=100, **options).fit(X, y)
     assert np.isfinite(model.duality_gap_)
     # Planes of labelings are below the relaxed hinges, and those are below the bounds.
     assert model.dual_curve_[-1] <= relaxed.dual_curve_[-1] + relaxed.duality_gap_

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from built_fields import m3n_classifier
 from field_data import chains
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +13,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linprog
 from sklearn.exceptions import ConvergenceWarning
 
-from sklearn_crf import M3NClassifier
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import AD3, ICM, TRWS, BruteForce, GraphCut, IncMP, LinearProgram, LoopyBP, best_couplings
 from sklearn_crf.models import PairwiseModel, labeling_statistics
@@ -40,7 +40,7 @@ def frustrated(n_examples=6, seed=0):
 def fitted(X, y, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return M3NClassifier(**{**OPTIONS, **options}).fit(X, y)
+        return m3n_classifier(**{**OPTIONS, **options}).fit(X, y)
 
 
 # The relaxed hinge --------------------------------------------------------------------------------------------------
@@ -148,8 +148,8 @@ def test_without_edges_and_with_weights_formulations_agree(formulation):
     X, weight = np.eye(3)[y] + rng.normal(size=(30, 3)), rng.uniform(0.5, 2, size=30)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        optimum = M3NClassifier(tol=1e-7).fit(X, y, weight).loss_curve_.min()
-        model = M3NClassifier(formulation=formulation, temperature=1e-3, tol=1e-3).fit(X, y, weight)
+        optimum = m3n_classifier(tol=1e-7).fit(X, y, weight).loss_curve_.min()
+        model = m3n_classifier(formulation=formulation, temperature=1e-3, tol=1e-3).fit(X, y, weight)
     assert model.dual_curve_[-1] <= optimum * (1 + 1e-6)
     assert optimum * (1 - 1e-6) <= model.loss_curve_.min() <= optimum * (1 + 1e-2)
 
@@ -246,11 +246,11 @@ def test_weighted_cost_is_balanced_classes():
         ({"formulation": "smoothed", "solver": "bmrm"}, "solver='bmrm' does not go with formulation='smoothed'"),
         ({"formulation": "dual", "solver": "bmrm"}, "solver='bmrm' does not go with formulation='dual'"),
         ({"formulation": "dual", "pairwise": "associative"}, "formulation='dual' has no bounds on weights"),
-        ({"formulation": "smoothed", "temperature": 0.0}, "temperature=0 with formulation='smoothed' is not smooth"),
+        ({"formulation": "smoothed", "temperature": 0.0}, "'temperature' parameter of SmoothedMargin"),
         ({"formulation": "smoothed", "temperature": -1.0}, "'temperature' parameter"),
     ],
     ids=str,
 )
 def test_bad_combinations(options, message):
     with pytest.raises(ValueError, match=message):
-        M3NClassifier(**options).fit(*frustrated())
+        m3n_classifier(**options).fit(*frustrated())

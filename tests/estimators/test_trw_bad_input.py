@@ -6,9 +6,10 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from built_fields import trw_crf
 from sklearn.exceptions import ConvergenceWarning
 
-from sklearn_crf import TRWCRF, Example
+from sklearn_crf import Example
 
 Y = [np.array([0, 1, 2, 1]), np.array([2, 0, 1])]
 X = [np.eye(3)[labels] for labels in Y]
@@ -24,7 +25,7 @@ def chains(convert=np.asarray, **fields):
 @pytest.mark.parametrize("trained", [[0, 0, 0], [0, 1, 0]])
 def test_unknown_types_of_nodes(convert, trained):
     """Their weights would be looked up beyond the last."""
-    model = TRWCRF().fit(chains(convert, node_type=trained), Y)
+    model = trw_crf().fit(chains(convert, node_type=trained), Y)
     strange = chains(convert, node_type=[0, 0, 7])
     message = re.escape(f"X[1] has nodes of type 7, but TRWCRF was fitted with {max(trained) + 1} types of nodes")
     for ask in (model.predict, model.predict_proba, lambda x: model.energy(x, Y), model.certify):
@@ -34,12 +35,12 @@ def test_unknown_types_of_nodes(convert, trained):
 
 def test_unknown_states_at_prediction():
     with pytest.raises(ValueError, match=r"X\[1\].n_states goes up to 4, but there are 3 classes"):
-        TRWCRF().fit(X, Y).predict(chains(n_states=[3, 4, 3]))
+        trw_crf().fit(X, Y).predict(chains(n_states=[3, 4, 3]))
 
 
 @pytest.mark.parametrize("formulation", ["piecewise", "pseudolikelihood", "joint", "dual"])
 def test_formulations_without_missing_labels(formulation):
-    model = TRWCRF(formulation=formulation, missing_label=-1, fit_intercept=False)
+    model = trw_crf(formulation=formulation, missing_label=-1, fit_intercept=False)
     message = rf"y\[1\] has unlabelled nodes, but formulation='{formulation}' needs a label for every node"
     with pytest.raises(ValueError, match=message):
         model.fit(X, [Y[0], np.array([2, -1, 1])])
@@ -57,7 +58,7 @@ def test_formulations_without_missing_labels(formulation):
     ],
 )
 def test_warm_starts_from_other_weights(X_then, y_then, changed, message):
-    model = TRWCRF(warm_start=True).fit(X, Y).set_params(**changed)
+    model = trw_crf(warm_start=True).fit(X, Y).set_params(**changed)
     before = model.coef_.copy()
     with pytest.raises(ValueError, match=message):
         model.fit(X_then, y_then)
@@ -69,15 +70,15 @@ def test_sparse_features_of_edges_after_dense_ones():
     dense, sparse = (chains(edge_features=convert(features)) for convert in (np.asarray, sp.csr_matrix))
     dense[0] = sparse[0] = Example(X[0], [[0, 1]], edge_features=[[1.0, 0.5]])
     options = {"weights": "all", "tol": 1e-8}
-    fitted = TRWCRF(**options).fit(dense, Y)
-    assert np.isclose(TRWCRF(**options).fit(sparse, Y).loss_curve_[-1], fitted.loss_curve_[-1])
+    fitted = trw_crf(**options).fit(dense, Y)
+    assert np.isclose(trw_crf(**options).fit(sparse, Y).loss_curve_[-1], fitted.loss_curve_[-1])
     with pytest.raises(ValueError, match="X has sparse edge features, but TRWCRF was fitted with dense ones"):
         fitted.predict(sparse)
 
 
 def test_best_labelings_of_what_they_cannot_be_found_for():
     triples = [Example(x, [[0, 1]], factors={"triple": [[0, 1, 2]]}) for x in X]
-    model = TRWCRF(formulation="exact").fit(triples, Y)
+    model = trw_crf(formulation="exact").fit(triples, Y)
     with pytest.raises(ValueError, match=r"X\[0\] has factors besides nodes and edges, which predict_topk does not"):
         model.predict_topk(triples)
     with pytest.raises(ValueError, match="k must be at least 1, got 0"):
@@ -85,7 +86,7 @@ def test_best_labelings_of_what_they_cannot_be_found_for():
 
 
 def test_labels_that_are_known_are_named_by_their_argument():
-    model = TRWCRF().fit(X, Y)
+    model = trw_crf().fit(X, Y)
     unknown = [Y[0], np.array([1, 9, 1])]
     for ask, name in (
         (lambda y: model.predict(X, evidence=y), "evidence"),
@@ -98,7 +99,7 @@ def test_labels_that_are_known_are_named_by_their_argument():
 
 
 def test_certificates_by_name():
-    model = TRWCRF().fit(X, Y)
+    model = trw_crf().fit(X, Y)
     assert np.all(model.certify(X, inference="trws").gaps <= 1e-9)
     with pytest.raises(ValueError, match="inference must be an Inference or one of"):
         model.certify(X, inference="unheard of")
@@ -107,9 +108,9 @@ def test_certificates_by_name():
 def test_what_is_no_features_and_no_cost():
     tokens = [[{"word": "a"}] * len(y) for y in Y]
     with pytest.raises(ValueError, match=r"X\[0\] is a list of dicts: let SequenceVectorizer"):
-        TRWCRF().fit(tokens, Y)
-    with pytest.raises(ValueError, match=r"cost must be a matrix of shape \(3, 3\) or a list of arrays"):
-        TRWCRF(cost=[[1.0] * len(y) for y in Y]).fit(X, Y)
+        trw_crf().fit(tokens, Y)
+    with pytest.raises(ValueError, match=r"cost must be a matrix of shape \(3, 3\), got a list of rows"):
+        trw_crf(cost=[[1.0] * len(y) for y in Y]).fit(X, Y)
 
 
 @pytest.mark.parametrize("options", [{"solver": "sgd"}, {"formulation": "dual", "fit_intercept": False}])
@@ -119,9 +120,9 @@ def test_an_inner_problem_that_does_not_converge_is_named_once(options):
     images = 2 * np.eye(3)[y] + rng.normal(size=(3, 3, 3, 3))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        TRWCRF(C=100, inner_max_iter=1, inner_tol=1e-12, max_iter=3, random_state=0, **options).fit(images, y)
+        trw_crf(C=100, inner_max_iter=1, inner_tol=1e-12, max_iter=3, random_state=0, **options).fit(images, y)
     assert [warning.category for warning in caught] == [ConvergenceWarning]
-    assert "inner_max_iter" in str(caught[0].message)
+    assert "increase the max_iter of the formulation" in str(caught[0].message)
 
 
 def test_approximations_without_a_consistent_gradient_name_what_there_is_to_change():
@@ -129,6 +130,7 @@ def test_approximations_without_a_consistent_gradient_name_what_there_is_to_chan
     y = rng.integers(3, size=(3, 3, 3))
     images = 2 * np.eye(3)[y] + rng.normal(size=(3, 3, 3, 3))
     with pytest.warns(
-        ConvergenceWarning, match="increase inner_max_iter, decrease C, or take formulation='relaxation'"
+        ConvergenceWarning,
+        match="increase the max_iter of the formulation, decrease C, or take formulation='relaxation'",
     ):
-        TRWCRF(C=100, formulation="mean_field", inner_max_iter=1, max_iter=20).fit(images, y)
+        trw_crf(C=100, formulation="mean_field", inner_max_iter=1, max_iter=20).fit(images, y)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from built_fields import trw_crf
 from finite_differences import five_point
 from model_strategies import random_model
 from numpy.testing import assert_allclose
@@ -21,6 +22,7 @@ from sklearn_crf.inference import (
     edge_shared_bound,
     edge_shares_of,
 )
+from sklearn_crf.learning import Relaxation
 from sklearn_crf.models import score
 from sklearn_crf.objectives import JointRisk, Likelihood, Piecewise, RelaxedLikelihood
 
@@ -82,13 +84,13 @@ def test_the_best_trees_are_never_looser():
     )
     assert best <= fixed + 1e-9
     X, y = graphs(n=2)
-    fit = TRWCRF(C=0.1, formulation="edge_probabilities", tol=0.05, inner_tol=1e-2).fit(X, y)
+    fit = trw_crf(C=0.1, formulation="edge_probabilities", tol=0.05, inner_tol=1e-2).fit(X, y)
     assert fit.loss_curve_[-1] < fit.loss_curve_[0]
 
 
 def test_joint_risk_is_differentiated_by_weights_and_shares():
     X, y = graphs(n=2)
-    fit = TRWCRF(formulation="joint", max_iter=1)
+    fit = trw_crf(formulation="joint", max_iter=1)
     seen = []
     original = JointRisk.value_grad
 
@@ -117,7 +119,7 @@ def test_what_formulations_refuse(options, message):
     X, y = graphs(n=3)
     y[0] = np.where(np.arange(4) == 1, -1, y[0]) if "missing_label" in options else y[0]
     with pytest.raises(ValueError, match=message):
-        TRWCRF(**options).fit(X, y)
+        trw_crf(**options).fit(X, y)
 
 
 def test_relaxations_are_ordered():
@@ -132,8 +134,8 @@ def test_relaxations_are_ordered():
 
 def test_on_trees_the_reweighted_entropy_is_exact_and_the_trivial_one_is_not():
     X, y = graphs([[0, 1], [1, 2], [1, 3]])
-    exact = fitted(X, y)
-    assert exact.formulation_ == "exact"
+    exact = fitted(X, y, formulation="exact")
+    assert trw_crf().fit(X, y).formulation_ == "exact"
     for name in NAMES:
         model = fitted(X, y, formulation=name)
         assert_allclose(weights_of(model), weights_of(exact), atol=1e-5)
@@ -143,7 +145,7 @@ def test_on_trees_the_reweighted_entropy_is_exact_and_the_trivial_one_is_not():
 
 def test_cycles_are_relaxed_by_default():
     X, y = graphs()
-    model = TRWCRF().fit(X, y)
+    model = trw_crf().fit(X, y)
     assert model.formulation_ == "relaxation"
     assert model.has_cycles_
     assert model.score(X, y) > 0.8
@@ -156,7 +158,7 @@ def test_images(formulation):
     y[:, 1:5, 2:] = 1
     y ^= rng.random(y.shape) < 0.1
     X = y[..., None] + rng.normal(scale=0.5, size=(*y.shape, 1))
-    model = TRWCRF(formulation=formulation, pairwise="ising", inference="map", max_iter=50, C=0.1).fit(X, y)
+    model = trw_crf(formulation=formulation, pairwise="ising", inference="map", max_iter=50, C=0.1).fit(X, y)
     assert model.score(X, y) > max(y.mean(), 1 - y.mean()) + 0.1
 
 
@@ -223,8 +225,8 @@ def test_fallback_solves_where_messages_do_not_settle():
 
 def test_an_inner_problem_that_does_not_converge_is_named():
     X, y = graphs(n=3)
-    with pytest.warns(ConvergenceWarning, match="inner_max_iter"):
-        TRWCRF(formulation="reparameterization", inner_max_iter=1, inner_tol=1e-12, max_iter=3).fit(X, y)
+    with pytest.warns(ConvergenceWarning, match="increase the max_iter of the formulation"):
+        trw_crf(formulation="reparameterization", inner_max_iter=1, inner_tol=1e-12, max_iter=3).fit(X, y)
 
 
 @pytest.mark.parametrize("entropy", ["trw", "trivial"])
@@ -233,7 +235,7 @@ def test_weights_of_examples_without_edges_in_the_joint_problem(entropy):
     rng = np.random.default_rng(0)
     X, y, weight = rng.normal(size=(20, 2)), np.arange(20) % 3, 1.0 + np.arange(20) % 4
     joint, plain = (
-        TRWCRF(formulation=formulation, entropy=entropy, tol=1e-8).fit(X, y, sample_weight=weight)
+        trw_crf(formulation=formulation, entropy=entropy, tol=1e-8).fit(X, y, sample_weight=weight)
         for formulation in ("joint", "relaxation")
     )
     assert_allclose(joint.coef_, plain.coef_, atol=1e-6)
@@ -246,13 +248,17 @@ def test_missing_labels_are_rejected_where_they_must_be(formulation):
     X, y = graphs(n=3)
     y[0] = np.where(np.arange(4) == 1, -1, y[0])
     with pytest.raises(ValueError, match="label for every node"):
-        TRWCRF(formulation=formulation, missing_label=-1).fit(X, y)
-    assert np.isfinite(TRWCRF(missing_label=-1, max_iter=20).fit(X, y).loss_curve_).all()
+        trw_crf(formulation=formulation, missing_label=-1).fit(X, y)
+    assert np.isfinite(trw_crf(missing_label=-1, max_iter=20).fit(X, y).loss_curve_).all()
 
 
 def test_grid_search_over_strength_and_entropy():
     X, y = graphs(n=8)
-    grid = {"C": [0.01, 1.0], "entropy": ["trw", "trivial"], "temperature": [0.5, 1.0]}
-    search = GridSearchCV(TRWCRF(formulation="relaxation", tol=1e-3), grid, cv=2, n_jobs=2).fit(X, y)
+    grid = {
+        "C": [0.01, 1.0],
+        "formulation__entropy": ["trw", "trivial"],
+        "formulation__temperature": [0.5, 1.0],
+    }
+    search = GridSearchCV(TRWCRF(formulation=Relaxation(), tol=1e-3), grid, cv=2, n_jobs=2).fit(X, y)
     assert np.all(np.isfinite(search.cv_results_["mean_test_score"]))
     assert search.best_estimator_.formulation_ == "relaxation"

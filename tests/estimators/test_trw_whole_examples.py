@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from built_fields import trw_crf
 from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_crf import TRWCRF, DRFClassifier, Example
@@ -37,7 +38,7 @@ def cycles(n=6):
 
 def test_log_likelihood_of_chains_is_exact():
     X, y = chains()
-    fitted = TRWCRF().fit(X, y)
+    fitted = trw_crf().fit(X, y)
     found = fitted.log_likelihood(X, y)
     expected = []
     for x, labels in zip(X, y, strict=True):
@@ -54,7 +55,7 @@ def _squares(fitted):
 
 def test_missing_labels_are_summed_out():
     X, y = chains()
-    fitted = TRWCRF(missing_label=-1).fit(X, y)
+    fitted = trw_crf(missing_label=-1).fit(X, y)
     partial = [np.where(np.arange(len(labels)) == 0, -1, labels) for labels in y]
     found = fitted.log_likelihood(X, partial)
     completed = [np.logaddexp.reduce(_over_first(fitted, x, labels)) for x, labels in zip(X, y, strict=True)]
@@ -67,7 +68,7 @@ def _over_first(fitted, x, labels):
 
 def test_relaxations_bound_the_likelihood_from_below():
     X, y = cycles()
-    fitted = TRWCRF(entropy="trivial", inner_tol=1e-9).fit(X, y)
+    fitted = trw_crf(entropy="trivial", inner_tol=1e-9).fit(X, y)
     found = fitted.log_likelihood(X, y)
     exact = []
     for x, labels in zip(X, y, strict=True):
@@ -79,7 +80,7 @@ def test_relaxations_bound_the_likelihood_from_below():
 
 def test_probabilities_of_edges():
     for formulation, data in (("auto", chains()), ("loopy", cycles()), ("exact", cycles())):
-        fitted = TRWCRF(formulation=formulation).fit(*data)
+        fitted = trw_crf(formulation=formulation).fit(*data)
         edges, nodes = fitted.predict_edge_proba(data[0]), fitted.predict_proba(data[0])
         for x, pairs, single in zip(data[0], edges, nodes, strict=True):
             ends = (
@@ -90,7 +91,7 @@ def test_probabilities_of_edges():
             assert pairs.shape == (len(ends), *[len(fitted.classes_)] * 2)
             assert_allclose(pairs.sum(axis=2), single[ends[:, 0]], atol=1e-3)
             assert_allclose(pairs.sum(axis=1), single[ends[:, 1]], atol=1e-3)
-    fitted = TRWCRF(formulation="mean_field").fit(*cycles())
+    fitted = trw_crf(formulation="mean_field").fit(*cycles())
     with pytest.raises(ValueError, match="MeanField gives no marginals of edges"):
         fitted.predict_edge_proba(cycles()[0])
 
@@ -98,7 +99,7 @@ def test_probabilities_of_edges():
 def test_topk_are_the_best_labelings():
     X, y = chains()
     names = np.array(["a", "b", "c"])
-    fitted = TRWCRF(inference="map").fit(X, [names[labels] for labels in y])
+    fitted = trw_crf(inference="map").fit(X, [names[labels] for labels in y])
     labels, scores = fitted.predict_topk(X, k=4)
     best = fitted.predict(X)
     for x, found, values, first in zip(X, labels, scores, best, strict=True):
@@ -108,7 +109,7 @@ def test_topk_are_the_best_labelings():
         assert_array_equal(found[0], first)
         assert found.shape == (len(values), x.shape[0])
     with pytest.raises(ValueError, match="without cycles"):
-        TRWCRF(formulation="exact").fit(*cycles()).predict_topk(cycles()[0])
+        trw_crf(formulation="exact").fit(*cycles()).predict_topk(cycles()[0])
 
 
 @pytest.mark.parametrize("estimator", [TRWCRF, DRFClassifier])
@@ -139,20 +140,20 @@ def test_forbidden_pairs_have_no_probability(weights):
         y.append(np.array(["a", "b", "c"])[labels])
     forbidden = [["b", "a"], ["c", "a"], ["c", "b"]]
     options = {"weights": weights, "tol": 1e-7}
-    fitted = TRWCRF(forbidden=forbidden, **options).fit(X, y)
-    free = TRWCRF(**options).fit(X, y)
+    fitted = trw_crf(forbidden=forbidden, **options).fit(X, y)
+    free = trw_crf(**options).fit(X, y)
     assert np.concatenate(fitted.predict_edge_proba(X))[:, [1, 2, 2], [0, 0, 1]].max() == 0
     assert np.concatenate(free.predict_edge_proba(X))[:, [1, 2, 2], [0, 0, 1]].max() > 0
     # What never happens need not be learned.
     assert fitted.loss_curve_[-1] < free.loss_curve_[-1]
-    best = TRWCRF(forbidden=forbidden, inference="map", **options).fit(X, y).predict(X)
+    best = trw_crf(forbidden=forbidden, inference="map", **options).fit(X, y).predict(X)
     assert all(np.all(labels[:-1] <= labels[1:]) for labels in best)
     with pytest.raises(ValueError, match=r"y\[3\] has the labels b and a on an edge"):
-        TRWCRF(forbidden=forbidden, **options).fit(X, [*y[:3], np.array(["b", "a", "c", "c"]), *y[4:]])
+        trw_crf(forbidden=forbidden, **options).fit(X, [*y[:3], np.array(["b", "a", "c", "c"]), *y[4:]])
     with pytest.raises(ValueError, match="forbidden names 'z'"):
-        TRWCRF(forbidden=[["a", "z"]]).fit(X, y)
+        trw_crf(forbidden=[["a", "z"]]).fit(X, y)
     with pytest.raises(ValueError, match="shape"):
-        TRWCRF(forbidden=["a", "b"]).fit(X, y)
+        trw_crf(forbidden=["a", "b"]).fit(X, y)
 
 
 @pytest.mark.parametrize("rule", ["map", "mpm"])
@@ -160,7 +161,7 @@ def test_certificates_enclose_the_best_scores(rule):
     rng = np.random.default_rng(0)
     X = [Example(rng.normal(size=(4, 2)), [[0, 1], [1, 2], [2, 3], [0, 3]][: 3 + i % 2]) for i in range(8)]
     y = [rng.integers(2, size=4) for _ in X]
-    model = TRWCRF(C=5.0, inference=rule, formulation="pseudolikelihood").fit(X, y)
+    model = trw_crf(C=5.0, inference=rule, formulation="pseudolikelihood").fit(X, y)
     found, mplp = model.certify(X), model.certify(X, MPLP())
     assert_allclose(found.gaps, found.bounds - found.scores)
     assert_allclose(found.scores, -model.energy(X, model.predict(X)))
@@ -180,7 +181,7 @@ def test_certificates_of_rows_chains_and_images(shape):
     rng = np.random.default_rng(0)
     y = rng.integers(2, size=shape)
     X = y[..., None] + rng.normal(size=(*shape, 1))
-    model = TRWCRF(inference="map").fit(X, y)
+    model = trw_crf(inference="map").fit(X, y)
     found = model.certify(X)
     assert found.gaps.shape == (len(X),)
     assert_allclose(found.scores, -model.energy(X, model.predict(X)))

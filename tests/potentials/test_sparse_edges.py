@@ -6,11 +6,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from built_fields import drf_classifier, m3n_classifier, trw_crf
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
-from sklearn_crf import TRWCRF, DRFClassifier, Example, M3NClassifier
+from sklearn_crf import Example
 from sklearn_crf.models import labeling_statistics, score
 from sklearn_crf.potentials import (
     FeaturePairs,
@@ -100,7 +101,7 @@ def test_sparse_and_dense_edge_features_train_the_same_field(n_classes, formulat
     approximate = formulation in ("loopy", "mean_field")
     options = {"formulation": formulation, "weights": "all", "fit_intercept": False, "C": 0.3, "max_iter": 300}
     options |= {"tol": 1e-4 if approximate else 1e-6, "inner_tol": 1e-9}
-    sparse, dense = TRWCRF(**options).fit(X, y), TRWCRF(**options).fit(dense_edges(X), y)
+    sparse, dense = trw_crf(**options).fit(X, y), trw_crf(**options).fit(dense_edges(X), y)
     assert sparse.edge_coef_.shape == (n_classes**2, 12)
     assert sparse.n_edge_types_ == 2
     atol = 1e-3 if approximate else 1e-4
@@ -113,7 +114,7 @@ def test_sparse_and_dense_edge_features_train_the_same_field(n_classes, formulat
 def test_seen_weights_are_those_of_labels_that_occur_with_a_feature():
     X, y = fields(6, n_edge_features=40, ones=True)
     weight = np.array([1, 1, 0, 2, 1, 1.0])
-    model = TRWCRF(**TIGHT).fit(X, y, sample_weight=weight)
+    model = trw_crf(**TIGHT).fit(X, y, sample_weight=weight)
     assert model.coef_.shape == (3, 5)
     assert not sp.issparse(model.coef_)
     occurs = np.zeros((9, 40), dtype=bool)
@@ -121,15 +122,15 @@ def test_seen_weights_are_those_of_labels_that_occur_with_a_feature():
         for e, (i, j) in enumerate(x.edges if counts else []):
             occurs[3 * labels[i] + labels[j], x.edge_features[e].indices] = True
     assert_array_equal(model.edge_coef_.toarray() != 0, occurs)
-    assert model.loss_curve_[-1] > TRWCRF(weights="all", **TIGHT).fit(X, y, sample_weight=weight).loss_curve_[-1]
-    assert sp.issparse(TRWCRF(weights="seen").fit(X, y).coef_)
+    assert model.loss_curve_[-1] > trw_crf(weights="all", **TIGHT).fit(X, y, sample_weight=weight).loss_curve_[-1]
+    assert sp.issparse(trw_crf(weights="seen").fit(X, y).coef_)
 
 
 def test_repetition_threads_warm_starts_and_pickles():
     X, y = fields(20, n_edge_features=60, typed=True)
     weight = np.arange(len(X)) % 3
-    weighted = TRWCRF(warm_start=True, **TIGHT).fit(X, y, sample_weight=weight)
-    repeated = TRWCRF(**TIGHT).fit(
+    weighted = trw_crf(warm_start=True, **TIGHT).fit(X, y, sample_weight=weight)
+    repeated = trw_crf(**TIGHT).fit(
         [x for x, n in zip(X, weight, strict=True) for _ in range(n)],
         [labels for labels, n in zip(y, weight, strict=True) for _ in range(n)],
     )
@@ -151,9 +152,9 @@ def test_computed_features_of_edges(dtype):
     chains = [x.node_features.astype(dtype) for x in X]
     options = {"edge_features": second_end, "weights": "all", "tol": 1e-4}
     given = [Example(x, [[t, t + 1] for t in range(x.shape[0] - 1)], x[1:]) for x in chains]
-    model = TRWCRF(**options).fit(chains, y)
-    assert_array_equal(model.edge_coef_.toarray(), TRWCRF(**options).fit(given, y).edge_coef_.toarray())
-    dense = TRWCRF(**options).fit([x.toarray() for x in chains], y)
+    model = trw_crf(**options).fit(chains, y)
+    assert_array_equal(model.edge_coef_.toarray(), trw_crf(**options).fit(given, y).edge_coef_.toarray())
+    dense = trw_crf(**options).fit([x.toarray() for x in chains], y)
     assert_allclose(dense.edge_coef_[0], model.edge_coef_.T.toarray(), atol=1e-3)
     assert model.predict_edge_proba(chains)[0].shape[1:] == (3, 3)
     alone = chains[0][:1]
@@ -167,7 +168,7 @@ def second_end(x_tail, x_head):
 def test_dense_nodes_with_sparse_edges():
     X, y = fields(10)
     dense = [Example(x.node_features.toarray(), x.graph, x.edge_features) for x in X]
-    one, other = TRWCRF(**TIGHT).fit(X, y), TRWCRF(**TIGHT).fit(dense, y)
+    one, other = trw_crf(**TIGHT).fit(X, y), trw_crf(**TIGHT).fit(dense, y)
     assert_allclose(other.edge_coef_.toarray(), one.edge_coef_.toarray(), atol=1e-5)
     assert_allclose(other.coef_, one.coef_, atol=1e-5)
 
@@ -176,7 +177,7 @@ def test_forbidden_pairs_and_evidence():
     X, y = fields(12)
     y = [np.where(labels == 2, 0, labels) for labels in y]
     y[0][:] = 2
-    model = TRWCRF(forbidden=[[0, 2], [1, 2]], inference="map").fit(X, y)
+    model = trw_crf(forbidden=[[0, 2], [1, 2]], inference="map").fit(X, y)
     for labels in model.predict(X):
         assert not np.any((labels[:-1] != 2) & (labels[1:] == 2))
     evidence = [np.full(len(labels), -1) for labels in y]
@@ -184,7 +185,7 @@ def test_forbidden_pairs_and_evidence():
     assert clone(model).set_params(missing_label=-1).fit(X, y).predict(X, evidence=evidence)[3][1] == 1
 
 
-@pytest.mark.parametrize("estimator", [DRFClassifier(), M3NClassifier()])
+@pytest.mark.parametrize("estimator", [drf_classifier(), m3n_classifier()])
 def test_others_take_dense_edge_features(estimator):
     with pytest.raises(ValueError, match="takes dense edge features only, got sparse ones"):
         estimator.fit(*fields(4))
@@ -192,10 +193,10 @@ def test_others_take_dense_edge_features(estimator):
 
 def test_dense_and_sparse_features_are_not_mistaken_for_each_other():
     X, y = fields(6)
-    model = TRWCRF().fit(dense_edges(X), y)
+    model = trw_crf().fit(dense_edges(X), y)
     with pytest.raises(ValueError, match="X has sparse edge features, but TRWCRF was fitted with dense ones"):
         model.predict(X)
-    model = TRWCRF().fit(X, y)
+    model = trw_crf().fit(X, y)
     assert_array_equal(model.predict_proba(dense_edges(X))[2], model.predict_proba(X)[2])
     with pytest.raises(ValueError, match="X has 5 edge features, but TRWCRF was fitted with 6"):
         model.predict([Example(x.node_features, x.graph, x.edge_features[:, :5]) for x in X])
@@ -212,7 +213,7 @@ def test_tagger_with_words_on_edges():
     X = [[{"word": word} for word in words] for words in sentences]
     # The label of a word depends on the word before it as no weights of single words can tell.
     y = [np.array([0] + [int(one != other) for one, other in pairwise(words)]) for words in sentences]
-    tagger = make_pipeline(SequenceVectorizer(edge_features=pair_of_words), TRWCRF(C=100, inference="map"))
+    tagger = make_pipeline(SequenceVectorizer(edge_features=pair_of_words), trw_crf(C=100, inference="map"))
     for labels, expected in zip(tagger.fit(X, y).predict(X), y, strict=True):
         assert_array_equal(labels, expected)
     vectorizer = tagger[0]

@@ -4,9 +4,10 @@ import warnings
 
 import numpy as np
 import scipy.sparse as sp
+from built_fields import trw_crf
 from sklearn.exceptions import ConvergenceWarning
 
-from sklearn_crf import TRWCRF, Example
+from sklearn_crf import Example
 
 TIGHT = {"C": 0.3, "tol": 1e-7, "max_iter": 200, "inner_tol": 1e-8, "inner_max_iter": 5000}
 CYCLE = [[0, 1], [1, 2], [2, 3], [0, 3]]
@@ -28,7 +29,7 @@ def graphs(edges=CYCLE, n=5, n_classes=2, seed=0):
 def fitted(X, y, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
-        return TRWCRF(**TIGHT | options).fit(X, y)
+        return trw_crf(**TIGHT | options).fit(X, y)
 
 
 def sparse_chains(n=15, n_features=40, n_classes=3, seed=0, longest=6):

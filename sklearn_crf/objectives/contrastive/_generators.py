@@ -1,6 +1,7 @@
 """What finds assignments worth contrasting with the truth, under the weights of now."""
 
 import numpy as np
+from sklearn.base import BaseEstimator
 
 from sklearn_crf.inference import ICM, gibbs_sweeps
 from sklearn_crf.inference._field import Messages
@@ -9,7 +10,7 @@ from sklearn_crf.inference.messages._message_passing import MessagePassing
 from sklearn_crf.objectives.margin._loss_augmented import loss_augmented
 
 
-class Generator:
+class Generator(BaseEstimator):
     """Base of what generates assignments: a subclass writes ``__call__``."""
 
     def __call__(self, model, labels, rng, *, node_weight=None, n_threads=1):
@@ -41,11 +42,11 @@ class MapGenerator(Generator):
 
     Parameters
     ----------
-    inference : Inference
-        One that can do ``"map"``.
+    inference : str or Inference, default="auto"
+        One that can do ``"map"``. As the generator of an estimator, "auto" is max-product with residual scheduling.
     """
 
-    def __init__(self, inference):
+    def __init__(self, inference="auto"):
         self.inference = inference
 
     def __call__(self, model, labels, rng, *, node_weight=None, n_threads=1):

@@ -21,15 +21,15 @@ class SaddlePoint(Objective):
 
     Parameters
     ----------
-    inference : Inference
-        One that can do ``"map"``.
+    inference : Inference, optional
+        One that can do ``"map"``; None is the one that predicts.
     """
 
     needs = frozenset({"map"})
     smooth = False
     missing = "completed"
 
-    def __init__(self, inference):
+    def __init__(self, inference=None):
         self.inference = inference
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
@@ -61,8 +61,8 @@ class MaximumMarginal(Objective):
 
     Parameters
     ----------
-    inference : Inference
-        One that can do ``"marginals"``.
+    inference : Inference, optional
+        One that can do ``"marginals"``; None is the one that predicts.
     """
 
     needs = frozenset({"marginals"})
@@ -70,7 +70,7 @@ class MaximumMarginal(Objective):
     smooth = False
     missing = "completed"
 
-    def __init__(self, inference):
+    def __init__(self, inference=None):
         self.inference = inference
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):

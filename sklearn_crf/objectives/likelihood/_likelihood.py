@@ -20,16 +20,20 @@ class Likelihood(Objective):
 
     Parameters
     ----------
-    inference : Inference
-        One that can do ``"marginals"``.
+    inference : Inference, optional
+        One that can do ``"marginals"``; None is the one that predicts.
     """
 
     needs = frozenset({"marginals"})
     missing = "marginalised"
 
-    def __init__(self, inference):
+    def __init__(self, inference=None):
         self.inference = inference
-        self.exact_on = inference.exact_on
+
+    @property
+    def exact_on(self):
+        """Graphs on which the inference is exact."""
+        return None if self.inference is None else self.inference.exact_on
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
         if self.exact_on is not None:

@@ -31,6 +31,7 @@ class StructuredHinge(Objective):
     needs = frozenset({"map"})
     smooth = False
     missing = "rejected"
+    weighs_nodes = True
 
     def __init__(self, inference, cost):
         self.inference = inference

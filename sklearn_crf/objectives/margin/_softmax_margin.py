@@ -36,6 +36,7 @@ class SoftmaxMargin(Objective):
         self.temperature = temperature
         self.needs, self.exact_on = likelihood.needs, likelihood.exact_on
         self.has_value, self.smooth, self.missing = likelihood.has_value, likelihood.smooth, likelihood.missing
+        self.weighs_nodes = cost is not None
 
     def augmented(self, model, labels, node_weight=None):
         if self.cost is not None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from built_fields import m3n_classifier
 from field_data import chains, noisy_blobs
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from scipy.optimize import linprog
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 
-from sklearn_crf import Example, M3NClassifier
+from sklearn_crf import Example
 from sklearn_crf.inference import (
     ICM,
     BruteForce,
@@ -24,6 +25,7 @@ from sklearn_crf.inference import (
     convergence_left_to_caller,
     scored_labelings,
 )
+from sklearn_crf.learning._margin_formulations import MARGIN_FORMULATIONS
 from sklearn_crf.models import score
 from sklearn_crf.objectives import SlackRescaledHinge
 from sklearn_crf.objectives.margin import _slack_rescaling as slack_rescaling
@@ -141,10 +143,10 @@ def test_forbidden_states_are_left_out(never_enumerates):
 # Training -----------------------------------------------------------------------------------------------------------
 
 
-def fitted(X, y, **options):
+def fitted(X, y, node_weight=None, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return M3NClassifier(rescaling="slack", random_state=0, **options).fit(X, y)
+        return m3n_classifier(rescaling="slack", random_state=0, **options).fit(X, y, node_weight=node_weight)
 
 
 def test_rows_solve_the_direct_quadratic_programme():
@@ -206,7 +208,7 @@ def test_weights_are_repetition_and_threads_change_nothing():
     weighted = fitted(X, y, **options, n_jobs=2).set_params(n_jobs=1)
     assert_array_equal(weighted.coef_, fitted(X, y, **options).coef_)
     once = fitted([X[0], *X], [y[0], *y], **options)
-    again = M3NClassifier(rescaling="slack", random_state=0, **options)
+    again = m3n_classifier(rescaling="slack", random_state=0, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         again.fit(X, y, sample_weight=[2, 1, 1, 1])
@@ -218,23 +220,22 @@ def test_costs_of_nodes_and_disconnected_examples():
     y = [rng.integers(2, size=4) for _ in range(6)]
     X = [Example(part[:, None] + 0.5 * rng.normal(size=(4, 1)), [[0, 1], [2, 3]]) for part in y]
     options = {"C": 0.1, "edge_features": "constant", "solver": "bmrm", "tol": 1e-7}
-    same = fitted(X, y, cost=[np.full(4, 2.0) for _ in y], **options)
+    same = fitted(X, y, node_weight=[np.full(4, 2.0) for _ in y], **options)
     twice = fitted(X, y, cost=2 * (1 - np.eye(2)), **options)
     assert_allclose(same.coef_, twice.coef_, rtol=1e-6)
 
 
 @pytest.mark.parametrize("formulation", ["lp", "dual", "smoothed", "reparameterization", "joint"])
 def test_relaxations_have_no_slack_rescaling(formulation):
-    with pytest.raises(ValueError, match="rescaling='slack' needs formulation='max_margin'"):
-        M3NClassifier(rescaling="slack", formulation=formulation).fit(*noisy_blobs(3))
+    assert "rescaling" not in MARGIN_FORMULATIONS[formulation]().get_params()
 
 
 def test_inference_that_does_not_take_the_model_says_so():
     X, y = noisy_blobs(3)
     with pytest.raises(ValueError, match="without cycles"):
-        M3NClassifier(rescaling="slack", inference=TreeInference()).fit(X, y)
+        m3n_classifier(rescaling="slack", inference=TreeInference()).fit(X, y)
     assert (
-        M3NClassifier(rescaling="slack", inference=GraphCut(nonsubmodular="qpbo"), max_iter=3, tol=1.0)
+        m3n_classifier(rescaling="slack", inference=GraphCut(nonsubmodular="qpbo"), max_iter=3, tol=1.0)
         .fit(X, y)
         .score(X, y)
         > 0.5

@@ -5,6 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from built_fields import trw_crf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from margin_problems import random_cost, random_labels
@@ -13,7 +14,6 @@ from numpy.testing import assert_allclose
 from relaxed_problems import TIGHT, fitted, graphs
 from scipy.special import logsumexp
 
-from sklearn_crf import TRWCRF
 from sklearn_crf.inference import BruteForce, NormProductBP
 from sklearn_crf.models import score
 from sklearn_crf.objectives import Likelihood, RelaxedLikelihood, SoftmaxMargin, StructuredHinge, at_temperature
@@ -132,7 +132,7 @@ def test_formulations_agree_with_costs():
 def test_costs_of_nodes_are_costs_of_states():
     X, y = graphs(n=3)
     matrix = fitted(X, y, cost=2 * (1 - np.eye(2)))
-    by_node = fitted(X, y, cost=[np.full(4, 2.0) for _ in X])
+    by_node = trw_crf(**TIGHT, cost="hamming").fit(X, y, node_weight=[np.full(4, 2.0) for _ in X])
     assert_allclose(by_node.coef_, matrix.coef_, atol=1e-6)
 
 
@@ -140,8 +140,8 @@ def test_a_costly_class_is_predicted_more_often():
     rng = np.random.default_rng(0)
     y = rng.integers(2, size=(60, 5))
     X = y[..., None] + rng.normal(scale=1.5, size=(60, 5, 1))
-    plain = TRWCRF(**TIGHT).fit(X, y)
-    careful = TRWCRF(cost=[[0, 4], [0, 0]], **TIGHT).fit(X, y)
+    plain = trw_crf(**TIGHT).fit(X, y)
+    careful = trw_crf(cost=[[0, 4], [0, 0]], **TIGHT).fit(X, y)
     assert (careful.predict(X) == 1).mean() > (plain.predict(X) == 1).mean()
 
 
@@ -150,11 +150,10 @@ def test_a_costly_class_is_predicted_more_often():
     [
         ({"cost": [[0, 1]]}, "cost must have shape"),
         ({"cost": [[1, 1], [1, 0]]}, "zero on its diagonal"),
-        ({"cost": [np.ones(4)]}, "cost holds arrays for 1 examples"),
         ({"temperature": 0.0}, "temperature"),
     ],
 )
 def test_bad_costs_are_named(options, message):
     X, y = graphs(n=3)
     with pytest.raises(ValueError, match=message):
-        TRWCRF(**options).fit(X, y)
+        trw_crf(**options).fit(X, y)

@@ -1,0 +1,377 @@
+"""Learning rules of DRFClassifier: the coupling of learning to inference of Kumar et al. 2005, section 3.2."""
+
+from numbers import Integral, Real
+from typing import ClassVar
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+
+from sklearn_crf.inference import AutoMap, AutoMarginals, Inference, NamedInference, TreeInference, by_name
+from sklearn_crf.learning._solvers import LBFGS, SELECTIONS, SGD, GradientSteps, Solver
+from sklearn_crf.learning._training import PenalisedRisk
+from sklearn_crf.objectives import (
+    ContrastiveDivergence,
+    Likelihood,
+    MaximumMarginal,
+    Objective,
+    Pseudolikelihood,
+    SaddlePoint,
+)
+
+_INIT = [StrOptions({"auto", "zeros", "random", "independent"}), np.ndarray]
+
+
+def resolve_inference(inference: str | Inference) -> NamedInference:
+    """The inference of a constructor parameter, cloned, and the rule by which it labels.
+
+    Parameters
+    ----------
+    inference : str or Inference
+
+    Returns
+    -------
+    NamedInference
+    """
+    if isinstance(inference, Inference):
+        return NamedInference(clone(inference), "mpm" if "marginals" in inference.tasks else "map")
+    return by_name(inference)
+
+
+def map_inference(inference: str | Inference, name: str) -> Inference:
+    """The inference of a constructor parameter for best labelings alone, cloned.
+
+    Parameters
+    ----------
+    inference : str or Inference
+        ``"auto"`` is :class:`~sklearn_crf.inference.AutoMap`.
+    name : str
+        Of the estimator, for the error.
+
+    Returns
+    -------
+    Inference
+
+    Raises
+    ------
+    ValueError
+        If it cannot do ``"map"``.
+    """
+    if isinstance(inference, str) and inference == "auto":
+        return AutoMap()
+    found = resolve_inference(inference)
+    if "map" not in found.inference.tasks or (isinstance(inference, str) and inference == "mpm"):
+        raise ValueError(
+            f"inference={inference!r} finds no best labelings (MAP), which {name} needs: use 'auto', 'max_product', "
+            "'icm' or another that does."
+        )
+    return found.inference
+
+
+def able(task: str, inference: Inference) -> Inference:
+    """The inference of prediction if it can do a task, else the automatic choice for marginals and samples.
+
+    Parameters
+    ----------
+    task : {"marginals", "sample"}
+    inference : Inference
+
+    Returns
+    -------
+    Inference
+    """
+    return inference if task in inference.tasks else AutoMarginals()
+
+
+class LearningRule(BaseEstimator):
+    """Base of the learning rules: what stands for the likelihood's expectations, and how weights follow it.
+
+    A subclass writes ``objective(decoding)`` and ``solver_for(problem, start)``; ``init`` says where training starts.
+    """
+
+    _parameter_constraints: ClassVar[dict] = {}
+    is_stochastic = False
+    init: str | np.ndarray = "auto"
+
+    def objective(self, decoding: NamedInference) -> Objective:
+        """The objective, coupled to the inference that predicts.
+
+        Parameters
+        ----------
+        decoding : NamedInference
+
+        Returns
+        -------
+        Objective
+        """
+        raise NotImplementedError(type(self).__name__)
+
+    def solver_for(self, problem: PenalisedRisk, start: np.ndarray) -> Solver:
+        """What moves the weights.
+
+        Parameters
+        ----------
+        problem : PenalisedRisk
+        start : ndarray of shape (n_coef,)
+
+        Returns
+        -------
+        Solver
+        """
+        raise NotImplementedError(type(self).__name__)
+
+
+class SmoothRule(LearningRule):
+    """Base of the rules that have a smooth loss.
+
+    Parameters
+    ----------
+    solver : {"auto", "lbfgs", "gradient", "sgd"} or Solver, default="auto"
+        "auto" is L-BFGS, or gradient steps where the inference has no log-partition.
+    init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
+        Where training starts: zero, normal random numbers, or the weights of the field without edges. "auto" is zero
+        where the loss is convex, and "independent" for approximate marginals, which may be led astray from zero.
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "solver": [StrOptions({"auto", "lbfgs", "gradient", "sgd"}), Solver],
+        "init": _INIT,
+    }
+
+    def __init__(self, solver: str | Solver = "auto", init: str | np.ndarray = "auto"):
+        self.solver = solver
+        self.init = init
+
+    @property
+    def is_stochastic(self) -> bool:
+        """Whether steps are made for mini-batches."""
+        return self.solver == "sgd" or isinstance(self.solver, SGD)
+
+    def solver_for(self, problem, start):
+        if isinstance(self.solver, Solver):
+            return clone(self.solver)
+        if self.solver == "auto":
+            return LBFGS() if problem.has_value(start) else GradientSteps()
+        return {"lbfgs": LBFGS(), "gradient": GradientSteps(), "sgd": SGD(step_schedule="constant")}[self.solver]
+
+
+class PMA(SmoothRule):
+    r"""Pseudo-marginal approximation: the marginals of the inference that predicts.
+
+    .. math:: \nabla \ell = \mu(\theta) - \phi(y^*)
+
+    With exact inference it is maximum likelihood. Source: Kumar et al. 2005, section 4.1.
+    """
+
+    def objective(self, decoding):
+        return Likelihood().coupled(decoding.inference)
+
+
+class MaximumLikelihood(SmoothRule):
+    """Maximum likelihood by exact expectations: forests, or an inference that is exact anywhere."""
+
+    def objective(self, decoding):
+        exact = able("marginals", decoding.inference)
+        return Likelihood(exact if exact.exact_on == "any" else TreeInference())
+
+
+class PL(SmoothRule):
+    r"""Pseudolikelihood: each node given its true neighbours, without any inference.
+
+    .. math:: \ell(\theta) = -\sum_s \log p(y_s \mid y_{N(s)}; \theta)
+    """
+
+    def objective(self, decoding):
+        return Pseudolikelihood()
+
+
+class SteppedRule(LearningRule):
+    """Base of the rules that follow no smooth loss, by steps that may end in cycles.
+
+    Parameters
+    ----------
+    step_size : float, default=0.1
+        Length of a step; the gradient is the mean over labelled nodes. See :class:`GradientSteps`.
+    step_schedule : {"constant", "annealed"}, default="constant"
+        Whether steps shrink. Annealing makes the rules settle, at the price of a bias.
+    batch_size : int or None, default=None
+        Examples of a mini-batch; None makes steps for all examples.
+    select : {"best", "last", "averaged", "voted"}, default="best"
+        Weights of the trajectory that are kept: those with the fewest training errors by the rule's own inference
+        (Kumar et al. 2005, section 7.2), the last, the mean of all, or a vote of several at prediction.
+    n_cycles : int, default=3
+        Training stops after this many cycles of the errors; rules that count none take ``max_iter`` steps.
+    init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
+        Where training starts: "auto" and "independent" are the weights of the field without edges.
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "step_size": [Interval(Real, 0, None, closed="neither")],
+        "step_schedule": [StrOptions({"constant", "annealed"})],
+        "batch_size": [Interval(Integral, 1, None, closed="left"), None],
+        "select": [StrOptions(set(SELECTIONS))],
+        "n_cycles": [Interval(Integral, 1, None, closed="left")],
+        "init": _INIT,
+    }
+
+    def __init__(
+        self,
+        step_size: float = 0.1,
+        step_schedule: str = "constant",
+        batch_size: int | None = None,
+        select: str = "best",
+        n_cycles: int = 3,
+        init: str | np.ndarray = "auto",
+    ):
+        self.step_size = step_size
+        self.step_schedule = step_schedule
+        self.batch_size = batch_size
+        self.select = select
+        self.n_cycles = n_cycles
+        self.init = init
+
+    @property
+    def is_stochastic(self) -> bool:
+        """Whether steps are made for mini-batches."""
+        return self.batch_size is not None
+
+    def solver_for(self, problem, start):
+        steps = {"step_size": self.step_size, "step_schedule": self.step_schedule, "select": self.select}
+        if self.batch_size is not None:
+            return SGD(batch_size=self.batch_size, **steps)
+        return GradientSteps(n_cycles=self.n_cycles, **steps)
+
+
+class SPA(SteppedRule):
+    r"""Saddle point approximation: the best labeling stands for the expectations.
+
+    .. math:: \partial \ell \ni \phi(\hat y) - \phi(y^*), \qquad \hat y = \arg\max_y \mathrm{score}(y)
+
+    The perceptron's rule. Source: Kumar et al. 2005, section 4.2.
+
+    Examples
+    --------
+    >>> from sklearn_crf import DRFClassifier
+    >>> from sklearn_crf.learning import SPA
+    >>> drf = DRFClassifier(learning=SPA(step_size=0.41), inference="map")
+    >>> drf.set_params(learning__step_size=0.2).learning
+    SPA(step_size=0.2)
+    """
+
+    def objective(self, decoding):
+        return SaddlePoint().coupled(decoding.inference)
+
+
+class MMA(SteppedRule):
+    r"""Maximum marginal approximation: each node's likeliest state stands for its marginals.
+
+    .. math:: J(\theta) = \phi(y^*) - \phi(\tilde y), \qquad \tilde y_s = \arg\max_k \mu_s(k)
+
+    Source: Kumar et al. 2005, section 4.3.
+    """
+
+    def objective(self, decoding):
+        return MaximumMarginal().coupled(decoding.inference)
+
+
+class CD(SteppedRule):
+    r"""Contrastive divergence: some Gibbs sweeps from the truth stand for the expectations.
+
+    .. math:: J(\theta) = \phi(y^*) - \phi(y^{(k)})
+
+    Parameters
+    ----------
+    n_sweeps : int, default=1
+        Gibbs sweeps k.
+    step_size : float, default=0.1
+        Length of a step, as of :class:`SPA`.
+    step_schedule : {"constant", "annealed"}, default="constant"
+        Whether steps shrink.
+    batch_size : int or None, default=None
+        Examples of a mini-batch; None makes steps for all examples.
+    select : {"best", "last", "averaged", "voted"}, default="best"
+        As of :class:`SPA`; the rule counts no errors, so that "best" is the last.
+    n_cycles : int, default=3
+        As of :class:`SPA`.
+    init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
+        As of :class:`SPA`.
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "n_sweeps": [Interval(Integral, 1, None, closed="left")],
+        **SteppedRule._parameter_constraints,
+    }
+
+    def __init__(
+        self,
+        n_sweeps: int = 1,
+        step_size: float = 0.1,
+        step_schedule: str = "constant",
+        batch_size: int | None = None,
+        select: str = "best",
+        n_cycles: int = 3,
+        init: str | np.ndarray = "auto",
+    ):
+        super().__init__(step_size, step_schedule, batch_size, select, n_cycles, init)
+        self.n_sweeps = n_sweeps
+
+    def objective(self, decoding):
+        return ContrastiveDivergence(self.n_sweeps)
+
+
+class OwnRule(LearningRule):
+    """The rule of an objective of the user's own: L-BFGS where it is smooth and has a value, else gradient steps.
+
+    Parameters
+    ----------
+    own : Objective
+        With ``inference=None`` among its parameters it is given the inference that predicts.
+    """
+
+    def __init__(self, own: Objective):
+        self.own = own
+
+    def objective(self, decoding):
+        return self.own.coupled(decoding.inference)
+
+    def solver_for(self, problem, start):
+        smooth = problem.risk.objective.smooth and problem.has_value(start)
+        return LBFGS() if smooth else GradientSteps()
+
+
+#: Learning rules by name.
+RULES: dict[str, type[LearningRule]] = {
+    "pma": PMA,
+    "spa": SPA,
+    "mma": MMA,
+    "pl": PL,
+    "cd": CD,
+    "likelihood": MaximumLikelihood,
+}
+
+#: What validation takes for ``learning``.
+LEARNING_CONSTRAINTS = [StrOptions({"auto", *RULES}), LearningRule, HasMethods(["loss_statistics", "coupled"])]
+
+
+def resolve_learning(learning: str | LearningRule | Objective, decoding: NamedInference) -> LearningRule:
+    """The rule of a constructor parameter.
+
+    Parameters
+    ----------
+    learning : str, LearningRule or Objective
+        ``"auto"`` matches the decoding: saddle point for MAP, pseudo-marginals for MPM.
+    decoding : NamedInference
+
+    Returns
+    -------
+    LearningRule
+    """
+    if isinstance(learning, LearningRule):
+        rule = clone(learning)
+        rule._validate_params()
+        return rule
+    if isinstance(learning, Objective):
+        return OwnRule(learning)
+    if learning == "auto":
+        learning = "pma" if decoding.rule == "mpm" else "spa"
+    return RULES[learning]()

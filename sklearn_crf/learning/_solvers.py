@@ -1,0 +1,366 @@
+"""Solvers: how the weights of a field are moved. L-BFGS, gradient steps, stochastic gradient steps."""
+
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import ClassVar
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from sklearn_crf._callbacks import progress_reporter
+from sklearn_crf.inference import convergence_left_to_caller
+from sklearn_crf.learning._training import (
+    PenalisedRisk,
+    Selection,
+    TrainingRecord,
+    TrainingRun,
+    warn_unconverged,
+)
+from sklearn_crf.objectives import DualBlock
+from sklearn_crf.optimize import (
+    CycleDetector,
+    exponentiated_gradient,
+    gradient_ascent,
+    minimize_lbfgs,
+    minimize_owlqn,
+    minimize_sgd,
+)
+
+SELECTIONS = ("best", "last", "averaged", "voted")
+
+# From here on what L-BFGS-B keeps beside its corrections (bounds, copies) weighs as much as they do.
+_MANY_WEIGHTS = 100_000
+
+#: What to change where an approximate inference has no consistent gradient, unless the estimator knows better.
+REMEDY = "increase its max_iter or damping, decrease C, or use inference='map'"
+
+
+class Solver(BaseEstimator):
+    """Base of the solvers: options, and a method that trains.
+
+    A subclass writes ``_minimize(problem, start, run, report)``, which sets ``problem.record.coef``.
+    """
+
+    _parameter_constraints: ClassVar[dict] = {}
+    is_stochastic = False
+    l1_ratio: float = 0.0
+
+    def train(
+        self, problem: PenalisedRisk, start: np.ndarray, run: TrainingRun, remedy: str = REMEDY
+    ) -> TrainingRecord:
+        """Minimise a penalised risk, or follow its approximate gradient.
+
+        Parameters
+        ----------
+        problem : PenalisedRisk
+        start : ndarray of shape (n_coef,)
+        run : TrainingRun
+        remedy : str
+            What to change where an approximate inference leads astray, for the warning.
+
+        Returns
+        -------
+        TrainingRecord
+            After Ctrl-C with ``run.keeps_interrupted`` it carries the interruption, to be raised once stored.
+        """
+        record = problem.record
+        problem.remedy = remedy
+        problem.l1_ratio = self.l1_ratio
+        with progress_reporter(run.verbose, run.max_iter, type(self).__name__) as show:
+
+            def report(coef):
+                show(record)
+                return run.on_iteration(coef)
+
+            try:
+                self._minimize(problem, start, run, report)
+            except KeyboardInterrupt as interruption:
+                if not run.keeps_interrupted or record.latest is None:
+                    raise
+                record.coef, record.interrupted = record.latest, interruption
+        return record
+
+    def _minimize(self, problem, start, run, report: Callable[[np.ndarray], bool]) -> None:
+        raise NotImplementedError(type(self).__name__)
+
+
+class LBFGS(Solver):
+    """Limited-memory BFGS over all examples, for smooth losses; OWL-QN with an L1 penalty.
+
+    Parameters
+    ----------
+    l1_ratio : float, default=0.0
+        Share of the L1 penalty, in [0, 1], as in scikit-learn's LogisticRegression.
+    select : {"best", "last", "averaged", "voted"}, default="best"
+        Weights that are kept where the marginals of an approximate inference break down, so that L-BFGS does not
+        converge: those with the fewest training errors, the last, the mean, or a vote of several.
+
+    Examples
+    --------
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.learning import LBFGS
+    >>> TRWCRF(solver=LBFGS(l1_ratio=0.5)).get_params()["solver__l1_ratio"]
+    0.5
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "l1_ratio": [Interval(Real, 0, 1, closed="both")],
+        "select": [StrOptions(set(SELECTIONS))],
+    }
+
+    def __init__(self, l1_ratio: float = 0.0, select: str = "best"):
+        self.l1_ratio = l1_ratio
+        self.select = select
+
+    def _minimize(self, problem, start, run, report):
+        if not problem.has_value(start):
+            raise ValueError(
+                "solver='lbfgs' needs a smooth loss, but this combination of learning and inference has none: "
+                "use solver=GradientSteps()."
+            )
+        selection = Selection(self.select)
+        record, exact = problem.record, problem.risk.is_exact
+
+        def visit(coef):
+            problem.visit(coef)
+            selection.visit(record.latest, record.errors[-1])
+
+        def callback(point):
+            visit(point.x)
+            return report(point.x) or (not exact and _diverges(record.errors))
+
+        visit(start)
+        limits = {"max_iter": run.max_iter, "tol": run.tol, "callback": callback}
+        if self.l1_ratio or len(start) > _MANY_WEIGHTS:
+            result = minimize_owlqn(problem.evaluate, start, l1=problem.l1, **limits)
+        else:
+            result = minimize_lbfgs(problem.evaluate, start, **limits)
+        record.coef = result.x
+        if exact and not record.inference_converged:
+            _warn_of_inner_problem(problem)
+        elif exact and not result.success:
+            warn_of_lbfgs(result, problem)
+        elif not exact and not (result.success and record.inference_converged and not _diverges(record.errors)):
+            self._keep_selected(problem, selection)
+
+    def _keep_selected(self, problem, selection):
+        # Past the point where the inference has one answer, its free energy falls on while its labels get worse: the
+        # number of errors is the better guide (Kumar et al. 2005, section 7.2).
+        chosen = "with the fewest errors" if self.select == "best" else f"chosen by select={self.select!r}"
+        warn_unconverged(
+            "The approximate inference has no consistent gradient near the last weights, so those "
+            f"{chosen} among the weights visited are kept: {problem.remedy}",
+            problem,
+        )
+        problem.record.coef, problem.record.voters = selection.chosen()
+
+
+class GradientSteps(Solver):
+    """Steps of fixed or falling length along the negative gradient of all examples.
+
+    Parameters
+    ----------
+    step_size : float, default=0.1
+        Length of a step; the gradient is the mean over labelled nodes. Pairwise weights take steps four times as long
+        on lattices of four neighbours, as those of Kumar et al. are, and shorter ones on denser graphs.
+    step_schedule : {"constant", "annealed"}, default="constant"
+        Whether steps shrink. Annealing makes rules that follow no smooth loss settle, at the price of a bias.
+    select : {"best", "last", "averaged", "voted"}, default="best"
+        Weights that are kept of a trajectory that does not converge: those with the fewest training errors by the
+        rule's own inference (Kumar et al. 2005, section 7.2), the last, the mean of all, or a vote of several.
+    n_cycles : int, default=3
+        Rules without a smooth loss stop after this many cycles of their errors.
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "step_size": [Interval(Real, 0, None, closed="neither")],
+        "step_schedule": [StrOptions({"constant", "annealed"})],
+        "select": [StrOptions(set(SELECTIONS))],
+        "n_cycles": [Interval(Integral, 1, None, closed="left")],
+    }
+
+    def __init__(
+        self, step_size: float = 0.1, step_schedule: str = "constant", select: str = "best", n_cycles: int = 3
+    ):
+        self.step_size = step_size
+        self.step_schedule = step_schedule
+        self.select = select
+        self.n_cycles = n_cycles
+
+    def _minimize(self, problem, start, run, report):
+        smooth, record = problem.risk.objective.smooth, problem.record
+        # Steps down a loss whose inference is approximate may pass by their best labels (see LBFGS).
+        selection = Selection("last" if smooth and problem.risk.is_exact else self.select)
+        cycles = CycleDetector(self.n_cycles)
+        n_constant_errors = problem.risk.n_constant_errors
+
+        def has_cycled(n_errors):
+            # From a bad start every node gets one label, then the other: the same errors again, but no cycle yet. A
+            # rule that counts no errors (CD) has none: its gradient is noise of its samples long before it settles.
+            return n_errors is not None and n_errors < n_constant_errors and cycles.update(n_errors)
+
+        def callback(point):
+            problem.visit(point.x)
+            selection.visit(record.latest, record.errors[-1])
+            cycled = not smooth and has_cycled(record.errors[-1])
+            return report(point.x) or cycled
+
+        result = gradient_ascent(
+            problem.direction,
+            start,
+            step_size=self.step_size,
+            schedule=self.step_schedule,
+            # The start is an iterate like any other.
+            max_iter=run.max_iter - 1,
+            tol=run.tol if smooth else 0.0,
+            keep_trajectory=False,
+            callback=callback,
+        )
+        if record.latest is None or not np.array_equal(record.latest, result.x):
+            # A vanishing gradient ends the ascent before the callback hears of its last point.
+            callback(result)
+        if smooth and result.success:
+            record.coef = result.x
+            return
+        if smooth:
+            warn_unconverged("Gradient steps did not converge: increase max_iter or change step_size", problem)
+        record.coef, record.voters = selection.chosen()
+
+
+class SGD(Solver):
+    """Stochastic gradient steps over mini-batches of examples.
+
+    Parameters
+    ----------
+    step_size : float, default=0.1
+        Length of the first step; the gradient is the mean over labelled nodes.
+    step_schedule : {"annealed", "constant", "sqrt"}, default="annealed"
+        How steps shrink.
+    batch_size : int, default=8
+        Examples of a mini-batch.
+    select : {"best", "last", "averaged", "voted"}, default="best"
+        Weights that are kept of rules without a smooth loss, as of :class:`GradientSteps`; others keep the last.
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "step_size": [Interval(Real, 0, None, closed="neither")],
+        "step_schedule": [StrOptions({"annealed", "constant", "sqrt"})],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "select": [StrOptions(set(SELECTIONS))],
+    }
+    is_stochastic = True
+
+    def __init__(
+        self, step_size: float = 0.1, step_schedule: str = "annealed", batch_size: int = 8, select: str = "best"
+    ):
+        self.step_size = step_size
+        self.step_schedule = step_schedule
+        self.batch_size = batch_size
+        self.select = select
+
+    def _minimize(self, problem, start, run, report):
+        record = problem.record
+        selection = Selection("last" if problem.risk.objective.smooth else self.select)
+
+        def callback(point):
+            problem.visit(point.x)
+            selection.visit(record.latest, record.errors[-1])
+            return report(point.x)
+
+        self.minimize_by_epochs(problem, start, run, lambda members, coef: problem.evaluate(coef, members), callback)
+        if problem.risk.is_exact and not record.inference_converged:
+            _warn_of_inner_problem(problem)
+        record.coef, record.voters = selection.chosen()
+
+    def minimize_by_epochs(self, problem, start, run, gradient, callback):
+        """Descent over the batches of a problem by ``gradient(members, coef)``; warns where it diverges.
+
+        Parameters
+        ----------
+        problem : PenalisedRisk
+        start : ndarray of shape (n_coef,)
+        run : TrainingRun
+        gradient : callable(members, coef) -> (value, gradient)
+        callback : callable(OptimizeResult) -> bool
+            Called after every epoch; True asks to stop.
+
+        Returns
+        -------
+        OptimizeResult
+        """
+        result = minimize_sgd(
+            gradient,
+            start,
+            len(problem.risk.batches),
+            step_size=self.step_size,
+            schedule=self.step_schedule,
+            n_epochs=run.max_iter,
+            batch_size=self.batch_size,
+            random_state=run.rng,
+            callback=callback,
+        )
+        if not result.success:
+            warn_unconverged(f"Stochastic gradient descent ended with {result.message!r}: decrease step_size", problem)
+        return result
+
+
+class DualAscent(Solver):
+    r"""Exponentiated gradient steps in the dual of a relaxed likelihood, one example after the other.
+
+    The marginals of the examples are the unknowns (Jancsary 2012, CRF recipe 5). It is the solver of
+    :class:`DualRelaxation`, which needs no other.
+    """
+
+    def _minimize(self, problem, start, run, report):
+        risk, record = problem.risk, problem.record
+        weights = [1.0 if batch.weight is None else batch.weight[0] for batch in risk.batches]
+        # Examples of weight zero have no say, and no dual variables.
+        blocks = [DualBlock(risk, i, run.C * weight, start) for i, weight in enumerate(weights) if weight > 0]
+
+        def callback(point):
+            problem.visit(point.x)
+            return report(point.x)
+
+        with convergence_left_to_caller():
+            found = exponentiated_gradient(
+                blocks,
+                problem.evaluate,
+                temperature=risk.objective.temperature,
+                max_iter=run.max_iter,
+                tol=run.tol,
+                random_state=run.rng,
+                callback=callback,
+            )
+        if not record.inference_converged:
+            _warn_of_inner_problem(problem)
+        elif not found.success:
+            warn_unconverged("Steps in the dual did not converge: increase max_iter, or decrease C", problem)
+        record.coef = found.x
+
+
+#: Solvers of the fields by name.
+SOLVERS: dict[str, type[Solver]] = {"lbfgs": LBFGS, "gradient": GradientSteps, "sgd": SGD}
+
+# Iterations in a row, and how many more errors than the fewest, after which nothing better is to be expected.
+_PATIENCE = 6
+_MARGIN = 1.05
+
+
+def _diverges(errors):
+    """Whether the latest iterates all made clearly more errors than the best one."""
+    latest = errors[-_PATIENCE:]
+    return len(latest) == _PATIENCE and None not in latest and min(latest) > _MARGIN * min(errors)
+
+
+def _warn_of_inner_problem(problem):
+    warn_unconverged(
+        "The inner problem of the formulation did not converge, so the loss is not quite convex: increase the max_iter "
+        "of the formulation, as in formulation=Relaxation(max_iter=1000)",
+        problem,
+    )
+
+
+def warn_of_lbfgs(result, problem):
+    """Warn that L-BFGS ended before it had converged."""
+    warn_unconverged(f"L-BFGS ended with {result.message!r}: increase max_iter, or scale the features", problem)

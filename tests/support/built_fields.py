@@ -1,0 +1,112 @@
+"""Field classifiers from flat options: a name and options of what it names, put together into one object."""
+
+from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier
+from sklearn_crf import learning as rules
+from sklearn_crf.learning._formulations import FORMULATIONS
+from sklearn_crf.learning._margin_formulations import MARGIN_FORMULATIONS
+from sklearn_crf.learning._rules import RULES, SteppedRule
+from sklearn_crf.objectives import GibbsGenerator, MapGenerator, MostViolated
+from sklearn_crf.potentials import PairwiseTables
+
+_STEPS = ("step_size", "step_schedule", "batch_size")
+_INNER = {"inner_max_iter": "max_iter", "inner_tol": "tol"}
+
+
+def _take(options, *names):
+    """Options of these names, taken out."""
+    return {name: options.pop(name) for name in names if name in options}
+
+
+def _pairwise(options, default):
+    tables = _take(options, "forbidden", "edge_types")
+    if tables:
+        options["pairwise"] = PairwiseTables(options.pop("pairwise", default), **tables)
+
+
+def _accepted(kind, given):
+    """Those options that the constructor of a class has; others have no meaning for it."""
+    names = kind._get_param_names()
+    return kind(**{name: value for name, value in given.items() if name in names})
+
+
+def trw_crf(C=1.0, **options):
+    """TRWCRF of flat options."""
+    given = _take(options, "entropy", "cost", "temperature")
+    given |= {new: options.pop(old) for old, new in _INNER.items() if old in options}
+    formulation = options.get("formulation", "auto")
+    if given and formulation == "auto":
+        formulation = "relaxation"
+    if given and isinstance(formulation, str):
+        options["formulation"] = _accepted(FORMULATIONS[formulation], given)
+    steps = _take(options, *_STEPS)
+    if steps:
+        options["solver"] = rules.SGD(**steps)
+    elif "l1_ratio" in options:
+        options["solver"] = rules.LBFGS(options.pop("l1_ratio"))
+    _pairwise(options, "full")
+    return TRWCRF(C, **options)
+
+
+def m3n_classifier(C=1.0, **options):
+    """M3NClassifier of flat options."""
+    given = _take(options, "cost", "rescaling", "intercept_scaling", "temperature")
+    given |= {new: options.pop(old) for old, new in _INNER.items() if old in options}
+    formulation = options.get("formulation", "max_margin")
+    if given and isinstance(formulation, str):
+        options["formulation"] = _accepted(MARGIN_FORMULATIONS[formulation], given)
+    _pairwise(options, "auto")
+    return M3NClassifier(C, **options)
+
+
+def drf_classifier(C=1.0, **options):
+    """DRFClassifier of flat options."""
+    given = _take(options, *_STEPS, "select", "n_cycles", "init")
+    if "cd_steps" in options:
+        given["n_sweeps"] = options.pop("cd_steps")
+    solver = options.pop("solver", "auto")
+    learning = options.get("learning", "auto")
+    if learning == "auto":
+        decoding = rules.resolve_inference(options.get("inference", "auto"))
+        learning = "pma" if decoding.rule == "mpm" else "spa"
+    if isinstance(learning, str) and (given or solver != "auto"):
+        kind = RULES[learning]
+        if issubclass(kind, SteppedRule):
+            if solver == "sgd":
+                given.setdefault("batch_size", 8)
+            elif solver == "gradient":
+                given.pop("batch_size", None)
+        elif solver in ("gradient", "sgd"):
+            make = rules.GradientSteps if solver == "gradient" else rules.SGD
+            steps = {"step_schedule": "constant"} | _take(given, *_STEPS, "select", "n_cycles")
+            given["solver"] = _accepted(make, steps)
+        else:
+            given["solver"] = solver
+        options["learning"] = _accepted(kind, given)
+    _pairwise(options, "auto")
+    return DRFClassifier(C, **options)
+
+
+def contrastive_crf(C=1.0, **options):
+    """ContrastiveCRF of flat options."""
+    sets = _take(options, "init", "blocks", "n_new", "generated_weight", "max_rounds")
+    sets |= {
+        new: options.pop(old) for old, new in {"sets": "given", "set_weight": "given_weight"}.items() if old in options
+    }
+    if sets:
+        options["sets"] = rules.GrowingSets(**sets)
+    steps = _take(options, *_STEPS)
+    if steps:
+        options["solver"] = rules.SGD(**steps)
+    generated = _take(options, "cost", "gibbs_sweeps", "generator_inference")
+    if generated:
+        names = options.get("generator", "map")
+        names = [names] if isinstance(names, str) else names
+        options["generator"] = [_generator(name, **generated) for name in names]
+    _pairwise(options, "auto")
+    return ContrastiveCRF(C, **options)
+
+
+def _generator(name, cost="hamming", gibbs_sweeps=10, generator_inference=None):
+    kind, _, violated = name.partition("_")
+    generator = GibbsGenerator(gibbs_sweeps) if kind == "gibbs" else MapGenerator(generator_inference)
+    return MostViolated(generator, cost) if violated else generator
