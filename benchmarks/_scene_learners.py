@@ -5,7 +5,9 @@ import time
 from dataclasses import dataclass
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, Example, M3NClassifier
-from sklearn_crf.inference import LoopyBP
+from sklearn_crf.inference import ICM, LoopyBP
+from sklearn_crf.learning import CD, SGD, GrowingSets
+from sklearn_crf.objectives import GibbsGenerator, MapGenerator, MostViolated
 
 #: The paper's errors on 715 images of larger regions.
 PAPER = {
@@ -67,15 +69,15 @@ REGIONS = Protocol(
 class Recorder:
     """Mixin that keeps the weights of every round or epoch, with the processor time until then."""
 
-    def _train(self, risk, start, options, rng, on_iteration):
+    def _train(self, risk, encoded, make_start, run):
         begin, visits = time.process_time(), []
         self._visits = visits
 
         def visit(coef):
             visits.append((time.process_time() - begin, coef.copy()))
-            return on_iteration(coef)
+            return run.on_iteration(coef)
 
-        return super()._train(risk, start, options, rng, visit)
+        return super()._train(risk, encoded, make_start, run._replace(on_iteration=visit))
 
     def record(self, X, y):
         """Pairs of seconds and the learner with the weights of then."""
@@ -84,13 +86,31 @@ class Recorder:
         moments = []
         for seconds, coef in visits:
             then = copy.copy(self)
-            for name, value in self._weight_attributes(self._fitted_potentials(), coef).items():
+            layout = self._weight_layout(self.classes_)
+            for name, value in layout.attributes(self._fitted_potentials(), coef).items():
                 setattr(then, name, value)
             moments.append((seconds, then))
         return moments
 
 
-class RecordedCCG(Recorder, ContrastiveCRF):
+class NodeCosts:
+    """Mixin whose errors cost by node: ``costs`` is set once the learner is made."""
+
+    costs = None
+
+    def fit(self, X, y, sample_weight=None):
+        return super().fit(X, y, sample_weight, self.costs)
+
+
+class CostedCCG(NodeCosts, ContrastiveCRF):
+    """ContrastiveCRF that looks for labelings that violate costs of nodes."""
+
+
+class CostedM3N(NodeCosts, M3NClassifier):
+    """M3NClassifier with costs of nodes."""
+
+
+class RecordedCCG(Recorder, CostedCCG):
     """ContrastiveCRF that keeps its weights."""
 
 
@@ -137,35 +157,35 @@ def shared(protocol):
     return {"pairwise": protocol.pairwise, "inference": "icm", "random_state": 0}
 
 
-def contrastive(generator, init="pl", sweeps=10, kind=ContrastiveCRF, n_rounds=None, by_epochs=False):
+def contrastive(generator, init="pl", sweeps=10, kind=CostedCCG, n_rounds=None, by_epochs=False):
     """Constraint generation; by epochs in the SGD form, which generates before every step."""
 
     def make(C, costs, protocol, tried):
         rounds = n_rounds or (protocol.n_rounds_tried if tried else protocol.n_rounds)
-        epochs = {"solver": "sgd", "step_size": 0.5, "max_iter": 2 * protocol.n_rounds} if by_epochs else {}
-        return kind(
+        epochs = {"solver": SGD(step_size=0.5), "max_iter": 2 * protocol.n_rounds} if by_epochs else {}
+        sets = GrowingSets(
+            init=init, n_new=protocol.n_new, generated_weight=protocol.generated_weight, max_rounds=rounds
+        )
+        kinds = {"gibbs": GibbsGenerator(sweeps), "icm": MapGenerator(ICM()), "map": MapGenerator(MESSAGES)}
+        violated = "mv" in generator
+        found = kinds[generator.partition("_")[0]]
+        learner = kind(
             C,
-            generator=generator,
-            init=init,
-            n_new=protocol.n_new,
-            generated_weight=protocol.generated_weight,
-            gibbs_sweeps=sweeps,
-            max_rounds=rounds,
-            cost=costs if "mv" in generator else "hamming",
-            generator_inference=MESSAGES,
+            generator=MostViolated(found, "hamming") if violated else found,
+            sets=sets,
             **{"max_iter": protocol.n_iterations, "tol": 1e-4, **epochs},
             **shared(protocol),
         )
+        learner.costs = costs if violated else None
+        return learner
 
     return WithChosenC(make)
 
 
 def divergence(n_sweeps, kind=DRFClassifier):
     def make(fold):
-        return kind(
-            learning="cd", cd_steps=n_sweeps, solver="sgd", batch_size=8, step_size=0.5, step_schedule="annealed",
-            init="zeros", select="last", max_iter=fold.protocol.n_epochs[n_sweeps], **shared(fold.protocol),
-        ), {}  # fmt: skip
+        rule = CD(n_sweeps, step_size=0.5, step_schedule="annealed", batch_size=8, select="last", init="zeros")
+        return kind(learning=rule, max_iter=fold.protocol.n_epochs[n_sweeps], **shared(fold.protocol)), {}
 
     return make
 
@@ -174,7 +194,9 @@ def margin(inference):
     def make(C, costs, protocol, tried):
         n_planes = protocol.n_planes_tried if tried else protocol.n_planes
         options = shared(protocol) | {"inference": inference}
-        return M3NClassifier(C, solver="cutting_plane", cost=costs, tol=1e-2, max_iter=n_planes, **options)
+        learner = CostedM3N(C, solver="cutting_plane", tol=1e-2, max_iter=n_planes, **options)
+        learner.costs = costs
+        return learner
 
     return WithChosenC(make)
 

@@ -133,6 +133,7 @@ def draw(results, options):
 def check():
     """Largest difference of our estimates from those of the estimator, on one data set."""
     from sklearn_crf import ContrastiveCRF, DRFClassifier
+    from sklearn_crf.learning import GrowingSets
 
     model = {"edge_features": "constant", "pairwise": "potts", "fit_intercept": False}
     shared = model | {"C": 1e6, "tol": 1e-8, "max_iter": 500}
@@ -142,8 +143,8 @@ def check():
     fields = {
         "exact ML": DRFClassifier(learning="likelihood", inference="tree", **shared),
         "PL": ContrastiveCRF(generator=None, **shared),
-        "Simple Contrastive": ContrastiveCRF(generator=None, sets=[STATES[[0, -1]]], **shared),
-        "Contrastive": ContrastiveCRF(generator=None, init="observed", **shared),
+        "Simple Contrastive": ContrastiveCRF(generator=None, sets=GrowingSets(given=[STATES[[0, -1]]]), **shared),
+        "Contrastive": ContrastiveCRF(generator=None, sets="observed", **shared),
     }
     for name, field in fields.items():
         field.fit(X, y)

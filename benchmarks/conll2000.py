@@ -20,6 +20,7 @@ from pathlib import Path
 
 from _certified import certified_accuracy, run_missing
 from _factorial_conll import FactorialTask
+from _named_formulation import named_formulation
 
 from sklearn_crf import TRWCRF
 
@@ -31,14 +32,12 @@ def run(name, strength, task, options):
     # The thesis divides the loss by the number of variables.
     model = TRWCRF(
         C=1 / (strength * sum(map(len, task.y))),
-        formulation=name,
-        entropy=options.entropy,
+        formulation=named_formulation(name, entropy=options.entropy, tol=1e-4),
         weights="seen",
         fit_intercept=False,
         classes=task.classes,
         max_iter=options.max_iter,
         tol=1e-5,
-        inner_tol=1e-4,
         n_jobs=options.jobs,
     )
     with warnings.catch_warnings():

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from _factorial_conll import FactorialTask
+from _named_formulation import named_formulation
 from _record import read_record, write_record
 
 from sklearn_crf import TRWCRF
@@ -34,15 +35,15 @@ MEETING = ("relaxation", "joint", "dual")
 class TimedCRF(TRWCRF):
     """Notes the seconds of the processor at every iteration, from the start of training."""
 
-    def _train(self, risk, start, options, rng, on_iteration):
+    def _train(self, risk, encoded, make_start, run):
         self.seconds_ = []
         begin = time.process_time()
 
         def noted(coef):
             self.seconds_.append(time.process_time() - begin)
-            return on_iteration(coef) or self.seconds_[-1] > self.most_seconds
+            return run.on_iteration(coef) or self.seconds_[-1] > self.most_seconds
 
-        return super()._train(risk, start, options, rng, noted)
+        return super()._train(risk, encoded, make_start, run._replace(on_iteration=noted))
 
 
 def run(formulation, task, options):
@@ -51,14 +52,12 @@ def run(formulation, task, options):
     model = TimedCRF(
         # The thesis divides the loss by the number of variables.
         C=1 / (options.strength * n_nodes),
-        formulation=formulation,
-        entropy=options.entropy,
+        formulation=named_formulation(formulation, entropy=options.entropy, tol=1e-5),
         weights="seen",
         fit_intercept=False,
         classes=task.classes,
         max_iter=options.epochs,
         tol=1e-6,
-        inner_tol=1e-5,
         random_state=0,
     )
     model.most_seconds = options.seconds

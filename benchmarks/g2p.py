@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 from _g2p_words import PronunciationTask
+from _named_formulation import named_formulation
 from _record import read_record, write_record
 
 from sklearn_crf import TRWCRF
@@ -35,16 +36,13 @@ def run(formulation, strength, task, options):
     model = TRWCRF(
         # The thesis divides the loss by the number of variables.
         C=1 / (strength * n_nodes),
-        formulation=formulation,
-        entropy="trivial",
+        formulation=named_formulation(formulation, entropy="trivial", max_iter=options.inner, tol=options.inner_tol),
         weights="seen",
         fit_intercept=False,
         inference=MPLP(max_iter=options.sweeps),
         classes=task.classes,
         max_iter=options.iterations,
         tol=1e-5,
-        inner_tol=options.inner_tol,
-        inner_max_iter=options.inner,
         n_jobs=options.jobs,
     )
     with warnings.catch_warnings():

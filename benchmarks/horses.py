@@ -26,6 +26,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 from _certified import certified_accuracy, run_missing
+from _named_formulation import named_formulation
 from _patch_masks import PatchMasks
 
 from sklearn_crf import TRWCRF, Example
@@ -84,11 +85,8 @@ def run(name, strength, data, options):
     # The thesis divides the loss by the number of variables.
     model = TRWCRF(
         C=1 / (strength * sum(map(len, y))),
-        formulation=name,
-        entropy=options.entropy,
+        formulation=named_formulation(name, entropy=options.entropy, max_iter=100, tol=1e-3),
         max_iter=options.max_iter,
-        inner_max_iter=100,
-        inner_tol=1e-3,
         n_jobs=options.jobs,
     )
     with warnings.catch_warnings():

@@ -31,6 +31,7 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 from sklearn_crf import DRFClassifier
 from sklearn_crf.datasets import load_weizmann_horses
+from sklearn_crf.learning import PMA, SPA, GradientSteps
 from sklearn_crf.preprocessing import LocalImageFeatures, NodeTransformer
 
 REDUCTION = 3
@@ -38,8 +39,12 @@ N_VALIDATION = 50
 UNARY = "unary only"
 # Learning, inference, and the settings that validation chooses from. Training starts from the unary weights.
 METHODS = {
-    "SPA + MAP": ("spa", "map", [{"step_size": 0.1}, {"step_size": 2.0}]),
-    "PMA + MPM": ("pma", "mpm", [{"solver": "lbfgs"}, {"solver": "gradient", "step_size": 1.0, "max_iter": 40}]),
+    "SPA + MAP": (SPA(init="independent"), "map", [{"learning__step_size": 0.1}, {"learning__step_size": 2.0}]),
+    "PMA + MPM": (
+        PMA(init="independent"),
+        "mpm",
+        [{"learning__solver": "lbfgs"}, {"learning__solver": GradientSteps(step_size=1.0), "max_iter": 40}],
+    ),
     "PL + MAP": ("pl", "map", [{"C": 10.0**power} for power in (-8, -7, -6, -5, -4, -2, 0)]),
 }
 # The same weights under the other inference.
@@ -79,7 +84,7 @@ def make_features():
 def fit(learning, inference, settings, X, y):
     """A fitted field and the seconds it took."""
     field = DRFClassifier(
-        learning=learning, inference=inference, init="independent", edge_features=contrast, random_state=0, n_jobs=2
+        learning=learning, inference=inference, edge_features=contrast, random_state=0, n_jobs=2
     ).set_params(**settings)
     start = time.process_time()
     with expected_warnings():

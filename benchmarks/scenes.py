@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 from _labelled_part import labelled_part
+from _named_formulation import named_formulation
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, balanced_accuracy_score
 from sklearn.pipeline import make_pipeline
@@ -116,7 +117,7 @@ def field(name, options):
     common = {"C": options.C, "edge_features": contrast, "missing_label": -1, "max_iter": options.max_iter}
     if name == "drf":
         return DRFClassifier(**common)
-    return TRWCRF(formulation="exact" if name == "without edges" else name, inner_tol=1e-4, **common)
+    return TRWCRF(formulation=named_formulation("exact" if name == "without edges" else name, tol=1e-4), **common)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from scipy.ndimage import gaussian_filter
 
 from sklearn_crf import ContrastiveCRF
 from sklearn_crf.inference import LoopyBP
+from sklearn_crf.learning import GrowingSets
 
 rng = np.random.default_rng(0)
 fields = gaussian_filter(rng.normal(size=(3, 16, 24, 24)), (0, 0, 3, 3))
@@ -34,7 +35,7 @@ X_train, y_train, X_test, y_test = X[:10], y[:10], X[10:], y[10:]
 inference = LoopyBP(max_iter=500, damping=0.3)
 options = {"edge_features": "constant", "pairwise": "potts", "inference": inference, "random_state": 0}
 local = ContrastiveCRF(generator=None, **options).fit(X_train, y_train)
-field = ContrastiveCRF(generator="map", max_rounds=15, **options).fit(X_train, y_train)
+field = ContrastiveCRF(generator="map", sets=GrowingSets(max_rounds=15), **options).fit(X_train, y_train)
 for name, model in (("pseudolikelihood", local), ("with generated labelings", field)):
     print(
         f"{name:25s} {100 * model.score(X_test, y_test):.1f} % right, weight of equal neighbours "

@@ -13,6 +13,7 @@ import numpy as np
 
 from sklearn_crf import TRWCRF, Example
 from sklearn_crf.inference import JunctionTree
+from sklearn_crf.learning import Relaxation
 from sklearn_crf.models import CountTable
 
 LENGTH = 14
@@ -55,7 +56,7 @@ models = {
     "chain": TRWCRF(),
     "pseudolikelihood": TRWCRF(formulation="pseudolikelihood"),
     "piecewise": TRWCRF(formulation="piecewise"),
-    "relaxation": TRWCRF(formulation="relaxation", entropy="trivial"),
+    "relaxation": TRWCRF(formulation=Relaxation(entropy="trivial")),
     "exact": TRWCRF(formulation="exact"),
 }
 for name, model in models.items():

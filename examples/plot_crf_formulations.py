@@ -19,6 +19,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf import TRWCRF, Example
+from sklearn_crf.learning import Exact
 
 rng = np.random.default_rng(0)
 transition = np.array([[0.1, 0.7, 0.1, 0.1], [0.1, 0.1, 0.7, 0.1], [0.2, 0.2, 0.1, 0.5], [0.7, 0.1, 0.1, 0.1]])
@@ -78,7 +79,7 @@ axes.legend()
 # either list: so that few chunks that begin are missed.
 probability = {}
 for name, cost in (("likelihood", None), ("missing 1 costs 3", [[0, 3, 0, 0], *np.zeros((3, 4))])):
-    model = TRWCRF(C=0.2, cost=cost, fit_intercept=False).fit(X_train, y_train)
+    model = TRWCRF(C=0.2, formulation=Exact(cost=cost), fit_intercept=False).fit(X_train, y_train)
     rows = [proba[len(proba) // 2 :, 1] for proba in model.predict_proba(X_test)]
     probability[name] = np.concatenate(rows)
 _, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")

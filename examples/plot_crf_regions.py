@@ -17,6 +17,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from sklearn_crf import TRWCRF, Example
+from sklearn_crf.learning import Relaxation
 
 rng = np.random.default_rng(0)
 SIZE, N_REGIONS = 60, 80
@@ -63,7 +64,7 @@ y = [np.where(rng.random(N_REGIONS) < 0.2, "", CLASSES[part]) for part in labels
 fields = {"alone": [Example(x.node_features, []) for x in X], "with neighbours": X}
 found = {}
 for name, data in fields.items():
-    field = TRWCRF(C=1, missing_label="", inner_tol=1e-3, tol=1e-2).fit(data[:12], y[:12])
+    field = TRWCRF(C=1, formulation=Relaxation(tol=1e-3), missing_label="", tol=1e-2).fit(data[:12], y[:12])
     found[name] = field.predict(data[12:])
     accuracy = np.mean(np.concatenate(list(found[name])) == CLASSES[np.concatenate(labels[12:])])
     print(f"{name:16s} {100 * accuracy:.1f} % of regions right")

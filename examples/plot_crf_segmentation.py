@@ -18,6 +18,8 @@ import numpy as np
 from scipy.ndimage import gaussian_filter
 
 from sklearn_crf import TRWCRF
+from sklearn_crf.learning import PiecewiseTraining, PseudolikelihoodTraining, Relaxation
+from sklearn_crf.potentials import PairwiseTables
 
 rng = np.random.default_rng(0)
 HEIGHT, WIDTH = 30, 40
@@ -60,17 +62,16 @@ def contrast(x_tail, x_head):
 
 
 fields = {
-    formulation: TRWCRF(
+    formulation.name: TRWCRF(
         C=0.1,
         formulation=formulation,
         inference="map",
         edge_features=contrast,
-        edge_types="offset",
-        inner_tol=1e-3,
+        pairwise=PairwiseTables("full", edge_types="offset"),
         max_iter=60,
         tol=1e-3,
     ).fit(X, y)
-    for formulation in ("relaxation", "piecewise", "pseudolikelihood")
+    for formulation in (Relaxation(tol=1e-3), PiecewiseTraining(), PseudolikelihoodTraining())
 }
 labels = {name: field.predict(X_test) for name, field in fields.items()}
 for name, predicted in labels.items():

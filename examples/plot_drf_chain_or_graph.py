@@ -20,6 +20,7 @@ from scipy.spatial import Delaunay
 
 from sklearn_crf import DRFClassifier, Example
 from sklearn_crf.display import FieldDisplay
+from sklearn_crf.learning import PMA
 
 
 def make_field(rng):
@@ -48,7 +49,7 @@ print(X_train[0], X_train[1], sep="\n")
 # Sensors alone, and together
 # ---------------------------
 alone = DRFClassifier().fit(np.vstack([example.node_features for example in X_train]), np.concatenate(y_train))
-field = DRFClassifier(init="independent").fit(X_train, y_train)
+field = DRFClassifier(learning=PMA(init="independent")).fit(X_train, y_train)
 measured = np.vstack([example.node_features for example in X_test])
 print(f"each sensor by itself: {100 * alone.score(measured, np.concatenate(y_test)):.1f} % right")
 print(f"as a field:            {100 * field.score(X_test, y_test):.1f} % right")

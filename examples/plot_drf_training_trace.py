@@ -19,23 +19,27 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn_crf import DRFClassifier
 from sklearn_crf.datasets import make_noisy_shapes
 from sklearn_crf.display import TrainingTraceDisplay
+from sklearn_crf.learning import MMA, PMA, SPA, GradientSteps
 
 X, y, _ = make_noisy_shapes("bimodal", 2, shapes=["key"], random_state=0)
 
 # %%
 # All take steps of fixed length along their approximate gradient. PMA and one SPA start from the weights of single
 # pixels, the others from random weights. So many cycles are asked for that ``max_iter`` ends the training.
-settings = {"solver": "gradient", "step_size": 0.1, "max_iter": 400, "n_cycles": 1000, "tol": 0.0, "random_state": 1}
+settings = {"max_iter": 400, "tol": 0.0, "random_state": 1}
 rules = {
-    "PMA": {"learning": "pma", "inference": "mpm", "init": "independent"},
-    "SPA-1": {"learning": "spa", "inference": "map", "init": "random"},
-    "SPA-2": {"learning": "spa", "inference": "map", "init": "independent"},
-    "MMA": {"learning": "mma", "inference": "mpm", "init": "random"},
+    "PMA": (PMA(solver=GradientSteps(), init="independent"), "mpm"),
+    "SPA-1": (SPA(n_cycles=1000, init="random"), "map"),
+    "SPA-2": (SPA(n_cycles=1000, init="independent"), "map"),
+    "MMA": (MMA(n_cycles=1000, init="random"), "mpm"),
 }
 with warnings.catch_warnings():
     # 400 steps do not satisfy tol=0
     warnings.simplefilter("ignore", ConvergenceWarning)
-    fields = {name: DRFClassifier(**settings, **rule).fit(X, y) for name, rule in rules.items()}
+    fields = {
+        name: DRFClassifier(learning=rule, inference=inference, **settings).fit(X, y)
+        for name, (rule, inference) in rules.items()
+    }
 
 # %%
 # Rows show the constant term, the weight of the grey value, the gradient of each (of the log-likelihood, or of what

@@ -19,6 +19,7 @@ from scipy.ndimage import gaussian_filter
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf import M3NClassifier
+from sklearn_crf.learning import MaxMargin
 
 rng = np.random.default_rng(0)
 y = (gaussian_filter(rng.normal(size=(12, 24, 24)), (0, 2, 2)) > 0).astype(int)
@@ -47,7 +48,7 @@ for solver in ("cutting_plane", "frank_wolfe", "bmrm"):
 # -------------------
 #
 # It is ten times as bad to miss the region of class 1 as to see it where it is not.
-wary = M3NClassifier(cost=[[0, 10], [1, 0]], random_state=0, **options).fit(X_train, y_train)
+wary = M3NClassifier(formulation=MaxMargin(cost=[[0, 10], [1, 0]]), random_state=0, **options).fit(X_train, y_train)
 
 figure, axes = plt.subplots(1, 4, figsize=(11, 3), layout="constrained")
 best = max(model.dual_curve_[-1] for model in models.values())

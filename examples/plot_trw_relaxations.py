@@ -14,6 +14,7 @@ import numpy as np
 from scipy.ndimage import gaussian_filter
 
 from sklearn_crf import TRWCRF
+from sklearn_crf.learning import Relaxation
 
 # %%
 # Images of three kinds of region, grown from smooth noise, seen through much more noise than they differ by.
@@ -26,13 +27,15 @@ train, test = slice(0, 6), slice(6, 12)
 # %%
 # One weight says how strongly neighbours prefer to agree (``pairwise="potts"``). All fields predict the best labeling.
 models = {
-    "relaxation": {"formulation": "relaxation"},
-    "trivial entropy": {"formulation": "relaxation", "entropy": "trivial"},
-    "piecewise": {"formulation": "piecewise"},
-    "pseudolikelihood": {"formulation": "pseudolikelihood"},
+    "relaxation": Relaxation(tol=1e-4),
+    "trivial entropy": Relaxation(entropy="trivial", tol=1e-4),
+    "piecewise": "piecewise",
+    "pseudolikelihood": "pseudolikelihood",
 }
-options = {"pairwise": "potts", "inference": "map", "max_iter": 30, "tol": 1e-3, "inner_tol": 1e-4}
-fitted = {name: TRWCRF(**options, **model).fit(X[train], y[train]) for name, model in models.items()}
+options = {"pairwise": "potts", "inference": "map", "max_iter": 30, "tol": 1e-3}
+fitted = {
+    name: TRWCRF(formulation=formulation, **options).fit(X[train], y[train]) for name, formulation in models.items()
+}
 accuracy = {name: model.score(X[test], y[test]) for name, model in fitted.items()}
 
 # %%
