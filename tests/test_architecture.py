@@ -147,7 +147,7 @@ def test_arrows_that_run_back_are_seen():
     assert arrow_problem("objectives", "optimize")
     assert arrow_problem("kernels", "graphs")
     assert arrow_problem("optimize", "inference")
-    assert not arrow_problem("estimators", "optimize")
+    assert not arrow_problem("learning", "optimize")
     assert not arrow_problem("inference", "optimize")
     assert not arrow_problem("potentials", "graphs")
 

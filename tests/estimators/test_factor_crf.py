@@ -308,7 +308,7 @@ def test_bad_factors_of_an_example(name):
 
 
 def test_bad_fixed_factors():
-    for scope, message in (([0, 3], "has the nodes"), ([0, 0], "a node twice"), ([0.5], "a scope of integers")):
+    for scope, message in (([0, 3], "has the nodes"), ([0, 0], "a node twice"), ([0.5], "must be integers")):
         for make in (
             lambda f: Example(np.ones((3, 1)), [], fixed_factors=f),
             Example(np.ones((3, 1)), []).with_fixed_factors,
