@@ -66,6 +66,7 @@ _SUBMODULES = {
     "estimators",
     "graphs",
     "inference",
+    "learning",
     "metrics",
     "mfa",
     "model_selection",
