@@ -49,6 +49,10 @@ class ContrastiveCRF(ProbabilisticField):
         Sets of labelings to begin with: those of the pseudolikelihood; of the generalised one, over blocks; and one set
         of all labelings seen in training; or none. Or a :class:`~sklearn_crf.learning.GrowingSets`, whose options are
         reachable as ``sets__max_rounds`` and so on.
+    solver : {"lbfgs", "sgd"} or Solver, default="lbfgs"
+        Rounds of L-BFGS, each from where the last one ended; or stochastic gradient descent over mini-batches of
+        examples, which generates for those of a step before it makes the step. Or an
+        :class:`~sklearn_crf.learning.SGD`.
     inference : str or Inference, default="auto"
         What predicts, as in :class:`DRFClassifier`. The paper found "icm" better than max-product.
     pairwise : str or PairwiseTables, default="auto"
@@ -61,10 +65,6 @@ class ContrastiveCRF(ProbabilisticField):
         Neighbours on a lattice.
     fit_intercept : bool, default=True
         Whether nodes have a constant term.
-    solver : {"lbfgs", "sgd"} or Solver, default="lbfgs"
-        Rounds of L-BFGS, each from where the last one ended; or stochastic gradient descent over mini-batches of
-        examples, which generates for those of a step before it makes the step. Or an
-        :class:`~sklearn_crf.learning.SGD`.
     max_iter : int, default=200
         Most iterations of a round; epochs of "sgd".
     tol : float, default=1e-4

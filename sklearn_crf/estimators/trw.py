@@ -60,14 +60,18 @@ class TRWCRF(ProbabilisticField):
         Or one of :mod:`sklearn_crf.learning`, such as :class:`~sklearn_crf.learning.Relaxation`, whose options
         (entropy, accuracy of the inner problem, costs of errors, temperature) are reachable as
         ``formulation__entropy`` and so on; or an :class:`~sklearn_crf.objectives.Objective` of your own.
-    weights : {"auto", "all", "seen"}, default="auto"
-        Whether every feature has a weight for every label, or for those only that occur with it in training; with
-        "seen", pairs of labels that no edge joins in training have no weight either. Sparse features only. "auto" is
-        "all" for nodes and "seen" for sparse features of edges, which could have a weight for every pair of labels.
+    solver : {"lbfgs", "sgd"} or Solver, default="lbfgs"
+        L-BFGS, or stochastic gradient steps over mini-batches of examples; or
+        :class:`~sklearn_crf.learning.LBFGS`, which can have an L1 penalty (``solver__l1_ratio``), or
+        :class:`~sklearn_crf.learning.SGD`.
     inference : str or Inference, default="auto"
         What predicts. "auto" chooses each node's best state under the marginals of training, "mpm" under those of
         exact or loopy belief propagation, "map" the best labeling (Viterbi on chains); or another name of
         the user guide (:ref:`choosing_inference`), or an :class:`~sklearn_crf.inference.Inference`.
+    weights : {"auto", "all", "seen"}, default="auto"
+        Whether every feature has a weight for every label, or for those only that occur with it in training; with
+        "seen", pairs of labels that no edge joins in training have no weight either. Sparse features only. "auto" is
+        "all" for nodes and "seen" for sparse features of edges, which could have a weight for every pair of labels.
     pairwise : str or PairwiseTables, default="full"
         Weights of a pairwise table: "auto", "ising", "potts", "symmetric" or "full", see
         :func:`~sklearn_crf.potentials.pairwise_form`; or a :class:`~sklearn_crf.potentials.PairwiseTables`, which can
@@ -79,10 +83,6 @@ class TRWCRF(ProbabilisticField):
         Neighbours on a lattice: 1 joins axis neighbours, 2 adds diagonals; or offsets.
     fit_intercept : bool, default=True
         Whether nodes have a constant term.
-    solver : {"lbfgs", "sgd"} or Solver, default="lbfgs"
-        L-BFGS, or stochastic gradient steps over mini-batches of examples; or
-        :class:`~sklearn_crf.learning.LBFGS`, which can have an L1 penalty (``solver__l1_ratio``), or
-        :class:`~sklearn_crf.learning.SGD`.
     max_iter : int, default=200
         Most iterations; epochs for ``solver="sgd"``.
     tol : float, default=1e-4

@@ -8,11 +8,11 @@ from sklearn_crf.learning._contrastive import (
     train_by_rounds,
 )
 from sklearn_crf.learning._cost import cost_matrix, require_associative, with_node_weights
+from sklearn_crf.learning._formulation import Formulation, have_cycles, have_factors
 from sklearn_crf.learning._formulations import (
     FORMULATION_CONSTRAINTS,
     DualRelaxation,
     Exact,
-    Formulation,
     JointRelaxation,
     LoopyTraining,
     MeanFieldTraining,
@@ -21,8 +21,6 @@ from sklearn_crf.learning._formulations import (
     PseudolikelihoodTraining,
     Relaxation,
     Reparameterization,
-    have_cycles,
-    have_factors,
     resolve_formulation,
     resolve_solver,
 )

@@ -4,14 +4,12 @@ from numbers import Integral, Real
 from typing import ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
-from sklearn_crf.encoding import require_complete
 from sklearn_crf.inference import (
     AutoMarginals,
     EdgeEntropyBP,
-    Inference,
     JunctionTree,
     LoopyBP,
     MeanField,
@@ -20,6 +18,7 @@ from sklearn_crf.inference import (
     TreeInference,
     TRWMessagePassing,
 )
+from sklearn_crf.learning._formulation import Formulation, have_cycles
 from sklearn_crf.learning._solvers import LBFGS, SGD, DualAscent, Solver
 from sklearn_crf.objectives import (
     JointRisk,
@@ -37,8 +36,8 @@ _MAX_ITER = [Interval(Integral, 1, None, closed="left")]
 _TOL = [Interval(Real, 0, None, closed="neither")]
 
 
-class Formulation(BaseEstimator):
-    r"""Base of the formulations: a likelihood, exact or approximate, with costs and at a temperature.
+class Exact(Formulation):
+    """The exact log-partition: on forests by messages, elsewhere by a junction tree.
 
     Parameters
     ----------
@@ -46,134 +45,8 @@ class Formulation(BaseEstimator):
         What errors cost in the loss (softmax-margin): the number of wrong nodes, or ``cost[a, b]`` of a node of class b
         that is labelled a, in the order of ``classes_``. None is the likelihood.
     temperature : float, default=1.0
-        T of the distribution :math:`\exp(\mathrm{score}(y) / T) / Z` and of the loss, T times its negative
+        T of the distribution, exp(score / T) up to its normaliser, and of the loss, T times its negative
         log-likelihood; towards zero, with costs, the loss becomes that of max-margin training.
-
-    Attributes
-    ----------
-    name : str
-        By which ``formulation=`` knows it.
-    takes_factors : bool
-        Whether examples may have factors besides nodes and edges.
-    needs_labels : bool
-        Whether every node needs a label; otherwise those without one are summed out.
-    """
-
-    _parameter_constraints: ClassVar[dict] = {
-        "cost": [StrOptions({"hamming"}), "array-like", None],
-        "temperature": [Interval(Real, 0, None, closed="neither")],
-    }
-    name: ClassVar[str] = ""
-    takes_factors: ClassVar[bool] = False
-    needs_labels: ClassVar[bool] = False
-    remedy: ClassVar[str] = "decrease C, or take formulation='relaxation', which is convex"
-
-    def __init__(self, cost=None, temperature: float = 1.0):
-        self.cost = cost
-        self.temperature = temperature
-
-    def likelihood(self, has_cycles: bool, has_factors: bool) -> Objective:
-        """The objective without costs at temperature one.
-
-        Parameters
-        ----------
-        has_cycles : bool
-            Whether a training example has a cycle.
-        has_factors : bool
-            Whether one has factors besides nodes and edges.
-
-        Returns
-        -------
-        Objective
-        """
-        raise NotImplementedError(type(self).__name__)
-
-    def inference(self, has_cycles: bool, has_factors: bool) -> Inference:
-        """Marginals that go with it at prediction.
-
-        Parameters
-        ----------
-        has_cycles : bool
-            Whether a training example has a cycle.
-        has_factors : bool
-            Whether one has factors besides nodes and edges.
-
-        Returns
-        -------
-        Inference
-        """
-        return AutoMarginals()
-
-    def cyclic_nodes(self) -> int:
-        """Nodes up to which small training examples with cycles are worked on together.
-
-        Of what is solved by itself for every model, tree-reweighted messages alone let examples that are done rest,
-        but all of a batch are solved anew where those of one do not settle; junction trees would all be in memory at
-        once, and so are tables of all edges in the joint problem.
-
-        Returns
-        -------
-        int
-        """
-        return 1
-
-    def factor_nodes(self) -> int:
-        """Nodes of training examples with factors that are worked on together.
-
-        Tables of many listed states take longer to lay out than one small example to be done with. By junction trees
-        the tables of all examples of a batch are in memory at once, and trees that cover a graph are chosen for each.
-
-        Returns
-        -------
-        int
-        """
-        return 1
-
-    def check(self, solver: Solver, fit_intercept: bool) -> None:
-        """Raise ValueError where it cannot be solved in the way that is asked for.
-
-        Parameters
-        ----------
-        solver : Solver
-        fit_intercept : bool
-        """
-
-    def check_batches(self, batches) -> None:
-        """Raise ValueError where training examples do not suit it.
-
-        Parameters
-        ----------
-        batches : sequence of Batch
-        """
-        if not self.takes_factors and have_factors(batches):
-            names = ", ".join(name for name, kind in FORMULATIONS.items() if kind.takes_factors)
-            raise ValueError(
-                f"formulation={self.name!r} is for nodes and edges alone, but examples have other factors: take one of "
-                f"{names}."
-            )
-        if self.needs_labels:
-            for batch in batches:
-                require_complete(batch, f"formulation={self.name!r}")
-
-    def train(self, problem, start, run, solver: Solver):
-        """Weights of a penalised risk.
-
-        Parameters
-        ----------
-        problem : PenalisedRisk
-        start : ndarray of shape (n_coef,)
-        run : TrainingRun
-        solver : Solver
-
-        Returns
-        -------
-        TrainingRecord
-        """
-        return solver.train(problem, start, run, self.remedy)
-
-
-class Exact(Formulation):
-    """The exact log-partition: on forests by messages, elsewhere by a junction tree.
 
     Examples
     --------
@@ -290,7 +163,20 @@ class Relaxation(Formulation):
 class Reparameterization(Relaxation):
     """The relaxation as the least bound over all ways to share the scores out among trees.
 
-    Source: Jancsary 2012, CRF recipe 3. Parameters as of :class:`Relaxation`.
+    Source: Jancsary 2012, CRF recipe 3.
+
+    Parameters
+    ----------
+    entropy : {"trw", "trivial"}, default="trw"
+        As of :class:`Relaxation`.
+    max_iter : int, default=500
+        Most iterations of the inference of one example.
+    tol : float, default=1e-6
+        Its tolerance.
+    cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
+        What errors cost in the loss, as of :class:`Exact`.
+    temperature : float, default=1.0
+        Of the distribution, as of :class:`Exact`.
     """
 
     name = "reparameterization"
@@ -306,8 +192,21 @@ class Reparameterization(Relaxation):
 class OptimalEdgeProbabilities(Reparameterization):
     """The relaxation with the distribution over trees that gives the least bound, for each example and iterate.
 
-    Source: Jancsary 2012, CRF recipe 2. Parameters as of :class:`Relaxation`; take ``tol=1e-3``, since conditional
+    Source: Jancsary 2012, CRF recipe 2. Take ``tol=1e-3``, since conditional
     gradients come near the optimum soon and to it slowly.
+
+    Parameters
+    ----------
+    entropy : {"trw", "trivial"}, default="trw"
+        As of :class:`Relaxation`.
+    max_iter : int, default=500
+        Most iterations of the inference of one example.
+    tol : float, default=1e-6
+        Its tolerance.
+    cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
+        What errors cost in the loss, as of :class:`Exact`.
+    temperature : float, default=1.0
+        Of the distribution, as of :class:`Exact`.
     """
 
     name = "edge_probabilities"
@@ -324,8 +223,21 @@ class OptimalEdgeProbabilities(Reparameterization):
 class JointRelaxation(Relaxation):
     """The relaxation as one problem over weights and shares of scores, without inner problem.
 
-    Source: Jancsary 2012, CRF recipe 4. Parameters as of :class:`Relaxation`; ``max_iter`` and ``tol`` are those of
+    Source: Jancsary 2012, CRF recipe 4.; ``max_iter`` and ``tol`` are those of
     its marginals at prediction.
+
+    Parameters
+    ----------
+    entropy : {"trw", "trivial"}, default="trw"
+        As of :class:`Relaxation`.
+    max_iter : int, default=500
+        Most iterations of the inference of one example.
+    tol : float, default=1e-6
+        Its tolerance.
+    cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
+        What errors cost in the loss, as of :class:`Exact`.
+    temperature : float, default=1.0
+        Of the distribution, as of :class:`Exact`.
     """
 
     name = "joint"
@@ -351,8 +263,21 @@ class JointRelaxation(Relaxation):
 class DualRelaxation(Relaxation):
     """The relaxation in the dual, by exponentiated gradient steps in the marginals of one example after the other.
 
-    Source: Jancsary 2012, CRF recipe 5. Parameters as of :class:`Relaxation`. Every weight is penalised:
+    Source: Jancsary 2012, CRF recipe 5. Every weight is penalised:
     ``fit_intercept=False``.
+
+    Parameters
+    ----------
+    entropy : {"trw", "trivial"}, default="trw"
+        As of :class:`Relaxation`.
+    max_iter : int, default=500
+        Most iterations of the inference of one example.
+    tol : float, default=1e-6
+        Its tolerance.
+    cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
+        What errors cost in the loss, as of :class:`Exact`.
+    temperature : float, default=1.0
+        Of the distribution, as of :class:`Exact`.
     """
 
     name = "dual"
@@ -375,7 +300,15 @@ class DualRelaxation(Relaxation):
 
 
 class PiecewiseTraining(Formulation):
-    """The log-partitions of nodes and edges, each by itself: quick, loose. Parameters as of :class:`Formulation`."""
+    """The log-partitions of nodes and edges, each by itself: quick, loose.
+
+    Parameters
+    ----------
+    cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
+        What errors cost in the loss, as of :class:`Exact`.
+    temperature : float, default=1.0
+        Of the distribution, as of :class:`Exact`.
+    """
 
     name = "piecewise"
     takes_factors = True
@@ -392,7 +325,15 @@ class PiecewiseTraining(Formulation):
 
 
 class PseudolikelihoodTraining(PiecewiseTraining):
-    """Each node given its true neighbours. Parameters as of :class:`Formulation`."""
+    """Each node given its true neighbours.
+
+    Parameters
+    ----------
+    cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
+        What errors cost in the loss, as of :class:`Exact`.
+    temperature : float, default=1.0
+        Of the distribution, as of :class:`Exact`.
+    """
 
     name = "pseudolikelihood"
 
@@ -437,7 +378,19 @@ class LoopyTraining(Formulation):
 
 
 class MeanFieldTraining(LoopyTraining):
-    """The lower bound of mean field. Parameters as of :class:`LoopyTraining`."""
+    """The lower bound of mean field.
+
+    Parameters
+    ----------
+    max_iter : int, default=500
+        Most iterations of the inference of one example.
+    tol : float, default=1e-6
+        Its tolerance.
+    cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
+        What errors cost in the loss, as of :class:`Exact`.
+    temperature : float, default=1.0
+        Of the distribution, as of :class:`Exact`.
+    """
 
     name = "mean_field"
     takes_factors = False
@@ -532,34 +485,6 @@ def resolve_solver(solver: str | Solver) -> Solver:
         found._validate_params()
         return found
     return {"lbfgs": LBFGS, "sgd": SGD}[solver]()
-
-
-def have_cycles(batches) -> bool:
-    """Whether a cycle leads through nodes, edges and factors of an example of some batch.
-
-    Parameters
-    ----------
-    batches : sequence of Batch
-
-    Returns
-    -------
-    bool
-    """
-    return not all(batch.example.is_forest for batch in batches)
-
-
-def have_factors(batches) -> bool:
-    """Whether an example of some batch has factors besides nodes and edges.
-
-    Parameters
-    ----------
-    batches : sequence of Batch
-
-    Returns
-    -------
-    bool
-    """
-    return any(batch.example.has_factors for batch in batches)
 
 
 def _require_all_examples(name, solver):

@@ -8,7 +8,8 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from sklearn_crf.inference import AD3, TRWS, AutoMap, IncMP, Inference
-from sklearn_crf.learning._formulations import FORMULATIONS, have_cycles
+from sklearn_crf.learning._formulation import have_cycles
+from sklearn_crf.learning._formulations import FORMULATIONS
 from sklearn_crf.learning._rules import map_inference
 from sklearn_crf.objectives import Objective, RelaxedHinge, SlackRescaledHinge, SoftmaxMargin, StructuredHinge
 
@@ -155,7 +156,14 @@ class MaxMargin(MarginFormulation):
 class RelaxedMargin(MarginFormulation):
     """The maximum over the local polytope, whose fractional solutions take part in training.
 
-    Source: Jancsary 2012, M3N recipe 2. Parameters as of :class:`MarginFormulation`.
+    Source: Jancsary 2012, M3N recipe 2.
+
+    Parameters
+    ----------
+    cost : {"hamming", "weighted"} or array-like of shape (n_classes, n_classes), default="hamming"
+        As of :class:`MaxMargin`.
+    intercept_scaling : float, default=1.0
+        As of :class:`MaxMargin`.
     """
 
     name = "lp"
@@ -251,7 +259,19 @@ class ReparameterizedMargin(SmoothedMargin):
 
     At ``temperature=0`` it is the linear relaxation, shared among edges by
     :class:`~sklearn_crf.inference.IncMP`, and takes the solvers of planes. Source: Jancsary 2012, M3N recipe 3.
-    Parameters as of :class:`SmoothedMargin`.
+
+    Parameters
+    ----------
+    temperature : float, default=0.1
+        The last temperature, in units of the cost.
+    max_iter : int, default=500
+        Most iterations of the inference of one example.
+    tol : float, default=1e-6
+        Its tolerance.
+    cost : {"hamming", "weighted"} or array-like of shape (n_classes, n_classes), default="hamming"
+        As of :class:`MaxMargin`.
+    intercept_scaling : float, default=1.0
+        As of :class:`MaxMargin`.
     """
 
     _parameter_constraints: ClassVar[dict] = {
@@ -279,7 +299,20 @@ class ReparameterizedMargin(SmoothedMargin):
 class JointMargin(SmoothedMargin):
     """The same in one problem over weights and shares, without inner problem.
 
-    Source: Jancsary 2012, M3N recipe 4. Parameters as of :class:`SmoothedMargin`.
+    Source: Jancsary 2012, M3N recipe 4.
+
+    Parameters
+    ----------
+    temperature : float, default=0.1
+        The last temperature, in units of the cost.
+    max_iter : int, default=500
+        Most iterations of the inference of one example.
+    tol : float, default=1e-6
+        Its tolerance.
+    cost : {"hamming", "weighted"} or array-like of shape (n_classes, n_classes), default="hamming"
+        As of :class:`MaxMargin`.
+    intercept_scaling : float, default=1.0
+        As of :class:`MaxMargin`.
     """
 
     name = "joint"

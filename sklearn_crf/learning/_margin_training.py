@@ -266,17 +266,17 @@ class PlaneSolver(BaseEstimator):
     by_blocks: ClassVar[bool] = True
     minimize: ClassVar = None
 
-    def solve(self, problem, oracle, start, setting, run, limits):
+    def _solve(self, problem, oracle, start, setting, run, limits):
         """The optimizer's result for a risk whose planes an oracle gives."""
         bounded, value = setting.lower_bounded, problem.value
         if isinstance(oracle, ForestPlanes):
             bounded, value = bounded[oracle.places], oracle.value
-            limits = limits | self.limits_on_forests(oracle, bounded)
+            limits = limits | self._limits_on_forests(oracle, bounded)
         return type(self).minimize(
             oracle, oracle.sizes, value, len(bounded), lower_bounded=bounded, random_state=run.rng, **limits
         )
 
-    def limits_on_forests(self, oracle, bounded):
+    def _limits_on_forests(self, oracle, bounded):
         """Options for examples whose planes a kernel finds exactly."""
         return {}
 
@@ -305,7 +305,7 @@ class FrankWolfe(PlaneSolver):
     name = "frank_wolfe"
     minimize = staticmethod(frank_wolfe)
 
-    def limits_on_forests(self, oracle, bounded):
+    def _limits_on_forests(self, oracle, bounded):
         return {"dual": ForestDual(oracle, bounded)}
 
 
@@ -322,7 +322,7 @@ class BundleMethod(PlaneSolver):
     name = "bmrm"
     by_blocks = False
 
-    def solve(self, problem, oracle, start, setting, run, limits):
+    def _solve(self, problem, oracle, start, setting, run, limits):
         bounded, value_grad, start = setting.lower_bounded, problem.value_grad, start / setting.scale
         if isinstance(oracle, ForestPlanes):
             bounded, value_grad, start = bounded[oracle.places], oracle.value_grad, start[oracle.places]
@@ -516,7 +516,7 @@ def _train_by_planes(risk, start, setting, run, show):
             return run.on_iteration(oracle.weights_of(point.x))
 
         limits = {"max_iter": run.max_iter, "tol": run.tol, "callback": callback}
-        found = setting.solver.solve(problem, oracle, start, setting, run, limits)
+        found = setting.solver._solve(problem, oracle, start, setting, run, limits)
         record.coef = oracle.weights_of(found.x)
     record.found, record.gap = found, found.gap + problem.lacking
     record.n_inference_calls = problem.n_inference_calls + oracle.n_inference_calls

@@ -161,6 +161,14 @@ class PMA(SmoothRule):
     .. math:: \nabla \ell = \mu(\theta) - \phi(y^*)
 
     With exact inference it is maximum likelihood. Source: Kumar et al. 2005, section 4.1.
+
+    Parameters
+    ----------
+    solver : {"auto", "lbfgs", "gradient", "sgd"} or Solver, default="auto"
+        "auto" is L-BFGS, or gradient steps where the inference has no log-partition.
+    init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
+        Where training starts: zero, normal random numbers, or the weights of the field without edges. "auto" is zero
+        where the loss is convex, and "independent" for approximate marginals, which may be led astray from zero.
     """
 
     def objective(self, decoding):
@@ -168,7 +176,16 @@ class PMA(SmoothRule):
 
 
 class MaximumLikelihood(SmoothRule):
-    """Maximum likelihood by exact expectations: forests, or an inference that is exact anywhere."""
+    """Maximum likelihood by exact expectations: forests, or an inference that is exact anywhere.
+
+    Parameters
+    ----------
+    solver : {"auto", "lbfgs", "gradient", "sgd"} or Solver, default="auto"
+        "auto" is L-BFGS, or gradient steps where the inference has no log-partition.
+    init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
+        Where training starts: zero, normal random numbers, or the weights of the field without edges. "auto" is zero
+        where the loss is convex, and "independent" for approximate marginals, which may be led astray from zero.
+    """
 
     def objective(self, decoding):
         exact = able("marginals", decoding.inference)
@@ -179,6 +196,14 @@ class PL(SmoothRule):
     r"""Pseudolikelihood: each node given its true neighbours, without any inference.
 
     .. math:: \ell(\theta) = -\sum_s \log p(y_s \mid y_{N(s)}; \theta)
+
+    Parameters
+    ----------
+    solver : {"auto", "lbfgs", "gradient", "sgd"} or Solver, default="auto"
+        "auto" is L-BFGS, or gradient steps where the inference has no log-partition.
+    init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
+        Where training starts: zero, normal random numbers, or the weights of the field without edges. "auto" is zero
+        where the loss is convex, and "independent" for approximate marginals, which may be led astray from zero.
     """
 
     def objective(self, decoding):
@@ -249,6 +274,22 @@ class SPA(SteppedRule):
 
     The perceptron's rule. Source: Kumar et al. 2005, section 4.2.
 
+    Parameters
+    ----------
+    step_size : float, default=0.1
+        Length of a step; the gradient is the mean over labelled nodes. See :class:`GradientSteps`.
+    step_schedule : {"constant", "annealed"}, default="constant"
+        Whether steps shrink. Annealing makes the rule settle, at the price of a bias.
+    batch_size : int or None, default=None
+        Examples of a mini-batch; None makes steps for all examples.
+    select : {"best", "last", "averaged", "voted"}, default="best"
+        Weights of the trajectory that are kept: those with the fewest training errors by the rule's own inference
+        (Kumar et al. 2005, section 7.2), the last, the mean of all, or a vote of several at prediction.
+    n_cycles : int, default=3
+        Training stops after this many cycles of the errors.
+    init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
+        Where training starts: "auto" and "independent" are the weights of the field without edges.
+
     Examples
     --------
     >>> from sklearn_crf import DRFClassifier
@@ -268,6 +309,22 @@ class MMA(SteppedRule):
     .. math:: J(\theta) = \phi(y^*) - \phi(\tilde y), \qquad \tilde y_s = \arg\max_k \mu_s(k)
 
     Source: Kumar et al. 2005, section 4.3.
+
+    Parameters
+    ----------
+    step_size : float, default=0.1
+        Length of a step; the gradient is the mean over labelled nodes. See :class:`GradientSteps`.
+    step_schedule : {"constant", "annealed"}, default="constant"
+        Whether steps shrink. Annealing makes the rule settle, at the price of a bias.
+    batch_size : int or None, default=None
+        Examples of a mini-batch; None makes steps for all examples.
+    select : {"best", "last", "averaged", "voted"}, default="best"
+        Weights of the trajectory that are kept: those with the fewest training errors by the rule's own inference
+        (Kumar et al. 2005, section 7.2), the last, the mean of all, or a vote of several at prediction.
+    n_cycles : int, default=3
+        Training stops after this many cycles of the errors.
+    init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
+        Where training starts: "auto" and "independent" are the weights of the field without edges.
     """
 
     def objective(self, decoding):

@@ -1,0 +1,178 @@
+"""The base of formulations: what each of them says of itself, for training and for prediction."""
+
+from numbers import Real
+from typing import ClassVar
+
+from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from sklearn_crf.encoding import require_complete
+from sklearn_crf.inference import AutoMarginals, Inference
+from sklearn_crf.learning._solvers import Solver
+from sklearn_crf.objectives import Objective
+
+#: Names of the formulations that take factors of any arity.
+FACTOR_FORMULATIONS = ("exact", "relaxation", "piecewise", "pseudolikelihood", "loopy")
+
+
+class Formulation(BaseEstimator):
+    r"""Base of the formulations: a likelihood, exact or approximate, with costs and at a temperature.
+
+    Parameters
+    ----------
+    cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
+        What errors cost in the loss (softmax-margin): the number of wrong nodes, or ``cost[a, b]`` of a node of class b
+        that is labelled a, in the order of ``classes_``. None is the likelihood.
+    temperature : float, default=1.0
+        T of the distribution :math:`\exp(\mathrm{score}(y) / T) / Z` and of the loss, T times its negative
+        log-likelihood; towards zero, with costs, the loss becomes that of max-margin training.
+
+    Attributes
+    ----------
+    name : str
+        By which ``formulation=`` knows it.
+    takes_factors : bool
+        Whether examples may have factors besides nodes and edges.
+    needs_labels : bool
+        Whether every node needs a label; otherwise those without one are summed out.
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "cost": [StrOptions({"hamming"}), "array-like", None],
+        "temperature": [Interval(Real, 0, None, closed="neither")],
+    }
+    name: ClassVar[str] = ""
+    takes_factors: ClassVar[bool] = False
+    needs_labels: ClassVar[bool] = False
+    remedy: ClassVar[str] = "decrease C, or take formulation='relaxation', which is convex"
+
+    def __init__(self, cost=None, temperature: float = 1.0):
+        self.cost = cost
+        self.temperature = temperature
+
+    def likelihood(self, has_cycles: bool, has_factors: bool) -> Objective:
+        """The objective without costs at temperature one.
+
+        Parameters
+        ----------
+        has_cycles : bool
+            Whether a training example has a cycle.
+        has_factors : bool
+            Whether one has factors besides nodes and edges.
+
+        Returns
+        -------
+        Objective
+        """
+        raise NotImplementedError(type(self).__name__)
+
+    def inference(self, has_cycles: bool, has_factors: bool) -> Inference:
+        """Marginals that go with it at prediction.
+
+        Parameters
+        ----------
+        has_cycles : bool
+            Whether a training example has a cycle.
+        has_factors : bool
+            Whether one has factors besides nodes and edges.
+
+        Returns
+        -------
+        Inference
+        """
+        return AutoMarginals()
+
+    def cyclic_nodes(self) -> int:
+        """Nodes up to which small training examples with cycles are worked on together.
+
+        Of what is solved by itself for every model, tree-reweighted messages alone let examples that are done rest,
+        but all of a batch are solved anew where those of one do not settle; junction trees would all be in memory at
+        once, and so are tables of all edges in the joint problem.
+
+        Returns
+        -------
+        int
+        """
+        return 1
+
+    def factor_nodes(self) -> int:
+        """Nodes of training examples with factors that are worked on together.
+
+        Tables of many listed states take longer to lay out than one small example to be done with. By junction trees
+        the tables of all examples of a batch are in memory at once, and trees that cover a graph are chosen for each.
+
+        Returns
+        -------
+        int
+        """
+        return 1
+
+    def check(self, solver: Solver, fit_intercept: bool) -> None:
+        """Raise ValueError where it cannot be solved in the way that is asked for.
+
+        Parameters
+        ----------
+        solver : Solver
+        fit_intercept : bool
+        """
+
+    def check_batches(self, batches) -> None:
+        """Raise ValueError where training examples do not suit it.
+
+        Parameters
+        ----------
+        batches : sequence of Batch
+        """
+        if not self.takes_factors and have_factors(batches):
+            names = ", ".join(FACTOR_FORMULATIONS)
+            raise ValueError(
+                f"formulation={self.name!r} is for nodes and edges alone, but examples have other factors: take one of "
+                f"{names}."
+            )
+        if self.needs_labels:
+            for batch in batches:
+                require_complete(batch, f"formulation={self.name!r}")
+
+    def train(self, problem, start, run, solver: Solver):
+        """Weights of a penalised risk.
+
+        Parameters
+        ----------
+        problem : PenalisedRisk
+        start : ndarray of shape (n_coef,)
+        run : TrainingRun
+        solver : Solver
+
+        Returns
+        -------
+        TrainingRecord
+        """
+        return solver.train(problem, start, run, self.remedy)
+
+
+def have_cycles(batches) -> bool:
+    """Whether a cycle leads through nodes, edges and factors of an example of some batch.
+
+    Parameters
+    ----------
+    batches : sequence of Batch
+
+    Returns
+    -------
+    bool
+    """
+    return not all(batch.example.is_forest for batch in batches)
+
+
+def have_factors(batches) -> bool:
+    """Whether an example of some batch has factors besides nodes and edges.
+
+    Parameters
+    ----------
+    batches : sequence of Batch
+
+    Returns
+    -------
+    bool
+    """
+    return any(batch.example.has_factors for batch in batches)
