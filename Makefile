@@ -17,7 +17,7 @@ SOURCES := $(BUILD_FILES) MANIFEST.in README.rst $(KERNELS) $(shell find sklearn
 # Workers of pytest fill the cores: threads of BLAS beside them would spin while they wait for one.
 test boundscheck oldest: export OPENBLAS_NUM_THREADS = 1
 
-.PHONY: help demo test docs lint format wheel boundscheck oldest bench clean
+.PHONY: help demo test docs lint format wheel boundscheck oldest bench bench-check clean
 
 help:
 	@echo "make demo         learn to restore digits and to segment a photograph; pictures in demo_output"
@@ -28,6 +28,7 @@ help:
 	@echo "make boundscheck  run the tests with every index of every kernel checked"
 	@echo "make oldest       run the tests with the oldest versions that pyproject.toml admits"
 	@echo "make bench        run benchmarks/\$$(BENCH).py, by default $(BENCH)"
+	@echo "make bench-check  compare with other packages, and with the ratios recorded in benchmarks/peers.json"
 	@echo "make clean        remove all that the other targets made"
 
 demo: $(STAMPS)/plot $(STAMPS)/images $(STAMPS)/build
@@ -69,10 +70,13 @@ oldest: dist/.stamp $(VENV)-oldest/.stamp
 bench: $(STAMPS)/bench $(STAMPS)/build
 	$(BIN)/python benchmarks/$(BENCH).py
 
+bench-check: $(STAMPS)/bench $(STAMPS)/build
+	$(BIN)/python benchmarks/peers.py --check benchmarks/peers.json
+
 clean:
 	rm -rf $(VENV) $(VENV)-oldest build dist demo_output *.egg-info .pytest_cache .ruff_cache .hypothesis
 	rm -rf docs/_build docs/generated docs/auto_examples docs/sg_execution_times.rst
-	find sklearn_crf/kernels \( -name '*.c' -o -name '*.cpp' -o -name '*.so' \) -exec rm -f {} +
+	find sklearn_crf \( -name '*.c' -o -name '*.cpp' -o -name '*.so' \) -exec rm -f {} +
 	find sklearn_crf tests examples benchmarks docs -name __pycache__ -exec rm -rf {} +
 
 $(STAMPS)/venv:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sklearn_crf._energies import marginals, solve
+    from sklearn_crf._versions import show_versions
     from sklearn_crf.dense import Bilateral, DenseCRF, DenseExample, Spatial, refine
     from sklearn_crf.encoding import Example
     from sklearn_crf.estimators.contrastive import ContrastiveCRF
@@ -35,6 +36,7 @@ __all__ = [
     "Spatial",
     "marginals",
     "refine",
+    "show_versions",
     "solve",
 ]
 
@@ -56,6 +58,7 @@ _MODULE_OF = {
     "Spatial": "dense",
     "marginals": "_energies",
     "refine": "dense",
+    "show_versions": "_versions",
     "solve": "_energies",
 }
 _SUBMODULES = {

@@ -118,6 +118,8 @@ def as_reals(values: Any, name: str, dtype: DTypeLike | None = None) -> Any:
         raise ValueError(f"Complex data not supported: {name} must hold numbers, got {values.dtype}.")
     if dtype is None:
         dtype = values.dtype if values.dtype in SCORE_LIMITS else np.float64
+    if values.dtype == dtype:
+        return values
     try:
         # A number beyond the smaller type becomes infinite, which whoever needs finite numbers refuses.
         with np.errstate(over="ignore"):
@@ -151,7 +153,7 @@ def sound_csr(matrix: Any, name: str) -> Any:
         if matrix.format == "bsr":
             n_major, n_minor = n_major // matrix.blocksize[0], n_minor // matrix.blocksize[1]
         pointers, indices = matrix.indptr, matrix.indices
-        ascend = len(pointers) == n_major + 1 and pointers[0] == 0 and np.all(pointers[1:] >= pointers[:-1])
+        ascend = len(pointers) == n_major + 1 and pointers[0] == 0 and (pointers[1:] >= pointers[:-1]).all()
         if not ascend or pointers[-1] > min(len(indices), len(matrix.data)):
             raise ValueError(f"{name} is a damaged sparse matrix: indptr must ascend from 0 to the number of entries.")
         _check_indices(indices[: pointers[-1]], n_minor, name)
@@ -162,7 +164,8 @@ def sound_csr(matrix: Any, name: str) -> Any:
 
 
 def _check_indices(indices, length, name):
-    if indices.size and (indices.min() < 0 or indices.max() >= length):
+    # As unsigned numbers, negative ones are too large as well: one pass tells, which counts for thousands of sequences.
+    if indices.size and int(indices.view(f"u{indices.itemsize}").max()) >= length:
         raise ValueError(
             f"{name} is a damaged sparse matrix: it has indices {indices.min()} to {indices.max()} along an axis of "
             f"length {length}."

@@ -14,6 +14,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "vector_level.h"
+
 #if defined(__GNUC__) || defined(__clang__)
 #define ROWS_INLINE static inline __attribute__((always_inline))
 #define ROWS_VECTORS 1
@@ -35,20 +37,11 @@
 #define ROWS_SSE2 0
 #endif
 
-/* Wheels must run on any processor of an architecture, so what needs a newer one is chosen when it runs. */
-#if ROWS_SSE2 && defined(__x86_64__)
+#if ROWS_SSE2 && VECTOR_LEVEL_DISPATCH
 #include <immintrin.h>
 #define ROWS_DISPATCH 1
 #define ROWS_AVX2 __attribute__((target("avx2,fma"), noinline))
 #define ROWS_WORTH_A_CALL 96
-
-static int rows_have_avx2(void)
-{
-    static int known = -1;
-    if (known < 0)
-        known = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    return known;
-}
 #else
 #define ROWS_DISPATCH 0
 #endif

@@ -20,7 +20,7 @@ ROWS_INLINE void NAME(send_odds)(const REAL *odds, const REAL *coupling, const R
                                  REAL *fresh)
 {
 #if ROWS_DISPATCH
-    if (rows_have_avx2()) {
+    if (use_avx2()) {
         NAME(wide_odds_messages)(odds, coupling, power, n, total, fresh);
         return;
     }
@@ -32,7 +32,7 @@ ROWS_INLINE void NAME(send_odds)(const REAL *odds, const REAL *coupling, const R
 ROWS_INLINE void NAME(exponentiate_all)(REAL *x, ptrdiff_t n)
 {
 #if ROWS_DISPATCH
-    if (rows_have_avx2()) {
+    if (use_avx2()) {
         NAME(wide_exp_of_all)(x, n);
         return;
     }
@@ -43,7 +43,7 @@ ROWS_INLINE void NAME(exponentiate_all)(REAL *x, ptrdiff_t n)
 ROWS_INLINE void NAME(logarithms)(const REAL *x, ptrdiff_t n, REAL *out)
 {
 #if ROWS_DISPATCH
-    if (rows_have_avx2()) {
+    if (use_avx2()) {
         NAME(wide_log_of_all)(x, n, out);
         return;
     }

@@ -171,7 +171,7 @@ ROWS_INLINE void NAME(sum_product)(const REAL *table, const REAL *x, ptrdiff_t n
 {
     ptrdiff_t j = 0;
 #if ROWS_DISPATCH
-    if (n * width >= ROWS_WORTH_A_CALL && rows_have_avx2()) {
+    if (n * width >= ROWS_WORTH_A_CALL && use_avx2()) {
         NAME(wide_sum_product)(table, x, n, width, out);
         return;
     }
@@ -189,7 +189,7 @@ ROWS_INLINE void NAME(max_sum)(const REAL *table, const REAL *x, ptrdiff_t n, pt
 {
     ptrdiff_t j = 0;
 #if ROWS_DISPATCH
-    if (n * width >= ROWS_WORTH_A_CALL && rows_have_avx2()) {
+    if (n * width >= ROWS_WORTH_A_CALL && use_avx2()) {
         NAME(wide_max_sum)(table, x, n, width, out);
         return;
     }
@@ -397,7 +397,7 @@ ROWS_INLINE void NAME(add_outer)(const REAL *x, double scale, const double *rest
                                  ptrdiff_t width, double *accumulated)
 {
 #if ROWS_DISPATCH
-    if (n * width >= ROWS_WORTH_A_CALL && rows_have_avx2()) {
+    if (n * width >= ROWS_WORTH_A_CALL && use_avx2()) {
         NAME(wide_add_outer)(x, scale, y, n, width, accumulated);
         return;
     }

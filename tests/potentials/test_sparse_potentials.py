@@ -9,6 +9,7 @@ from sklearn_crf.encoding import Batch, Example
 from sklearn_crf.estimators._weights import _labels_that_count
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import TreeInference
+from sklearn_crf.kernels.learning.feature_pairs import pair_gradient, pair_scores
 from sklearn_crf.models import labeling_statistics, score
 from sklearn_crf.objectives import EmpiricalRisk, Likelihood, SparseRisk
 from sklearn_crf.potentials import (
@@ -187,3 +188,21 @@ def test_feature_columns_are_the_same_counted_and_sorted(dtype, monkeypatch):
         for a, b in zip(counted.arrays, found.arrays, strict=True):
             assert a.dtype == b.dtype
             assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("ones", [True, False])
+@pytest.mark.parametrize("n_columns", [1, 2, 3, 4, 5, 7, 8, 15, 16, 18, 22])
+def test_kernels_of_whole_rows_are_products_of_matrices(n_columns, ones):
+    rng = np.random.default_rng(n_columns)
+    features = sp.random(40, 12, 0.3, format="csr", random_state=0)
+    if ones:
+        features = features.sign()
+    columns = feature_columns(features)
+    pairs = FeaturePairs.all(12, n_columns)
+    weights, statistics = rng.normal(size=(12, n_columns)), rng.normal(size=(40, n_columns))
+    scores, gradient, work = np.ones((40, n_columns)), np.ones(12 * n_columns), np.empty(n_columns)
+    pair_scores(*columns.arrays, pairs.ptr, pairs.column, weights.ravel(), scores, work)
+    assert_allclose(scores, 1 + features @ weights, atol=1e-13)
+    stop = len(columns.feature)
+    pair_gradient(*columns.arrays, 0, stop, pairs.ptr, pairs.column, statistics, gradient, work)
+    assert_allclose(gradient, 1 + (features.T @ statistics).ravel(), atol=1e-13)

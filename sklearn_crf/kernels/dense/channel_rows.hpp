@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "vector_level.h"
+
 #if defined(__GNUC__) || defined(__clang__)
 #define CHANNELS_INLINE inline __attribute__((always_inline))
 #define CHANNELS_PREFETCH(address) __builtin_prefetch(address)
@@ -14,8 +16,7 @@
 #define CHANNELS_PREFETCH(address) ((void)(address))
 #endif
 
-// Wheels run on any processor of an architecture: what needs a newer one is chosen at run time.
-#if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__)
+#if VECTOR_LEVEL_DISPATCH
 #define CHANNELS_WIDE __attribute__((target("avx2,fma")))
 #endif
 
@@ -24,14 +25,7 @@ namespace crf {
 using i32 = std::int32_t;
 using i64 = std::int64_t;
 
-inline bool has_wide_vectors() {
-#ifdef CHANNELS_WIDE
-    static const bool known = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    return known;
-#else
-    return false;
-#endif
-}
+inline bool has_wide_vectors() { return use_avx2(); }
 
 template <class T>
 constexpr int kLanes = 32 / static_cast<int>(sizeof(T));

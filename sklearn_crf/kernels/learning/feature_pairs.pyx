@@ -7,6 +7,10 @@ belongs to these nodes stays in the cache.
 from cython cimport floating
 from libc.stdint cimport int32_t, int64_t
 
+cdef extern from "indexed_rows.h" nogil:
+    void sum_indexed_rows(const double*, const int32_t*, Py_ssize_t, Py_ssize_t, double*)
+    void add_to_indexed_rows(double*, const int32_t*, Py_ssize_t, Py_ssize_t, const double*)
+
 
 def pair_scores(
     const int32_t[::1] feature,  # IN (n,) ascending, those that occur
@@ -37,10 +41,12 @@ def pair_scores(
                     dense[k] = 0.0
                 for p in range(first, last):
                     dense[pair_column[p]] = weights[p]
+                if not weighted:
+                    add_to_indexed_rows(all_scores, &node[ptr[i]], ptr[i + 1] - ptr[i], n_columns, dense)
+                    continue
                 for q in range(ptr[i], ptr[i + 1]):
                     row = all_scores + node[q] * n_columns
-                    if weighted:
-                        x = value[q]
+                    x = value[q]
                     for k in range(n_columns):
                         row[k] += x * dense[k]
             else:
@@ -79,14 +85,16 @@ def pair_gradient(
         for i in range(start, stop):
             first, last = pair_ptr[feature[i]], pair_ptr[feature[i] + 1]
             if 3 * (last - first) > n_columns:
-                for k in range(n_columns):
-                    sums[k] = 0.0
-                for q in range(ptr[i], ptr[i + 1]):
-                    row = all_statistics + node[q] * n_columns
-                    if weighted:
-                        x = value[q]
+                if weighted:
                     for k in range(n_columns):
-                        sums[k] += x * row[k]
+                        sums[k] = 0.0
+                    for q in range(ptr[i], ptr[i + 1]):
+                        row = all_statistics + node[q] * n_columns
+                        x = value[q]
+                        for k in range(n_columns):
+                            sums[k] += x * row[k]
+                else:
+                    sum_indexed_rows(all_statistics, &node[ptr[i]], ptr[i + 1] - ptr[i], n_columns, sums)
                 for p in range(first, last):
                     gradient[p] += sums[pair_column[p]]
             else:

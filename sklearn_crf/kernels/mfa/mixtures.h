@@ -44,7 +44,7 @@ ROWS_INLINE double weigh_tile(double *projected, ptrdiff_t n_components, ptrdiff
                               ptrdiff_t last, double joint, double features, ptrdiff_t n, double *sums)
 {
 #if ROWS_DISPATCH
-    if (rows_have_avx2())
+    if (use_avx2())
         return weigh_tile_wide(projected, n_components, n_factors, stride, quadratic, group, weight, first, last, joint,
                                features, n, sums);
 #endif

@@ -12,6 +12,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "vector_level.h"
+
 #define LEAF_BLOCK 8
 
 #if defined(__GNUC__) || defined(__clang__)
@@ -26,18 +28,9 @@ typedef double half_double __attribute__((vector_size(LEAF_BLOCK / 2 * sizeof(do
 /* Where the last block of a pixel of F channels begins; the others begin at multiples of LEAF_BLOCK. */
 #define LEAF_LAST(F) ((F) - LEAF_BLOCK)
 
-/* Wheels must run on any processor of an architecture, so what needs a newer one is chosen when it runs. */
-#if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__)
+#if VECTOR_LEVEL_DISPATCH
 #define LEAF_DISPATCH 1
 #define LEAF_AVX2 __attribute__((target("avx2,fma"), noinline))
-
-static int leaf_have_avx2(void)
-{
-    static int known = -1;
-    if (known < 0)
-        known = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    return known;
-}
 #else
 #define LEAF_DISPATCH 0
 #endif

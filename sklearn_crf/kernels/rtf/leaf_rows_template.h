@@ -128,7 +128,7 @@ static void NAME(leaf_values)(const REAL *first, const REAL *second, ptrdiff_t F
                               const REAL *weight, ptrdiff_t m, ptrdiff_t n, REAL *out)
 {
 #if LEAF_DISPATCH
-    if (leaf_have_avx2()) {
+    if (use_avx2()) {
         NAME(wide_values)(first, second, F, size, leaf, weight, m, n, out);
         return;
     }
@@ -141,7 +141,7 @@ static void NAME(leaf_gradient)(const REAL *first, const REAL *second, ptrdiff_t
                                 double *out)
 {
 #if LEAF_DISPATCH
-    if (leaf_have_avx2()) {
+    if (use_avx2()) {
         NAME(wide_gradient)(first, second, F, size, leaf, d, e, D, n, out);
         return;
     }

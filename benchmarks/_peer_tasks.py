@@ -1,0 +1,224 @@
+"""What ``peers.py`` measures: the same work by this package and by a peer, each side on the same data.
+
+A side is a function ``run(size, n_jobs)`` that makes its data and gives the times of its steps, (clock, processor)
+each, and the quality of its answer. It runs in a process of its own.
+"""
+
+import time
+import warnings
+
+import numpy as np
+from _memory import peak_megabytes
+
+TAGS = 9
+VOCABULARY = 20_000
+
+
+# Peak memory of this process before the first step that is timed.
+before = []
+
+
+def timed(job, repetitions=1):
+    """Least (clock, processor) seconds of some runs, and the result of the last."""
+    before.append(peak_megabytes())
+    times = []
+    for _ in range(repetitions):
+        start = time.perf_counter(), time.process_time()
+        result = job()
+        times.append((time.perf_counter() - start[0], time.process_time() - start[1]))
+    return np.min(times, axis=0).tolist(), result
+
+
+# Tagging from dictionaries
+
+
+def sentences(n_sentences, seed):
+    """Features of words by name, and tags that follow a Markov chain."""
+    rng = np.random.default_rng(0)
+    by_word = rng.dirichlet(np.full(TAGS, 0.1), VOCABULARY)
+    to_next = rng.dirichlet(np.full(TAGS, 0.5), TAGS)
+    by_tag = by_word / np.arange(1, VOCABULARY + 1)[:, None]
+    by_tag = np.cumsum(by_tag / by_tag.sum(axis=0), axis=0)
+    rng = np.random.default_rng(seed)
+    X, y = [], []
+    for length in rng.integers(5, 40, n_sentences):
+        tag, tags, words = int(rng.integers(TAGS)), [], []
+        for _ in range(length):
+            tag = int(rng.choice(TAGS, p=to_next[tag]))
+            tags.append(f"T{tag}")
+            words.append(f"w{int(np.searchsorted(by_tag[:, tag], rng.random() * 0.999999))}")
+        X.append([token_features(words, t) for t in range(length)])
+        y.append(tags)
+    return X, y
+
+
+def token_features(words, t):
+    word = words[t]
+    features = {"bias": 1.0, "word": word, "suffix3": word[-3:], "suffix2": word[-2:], "long": len(word) > 4}
+    if t:
+        features |= {"-1:word": words[t - 1], "-1:suffix2": words[t - 1][-2:]}
+    else:
+        features["first"] = True
+    if t + 1 < len(words):
+        features |= {"+1:word": words[t + 1], "+1:suffix2": words[t + 1][-2:]}
+    else:
+        features["last"] = True
+    return features
+
+
+def tagging(make, as_labels):
+    def run(size, n_jobs):
+        warnings.simplefilter("ignore")
+        X, y = sentences(size, 1)
+        Z, truth = sentences(max(size // 3, 100), 2)
+        model = make(n_jobs)
+        fit, _ = timed(lambda: model.fit(X, as_labels(y)))
+        predict, found = timed(lambda: model.predict(Z), 3)
+        right = sum(np.sum(np.asarray(a) == np.asarray(b)) for a, b in zip(found, truth, strict=True))
+        return {"fit": fit, "predict": predict}, {"accuracy": right / sum(map(len, truth))}
+
+    return run
+
+
+def our_tagger(n_jobs):
+    from sklearn.pipeline import make_pipeline
+
+    from sklearn_crf import TRWCRF
+    from sklearn_crf.preprocessing import SequenceVectorizer
+
+    return make_pipeline(SequenceVectorizer(), TRWCRF(weights="seen", max_iter=100, n_jobs=n_jobs))
+
+
+def crfsuite_tagger(n_jobs):
+    import sklearn_crfsuite
+
+    # The same objective: CRFsuite's penalty is c2 |w|^2.
+    return sklearn_crfsuite.CRF(algorithm="lbfgs", c2=0.5, max_iterations=100)
+
+
+def chaine_tagger(n_jobs):
+    import chaine
+
+    class Tagger:
+        def fit(self, X, y):
+            self.model = chaine.train(X, y, max_iterations=100, c2=0.5, verbose=0)
+
+        def predict(self, X):
+            return self.model.predict(X)
+
+    return Tagger()
+
+
+def our_conversion(size, n_jobs):
+    from sklearn_crf.preprocessing import SequenceVectorizer
+
+    X, _ = sentences(size, 1)
+    fit, vectorizer = timed(lambda: SequenceVectorizer().fit(X), 3)
+    return {"fit": fit, "transform": timed(lambda: vectorizer.transform(X), 3)[0]}, {}
+
+
+def crfsuite_conversion(size, n_jobs):
+    import pycrfsuite
+
+    X, y = sentences(size, 1)
+
+    def append():
+        trainer = pycrfsuite.Trainer(verbose=False)
+        for tokens, tags in zip(X, y, strict=True):
+            trainer.append(tokens, tags)
+
+    items = timed(lambda: [pycrfsuite.ItemSequence(tokens) for tokens in X], 3)[0]
+    return {"fit": timed(append, 3)[0], "transform": items}, {}
+
+
+# Plain rows
+
+
+def rows(size, seed):
+    from sklearn.datasets import make_classification
+
+    X, y = make_classification(2 * size, 40, n_informative=20, n_classes=5, random_state=seed)
+    return X[:size], y[:size], X[size:], y[size:]
+
+
+def classifier(make):
+    def run(size, n_jobs):
+        warnings.simplefilter("ignore")
+        X, y, Z, truth = rows(size, 0)
+        model = make(n_jobs)
+        fit, _ = timed(lambda: model.fit(X, y))
+        predict, found = timed(lambda: model.predict(Z), 3)
+        return {"fit": fit, "predict": predict}, {"accuracy": float(np.mean(found == truth))}
+
+    return run
+
+
+def our_classifier(n_jobs):
+    from sklearn_crf import TRWCRF
+
+    return TRWCRF(max_iter=200, n_jobs=n_jobs)
+
+
+def logistic_regression(n_jobs):
+    from sklearn.linear_model import LogisticRegression
+
+    return LogisticRegression(max_iter=200)
+
+
+# Minimum cuts
+
+
+def volume(size):
+    rng = np.random.default_rng(0)
+    return (1000 * rng.normal(size=(size, size, size))).round(), 400.0
+
+
+def our_cut(size, n_jobs):
+    from sklearn_crf.graphs import lattice
+    from sklearn_crf.inference import GraphCut
+    from sklearn_crf.models import PairwiseModel
+
+    cost, coupling = volume(size)
+
+    def solve():
+        unary = np.stack((np.zeros(cost.size), -cost.ravel()), axis=1)
+        return GraphCut().map(PairwiseModel(lattice(cost.shape), unary, coupling * np.eye(2)[None]), n_threads=n_jobs)
+
+    seconds, found = timed(solve, 2)
+    return {"map": seconds}, {"energy": energy(cost, coupling, found.labels.reshape(cost.shape))}
+
+
+def maxflow_cut(size, n_jobs):
+    import maxflow
+
+    cost, coupling = volume(size)
+
+    def solve():
+        graph = maxflow.Graph[float](cost.size, 3 * cost.size)
+        nodes = graph.add_grid_nodes(cost.shape)
+        graph.add_grid_edges(nodes, coupling, maxflow.vonNeumann_structure(3), symmetric=False)
+        graph.add_grid_tedges(nodes, np.maximum(cost, 0), np.maximum(-cost, 0))
+        graph.maxflow()
+        return graph.get_grid_segments(nodes)
+
+    # Whether its True is our 1 does not matter to the time; the better reading is its energy.
+    seconds, found = timed(solve, 2)
+    return {"map": seconds}, {"energy": min(energy(cost, coupling, labels.astype(int)) for labels in (found, ~found))}
+
+
+def energy(cost, coupling, labels):
+    cuts = sum(np.count_nonzero(np.diff(labels, axis=axis)) for axis in range(labels.ndim))
+    return float(cost[labels == 1].sum() + coupling * cuts)
+
+
+# (our side, sizes, peers by the name of their package)
+TASKS = {
+    "dict features": (our_conversion, (1000, 3000), {"pycrfsuite": crfsuite_conversion}),
+    "tagging from dicts": (
+        tagging(our_tagger, lambda y: [np.array(tags) for tags in y]),
+        (500, 1500, 4000),
+        {"sklearn_crfsuite": tagging(crfsuite_tagger, list), "chaine": tagging(chaine_tagger, list)},
+    ),
+    "rows": (classifier(our_classifier), (20_000,), {"sklearn": classifier(logistic_regression)}),
+    "cut of a volume": (our_cut, (64,), {"maxflow": maxflow_cut}),
+}

@@ -1,0 +1,129 @@
+"""The work that users try first, beside the packages that they may come from: one table.
+
+    python benchmarks/peers.py                                     # all tasks, one and two threads
+    python benchmarks/peers.py --tasks "tagging from dicts" --sizes 500
+    python benchmarks/peers.py --check benchmarks/peers.json       # fails where a ratio fell by a quarter
+
+Every side runs in processes of its own, in turn with the other; a time is the least of ``--rounds``. Ratios are times
+of the peer over ours by the processor, which compare where other programs run too: above one we are faster. "2 threads"
+is our time by the clock on one thread over that on two, which means something on an idle machine alone. Memory is the
+peak of a process less what its imports and data took. Peers that are not installed are skipped.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from _memory import peak_megabytes
+from _peer_tasks import TASKS, before
+from _record import read_record, write_record
+
+# A ratio below this share of the recorded one is a step back.
+LEAST_SHARE = 0.75
+
+
+def work(task, side, size, n_jobs):
+    """One side of a task, in this process."""
+    ours, _, peers = TASKS[task]
+    seconds, quality = (ours if side == "ours" else peers[side])(size, n_jobs)
+    return {"seconds": seconds, "quality": quality, "megabytes": peak_megabytes() - before[0]}
+
+
+def run(task, side, size, n_jobs):
+    """The same in a process of its own, linear algebra on one thread in all."""
+    command = [sys.executable, __file__, "--worker", task, side, str(size), str(n_jobs)]
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{task}, {side}: {done.stderr[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def least(runs):
+    """Least times, clock and processor each, of several runs; memory and quality of the last."""
+    steps = {step: np.min([run["seconds"][step] for run in runs], axis=0) for step in runs[0]["seconds"]}
+    return runs[-1] | {"seconds": steps, "megabytes": min(run["megabytes"] for run in runs)}
+
+
+def compare(task, size, rounds):
+    """Rows of the table: one for each step and peer."""
+    _, _, peers = TASKS[task]
+    installed = [peer for peer in peers if importlib.util.find_spec(peer)]
+    for peer in peers.keys() - set(installed):
+        print(f"{task}: {peer} is not installed, skipped", flush=True)
+    sides = [("ours", 1), ("ours", 2), *((peer, 1) for peer in installed)]
+    runs = {side: [] for side in sides}
+    for _ in range(rounds):
+        for side in sides:
+            runs[side].append(run(task, side[0], size, side[1]))
+    found = {side: least(some) for side, some in runs.items()}
+    one, two = found["ours", 1], found["ours", 2]
+    for peer in installed:
+        other = found[peer, 1]
+        for step, (wall, processor) in one["seconds"].items():
+            yield {
+                "task": task,
+                "size": size,
+                "step": step,
+                "peer": peer,
+                "ours": float(processor),
+                "theirs": float(other["seconds"][step][1]),
+                "ratio": float(other["seconds"][step][1] / processor),
+                "threads": float(wall / two["seconds"][step][0]),
+                "memory": one["megabytes"] / max(other["megabytes"], 1.0),
+                "quality": [one["quality"], other["quality"]],
+            }
+
+
+def show(row):
+    quality = " / ".join(" ".join(f"{value:.5g}" for value in side.values()) for side in row["quality"] if side)
+    print(
+        f"{row['task']:20s}{row['size']:>7d} {row['step']:10s}{row['peer']:18s}{row['ours']:>9.3f}{row['theirs']:>9.3f}"
+        f"{row['ratio']:>7.2f}{row['threads']:>11.2f}{row['memory']:>8.2f}  {quality}",
+        flush=True,
+    )
+
+
+def key(row):
+    return row["task"], row["size"], row["step"], row["peer"]
+
+
+def steps_back(rows, path):
+    """Rows whose ratio is well below that of a record."""
+    recorded = {key(row): row["ratio"] for row in read_record(path, [])}
+    return [row for row in rows if row["ratio"] < LEAST_SHARE * recorded.get(key(row), 0.0)]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tasks", nargs="+", choices=sorted(TASKS), default=list(TASKS))
+    parser.add_argument("--sizes", nargs="+", type=int, help="instead of those of the tasks")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--json", type=Path, help="where rows are recorded")
+    parser.add_argument("--check", type=Path, help="a record whose ratios must not be missed by a quarter")
+    parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        task, side, size, n_jobs = options.worker
+        print(json.dumps(work(task, side, int(size), int(n_jobs))))
+        return
+    print(f"{'task':20s}{'size':>7s} {'step':10s}{'peer':18s}{'ours':>9s}{'theirs':>9s}{'ratio':>7s}", end="")
+    print(f"{'2 threads':>11s}{'memory':>8s}  quality (ours / theirs)")
+    rows = []
+    for task in options.tasks:
+        for size in options.sizes or TASKS[task][1]:
+            for row in compare(task, size, options.rounds):
+                show(row)
+                rows.append(row)
+    write_record(options.json, rows)
+    if options.check and (worse := steps_back(rows, options.check)):
+        sys.exit("slower than recorded: " + "; ".join(" ".join(map(str, key(row))) for row in worse))
+
+
+if __name__ == "__main__":
+    main()
