@@ -52,7 +52,7 @@ def peak_megabytes():
 def ours(image, probabilities, n_iter, n_jobs):
     """Set-up, and the function that makes the updates."""
     from sklearn_crf import Bilateral, DenseExample, Spatial
-    from sklearn_crf.dense.gaussian_kernels import build_filters
+    from sklearn_crf.dense._gaussian_kernels import build_filters
     from sklearn_crf.inference import DenseMeanField
     from sklearn_crf.models import DenseModel
 

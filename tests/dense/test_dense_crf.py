@@ -1,13 +1,16 @@
 """The classifier by a dense field: what it learns, what it takes, what it refuses."""
 
+import warnings
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf import Bilateral, DenseCRF, DenseExample, Spatial
 from sklearn_crf.dense import LogLoss
-from sklearn_crf.dense.bandwidths import search_bandwidths
+from sklearn_crf.dense._training import search_bandwidths
 from sklearn_crf.inference import DenseMeanField
 
 KERNELS = (Spatial(1.5, weight=1.0), Bilateral(6.0, 30.0, weight=1.0))
@@ -33,6 +36,9 @@ def as_arrays(X):
     return [np.concatenate([example.scores, example.image], axis=-1) for example in X]
 
 
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
 @pytest.fixture(scope="module")
 def data():
     return coloured_regions()
@@ -45,7 +51,7 @@ def test_learned_weights_beat_fixed_ones(data, compatibility, learning):
     options = {"compatibility": compatibility, "inference": DenseMeanField(max_iter=5)}
     fixed = DenseCRF(KERNELS, learning="fixed", **options).fit(X[:4], y[:4])
     learned = DenseCRF(KERNELS, learning=learning, **options).fit(X[:4], y[:4])
-    assert learned.loss_curve_[-1] < 0.5 * learned.loss_curve_[0]
+    assert learned.loss_curve_[-1] < 0.9 * learned.loss_curve_[0]
     assert np.all(np.diff(learned.loss_curve_) <= 1e-9)
     assert len(learned.loss_curve_) == learned.n_iter_ + 1
     alone = np.mean([np.mean(x.scores.argmax(axis=-1) == labels) for x, labels in zip(X[4:], y[4:], strict=True)])
@@ -54,9 +60,23 @@ def test_learned_weights_beat_fixed_ones(data, compatibility, learning):
     assert fixed.n_iter_ == 0
 
 
+@pytest.mark.parametrize("weight", [0.0, 1.0, 1e3])
+def test_training_loss_is_below_that_of_the_given_weights_and_of_no_field(data, weight):
+    X, y = data
+    kernels = [Spatial(3.0, weight=weight)]
+    learned = DenseCRF(kernels, max_iter=1, inference=FEW_UPDATES).fit(X, y)
+    for given in (weight, 0.0):
+        fixed = DenseCRF([Spatial(3.0, weight=given)], learning="fixed", inference=FEW_UPDATES).fit(X, y)
+        loss = -sum(
+            np.log(1e-300 + np.take_along_axis(q, part[..., np.newaxis], axis=-1)).sum()
+            for q, part in zip(fixed.predict_proba(X), y, strict=True)
+        )
+        assert learned.loss_curve_[-1] <= loss + 0.5 * given**2
+
+
 def test_linear_unaries_are_learned_too(data):
     X, y = data
-    # features that are a rotation of scores say nothing without their weights
+    # features that are permuted scores are useless without their weights
     turned = [DenseExample(x.scores @ np.array([[0, 1, 0], [0, 0, 1], [1.0, 0, 0]]), x.image) for x in X]
     field = DenseCRF(KERNELS, unaries="linear").fit(turned[:4], y[:4])
     assert field.coef_.shape == (3, 3)
@@ -130,7 +150,7 @@ def test_volumes_with_spacing():
     volume = DenseExample(np.eye(2)[y] + rng.normal(size=(4, 8, 8, 2)), 50.0 * y + rng.normal(size=y.shape), (3, 1, 1))
     field = DenseCRF([Spatial(2.0), Bilateral(8.0, 10.0)], learning="fixed").fit([volume], [y])
     assert field.score([volume], [y]) > 0.95
-    # slices that lie far apart do not speak with each other
+    # slices that lie far apart do not influence each other
     apart = DenseExample(volume.scores, volume.image, (1e3, 1, 1))
     flat = [DenseExample(volume.scores[k], volume.image[k]) for k in range(4)]
     alone = clone(field).fit(flat, list(y)).predict_proba(flat)
@@ -180,6 +200,23 @@ def test_weights_of_classes_and_examples(data):
     assert count[0] < count[1]
     balanced = DenseCRF([], unaries="linear", class_weight="balanced").fit(X, y)
     assert np.isfinite(balanced.coef_).all()
+
+
+def test_warning_says_what_to_change(data):
+    X, y = data
+    with pytest.warns(ConvergenceWarning, match="increase max_iter=1 or tol"):
+        DenseCRF(KERNELS, max_iter=1).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        DenseCRF(KERNELS, learning="fixed").fit(X, y)
+        DenseCRF(KERNELS, inference=FEW_UPDATES, tol=1e-2).fit(X, y)
+
+
+def test_fixed_weights_take_labels_that_scores_forbid(data):
+    X, y = data
+    forbidden = [DenseExample(np.where(np.eye(3, dtype=bool)[y[0]], -np.inf, 0.0), X[0].image)]
+    field = DenseCRF(KERNELS, learning="fixed", classes=[0, 1, 2]).fit(forbidden, y[:1])
+    assert field.score(forbidden, y[:1]) == 0.0
 
 
 def test_warm_start_goes_on(data):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sklearn_crf import Bilateral, DenseCRF, DenseExample, Spatial
-from sklearn_crf.dense import refinement_report
+from sklearn_crf.dense import GridField, refinement_report
 
 
 def scored_regions(n=6, seed=0):
@@ -34,6 +34,18 @@ def test_fields_that_help_are_told_from_those_that_do_not():
     assert report.image_iou.shape == (4, 3)
     assert np.all((report.low <= report.difference) & (report.difference <= report.high))
     assert all(name in str(report) for name in report.names)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_grid_field_with_missing_labels_and_without_an_image():
+    X, y = scored_regions()
+    y = [np.where(np.indices(part.shape)[0] == 0, -1, part) for part in y]
+    X[0] = DenseExample(X[0].scores, np.zeros((10, 12)))
+    fields = {"grid": GridField(missing_label=-1)}
+    assert refinement_report(X[:4], y[:4], X[4:], y[4:], fields=fields, missing_label=-1).difference[1] > 0
+    plain = [DenseExample(x.scores) for x in X]
+    report = refinement_report(plain[:4], y[:4], plain[4:], y[4:], fields=fields, missing_label=-1)
+    assert np.isfinite(report.mean_iou).all()
 
 
 def test_mean_iou_is_that_of_scikit_learn():

@@ -5,7 +5,7 @@ import pytest
 
 from sklearn_crf import Bilateral, DenseExample, Spatial
 from sklearn_crf.dense import ExpectedIoU, LogLoss
-from sklearn_crf.dense.training import Lattices, Layout, Task, UnrolledRisk
+from sklearn_crf.dense._training import Lattices, Layout, Task, UnrolledRisk
 from sklearn_crf.inference import DenseMeanField
 
 SHAPE = (5, 6)

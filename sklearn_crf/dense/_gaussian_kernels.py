@@ -32,13 +32,16 @@ class GaussianKernel:
         return replace(self, **{parameter: tuple(value) if isinstance(value, list) else value})
 
     def _positions(self, example, bandwidth, name):
-        """Coordinates of all nodes in units of the bandwidth, the last axis first, (N, n_axes)."""
+        """Coordinates of all nodes in units of the bandwidth, (N, n_axes)."""
         n_axes = len(example.shape)
         bandwidth = _per_axis(bandwidth, n_axes, f"{name}.bandwidth", "axes of the lattice")
         step = np.ones(n_axes) if example.spacing is None else np.asarray(example.spacing, dtype=np.float64)
         axes = [np.arange(n) * (size / width) for n, size, width in zip(example.shape, step, bandwidth, strict=True)]
         grid = np.meshgrid(*axes, indexing="ij")
-        return np.stack([coordinate.ravel() for coordinate in reversed(grid)], axis=1).astype(example.scores.dtype)
+        # Their order decides how the lattice is turned, and so the error of the filter. pydensecrf has x before y on
+        # images and the order of the axes elsewhere: with the same order results are the same.
+        grid = grid[::-1] if n_axes == 2 else grid
+        return np.stack([coordinate.ravel() for coordinate in grid], axis=1).astype(example.scores.dtype)
 
 
 @dataclass(frozen=True)

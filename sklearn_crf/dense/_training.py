@@ -4,10 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import map_tasks
-from sklearn_crf.dense.gaussian_kernels import build_filters
-from sklearn_crf.dense.unrolled import marginals_of_updates, pull_back
+from sklearn_crf._threads import checkpoint, map_tasks, range_runner
+from sklearn_crf.dense._gaussian_kernels import build_filters
+from sklearn_crf.dense._losses import through_softmax
 from sklearn_crf.inference import convergence_left_to_caller
+from sklearn_crf.inference.local._dense_mean_field import DenseUpdates, product_over_nodes
 from sklearn_crf.models import DenseModel
 
 
@@ -121,6 +122,74 @@ class Layout:
         return np.concatenate([np.ravel(pairwise), *unary])
 
 
+class Gradient(NamedTuple):
+    """Derivative of a loss by the values of a dense model."""
+
+    unary: np.ndarray  # (N, K)
+    tables: np.ndarray  # (M, K, K), as if no entry were tied to its mirror image
+
+
+def marginals_of_updates(model, inference, n_threads=1):
+    """Marginals at the start and after each update.
+
+    Parameters
+    ----------
+    model : DenseModel
+    inference : DenseMeanField
+        Compatibilities are such that its updates keep nothing of the old scores.
+    n_threads : int, default=1
+
+    Returns
+    -------
+    list of ndarray of shape (N, K)
+    """
+    with range_runner(n_threads) as run:
+        updates = DenseUpdates(model, run)
+        trajectory = [updates.marginals]
+        for _ in range(inference.max_iter):
+            checkpoint()
+            change = updates.step()
+            trajectory.append(updates.marginals)
+            if change <= inference.tol:
+                break
+    return trajectory
+
+
+def pull_back(model, trajectory, slope, n_threads=1):
+    r"""From the derivative by the last logits to those by unary scores and compatibilities.
+
+    Logits are :math:`s_t = u + \sum_m \hat K_m q_{t-1} \mu_m`, so that with g the derivative by s_t, that by
+    :math:`\mu_m` is :math:`q_{t-1}' (\hat K_m' g)` and that by :math:`q_{t-1}` is
+    :math:`\sum_m (\hat K_m' g) \mu_m'`: one adjoint filtering per kernel and update.
+
+    Parameters
+    ----------
+    model : DenseModel
+    trajectory : list of ndarray of shape (N, K)
+        What :func:`marginals_of_updates` returned.
+    slope : ndarray of shape (N, K)
+        Derivative of the loss by the logits of the last marginals.
+    n_threads : int, default=1
+
+    Returns
+    -------
+    Gradient
+    """
+    tables = model.tables
+    by_tables = np.zeros(tables.shape)
+    by_unary = slope.copy()
+    for q in reversed(trajectory[:-1]):
+        checkpoint()
+        by_q = np.zeros_like(slope)
+        for m, smooth in enumerate(model.filters):
+            adjoint = smooth.apply(slope, adjoint=True, n_threads=n_threads)
+            by_tables[m] += product_over_nodes(q, adjoint)
+            by_q += adjoint @ tables[m].T.astype(slope.dtype)
+        slope = through_softmax(q, by_q)
+        by_unary += slope
+    return Gradient(by_unary, by_tables)
+
+
 class Task(NamedTuple):
     """One example of training."""
 
@@ -169,6 +238,9 @@ class Lattices:
         return self._build(task, n_threads) if kept is None else kept
 
 
+_START_FACTORS = (1.0, 0.3, 0.1, 0.0)
+
+
 class UnrolledRisk:
     r"""Regularised loss of the marginals after the updates of mean field, per labelled node.
 
@@ -200,6 +272,16 @@ class UnrolledRisk:
         """Loss per labelled node, without penalty."""
         return self.loss.value(self._totals(weights)) / self.total_weight
 
+    def best_scaled(self, weights):
+        """The weights, with those of pairs multiplied by the factor of least loss.
+
+        The loss is not convex: far too strong weights make all pixels of an image alike, and no gradient is left there.
+        """
+        if weights.coef is not None:
+            return weights
+        tried = [weights._replace(compatibility=factor * weights.compatibility) for factor in _START_FACTORS]
+        return tried[int(np.argmin([self.value(each) for each in tried]))]
+
     def value_grad(self, flat):
         """f and its gradient."""
         weights = self.layout.unpack(flat)
@@ -229,3 +311,47 @@ class UnrolledRisk:
 
     def _model(self, weights, task, n_threads):
         return DenseModel(weights.unary(task.example.rows), self.lattices.of(task, n_threads), weights.compatibility)
+
+
+_FACTOR = 2.0
+_MOST_STEPS = 4
+_ROUNDS = 2
+
+
+def search_bandwidths(kernels, evaluate):
+    """Multiply or divide one bandwidth after the other by two, as long as the held-out loss falls; at most twice each.
+
+    Parameters
+    ----------
+    kernels : sequence of GaussianKernel
+        Where to start.
+    evaluate : callable(kernels) -> float
+        Held-out loss after training with these kernels.
+
+    Returns
+    -------
+    kernels : list of GaussianKernel
+    trace : list of (str, float)
+        Each choice tried, and its loss.
+    """
+    best = list(kernels)
+    least = evaluate(best)
+    trace = [(repr(best), least)]
+    coordinates = [(m, parameter) for m, kernel in enumerate(kernels) for parameter in kernel._bandwidths]
+    for _ in range(_ROUNDS):
+        before = least
+        for m, parameter in coordinates:
+            for factor in (_FACTOR, 1 / _FACTOR):
+                start = least
+                for _ in range(_MOST_STEPS):
+                    tried = [*best[:m], best[m]._scaled(parameter, factor), *best[m + 1 :]]
+                    loss = evaluate(tried)
+                    trace.append((repr(tried), loss))
+                    if not loss < least:
+                        break
+                    best, least = tried, loss
+                if least < start:
+                    break
+        if not least < before:
+            break
+    return best, trace

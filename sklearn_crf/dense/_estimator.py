@@ -1,21 +1,22 @@
 """The classifier of pixels by a fully connected field."""
 
+import warnings
 from numbers import Integral, Real
 from typing import ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, compute_class_weight
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._callbacks import CallbackSupportMixin, fit_callbacks, progress_reporter
 from sklearn_crf._threads import map_tasks, single_threaded_blas
-from sklearn_crf.dense.bandwidths import search_bandwidths
-from sklearn_crf.dense.examples import read_examples
-from sklearn_crf.dense.gaussian_kernels import Bilateral, Spatial, build_filters, check_kernels
-from sklearn_crf.dense.losses import ExpectedIoU, LogLoss
-from sklearn_crf.dense.training import Lattices, Layout, Task, UnrolledRisk, Weights
+from sklearn_crf.dense._examples import read_examples
+from sklearn_crf.dense._gaussian_kernels import Bilateral, Spatial, build_filters, check_kernels
+from sklearn_crf.dense._losses import ExpectedIoU, LogLoss
+from sklearn_crf.dense._training import Lattices, Layout, Task, UnrolledRisk, Weights, search_bandwidths
 from sklearn_crf.encoding import encode_y, validate_sample_weight
 from sklearn_crf.inference import DenseMeanField
 from sklearn_crf.models import DenseModel, clamped
@@ -37,7 +38,8 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     kernels : tuple of Spatial and Bilateral, default=None
-        None is ``(Spatial(3.0), Bilateral(80.0, 13.0))``. Their weights are the start of learning.
+        None is ``(Spatial(3.0), Bilateral(80.0, 13.0))``. Learning starts from their weights, or a part of these where
+        that has a smaller loss, down to no field at all.
     compatibility : {"potts", "diagonal", "full"}, default="potts"
         Scores of pairs of states, for each kernel: one number for equal states, one for each state, or a symmetric
         matrix.
@@ -114,7 +116,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     for a kernel of d positions and channels; mean field about 3 more arrays of the size of the scores; training one for
     each update besides.
 
-    Further fitted weights and inference apply to any number of pixels: images may differ in size.
+    Images may differ in size, in training and in prediction.
 
     References
     ----------
@@ -212,7 +214,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     # Of nested objects, those that learn or infer check their own options.
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X, y, sample_weight=None) -> "DenseCRF":
         """Learn the weights.
 
         Parameters
@@ -242,7 +244,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             data.n_scores if self.unaries == "linear" else None,
         )
         start = self._start(layout, kernels, labels.classes_, data)
-        trace, result = [], None
+        trace, result, weights = [], None, start
         with single_threaded_blas(), fit_callbacks(self, X, y, self.max_iter) as iteration:
 
             def on_iteration(found):
@@ -250,22 +252,32 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
             if self.bandwidths == "held_out":
                 kernels, trace = self._choose_bandwidths(tasks, layout, kernels, start)
-            weights = start
             if self._loss() is None:
                 # Whatever could fail in predictions of these examples, fails here.
                 self._lattices(kernels, tasks)
             else:
-                result = self._train(self._risk(tasks, layout, kernels), start, self.max_iter, on_iteration)
+                risk = self._risk(tasks, layout, kernels)
+                start = start if self._goes_on() else risk.best_scaled(start)
+                result = self._train(risk, start, self.max_iter, on_iteration)
                 weights = layout.unpack(result.x)
-        fitted = self._attributes(data, labels.classes_, weights, kernels)
         # Everything that can fail has happened: only now does the estimator change.
-        for name, value in fitted.items():
+        for name, value in self._attributes(data, labels.classes_, weights, kernels).items():
             setattr(self, name, value)
         self.bandwidth_trace_ = trace
-        total = sum(float(task.weight.sum()) for task in tasks)
-        self.loss_curve_ = np.array([] if result is None else result.loss_curve) * self.C * total
-        self.n_iter_ = 0 if result is None else int(result.nit)
+        self._store_course(result, self.C * sum(float(task.weight.sum()) for task in tasks))
         return self
+
+    def _store_course(self, result, scale):
+        """Loss and number of iterations, and a warning where they did not suffice."""
+        self.loss_curve_ = np.array([] if result is None else result.loss_curve) * scale
+        self.n_iter_ = 0 if result is None else int(result.nit)
+        if result is not None and not result.success:
+            warnings.warn(
+                f"DenseCRF stopped before its gradient came down to tol={self.tol:.2g} ({result.message}): increase "
+                f"max_iter={self.max_iter} or tol.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
 
     def _checked_kernels(self):
         kernels = (Spatial(3.0), Bilateral(80.0, 13.0)) if self.kernels is None else self.kernels
@@ -292,7 +304,9 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             )
         if self.unaries == "linear":
             if self._loss() is None:
-                raise ValueError("unaries='linear' are learned: they cannot be had with learning='fixed'.")
+                raise ValueError(
+                    "unaries='linear' are learned, which learning='fixed' rules out: use another rule, or scores."
+                )
             for i, example in enumerate(data.examples):
                 if np.isneginf(example.scores).any():
                     raise ValueError(f"X[{i}] has features of -inf, which unaries='linear' cannot take.")
@@ -310,7 +324,8 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             known = own >= 0
             own = np.maximum(own, 0)
             weight = np.where(known, class_weight[own], 0.0)
-            if self.unaries == "scores" and np.isneginf(example.rows[known, own[known]]).any():
+            given = self.unaries == "scores" and self._loss() is not None
+            if given and np.isneginf(example.rows[known, own[known]]).any():
                 raise ValueError(f"X[{i}] has a score of -inf for the label of a pixel: no field can learn that.")
             tasks.append(Task(i, example, own, weight if sample_weight is None else weight * sample_weight[i]))
         if not any(task.weight.any() for task in tasks):
@@ -325,8 +340,11 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             raise ValueError(f"class_weight must be finite and not negative, got {self.class_weight!r}.")
         return weight
 
+    def _goes_on(self):
+        return self.warm_start and hasattr(self, "compatibility_")
+
     def _start(self, layout, kernels, classes, data):
-        if not self.warm_start or not hasattr(self, "compatibility_"):
+        if not self._goes_on():
             return layout.start(kernels)
         start = Weights(self.compatibility_, self.unary_scale_, self.coef_, self.intercept_)
         fits = layout.start(kernels).compatibility.shape == start.compatibility.shape
@@ -374,8 +392,9 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         def evaluate(kernels):
             nonlocal weights
             if self._loss() is not None:
+                risk = self._risk(kept, layout, kernels)
                 # Weights follow a change of bandwidths in a few iterations: they start from those found before.
-                found = self._train(self._risk(kept, layout, kernels), weights, min(self.max_iter, 10))
+                found = self._train(risk, risk.best_scaled(weights), min(self.max_iter, 10))
                 weights = layout.unpack(found.x)
             return self._risk(held_out, layout, kernels).value(weights)
 
@@ -453,7 +472,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                 f"with {wanted[1]} and {wanted[2]}."
             )
 
-    def predict(self, X, evidence=None):
+    def predict(self, X, evidence=None) -> np.ndarray:
         """Labels of every pixel, each the likeliest under its marginals.
 
         Parameters
@@ -472,7 +491,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         data, marginals = self._marginals(X, evidence)
         return data.decode([self.classes_[q.argmax(axis=1)] for q in marginals])
 
-    def predict_proba(self, X, evidence=None):
+    def predict_proba(self, X, evidence=None) -> np.ndarray:
         """Marginal probability of each class at every pixel.
 
         Parameters
@@ -490,7 +509,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         data, marginals = self._marginals(X, evidence)
         return data.decode(marginals)
 
-    def score(self, X, y, sample_weight=None):
+    def score(self, X, y, sample_weight=None) -> float:
         """Accuracy over labelled pixels.
 
         Parameters

@@ -3,8 +3,8 @@
 import numpy as np
 
 from sklearn_crf._threads import single_threaded_blas, split_threads
-from sklearn_crf.dense.examples import DenseExample
-from sklearn_crf.dense.gaussian_kernels import Bilateral, Spatial, build_filters, check_kernels
+from sklearn_crf.dense._examples import DenseExample
+from sklearn_crf.dense._gaussian_kernels import Bilateral, Spatial, build_filters, check_kernels
 from sklearn_crf.inference import DenseMeanField
 from sklearn_crf.models import DenseModel
 

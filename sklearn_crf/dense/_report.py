@@ -7,8 +7,8 @@ import numpy as np
 from scipy.stats import wilcoxon
 from sklearn.base import BaseEstimator, clone
 
-from sklearn_crf.dense.estimator import DenseCRF
-from sklearn_crf.dense.examples import read_examples
+from sklearn_crf.dense._estimator import DenseCRF
+from sklearn_crf.dense._examples import read_examples
 from sklearn_crf.encoding import encode_y, object_array
 from sklearn_crf.estimators.drf import DRFClassifier
 from sklearn_crf.inference import LoopyBP
@@ -59,7 +59,7 @@ class GridField(BaseEstimator):
         """
         field = DRFClassifier(inference=LoopyBP(max_iter=20), max_iter=30, tol=1e-3)
         field = field if self.field is None else clone(self.field)
-        steps = [np.abs(np.diff(x.image, axis=axis)).sum(axis=-1) for x in X for axis in range(len(x.shape))]
+        steps = [np.abs(np.diff(image_of(x), axis=axis)).sum(axis=-1) for x in X for axis in range(len(x.shape))]
         # A constant image has no contrasts, whatever their scale.
         contrast = Contrast(X[0].scores.shape[-1], float(np.mean([step.mean() for step in steps if step.size])) or 1.0)
         self.field_ = field.set_params(
@@ -82,7 +82,12 @@ class GridField(BaseEstimator):
 
     def _arrays(self, X):
         scores = [np.maximum(x.scores, _LEAST_SCORE) for x in X]
-        return object_array([np.concatenate([s, x.image], axis=-1) for s, x in zip(scores, X, strict=True)])
+        return object_array([np.concatenate([s, image_of(x)], axis=-1) for s, x in zip(scores, X, strict=True)])
+
+
+def image_of(example):
+    """The image of an example, without contrasts if there is none."""
+    return np.zeros((*example.shape, 1), example.scores.dtype) if example.image is None else example.image
 
 
 # A linear field cannot take -inf as a feature.
