@@ -3,10 +3,10 @@
     python benchmarks/dense_speed.py --peer PYTHON           # PYTHON has pydensecrf2 installed
     python benchmarks/dense_speed.py --peer PYTHON --volume  # 120 x 150 x 100 voxels, 2 labels, 5 updates
 
-Each side runs in a process of its own, in turn, several times; the least processor seconds (of all threads) and seconds
-of one run are printed, set-up (unary scores, lattices and their normalisation) apart from the updates, with the peak of
-memory over what the process held before. The picture is a made one: coloured regions under noise; the scores are smooth
-and random. The two results are compared too: the same kernels and weights must give the same probabilities.
+Each side runs in a process of its own, in turn, several times. Printed are the least processor seconds (of all
+threads), set-up (unary scores, lattices and their normalisation) apart from the updates; the least seconds of both; and
+the peak of memory over what the process held before. The picture is made of coloured regions under noise; the scores
+are smooth and random. The two results are compared too: the same kernels and weights must give the same probabilities.
 """
 
 import argparse
@@ -117,11 +117,10 @@ def measured(python, side, path, n_iter, n_jobs):
 
 
 def row(name, runs):
-    """Least seconds and processor seconds of several runs, set-up and updates apart; memory of the first."""
-    clocks = np.min([run["clocks"] for run in runs], axis=0)
-    (setup, setup_cpu), (updates, updates_cpu) = clocks
+    """Least processor seconds of several runs, set-up and updates apart, and seconds; memory of the first."""
+    (setup, setup_cpu), (updates, updates_cpu) = np.min([run["clocks"] for run in runs], axis=0)
     print(
-        f"{name:22}{setup:8.3f}{updates:9.3f}{setup + updates:9.3f}{setup_cpu + updates_cpu:12.3f}"
+        f"{name:22}{setup_cpu:8.3f}{updates_cpu:9.3f}{setup_cpu + updates_cpu:9.3f}{setup + updates:9.3f}"
         f"{runs[0]['memory']:9.0f}"
     )
 
@@ -144,7 +143,7 @@ def main():
         path = Path(folder) / "case.npz"
         make_case(shape, n_classes, path)
         print(f"{' x '.join(map(str, shape))}, {n_classes} labels, {n_iter} updates, float32")
-        print(f"{'':22}{'set-up':>8}{'updates':>9}{'sum s':>9}{'processor s':>12}{'MB':>9}")
+        print(f"{'processor seconds':22}{'set-up':>8}{'updates':>9}{'sum':>9}{'seconds':>9}{'MB':>9}")
         runs = {("ours", 1): [], ("ours", 2): [], ("theirs", 1): []}
         for _ in range(options.repeats):
             for (side, n_jobs), found in runs.items():

@@ -31,17 +31,19 @@ class GaussianKernel:
         value = np.multiply(getattr(self, parameter), factor).tolist()
         return replace(self, **{parameter: tuple(value) if isinstance(value, list) else value})
 
-    def _positions(self, example, bandwidth, name):
-        """Coordinates of all nodes in units of the bandwidth, (N, n_axes)."""
+    def _features(self, example, name, n_channels=0):
+        """Coordinates in units of the bandwidth, then columns for channels, (*lattice, n_axes + n_channels)."""
         n_axes = len(example.shape)
-        bandwidth = _per_axis(bandwidth, n_axes, f"{name}.bandwidth", "axes of the lattice")
+        bandwidth = _per_axis(self.bandwidth, n_axes, f"{name}.bandwidth", "axes of the lattice")
         step = np.ones(n_axes) if example.spacing is None else np.asarray(example.spacing, dtype=np.float64)
-        axes = [np.arange(n) * (size / width) for n, size, width in zip(example.shape, step, bandwidth, strict=True)]
-        grid = np.meshgrid(*axes, indexing="ij")
-        # Their order decides how the lattice is turned, and so the error of the filter. pydensecrf has x before y on
-        # images and the order of the axes elsewhere: with the same order results are the same.
-        grid = grid[::-1] if n_axes == 2 else grid
-        return np.stack([coordinate.ravel() for coordinate in grid], axis=1).astype(example.scores.dtype)
+        features = np.empty((*example.shape, n_axes + n_channels), example.scores.dtype)
+        for axis in range(n_axes):
+            # The order decides how the lattice is turned, and so the error of the filter. pydensecrf has x before y on
+            # images and the order of the axes elsewhere: with the same order results are the same.
+            column = 1 - axis if n_axes == 2 else axis
+            coordinate = np.arange(example.shape[axis]) * (step[axis] / bandwidth[axis])
+            features[..., column] = coordinate.reshape(-1, *[1] * (n_axes - 1 - axis))
+        return features
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,8 @@ class Spatial(GaussianKernel):
         -------
         ndarray of shape (n_nodes, n_axes)
         """
-        return self._positions(example, self.bandwidth, name)
+        features = self._features(example, name)
+        return features.reshape(-1, features.shape[-1])
 
 
 @dataclass(frozen=True)
@@ -132,10 +135,11 @@ class Bilateral(GaussianKernel):
         -------
         ndarray of shape (n_nodes, n_axes + n_channels)
         """
-        positions = self._positions(example, self.bandwidth, name)
-        colours = example.image.reshape(len(positions), -1)
-        bandwidth = _per_axis(self.channel_bandwidth, colours.shape[1], f"{name}.channel_bandwidth", "channels")
-        return np.hstack([positions, colours / bandwidth.astype(positions.dtype)])
+        n_channels = example.n_channels
+        bandwidth = _per_axis(self.channel_bandwidth, n_channels, f"{name}.channel_bandwidth", "channels")
+        features = self._features(example, name, n_channels)
+        features[..., -n_channels:] = example.image / bandwidth.astype(features.dtype)
+        return features.reshape(-1, features.shape[-1])
 
 
 def _per_axis(bandwidth, n, name, what):

@@ -14,6 +14,7 @@ from sklearn_crf.kernels.dense.permutohedral import (
     points_of_vertices,
     slice_points,
     splat,
+    totals_of_vertices,
 )
 
 MAX_AXES = 31
@@ -214,10 +215,12 @@ class PermutohedralFilter:
         for axis, neighbors in enumerate(self._neighbors):
             run(_neighbors_call(vertex_key, digits.stride, axis, table, neighbors), self.n_vertices)
         del vertex_key, table
-        self.weight *= self._scale_of_points(normalization, run)
-        self._list_points()
+        counts, sums = np.zeros(self.n_vertices, np.int64), np.zeros(self.n_vertices)
+        totals_of_vertices(self.vertex, self.weight, counts, sums)
+        self.weight *= self._scale_of_points(normalization, sums, run)
+        self._list_points(counts)
 
-    def _scale_of_points(self, normalization, run):
+    def _scale_of_points(self, normalization, sums_of_vertices, run):
         """What rows and columns of the matrix are multiplied with, (N, 1) or a number."""
         d = self.n_axes
         # The volume of a cell in units of the bandwidths is (3/2)^(d/2) / sqrt(d+1), the integral of the Gaussian
@@ -226,7 +229,7 @@ class PermutohedralFilter:
         if normalization is None:
             return self.dtype.type(np.sqrt(gain))
         vertices, other = self.workspace(1)
-        vertices[:-1, 0] = np.bincount(self.vertex.ravel(), self.weight.ravel(), self.n_vertices)
+        vertices[:-1, 0] = sums_of_vertices
         for axis, center, side in self._passes:
             run(_blur_call(self._neighbors[axis], center, side, vertices, other), self.n_vertices)
             vertices, other = other, vertices
@@ -234,9 +237,9 @@ class PermutohedralFilter:
         run(lambda start, stop: slice_points(self.vertex, self.weight, vertices, start, stop, sums), self.n_points)
         return 1 / np.sqrt(sums)
 
-    def _list_points(self):
+    def _list_points(self, counts):
         self._ptr = np.zeros(self.n_vertices + 1, np.int64)
-        np.cumsum(np.bincount(self.vertex.ravel(), minlength=self.n_vertices), out=self._ptr[1:])
+        np.cumsum(counts, out=self._ptr[1:])
         self._point_of = np.empty(self.vertex.size, np.int32)
         self._weight_of = np.empty(self.vertex.size, self.dtype)
         points_of_vertices(self.vertex, self.weight, self._ptr[:-1].copy(), self._point_of, self._weight_of)

@@ -21,6 +21,7 @@ cdef extern from "permutohedral.hpp" namespace "crf" nogil:
         const int64_t*, int64_t, int64_t, int, const Table&, int64_t*, int64_t*, int32_t*
     )
     void find_neighbors(const int64_t*, int64_t, int64_t, const Digits&, int, const Table&, int32_t, int32_t*)
+    void count_points[T](const int32_t*, const T*, int64_t, int64_t*, double*)
     void list_points[T](const int32_t*, const T*, int64_t, int, int64_t*, int32_t*, T*)
 
 
@@ -120,6 +121,17 @@ def neighbors_on_axis(
     table.key, table.vertex, table.mask = &slot_key[0], &slot_vertex[0], slot_key.shape[0] - 1
     with nogil:
         find_neighbors(&vertex_key[0], start, stop, digits, axis, table, missing, &neighbors[0, 0])
+
+
+def totals_of_vertices(
+    const int32_t[:, ::1] vertex,  # IN (N, d + 1)
+    const floating[:, ::1] weights,  # IN (N, d + 1)
+    int64_t[::1] counts,  # IN OUT (M,)
+    double[::1] sums,  # IN OUT (M,)
+):
+    """Number of points of each vertex, and the sum of their weights, both added to what is there."""
+    with nogil:
+        count_points(&vertex[0, 0], &weights[0, 0], vertex.shape[0] * vertex.shape[1], &counts[0], &sums[0])
 
 
 def points_of_vertices(
