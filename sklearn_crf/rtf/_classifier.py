@@ -297,7 +297,9 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         if self.cost is None:
             return None
         if self.loss not in _OF_SCORES:
-            raise ValueError(f"cost needs probabilities: use loss='multinomial' or 'logistic', got {self.loss!r}.")
+            raise InvalidParameterError(
+                f"cost needs probabilities: use loss='multinomial' or 'logistic', got {self.loss!r}."
+            )
         cost = np.asarray(self.cost)
         is_table = cost.shape == (n_classes, n_classes) and cost.dtype.kind in "iuf" and np.all(np.isfinite(cost))
         if not is_table:

@@ -110,3 +110,41 @@ def test_unfinished_training_is_told():
     X, y = blocks(2)
     with pytest.warns(ConvergenceWarning, match="the last round stopped after max_iter=1 iterations"):
         RegressionTreeFieldClassifier(max_depth=0, max_iter=1).fit(X, y)
+
+
+@pytest.mark.parametrize("loss", ["pseudolikelihood", "mse", "multinomial"])
+def test_missing_labels_and_classes_that_a_fold_misses(loss):
+    X, y = blocks()
+    partly = y.copy()
+    partly[:, :4] = -1
+    field = RegressionTreeFieldClassifier(loss, missing_label=-1, classes=[0, 1, 2, 5], **QUICK).fit(X, partly)
+    assert field.classes_.tolist() == [0, 1, 2, 5]
+    assert field.score(X, y) > 0.6
+    assert not np.any(field.predict(X) == 5)
+    with pytest.raises(ValueError, match="y has no label that is not missing"):
+        RegressionTreeFieldClassifier(loss, missing_label=-1, classes=[0, 1], **QUICK).fit(X, np.full_like(y, -1))
+
+
+@pytest.mark.parametrize("loss", ["pseudolikelihood", "mse", "multinomial"])
+def test_a_heavy_class_is_predicted_more_often(loss):
+    X, y = blocks()
+    plain, heavy = (
+        np.mean(RegressionTreeFieldClassifier(loss, class_weight=weight, **QUICK).fit(X, y).predict(X) == 0)
+        for weight in (None, {0: 10.0})
+    )
+    assert heavy > plain + 0.03
+
+
+def test_costs_and_evidence():
+    X, y = blocks()
+    cost = [[0, 1, 1], [1, 0, 1], [9, 9, 0]]
+    careful = RegressionTreeFieldClassifier("multinomial", cost=cost, **QUICK).fit(X, y)
+    assert np.mean(careful.predict(X) == 2) < np.mean(y == 2)
+    field = RegressionTreeFieldClassifier("mse", missing_label=-1, **QUICK).fit(X, y)
+    known = np.full(y.shape, -1)
+    known[:, :5] = y[:, :5]
+    predicted = field.predict(X, evidence=known)
+    assert_array_equal(predicted[:, :5], y[:, :5])
+    assert np.mean(predicted[:, 5:8] == y[:, 5:8]) >= np.mean(field.predict(X)[:, 5:8] == y[:, 5:8])
+    with pytest.raises(ValueError, match="evidence needs a loss of codes"):
+        careful.predict(X, evidence=known)
