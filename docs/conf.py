@@ -136,6 +136,41 @@ RIVALS = {"rtf_denoising": "BM3D", "rtf_jpeg": "input", "rtf_dust": "input"}
 
 write_result_tables()
 
+# -- What each estimator offers -------------------------------------------------------------------
+
+CAPABILITIES = [
+    "predict_proba", "predict_log_proba", "predict_edge_proba", "predict_topk", "log_likelihood", "sample", "certify",
+    "models", "energy", "decision_function",
+]  # fmt: skip
+OPTIONS = ["missing_label", "class_weight", "warm_start", "early_stopping", "classes"]
+
+
+def offers(kind, name):
+    """Whether a class has a method, a parameter of its constructor, or of one of its methods."""
+    if name in CAPABILITIES:
+        return hasattr(kind, name)
+    method, _, argument = name.rpartition(".")
+    function = getattr(kind, method or "__init__", None)
+    return function is not None and argument in inspect.signature(function).parameters
+
+
+def write_capabilities():
+    """The table of estimators by what they offer, read from the classes."""
+    kinds = [getattr(sklearn_crf, name) for name in sorted(sklearn_crf.__all__)]
+    kinds = [kind for kind in kinds if inspect.isclass(kind) and hasattr(kind, "fit")]
+    arguments = ["predict.evidence", "predict.inference", "fit.sample_weight", "fit.node_weight"]
+    lines = [".. list-table::", "   :header-rows: 1", "", "   * -"]
+    lines += [f"     - :class:`~sklearn_crf.{kind.__name__}`" for kind in kinds]
+    for name in [*CAPABILITIES, *arguments, *OPTIONS]:
+        lines.append(f"   * - ``{name}``")
+        lines += ["     - yes" if offers(kind, name) else "     -" for kind in kinds]
+    folder = DOCS / "generated" / "tables"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_if_changed(folder / "capabilities.inc", "\n".join(lines) + "\n")
+
+
+write_capabilities()
+
 # -- Gallery --------------------------------------------------------------------------------------
 
 if any(EXAMPLES.glob("plot_*.py")):
