@@ -31,8 +31,8 @@ else:
 # to compile and two thirds of the room.
 SHARED = "sklearn_crf.kernels._cython_types"
 
-# C++ headers check their own indices.
-CHECKS = [("SKLEARN_CRF_BOUNDSCHECK", "1")] if BOUNDSCHECK else []
+# C++ headers check their own indices, and those of vectors are checked by the standard library.
+CHECKS = [("SKLEARN_CRF_BOUNDSCHECK", "1"), ("_GLIBCXX_ASSERTIONS", "1")] if BOUNDSCHECK else []
 
 # Apple's compiler and MSVC default to older standards.
 CPP_ARGS = ["/std:c++17"] if sys.platform == "win32" else ["-std=c++17"]

@@ -31,6 +31,7 @@ from sklearn_crf.inference.local._dense_mean_field import DenseMarginals, DenseM
 from sklearn_crf.inference.local._gibbs import GibbsSampler, gibbs_sweeps
 from sklearn_crf.inference.local._icm import ICM, conditional_scores
 from sklearn_crf.inference.local._mean_field import MeanField
+from sklearn_crf.inference.local._neighborhood_search import LargeNeighborhoodSearch
 from sklearn_crf.inference.messages._counting_numbers import CountingNumbers
 from sklearn_crf.inference.messages._factor_messages import FactorMessages
 from sklearn_crf.inference.messages._loopy_bp import LoopyBP
@@ -78,6 +79,7 @@ __all__ = [
     "Inference",
     "JunctionTree",
     "Labeling",
+    "LargeNeighborhoodSearch",
     "LinearProgram",
     "LoopyBP",
     "Marginals",

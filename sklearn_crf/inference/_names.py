@@ -18,6 +18,7 @@ from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.inference.local._gibbs import GibbsSampler
 from sklearn_crf.inference.local._icm import ICM
 from sklearn_crf.inference.local._mean_field import MeanField
+from sklearn_crf.inference.local._neighborhood_search import LargeNeighborhoodSearch
 from sklearn_crf.inference.messages._loopy_bp import LoopyBP
 from sklearn_crf.inference.messages._mplp import MPLP
 from sklearn_crf.inference.messages._norm_product import NormProductBP
@@ -70,6 +71,8 @@ _MAKERS: dict[str, tuple[Callable[[], Inference], Literal["mpm", "map"]]] = {
     "dual_decomposition": (DualDecomposition, "map"),
     "lp": (LinearProgram, "map"),
     "icm": (ICM, "map"),
+    # Predictions repeat.
+    "large_neighborhood_search": (partial(LargeNeighborhoodSearch, random_state=0), "map"),
 }
 
 #: Names that :func:`by_name` knows, in the order of the table in the user guide.

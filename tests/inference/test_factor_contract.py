@@ -129,6 +129,6 @@ def test_others_say_which_do():
                 ):
                     getattr(cls(), task)(model)
     with pytest.raises(
-        TypeError, match="for task 'map', AD3, AutoMap, BruteForce, JunctionTree, LinearProgram, LoopyBP, MPLP, N"
+        TypeError, match="for task 'map', AD3, AutoMap, BruteForce, JunctionTree, LargeNeighborhoodSearch, L"
     ):
         IncMP().map(model)

@@ -46,7 +46,7 @@ TOLERANCE = {np.float64: 1e-9, np.float32: 2e-4}
 def configured(cls, max_iter=3000):
     """An algorithm that iterates until nothing changes, with a fixed seed."""
     algorithm = cls()
-    wanted = {"max_iter": max_iter, "tol": 1e-13, "damping": 0.2, "random_state": 0}
+    wanted = {"max_iter": max_iter, "max_work": 1e6, "tol": 1e-13, "damping": 0.2, "random_state": 0}
     params = algorithm.get_params()
     if cls.__name__ in OVER_TREES:
         wanted["tol"] = 1e-11

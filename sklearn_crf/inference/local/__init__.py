@@ -1,1 +1,1 @@
-"""Local methods: iterated conditional modes, mean field and Gibbs sampling."""
+"""Local methods: iterated conditional modes, mean field, Gibbs sampling, and search in large neighbourhoods."""

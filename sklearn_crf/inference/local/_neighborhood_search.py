@@ -1,0 +1,390 @@
+"""Annealing, large neighbourhoods and recombination: a search for labelings of the highest score on hard models."""
+
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from sklearn_crf._threads import checkpoint, map_tasks
+from sklearn_crf.inference._base import Inference, Labeling
+from sklearn_crf.inference.local._search_problem import search_problem
+from sklearn_crf.kernels.local.gibbs import stream_key
+from sklearn_crf.kernels.local.neighborhood_search import (
+    SearchWorkspace,
+    annealing_sweep,
+    cells_of_labels,
+    change_costs,
+    keep_better,
+    subgraph_move,
+)
+from sklearn_crf.models import FactorGraph, PairwiseModel, score
+
+# Cells of all tables of one subgraph, 8 bytes each, about: where they are used up, tables are small.
+_MOST_CELLS = 2.0**24
+
+# Nodes of one region: moves of larger ones take longer and gain no more per node.
+_MOST_NODES = 2**14
+
+# Times that the restarts exchange what they have found.
+_N_EXCHANGES = 16
+
+# Sweeps of annealing at most, and the share of the budget that they may take.
+_MOST_SWEEPS, _ANNEALED_SHARE = 1000, 0.3
+
+# Temperatures of annealing end at this part of where they begin.
+_FROZEN = 0.02
+
+# Temperatures of disturbances, as parts of what changing one label costs: over all of this range they gained, on spin
+# glasses and Potts models of several sizes.
+_COOLEST, _HOTTEST = 0.1, 0.4
+
+# Moves after a disturbance before its parts are judged.
+_N_DESCENTS = 3
+
+# Moves that the budget of a restart has to have room for, before their tables grow from this logarithm to base 2.
+_N_MOVES, _FIRST_TABLE = 50, 6.0
+
+# Moves after annealing at most.
+_N_FIRST_DESCENTS = 20
+
+# The budget if none is given: so many sweeps over all nodes, and no more table entries than this.
+_DEFAULT_SWEEPS, _DEFAULT_WORK = 30_000, 1e9
+
+
+class LargeNeighborhoodSearch(Inference):
+    r"""Labelings of high score on hard models: annealing, subgraphs solved exactly, and recombination.
+
+    A move draws a random set of nodes :math:`A` whose induced subgraph has low tree width, and maximises over all their
+    labels at once, given those of the other nodes :math:`B`,
+
+    .. math::
+        y_A \leftarrow \arg\max_{y_A} \; \mathrm{score}(y_A, y_B) .
+
+    Elimination does that in time linear in the number of nodes; on a grid of two states some 85 % of the nodes are in
+    :math:`A`. Each restart begins with Gibbs sampling at falling temperatures :math:`T`: one node after the other is
+    drawn from :math:`p(y_s = k) \propto \exp(f_s(k) / T)`, with :math:`f_s(k)` the score of state k given the
+    neighbours. Moves follow until they gain nothing. From there on a restart disturbs its best labels, by a move with
+    Gumbel noise of scale :math:`T` added to the scores of nodes or by a few sweeps at temperature :math:`T`, and
+    improves what comes out by more moves. Old and new labels differ in connected parts that have no factor in common,
+    so that each part is taken or left by itself:
+
+    .. math::
+        y_P \leftarrow y_P^{\mathrm{new}} \quad \text{if} \quad
+            \mathrm{score}(y_P^{\mathrm{new}}, y_{\bar P}) \ge \mathrm{score}(y_P, y_{\bar P})
+            \qquad \text{for each part } P .
+
+    Restarts hand on parts to each other in the same way. The best score never falls.
+
+    Parameters
+    ----------
+    max_work : float, optional
+        Budget: how many table entries are read, in all restarts together. None is what 30,000 sweeps over the nodes
+        read, and at most a thousand million, which takes some two seconds. It is looked at between moves.
+    n_restarts : int, default=4
+        Independent starts, which share the budget and ``n_threads``, and exchange what they have found 16 times.
+    max_cells : int, default=8192
+        Most cells of a table of the eliminations. Larger tables have more nodes in a subgraph and fewer moves in the
+        budget. Trees are always possible: the square of the largest number of states is, if that is more.
+    max_options : int, default=4
+        Nodes of more states choose from all of them in a third of the moves, from this many that are likely given the
+        neighbours in another third, and from two in the last: wide subgraphs of few states find what trees of all
+        states do not.
+    random_state : int, RandomState instance or None, default=None
+        Give an integer for reproducible results, the same for any number of threads.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of its range or ``init`` is not a labeling of the model.
+
+    See Also
+    --------
+    ICM : The smallest neighbourhood, one node: a hundred times faster, and far below on models of mixed couplings.
+    AlphaExpansion : Neighbourhoods of exponential size by minimum cuts, where edges attract.
+
+    Notes
+    -----
+    The start is the best state of each node alone, or ``init``: labels of shape (N,), which the first restart does not
+    anneal; the result never scores less. If one subgraph can hold all nodes the result is exact, and ``bound`` says so;
+    else ``bound`` is inf. ``n_iter`` is the number of moves. The search has no end of its own but that: it spends its
+    budget, and ``converged`` is always true.
+
+    References
+    ----------
+    F. Hamze and N. de Freitas. From fields to trees. UAI 2004 (trees given the rest). A. Selby. Efficient
+    subgraph-based sampling of Ising-type models with frustration. arXiv:1409.3934, 2014 (subgraphs of low tree width).
+    S. Kirkpatrick, C. D. Gelatt, M. P. Vecchi. Optimization by simulated annealing. Science 220, 1983.
+    G. Papandreou and A. Yuille. Perturb-and-MAP random fields. ICCV 2011 (noise). R. Tinos, D. Whitley, F. Chicano.
+    Partition crossover for pseudo-Boolean optimization. FOGA 2015 (parts). D. Pisinger and S. Ropke. Large neighborhood
+    search. Handbook of Metaheuristics, 2010.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import ICM, LargeNeighborhoodSearch
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> graph, rng = lattice((20, 20)), np.random.default_rng(0)
+    >>> spin = np.array([-1.0, 1.0])
+    >>> model = PairwiseModel(graph, np.zeros((400, 2)), np.outer(spin, spin)[None],
+    ...                       edge_weight=rng.normal(size=graph.n_edges))
+    >>> climbed = ICM(n_restarts=5, random_state=0).map(model).score
+    >>> found = LargeNeighborhoodSearch(max_work=1e7, random_state=0).map(model).score
+    >>> round(climbed), round(found)
+    (436, 499)
+    """
+
+    tasks = frozenset({"map"})
+    takes = (PairwiseModel, FactorGraph)
+
+    def __init__(
+        self,
+        max_work: float | None = None,
+        n_restarts: int = 4,
+        max_cells: int = 2**13,
+        max_options: int = 4,
+        random_state: int | np.random.RandomState | None = None,
+    ):
+        self.max_work = max_work
+        self.n_restarts = n_restarts
+        self.max_cells = max_cells
+        self.max_options = max_options
+        self.random_state = random_state
+
+    def _check_model(self, model):
+        super()._check_model(model)
+        self._require_at_least(n_restarts=1, max_cells=4, max_options=2)
+        if self.max_work is not None:
+            self._require_at_least(max_work=0)
+
+    def _map(self, model, *, init=None, n_threads=1):
+        task = _Task(self, *search_problem(model))
+        if not len(task.unary):
+            labels = np.zeros(0, dtype=np.int32)
+            return Labeling(labels, score(model, labels), bound=score(model, labels), state=labels)
+        start = task.unary.argmax(axis=1) if init is None else _checked_start(task.arrays.n_states, init)
+        first = _Chain(task, 0, start.astype(np.int32))
+        is_exact, chains = first.solve(), [first]
+        if not is_exact:
+            chains += [_Chain(task, number) for number in range(1, self.n_restarts)]
+            _search(chains, n_threads, anneal_first=init is None)
+        labels = _joined(chains)
+        if init is not None and score(model, start) > score(model, labels):
+            # By rounding alone.
+            labels = np.array(start, dtype=np.int32)
+        reached = score(model, labels)
+        n_moves = sum(chain.n_moves for chain in chains)
+        return Labeling(labels, reached, bound=reached if is_exact else np.inf, n_iter=n_moves, state=labels)
+
+
+def _checked_start(n_states, init):
+    labels = np.asarray(init)
+    if labels.shape != n_states.shape or labels.dtype.kind not in "iub":
+        raise ValueError(
+            f"init must be labels, {len(n_states)} integers, got an array of {labels.dtype} of shape {labels.shape}."
+        )
+    wrong = np.flatnonzero((labels < 0) | (labels >= n_states))
+    if len(wrong):
+        s = wrong[0]
+        raise ValueError(f"init[{s}] is {labels[s]}, but node {s} has {n_states[s]} states.")
+    return labels
+
+
+def _search(chains, n_threads, anneal_first):
+    """Spend the budget of all chains, which hand on what they have found at fixed points of it."""
+
+    def begin(chain, n_threads):
+        if anneal_first or chain is not chains[0]:
+            chain.anneal()
+        chain.settle()
+
+    map_tasks(begin, chains, n_threads)
+    for exchange in range(1, _N_EXCHANGES + 1):
+
+        def proceed(chain, n_threads, share=exchange / _N_EXCHANGES):
+            chain.proceed(share)
+
+        map_tasks(proceed, chains, n_threads)
+        found = [chain.best.copy() for chain in chains]
+        for number, chain in enumerate(chains[: len(chains) * (len(chains) > 1)]):
+            chain.take_over(found[number - 1])
+
+
+def _joined(chains):
+    """The labels of the first chain with whatever the others have better, and no single change that gains."""
+    first = chains[0]
+    for other in chains[1:]:
+        first.take_over(other.best)
+    first.climb()
+    return first.best
+
+
+class Region(NamedTuple):
+    """What subgraphs are drawn from."""
+
+    largest_table: float  # logarithm to base 2
+    most_cells: float
+    most_nodes: int
+    connected: bool
+
+
+class _Task:
+    """What all chains share: the model, the budget, and where their random numbers begin."""
+
+    def __init__(self, options, arrays, unary):
+        self.arrays, self.unary = arrays, unary
+        self.seed = int(check_random_state(options.random_state).randint(np.iinfo(np.int64).max, dtype=np.int64))
+        self.work_of_sweep = max(1, int((arrays.n_states * (1 + np.diff(arrays.node_ptr))).sum()))
+        default = min(_DEFAULT_SWEEPS * self.work_of_sweep, _DEFAULT_WORK)
+        self.work_of_chain = (default if options.max_work is None else options.max_work) / options.n_restarts
+        self.most_states = int(arrays.n_states.max(initial=1))
+        self.n_options = sorted({2, min(options.max_options, self.most_states), self.most_states})
+        self.region = self._region(options.max_cells)
+        self.smallest_table = min(max(4.0, 2 * np.log2(self.most_states)), self.region.largest_table)
+
+    def _region(self, max_cells):
+        n_nodes, arity = len(self.unary), np.diff(self.arrays.slot_ptr)
+        # Whatever the numbers of states, trees are possible.
+        largest = max(np.log2(max_cells), 2 * np.log2(self.most_states))
+        degree = float((arity * (arity - 1.0)).sum()) / max(n_nodes, 1)
+        # Of nodes that have many neighbours few can be free at once; the others would only take time.
+        few = max(64, int(4 * largest * n_nodes / max(degree, 1.0)))
+        size = min(n_nodes, _MOST_NODES, few)
+        return Region(largest, _MOST_CELLS, size, few >= min(n_nodes, _MOST_NODES))
+
+
+class _Chain:
+    """One restart: the best labels that it knows, and how much of the budget it has used."""
+
+    def __init__(self, task, number, labels=None):
+        self.task, self.number = task, number
+        self.rng = np.random.default_rng([task.seed, number])
+        n_nodes, n_columns = task.unary.shape
+        self.workspace = SearchWorkspace(n_nodes, len(task.arrays.table), n_columns)
+        self.labels = self._random_labels() if labels is None else labels
+        self.best = self.labels.copy()
+        self.cells = np.empty(len(task.arrays.table), dtype=np.int64)
+        cells_of_labels(task.arrays, task.unary, self.labels, self.cells)
+        self.scale = 0.0
+        self.work = self.n_moves = self.n_draws = 0
+        self.largest_table = min(_FIRST_TABLE, task.region.largest_table)
+        # Work and successes of each kind of disturbance.
+        self.spent, self.won = [0, 0], [1, 1]
+
+    def _random_labels(self):
+        weight = np.where(np.isneginf(self.task.unary), 0.0, self.rng.random(self.task.unary.shape) + 1e-9)
+        weight[np.arange(weight.shape[1]) >= self.task.arrays.n_states[:, None]] = 0.0
+        return weight.argmax(axis=1).astype(np.int32)
+
+    def solve(self):
+        """Try to solve the whole model at once, and keep what comes out; whether it is exact."""
+        self.largest_table = self.task.region.largest_table
+        self._move(self.task.most_states, 0.0)
+        whole = self.task.region.most_nodes == len(self.labels)
+        self.best[:] = self.labels
+        self.largest_table = self.task.smallest_table + 2
+        return whole and self.workspace.n_kept == 0
+
+    def anneal(self):
+        """Sweeps of Gibbs sampling at falling temperatures, which begin at what a change at random is worth."""
+        task = self.task
+        n_sweeps = int(min(_MOST_SWEEPS, _ANNEALED_SHARE * task.work_of_chain / task.work_of_sweep))
+        self.scale = self._cost_of_change()
+        for share in np.linspace(0, 1, n_sweeps):
+            checkpoint()
+            self._sweep(self.scale * _FROZEN**share)
+        self._keep()
+
+    def settle(self):
+        """Moves until they gain nothing, and the scale of temperatures from there on."""
+        for _ in range(_N_FIRST_DESCENTS):
+            checkpoint()
+            if self.work >= self.task.work_of_chain or self._move(self._some_options(), 0.0) <= 0:
+                break
+        self._keep()
+        self.scale = self._cost_of_change()
+
+    def proceed(self, share):
+        """Disturb and improve the best labels until this share of the budget is used up."""
+        while self.work < share * self.task.work_of_chain:
+            checkpoint()
+            before = self.work
+            # The kind that has found more for its work gets more.
+            kind = int(self.won[1] * (1 + self.spent[0]) > self.won[0] * (1 + self.spent[1]))
+            temperature = self.scale * _COOLEST * (_HOTTEST / _COOLEST) ** self.rng.random()
+            region_key = self._key()
+            if kind == 0:
+                self._move(self._some_options(), temperature, temperature, region_key)
+            else:
+                for part in (1.0, 0.75, 0.5, 0.25, 0.0):
+                    self._sweep(2 * temperature * part)
+            for _ in range(_N_DESCENTS if kind == 0 else 1):
+                self._move(self._some_options(), temperature, 0.0, region_key)
+            self.won[kind] += self._keep() > 0
+            self.spent[kind] += self.work - before
+
+    def take_over(self, labels):
+        """Take the parts of other labels that are better than one's own."""
+        self.labels[:] = labels
+        cells_of_labels(self.task.arrays, self.task.unary, self.labels, self.cells)
+        self._keep()
+
+    def climb(self):
+        """Single changes until none gains."""
+        while self._sweep(0.0):
+            checkpoint()
+        self.best[:] = self.labels
+
+    def _cost_of_change(self):
+        """Mean size of what the best change of one label costs or gains."""
+        cost = np.empty(len(self.labels))
+        change_costs(self.task.arrays, self.task.unary, self.labels, self.cells, cost, self.workspace)
+        cost = np.abs(cost[cost != 0])
+        if self.task.arrays.forbidden:
+            cost = cost[cost < -self.task.arrays.forbidden / 2]
+        return float(cost.mean()) if len(cost) else 0.0
+
+    def _some_options(self):
+        return self.task.n_options[self.rng.integers(len(self.task.n_options))]
+
+    def _key(self):
+        self.n_draws += 1
+        return stream_key(self.task.seed, self.number, self.n_draws)
+
+    def _sweep(self, temperature):
+        _, work, n_changes = annealing_sweep(
+            self.task.arrays, self.task.unary, temperature, self._key(), self.labels, self.cells, self.workspace
+        )
+        self.work += work
+        return n_changes
+
+    def _move(self, most_options, temperature, noise=0.0, region_key=None):
+        task = self.task
+        gain, work, _ = subgraph_move(
+            task.arrays,
+            task.unary,
+            task.region._replace(largest_table=self.largest_table),
+            most_options,
+            temperature,
+            noise,
+            self._key() if region_key is None else region_key,
+            self._key(),
+            self.labels,
+            self.cells,
+            self.workspace,
+        )
+        self.work += work
+        self.n_moves += 1
+        # As large as the budget has many of.
+        growth = 1 if work * _N_MOVES < task.work_of_chain else -1
+        self.largest_table = max(min(self.largest_table + growth, task.region.largest_table), task.smallest_table)
+        return gain
+
+    def _keep(self):
+        """Go back to the best labels where the present ones are worse; what they gain elsewhere."""
+        gain, work, _ = keep_better(
+            self.task.arrays, self.task.unary, self.best, self.labels, self.cells, self.workspace
+        )
+        self.work += work
+        self.best[:] = self.labels
+        return gain

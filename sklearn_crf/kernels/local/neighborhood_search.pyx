@@ -1,0 +1,219 @@
+# distutils: language = c++
+"""Steps of a search for labelings of high score: annealing, subgraphs solved exactly, better parts of two labelings."""
+
+from cython cimport floating
+from libc.stdint cimport int8_t, int32_t, int64_t, uint64_t
+from libcpp.vector cimport vector
+
+
+cdef extern from "search_problem.hpp" namespace "crf" nogil:
+    cdef cppclass Problem[Score]:
+        int64_t n_nodes
+        int64_t n_columns
+        int64_t n_features
+        const int32_t* n_states
+        const Score* unary
+        const int64_t* node_ptr
+        const int32_t* node_slot
+        const int64_t* slot_ptr
+        const int32_t* slot_node
+        const int32_t* slot_factor
+        const int64_t* slot_step
+        const int32_t* table
+        const int64_t* table_ptr
+        const int8_t* kind
+        const int32_t* counted
+        const double* fallback
+        const int64_t* listed
+        const Score* values
+        const Score* weight
+        double forbidden
+    cdef cppclass Outcome:
+        double gain
+        int64_t work
+        int64_t changes
+    void find_cells[Score](const Problem[Score]&, int64_t, const int32_t*, int64_t*)
+    void find_change_costs[Score](const Problem[Score]&, const int32_t*, const int64_t*, double*, double*)
+    Outcome heat_bath[Score](const Problem[Score]&, double, uint64_t, int32_t*, int64_t*, double*)
+    Outcome keep_better_parts[Score](
+        const Problem[Score]&, const int32_t*, int32_t*, int64_t*, vector[int32_t]&, vector[int64_t]&, vector[char]&,
+        int64_t
+    )
+
+
+cdef extern from "subgraph_moves.hpp" namespace "crf" nogil:
+    cdef cppclass Neighborhood:
+        double largest_table
+        double most_cells
+        int64_t most_nodes
+        bint connected
+        int64_t most_options
+        double temperature
+        uint64_t region_key
+    cdef cppclass SubgraphMove:
+        int64_t n_kept()
+        Outcome run[Score](const Problem[Score]&, int32_t*, int64_t*, const Neighborhood&, double, uint64_t)
+
+
+cdef void open_problem(object arrays, Problem[floating]* problem, const floating[:, ::1] unary) except *:
+    """Addresses of the arrays, which the caller keeps alive."""
+    cdef:
+        const int32_t[::1] n_states = arrays.n_states
+        const int64_t[::1] node_ptr = arrays.node_ptr
+        const int32_t[::1] node_slot = arrays.node_slot
+        const int64_t[::1] slot_ptr = arrays.slot_ptr
+        const int32_t[::1] slot_node = arrays.slot_node
+        const int32_t[::1] slot_factor = arrays.slot_factor
+        const int64_t[::1] slot_step = arrays.slot_step
+        const int32_t[::1] table = arrays.table
+        const int64_t[::1] table_ptr = arrays.table_ptr
+        const int8_t[::1] kind = arrays.kind
+        const int32_t[::1] counted = arrays.counted
+        const double[::1] fallback = arrays.fallback
+        const int64_t[::1] listed = arrays.listed
+        const floating[::1] values = arrays.values
+        const floating[:, ::1] weight = arrays.weight
+    problem.n_nodes, problem.n_columns = unary.shape[0], unary.shape[1]
+    problem.n_features = max(weight.shape[1], 1)
+    problem.n_states = &n_states[0] if n_states.shape[0] else NULL
+    problem.unary = &unary[0, 0] if unary.shape[0] else NULL
+    problem.node_ptr, problem.slot_ptr, problem.table_ptr = &node_ptr[0], &slot_ptr[0], &table_ptr[0]
+    problem.node_slot = &node_slot[0] if node_slot.shape[0] else NULL
+    problem.slot_node = &slot_node[0] if slot_node.shape[0] else NULL
+    problem.slot_factor = &slot_factor[0] if slot_factor.shape[0] else NULL
+    problem.slot_step = &slot_step[0] if slot_step.shape[0] else NULL
+    problem.table = &table[0] if table.shape[0] else NULL
+    problem.kind = &kind[0] if kind.shape[0] else NULL
+    problem.counted = &counted[0] if counted.shape[0] else NULL
+    problem.fallback = &fallback[0] if fallback.shape[0] else NULL
+    problem.listed = &listed[0] if listed.shape[0] else NULL
+    problem.values = &values[0] if values.shape[0] else NULL
+    problem.weight = &weight[0, 0] if weight.shape[0] else NULL
+    problem.forbidden = arrays.forbidden
+
+
+cdef class SearchWorkspace:
+    """Memory that the steps of one chain share. It grows in the first few of them."""
+
+    cdef:
+        SubgraphMove move
+        vector[int32_t] part
+        vector[int64_t] seen_factor
+        vector[char] seen
+        vector[double] scores
+        int64_t mark
+
+    def __cinit__(self, Py_ssize_t n_nodes, Py_ssize_t n_factors, Py_ssize_t n_columns):
+        self.seen_factor.resize(n_factors, -1)
+        self.seen.resize(n_nodes, 0)
+        self.scores.resize(n_columns, 0)
+        self.mark = 0
+
+    @property
+    def n_kept(self):
+        """Nodes of the last region that had a choice and were not in the subgraph."""
+        return self.move.n_kept()
+
+
+def cells_of_labels(
+    object problem,  # IN SearchProblem
+    const floating[:, ::1] unary,  # IN (N, K)
+    const int32_t[::1] labels,  # IN (N,)
+    int64_t[::1] cells,  # OUT (F,)
+):
+    """Cell of each factor's table that a labeling has."""
+    cdef Problem[floating] p
+    open_problem(problem, &p, unary)
+    if cells.shape[0]:
+        with nogil:
+            find_cells(p, cells.shape[0], &labels[0], &cells[0])
+
+
+def change_costs(
+    object problem,  # IN SearchProblem
+    const floating[:, ::1] unary,  # IN (N, K)
+    const int32_t[::1] labels,  # IN (N,)
+    const int64_t[::1] cells,  # IN (F,)
+    double[::1] cost,  # OUT (N,)
+    SearchWorkspace workspace,
+):
+    """What the best change of the label of each node would cost, 0 where there is no other."""
+    cdef Problem[floating] p
+    open_problem(problem, &p, unary)
+    with nogil:
+        find_change_costs(
+            p, &labels[0], &cells[0] if cells.shape[0] else NULL, workspace.scores.data(), &cost[0]
+        )
+
+
+def annealing_sweep(
+    object problem,  # IN SearchProblem
+    const floating[:, ::1] unary,  # IN (N, K)
+    double temperature,
+    uint64_t key,  # IN of the random numbers
+    int32_t[::1] labels,  # IN/OUT (N,)
+    int64_t[::1] cells,  # IN/OUT (F,)
+    SearchWorkspace workspace,
+):
+    """Draw all labels anew, node after node, given the others; of temperature 0 take the best. Gain, work, changes."""
+    cdef:
+        Problem[floating] p
+        Outcome outcome
+    open_problem(problem, &p, unary)
+    with nogil:
+        outcome = heat_bath(
+            p, temperature, key, &labels[0], &cells[0] if cells.shape[0] else NULL, workspace.scores.data()
+        )
+    return outcome.gain, outcome.work, outcome.changes
+
+
+def subgraph_move(
+    object problem,  # IN SearchProblem
+    const floating[:, ::1] unary,  # IN (N, K)
+    object region,  # IN Region, what the subgraph is drawn from
+    int64_t most_options,  # IN states that a node chooses from
+    double temperature,  # IN at which these are drawn where there are more
+    double noise,  # IN scale of random numbers that are added to the scores of nodes
+    uint64_t region_key,  # IN of the random numbers that the region is drawn with
+    uint64_t key,  # IN of all others
+    int32_t[::1] labels,  # IN/OUT (N,)
+    int64_t[::1] cells,  # IN/OUT (F,)
+    SearchWorkspace workspace,
+):
+    """Give a random subgraph of low tree width its best labels, all others as they are. Gain, work, changes."""
+    cdef:
+        Problem[floating] p
+        Neighborhood neighborhood
+        Outcome outcome
+    open_problem(problem, &p, unary)
+    neighborhood.largest_table, neighborhood.most_cells = region.largest_table, region.most_cells
+    neighborhood.most_nodes, neighborhood.connected = region.most_nodes, region.connected
+    neighborhood.most_options, neighborhood.temperature = most_options, temperature
+    neighborhood.region_key = region_key
+    with nogil:
+        outcome = workspace.move.run(
+            p, &labels[0], &cells[0] if cells.shape[0] else NULL, neighborhood, noise, key
+        )
+    return outcome.gain, outcome.work, outcome.changes
+
+
+def keep_better(
+    object problem,  # IN SearchProblem
+    const floating[:, ::1] unary,  # IN (N, K)
+    const int32_t[::1] old,  # IN (N,)
+    int32_t[::1] labels,  # IN/OUT (N,)
+    int64_t[::1] cells,  # IN/OUT (F,)
+    SearchWorkspace workspace,
+):
+    """Go back to the old labels in the parts in which the new ones are worse. Gain over the old, work, better parts."""
+    cdef:
+        Problem[floating] p
+        Outcome outcome
+    open_problem(problem, &p, unary)
+    with nogil:
+        workspace.mark += 1
+        outcome = keep_better_parts(
+            p, &old[0], &labels[0], &cells[0] if cells.shape[0] else NULL, workspace.part, workspace.seen_factor,
+            workspace.seen, workspace.mark
+        )
+    return outcome.gain, outcome.work, outcome.changes
