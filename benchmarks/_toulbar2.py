@@ -1,4 +1,4 @@
-"""The best labeling of a pairwise model by toulbar2, a branch and bound solver, in a process of its own.
+"""The best labeling of a model by toulbar2, a branch and bound solver, in a process of its own.
 
 A process, because a limit on seconds is only looked at during the search and not in what goes before it, and so that
 what it takes of the machine is seen apart.
@@ -8,6 +8,8 @@ import multiprocessing
 import time
 
 import numpy as np
+
+from sklearn_crf.models import FactorGraph
 
 # Scores are compared as integers of so many decimals.
 DECIMALS = 6
@@ -21,8 +23,8 @@ def solve(model, seconds):
 
     Parameters
     ----------
-    model : PairwiseModel
-        With finite scores.
+    model : PairwiseModel or FactorGraph
+        The former with finite scores.
     seconds : int
     """
     context = multiprocessing.get_context("spawn")
@@ -46,11 +48,7 @@ def _solve(model, seconds, sender):
     sender.send("begun")
     start = time.process_time()
     network = CFN(resolution=DECIMALS, vac=1, verbose=-1)
-    for node in range(model.graph.n_nodes):
-        network.AddVariable(f"x{node}", range(model.n_columns))
-        network.AddFunction([node], _costs(model.unary[node]))
-    for (tail, head), table in zip(model.graph.edges.tolist(), model.edge_tables(), strict=True):
-        network.AddFunction([tail, head], _costs(table))
+    n_nodes = len(_add_factors(network, model) if isinstance(model, FactorGraph) else _add_edges(network, model))
     found = network.Solve(timeLimit=seconds)
     used = time.process_time() - start
     # A solution comes back from a search that was stopped, too: only its bound tells.
@@ -59,8 +57,32 @@ def _solve(model, seconds, sender):
         # Stopped by the limit: what came up on the way.
         known = network.GetSolutions()
         found = (known[-1][1],) if known else None
-    labels = None if found is None else np.array(found[0][: model.graph.n_nodes], dtype=np.int32)
+    labels = None if found is None else np.array(found[0][:n_nodes], dtype=np.int32)
     sender.send((labels, is_proven, used))
+
+
+def _add_edges(network, model):
+    """Add all of a pairwise model; its nodes."""
+    for node in range(model.graph.n_nodes):
+        network.AddVariable(f"x{node}", range(model.n_columns))
+        network.AddFunction([node], _costs(model.unary[node]))
+    for (tail, head), table in zip(model.graph.edges.tolist(), model.edge_tables(), strict=True):
+        network.AddFunction([tail, head], _costs(table))
+    return range(model.graph.n_nodes)
+
+
+def _add_factors(network, model):
+    """The same for a factor graph, where what is forbidden costs more than all else together."""
+    for node, n_states in enumerate(model.n_states.tolist()):
+        network.AddVariable(f"x{node}", range(n_states))
+    finite = model.log_table[np.isfinite(model.log_table)]
+    most = 1 + (np.abs(finite).max(initial=0.0) * 2) * model.n_factors
+    for factors, scope in model.by_arity():
+        for factor, nodes in zip(factors.tolist(), scope.tolist(), strict=True):
+            if nodes:
+                table = np.asarray(model.dense_table(factor), dtype=float)
+                network.AddFunction(nodes, _costs(np.maximum(table, table.max() - most)))
+    return range(model.n_nodes)
 
 
 def _costs(scores):

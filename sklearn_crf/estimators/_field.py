@@ -424,7 +424,7 @@ class FieldClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             energies[batch.members] = -np.add.reduceat(terms, batch.node_ptr[:-1])
         return energies
 
-    def certify(self, X, inference=None) -> Certificates:
+    def certify(self, X, inference=None, *, max_work: float = 1e8) -> Certificates:
         """Duality gaps of predictions: by what the best labelings can score higher at most.
 
         Parameters
@@ -434,7 +434,10 @@ class FieldClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         inference : str or Inference, optional
             One that bounds the best score from above, or its name. None is :class:`~sklearn_crf.inference.TRWS`,
             which is exact on examples without cycles, and :class:`~sklearn_crf.inference.MPLP` where examples have
-            factors.
+            factors, followed by :class:`~sklearn_crf.inference.ClusterTightening` where a gap remains.
+        max_work : float, default=1e8
+            Budget of that for each example, in table entries that are read: a second or so. 0 leaves it out, and it
+            leaves out examples whose tables are too large for it.
 
         Returns
         -------
@@ -443,7 +446,7 @@ class FieldClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If ``inference`` finds no best labelings.
+            If ``inference`` finds no best labelings, or ``max_work`` is negative.
 
         Notes
         -----
@@ -454,6 +457,8 @@ class FieldClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             inference = resolve_inference(inference).inference
         if inference is not None and "map" not in inference.tasks:
             raise ValueError(f"certify needs an inference for best labelings, {type(inference).__name__} is none.")
+        if not max_work >= 0:
+            raise ValueError(f"max_work must not be negative, got {max_work!r}.")
         encoded, batches, columns = self._predict_columns(X)
         labels = [None] * encoded.n_examples
         for batch, predicted in zip(batches, columns, strict=True):
@@ -463,7 +468,8 @@ class FieldClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         _, single, potentials, weights = self._prepare(X, max_nodes=1)
         models = [potentials.model(weights, batch.example) for batch in single]
         with single_threaded_blas():
-            return certify(models, labels, inference, [batch.named_in_errors for batch in single], self.n_jobs)
+            named = [batch.named_in_errors for batch in single]
+            return certify(models, labels, inference, max_work, named, self.n_jobs)
 
     def predict_topk(self, X, k=5):
         """The k best labelings of every example, exactly: examples without cycles.

@@ -40,6 +40,7 @@ from sklearn_crf.inference.messages._norm_product import NormProductBP
 from sklearn_crf.inference.messages._trw import TRWMessagePassing
 from sklearn_crf.inference.messages._trws import TRWS, TRWSState
 from sklearn_crf.inference.relaxations._ad3 import AD3, AD3State
+from sklearn_crf.inference.relaxations._cluster_tightening import ClusterTightening
 from sklearn_crf.inference.relaxations._dual_decomposition import DualDecomposition, DualDecompositionState
 from sklearn_crf.inference.relaxations._incmp import IncMP, IncMPState
 
@@ -56,6 +57,7 @@ __all__ = [
     "AutoMarginals",
     "BestLabelings",
     "BruteForce",
+    "ClusterTightening",
     "ConjugateGradient",
     "CountingNumbers",
     "CutState",

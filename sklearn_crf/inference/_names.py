@@ -25,6 +25,7 @@ from sklearn_crf.inference.messages._norm_product import NormProductBP
 from sklearn_crf.inference.messages._trw import TRWMessagePassing
 from sklearn_crf.inference.messages._trws import TRWS
 from sklearn_crf.inference.relaxations._ad3 import AD3
+from sklearn_crf.inference.relaxations._cluster_tightening import ClusterTightening
 from sklearn_crf.inference.relaxations._dual_decomposition import DualDecomposition
 from sklearn_crf.inference.relaxations._incmp import IncMP
 
@@ -70,6 +71,7 @@ _MAKERS: dict[str, tuple[Callable[[], Inference], Literal["mpm", "map"]]] = {
     "incmp": (IncMP, "map"),
     "dual_decomposition": (DualDecomposition, "map"),
     "lp": (LinearProgram, "map"),
+    "cluster_tightening": (ClusterTightening, "map"),
     "icm": (ICM, "map"),
     # Predictions repeat.
     "large_neighborhood_search": (partial(LargeNeighborhoodSearch, random_state=0), "map"),

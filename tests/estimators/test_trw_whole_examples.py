@@ -169,9 +169,13 @@ def test_certificates_enclose_the_best_scores(rule):
     for x, bound, reached, other in zip(X, found.bounds, found.scores, mplp.bounds, strict=True):
         best = BruteForce().map(potentials.model(model._flat_weights(potentials), x)).score
         assert reached - 1e-9 <= best <= min(bound, other) + 1e-9
-    # Without cycles the bound is the best score itself.
+    # So small models are solved: only where predictions are not the best labels does a gap remain.
     if rule == "map":
         assert_allclose(found.gaps[::2], 0, atol=1e-9)
+        assert found.optimal[::2].all()
+    assert np.all(found.bounds <= model.certify(X, max_work=0).bounds + 1e-9)
+    with pytest.raises(ValueError, match="max_work must not be negative, got -1"):
+        model.certify(X, max_work=-1)
     with pytest.raises(ValueError, match="best labelings"):
         model.certify(X, AutoMarginals())
 

@@ -1,1 +1,1 @@
-"""Relaxations of the best labeling: AD3, dual decomposition and incremental max-product."""
+"""Relaxations of the best labeling: AD3, dual decomposition, incremental max-product, and tightening by clusters."""

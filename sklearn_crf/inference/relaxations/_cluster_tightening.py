@@ -1,0 +1,279 @@
+"""Proofs of optimality: a relaxation tightened by clusters, elimination of what is left, branch and bound."""
+
+import heapq
+from itertools import count
+
+import numpy as np
+
+from sklearn_crf._threads import checkpoint
+from sklearn_crf.inference._base import Inference, Labeling, convergence_left_to_caller
+from sklearn_crf.inference._reduction import Reduction
+from sklearn_crf.inference._relaxed_problem import in_double_precision
+from sklearn_crf.inference.exact._elimination import EliminationPlan, Limits
+from sklearn_crf.inference.exact._junction_tree import Buckets
+from sklearn_crf.inference.local._neighborhood_search import LargeNeighborhoodSearch
+from sklearn_crf.inference.relaxations._regions import Regions
+from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, score, union_of_factors
+
+# Relative to the score: labelings that are better by less than this are not looked for.
+_ROUNDING = 2e-10
+
+# Share of the budget that the search for labels may take, and the most that it takes.
+_SEARCH_SHARE, _MOST_SEARCH = 0.25, 3e8
+
+# Entries of one table, of all tables before any cluster is added, and of a cluster.
+_MOST_CELLS, _MOST_ENTRIES, _MOST_CELLS_OF_CLUSTER = 2**16, 2**24, 2**14
+
+# Sweeps end when one of them lowers the bound by less than this part of the gap, or after so many.
+_SLOW, _MOST_SWEEPS = 3e-4, 200
+
+# Clusters are no longer added when they and the sweeps after them lower the bound by less than this part of the gap.
+_SLOW_ROUND = 3e-3
+
+# So few nodes are worth a plan of elimination at any time; of more, a fifth must have gone since the last plan.
+_FEW_NODES = 30
+
+# Bytes of the subproblems of branch and bound that wait.
+_MOST_WAITING = 2**28
+
+
+class ClusterTightening(Inference):
+    r"""Best labelings with a proof: the linear relaxation, tightened by clusters along frustrated cycles.
+
+    The bound is the dual of the relaxation over regions :math:`r`: nodes, factors, and clusters of three nodes,
+
+    .. math::
+        \max_y \mathrm{score}(y) \le \min_{\theta'} \; \sum_r \max_{y_r} \theta'_r(y_r)
+        \qquad \text{over all } \theta' \text{ with } \sum_r \theta'_r(y_r) = \mathrm{score}(y) \text{ for all } y,
+
+    in which regions pass scores on to those that they have nodes or pairs of nodes in common with. It is lowered in
+    sweeps over nodes and pairs, forwards and back, none of which raises it. Where sweeps come to an end, clusters are
+    added: a cycle of pairs is frustrated if an odd number of them prefer different states, so that not all can have
+    what they prefer, and its clusters lower the bound by at least the weakest preference. Cycles of more than three
+    nodes are divided into triplets.
+
+    Labels are those of :class:`LargeNeighborhoodSearch`. States and pairs of states with which a labeling cannot score
+    more are ruled out, and what is left is solved by elimination once it fits into ``max_memory``. If that
+    does not come about, branch and bound over the states of single nodes goes on to the end of the budget.
+
+    Parameters
+    ----------
+    max_work : float, default=1e9
+        Budget: how many table entries are read. A quarter of it, at most 3e8, is for the search of labels. An
+        elimination may come on top of it.
+    max_memory : float, default=2**31
+        Bytes of the tables of elimination, which has no more than ``max_work`` entries either. Models that fit into it
+        as they are, are solved without a relaxation.
+    random_state : int, RandomState instance or None, default=0
+        Of the search.
+
+    Raises
+    ------
+    ValueError
+        If a table has more than 65,536 joint states, or all have more than 2**24 together.
+
+    See Also
+    --------
+    TRWS : The bound without clusters, for pairwise models of any size.
+    LinearProgram : The relaxation without clusters, solved by simplex or interior point.
+    JunctionTree : Elimination alone.
+
+    Notes
+    -----
+    ``init`` is a labeling, with which the search begins. The bound is proven up to rounding: where ``certified`` is
+    true no labeling scores more by over 1e-9 of the score. Count tables of few nodes are written out.
+
+    References
+    ----------
+    D. Sontag, T. Meltzer, A. Globerson, T. Jaakkola, Y. Weiss. Tightening LP relaxations for MAP using message passing.
+    UAI 2008. D. Sontag, D. K. Choe, Y. Li. Efficiently searching for frustrated cycles in MAP inference. UAI 2012.
+    V. Kolmogorov. A new look at reweighted message passing. TPAMI 37, 2015 (the sweeps).
+
+    Examples
+    --------
+    Three nodes that each should differ from the other two, but have two states only:
+
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import TRWS, ClusterTightening
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
+    >>> model = PairwiseModel(triangle, np.zeros((3, 2)), 1 - np.eye(2)[None])
+    >>> found = ClusterTightening().map(model)
+    >>> round(found.score, 6), found.certified, round(TRWS().map(model).bound, 6)
+    (2.0, True, 3.0)
+    """
+
+    tasks = frozenset({"map"})
+    takes = (PairwiseModel, FactorGraph)
+
+    def __init__(
+        self,
+        max_work: float = 1e9,
+        max_memory: float = 2**31,
+        random_state: int | np.random.RandomState | None = 0,
+    ):
+        self.max_work = max_work
+        self.max_memory = max_memory
+        self.random_state = random_state
+
+    def _check_model(self, model):
+        super()._check_model(model)
+        self._require_at_least(max_work=0, max_memory=0)
+        most, total = _table_sizes(model)
+        if most > _MOST_CELLS:
+            raise ValueError(
+                f"model has a table of {most:.3g} joint states, and ClusterTightening writes out {_MOST_CELLS} at "
+                "most; use TRWS, MPLP or AD3."
+            )
+        if total > _MOST_ENTRIES:
+            raise ValueError(
+                f"model has tables of {total:.3g} joint states together, and ClusterTightening writes out "
+                f"{_MOST_ENTRIES} at most; use TRWS, MPLP or AD3."
+            )
+
+    def fits(self, model: PairwiseModel | FactorGraph) -> bool:
+        """Whether the tables of a model are small enough to be written out.
+
+        Parameters
+        ----------
+        model : PairwiseModel or FactorGraph
+
+        Returns
+        -------
+        bool
+        """
+        most, total = _table_sizes(model)
+        return bool(most <= _MOST_CELLS and total <= _MOST_ENTRIES)
+
+    def _map(self, model, *, init=None, n_threads=1):
+        search = LargeNeighborhoodSearch(
+            min(_SEARCH_SHARE * self.max_work, _MOST_SEARCH), random_state=self.random_state
+        )
+        with convergence_left_to_caller():
+            found = search.map(model, init=init, n_threads=n_threads)
+        if found.certified or not np.isfinite(found.score):
+            return found
+        memory = min(self.max_memory, 8 * self.max_work)
+        proof = _Proof(model, found, self.max_work - search.max_work, memory)
+        bound = proof.run()
+        reached = score(model, proof.labels)
+        result = Labeling(proof.labels, reached, bound=max(bound, reached), n_iter=proof.n_sweeps, state=proof.labels)
+        if result.certified:
+            return result
+        self._warn_unconverged(
+            f"ClusterTightening stopped after max_work={self.max_work:g} with a gap of {result.gap:.3g} between bound "
+            "and score: increase max_work or max_memory."
+        )
+        return result._replace(converged=False)
+
+
+def _table_sizes(model):
+    """Joint states of the largest table, and of the tables of all factors together."""
+    if isinstance(model, PairwiseModel):
+        pairs = float(model.n_columns**2)
+        return pairs, model.unary.size + model.graph.n_edges * pairs
+    cells = [model.n_states[scope].prod(axis=1, dtype=np.float64) for _, scope in model.by_arity()]
+    return max((part.max(initial=1.0) for part in cells), default=1.0), sum(part.sum() for part in cells)
+
+
+class _Proof:
+    """What is known of labelings that are better than the best one."""
+
+    def __init__(self, model, found, work, max_memory):
+        self.model = model if isinstance(model, FactorGraph) else factor_graph_of(in_double_precision(model))
+        self.labels, self.best = found.labels, score(self.model, found.labels)
+        self.work, self.limits = work, Limits(1000, max_memory)
+        self.n_sweeps = 0
+        self.fewest_tried = np.inf
+
+    @property
+    def target(self):
+        """A bound as low as this is a proof."""
+        return self.best + _ROUNDING * max(1.0, abs(self.best))
+
+    def run(self):
+        """Upper bound on the best score."""
+        if self._eliminated(self.model):
+            return self.target
+        regions = Regions(self.model, _MOST_CELLS_OF_CLUSTER)
+        bound = self._lower(regions)
+        while self.target < bound < np.inf and self.work > 0:
+            if not regions.add_clusters():
+                break
+            before, bound = bound, min(bound, self._lower(regions))
+            if before - bound < _SLOW_ROUND * (bound - self.best):
+                break
+        return bound if bound <= self.target or self.work <= 0 else self._branch(regions, bound)
+
+    def _lower(self, regions):
+        """Sweeps until they hardly lower the bound; the bound, the target if no better labeling is left."""
+        bound = np.inf
+        for _ in range(_MOST_SWEEPS):
+            checkpoint()
+            before, bound = bound, regions.sweep()
+            self.work -= regions.work_of_sweep
+            self.n_sweeps += 1
+            if bound <= self.target:
+                return self.target
+            if regions.rule_out(bound, self.target) and self._eliminated(_restricted(self.model, regions)):
+                return self.target
+            if self.work <= 0 or before - bound < _SLOW * (bound - self.best):
+                break
+        return bound
+
+    def _eliminated(self, model):
+        """Whether what is left could be solved exactly; a better labeling is kept."""
+        try:
+            problem = Reduction(model)
+        except ValueError:  # no state of some node is left
+            return True
+        n_free = int(problem.is_free.sum())
+        if n_free > max(0.8 * self.fewest_tried, _FEW_NODES):
+            return False
+        self.fewest_tried = min(n_free, self.fewest_tried)
+        try:
+            plan = EliminationPlan(problem, None, self.limits, "best")
+        except ValueError:  # too wide
+            return False
+        try:
+            self._offer(Buckets(problem, plan).best())
+        except ValueError:  # no labeling is left
+            return True
+        return True
+
+    def _offer(self, labels):
+        found = score(self.model, labels)
+        if found > self.best:
+            self.labels, self.best = labels, found
+
+    def _branch(self, regions, bound):
+        """Best-first branch and bound over the states of single nodes; the bound of what is left."""
+        number = count()
+        waiting = [(-bound, next(number), regions.values.copy())]
+        most = max(2, _MOST_WAITING // regions.values.nbytes)
+        while waiting and self.work > 0 and -waiting[0][0] > self.target and len(waiting) < most:
+            negative, _, values = waiting[0]
+            regions.values[:] = values
+            heapq.heappop(waiting)
+            node = regions.undecided()
+            if node < 0:
+                self._offer(np.array([regions.states(s)[0] for s in range(self.model.n_nodes)], dtype=np.int32))
+                continue
+            for state in regions.states(node):
+                regions.values[:] = values
+                regions.fix(node, state)
+                bound = min(-negative, self._lower(regions))
+                if bound > self.target:
+                    heapq.heappush(waiting, (-bound, next(number), regions.values.copy()))
+        return max(self.target, -waiting[0][0] if waiting else -np.inf)
+
+
+def _restricted(model, regions):
+    """The model without the states that are ruled out."""
+    factors = []
+    for node in range(model.n_nodes):
+        allowed = regions.table(node) > -np.inf
+        if not allowed.all():
+            factors.append(((node,), np.where(allowed, 0.0, -np.inf)))
+    return union_of_factors(model, FactorGraph.from_factors(model.n_states, factors))
