@@ -187,8 +187,8 @@ def missing_patterns(X):
     return [(np.flatnonzero(~pattern), r) for pattern, r in zip(patterns, rows, strict=True)]
 
 
-def scan(params, X, visit):
-    """Call ``visit(rows, forms, features, scores, projected)`` on blocks of rows of ``X``.
+def scan(params, X, visit, rows=None):
+    """Call ``visit(rows, forms, scores, projected)`` on blocks of rows of ``X`` with the same features observed.
 
     Rows are centred first at the mean of the component means: scores expand ``(x - mu)^2``, which would lose
     digits if all the data were far from the origin.
@@ -196,12 +196,13 @@ def scan(params, X, visit):
     shift = np.einsum("s,sj->j", np.exp(params.log_prior[:, None] + params.log_weights).ravel(), params.means)
     centred = params.rescale(-shift, np.ones_like(shift))
     n_all, n_features, n_factors = params.loadings.shape
-    for observed, rows in missing_patterns(X):
+    chosen = np.arange(len(X)) if rows is None else rows
+    for observed, members in missing_patterns(X[chosen]) if len(chosen) else ():
         forms = score_forms(centred.restrict(observed))
-        for part in blocks_of_columns(len(rows), n_all * (n_factors + 2) + n_features):
-            block = with_ones((X[rows[part]] - shift)[:, observed])
-            parts = project(forms, block, slice(None))
-            visit(rows[part], forms, component_scores(parts), parts.projected)
+        for part in blocks_of_columns(len(members), n_all * (n_factors + 2) + n_features):
+            own = chosen[members[part]]
+            parts = project(forms, with_ones((X[own] - shift)[:, observed]), slice(None))
+            visit(own, forms, component_scores(parts), parts.projected)
 
 
 def joint_log_density(params, X):
@@ -250,4 +251,31 @@ def factor_means(params, X):
         out[rows] = np.einsum("sn,spn->np", posteriors, means)
 
     scan(params, X, visit)
+    return out
+
+
+def conditional_means(params, X):
+    """``E[x_missing | x_observed] = sum_s P(s | x_o) (mu_s + L_s E[z | x_o, s])_m`` in the place of missing values.
+
+    Parameters
+    ----------
+    params : MixtureParameters
+    X : ndarray of shape (n, d)
+        NaN where a value is missing.
+
+    Returns
+    -------
+    ndarray of shape (n, d)
+    """
+    out = X.copy()
+
+    def visit(rows, forms, scores, projected):
+        _, posteriors = log_sum_and_posteriors(scores)
+        factors = np.swapaxes(forms.precisions.rotations, 1, 2) @ projected[:, :-1]
+        missing = np.flatnonzero(np.isnan(X[rows[0]]))
+        means = params.means[:, missing, None] + params.loadings[:, missing] @ factors
+        out[np.ix_(rows, missing)] = np.einsum("sn,sjn->nj", posteriors, means)
+
+    incomplete = np.isnan(X).any(axis=1)
+    scan(params, X, visit, np.flatnonzero(incomplete))
     return out

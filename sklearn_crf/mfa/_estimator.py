@@ -77,7 +77,8 @@ class MultiConditionalMFA(
     max_iter : int, default=500
         Iterations of a restart; epochs for ``"sgd"``.
     tol : float, default=1e-4
-        ``"em"`` stops when an iteration gains less per sample, ``"lbfgs"`` when no entry of the gradient of the mean
+        ``"em"`` stops when all further iterations together would gain less per sample, as far as the last ones tell,
+        ``"lbfgs"`` when no entry of the gradient of the mean
         criterion is larger (divided by ``1 + alpha``, per standard error of the parameter), ``"sgd"`` after five epochs
         that gain less.
     class_weight : dict, "balanced" or None, default=None

@@ -1,15 +1,26 @@
-"""What a fitted mixture of factor analysers per class answers: densities, posteriors, factors, samples."""
+"""Densities, posteriors, factors, conditional means and samples of fitted mixtures of factor analysers."""
 
 from numbers import Integral
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_array, check_random_state, check_scalar
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from sklearn_crf.mfa._densities import factor_means, joint_log_density
+from sklearn_crf.mfa._densities import conditional_means, factor_means, joint_log_density
 from sklearn_crf.mfa._parameters import MixtureParameters
+
+
+def _maximises_the_joint_likelihood(estimator):
+    if estimator.objective == "joint":
+        return True
+    raise AttributeError(
+        f"bic needs the maximum of the joint likelihood, and objective={estimator.objective!r} does not look for it; "
+        "use objective='joint', or compare models by cross-validation (MultiConditionalMFACV)."
+    )
 
 
 class FittedMixture(BaseEstimator):
@@ -49,7 +60,7 @@ class FittedMixture(BaseEstimator):
         X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], ensure_all_finite=self._finite())
         return np.asarray(X, dtype=np.float64)
 
-    def joint_log_likelihood(self, X):
+    def joint_log_likelihood(self, X: ArrayLike) -> np.ndarray:
         """``log P(x, c)``.
 
         Parameters
@@ -68,7 +79,7 @@ class FittedMixture(BaseEstimator):
         _require_numbers(out)
         return out
 
-    def score_samples(self, X):
+    def score_samples(self, X: ArrayLike) -> np.ndarray:
         """``log p(x)``, the log-density of each sample whatever its class.
 
         Parameters
@@ -81,7 +92,7 @@ class FittedMixture(BaseEstimator):
         """
         return logsumexp(self.joint_log_likelihood(X), axis=1)
 
-    def predict_log_proba(self, X):
+    def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
         """``log P(c | x)``.
 
         Parameters
@@ -95,7 +106,7 @@ class FittedMixture(BaseEstimator):
         joint = self.joint_log_likelihood(X)
         return joint - logsumexp(joint, axis=1, keepdims=True)
 
-    def predict_proba(self, X):
+    def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """``P(c | x)``.
 
         Parameters
@@ -108,7 +119,7 @@ class FittedMixture(BaseEstimator):
         """
         return np.exp(self.predict_log_proba(X))
 
-    def predict(self, X):
+    def predict(self, X: ArrayLike) -> np.ndarray:
         """The most probable class.
 
         Parameters
@@ -122,7 +133,7 @@ class FittedMixture(BaseEstimator):
         joint = self.joint_log_likelihood(X)
         return self.classes_[joint.argmax(axis=1)]
 
-    def transform(self, X):
+    def transform(self, X: ArrayLike) -> np.ndarray:
         """Posterior mean of the factors, ``E[z | x] = sum_s P(s | x) E[z | x, s]``: dimensionality reduction.
 
         Parameters
@@ -139,7 +150,43 @@ class FittedMixture(BaseEstimator):
         _require_numbers(means)
         return means
 
-    def sample(self, n_samples=1, random_state=None):
+    def impute(self, X: ArrayLike) -> np.ndarray:
+        """Replace missing values by their conditional means, whatever the class of the sample.
+
+        ``E[x_m | x_o] = sum_s P(s | x_o) (mu_s + L_s E[z | x_o, s])_m`` for the missing features m and the observed
+        ones o, the estimate of least squared error under the model.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN where a value is missing, also with ``allow_nan=False``.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features)
+            Observed values are left as they are.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn_crf import MultiConditionalMFA
+        >>> x = np.random.default_rng(0).normal(size=400)
+        >>> X = np.column_stack([x, 2 * x])
+        >>> model = MultiConditionalMFA(1, 1, objective="joint").fit(X, np.arange(400) % 2)
+        >>> model.impute([[1.0, np.nan]]).round(1)
+        array([[1., 2.]])
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan")
+        X = np.asarray(X, dtype=np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            completed = conditional_means(self._parameters, X)
+        _require_numbers(completed)
+        return completed
+
+    def sample(
+        self, n_samples: int = 1, random_state: int | np.random.RandomState | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Draw samples and their classes from the model.
 
         Parameters
@@ -169,7 +216,7 @@ class FittedMixture(BaseEstimator):
             X[rows] += factors[rows] @ self.loadings_[tuple(index)].T
         return X, self.classes_[c]
 
-    def n_parameters(self):
+    def n_parameters(self) -> int:
         """Number of free parameters; the rotations of the loadings are not counted.
 
         Returns
@@ -182,8 +229,12 @@ class FittedMixture(BaseEstimator):
         noise = n_features * {"tied": 1, "class": n_classes, "component": n_classes * n_components}[self.noise]
         return n_classes * n_components * (1 + n_features + loadings) - 1 + noise
 
-    def bic(self, X, y):
+    @available_if(_maximises_the_joint_likelihood)
+    def bic(self, X: ArrayLike, y: ArrayLike) -> float:
         """Bayesian information criterion ``-2 log P(X, y) + n_parameters log n_samples``; lower is better.
+
+        There is none for ``objective="multi_conditional"``: the criterion approximates the evidence at the maximum of
+        the joint likelihood alone. Compare other fits by cross-validation, as `MultiConditionalMFACV` does.
 
         Parameters
         ----------

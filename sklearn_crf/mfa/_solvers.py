@@ -4,6 +4,7 @@ The last two move the flat vector of all parameters in units of their standard e
 scaling as the Fisher information gives.
 """
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from numbers import Integral, Real
@@ -162,29 +163,46 @@ def ignore_iterations(loss, params):
 
 
 class EM(BaseEstimator):
-    r"""Expectation-maximisation of the joint likelihood; every iteration raises it or leaves it.
+    r"""Expectation-maximisation of the joint likelihood; no iteration lowers it.
 
     .. math::
-        \theta_{t+1} = \operatorname{argmax}_\theta \; \sum_i w_i \,
+        \theta_{t+1} = M(\theta_t) = \operatorname{argmax}_\theta \; \sum_i w_i \,
         \mathbb{E}_{P(s, z \mid x_i, c_i, \theta_t)} \log P(x_i, c_i, s, z \mid \theta)
 
-    It needs ``objective="joint"`` and samples without missing values.
+    Where components overlap its steps shrink by a factor :math:`\lambda` close to 1. With
+    :math:`r = M(\theta) - \theta` and :math:`v = M(M(\theta)) - M(\theta) - r`, extrapolation goes to
+
+    .. math::
+        \theta + 2 a r + a^2 v, \qquad a = \frac{\lVert r \rVert}{\lVert v \rVert} \approx \frac{1}{1 - \lambda}
+
+    wherever the likelihood is no lower there. It needs ``objective="joint"`` and samples without missing values.
+
+    Parameters
+    ----------
+    accelerate : bool, default=True
+        Whether to extrapolate.
 
     References
     ----------
     Zoubin Ghahramani, Geoffrey E. Hinton. The EM Algorithm for Mixtures of Factor Analyzers. Technical report, 1997.
+
+    Ravi Varadhan, Christophe Roland. Simple and Globally Convergent Methods for Accelerating the Convergence of Any EM
+    Algorithm. Scandinavian Journal of Statistics 35, 2008 (scheme S3).
 
     Examples
     --------
     >>> from sklearn.datasets import load_wine
     >>> from sklearn_crf.mfa import EM, MultiConditionalMFA
     >>> X, y = load_wine(return_X_y=True)
-    >>> model = MultiConditionalMFA(1, objective="joint", solver=EM()).fit(X, y)
+    >>> model = MultiConditionalMFA(1, objective="joint", solver=EM(accelerate=False)).fit(X, y)
     >>> model.converged_
     True
     """
 
-    _parameter_constraints: ClassVar[dict] = {}
+    _parameter_constraints: ClassVar[dict] = {"accelerate": ["boolean"]}
+
+    def __init__(self, accelerate: bool = True):
+        self.accelerate = accelerate
 
     def minimize(
         self,
@@ -196,7 +214,10 @@ class EM(BaseEstimator):
         seed: int = 0,
         on_iteration: Callable = ignore_iterations,
     ) -> Ascent:
-        """Iterate until an iteration gains less than ``tol`` per sample.
+        r"""Iterate until all further iterations together would gain less than ``tol`` per sample.
+
+        An iteration that gains :math:`g` with steps that shrink by :math:`\lambda` leaves about
+        :math:`g \lambda^2 / (1 - \lambda^2)`.
 
         Parameters
         ----------
@@ -215,21 +236,98 @@ class EM(BaseEstimator):
         -------
         Ascent
         """
-        data, prior, run = objective.data, objective.prior, objective.run
+        steps = _EMSteps(objective, max_iter, on_iteration)
         # Noise below its floor would be lifted by the first step, and the likelihood would fall.
-        params, losses = replace(start, log_noise=np.clip(start.log_noise, *prior.log_noise_bounds)), []
-        for iteration in range(max_iter + 1):
-            checkpoint()
-            value, following = em_step(params, data, prior, run)
-            losses.append(-value / data.total_weight)
-            if iteration:
-                if losses[-2] - losses[-1] < tol:
-                    return Ascent(params, np.array(losses), True)
-                if on_iteration(losses[-1], lambda params=params: params):
-                    break
-            if iteration < max_iter:
-                params = following
-        return Ascent(params, np.array(losses), False)
+        current = replace(start, log_noise=np.clip(start.log_noise, *objective.prior.log_noise_bounds))
+        extrapolation = _Extrapolation(objective, current)
+        loss, following = steps.take(current)
+        n_closed = 0
+        # An extrapolation leaves the fast directions to the next steps: their factor alone says too little.
+        factors: deque = deque(maxlen=5)
+        while not steps.are_over:
+            previous, current = current, following
+            before, (loss, following) = loss, steps.take(current)
+            factor = extrapolation.factor(previous, current, following)
+            factors.append(factor)
+            n_closed = n_closed + 1 if _left_to_gain(before - loss, max(factors)) < tol else 0
+            if n_closed == _N_CLOSED:
+                return Ascent(current, np.array(steps.losses), True)
+            if steps.are_over:
+                break
+            if self.accelerate and factor > 1:
+                current, loss, following = extrapolation.take(steps, current, loss, following)
+        return Ascent(current, np.array(steps.losses), False)
+
+
+# Iterations in a row that must leave less than the tolerance: a first small gain can be an accident.
+_N_CLOSED = 2
+
+
+def _left_to_gain(gain, factor):
+    """Estimate of what all later iterations gain together, where steps shrink by ``1 - 1 / factor``."""
+    shrinkage = max(1 - 1 / factor, 0.0) ** 2
+    return max(gain, 0.0) * shrinkage / (1 - shrinkage) if shrinkage < 1 else np.inf
+
+
+class _EMSteps:
+    """Iterations of expectation-maximisation, and the losses of those that were kept."""
+
+    def __init__(self, objective, max_iter, on_iteration):
+        self._objective, self._on_iteration = objective, on_iteration
+        self._n_left = max_iter + 1  # the first only tells the loss of the start
+        self._stopped = False
+        self.losses = []
+
+    @property
+    def are_over(self):
+        return self._stopped or self._n_left == 0
+
+    def take(self, params, limit=np.inf):
+        """The loss of parameters and what follows them; the loss is kept unless it exceeds the limit."""
+        checkpoint()
+        objective = self._objective
+        value, following = em_step(params, objective.data, objective.prior, objective.run)
+        loss = -value / objective.data.total_weight
+        self._n_left -= 1
+        if loss <= limit or not self.losses:
+            self.losses.append(loss)
+            if len(self.losses) > 1:
+                self._stopped = bool(self._on_iteration(loss, lambda: params))
+        return loss, following
+
+
+class _Extrapolation:
+    """Extrapolation of sequences of parameters, in units of their standard errors at the start."""
+
+    def __init__(self, objective, start):
+        self._objective, self._packing = objective, objective.packing
+        data = objective.data
+        self._scale = standard_errors(self._packing, start, data.class_weight / data.total_weight)
+        self._longest = 4.0
+
+    def factor(self, previous, current, following):
+        """``a``, at most what has proven itself so far."""
+        first, second, third = (self._packing.pack(params) / self._scale for params in (previous, current, following))
+        self._start, self._step = first, second - first
+        self._turn = third - second - self._step
+        turn = np.linalg.norm(self._turn)
+        return np.linalg.norm(self._step) / turn if turn > 0 else 1.0
+
+    def take(self, steps, current, loss, following):
+        """Go on from the extrapolated parameters if they are no worse than ``current``, else from ``following``."""
+        a = min(np.linalg.norm(self._step) / np.linalg.norm(self._turn), self._longest)
+        params = self._packing.unpack((self._start + 2 * a * self._step + a * a * self._turn) * self._scale)
+        low, high = self._objective.prior.log_noise_bounds
+        params = replace(params, log_noise=np.clip(params.log_noise, low, high))
+        found, beyond = steps.take(params, limit=loss)
+        if found <= loss:
+            if a == self._longest:
+                self._longest *= 4
+            return params, found, beyond
+        self._longest = max(self._longest / 4, 2.0)
+        if steps.are_over:
+            return current, loss, following
+        return following, *steps.take(following)
 
 
 class LBFGS(BaseEstimator):

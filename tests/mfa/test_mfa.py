@@ -235,6 +235,29 @@ def test_missing_values_are_integrated_out(clusters):
         MultiConditionalMFA(objective="joint", solver="em", allow_nan=True).fit(gappy, y)
 
 
+def test_impute_fills_gaps_alone(clusters):
+    X, y = clusters
+    gappy = with_gaps(X, 0.2)
+    model = MultiConditionalMFA(2, 1, objective="joint", n_init=1, random_state=0).fit(X, y)
+    filled = model.impute(gappy)
+    missing = np.isnan(gappy)
+    assert_array_equal(filled[~missing], X[~missing])
+    mean = X.mean(axis=0)
+    assert np.mean((filled - X)[missing] ** 2) < 0.6 * np.mean((mean - X)[missing] ** 2)
+    assert_array_equal(model.impute(X), X)
+    gappy[0] = np.nan
+    assert_allclose(model.impute(gappy)[0], np.einsum("c,ck,ckj->j", model.class_prior_, model.weights_, model.means_))
+
+
+def test_bic_is_of_joint_likelihoods(clusters):
+    model = MultiConditionalMFA(1, 1, n_init=1, max_iter=5).fit(*clusters)
+    assert not hasattr(model, "bic")
+    with pytest.raises(AttributeError, match="no attribute 'bic'") as error:
+        model.bic(*clusters)
+    assert "use objective='joint', or compare models by cross-validation" in str(error.value.__cause__)
+    assert hasattr(MultiConditionalMFA(objective="joint"), "bic")
+
+
 def test_samples_follow_the_model(clusters):
     X, y = clusters
     for noise in ("tied", "class", "component"):

@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
 from sklearn_crf.mfa._criteria import Criterion, value_gradient
-from sklearn_crf.mfa._densities import factor_means, joint_log_density, precisions
+from sklearn_crf.mfa._densities import conditional_means, factor_means, joint_log_density, precisions
 from sklearn_crf.mfa._em import em_step
 from sklearn_crf.mfa._parameters import NOISE_KINDS, ParameterVector, PriorPrecisions
 from sklearn_crf.mfa._samples import SampleBlocks, StandardisedSamples, measure
@@ -204,6 +204,53 @@ def test_em_never_lowers_the_joint_likelihood(n_features, n_factors, noise, prec
     # a sum of n terms is right to (n - 1) eps times the sum of their magnitudes.
     rounding = (len(X) - 1) * np.finfo(float).eps * abs(losses[0])
     assert losses[-1] < losses[0] or (losses[-1] <= losses[0] + rounding and expected_gain(objective, start) < rounding)
+
+
+@pytest.mark.parametrize("accelerate", [False, True])
+@pytest.mark.parametrize("tol", [1e-3, 1e-5])
+def test_em_stops_when_less_than_the_tolerance_is_left(accelerate, tol):
+    X, y = labelled_clusters(500, 6, 2, n_clusters=3, seed=4, separation=1.0)
+    X = measure(X, np.ones(500))[0].standardise(X)
+    data = SampleBlocks(X, y, np.ones(500), 2, 30)
+    objective = NegativeCriterion(None, data, CRITERIA["joint"], FLAT, ParameterVector(2, 3, 6, 2, "tied"))
+    found = EM(accelerate=accelerate).minimize(objective, _start(X, y, 3, 2, "tied"), max_iter=5000, tol=tol)
+    rest = EM(accelerate=False).minimize(objective, found.params, max_iter=5000, tol=1e-9)
+    assert found.converged
+    assert rest.converged
+    assert found.losses[-1] - rest.losses[-1] < tol
+    assert len(found.losses) < 1000
+
+
+def test_acceleration_takes_fewer_iterations():
+    X, y = labelled_clusters(500, 6, 2, n_clusters=3, seed=4, separation=1.0)
+    X = measure(X, np.ones(500))[0].standardise(X)
+    data = SampleBlocks(X, y, np.ones(500), 2, 30)
+    objective = NegativeCriterion(None, data, CRITERIA["joint"], FLAT, ParameterVector(2, 3, 6, 2, "tied"))
+    start = _start(X, y, 3, 2, "tied")
+    plain, quick = (EM(accelerate=a).minimize(objective, start, max_iter=5000, tol=1e-7) for a in (False, True))
+    assert len(quick.losses) < 0.7 * len(plain.losses)
+    assert (np.diff(quick.losses) <= 1e-12).all()
+
+
+@pytest.mark.parametrize("noise", NOISE_KINDS)
+def test_imputed_values_are_conditional_means(noise):
+    _, params = random_parameters(2, 2, 4, 2, noise, seed=3)
+    params = params.rescale(np.full(4, 100.0), np.ones(4))
+    X = with_gaps(np.random.default_rng(0).normal(size=(12, 4)) + 100, 0.4)
+    X[0] = np.nan
+    expected = X.copy()
+    for i, x in enumerate(X):
+        seen, gone = np.flatnonzero(~np.isnan(x)), np.flatnonzero(np.isnan(x))
+        scores, means = [], []
+        for s in range(4):
+            sigma, mu = covariance(params, s), params.means[s]
+            gain = sigma[np.ix_(gone, seen)] @ np.linalg.inv(sigma[np.ix_(seen, seen)])
+            normal = multivariate_normal(mu[seen], sigma[np.ix_(seen, seen)]) if len(seen) else None
+            scores.append((params.log_prior[:, None] + params.log_weights).ravel()[s])
+            scores[-1] += normal.logpdf(x[seen]) if len(seen) else 0.0
+            means.append(mu[gone] + gain @ (x[seen] - mu[seen]))
+        expected[i, gone] = np.exp(scores - logsumexp(scores)) @ np.array(means)
+    assert_allclose(conditional_means(params, X), expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize("n_features", [6, 40])
