@@ -1,10 +1,13 @@
-"""Joint fits against one full-covariance GaussianMixture per class, and the time of a conditional fit.
+"""Joint fits against one GaussianMixture or FactorAnalysis per class, and the time of conditional fits.
 
 Both are given the same samples, classes and number of components and start from k-means (ours also from the best of
 five starts); both stop when an iteration gains less than the same log-likelihood per sample. They are different
 families (low-rank plus diagonal covariances against full ones), hence the held-out log-likelihood beside the time.
 
-    python benchmarks/mfa_speed.py [small] [large] [conditional]
+``starts`` puts one start of each beside the other at d = 9, 40 and 784, three classes: three components against
+GaussianMixture, one component against FactorAnalysis, all with their own default tolerances.
+
+    python benchmarks/mfa_speed.py [starts] [small] [large] [conditional]
 """
 
 import argparse
@@ -12,6 +15,7 @@ import time
 import warnings
 
 import numpy as np
+from sklearn.decomposition import FactorAnalysis
 from sklearn.mixture import GaussianMixture
 
 from sklearn_crf import MultiConditionalMFA
@@ -79,6 +83,49 @@ def against_full_covariances(n_samples, n_features, n_factors, separation, n_job
         print(f"    faster by {reference[0] / used[0]:.2f} wall, {reference[1] / used[1]:.2f} CPU")
 
 
+class AnalyserPerClass(MixturePerClass):
+    """Factor analysis of each class as a generative classifier."""
+
+    def __init__(self, n_factors):
+        self.n_factors = n_factors
+
+    def fit(self, X, y):
+        self.mixtures = [FactorAnalysis(self.n_factors, random_state=0).fit(X[y == c]) for c in np.unique(y)]
+        self.log_prior = np.log(np.bincount(y) / len(y))
+        self.n_iter_ = max(mixture.n_iter_ for mixture in self.mixtures)
+        self.converged_ = all(mixture.n_iter_ < mixture.max_iter for mixture in self.mixtures)
+        return self
+
+
+def start_for_start(n_samples, n_features, n_factors, n_repeats=3):
+    X, y = low_rank_clusters(n_samples + 3000, n_features, 3, 3, n_factors, 0, 1.0)
+    parts = X[:n_samples], y[:n_samples], X[n_samples:], y[n_samples:]
+    options = {"n_init": 1, "random_state": 0, "n_jobs": 1}
+    groups = {
+        "GaussianMixture(3)": (
+            MixturePerClass(3, 1e-3, 100),
+            {
+                "MFA(3), joint": MultiConditionalMFA(3, n_factors, objective="joint", **options),
+                "MFA(3), alpha = 1": MultiConditionalMFA(3, n_factors, alpha=1.0, **options),
+                "MFA(3), alpha = 0.01": MultiConditionalMFA(3, n_factors, **options),
+            },
+        ),
+        "FactorAnalysis": (
+            AnalyserPerClass(n_factors),
+            {
+                "MFA(1), joint": MultiConditionalMFA(1, n_factors, objective="joint", noise="class", **options),
+                "MFA(1), alpha = 0.01": MultiConditionalMFA(1, n_factors, noise="class", **options),
+            },
+        ),
+    }
+    print(f"\nd = {n_features}, n = {n_samples}, three classes, p = {n_factors}, least of {n_repeats} runs")
+    for name, (reference, ours) in groups.items():
+        base = min(timed(name, reference, *parts)[1] for _ in range(n_repeats))
+        for label, model in ours.items():
+            used = min(timed(label, model, *parts)[1] for _ in range(n_repeats))
+            print(f"    {label}: {used / base:.2f} times the CPU seconds of {name}")
+
+
 def conditional(n_jobs):
     X, y = low_rank_clusters(5000, 9, 2, 8, 3, 0, 1.0)
     print("\nL-BFGS, conditional likelihood, N = 5000, K = 5, p = 3, d = 9")
@@ -96,11 +143,15 @@ def conditional(n_jobs):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("parts", nargs="*", default=["small", "large", "conditional"])
+    parser.add_argument("parts", nargs="*", default=["starts", "small", "large", "conditional"])
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--tol", type=float, default=1e-4)
     args = parser.parse_args()
     warnings.simplefilter("ignore")
+    if "starts" in args.parts:
+        start_for_start(6000, 9, 3)
+        start_for_start(3000, 40, 4)
+        start_for_start(6000, 784, 10, n_repeats=1)
     if "small" in args.parts:
         against_full_covariances(50000, 9, 3, 1.0, args.jobs, args.tol, 1000)
     if "large" in args.parts:

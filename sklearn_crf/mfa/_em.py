@@ -15,7 +15,7 @@ from sklearn_crf.mfa._densities import precisions, score_forms
 
 # Beyond this many features second moments (d x d) cost more than the projections (d x p) they replace.
 MAX_FEATURES_FOR_SECOND_MOMENTS = 32
-N_FACTOR_STEPS = 10
+N_FACTOR_STEPS = 3
 
 
 class Scatter(NamedTuple):

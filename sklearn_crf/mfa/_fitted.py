@@ -72,10 +72,10 @@ class FittedMixture(BaseEstimator):
         ndarray of shape (n_samples, n_classes)
             -inf for a class that had no sample.
         """
-        X = self._checked(X)
-        out = np.full((len(X), len(self.classes_)), -np.inf)
+        samples = self._checked(X)
+        out = np.full((len(samples), len(self.classes_)), -np.inf)
         with np.errstate(over="ignore", invalid="ignore"):
-            out[:, self.class_prior_ > 0] = joint_log_density(self._parameters, X)
+            out[:, self.class_prior_ > 0] = joint_log_density(self._parameters, samples)
         _require_numbers(out)
         return out
 
@@ -246,11 +246,11 @@ class FittedMixture(BaseEstimator):
         float
         """
         joint = self.joint_log_likelihood(X)
-        y = check_array(y, ensure_2d=False, dtype=None)
-        labels = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
-        if len(y) != len(joint) or (self.classes_[labels] != y).any():
+        names = check_array(y, ensure_2d=False, dtype=None)
+        labels = np.searchsorted(self.classes_, names).clip(max=len(self.classes_) - 1)
+        if len(names) != len(joint) or (self.classes_[labels] != names).any():
             raise ValueError("y must have one label of classes_ for every sample of X.")
-        return float(-2 * joint[np.arange(len(y)), labels].sum() + self.n_parameters() * np.log(len(y)))
+        return float(-2 * joint[np.arange(len(names)), labels].sum() + self.n_parameters() * np.log(len(names)))
 
 
 def _require_numbers(values):

@@ -3,11 +3,13 @@
 Nothing here looks at the criterion: joint, conditional and multi-conditional training start from the same values.
 """
 
+from functools import cache
+
 import numpy as np
 from scipy.linalg import eigh
 from sklearn.cluster import KMeans
 from sklearn.utils.extmath import randomized_svd
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from sklearn_crf.mfa._parameters import MixtureParameters, n_noise_groups
 
@@ -113,6 +115,12 @@ def principal_loadings(X, weight, n_factors, seed):
     return loadings, np.maximum(variances - np.square(loadings).sum(axis=1), 0)
 
 
+@cache
+def _thread_pools():
+    """Libraries with threads; to look for them takes as long as k-means on a thousand samples."""
+    return ThreadpoolController()
+
+
 def kmeans_partition(n_components, seed):
     """Partition by one run of k-means with the seed.
 
@@ -128,7 +136,7 @@ def kmeans_partition(n_components, seed):
             return np.arange(len(X)) % n_components
         rng = np.random.RandomState((seed + c) % 2**32)
         # k-means adds partial sums of its threads in any order: one thread makes it reproducible.
-        with threadpool_limits(limits=1, user_api="openmp"):
+        with _thread_pools().limit(limits=1, user_api="openmp"):
             if len(X) <= SUBSAMPLE:
                 return KMeans(n_components, n_init=1, random_state=rng).fit(X, sample_weight=weight).labels_
             rows = rng.choice(len(X), SUBSAMPLE, replace=False)
