@@ -12,7 +12,7 @@ either all of it (``image``) or the part within 3 w of the boundary (``strip``),
 leaves it.
 
     SKLEARN_CRF_DATA=/path/to/data python benchmarks/mcl_pixels.py --images 50 --jobs 2
-    python benchmarks/mcl_pixels.py --report --figure docs/_static/mcl_pixels.svg
+    python benchmarks/mcl_pixels.py --report --figure docs/_static/mcl_pixels.png
 
 ``--cells figures`` runs what the paper's figures show (K = 5 for all N, all K for N = 1000), ``--cells all`` every
 pair. All records of an image and pair go into a JSON file under ``benchmarks/results/mcl_pixels``: an interrupted run
@@ -208,7 +208,7 @@ def draw(results, path):
                     ax.plot(shown, means, marker="o", ms=3, label=f"{axis.upper()} = {level}")
             ax.set_title(f"{part} {measure.replace('_', '-')}, background: {background}", fontsize=9)
             ax.legend(fontsize=7)
-            if measure == "log_loss":
+            if measure == "log_loss" and part == "train":
                 ax.set_yscale("log")
     for ax in axes[-1]:
         ax.set_xlabel("JL, alpha, CL")

@@ -109,10 +109,12 @@ class MultiConditionalMFACV(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Tr
         As for :class:`~sklearn.linear_model.LogisticRegressionCV`; None is five stratified folds.
     scoring : str, callable or None, default=None
         None is accuracy; ``"neg_log_loss"`` also judges probabilities, and notices overfitting earlier.
-    noise, priors, init, n_init, solver, max_iter, tol, class_weight, classes, allow_nan, random_state, verbose
+    noise, priors, init, n_init, solver, max_iter, tol, class_weight, classes, allow_nan, random_state
         As for `MultiConditionalMFA`; ``init`` is the name of a strategy.
     n_jobs : int or None, default=None
         Threads, over folds and pairs. Results do not depend on it.
+    verbose : int, default=0
+        Show progress of the last fit.
 
     Attributes
     ----------
