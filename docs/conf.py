@@ -1,9 +1,11 @@
-"""The site: pages written by hand, API pages from every `__all__`, a gallery from examples/plot_*.py."""
+"""The site: pages written by hand, API pages from every `__all__`, a gallery from examples/*/plot_*.py."""
 
 import importlib
+import importlib.util
 import inspect
 import pkgutil
 import re
+import shutil
 import sys
 import warnings
 from pathlib import Path
@@ -30,20 +32,55 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
     "numpydoc",
+    "sphinx_copybutton",
+    "sphinx_design",
 ]
 templates_path = ["_templates"]
 exclude_patterns = ["_build", "_templates"]
 
 html_theme = "pydata_sphinx_theme"
-html_static_path = ["_static"] if (DOCS / "_static").exists() else []
+html_title = "sklearn_crf"  # the default, with version and "documentation", covers the navigation bar
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_show_sourcelink = False
-html_theme_options = {"navigation_with_keys": False, "show_prev_next": False}
+html_theme_options = {"navigation_with_keys": False, "show_prev_next": False, "navbar_align": "left"}
+html_sidebars = {"index": [], "quickstart": [], "install": []}
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
 
 numpydoc_show_class_members = False  # the template of classes lists them
 
+# -- Formulas ------------------------------------------------------------------------------------
+
+
+def local_mathjax():
+    """Put MathJax where pages find it without a network; one file draws all formulas as SVG."""
+    package = importlib.util.find_spec("sphinx-mathjax-offline")
+    source = Path(package.origin).parent / "static" / "mathjax" / "tex-svg-full.js"
+    folder = DOCS / "generated" / "static" / "mathjax"
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, folder / source.name)
+    return str(folder.parent), f"mathjax/{source.name}"
+
+
+mathjax_folder, mathjax_path = local_mathjax()
+html_static_path.append(mathjax_folder)
+
 # -- API pages ------------------------------------------------------------------------------------
 
-FIRST_MODULES = ["estimators", "preprocessing", "metrics", "model_selection", "datasets", "display"]
+FIRST_MODULES = [
+    "estimators",
+    "multilabel",
+    "preprocessing",
+    "metrics",
+    "model_selection",
+    "inspection",
+    "display",
+    "datasets",
+    "inference",
+    "graphs",
+    "models",
+]
 
 
 def write_api_pages():
@@ -173,11 +210,17 @@ write_capabilities()
 
 # -- Gallery --------------------------------------------------------------------------------------
 
-if any(EXAMPLES.glob("plot_*.py")):
+SECTIONS = ["text", "images", "graphs", "restoration", "energies", "selection", "algorithms"]
+
+if any(EXAMPLES.glob("*/plot_*.py")):
     extensions.append("sphinx_gallery.gen_gallery")
     sphinx_gallery_conf = {
         "examples_dirs": str(EXAMPLES),
         "gallery_dirs": "auto_examples",
+        "subsection_order": [*(f"../examples/{name}" for name in SECTIONS), "*"],
+        "within_subsection_order": "ExampleTitleSortKey",
+        "doc_module": ("sklearn_crf",),
+        "backreferences_dir": "generated/backreferences",
         "filename_pattern": r"plot_",
         "ignore_pattern": r"demo\.py|__init__\.py",
         "download_all_examples": False,

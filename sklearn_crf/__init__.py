@@ -69,6 +69,7 @@ _SUBMODULES = {
     "estimators",
     "graphs",
     "inference",
+    "inspection",
     "learning",
     "metrics",
     "mfa",

@@ -61,9 +61,13 @@ def chow_liu_edges(Y: ArrayLike) -> np.ndarray:
     return edges[np.lexsort(edges.T[::-1])].astype(np.int32)
 
 
+def _default_field():
+    return TRWCRF(pairwise="ising")
+
+
 def _estimator_has(method):
     def check(self):
-        getattr(getattr(self, "estimator_", self.estimator or TRWCRF()), method)
+        getattr(getattr(self, "estimator_", self.estimator or _default_field()), method)
         return True
 
     return check
@@ -74,7 +78,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     .. math::
         p(y \mid x) \propto \exp \Bigl( \sum_{l} y_l (w_l^\top x + b_l)
-            + \sum_{(l, m) \in \text{structure}} v_{lm} [y_l = y_m] \Bigr)
+            + \sum_{(l, m) \in \text{structure}} v_{lm} (2 [y_l = y_m] - 1) \Bigr)
 
     Every label has weights of its own for the features of the row, every edge a weight of its own for the agreement of
     its two labels. Without edges this is one logistic regression for each label.
@@ -82,7 +86,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     Parameters
     ----------
     estimator : classifier of this package, default=None
-        The field, cloned by ``fit``. None is :class:`~sklearn_crf.TRWCRF`, exact on trees of labels.
+        The field, cloned by ``fit``. None is ``TRWCRF(pairwise="ising")``, exact on trees of labels.
     structure : {"chow_liu", "full"} or array-like of shape (n_edges, 2), default="chow_liu"
         Which labels depend on each other: the tree of :func:`chow_liu_edges`, all pairs, or the pairs themselves.
 
@@ -154,7 +158,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         check_consistent_length(X, Y)
         n_labels = Y.shape[1]
         graph = Graph(n_labels, _edges(self.structure, Y))
-        field = TRWCRF() if self.estimator is None else clone(self.estimator)
+        field = _default_field() if self.estimator is None else clone(self.estimator)
         field.set_params(classes=[0, 1])  # labels that no row has, or all have, are labels too
         options = {} if sample_weight is None else {"sample_weight": sample_weight}
         self.estimator_ = field.fit(_examples(X, graph), list(Y), **options)

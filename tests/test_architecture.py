@@ -31,7 +31,7 @@ TIERS = [
     {"preprocessing", "datasets", "display"},
     {"learning"},
     {"estimators", "rtf", "mfa"},
-    {"dense", "multilabel"},
+    {"dense", "inspection", "multilabel"},
     {"__init__"},
 ]
 TIER = {unit: tier for tier, units in enumerate(TIERS) for unit in units}
@@ -65,7 +65,7 @@ ONLY_FOR = {"optimize": ("inference", "learning", "dense", "rtf", "mfa", "__init
 THIRD_PARTY = {"numpy", "scipy", "sklearn", "joblib", "threadpoolctl"}
 THIRD_PARTY_OF = {"kernels": {"numpy", "scipy"}, "optimize": {"numpy", "scipy"}}
 CYTHON = {"cython", "cpython", "libc", "libcpp"}
-OPTIONAL = {"matplotlib", "skimage", "rich", "tqdm"}  # importing the package must not need these
+OPTIONAL = {"matplotlib", "pandas", "skimage", "rich", "tqdm"}  # importing the package must not need these
 
 # Python's parser does not read Cython, whose import statements keep to one line here.
 CYTHON_FROM = re.compile(r"^\s*from\s+([\w.]+)\s+c?import\s+\(?([^)\n]*)", re.MULTILINE)

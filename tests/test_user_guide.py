@@ -5,8 +5,12 @@ from pathlib import Path
 
 import pytest
 
-GUIDE = Path(__file__).resolve().parents[1] / "docs" / "user_guide"
-PAGES = [page for page in sorted(GUIDE.glob("*.rst")) if ">>>" in page.read_text(encoding="utf-8")]
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGES = [
+    page
+    for page in sorted([*DOCS.glob("*.rst"), *DOCS.glob("user_guide/*.rst")])
+    if ">>>" in page.read_text(encoding="utf-8")
+]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -1,6 +1,19 @@
-"""Displays: one example as a field sees it, and how training went (they draw with matplotlib)."""
+"""Displays: one example as a field sees it, a fitted field as a whole, how training went (drawn with matplotlib)."""
 
 from sklearn_crf.display._field import FieldDisplay
+from sklearn_crf.display._summaries import (
+    MarginalEntropyDisplay,
+    PairwiseTablesDisplay,
+    ReliabilityDisplay,
+    node_confusion_display,
+)
 from sklearn_crf.display._trace import TrainingTraceDisplay
 
-__all__ = ["FieldDisplay", "TrainingTraceDisplay"]
+__all__ = [
+    "FieldDisplay",
+    "MarginalEntropyDisplay",
+    "PairwiseTablesDisplay",
+    "ReliabilityDisplay",
+    "TrainingTraceDisplay",
+    "node_confusion_display",
+]

@@ -1,0 +1,76 @@
+"""
+Chains, images and graphs of any size
+=====================================
+
+Sensors are scattered over a field and each measures, badly, whether it lies in wet or in dry ground. Their neighbours
+are given by a triangulation: no lattice, and no two fields have as many sensors. An :class:`~sklearn_crf.Example`
+carries the features of the nodes, the edges, and if one likes features of the edges; a list of them is an ``X`` like
+any other.
+"""
+
+# %%
+# Graphs
+# ------
+#
+# Edges get two features: a constant, and the length of the edge. Far neighbours say less about each other, and how much
+# less is learned.
+import matplotlib.pyplot as plt
+import numpy as np
+from scipy.spatial import Delaunay
+
+from sklearn_crf import DRFClassifier, Example
+from sklearn_crf.display import FieldDisplay
+from sklearn_crf.learning import PMA
+
+
+def make_field(rng):
+    """Places, an Example on their triangulation, and the state of each node."""
+    places = rng.uniform(size=(rng.integers(250, 450), 2))
+    triangles = Delaunay(places).simplices
+    edges = np.unique(np.sort(np.vstack([triangles[:, [0, 1]], triangles[:, [1, 2]], triangles[:, [0, 2]]])), axis=0)
+    length = np.linalg.norm(places[edges[:, 0]] - places[edges[:, 1]], axis=1)
+    keep = length < 0.15
+    edges, length = edges[keep], length[keep]
+    phase = rng.uniform(0, 2 * np.pi)
+    bend = 0.5 + 0.25 * np.sin(2 * np.pi * places[:, 0] + phase)
+    wet = np.abs(places[:, 1] - bend) < 0.15
+    measured = wet + rng.normal(scale=0.8, size=len(places))
+    edge_features = np.column_stack([np.ones(len(edges)), 10 * length])
+    return places, Example(measured[:, np.newaxis], edges, edge_features), np.where(wet, "wet", "dry")
+
+
+rng = np.random.default_rng(0)
+fields = [make_field(rng) for _ in range(24)]
+X, y = [example for _, example, _ in fields], [labels for _, _, labels in fields]
+X_train, y_train, X_test, y_test = X[:16], y[:16], X[16:], y[16:]
+print(X_train[0], X_train[1], sep="\n")
+
+# %%
+# Sensors alone, and together
+# ---------------------------
+alone = DRFClassifier().fit(np.vstack([example.node_features for example in X_train]), np.concatenate(y_train))
+field = DRFClassifier(learning=PMA(init="independent")).fit(X_train, y_train)
+measured = np.vstack([example.node_features for example in X_test])
+print(f"each sensor by itself: {100 * alone.score(measured, np.concatenate(y_test)):.1f} % right")
+print(f"as a field:            {100 * field.score(X_test, y_test):.1f} % right")
+print("edge weights (constant, length):", np.round(field.edge_coef_.ravel(), 2))
+
+# %%
+# Nodes are drawn at the places that are given.
+places = fields[16][0]
+display = FieldDisplay.from_estimator(field, X_test[0], y_test[0], positions=places)
+display.figure_.suptitle("wet and dry ground, seen by scattered sensors")
+plt.show()
+
+# %%
+# A chain is a graph as well
+# --------------------------
+#
+# The axes before the last are the lattice: an array ``(T, F)`` is a chain of T nodes, on which inference is exact.
+rng = np.random.default_rng(1)
+states = np.cumsum(rng.random((30, 120)) < 0.05, axis=1) % 2
+signal = states[..., np.newaxis] + rng.normal(scale=0.7, size=(30, 120, 1))
+chain = DRFClassifier().fit(signal[:20], states[:20])
+print(f"chains: {100 * chain.score(signal[20:], states[20:]):.1f} % right")
+FieldDisplay.from_estimator(chain, signal[20], states[20])
+plt.show()

@@ -1,0 +1,23 @@
+"""Several labels for each scene, which go together or exclude each other."""
+
+import numpy as np
+from sklearn.metrics import f1_score
+
+from sklearn_crf import MultiLabelField
+
+rng = np.random.default_rng(0)
+names = ["beach", "sea", "city", "night"]
+kind = rng.integers(2, size=400)  # at the coast, or in town
+chance = np.array([[0.8, 0.9, 0.1, 0.1], [0.05, 0.1, 0.9, 0.5]])
+Y = (rng.random((400, 4)) < chance[kind]).astype(int)
+X = Y @ rng.normal(size=(4, 6)) + rng.normal(scale=2, size=(400, 6))
+
+for structure in ([], "chow_liu", "full"):
+    field = MultiLabelField(structure=structure).fit(X[:200], Y[:200])
+    score = f1_score(Y[200:], field.predict(X[200:]), average="micro")
+    print(f"{structure!r:12} F1 {score:.3f}")
+
+for (a, b), weight in zip(
+    field.edges_, field.estimator_.edge_coef_.ravel(), strict=True
+):
+    print(f"{names[a]:6} {names[b]:6} {weight:+.2f}")

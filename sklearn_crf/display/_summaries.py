@@ -1,0 +1,345 @@
+"""Displays of a fitted field as a whole: pairwise tables, reliability of probabilities, where it is unsure."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.calibration import calibration_curve
+from sklearn.metrics import ConfusionMatrixDisplay
+
+from sklearn_crf.display._matplotlib import require_pyplot
+from sklearn_crf.metrics import flatten_nodes
+from sklearn_crf.potentials import pairwise_form
+
+
+class PairwiseTablesDisplay:
+    """Learned pairwise tables as coloured matrices: which labels like to be neighbours.
+
+    Make one with :meth:`from_estimator`; the constructor only stores what is drawn.
+
+    Parameters
+    ----------
+    tables : ndarray of shape (n_tables, K, K)
+        Rows are labels of the first node of an edge, columns of the second.
+    classes : ndarray of shape (K,)
+        The labels.
+    titles : list of str
+        One for each table.
+
+    Attributes
+    ----------
+    figure_ : matplotlib Figure
+    axes_ : ndarray of matplotlib Axes
+        One for each table.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.display import PairwiseTablesDisplay
+    >>> display = PairwiseTablesDisplay(np.eye(2)[None], np.array(["sea", "sky"]), ["edges"])
+    >>> display.plot().axes_.shape  # doctest: +SKIP
+    (1,)
+    """
+
+    def __init__(self, tables: np.ndarray, classes: np.ndarray, titles: list[str]) -> None:
+        self.tables = tables
+        self.classes = classes
+        self.titles = titles
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, edge_feature: int = 0, axes: Any = None) -> "PairwiseTablesDisplay":
+        """Draw the tables of a fitted field, one for each type of edges.
+
+        Parameters
+        ----------
+        estimator : fitted field classifier
+            With dense ``edge_coef_``, ``pairwise`` and ``classes_``.
+        edge_feature : int, default=0
+            Feature of edges whose tables are drawn: 0 is the constant term of "constant" and "difference".
+        axes : ndarray of matplotlib Axes, optional
+            One for each type of edges.
+
+        Returns
+        -------
+        PairwiseTablesDisplay
+
+        Raises
+        ------
+        ValueError
+            If edges have no such feature.
+        """
+        coef = estimator.edge_coef_
+        if not 0 <= edge_feature < coef.shape[1]:
+            raise ValueError(f"edge_feature must lie in 0 to {coef.shape[1] - 1}, got {edge_feature}.")
+        classes = estimator.classes_
+        tables = pairwise_form(estimator.pairwise, len(classes)).expand(np.asarray(coef)[:, edge_feature])
+        titles = ["edges"] if len(tables) == 1 else [f"edges of type {t}" for t in range(len(tables))]
+        return cls(tables, classes, titles).plot(axes=axes)
+
+    def plot(self, *, axes: Any = None) -> "PairwiseTablesDisplay":
+        """Draw.
+
+        Parameters
+        ----------
+        axes : ndarray of matplotlib Axes, optional
+            One for each table.
+
+        Returns
+        -------
+        PairwiseTablesDisplay
+            self
+        """
+        axes = _axes(axes, len(self.tables), "PairwiseTablesDisplay")
+        limit = max(np.abs(self.tables).max(initial=0.0), 1e-12)
+        for ax, table, title in zip(axes, self.tables, self.titles, strict=True):
+            picture = ax.imshow(table, cmap="RdBu", vmin=-limit, vmax=limit)
+            ax.set(title=title, xlabel="second node", ylabel="first node")
+            ax.set_xticks(range(len(self.classes)), self.classes, rotation=90)
+            ax.set_yticks(range(len(self.classes)), self.classes)
+        axes[0].figure.colorbar(picture, ax=list(axes), label="score")
+        self.axes_, self.figure_ = axes, axes[0].figure
+        return self
+
+
+class ReliabilityDisplay:
+    """Reliability diagram over labelled nodes: how often labels of a predicted probability are right.
+
+    Make one with :meth:`from_estimator` or :meth:`from_predictions`; the constructor only stores what is drawn.
+
+    Parameters
+    ----------
+    observed : ndarray of shape (n_bins,)
+        Share of nodes of the class among those of a bin.
+    predicted : ndarray of shape (n_bins,)
+        Their mean predicted probability.
+    label : object
+        The class.
+
+    Attributes
+    ----------
+    figure_ : matplotlib Figure
+    ax_ : matplotlib Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.display import ReliabilityDisplay
+    >>> ReliabilityDisplay(np.array([0.1, 0.8]), np.array([0.2, 0.7]), "sea").plot()  # doctest: +SKIP
+    """
+
+    def __init__(self, observed: np.ndarray, predicted: np.ndarray, label: object) -> None:
+        self.observed = observed
+        self.predicted = predicted
+        self.label = label
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, X: ArrayLike, y: ArrayLike, *, pos_label: object = None, n_bins: int = 10, ax: Any = None
+    ) -> "ReliabilityDisplay":
+        """Predict probabilities and draw them.
+
+        Parameters
+        ----------
+        estimator : fitted classifier with predict_proba
+        X : array-like or list
+            Examples.
+        y : array-like or list of array-like
+            Their labels; nodes that carry the estimator's ``missing_label`` are left out.
+        pos_label : object, optional
+            Class that is drawn; None is the last.
+        n_bins : int, default=10
+            Bins of equal width.
+        ax : matplotlib Axes, optional
+
+        Returns
+        -------
+        ReliabilityDisplay
+        """
+        return cls.from_predictions(
+            y,
+            estimator.predict_proba(X),
+            classes=estimator.classes_,
+            pos_label=pos_label,
+            missing_label=getattr(estimator, "missing_label", None),
+            n_bins=n_bins,
+            ax=ax,
+        )
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true: ArrayLike,
+        y_proba: ArrayLike,
+        *,
+        classes: ArrayLike,
+        pos_label: object = None,
+        missing_label: object = None,
+        n_bins: int = 10,
+        ax: Any = None,
+    ) -> "ReliabilityDisplay":
+        """Draw probabilities that were predicted already.
+
+        Parameters
+        ----------
+        y_true : array-like or list of array-like
+            True labels.
+        y_proba : array-like or list of array-like
+            Probabilities, with a last axis of classes.
+        classes : array-like of shape (n_classes,)
+            The class of each column.
+        pos_label : object, optional
+            Class that is drawn; None is the last.
+        missing_label : object, optional
+            Nodes with this true label are left out.
+        n_bins : int, default=10
+            Bins of equal width.
+        ax : matplotlib Axes, optional
+
+        Returns
+        -------
+        ReliabilityDisplay
+
+        Raises
+        ------
+        ValueError
+            If ``pos_label`` is no class.
+        """
+        classes = np.asarray(classes).tolist()
+        label = classes[-1] if pos_label is None else pos_label
+        if label not in classes:
+            raise ValueError(f"pos_label={label!r} is none of the classes {classes}.")
+        true, proba, _ = flatten_nodes(y_true, y_proba, missing_label=missing_label)
+        observed, predicted = calibration_curve(true == label, proba[:, classes.index(label)], n_bins=n_bins)
+        return cls(observed, predicted, label).plot(ax=ax)
+
+    def plot(self, *, ax: Any = None) -> "ReliabilityDisplay":
+        """Draw.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+
+        Returns
+        -------
+        ReliabilityDisplay
+            self
+        """
+        ax = _axes(ax, 1, "ReliabilityDisplay")[0]
+        ax.plot([0, 1], [0, 1], color="#9c9c9c", linestyle=":")
+        ax.plot(self.predicted, self.observed, marker="o")
+        ax.set(xlabel=f"predicted probability of {self.label}", ylabel="observed share", xlim=(0, 1), ylim=(0, 1))
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+class MarginalEntropyDisplay:
+    r"""Entropy of the marginals over an image: where a field is unsure.
+
+    .. math:: H_s = -\sum_k p(y_s = k) \log_2 p(y_s = k)
+
+    Parameters
+    ----------
+    entropy : ndarray of shape (H, W)
+        In bits.
+
+    Attributes
+    ----------
+    figure_ : matplotlib Figure
+    ax_ : matplotlib Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.display import MarginalEntropyDisplay
+    >>> MarginalEntropyDisplay(np.zeros((4, 5))).plot()  # doctest: +SKIP
+    """
+
+    def __init__(self, entropy: np.ndarray) -> None:
+        self.entropy = entropy
+
+    @classmethod
+    def from_predictions(cls, proba: ArrayLike, *, ax: Any = None) -> "MarginalEntropyDisplay":
+        """Draw the entropy of predicted probabilities of one image.
+
+        Parameters
+        ----------
+        proba : array-like of shape (H, W, K)
+            One entry of what ``predict_proba`` returns.
+        ax : matplotlib Axes, optional
+
+        Returns
+        -------
+        MarginalEntropyDisplay
+
+        Raises
+        ------
+        ValueError
+            If proba is not of one image.
+        """
+        proba = np.asarray(proba, dtype=np.float64)
+        if proba.ndim != 3:
+            raise ValueError(f"proba must have shape (H, W, n_classes), one image, got {proba.shape}.")
+        positive = np.maximum(proba, np.finfo(np.float64).tiny)
+        return cls(-(proba * np.log2(positive)).sum(axis=-1)).plot(ax=ax)
+
+    def plot(self, *, ax: Any = None) -> "MarginalEntropyDisplay":
+        """Draw.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+
+        Returns
+        -------
+        MarginalEntropyDisplay
+            self
+        """
+        ax = _axes(ax, 1, "MarginalEntropyDisplay")[0]
+        picture = ax.imshow(self.entropy, cmap="magma", vmin=0)
+        ax.set_xticks([])
+        ax.set_yticks([])
+        ax.figure.colorbar(picture, ax=ax, label="bits")
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+def node_confusion_display(
+    y_true: ArrayLike, y_pred: ArrayLike, *, missing_label: object = None, **options: Any
+) -> ConfusionMatrixDisplay:
+    """Confusion matrix of labelled nodes, drawn.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like or list of array-like
+        As in :func:`~sklearn_crf.metrics.flatten_nodes`.
+    missing_label : object, optional
+        Nodes with this true label are left out.
+    **options
+        More of :meth:`sklearn.metrics.ConfusionMatrixDisplay.from_predictions`, such as ``normalize="true"``.
+
+    Returns
+    -------
+    ConfusionMatrixDisplay
+        Of scikit-learn.
+
+    Examples
+    --------
+    >>> from sklearn_crf.display import node_confusion_display
+    >>> node_confusion_display([[0, 1], [1]], [[0, 0], [1]]).confusion_matrix  # doctest: +SKIP
+    array([[1, 0],
+           [1, 1]])
+    """
+    require_pyplot("node_confusion_display")
+    true, pred, _ = flatten_nodes(y_true, y_pred, missing_label=missing_label)
+    return ConfusionMatrixDisplay.from_predictions(true, pred, **options)
+
+
+def _axes(axes, count, caller):
+    """A 1-D array of as many axes as are needed, made if none are given."""
+    plt = require_pyplot(caller)
+    if axes is None:
+        axes = plt.subplots(1, count, figsize=(3.4 * count, 3.2), layout="constrained", squeeze=False)[1]
+    axes = np.atleast_1d(axes).ravel()
+    if len(axes) != count:
+        raise ValueError(f"axes must hold {count} axes, got {len(axes)}.")
+    return axes

@@ -1,0 +1,257 @@
+"""Fitted weights by name: which features speak for which labels, and which labels follow each other."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_crf.potentials import pairwise_form
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["NodeWeight", "Transition", "top_features", "top_transitions", "weights_frame"]
+
+
+class NodeWeight(NamedTuple):
+    """Weight of a feature of nodes.
+
+    Attributes
+    ----------
+    label : object
+        Class whose score it adds to. Of two classes only the second has weights: positive ones speak for it, negative
+        ones for the first.
+    feature : str
+        Name of the feature, "intercept" for the constant term.
+    weight : float
+        By how much the score grows with the feature.
+    node_type : int
+        Type of the nodes it applies to.
+    """
+
+    label: object
+    feature: str
+    weight: float
+    node_type: int
+
+
+class Transition(NamedTuple):
+    """Weight of a feature of edges for a pair of labels.
+
+    Attributes
+    ----------
+    label : object
+        Class at the first node of the edge.
+    next_label : object
+        Class at the second node.
+    feature : str
+        Name of the feature of edges.
+    weight : float
+        By how much the score grows with the feature.
+    edge_type : int
+        Type of the edges it applies to.
+    """
+
+    label: object
+    next_label: object
+    feature: str
+    weight: float
+    edge_type: int
+
+
+def top_features(
+    estimator: Any, k: int | None = 10, *, label: object = None, feature_names: Sequence[str] | None = None
+) -> list[NodeWeight]:
+    """Weights of features of nodes that are largest in absolute value, largest first.
+
+    Parameters
+    ----------
+    estimator : fitted field classifier, or a Pipeline that ends in one
+        With ``coef_``, ``intercept_`` and ``classes_``.
+    k : int, optional
+        How many; None gives all that are not zero.
+    label : object, optional
+        Only weights of this class.
+    feature_names : sequence of str, optional
+        Names of the features. None asks the steps before the field, then its ``feature_names_in_``, and falls back on
+        "x0", "x1" and so on.
+
+    Returns
+    -------
+    list of NodeWeight
+
+    Raises
+    ------
+    ValueError
+        If ``label`` is no class, or there is another number of names than of features.
+
+    Examples
+    --------
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.inspection import top_features
+    >>> from sklearn_crf.preprocessing import SequenceVectorizer
+    >>> X = [[{"w": "the"}, {"w": "cat"}], [{"w": "the"}, {"w": "dog"}]]
+    >>> tagger = make_pipeline(SequenceVectorizer(), TRWCRF(edge_features="constant")).fit(X, [["D", "N"]] * 2)
+    >>> [(found.label, found.feature) for found in top_features(tagger, 1)]
+    [('N', 'w=the')]
+    """
+    field, names = _field_and_names(estimator, feature_names)
+    if label is not None and label not in field.classes_.tolist():
+        raise ValueError(f"label={label!r} is none of the classes {field.classes_.tolist()}.")
+    found = (weight for weight in _node_weights(field, names) if label is None or weight.label == label)
+    return _largest(found, k)
+
+
+def top_transitions(
+    estimator: Any, k: int | None = 10, *, edge_feature_names: Sequence[str] | None = None
+) -> list[Transition]:
+    """Weights of pairs of labels on an edge that are largest in absolute value, largest first.
+
+    Parameters
+    ----------
+    estimator : fitted field classifier, or a Pipeline that ends in one
+        With ``edge_coef_`` and ``classes_``.
+    k : int, optional
+        How many; None gives all that are not zero.
+    edge_feature_names : sequence of str, optional
+        Names of the features of edges. None names the constant term and differences of features; others are "edge0",
+        "edge1" and so on.
+
+    Returns
+    -------
+    list of Transition
+        Entries of tables that share a weight, as in ``pairwise="potts"``, are listed each.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.inspection import top_transitions
+    >>> y = [["a", "b", "a", "b"], ["b", "a", "b"]]
+    >>> field = TRWCRF(pairwise="full", edge_features="constant").fit([np.ones((4, 1)), np.ones((3, 1))], y)
+    >>> sorted((found.label, found.next_label) for found in top_transitions(field) if found.weight > 0)
+    [('a', 'b'), ('b', 'a')]
+    """
+    field, names = _field_and_names(estimator, None)
+    return _largest(_transitions(field, _edge_names(field, names, edge_feature_names)), k)
+
+
+def weights_frame(
+    estimator: Any,
+    *,
+    feature_names: Sequence[str] | None = None,
+    edge_feature_names: Sequence[str] | None = None,
+) -> "pandas.DataFrame":
+    """All weights of a field that are not zero, as a data frame.
+
+    Parameters
+    ----------
+    estimator : fitted field classifier, or a Pipeline that ends in one
+        As in :func:`top_features`.
+    feature_names, edge_feature_names : sequence of str, optional
+        As in :func:`top_features` and :func:`top_transitions`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns "part" ("node" or "edge"), "label", "next_label", "feature", "weight" and "type", largest first.
+
+    Raises
+    ------
+    ImportError
+        If pandas is not installed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.inspection import weights_frame
+    >>> field = TRWCRF().fit([np.eye(2), np.eye(2)], [[0, 1], [0, 1]])
+    >>> weights_frame(field).query("part == 'edge'")  # doctest: +SKIP
+    """
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise ImportError("weights_frame makes a data frame of pandas: pip install pandas.") from error
+    field, names = _field_and_names(estimator, feature_names)
+    rows = [
+        ("node", w.label, None, w.feature, w.weight, w.node_type) for w in _largest(_node_weights(field, names), None)
+    ]
+    transitions = _transitions(field, _edge_names(field, names, edge_feature_names))
+    rows += [("edge", *found) for found in _largest(transitions, None)]
+    return pd.DataFrame(rows, columns=["part", "label", "next_label", "feature", "weight", "type"])
+
+
+def _field_and_names(estimator, feature_names):
+    """The field, and the names of the features that it was fitted on."""
+    field, given = estimator, feature_names
+    if isinstance(estimator, Pipeline):
+        field = estimator[-1]
+        if given is None and len(estimator) > 1:
+            given = estimator[:-1].get_feature_names_out()
+    check_is_fitted(field)
+    for name in ("coef_", "edge_coef_", "classes_"):
+        if not hasattr(field, name):
+            raise TypeError(f"estimator must be a field with linear weights, but {type(field).__name__} has no {name}.")
+    if given is None:
+        given = getattr(field, "feature_names_in_", None)
+    names = [f"x{i}" for i in range(field.n_features_in_)] if given is None else [str(name) for name in given]
+    if len(names) != field.n_features_in_:
+        raise ValueError(f"feature_names has {len(names)} names, but the field has {field.n_features_in_} features.")
+    return field, names
+
+
+def _node_weights(field, names) -> Iterator[NodeWeight]:
+    intercept = np.atleast_2d(field.intercept_)
+    n_columns = intercept.shape[1]
+    classes = field.classes_.tolist()
+    classes = classes[1:] if n_columns == 1 else classes
+    coef = field.coef_
+    if not sp.issparse(coef):
+        coef = coef.reshape(-1, n_columns, len(names)).swapaxes(0, 1).reshape(n_columns, -1)
+    coef = sp.coo_array(coef)  # columns: the features of nodes of type 0, of type 1, ...
+    for row, column, weight in zip(coef.row.tolist(), coef.col.tolist(), coef.data.tolist(), strict=True):
+        node_type, feature = divmod(column, len(names))
+        yield NodeWeight(classes[row], names[feature], weight, node_type)
+    for node_type, row in enumerate(intercept.tolist()):
+        yield from (NodeWeight(name, "intercept", weight, node_type) for name, weight in zip(classes, row, strict=True))
+
+
+def _transitions(field, names) -> Iterator[Transition]:
+    n_features, classes = len(names), field.classes_.tolist()
+    form = pairwise_form(field.pairwise, len(field.classes_))
+    if sp.issparse(field.edge_coef_):
+        found = field.edge_coef_.tocoo()  # (weights of a table, features of edges of type 0, of type 1, ...)
+        entries = zip(found.col // n_features, found.col % n_features, found.row, found.data, strict=True)
+    else:
+        places = np.nonzero(field.edge_coef_)
+        entries = zip(*places, field.edge_coef_[places], strict=True)
+    cells = [[] for _ in range(form.n_weights)]
+    for a, b in zip(*np.nonzero(form.sign), strict=True):
+        cells[form.index[a, b]].append((a, b, form.sign[a, b]))
+    for edge_type, feature, place, weight in entries:
+        for a, b, sign in cells[place]:
+            yield Transition(classes[a], classes[b], names[feature], float(sign * weight), int(edge_type))
+
+
+def _edge_names(field, names, given):
+    coef = field.edge_coef_
+    n_features = coef.shape[1] // (field.n_edge_types_ if sp.issparse(coef) else 1)
+    if given is not None:
+        if len(given) != n_features:
+            raise ValueError(f"edge_feature_names has {len(given)} names, but edges have {n_features} features.")
+        return [str(name) for name in given]
+    if field.edge_features == "constant" and n_features == 1:
+        return ["constant"]
+    if field.edge_features == "difference" and n_features == 1 + len(names):
+        return ["constant", *(f"|difference of {name}|" for name in names)]
+    return [f"edge{i}" for i in range(n_features)]
+
+
+def _largest(weights, k):
+    ordered = sorted((found for found in weights if found.weight), key=lambda found: -abs(found.weight))
+    return ordered if k is None else ordered[:k]

@@ -1,0 +1,387 @@
+"""Metrics, reports and scorers of nodes: every labelled node counts once."""
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.metrics import accuracy_score, classification_report, confusion_matrix, f1_score, jaccard_score
+
+from sklearn_crf.encoding._labels import from_objects, missing_nodes
+
+
+def flatten_nodes(y_true, y_pred, *, missing_label=None, sample_weight=None):
+    """Labels of all labelled nodes in a row, with what was predicted for them: what flat metrics take.
+
+    Parameters
+    ----------
+    y_true : array-like or list of array-like
+        Labels: ``(n,)``, ``(n, *lattice)``, or a list or object array of ``lattice`` arrays.
+    y_pred : array-like or list of array-like
+        Values per node of the same shapes, or with one more axis (``predict_proba``).
+    missing_label : object, optional
+        Nodes with this true label are left out, as are ``None`` in object arrays.
+    sample_weight : array-like, optional
+        One weight per example, or one per node in the shapes of ``y_true``.
+
+    Returns
+    -------
+    y_true : ndarray of shape (n_nodes,)
+    y_pred : ndarray of shape (n_nodes,) or (n_nodes, n_columns)
+    sample_weight : ndarray of shape (n_nodes,) or None
+
+    Raises
+    ------
+    ValueError
+        If the shapes of an example differ, or no node is labelled.
+    """
+    true = _per_example(y_true)
+    # Plain labels are one part, as if of one example: an array each would cost more than the metric.
+    plain = len(true) == 1 and np.ndim(y_true[0]) == 0
+    pred = [np.asarray(y_pred)] if plain else _per_example(y_pred)
+    if len(true) != len(pred):
+        raise ValueError(f"y_true has {len(true)} examples, but y_pred has {len(pred)}.")
+    n_trailing = pred[0].ndim - true[0].ndim if true else 0
+    for i, (a, b) in enumerate(zip(true, pred, strict=True)):
+        if n_trailing not in (0, 1) or b.shape[: b.ndim - n_trailing] != a.shape:
+            raise ValueError(f"y_pred[{i}] has shape {b.shape}, but y_true[{i}] has shape {a.shape}.")
+    keep = [~missing_nodes(a, missing_label) for a in true]
+    if not any(mask.any() for mask in keep):
+        raise ValueError("y_true holds no label at all: there is nothing to score.")
+    weight = None if sample_weight is None else _per_node_weight(sample_weight, true)
+    return (
+        _joined(true, keep, "y_true"),
+        _joined(pred, keep, "y_pred"),
+        None if weight is None else _joined(weight, keep, "sample_weight"),
+    )
+
+
+def _per_example(y):
+    """One array per example; of plain labels, one array of all."""
+    y = y if isinstance(y, list | tuple) else np.asarray(y)
+    if len(y) and np.ndim(y[0]) == 0:
+        return [np.asarray(y)]
+    return [np.asarray(part) for part in y]
+
+
+def _per_node_weight(sample_weight, true):
+    weight = _per_example(sample_weight)
+    if len(true) > 1 and len(weight) == 1 and weight[0].ndim == 1:
+        weight = list(weight[0])
+    if len(weight) != len(true):
+        raise ValueError(f"sample_weight has {len(weight)} examples, but y_true has {len(true)}.")
+    try:
+        return [np.broadcast_to(w, a.shape) for w, a in zip(weight, true, strict=True)]
+    except ValueError as error:
+        raise ValueError(f"sample_weight must be one number per example or per node: {error}") from error
+
+
+def _joined(parts, keep, name):
+    values = np.concatenate([part[mask] for part, mask in zip(parts, keep, strict=True)])
+    return from_objects(values, name) if values.dtype == object else values
+
+
+def node_accuracy_score(y_true, y_pred, *, missing_label=None, sample_weight=None):
+    """Share of labelled nodes whose label is right.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like or list of array-like
+        As in :func:`flatten_nodes`.
+    missing_label : object, optional
+        Nodes with this true label are left out.
+    sample_weight : array-like, optional
+        One weight per example, or one per node.
+
+    Returns
+    -------
+    float
+    """
+    return _flat_score(accuracy_score, y_true, y_pred, missing_label, sample_weight)
+
+
+def node_f1_score(y_true, y_pred, *, missing_label=None, sample_weight=None, average="macro", **options):
+    """F1 of each class over labelled nodes, ``2 tp / (2 tp + fp + fn)``, or an average of them.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like or list of array-like
+        As in :func:`flatten_nodes`.
+    missing_label : object, optional
+        Nodes with this true label are left out.
+    sample_weight : array-like, optional
+        One weight per example, or one per node.
+    average : {"macro", "micro", "weighted", "binary"} or None, default="macro"
+        As in :func:`sklearn.metrics.f1_score`; None gives one number per class.
+    **options
+        More of that function, such as ``labels``, ``pos_label``, ``zero_division``.
+
+    Returns
+    -------
+    float, or ndarray of shape (n_classes,)
+    """
+    return _flat_score(f1_score, y_true, y_pred, missing_label, sample_weight, average=average, **options)
+
+
+def node_jaccard_score(y_true, y_pred, *, missing_label=None, sample_weight=None, average="macro", **options):
+    """Intersection over union of each class over labelled nodes, ``tp / (tp + fp + fn)``, or an average of them.
+
+    Nodes of all examples count together, as is usual for segmentations.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like or list of array-like
+        As in :func:`flatten_nodes`.
+    missing_label : object, optional
+        Nodes with this true label are left out.
+    sample_weight : array-like, optional
+        One weight per example, or one per node.
+    average : {"macro", "micro", "weighted", "binary"} or None, default="macro"
+        As in :func:`sklearn.metrics.jaccard_score`; None gives one number per class.
+    **options
+        More of that function, such as ``labels``, ``pos_label``, ``zero_division``.
+
+    Returns
+    -------
+    float, or ndarray of shape (n_classes,)
+    """
+    return _flat_score(jaccard_score, y_true, y_pred, missing_label, sample_weight, average=average, **options)
+
+
+def _flat_score(metric, y_true, y_pred, missing_label, sample_weight, **options):
+    true, pred, weight = flatten_nodes(y_true, y_pred, missing_label=missing_label, sample_weight=sample_weight)
+    return metric(true, pred, sample_weight=weight, **options)
+
+
+def node_classification_report(
+    y_true: ArrayLike, y_pred: ArrayLike, *, missing_label: object = None, digits: int = 3, **options: object
+) -> str:
+    """Precision, recall and F1 of each class over labelled nodes, as text.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like or list of array-like
+        As in :func:`flatten_nodes`.
+    missing_label : object, optional
+        Nodes with this true label are left out.
+    digits : int, default=3
+        Decimals.
+    **options
+        More of :func:`sklearn.metrics.classification_report`, such as ``target_names``.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> from sklearn_crf.metrics import node_classification_report
+    >>> print(node_classification_report([[0, 1, 1], [0, 0]], [[0, 1, 0], [0, 0]], digits=2))
+                  precision    recall  f1-score   support
+    <BLANKLINE>
+               0       0.75      1.00      0.86         3
+               1       1.00      0.50      0.67         2
+    <BLANKLINE>
+        accuracy                           0.80         5
+       macro avg       0.88      0.75      0.76         5
+    weighted avg       0.85      0.80      0.78         5
+    <BLANKLINE>
+    """
+    true, pred, _ = flatten_nodes(y_true, y_pred, missing_label=missing_label)
+    return classification_report(true, pred, digits=digits, **options)
+
+
+def iou_report(
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
+    *,
+    missing_label: object = None,
+    target_names: ArrayLike | None = None,
+    digits: int = 3,
+) -> str:
+    """Intersection over union of each class and their mean, as text: what segmentation papers print.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like or list of array-like
+        As in :func:`flatten_nodes`.
+    missing_label : object, optional
+        Nodes with this true label are left out.
+    target_names : array-like of str, optional
+        Names of the classes in sorted order; None shows the classes themselves.
+    digits : int, default=3
+        Decimals.
+
+    Returns
+    -------
+    str
+        A line for each class with its intersection over union, share of its true nodes that are right, and number of
+        true nodes. The mean is over classes.
+
+    Raises
+    ------
+    ValueError
+        If there is another number of names than of classes.
+
+    Examples
+    --------
+    >>> from sklearn_crf.metrics import iou_report
+    >>> print(iou_report([[0, 1, 1], [0, 0]], [[0, 1, 0], [0, 0]], target_names=["sea", "sky"]))
+               iou   recall    nodes
+     sea     0.750    1.000        3
+     sky     0.500    0.500        2
+    mean     0.625    0.750        5
+    """
+    true, pred, _ = flatten_nodes(y_true, y_pred, missing_label=missing_label)
+    classes = np.union1d(true, pred)
+    names = [str(name) for name in (classes if target_names is None else target_names)]
+    if len(names) != len(classes):
+        raise ValueError(f"target_names has {len(names)} names, but there are {len(classes)} classes.")
+    counts = confusion_matrix(true, pred, labels=classes)
+    right, n_true = np.diagonal(counts), counts.sum(axis=1)
+    iou = right / (n_true + counts.sum(axis=0) - right)
+    recall = right / np.maximum(n_true, 1)
+    width = max(4, *map(len, names))
+    rows = [*zip(names, iou, recall, n_true, strict=True), ("mean", iou.mean(), recall.mean(), n_true.sum())]
+    lines = [f"{'':>{width}}       iou   recall    nodes"]
+    lines += [f"{name:>{width}}{a:>10.{digits}f}{b:>9.{digits}f}{n:>9d}" for name, a, b, n in rows]
+    return "\n".join(lines)
+
+
+def node_log_likelihood_score(y_true, y_proba, *, labels, missing_label=None, sample_weight=None):
+    """Mean log-probability of the true label of a labelled node; larger is better, 0 is best.
+
+    It scores node marginals, not labelings: for a field it is not the log-likelihood of its training.
+
+    Parameters
+    ----------
+    y_true : array-like or list of array-like
+        As in :func:`flatten_nodes`.
+    y_proba : array-like or list of array-like
+        Probabilities with a last axis of ``len(labels)``.
+    labels : array-like of shape (n_classes,)
+        The class of each column.
+    missing_label : object, optional
+        Nodes with this true label are left out.
+    sample_weight : array-like, optional
+        One weight per example, or one per node.
+
+    Returns
+    -------
+    float
+        Finite: probabilities count as at least the smallest positive number of their precision.
+
+    Raises
+    ------
+    ValueError
+        If a true label is not among ``labels``.
+    """
+    true, proba, weight = flatten_nodes(y_true, y_proba, missing_label=missing_label, sample_weight=sample_weight)
+    labels = np.asarray(labels)
+    if proba.ndim != 2 or proba.shape[1] != len(labels):
+        raise ValueError(f"y_proba must have a last axis of {len(labels)} classes, got {proba.shape[1:]}.")
+    order = np.argsort(labels)
+    column = order[np.minimum(np.searchsorted(labels, true, sorter=order), len(labels) - 1)]
+    unknown = labels[column] != true
+    if np.any(unknown):
+        raise ValueError(f"y_true holds the label {true[np.argmax(unknown)]}, which is not among labels.")
+    chosen = proba[np.arange(len(true)), column]
+    chosen = np.maximum(chosen, np.finfo(chosen.dtype).tiny).astype(np.float64)
+    return float(np.average(np.log(chosen), weights=weight))
+
+
+class NodeScorer:
+    """Callable ``(estimator, X, y) -> float`` for ``scoring=`` of searches and cross-validation.
+
+    scikit-learn's own scorers expect flat y, and on ragged y give NaN.
+
+    Parameters
+    ----------
+    metric : callable(y_true, y_pred, **options) -> float
+        One of this module, or any of scikit-learn's on flat labels, which are then flattened for it.
+    response_method : {"predict", "predict_proba"}, default="predict"
+        What is scored. Probabilities come with ``labels=estimator.classes_``.
+    missing_label : object, optional
+        Nodes with this true label are left out.
+    sign : {1, -1}, default=1
+        -1 for metrics that are better when smaller.
+    **options
+        More for the metric.
+    """
+
+    def __init__(self, metric, response_method="predict", missing_label=None, sign=1, **options):
+        if response_method not in ("predict", "predict_proba"):
+            raise ValueError(f"response_method must be 'predict' or 'predict_proba', got {response_method!r}.")
+        self.metric = metric
+        self.response_method = response_method
+        self.missing_label = missing_label
+        self.sign = sign
+        self.options = options
+
+    def __call__(self, estimator, X, y, sample_weight=None):
+        """Score of an estimator.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted.
+        X : array-like or list
+            Examples.
+        y : array-like or list of array-like
+            Their labels.
+        sample_weight : array-like, optional
+            One weight per example, or one per node.
+
+        Returns
+        -------
+        float
+        """
+        values = getattr(estimator, self.response_method)(X)
+        true, pred, weight = flatten_nodes(y, values, missing_label=self.missing_label, sample_weight=sample_weight)
+        options = dict(self.options)
+        if self.response_method == "predict_proba":
+            options.setdefault("labels", estimator.classes_)
+        if weight is not None:
+            options["sample_weight"] = weight
+        return self.sign * float(self.metric(true, pred, **options))
+
+    def __repr__(self):
+        """The metric and what it is applied to."""
+        sign = "" if self.sign > 0 else "-"
+        return f"NodeScorer({sign}{getattr(self.metric, '__name__', self.metric)}, {self.response_method})"
+
+
+def make_node_scorer(metric, *, response_method="predict", missing_label=None, greater_is_better=True, **options):
+    """A scorer that flattens structured y and predictions for a metric of flat labels.
+
+    Parameters
+    ----------
+    metric : callable(y_true, y_pred, **options) -> float
+        Such as :func:`sklearn.metrics.balanced_accuracy_score`.
+    response_method : {"predict", "predict_proba"}, default="predict"
+        What is scored. With probabilities the metric is also given ``labels=estimator.classes_``.
+    missing_label : object, optional
+        Nodes with this true label are left out.
+    greater_is_better : bool, default=True
+        False turns the sign, so that larger is better.
+    **options
+        More for the metric.
+
+    Returns
+    -------
+    NodeScorer
+
+    Examples
+    --------
+    >>> from sklearn.metrics import f1_score
+    >>> from sklearn_crf.metrics import make_node_scorer
+    >>> make_node_scorer(f1_score, average="macro", missing_label=-1)
+    NodeScorer(f1_score, predict)
+    """
+    return NodeScorer(metric, response_method, missing_label, 1 if greater_is_better else -1, **options)
+
+
+#: Scorers by name; ``scoring=NODE_SCORERS`` computes them all.
+NODE_SCORERS = {
+    "node_accuracy": make_node_scorer(node_accuracy_score),
+    "node_f1_macro": make_node_scorer(node_f1_score),
+    "node_jaccard_macro": make_node_scorer(node_jaccard_score),
+    "node_log_likelihood": make_node_scorer(node_log_likelihood_score, response_method="predict_proba"),
+}

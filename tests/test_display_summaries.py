@@ -1,0 +1,72 @@
+"""Displays of a fitted field as a whole."""
+
+import numpy as np
+import pytest
+
+matplotlib = pytest.importorskip("matplotlib", reason="displays draw with matplotlib")
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt  # noqa: E402
+
+from sklearn_crf import DRFClassifier  # noqa: E402
+from sklearn_crf.display import (  # noqa: E402
+    MarginalEntropyDisplay,
+    PairwiseTablesDisplay,
+    ReliabilityDisplay,
+    node_confusion_display,
+)
+
+RNG = np.random.default_rng(0)
+Y = np.repeat(RNG.integers(3, size=(8, 4, 1)), 6, axis=2)
+X = np.eye(3)[Y] + RNG.normal(size=(*Y.shape, 3))
+
+
+@pytest.fixture(scope="module")
+def field():
+    return DRFClassifier(learning="pl", edge_features="constant", pairwise="full", edge_types="offset").fit(X, Y)
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    plt.close("all")
+
+
+def test_tables_are_those_of_the_field(field):
+    display = PairwiseTablesDisplay.from_estimator(field)
+    assert len(display.axes_) == 2
+    assert np.array_equal(display.tables, field.edge_coef_[:, 0].reshape(2, 3, 3))
+    drawn = display.axes_[1].images[0].get_array()
+    assert np.array_equal(drawn, display.tables[1])
+    axes = plt.subplots(1, 2)[1]
+    assert PairwiseTablesDisplay.from_estimator(field, axes=axes).axes_[0] is axes[0]
+    with pytest.raises(ValueError, match="edge_feature must lie in 0 to 0"):
+        PairwiseTablesDisplay.from_estimator(field, edge_feature=1)
+    with pytest.raises(ValueError, match="axes must hold 2 axes, got 1"):
+        display.plot(axes=axes[:1])
+
+
+def test_reliability(field):
+    display = ReliabilityDisplay.from_estimator(field, X, Y, pos_label=1, n_bins=4)
+    assert display.label == 1
+    assert np.all(np.diff(display.predicted) > 0)
+    line = display.ax_.lines[1].get_xydata()
+    assert np.array_equal(line[:, 1], display.observed)
+    perfect = ReliabilityDisplay.from_predictions([0, 1], [[1, 0], [0, 1]], classes=[0, 1])
+    assert perfect.observed.tolist() == [0, 1]
+    with pytest.raises(ValueError, match="pos_label=7 is none of the classes"):
+        ReliabilityDisplay.from_estimator(field, X, Y, pos_label=7)
+
+
+def test_entropy(field):
+    proba = np.array([[[1.0, 0], [0.5, 0.5]]])
+    assert MarginalEntropyDisplay.from_predictions(proba).entropy.tolist() == [[0, 1]]
+    assert MarginalEntropyDisplay.from_predictions(field.predict_proba(X)[0]).entropy.shape == (4, 6)
+    with pytest.raises(ValueError, match="one image"):
+        MarginalEntropyDisplay.from_predictions(field.predict_proba(X))
+
+
+def test_confusion():
+    y = [np.array([0, 1, -1]), np.array([1])]
+    found = node_confusion_display(y, [np.array([0, 0, 0]), np.array([1])], missing_label=-1)
+    assert found.confusion_matrix.tolist() == [[1, 0], [1, 1]]

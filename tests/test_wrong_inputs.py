@@ -1,0 +1,141 @@
+"""The wrong inputs that users make, and the sentence that answers each: one table, to be read as text."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.ensemble import RandomForestClassifier
+
+from sklearn_crf import TRWCRF, DRFClassifier, Example, Graph, MultiLabelField, marginals, solve
+from sklearn_crf.inference import by_name
+from sklearn_crf.metrics import entity_scores, flatten_nodes
+from sklearn_crf.models import PairwiseModel
+from sklearn_crf.preprocessing import ClassifierScores, NodeTransformer, SequenceVectorizer, group_rows, ungroup_rows
+
+CHAINS = [np.eye(3)[[0, 1, 2]], np.eye(3)[[1, 1]]]
+TAGS = [["D", "N", "V"], ["N", "N"]]
+IMAGE, MASK = np.zeros((4, 5, 2)), np.tri(4, 5, dtype=int)
+ROWS = np.arange(8.0).reshape(4, 2)
+
+
+def fit(X, y, **options):
+    return TRWCRF(max_iter=3, **options).fit(X, y)
+
+
+def fitted():
+    return fit(CHAINS, TAGS)
+
+
+# What is done wrong: (call, what the answer says).
+WRONG = {
+    # -- X --------------------------------------------------------------------------------------------------------
+    "words instead of features": (lambda: fit([["the", "cat"]], [["D", "N"]]), "let SequenceVectorizer make features"),
+    "dicts without a vectorizer": (lambda: fit([[{"w": "a"}]], [["D"]]), "list of dicts: let SequenceVectorizer"),
+    "an empty list": (lambda: fit([], []), "X is an empty list"),
+    "an empty sentence": (
+        lambda: fit([CHAINS[0], np.zeros((0, 3))], [TAGS[0], []]),
+        r"X\[1\] of shape .* is empty",
+    ),
+    "one Example alone": (lambda: fit(Example(ROWS, []), [0, 1, 0, 1]), r"pass a list of examples, \[X\]"),
+    "one image without a leading axis": (
+        lambda: fit(IMAGE, MASK, lattice_ndim=2),
+        r"one example where lattice_ndim=2: add a leading axis, X\[np.newaxis\]",
+    ),
+    "one sequence of labels for one image": (lambda: fit(np.zeros((3, 5, 1)), np.zeros(15)), "add a leading axis"),
+    "grey images without features": (lambda: fit([np.zeros((4, 5))], [MASK]), r"add one: x\[..., np.newaxis\]"),
+    "examples of different widths": (lambda: fit([np.ones((2, 3)), np.ones((2, 4))], TAGS), r"X\[1\] has 4 features"),
+    "chains and images mixed": (lambda: fit([np.ones((2, 3)), np.ones((2, 2, 3))], TAGS), "has 3 axes, but X"),
+    "arrays and Examples mixed": (lambda: fit([CHAINS[0], Example(ROWS, [])], TAGS), "a list holds one kind"),
+    "NaN in features": (lambda: fit([CHAINS[0], np.full((2, 3), np.nan)], TAGS), r"X\[1\] contains NaN"),
+    "infinity in features": (lambda: fit([CHAINS[0], np.full((2, 3), np.inf)], TAGS), r"X\[1\] contains infinity"),
+    "complex features": (lambda: fit([x * 1j for x in CHAINS], TAGS), "Complex data not supported"),
+    "strings in an array": (lambda: fit([np.array([["a"], ["b"]])], [["D", "N"]]), "must hold numbers"),
+    "ragged rows": (lambda: fit([[1.0, 2], [3]], [0, 1]), "rows with different numbers of features, 1 to 2"),
+    "prediction with another width": (lambda: fitted().predict([np.ones((2, 4))]), "is expecting 3 features"),
+    "prediction of rows by a field of chains": (lambda: fitted().predict(np.ones((2, 3))), r"add a leading axis"),
+    "differences of sparse features": (
+        lambda: fit([sp.csr_array(x) for x in CHAINS], TAGS, edge_features="difference"),
+        "use edge_features='constant'",
+    ),
+    # -- Edges ----------------------------------------------------------------------------------------------------
+    "no edges given": (lambda: Example(ROWS, None), "pass an empty list"),
+    "a dense adjacency matrix": (lambda: Example(ROWS, np.ones((4, 4), int)), r"pass scipy.sparse.csr_array\(edges\)"),
+    "an adjacency of another size": (lambda: Example(ROWS, sp.eye(3).tocsr()), r"need \(4, 4\)"),
+    "an edge beyond the nodes": (lambda: Example(ROWS, [[0, 4]]), r"edges\[0\] is \[0, 4\].*numbered 0 to 3"),
+    "edges numbered from one": (lambda: Graph(3, [[1, 2], [2, 3]]), r"edges\[1\] is \[2, 3\].*numbered 0 to 2"),
+    "both directions of an edge": (lambda: Example(ROWS, [[0, 1], [1, 0]]), "list each undirected edge once"),
+    "a loop": (lambda: Example(ROWS, [[2, 2]]), "joins node 2 to itself"),
+    "edges as floats": (lambda: Example(ROWS, [[0.0, 1.0]]), "edges must be integers"),
+    "triples as edges": (lambda: Example(ROWS, np.zeros((5, 3), int)), "networkx graphs are taken too"),
+    "edge features of another length": (lambda: Example(ROWS, [[0, 1]], [[1], [2]]), r"must have shape \(1, n_edge"),
+    "a node type for each edge": (lambda: Example(ROWS, [[0, 1]], node_type=[0]), r"node_type must have shape \(4,\)"),
+    # -- y --------------------------------------------------------------------------------------------------------
+    "no labels": (lambda: fit(CHAINS, None), "requires y to be passed"),
+    "labels of too few examples": (lambda: fit(CHAINS, TAGS[:1]), "y has 1 examples, but X has 2"),
+    "labels of another length": (
+        lambda: fit(CHAINS, [TAGS[0], ["N"]]),
+        r"y\[1\] has shape \(1,\), but the lattice",
+    ),
+    "strings and numbers in one example": (lambda: fit(CHAINS, [["D", 1, "V"], ["N", "N"]]), r"y\[0\] mixes strings"),
+    "strings here and numbers there": (lambda: fit(CHAINS, [TAGS[0], [1, 2]]), "y mixes strings with other labels"),
+    "mixed labels of rows": (lambda: fit(ROWS, ["a", 1, "b", 2]), "mixes strings with other labels, such as 1"),
+    "several labels for each row": (lambda: fit(ROWS, np.eye(4, dtype=int)), "MultiLabelField takes several"),
+    "continuous labels": (lambda: fit(CHAINS, [[0.5, 1, 2], [1, 1]]), "Unknown label type: continuous"),
+    "NaN for unlabelled nodes": (
+        lambda: fit(CHAINS, [[0, 1, np.nan], [1, 1]]),
+        "unlabelled nodes by missing_label",
+    ),
+    "one class": (lambda: fit(CHAINS, [["N"] * 3, ["N"] * 2]), "Name those that y misses by classes"),
+    "no label at all": (lambda: fit(CHAINS, [[None] * 3, [None] * 2]), "every node is marked as missing"),
+    "a label that training had not": (
+        lambda: fitted().score(CHAINS, [TAGS[0], ["N", "X"]]),
+        "unknown label X.*D, N, V",
+    ),
+    "-1 without missing_label": (
+        lambda: fit(CHAINS, [[0, 1, -1], [1, 1]], classes=[0, 1]),
+        "unknown label -1.*say so by missing_label",
+    ),
+    "-1 in evidence": (
+        lambda: fit(CHAINS, [[0, 1, 0], [1, 1]]).predict(CHAINS, evidence=[[0, -1, 0], [1, -1]]),
+        "None and NaN mark nodes whose label is not known",
+    ),
+    # -- Tables and transformers ----------------------------------------------------------------------------------
+    "None as a feature": (lambda: SequenceVectorizer().fit([[{"w": None}]]), r"X\[0\]\[0\].*'w'"),
+    "one sentence of tokens": (lambda: SequenceVectorizer().fit({"w": "a"}), "iterable of sequences of tokens"),
+    "an unknown group column": (lambda: group_rows(ROWS, "sentence"), "names no column: rows is a ndarray"),
+    "predictions of other groups": (lambda: ungroup_rows([[1]], [1, 2]), "groups names 2"),
+    "a classifier as a transformer": (
+        lambda: NodeTransformer(RandomForestClassifier()).fit(CHAINS, TAGS),
+        r"use ClassifierScores\(RandomForestClassifier\(\)\)",
+    ),
+    "folds of one image": (
+        lambda: ClassifierScores(RandomForestClassifier()).fit_transform(IMAGE[None], MASK[None]),
+        "cv=5 needs as many examples, but X has 1",
+    ),
+    "sets of labels": (lambda: MultiLabelField().fit(ROWS, [[1, 2], [0, 1], [2, 0], [1, 1]]), "MultiLabelBinarizer"),
+    # -- Energies -------------------------------------------------------------------------------------------------
+    "scores without states": (lambda: solve(np.zeros(3), 1.0), r"unary must have shape \(\*lattice, n_states\)"),
+    "costs of +inf as scores": (lambda: solve([[np.inf, 0], [0, 0]], 1.0), "costs=True reads costs"),
+    "a table of another size": (lambda: solve(IMAGE, np.zeros((3, 3))), r"a number, a table \(2, 2\)"),
+    "weights of the pixels": (lambda: solve(IMAGE, 1.0, edge_weight=np.ones((4, 5))), "one array for each offset"),
+    "marginals of a minimum cut": (lambda: marginals(IMAGE, 1.0, inference="graph_cut"), "finds no marginals: use"),
+    "an inference that is none": (lambda: by_name("belief_propagation"), "inference must be an Inference or one of"),
+    # -- Models and metrics ---------------------------------------------------------------------------------------
+    "a score of +inf": (lambda: PairwiseModel(Graph(1, []), [[np.inf, 0]], np.zeros((0, 2, 2))), "unary must"),
+    "tables of another size": (lambda: PairwiseModel(Graph(1, []), [[0.0, 0]], np.zeros((1, 3, 3))), "tables must"),
+    "metrics of other shapes": (lambda: flatten_nodes([[0, 1]], [[0, 1, 1]]), r"y_pred\[0\] has shape \(3,\)"),
+    "entities of flat labels": (lambda: entity_scores(["B-A"], ["B-A"]), "counted in sequences of labels"),
+    "an unknown learning rule": (lambda: DRFClassifier(learning="sgd").fit(ROWS, [0, 1, 0, 1]), "learning"),
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_one_sentence_says_what_to_do(mistake):
+    call, answer = WRONG[mistake]
+    with pytest.raises((ValueError, TypeError), match=answer) as caught:
+        call()
+    assert len(str(caught.value)) < 420
+
+
+def test_there_are_sixty():
+    assert len(WRONG) >= 60
