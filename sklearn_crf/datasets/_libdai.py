@@ -2,14 +2,21 @@
 
 import numpy as np
 
-from sklearn_crf.datasets._uai import Tokens, as_factor_graph, log_of, potentials_of, read_text, write_text
-from sklearn_crf.models import FactorGraph, SparseTable
+from sklearn_crf.datasets._text import LARGEST, MAX_BYTES, naming, read_numbers_of, write_text
+from sklearn_crf.datasets._uai import PathLike, as_factor_graph, log_of, potentials_of
+from sklearn_crf.models import FactorGraph, PairwiseModel, SparseTable
 
 # A table with fewer entries than this share of its joint states is kept as a list of them.
 _SPARSE_SHARE = 0.25
 
+# Numbers of cells are read as float64, which holds integers up to here.
+_MAX_CELLS = 2.0**53
 
-def read_fg(path):
+# Nodes that no factor uses take memory too: a file of a few bytes must not ask for gigabytes.
+_MAX_NODES, _MAX_UNUSED = 1_000_000, 10
+
+
+def read_fg(path: PathLike, *, max_bytes: int = MAX_BYTES) -> FactorGraph:
     """Read a model in libDAI's ``.fg`` format: blocks of nodes, their numbers of states, and non-zero entries.
 
     The first node's state changes fastest there. A node is a number from 0 on; numbers that no factor uses are nodes of
@@ -19,6 +26,8 @@ def read_fg(path):
     ----------
     path : str or path
         Compressed if it ends in ``.gz``.
+    max_bytes : int, default=2**30
+        A text that is longer, when decompressed, is an error.
 
     Returns
     -------
@@ -28,34 +37,48 @@ def read_fg(path):
     Raises
     ------
     ValueError
-        If the file is not in that format.
+        If the file is not in that format, too long, or numbers a node beyond a million and beyond ten times the number
+        of nodes that its factors have.
     """
-    lines = [line.split("#", 1)[0] for line in read_text(path).splitlines()]
-    tokens = Tokens(" ".join(lines).split(), path)
+    heading, reader = read_numbers_of(path, comment=b"#", max_bytes=max_bytes)
+    if heading:
+        raise ValueError(f"{path} is not in libDAI's format: it must begin with the number of factors.")
     blocks, known = [], {}
-    for f in range(tokens.integer("the number of factors")):
-        what = f"factor {f}"
-        n = tokens.integer(what)
-        scope, shape = tokens.integers(n, what), tokens.integers(n, what)
+    for f in range(reader.integer("the number of factors")):
+        n = reader.integer(f"the number of variables of factor {f}")
+        scope = reader.integers(n, f"the variables of factor {f}")
+        shape = reader.integers(n, f"the numbers of states of factor {f}", lowest=1)
         for node, states in zip(scope.tolist(), shape.tolist(), strict=True):
-            if node < 0 or states < 1 or known.setdefault(node, states) != states:
-                raise ValueError(f"{path}: factor {f} gives variable {node} {states} states.")
-        entries = tokens.numbers(2 * tokens.integer(what), what).reshape(-1, 2)
+            if known.setdefault(node, states) != states:
+                raise ValueError(
+                    f"{path}: factor {f} gives variable {node} {states} states, an earlier one {known[node]}."
+                )
+        n_entries = reader.integer(f"the number of entries of factor {f}")
+        entries = reader.take(2 * n_entries, f"the entries of factor {f}", 0.0, LARGEST).reshape(-1, 2)
         blocks.append((scope, _table(entries, shape, f, path)))
-    tokens.end()
-    n_states = np.ones(max(known, default=-1) + 1, dtype=np.int64)
+    reader.end()
+    n_nodes = max(known, default=-1) + 1
+    if n_nodes > max(_MAX_NODES, _MAX_UNUSED * len(known)):
+        raise ValueError(
+            f"{path} has a variable {n_nodes - 1}, but its factors have {len(known)} variables: renumber them."
+        )
+    n_states = np.ones(n_nodes, dtype=np.int64)
     n_states[list(known)] = list(known.values())
-    return FactorGraph.from_factors(n_states, blocks)
+    with naming(path):
+        return FactorGraph.from_factors(n_states, blocks)
 
 
 def _table(entries, shape, f, path):
     size = np.prod(shape, dtype=float)
-    if size > 2.0**62:
-        raise ValueError(f"{path}: factor {f} has more than 2**62 joint states.")
-    number = entries[:, 0].astype(np.int64)
-    if np.any(number != entries[:, 0]) or np.any((number < 0) | (number >= size)):
+    if size > _MAX_CELLS:
+        raise ValueError(f"{path}: factor {f} has more than 2**53 joint states.")
+    number, potentials = entries.T
+    if np.any(number != np.floor(number)) or not np.all((number >= 0) & (number < size)):
         raise ValueError(f"{path}: the entries of factor {f} must be numbered 0 to {int(size) - 1}.")
-    scores = log_of(entries[:, 1], path)
+    number = number.astype(np.int64)
+    if len(np.unique(number)) < len(number):
+        raise ValueError(f"{path}: factor {f} lists an entry twice.")
+    scores = log_of(potentials)
     if len(entries) < _SPARSE_SHARE * size:
         states = np.empty((len(number), len(shape)), dtype=np.int64)
         for k, length in enumerate(shape.tolist()):
@@ -66,7 +89,7 @@ def _table(entries, shape, f, path):
     return table.reshape(shape, order="F")
 
 
-def write_fg(path, model):
+def write_fg(path: PathLike, model: FactorGraph | PairwiseModel) -> None:
     """Write a model in libDAI's ``.fg`` format.
 
     Parameters

@@ -1,67 +1,29 @@
 """Factor graphs in the text format of the UAI inference competitions."""
 
-import gzip
-from pathlib import Path
+from os import PathLike as OsPathLike
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from sklearn_crf._numbers import as_integer, as_integers, as_reals
+from sklearn_crf.datasets._text import LARGEST, MAX_BYTES, naming, read_numbers_of, write_text
 from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of
+
+PathLike = str | OsPathLike[str]
 
 # exp() of scores beyond these is infinite or loses digits.
 _LARGEST_SCORE, _SMALLEST_SCORE = 709.0, -708.0
 
 
-def read_text(path):
-    """The text of a file, which may be compressed (``.gz``)."""
-    path = Path(path)
-    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
-        return file.read()
+# States of one node, and numbers in an array of marginals: files that ask for more are refused.
+_MAX_STATES = 2**20
+_MAX_MARGINALS = 2**27
+
+# How far a probability that was rounded may pass one.
+_ROUNDING = 1e-6
 
 
-def write_text(path, text):
-    """Write a file, compressed if its name ends in ``.gz``."""
-    path = Path(path)
-    with gzip.open(path, "wt") if path.suffix == ".gz" else path.open("w") as file:
-        file.write(text)
-
-
-class Tokens:
-    """The words of a text one after the other, as numbers."""
-
-    def __init__(self, words, path):
-        self.words = words
-        self.path = path
-        self.place = 0
-
-    def integers(self, n, what):
-        """The next n words as int64."""
-        return self._take(n, what, np.int64)
-
-    def integer(self, what):
-        """The next word as int."""
-        return int(self._take(1, what, np.int64)[0])
-
-    def numbers(self, n, what):
-        """The next n words as float64."""
-        return self._take(n, what, np.float64)
-
-    def _take(self, n, what, dtype):
-        taken = self.words[self.place : self.place + n]
-        if n < 0 or len(taken) < n:
-            raise ValueError(f"{self.path} ends before {what}: {n} numbers are needed, {len(taken)} are left.")
-        self.place += n
-        try:
-            return np.array(taken, dtype=dtype)
-        except ValueError:
-            raise ValueError(f"{self.path} should have numbers for {what}, found {' '.join(taken[:5])!r}.") from None
-
-    def end(self):
-        """Raise ValueError unless all words were used."""
-        if self.place < len(self.words):
-            raise ValueError(f"{self.path} goes on after its end, with {self.words[self.place]!r}.")
-
-
-def read_uai(path):
+def read_uai(path: PathLike, *, max_bytes: int = MAX_BYTES) -> FactorGraph:
     """Read a model in UAI format: ``MARKOV`` or ``BAYES``, the scopes of factors, then their tables.
 
     A table lists potentials (or conditional probabilities), the last node changing fastest; scores are their
@@ -71,6 +33,8 @@ def read_uai(path):
     ----------
     path : str or path
         Compressed if it ends in ``.gz``.
+    max_bytes : int, default=2**30
+        A text that is longer, when decompressed, is an error.
 
     Returns
     -------
@@ -80,36 +44,33 @@ def read_uai(path):
     Raises
     ------
     ValueError
-        If the file is not in that format.
+        If the file is not in that format, too long, or gives a node more than 2**20 states.
     """
-    words = read_text(path).split()
-    if not words or words[0].upper() not in ("MARKOV", "BAYES"):
+    heading, reader = read_numbers_of(path, max_bytes=max_bytes)
+    if heading not in ("MARKOV", "BAYES"):
         raise ValueError(f"{path} is not in UAI format: it must begin with MARKOV or BAYES.")
-    tokens = Tokens(words[1:], path)
-    n_states = tokens.integers(tokens.integer("the number of variables"), "the numbers of states")
-    scopes = []
-    for f in range(tokens.integer("the number of factors")):
-        what = f"the scope of factor {f}"
-        scopes.append(tokens.integers(tokens.integer(what), what))
-    factors = []
-    for f, scope in enumerate(scopes):
-        if scope.size and (scope.min() < 0 or scope.max() >= len(n_states)):
-            raise ValueError(f"{path}: factor {f} has scope {scope.tolist()}, there are {len(n_states)} variables.")
-        shape = n_states[scope]
-        size = tokens.integer(f"the table of factor {f}")
-        if size != shape.prod():
-            raise ValueError(
-                f"{path}: the table of factor {f} has {size} entries, its variables {shape.prod()} states."
-            )
-        factors.append((scope, log_of(tokens.numbers(size, f"the table of factor {f}"), path).reshape(shape)))
-    tokens.end()
-    return FactorGraph.from_factors(n_states, factors)
+    n_nodes = reader.integer("the number of variables")
+    n_states = reader.integers(n_nodes, "the numbers of states", lowest=1, highest=_MAX_STATES)
+    n_factors = reader.integer("the number of factors")
+    scope, scope_ptr = reader.rows(n_factors, "the scope of factor", 0, n_nodes - 1)
+    scope = reader.whole(scope, "scopes")
+    potentials, table_ptr = reader.rows(n_factors, "the table of factor", 0.0, LARGEST)
+    reader.end()
+    n_cells = np.ones(n_factors)
+    np.multiply.at(n_cells, np.repeat(np.arange(n_factors), np.diff(scope_ptr)), n_states[scope])
+    wrong = np.diff(table_ptr) != n_cells
+    if wrong.any():
+        f = int(np.argmax(wrong))
+        n_entries = table_ptr[f + 1] - table_ptr[f]
+        raise ValueError(
+            f"{path}: the table of factor {f} has {n_entries} entries, its variables {n_cells[f]:.0f} joint states."
+        )
+    with naming(path):
+        return FactorGraph(n_states, scope, scope_ptr, np.arange(n_factors), log_of(potentials), table_ptr)
 
 
-def log_of(potentials, path):
+def log_of(potentials):
     """Logarithms of potentials, -inf for 0."""
-    if not np.all((potentials >= 0) & (potentials < np.inf)):
-        raise ValueError(f"{path}: potentials must be finite and not negative.")
     with np.errstate(divide="ignore"):
         return np.log(potentials)
 
@@ -131,7 +92,7 @@ def as_factor_graph(model):
     return factor_graph_of(model) if isinstance(model, PairwiseModel) else model
 
 
-def write_uai(path, model):
+def write_uai(path: PathLike, model: FactorGraph | PairwiseModel) -> None:
     """Write a model in UAI format, tables of all kinds written out in full.
 
     Parameters
@@ -159,120 +120,172 @@ def _row(values):
     return " ".join(str(int(value)) for value in values)
 
 
-def read_evidence(path, n_nodes):
+def read_evidence(path: PathLike, n_nodes: int, *, max_bytes: int = MAX_BYTES) -> np.ndarray:
     """Read an evidence file: the number of observed nodes, then pairs of node and state.
 
     Parameters
     ----------
     path : str or path
+        Compressed if it ends in ``.gz``.
     n_nodes : int
         Number of nodes of the model.
+    max_bytes : int, default=2**30
+        A text that is longer, when decompressed, is an error.
 
     Returns
     -------
     ndarray of shape (n_nodes,), int32
         State of each observed node, -1 elsewhere: what :func:`sklearn_crf.models.clamped` takes.
+
+    Raises
+    ------
+    ValueError
+        If the file is not in that format, too long, or observes a node that does not exist, or one in two states.
     """
-    tokens = Tokens(read_text(path).split(), path)
+    n_nodes = as_integer(n_nodes, "n_nodes")
+    heading, reader = read_numbers_of(path, max_bytes=max_bytes)
+    if heading:
+        raise ValueError(f"{path} is no evidence file: it must begin with a number, found {heading!r}.")
     labels = np.full(n_nodes, -1, dtype=np.int32)
-    if tokens.words:
-        n_observed = tokens.integer("the number of observed variables")
-        pairs = tokens.integers(2 * n_observed, "pairs of variable and state").reshape(-1, 2)
-        if pairs.size and (pairs.min() < 0 or pairs[:, 0].max() >= n_nodes):
+    if reader.n_left:
+        n_observed = reader.integer("the number of observed variables")
+        pairs = reader.integers(2 * n_observed, "pairs of variable and state").reshape(-1, 2)
+        reader.end()
+        if pairs.size and pairs[:, 0].max() >= n_nodes:
             raise ValueError(f"{path} observes variable {pairs[:, 0].max()}, but n_nodes is {n_nodes}.")
         labels[pairs[:, 0]] = pairs[:, 1]
-        tokens.end()
+        unlike = labels[pairs[:, 0]] != pairs[:, 1]
+        if unlike.any():
+            raise ValueError(f"{path} observes variable {pairs[np.argmax(unlike), 0]} in two states.")
     return labels
 
 
-def write_evidence(path, labels):
+def write_evidence(path: PathLike, labels: ArrayLike) -> None:
     """Write an evidence file.
 
     Parameters
     ----------
     path : str or path
+        Compressed if it ends in ``.gz``.
     labels : array-like of shape (N,) of int
         State of each observed node, negative elsewhere.
     """
-    labels = np.asarray(labels)
+    labels = _as_labels(labels)
     nodes = np.flatnonzero(labels >= 0)
     pairs = np.stack((nodes, labels[nodes]), axis=1).ravel()
     write_text(path, _row([len(nodes), *pairs]) + "\n")
 
 
-def read_marginals(path):
+def read_marginals(path: PathLike, *, max_bytes: int = MAX_BYTES) -> np.ndarray:
     """Read a solution of task MAR: for each node its number of states and their probabilities.
 
     Parameters
     ----------
     path : str or path
+        Compressed if it ends in ``.gz``.
+    max_bytes : int, default=2**30
+        A text that is longer, when decompressed, is an error.
 
     Returns
     -------
     ndarray of shape (N, K), float64
         Zero past a node's number of states.
+
+    Raises
+    ------
+    ValueError
+        If the file is not in that format, too long, or holds a number that is no probability, or if the array would
+        have more than 2**27 numbers.
     """
-    words = read_text(path).split()
-    if not words or words[0].upper() != "MAR":
+    heading, reader = read_numbers_of(path, max_bytes=max_bytes)
+    if heading != "MAR":
         raise ValueError(f"{path} is no solution of task MAR: it must begin with that word.")
-    tokens = Tokens(words[1:], path)
-    rows = []
-    for s in range(tokens.integer("the number of variables")):
-        what = f"the marginals of variable {s}"
-        rows.append(tokens.numbers(tokens.integer(what), what))
-    tokens.end()
-    unary = np.zeros((len(rows), max(map(len, rows), default=1)))
-    for s, row in enumerate(rows):
-        unary[s, : len(row)] = row
+    n_nodes = reader.integer("the number of variables")
+    probabilities, ptr = reader.rows(n_nodes, "the marginals of variable", 0.0, 1 + _ROUNDING)
+    reader.end()
+    counts = np.diff(ptr)
+    n_columns = int(counts.max(initial=1))
+    if n_nodes * n_columns > _MAX_MARGINALS:
+        raise ValueError(f"{path} gives {n_nodes} variables of up to {n_columns} states, too many for one array.")
+    unary = np.zeros((n_nodes, n_columns))
+    unary[np.arange(n_columns) < counts[:, np.newaxis]] = probabilities
     return unary
 
 
-def write_marginals(path, unary, n_states=None):
+def write_marginals(path: PathLike, unary: ArrayLike, n_states: ArrayLike | None = None) -> None:
     """Write a solution of task MAR.
 
     Parameters
     ----------
     path : str or path
+        Compressed if it ends in ``.gz``.
     unary : array-like of shape (N, K)
         Marginals of nodes, as in the results of inference.
     n_states : array-like of shape (N,), optional
         Number of states of each node; None is K for all.
+
+    Raises
+    ------
+    ValueError
+        If the shape is another, or a number is no probability.
     """
-    unary = np.asarray(unary, dtype=np.float64)
-    n_states = np.full(len(unary), unary.shape[1]) if n_states is None else np.asarray(n_states)
+    unary = as_reals(unary, "unary", np.float64)
+    if unary.ndim != 2:
+        raise ValueError(f"unary must have shape (n_nodes, n_states), got {unary.shape}.")
+    if not np.all((unary >= 0) & (unary <= 1 + _ROUNDING)):
+        raise ValueError("unary must hold probabilities: a number in it is NaN, negative or above one.")
+    n_nodes, n_columns = unary.shape
+    if n_states is None:
+        n_states = np.full(n_nodes, n_columns)
+    n_states = as_integers(n_states, "n_states", shape=(n_nodes,), lowest=1, highest=n_columns)
     words = [str(len(unary))]
     for row, n in zip(unary, n_states, strict=True):
         words += [str(int(n)), *map(repr, row[:n].tolist())]
     write_text(path, "MAR\n" + " ".join(words) + "\n")
 
 
-def read_labeling(path):
+def read_labeling(path: PathLike, *, max_bytes: int = MAX_BYTES) -> np.ndarray:
     """Read a solution of task MAP (or MPE): the number of nodes, then the state of each.
 
     Parameters
     ----------
     path : str or path
+        Compressed if it ends in ``.gz``.
+    max_bytes : int, default=2**30
+        A text that is longer, when decompressed, is an error.
 
     Returns
     -------
     ndarray of shape (N,), int32
+
+    Raises
+    ------
+    ValueError
+        If the file is not in that format or too long.
     """
-    words = read_text(path).split()
-    if not words or words[0].upper() not in ("MAP", "MPE"):
+    heading, reader = read_numbers_of(path, max_bytes=max_bytes)
+    if heading not in ("MAP", "MPE"):
         raise ValueError(f"{path} is no solution of task MAP: it must begin with MAP or MPE.")
-    tokens = Tokens(words[1:], path)
-    labels = tokens.integers(tokens.integer("the number of variables"), "the states")
-    tokens.end()
+    labels = reader.integers(reader.integer("the number of variables"), "the states")
+    reader.end()
     return labels.astype(np.int32)
 
 
-def write_labeling(path, labels):
+def write_labeling(path: PathLike, labels: ArrayLike) -> None:
     """Write a solution of task MAP.
 
     Parameters
     ----------
     path : str or path
+        Compressed if it ends in ``.gz``.
     labels : array-like of shape (N,) of int
     """
-    labels = np.asarray(labels)
+    labels = _as_labels(labels, lowest=0)
     write_text(path, "MAP\n" + _row([len(labels), *labels]) + "\n")
+
+
+def _as_labels(labels, lowest=None):
+    labels = as_integers(labels, "labels", lowest=lowest)
+    if labels.ndim != 1:
+        raise ValueError(f"labels must have shape (n_nodes,), got {labels.shape}.")
+    return labels

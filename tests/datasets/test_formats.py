@@ -125,13 +125,26 @@ UAI_HEAD = "MARKOV\n2\n2 2\n1\n2 0 1\n"
         ("", "must begin with MARKOV or BAYES"),
         ("LIMID 2", "must begin with MARKOV or BAYES"),
         (UAI_HEAD + "4 1 2 3", "ends before the table of factor 0: 4 numbers are needed, 3 are left"),
-        (UAI_HEAD + "4 1 2 3 x", "should have numbers for the table of factor 0"),
-        (UAI_HEAD + "3 1 2 3", "the table of factor 0 has 3 entries, its variables 4 states"),
-        (UAI_HEAD + "4 1 2 3 -1", "potentials must be finite and not negative"),
-        (UAI_HEAD + "4 1 2 3 nan", "potentials must be finite and not negative"),
-        (UAI_HEAD + "4 1 2 3 4 5", "goes on after its end, with '5'"),
-        ("MARKOV\n2\n2 2\n1\n2 0 7\n4 1 1 1 1", r"factor 0 has scope \[0, 7\], there are 2 variables"),
-        ("MARKOV\n-2\n", "ends before the numbers of states"),
+        (UAI_HEAD + "4 1 2 3 x", "line 6: a number is needed, found 'x'"),
+        (UAI_HEAD + "3 1 2 3", "the table of factor 0 has 3 entries, its variables 4 joint states"),
+        (UAI_HEAD + "4 1 2 3 -1", "word 13: the table of factor 0 must be finite and at least 0, found -1"),
+        (UAI_HEAD + "4 1 2 3 nan", "word 13: the table of factor 0 must be finite and at least 0, found nan"),
+        (UAI_HEAD + "4 1 2 3 4 5", "goes on after its end: word 14 is 5"),
+        ("MARKOV\n2\n2 2\n1\n2 0 7\n4 1 1 1 1", "word 8: the scope of factor 0 must lie in 0 to 1, found 7"),
+        ("MARKOV\n-2\n", "word 2: the number of variables must lie in 0 to 2147483647, found -2"),
+        ("MARKOV\n1e300\n", "the number of variables must lie in"),
+        ("MARKOV\n4294967297\n", "the number of variables must lie in"),
+        ("MARKOV\n2147483647\n2 2", "ends before the numbers of states: 2147483647 numbers are needed, 2 are left"),
+        ("MARKOV\n2\n2 2\n2147483647\n2 0 1", "ends before the scope of factor: 2147483647 numbers are needed"),
+        ("MARKOV\n1\n2.5\n0", "the numbers of states must be integers, found 2.5"),
+        ("MARKOV\n1\n-2\n0", "the numbers of states must lie in 1 to"),
+        ("MARKOV\n1\n2000000\n0", "the numbers of states must lie in 1 to"),
+        (UAI_HEAD + "4 1 2 3 inf", "the table of factor 0 must be finite"),
+        (UAI_HEAD + "-4 1 2 3 4", "the length of the table of factor 0 must lie in 0 to"),
+        (UAI_HEAD + "4.5 1 2 3 4", "the length of the table of factor 0 must be integers"),
+        (UAI_HEAD + "1e9 1 2 3 4", "ends before the table of factor 0: 1000000000 numbers are needed, 4 are left"),
+        (UAI_HEAD.replace("0 1", "1 1") + "4 1 2 3 4", "bad.uai: factor 0 has a node twice"),
+        ("MARKOV " + "1" * 1000, "line 1: a number is needed"),
     ],
 )
 def test_bad_uai_files(tmp_path, text, message):
@@ -146,8 +159,20 @@ def test_bad_uai_files(tmp_path, text, message):
         ("1 2 0 1 2 2 1 4 0.5", "the entries of factor 0 must be numbered 0 to 3"),
         ("1 2 0 1 2 2 1 0.5 0.5", "the entries of factor 0 must be numbered 0 to 3"),
         ("2 1 0 2 0 1 0 3 0", "factor 1 gives variable 0 3 states"),
-        ("1 1 -1 2 0", "factor 0 gives variable -1 2 states"),
-        ("1 1 0 2 1 0", "ends before factor 0"),
+        ("-1", "the number of factors must lie in 0 to"),
+        ("1 -1", "the number of variables of factor 0 must lie in 0 to"),
+        ("1 1 0 -2 0", "the numbers of states of factor 0 must lie in 1 to"),
+        ("1 1 0 2 -1", "the number of entries of factor 0 must lie in 0 to"),
+        ("1 1 0 2 1 0 nan", "the entries of factor 0 must be finite and at least 0"),
+        ("1 1 0 2 1 0 -1", "the entries of factor 0 must be finite and at least 0"),
+        ("1 1 0 2 2 0 1 0 1", "factor 0 lists an entry twice"),
+        ("1 1 1000000000000 2 0", "the variables of factor 0 must lie in 0 to 2147483647"),
+        ("1 1 100000000 2 0", "has a variable 100000000, but its factors have 1 variables"),
+        ("1 2 0 1 1000000000 1000000000 0", r"more than 2\*\*53 joint states"),
+        ("1 1 0 2 0 x", "line 1: a number is needed"),
+        ("fg 1", "must begin with the number of factors"),
+        ("1 1 -1 2 0", "word 3: the variables of factor 0 must lie in 0 to"),
+        ("1 1 0 2 1 0", "ends before the entries of factor 0"),
     ],
 )
 def test_bad_fg_files(tmp_path, text, message):
@@ -165,6 +190,87 @@ def test_bad_solutions(tmp_path):
     (tmp_path / "file").write_text("1 5 0")
     with pytest.raises(ValueError, match="observes variable 5, but n_nodes is 3"):
         read_evidence(tmp_path / "file", 3)
+    for text, message in [
+        ("1 0 4294967297", "pairs of variable and state must lie in 0 to 2147483647, found 4294967297"),
+        ("1 0 -1", "pairs of variable and state must lie in 0 to"),
+        ("-1", "the number of observed variables must lie in 0 to"),
+        ("2 0 1 0 2", "observes variable 0 in two states"),
+        ("evidence", "must begin with a number"),
+    ]:
+        (tmp_path / "file").write_text(text)
+        with pytest.raises(ValueError, match=message):
+            read_evidence(tmp_path / "file", 3)
+    for text, message in [
+        ("MAP 1 4294967297", "the states must lie in 0 to 2147483647"),
+        ("MAP 1 -1", "the states must lie in 0 to"),
+        ("MAP -1", "the number of variables must lie in 0 to"),
+    ]:
+        (tmp_path / "file").write_text(text)
+        with pytest.raises(ValueError, match=message):
+            read_labeling(tmp_path / "file")
+    for text, message in [
+        ("MAR 1 2 0.5 nan", "the marginals of variable 0 must lie in 0 to"),
+        ("MAR 1 2 -0.5 1.5", "the marginals of variable 0 must lie in 0 to"),
+        ("MAR -1", "the number of variables must lie in 0 to"),
+        ("MAR 1 -2", "the length of the marginals of variable 0 must lie in 0 to"),
+    ]:
+        (tmp_path / "file").write_text(text)
+        with pytest.raises(ValueError, match=message):
+            read_marginals(tmp_path / "file")
+
+
+def test_marginals_of_one_large_variable_do_not_fill_an_array_of_all(tmp_path):
+    (tmp_path / "file").write_text("MAR 20000\n20000 " + "0 " * 20000 + "1 1 " * 19999)
+    with pytest.raises(ValueError, match="too many for one array"):
+        read_marginals(tmp_path / "file")
+
+
+READERS = [read_uai, read_fg, read_marginals, read_labeling, lambda path, **limit: read_evidence(path, 3, **limit)]
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_damaged_and_endless_files(tmp_path, read):
+    path = tmp_path / "file.gz"
+    whole = gzip.compress(b"1 " * 5000)
+    damaged = {"no gzip file": b"1 2 3", "cut off": whole[:-20], "garbled": whole[:20] + b"\xff" * 9 + whole[29:]}
+    for content in damaged.values():
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="damaged gzip file"):
+            read(path)
+    # Thirty megabytes of blanks in thirty kilobytes.
+    path.write_bytes(gzip.compress(b" " * 30_000_000))
+    with pytest.raises(ValueError, match="holds more than max_bytes=1000000 bytes"):
+        read(path, max_bytes=1_000_000)
+    (tmp_path / "binary").write_bytes(bytes(range(256)) * 100)
+    with pytest.raises(ValueError, match=r"line 1: a number is needed|must begin"):
+        read(tmp_path / "binary")
+
+
+def test_comments_and_words_across_pieces(tmp_path):
+    """Pieces of a megabyte end anywhere: in numbers and in comments."""
+    numbers = [f"{k}.25" for k in range(300_000)]
+    body = "\n".join(f"{2 * k} {value} # comment {'x' * (k % 40)}" for k, value in enumerate(numbers))
+    (tmp_path / "model.fg").write_text(f"1\n1\n0\n{2 * len(numbers)}\n{len(numbers)}\n{body}\n")
+    table = np.exp(read_fg(tmp_path / "model.fg").dense_table(0))
+    np.testing.assert_allclose(table[::2], np.arange(300_000) + 0.25, rtol=1e-13)
+    assert not table[1::2].any()
+
+
+def test_numbers_are_read_to_the_last_bit(tmp_path):
+    rng = np.random.default_rng(0)
+    values = np.concatenate([rng.random(2000), 10.0 ** rng.uniform(-300, 300, 2000), [5e-324, 1.7976931348623157e308]])
+    words = [repr(value) for value in values.tolist()] + ["0.1", ".5", "5.", "+1", "1e2", "1E-2", "000012", "0.000001"]
+    expected = np.array([float(word) for word in words])
+    (tmp_path / "file").write_text("MARKOV 1 " + str(len(words)) + " 1 1 0 " + str(len(words)) + " " + " ".join(words))
+    with np.errstate(divide="ignore"):
+        assert np.array_equal(read_uai(tmp_path / "file").log_table, np.log(expected))
+
+
+@pytest.mark.parametrize("word", ["1_000", "0x10", "1,5", "--1", "1e", "e1", ".", "-", "+", "1.2.3", "1d3", "٣"])
+def test_words_that_are_no_numbers(tmp_path, word):
+    (tmp_path / "file").write_text(f"1\n{word}", encoding="utf-8")
+    with pytest.raises(ValueError, match="line 2: a number is needed"):
+        read_fg(tmp_path / "file")
 
 
 def test_scores_that_exp_cannot_hold_are_refused(tmp_path):

@@ -1,0 +1,234 @@
+"""Text files of numbers: read in pieces, within a limit, with errors that name the line or the word."""
+
+import gzip
+import zlib
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf._numbers import MAX_INT32
+from sklearn_crf.datasets._words import read_numbers
+
+# Bytes of text, after decompression, that a file may hold.
+MAX_BYTES = 2**30
+
+LARGEST = float(np.finfo(np.float64).max)
+
+_CHUNK = 2**20
+# No number needs as many characters. Where a word goes on for longer, a file is not text.
+_LONGEST_WORD = 400
+
+
+class Text(NamedTuple):
+    """A file of an optional leading word and numbers.
+
+    Attributes
+    ----------
+    heading : str
+        The first word in capitals if it does not begin a number, else empty.
+    numbers : NumberReader
+    """
+
+    heading: str
+    numbers: "NumberReader"
+
+
+def read_numbers_of(path, *, comment=None, max_bytes=MAX_BYTES) -> Text:
+    """All words of a file; it is decompressed if its name ends in ``.gz``.
+
+    Memory grows with the words that were read, never with what the file says of itself.
+
+    Parameters
+    ----------
+    path : str or path
+    comment : bytes, optional
+        Character from which on the rest of a line is skipped.
+    max_bytes : int
+        A longer text is an error.
+
+    Returns
+    -------
+    Text
+
+    Raises
+    ------
+    ValueError
+        If the text is too long, damaged, or has a word that is no number; the line is named.
+    """
+    path = Path(path)
+    chunks = _chunks(path, comment, max_bytes)
+    heading, rest, line = _heading(chunks)
+    parts, buffer, is_last = [], rest, False
+    while not is_last:
+        chunk = next(chunks, b"")
+        is_last = not chunk
+        buffer += chunk
+        # A number takes two bytes at least, of which the last of the file may lack one.
+        values = np.empty(len(buffer) // 2 + 1)
+        n_read, position, n_lines, is_number = read_numbers(buffer, 0, is_last, values)
+        line += n_lines
+        buffer = buffer[position:]
+        if not is_number or len(buffer) > _LONGEST_WORD:
+            word = buffer[:20].split()[0].decode("ascii", "replace")
+            raise ValueError(f"{path}, line {line}: a number is needed, found {word!r}.")
+        parts.append(values[:n_read].copy())
+    return Text(heading, NumberReader(np.concatenate(parts), path, bool(heading)))
+
+
+def _chunks(path, comment, max_bytes):
+    n_bytes, in_comment = 0, False
+    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+        while True:
+            try:
+                chunk = file.read(_CHUNK)
+            except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+                raise ValueError(f"{path} is a damaged gzip file: {error}") from error
+            n_bytes += len(chunk)
+            if n_bytes > max_bytes:
+                raise ValueError(f"{path} holds more than max_bytes={max_bytes} bytes of text.")
+            if not chunk:
+                return
+            if comment is not None:
+                chunk, in_comment = _without_comments(chunk, comment, in_comment)
+            # Comments may fill a chunk, but an empty one is the end of a file.
+            yield chunk or b" "
+
+
+def _without_comments(chunk, comment, in_comment):
+    lines = chunk.split(b"\n")
+    if in_comment:
+        lines[0] = b""
+        in_comment = len(lines) == 1
+    in_comment = in_comment or comment in lines[-1]
+    return b"\n".join(line.split(comment, 1)[0] for line in lines), in_comment
+
+
+def _heading(chunks):
+    """The leading word in capitals, if there is one, what follows it, and the line where that begins."""
+    text = b""
+    for chunk in chunks:
+        text += chunk
+        if text.split() and (len(text.split(None, 1)) > 1 or len(text.lstrip()) > _LONGEST_WORD):
+            break
+    words = text.split(None, 1)
+    if not words or not words[0][:1].isalpha():
+        return "", text, 1
+    start = text.index(words[0]) + len(words[0])
+    return words[0][:20].decode("ascii", "replace").upper(), text[start:], 1 + text.count(b"\n", 0, start)
+
+
+class NumberReader:
+    """The numbers of a file one after the other, each checked when it is taken.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n,), float64
+    path : path
+        Named in errors.
+    has_heading : bool
+        Whether a word comes before them.
+    """
+
+    def __init__(self, values, path, has_heading):
+        self.values = values
+        self.path = path
+        self.position = 0
+        self._n_before = int(has_heading)
+
+    @property
+    def n_left(self):
+        """How many numbers are left."""
+        return len(self.values) - self.position
+
+    def take(self, n, what, lowest=-np.inf, highest=np.inf):
+        """The next n numbers, float64."""
+        self._require(n, what)
+        start, self.position = self.position, self.position + n
+        taken = self.values[start : self.position]
+        # Not the other way round: comparisons with NaN are false.
+        inside = (taken >= lowest) & (taken <= highest)
+        if not inside.all():
+            self.refuse(int(np.argmin(inside)) - n, f"{what} must {_bounds(lowest, highest)}")
+        return taken
+
+    def integers(self, n, what, lowest=0, highest=MAX_INT32):
+        """The next n numbers, int64."""
+        return self.whole(self.take(n, what, lowest, highest), what)
+
+    def whole(self, numbers, what):
+        """Numbers that were taken as int64."""
+        fractional = numbers != np.floor(numbers)
+        if fractional.any():
+            raise ValueError(f"{self.path}: {what} must be integers, found {numbers[np.argmax(fractional)]:g}.")
+        return numbers.astype(np.int64)
+
+    def integer(self, what, lowest=0, highest=MAX_INT32):
+        """The next number, int."""
+        return int(self.integers(1, what, lowest, highest)[0])
+
+    def rows(self, n_rows, what, lowest, highest):
+        """Rows of numbers, each led by their count: all numbers, float64, and the pointer to the rows' first ones."""
+        values, start = self.values, self.position
+        self._require(n_rows, what)
+        counts = np.empty(n_rows, dtype=np.int64)
+        for row in range(n_rows):
+            count = values[self.position] if self.n_left else -1.0
+            if not (count >= 0 and count == count // 1):
+                self.integer(f"the length of {what} {row}")
+            self.position += 1
+            self._require(count, f"{what} {row}")
+            counts[row] = count
+            self.position += int(count)
+        ptr = np.concatenate(([0], np.cumsum(counts)))
+        # Row r begins after the rows before it and r + 1 counts.
+        place = start + np.repeat(np.arange(1, n_rows + 1), counts) + np.arange(ptr[-1])
+        taken = values[place]
+        inside = (taken >= lowest) & (taken <= highest)
+        if not inside.all():
+            k = int(np.argmin(inside))
+            row = int(np.searchsorted(ptr, k, side="right")) - 1
+            self.refuse(place[k] - self.position, f"{what} {row} must {_bounds(lowest, highest)}")
+        return taken, ptr
+
+    def _require(self, n, what):
+        if n > self.n_left:
+            raise ValueError(f"{self.path} ends before {what}: {n:.0f} numbers are needed, {self.n_left} are left.")
+
+    def refuse(self, place, problem):
+        """Raise ValueError for the number ``place`` from the position, a negative place being one that was taken."""
+        number = self.position + place
+        raise ValueError(
+            f"{self.path}, word {number + self._n_before + 1}: {problem}, found {self.values[number]:.17g}."
+        )
+
+    def end(self):
+        """Raise ValueError unless all numbers were taken."""
+        if self.n_left:
+            found = self.values[self.position]
+            raise ValueError(
+                f"{self.path} goes on after its end: word {self._n_before + self.position + 1} is {found:g}."
+            )
+
+
+def _bounds(lowest, highest):
+    if highest == LARGEST:
+        return f"be finite and at least {lowest:g}"
+    return f"lie in {lowest:.10g} to {highest:.10g}"
+
+
+@contextmanager
+def naming(path):
+    """Context that names the file in a ValueError."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def write_text(path, text):
+    """Write a file, compressed if its name ends in ``.gz``."""
+    path = Path(path)
+    with gzip.open(path, "wt") if path.suffix == ".gz" else path.open("w") as file:
+        file.write(text)

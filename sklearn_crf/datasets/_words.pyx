@@ -1,0 +1,96 @@
+"""Numbers in a text: one pass over its bytes, without a Python object for each."""
+
+cimport cython
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memcpy
+
+cdef extern from "Python.h":
+    double PyOS_string_to_double(const char*, char**, void*) except? -1.0
+
+cdef enum:
+    LONGEST = 400  # bytes of a word that stands for a number
+
+# Products and quotients of integers up to 2^53 and these powers are rounded once: they are exact.
+cdef double[23] _POWERS
+cdef int _k
+_POWERS[0] = 1.0
+for _k in range(1, 23):
+    _POWERS[_k] = 10.0 * _POWERS[_k - 1]
+
+
+def read_numbers(
+    const unsigned char[::1] text,  # IN ASCII
+    Py_ssize_t position,  # where to begin
+    bint is_last,  # whether a word may end with the text
+    double[::1] values,  # OUT
+):
+    """Fill ``values`` from the words of a text, as far as both reach.
+
+    Returns the number of words read, the position after them, the number of line ends passed, and whether the word
+    there is a number (if it is none, the three say where).
+    """
+    cdef:
+        Py_ssize_t n = text.shape[0], n_values = values.shape[0], n_read = 0, start, n_lines = 0
+        double value = 0.0
+    while n_read < n_values:
+        while position < n and _is_space(text[position]):
+            n_lines += text[position] == 10
+            position += 1
+        start = position
+        while position < n and not _is_space(text[position]):
+            position += 1
+        if start == position or (position == n and not is_last):
+            return n_read, start, n_lines, True
+        if not _parsed(&text[start], position - start, &value):
+            return n_read, start, n_lines, False
+        values[n_read] = value
+        n_read += 1
+    return n_read, position, n_lines, True
+
+
+cdef inline bint _is_space(unsigned char c) noexcept:
+    return c == 32 or 9 <= c <= 13
+
+
+@cython.boundscheck(False)
+cdef bint _parsed(const unsigned char* word, Py_ssize_t length, double* value):
+    """Read a word of a decimal number; NaN and infinity count as numbers."""
+    cdef:
+        Py_ssize_t k = 0
+        uint64_t digits = 0
+        int n_digits = 0, exponent = 0
+        bint negative = word[0] == c"-", after_point = False
+    if word[0] == c"-" or word[0] == c"+":
+        k = 1
+    while k < length and n_digits < 16:
+        if c"0" <= word[k] <= c"9":
+            digits = 10 * digits + (word[k] - c"0")
+            n_digits += digits > 0
+            exponent -= after_point
+        elif word[k] == c"." and not after_point:
+            after_point = True
+        else:
+            break
+        k += 1
+    # Fifteen digits stay below 2^53. More of them, and exponents, go the long way.
+    if k == length and n_digits < 16 and exponent > -23 and c"0" <= word[length - 1] <= c"9":
+        value[0] = <double> digits / _POWERS[-exponent]
+        if negative:
+            value[0] = -value[0]
+        return True
+    return _parsed_slowly(word, length, value)
+
+
+cdef bint _parsed_slowly(const unsigned char* word, Py_ssize_t length, double* value):
+    cdef:
+        char[LONGEST + 1] copy
+        char* end
+    if length > LONGEST:
+        return False
+    memcpy(copy, word, length)
+    copy[length] = 0
+    try:
+        value[0] = PyOS_string_to_double(copy, &end, NULL)
+    except ValueError:
+        return False
+    return end == copy + length
