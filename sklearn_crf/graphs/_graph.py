@@ -1,10 +1,12 @@
 """Topology: who is joined to whom, without any values."""
 
+from collections.abc import Callable, Hashable
 from functools import cached_property
 from itertools import combinations, product
 from math import comb, prod
 from numbers import Integral
-from typing import NamedTuple
+from threading import Lock
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,6 +18,10 @@ from sklearn_crf.kernels.graphs.topology import forest_order, greedy_colouring
 _MAX_EDGES = MAX_INT32 // 2
 # All neighbours on ten axes: with more, the offsets alone would take minutes and gigabytes.
 _MAX_OFFSETS = 3**10
+
+# What algorithms keep with a graph: as many results of different kinds, in all threads together.
+_MAX_KEPT = 8
+_keeping = Lock()
 
 
 class Incidence(NamedTuple):
@@ -81,6 +87,7 @@ class Graph:
         edges.flags.writeable = False
         self.n_nodes = n_nodes
         self.edges = edges
+        self._kept = {}
         self.shape = shape
         self.offsets = None if offsets is None else np.array(offsets, dtype=np.int64)
         if shape is not None and prod(shape) != n_nodes:
@@ -104,6 +111,31 @@ class Graph:
 
     def __setstate__(self, state):
         self._set(state["n_nodes"], state["edges"], state["shape"], state["offsets"])
+
+    def keep(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """The result of ``make``, kept for as long as the graph lives, for algorithms that are run on it many times.
+
+        Parameters
+        ----------
+        key : hashable
+            What is kept. Of more than eight, the oldest is dropped.
+        make : callable
+            Called without arguments if nothing is kept under that key. Its result must not hold the graph.
+
+        Returns
+        -------
+        object
+        """
+        with _keeping:
+            if key in self._kept:
+                return self._kept[key]
+        made = make()
+        with _keeping:
+            # The first of several threads wins, so that all hold the same object.
+            made = self._kept.setdefault(key, made)
+            if len(self._kept) > _MAX_KEPT:
+                del self._kept[next(iter(self._kept))]
+        return made
 
     @property
     def n_edges(self):

@@ -110,22 +110,6 @@ _MAKERS = {
     "covering": _covering_probabilities,
 }
 
-# Training runs inference on the same graphs hundreds of times, and a factorisation takes longer than a sweep: what was
-# made for a graph is kept with it, the latest of each kind.
-_MOST_KEPT = 4
-
-
-def _kept(graph, kind, key, make):
-    """The result of ``make``, called once for a graph and a key."""
-    known = graph.__dict__.setdefault(kind, {})
-    found = known.get(key)
-    if found is None:
-        found = make()
-        if len(known) >= _MOST_KEPT:
-            known.clear()
-        known[key] = found
-    return found
-
 
 def edge_probabilities_of(graph, choice):
     """Valid edge probabilities, all positive.
@@ -150,7 +134,8 @@ def edge_probabilities_of(graph, choice):
             raise ValueError(
                 f'edge_probabilities must be "auto", "uniform", "chains", "covering" or an array, got {choice!r}.'
             )
-        return _kept(graph, "_edge_probabilities", choice, lambda: _MAKERS[choice](graph))
+        # Training runs inference on the same graphs hundreds of times, and a factorisation takes longer than a sweep.
+        return graph.keep(("edge probabilities", choice), lambda: _MAKERS[choice](graph))
     if isinstance(choice, SpanningTrees):
         if not np.array_equal(choice.graph.edges, graph.edges):
             raise ValueError("edge_probabilities must be of spanning trees of the model's graph.")
@@ -201,14 +186,18 @@ def _by_rule(graph, rule, random_state):
         return snakes(graph)
     if not isinstance(random_state, int):
         return covering_trees(graph, rule, random_state=random_state).merged()
-    return _kept(graph, "_covering_trees", (rule, random_state), lambda: _made_by_rule(graph, rule, random_state))
 
+    def make():
+        if rule == "minimal" and graph.n_components > 1:
+            # They must not depend on what else is in the graph: training packs small examples together.
+            found = side_by_side(graph, trees_of_components(graph, rule, random_state)).merged()
+        else:
+            found = covering_trees(graph, rule, random_state=random_state).merged()
+        # The trees alone: kept by the graph, they must not hold it.
+        return found.trees, found.weights
 
-def _made_by_rule(graph, rule, random_state):
-    if rule == "minimal" and graph.n_components > 1:
-        # They must not depend on what else is in the graph: training packs small examples together.
-        return side_by_side(graph, trees_of_components(graph, rule, random_state)).merged()
-    return covering_trees(graph, rule, random_state=random_state).merged()
+    # Training asks for the trees of the same graphs hundreds of times.
+    return SpanningTrees._trusted(graph, *graph.keep(("spanning trees", rule, random_state), make))
 
 
 def _covering_distribution(trees):

@@ -1,6 +1,7 @@
 """Topologies, against networkx, scipy and plain enumeration."""
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise, product
 
 import networkx as nx
@@ -349,3 +350,26 @@ def test_forests_are_told_from_cycles_whatever_the_numbering():
     assert Graph(0, []).is_forest
     assert not Graph(4, [(0, 3), (1, 3), (0, 1)]).is_forest
     assert not Graph(3, [(0, 1), (1, 2), (2, 0)]).is_forest
+
+
+def test_what_is_kept_with_a_graph_is_bounded_and_made_once():
+    graph, calls = Graph(3, [[0, 1]]), []
+
+    def make(k):
+        calls.append(k)
+        return object()
+
+    first = graph.keep("a", lambda: make(0))
+    assert graph.keep("a", lambda: make(1)) is first
+    assert calls == [0]
+    for k in range(20):
+        graph.keep(k, lambda k=k: make(k))
+    assert len(graph._kept) == 8
+    assert "_kept" not in pickle.loads(pickle.dumps(graph)).__getstate__()
+
+
+def test_threads_keep_one_result():
+    graph = Graph(3, [[0, 1]])
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda k: graph.keep(k % 2, object), range(200)))
+    assert len({id(result) for result in results}) == 2
