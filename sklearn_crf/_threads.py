@@ -1,27 +1,94 @@
 """The one place that decides on threads: how many, on what, and in which order results are added."""
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from itertools import pairwise
+from typing import Any, Generic, TypeVar, overload
 
 from joblib import effective_n_jobs
 from sklearn import config_context, get_config
 from threadpoolctl import ThreadpoolController
 
 _current = threading.local()
+_Value = TypeVar("_Value")
+
+
+class cached_property(Generic[_Value]):
+    """A property that is computed once for each instance, without a lock.
+
+    Python 3.11 computes ``functools.cached_property`` under a lock that all instances share. A process that is forked
+    while another thread holds it waits for ever. Here threads that meet compute twice, and all keep the first result.
+
+    Parameters
+    ----------
+    function : callable(instance) -> object
+    """
+
+    def __init__(self, function: Callable[[Any], _Value]):
+        self.function = function
+        self.__doc__ = function.__doc__
+
+    def __set_name__(self, owner: type, name: str):
+        self.name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> "cached_property[_Value]": ...
+
+    @overload
+    def __get__(self, instance: object, owner: type) -> _Value: ...
+
+    def __get__(self, instance, owner=None):
+        if instance is None:
+            return self
+        return instance.__dict__.setdefault(self.name, self.function(instance))
 
 
 class Cancelled(Exception):
     """Raised inside a worker after Ctrl-C in the main thread, so that it stops at its next sweep."""
 
 
-def checkpoint():
-    """Called by iterative algorithms once a sweep: stop here if the whole computation was interrupted."""
-    flag = getattr(_current, "cancelled", None)
-    if flag is not None and flag.is_set():
+class _Cancellation:
+    """Whether the computation that a thread works for was interrupted, or one around it."""
+
+    def __init__(self, around):
+        self.around = around
+        self.is_set = False
+
+    def __bool__(self):
+        return self.is_set or bool(self.around)
+
+
+def checkpoint() -> None:
+    """Stop here if the whole computation was interrupted; iterative algorithms call it once a sweep."""
+    if getattr(_current, "cancelled", None):
         raise Cancelled
+
+
+@contextmanager
+def _pool(n_threads):
+    """Yields ``submit`` of a pool whose tasks stop at their next checkpoint when the block is left by an exception."""
+    cancelled = _Cancellation(getattr(_current, "cancelled", None))
+
+    def run(function, *arguments):
+        _current.cancelled = cancelled
+        checkpoint()
+        return function(*arguments)
+
+    def submit(function: Callable, *arguments) -> Future:
+        return pool.submit(run, function, *arguments)
+
+    # Joblib's pool has threads beside its workers, and the C library keeps freed memory for each of them.
+    pool = ThreadPoolExecutor(n_threads)
+    try:
+        yield submit
+    except BaseException:
+        cancelled.is_set = True
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def split_threads(n_jobs, n_tasks):
@@ -61,29 +128,24 @@ def map_tasks(function, tasks, n_jobs=None):
     tasks = list(tasks)
     outer, inner = split_threads(n_jobs, len(tasks))
     if outer == 1:
-        return [function(task, n_threads=inner) for task in tasks]
-    cancelled = threading.Event()
+        return list(_checked_map(lambda task: function(task, n_threads=inner), tasks))
     # scikit-learn's own Parallel carries its configuration too, but also sets the filters of warnings in every task:
     # threads share those, and tasks that overlap leave them empty.
     config = get_config()
 
     def run(task):
-        _current.cancelled = cancelled
-        try:
-            with config_context(**config):
-                return function(task, n_threads=inner)
-        finally:
-            _current.cancelled = None
+        with config_context(**config):
+            return function(task, n_threads=inner)
 
-    # Joblib's pool has threads beside its workers, and the C library keeps freed memory for each of them.
-    pool = ThreadPoolExecutor(outer)
-    try:
-        return list(pool.map(run, tasks))
-    except BaseException:
-        cancelled.set()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
+    with _pool(outer) as submit:
+        return [future.result() for future in [submit(run, task) for task in tasks]]
+
+
+def _checked_map(function, items):
+    """As ``map``, with a checkpoint before each item."""
+    for item in items:
+        checkpoint()
+        yield function(item)
 
 
 @contextmanager
@@ -101,15 +163,15 @@ def range_runner(n_threads):
     if n_threads <= 1:
         yield run_alone
         return
-    with ThreadPoolExecutor(n_threads) as pool:
+    with _pool(n_threads) as submit:
 
         def run(kernel, n_items, smallest_range=_SMALLEST_RANGE):
-            _run_shared(pool, n_threads, kernel, n_items, smallest_range)
+            _run_shared(submit, n_threads, kernel, n_items, smallest_range)
 
         yield run
 
 
-# Below this many items a range is not worth handing to another thread (about 20 microseconds each).
+# Handing a range to another thread takes about 20 microseconds: shorter ranges stay.
 _SMALLEST_RANGE = 256
 
 
@@ -118,10 +180,10 @@ def run_alone(kernel, n_items, smallest_range=_SMALLEST_RANGE):
     kernel(0, n_items)
 
 
-def _run_shared(pool, n_threads, kernel, n_items, smallest_range):
+def _run_shared(submit, n_threads, kernel, n_items, smallest_range):
     n_ranges = max(1, min(n_threads, n_items // smallest_range))
     bounds = [n_items * k // n_ranges for k in range(n_ranges + 1)]
-    others = [pool.submit(kernel, a, b) for a, b in pairwise(bounds[1:])]
+    others = [submit(kernel, a, b) for a, b in pairwise(bounds[1:])]
     kernel(bounds[0], bounds[1])
     for future in others:
         future.result()
@@ -170,7 +232,7 @@ def single_threaded_blas():
 
 @contextmanager
 def ordered_map(n_threads):
-    """Yields ``map``, or one that calls the function in threads; results come in the order of the items either way.
+    """Yields a function like ``map`` that works in threads; results come in the order of the items.
 
     For a list of blocks that is mapped over many times, as in the passes of one training run. A single block is worked
     on where it is.
@@ -180,13 +242,16 @@ def ordered_map(n_threads):
     n_threads : int
     """
     if n_threads <= 1:
-        yield map
+        yield _checked_map
         return
-    with ThreadPoolExecutor(n_threads) as pool:
+    with _pool(n_threads) as submit:
 
         def mapped(function, items):
             # One item alone would wait for a thread that nobody else has need of: in short calls twice the time.
-            return map(function, items) if len(items) < 2 else pool.map(function, items)
+            if len(items) < 2:
+                return _checked_map(function, items)
+            futures = [submit(function, item) for item in items]
+            return (future.result() for future in futures)
 
         yield mapped
 
@@ -202,7 +267,7 @@ def even_map(n_threads):
     n_threads : int
     """
     if n_threads <= 1:
-        yield map
+        yield _checked_map
         return
     with range_runner(n_threads) as run:
 
@@ -221,6 +286,7 @@ def _mapped_ranges(run, function, items):
 
     def share(start, stop):
         for k in range(start, stop):
+            checkpoint()
             results[k] = function(items[k])
 
     run(share, len(items), smallest_range=1)

@@ -19,8 +19,8 @@ MAX_LINES = 600
 
 # A unit is a folder or a file right under sklearn_crf. It may import units of earlier tiers and other files of itself.
 TIERS = [
-    {"kernels", "_numbers"},
-    {"_threads", "_callbacks", "_versions", "graphs"},
+    {"kernels", "_numbers", "_threads"},
+    {"_callbacks", "_versions", "graphs"},
     {"models"},
     {"optimize"},
     {"encoding"},

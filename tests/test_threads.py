@@ -1,5 +1,6 @@
 """Threads: order of results, sums that do not depend on their number, and Ctrl-C."""
 
+import os
 import signal
 import threading
 import time
@@ -14,6 +15,7 @@ from sklearn import config_context, get_config
 
 from sklearn_crf._threads import (
     Cancelled,
+    cached_property,
     checkpoint,
     even_map,
     fixed_ranges,
@@ -125,6 +127,77 @@ def test_interrupt_stops_workers(n_jobs):
         map_tasks(work, range(4), n_jobs)
     wait_until(lambda: not running)
     assert not done
+
+
+@pytest.mark.parametrize("maker", [range_runner, even_map, ordered_map])
+@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.usefixtures("interruptible")
+def test_interrupt_stops_threads_inside_of_tasks(maker, n_jobs):
+    """After Ctrl-C no item is begun, neither in threads of the caller nor in those of its tasks."""
+    n_done = [0]
+
+    def item(k):
+        time.sleep(0.01)
+        n_done[0] += 1
+
+    def kernel(start, stop):
+        for k in range(start, stop):
+            checkpoint()
+            item(k)
+
+    def work(task, n_threads):
+        with maker(2) as run:
+            if maker is range_runner:
+                run(kernel, 1000, smallest_range=1)
+            else:
+                list(run(item, range(1000)))
+
+    main = threading.main_thread().ident
+    threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        map_tasks(work, range(n_jobs), n_jobs)
+    after = n_done[0]
+    time.sleep(0.1)
+    assert n_done[0] == after < 500
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_forked_child_does_not_wait_for_properties_of_the_parent():
+    class Slow:
+        @cached_property
+        def value(self):
+            begun.set()
+            time.sleep(pause)
+            return 1
+
+    begun, pause = threading.Event(), 1.0
+    thread = threading.Thread(target=lambda: Slow().value)
+    thread.start()
+    begun.wait()
+    child = os.fork()
+    if child == 0:
+        pause = 0
+        os._exit(42 if Slow().value == 1 else 1)
+    thread.join()
+    deadline = time.monotonic() + 10
+    while (done := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if done == (0, 0):
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(done[1]) == 42
+
+
+def test_threads_that_meet_keep_one_value():
+    class Slow:
+        @cached_property
+        def value(self):
+            time.sleep(0.01)
+            return object()
+
+    slow = Slow()
+    assert len({id(value) for value in map_tasks(lambda task, n_threads: slow.value, range(8), 8)}) == 1
 
 
 def wait_until(condition, seconds=5.0):

@@ -1,17 +1,16 @@
 """Topology: who is joined to whom, without any values."""
 
 from collections.abc import Callable, Hashable
-from functools import cached_property
 from itertools import combinations, product
 from math import comb, prod
 from numbers import Integral
-from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from sklearn_crf._numbers import MAX_INT32, as_integer, as_integers, sound_csr
+from sklearn_crf._threads import cached_property
 from sklearn_crf.kernels.graphs.topology import forest_order, greedy_colouring
 
 # Two half-edges per edge are numbered by int32.
@@ -19,9 +18,8 @@ _MAX_EDGES = MAX_INT32 // 2
 # All neighbours on ten axes: with more, the offsets alone would take minutes and gigabytes.
 _MAX_OFFSETS = 3**10
 
-# What algorithms keep with a graph: as many results of different kinds, in all threads together.
+# What algorithms keep with a graph: as many results of different kinds.
 _MAX_KEPT = 8
-_keeping = Lock()
 
 
 class Incidence(NamedTuple):
@@ -126,16 +124,14 @@ class Graph:
         -------
         object
         """
-        with _keeping:
-            if key in self._kept:
-                return self._kept[key]
-        made = make()
-        with _keeping:
-            # The first of several threads wins, so that all hold the same object.
-            made = self._kept.setdefault(key, made)
-            if len(self._kept) > _MAX_KEPT:
-                del self._kept[next(iter(self._kept))]
-        return made
+        kept = self._kept.get(key)
+        if kept is None:
+            # The first of several threads wins, so that all hold the same object. A lock would be copied when held, if
+            # another thread forks.
+            kept = self._kept.setdefault(key, make())
+            for oldest in list(self._kept)[:-_MAX_KEPT]:
+                self._kept.pop(oldest, None)
+        return kept
 
     @property
     def n_edges(self):

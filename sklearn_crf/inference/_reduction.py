@@ -1,10 +1,10 @@
 """A factor graph less what is already decided: forbidden states, and nodes with one state left."""
 
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 
+from sklearn_crf._threads import cached_property
 from sklearn_crf.models import DENSE
 
 

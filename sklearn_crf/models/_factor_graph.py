@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +9,7 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
 from sklearn_crf._numbers import as_integers, as_scores
+from sklearn_crf._threads import cached_property
 from sklearn_crf.models._factor_tables import COUNT, DENSE, MAX_CELLS, SPARSE, arrays_of_factors
 
 

@@ -1,12 +1,12 @@
 """Gaussian fields: a quadratic score on a topology, its blocks tied by type."""
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
 
 from sklearn_crf._numbers import as_reals, as_scores
+from sklearn_crf._threads import cached_property
 from sklearn_crf.graphs import Graph
 from sklearn_crf.kernels.gaussian.product import graph_product, stencil_product
 from sklearn_crf.models._pairwise import check_edge_type, score_terms

@@ -1,12 +1,13 @@
 """Values on a topology: the score of every labeling of a graph."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property, singledispatch
+from functools import singledispatch
 from typing import NamedTuple
 
 import numpy as np
 
 from sklearn_crf._numbers import MAX_INT32, as_integer, as_integers, as_scores, check_product
+from sklearn_crf._threads import cached_property
 from sklearn_crf.graphs import Graph
 from sklearn_crf.kernels.labelings import count_pairs, labeling_terms
 

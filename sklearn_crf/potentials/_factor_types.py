@@ -1,9 +1,8 @@
 """Types of factors: the joint states that have weights, collected from training examples."""
 
-from functools import cached_property
-
 import numpy as np
 
+from sklearn_crf._threads import cached_property
 from sklearn_crf.models import FactorGraph, numbers_of_states
 
 

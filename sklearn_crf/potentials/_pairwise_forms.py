@@ -1,12 +1,13 @@
 """Which entries of a pairwise table share a weight."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import StrOptions
+
+from sklearn_crf._threads import cached_property
 
 
 @dataclass(frozen=True, eq=False)

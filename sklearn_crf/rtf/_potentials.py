@@ -1,14 +1,14 @@
 """Gaussian fields whose factors are looked up in regression trees."""
 
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from math import prod
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from sklearn_crf._threads import range_runner
+from sklearn_crf._threads import cached_property, range_runner
 from sklearn_crf.graphs import Graph
 from sklearn_crf.kernels.rtf.leaf_models import (
     CHANNEL_BLOCK,

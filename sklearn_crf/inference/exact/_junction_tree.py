@@ -1,5 +1,6 @@
 """Exact inference on graphs of low tree width."""
 
+import os
 from collections import OrderedDict
 from dataclasses import replace
 from threading import Lock
@@ -18,6 +19,16 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, pair
 _MOST_PLANS = 64
 _plans = OrderedDict()
 _lock = Lock()
+
+
+def _renew_lock():
+    global _lock
+    _lock = Lock()
+
+
+# A process that is forked while another thread holds the lock would wait for it for ever.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 def plan_of(problem, init, limits, keep):
