@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BENCH ?= inference_speed
 PYTEST_ARGS ?=
+FUZZ_SECONDS ?= 60
+FUZZ_SEED ?= 0
 
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
@@ -15,9 +17,9 @@ KERNELS := $(shell find sklearn_crf -name "*.pyx" -o -name "*.pxd" -o -name "*.h
 SOURCES := $(BUILD_FILES) MANIFEST.in README.rst $(KERNELS) $(shell find sklearn_crf -name '*.py')
 
 # Workers of pytest fill the cores: threads of BLAS beside them would spin while they wait for one.
-test boundscheck oldest: export OPENBLAS_NUM_THREADS = 1
+test boundscheck fuzz oldest: export OPENBLAS_NUM_THREADS = 1
 
-.PHONY: help demo test docs lint format wheel boundscheck oldest bench bench-check clean
+.PHONY: help demo test docs lint format wheel boundscheck fuzz oldest bench bench-check clean
 
 help:
 	@echo "make demo         learn to restore digits and to segment a photograph; pictures in demo_output"
@@ -26,6 +28,7 @@ help:
 	@echo "make lint         check style; 'make format' mends what can be mended"
 	@echo "make wheel        build sdist and wheel into dist"
 	@echo "make boundscheck  run the tests with every index of every kernel checked"
+	@echo "make fuzz         run the fuzzers, each for FUZZ_SECONDS=$(FUZZ_SECONDS) s from FUZZ_SEED=$(FUZZ_SEED) on"
 	@echo "make oldest       run the tests with the oldest versions that pyproject.toml admits"
 	@echo "make bench        run benchmarks/\$$(BENCH).py, by default $(BENCH)"
 	@echo "make bench-check  compare with other packages, and with the ratios recorded in benchmarks/peers.json"
@@ -60,6 +63,11 @@ boundscheck: $(STAMPS)/dev
 		--build-temp build/boundscheck-objects
 	cd build/boundscheck && "$(abspath $(BIN)/python)" $(PYTEST) -c ../../pyproject.toml --rootdir ../.. \
 		$(PYTEST_ARGS) ../../tests
+
+# In one process, so that what was tried is counted.
+fuzz: $(STAMPS)/dev $(STAMPS)/build
+	SKLEARN_CRF_FUZZ_SECONDS=$(FUZZ_SECONDS) SKLEARN_CRF_FUZZ_SEED=$(FUZZ_SEED) $(BIN)/python -m pytest -q \
+		$(PYTEST_ARGS) tests/fuzz
 
 # The tests run from another folder, so that the installed wheel is what they import.
 oldest: dist/.stamp $(VENV)-oldest/.stamp

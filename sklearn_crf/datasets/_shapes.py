@@ -5,17 +5,22 @@ from itertools import pairwise
 import numpy as np
 from sklearn.utils import Bunch, check_random_state
 
+from sklearn_crf._numbers import as_integer
+
 SIZE = 64
 
 # Mean and standard deviation of each component of each class, quoted from memory of Kumar & Hebert (NIPS 2003).
 _BIMODAL = {0: ((0.08, 0.03), (0.46, 0.03)), 1: ((0.55, 0.02), (0.42, 0.10))}
 _GAUSSIAN_STD = 0.3
 
+# A hundred thousand copies of each shape take 13 GB.
+_MOST_COPIES = 100_000
+
 
 def make_binary_shapes():
     """Four binary images of 64 x 64 pixels with thin strokes, corners and small holes.
 
-    Stand-ins for the base images of Kumar & Hebert (2003), which are not to be had. They are drawn by arithmetic,
+    Stand-ins for the base images of Kumar & Hebert (2003), which are not available. They are drawn by arithmetic,
     the same on every machine.
 
     Returns
@@ -68,8 +73,7 @@ def make_noisy_shapes(noise="gaussian", n_per_shape=50, *, shapes=None, random_s
     unknown = [name for name in chosen if name not in base.names]
     if unknown or not chosen:
         raise ValueError(f"shapes must be names out of {base.names}, got {shapes!r}.")
-    if n_per_shape < 1:
-        raise ValueError(f"n_per_shape must be at least 1, got {n_per_shape}.")
+    n_per_shape = as_integer(n_per_shape, "n_per_shape", lowest=1, highest=_MOST_COPIES)
     images = np.stack([base.images[base.names.index(name)] for name in chosen])
     y = np.repeat(images, n_per_shape, axis=0).astype(np.int64)
     x = _with_noise(y, noise, check_random_state(random_state))

@@ -1,5 +1,6 @@
 """Examples: graphs with features, and the batches inference runs on."""
 
+from collections.abc import Mapping
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
@@ -83,6 +84,8 @@ class Example:
         self.node_type = _as_integers(node_type, n_nodes, "node_type", lowest=0)
         self.edge_type = _as_integers(edge_type, self.graph.n_edges, "edge_type", lowest=0)
         self.n_states = _as_integers(n_states, n_nodes, "n_states", lowest=1)
+        if not isinstance(factors, Mapping | None):
+            raise ValueError(f"factors must be a dict of name to nodes, got {type(factors).__name__}.")
         named = {name: _as_factors(value, name, n_nodes) for name, value in (factors or {}).items()}
         # Short examples have none of a type that takes many nodes.
         self.factors = {name: found for name, found in named.items() if len(found.scope)}

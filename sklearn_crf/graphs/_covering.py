@@ -90,6 +90,10 @@ def _path_edges(path, number, graph):
     return tree
 
 
+# A tree takes a byte for each edge and longer to find than a sweep of inference.
+_MAX_TREES = 100_000
+
+
 def covering_trees(graph, rule="minimal", *, min_ratio=0.9, tol=0.1, max_trees=1000, random_state=0):
     r"""Spanning trees that cover all edges, by the greedy algorithm COVERINGTREES.
 
@@ -109,7 +113,7 @@ def covering_trees(graph, rule="minimal", *, min_ratio=0.9, tol=0.1, max_trees=1
         Disconnected graphs get spanning forests.
     rule : {"minimal", "uniform"} or int, default="minimal"
         When to stop: as soon as every edge is covered; when the edge probabilities are even; or at this number of
-        trees.
+        trees, at most 100,000.
     min_ratio : float, default=0.9
         For ``"uniform"``: stop when the smallest edge probability is at least this share of the largest.
     tol : float, default=0.1
@@ -136,8 +140,8 @@ def covering_trees(graph, rule="minimal", *, min_ratio=0.9, tol=0.1, max_trees=1
     J. Jancsary, "Approximate discriminative training of graphical models", 2012, Figure 20.
     """
     is_number = isinstance(rule, (int, np.integer)) and not isinstance(rule, bool)
-    if not (is_number and rule >= 1) and rule not in ("minimal", "uniform"):
-        raise ValueError(f'rule must be "minimal", "uniform" or a number of trees, got {rule!r}.')
+    if not (is_number and 1 <= rule <= _MAX_TREES) and not (isinstance(rule, str) and rule in ("minimal", "uniform")):
+        raise ValueError(f'rule must be "minimal", "uniform" or a number of trees up to {_MAX_TREES}, got {rule!r}.')
     rng = check_random_state(random_state)
     trees, counts = [], np.zeros(graph.n_edges, dtype=np.int64)
     while True:

@@ -18,6 +18,9 @@ _MAX_EDGES = MAX_INT32 // 2
 # All neighbours on ten axes: with more, the offsets alone would take minutes and gigabytes.
 _MAX_OFFSETS = 3**10
 
+# As many as NumPy's arrays may have.
+_MAX_AXES = 64
+
 # What algorithms keep with a graph: as many results of different kinds.
 _MAX_KEPT = 8
 
@@ -319,6 +322,7 @@ def lattice_offsets(ndim, connectivity=1):
     ndarray of shape (n_offsets, ndim)
         The last axis first; the first coordinate that is not zero is positive.
     """
+    ndim = as_integer(ndim, "ndim", highest=_MAX_AXES)
     if np.ndim(connectivity) == 0:
         if not isinstance(connectivity, Integral) or not 1 <= connectivity <= max(ndim, 2):
             raise ValueError(f"connectivity must be 1 to {max(ndim, 2)} or offsets, got {connectivity!r}.")

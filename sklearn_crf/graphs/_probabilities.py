@@ -1,5 +1,7 @@
 """Edge probabilities of spanning trees, without the trees."""
 
+from numbers import Real
+
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import depth_first_order
@@ -37,6 +39,8 @@ def check_edge_probabilities(graph, edge_probabilities, *, tol=1e-8):
     ValueError
         Saying what is violated, and near which node.
     """
+    if not (isinstance(tol, Real) and 0 <= tol < 1):
+        raise ValueError(f"tol must be a number of at least 0 and below 1, got {tol!r}.")
     probability = as_reals(edge_probabilities, "edge_probabilities", np.float64)
     if probability.shape != (graph.n_edges,):
         raise ValueError(f"edge_probabilities must have shape ({graph.n_edges},), got {probability.shape}.")

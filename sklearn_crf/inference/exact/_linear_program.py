@@ -54,6 +54,8 @@ class LinearProgram(Inference):
 
     def _check_model(self, model):
         super()._check_model(model)
+        if self.method not in ("highs", "highs-ds", "highs-ipm"):
+            raise ValueError(f'method must be "highs", "highs-ds" or "highs-ipm", got {self.method!r}.')
         if isinstance(model, PairwiseModel):
             # Building it would take ten seconds and 0.7 GB for 200,000 nodes of two states.
             self._check_size(_n_variables(model))

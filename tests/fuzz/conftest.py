@@ -1,0 +1,11 @@
+"""Counts of what the fuzzers tried, at the end of the report."""
+
+from fuzzing import SECONDS, SEED, TRIED
+
+
+def pytest_terminal_summary(terminalreporter):
+    if TRIED:
+        terminalreporter.section("fuzzing")
+        for name, count in sorted(TRIED.items()):
+            terminalreporter.write_line(f"{count:8} {name}")
+        terminalreporter.write_line(f"from seed {SEED} on, {SECONDS:g} s each")

@@ -1,0 +1,135 @@
+"""What the fuzzers share: seeds until the time is up, malformed values, and what a call may end in."""
+
+import os
+import signal
+import time
+import warnings
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+SECONDS = float(os.environ.get("SKLEARN_CRF_FUZZ_SECONDS", "1"))
+SEED = int(os.environ.get("SKLEARN_CRF_FUZZ_SEED", "0"))
+
+# A call that takes longer is taken for one that does not end.
+LONGEST_CALL = 20
+
+# InvalidParameterError and NotFittedError are among them; so is what a path may raise.
+CLEAR = (ValueError, TypeError, NotImplementedError, OSError)
+
+TRIED: dict[str, int] = {}
+
+
+def seeds(name):
+    """Seeds until the time of one fuzzer is up; they are counted under its name."""
+    end = time.monotonic() + SECONDS
+    seed = SEED
+    while time.monotonic() < end:
+        TRIED[name] = TRIED.get(name, 0) + 1
+        yield seed
+        seed += 1
+
+
+class Hang(BaseException):
+    """Raised inside of a call that takes too long; no ``except Exception`` catches it."""
+
+
+@contextmanager
+def time_limit(seconds=LONGEST_CALL):
+    """Context that raises Hang in the main thread after some seconds, where the system has alarms."""
+    if not hasattr(signal, "SIGALRM"):
+        yield
+        return
+
+    def ring(*_):
+        raise Hang
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def call(function, *arguments, clear=CLEAR, **named):
+    """The result of a call, or the clear error that it ends in; anything else fails the test."""
+    try:
+        with time_limit(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return function(*arguments, **named)
+    except clear as error:
+        return error
+    except (Exception, Hang) as error:
+        name = getattr(function, "__qualname__", function)
+        pytest.fail(f"{name} ended in {type(error).__name__}: {error}\narguments: {arguments!r:.2000} {named!r:.2000}")
+
+
+def damaged_csr():
+    """A sparse matrix whose column index lies outside."""
+    matrix = sp.csr_matrix(np.ones((3, 2)))
+    matrix.indices[2] = 10**8
+    return matrix
+
+
+def malformed():
+    """Values that no argument, or hardly any, is meant to take."""
+    read_only = np.arange(3.0)
+    read_only.flags.writeable = False
+    ragged = np.empty(2, dtype=object)
+    ragged[:] = [np.zeros(2), np.zeros((3, 1))]
+    numbers = [
+        -1,
+        0,
+        1,
+        2.7,
+        -0.0,
+        1e308,
+        -1e308,
+        5e-324,
+        np.nan,
+        np.inf,
+        -np.inf,
+        2**31,
+        2**33,
+        -(2**63),
+        2**64,
+        10**30,
+    ]
+    numbers += [np.float32(1e38), np.float16(3), np.uint64(2**64 - 1), np.int8(-128), np.bool_(True), 1j, True]
+    arrays = [
+        np.zeros(shape) for shape in [(), (0,), (1,), (3,), (0, 2), (2, 0), (2, 2), (3, 2), (1, 1, 1), (2, 2, 2, 2, 2)]
+    ]
+    arrays += [np.full((3, 2), value) for value in (np.nan, np.inf, -np.inf, 1e200, -1, 2**31)]
+    arrays += [
+        np.zeros((3, 2), dtype) for dtype in (complex, bool, object, "U3", "S3", np.float16, np.longdouble, "M8[s]")
+    ]
+    arrays += [np.full(3, 2**64 - 1, dtype=np.uint64), np.array([0, 2**32, 1]), np.zeros(3, dtype=[("a", int)])]
+    arrays += [
+        np.ma.masked_array([1.0, 2.0, 3.0], [0, 1, 0]),
+        np.asfortranarray(np.ones((3, 2))),
+        np.ones((6, 4))[::2, ::2],
+    ]
+    others = [
+        None,
+        "",
+        "x",
+        b"x",
+        [],
+        (),
+        {},
+        set(),
+        object(),
+        len,
+        int,
+        [1],
+        [[1, 2], [3]],
+        [None],
+        ["a", "b"],
+        {"a": 1},
+    ]
+    sparse = [sp.csr_matrix((3, 2)), sp.csc_array(np.eye(3)), damaged_csr()]
+    return [*numbers, *arrays, *others, *sparse, read_only, ragged, range(3), iter([1, 2])]
