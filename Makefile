@@ -47,6 +47,7 @@ docs: $(STAMPS)/docs $(STAMPS)/build
 lint: $(STAMPS)/lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 	PATH="$(abspath $(BIN)):$$PATH" cython-lint sklearn_crf  # it calls pycodestyle by name
 
 format: $(STAMPS)/lint

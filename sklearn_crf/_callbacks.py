@@ -35,7 +35,7 @@ try:
     from sklearn.callback import CallbackSupportMixin
 except ImportError:  # scikit-learn before 1.9
 
-    class CallbackSupportMixin:
+    class CallbackSupportMixin:  # type: ignore[no-redef]
         """Takes the place of scikit-learn's mixin, which this version does not have."""
 
 

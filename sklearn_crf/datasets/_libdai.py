@@ -43,7 +43,8 @@ def read_fg(path: PathLike, *, max_bytes: int = MAX_BYTES) -> FactorGraph:
     heading, reader = read_numbers_of(path, comment=b"#", max_bytes=max_bytes)
     if heading:
         raise ValueError(f"{path} is not in libDAI's format: it must begin with the number of factors.")
-    blocks, known = [], {}
+    blocks: list[tuple] = []
+    known: dict[int, int] = {}
     for f in range(reader.integer("the number of factors")):
         n = reader.integer(f"the number of variables of factor {f}")
         scope = reader.integers(n, f"the variables of factor {f}")

@@ -1,9 +1,12 @@
 """Edge probabilities of chains that follow the order of the nodes."""
 
 import numpy as np
+from numpy.typing import ArrayLike
+
+from sklearn_crf.graphs._graph import Graph
 
 
-def chain_probabilities(graph):
+def chain_probabilities(graph: Graph) -> np.ndarray:
     r"""Even probabilities of the edges under a covering by chains that ascend through the nodes.
 
     .. math::
@@ -32,7 +35,7 @@ def chain_probabilities(graph):
     return 1.0 / np.maximum(n_after[earlier], n_before[later])
 
 
-def follows_chains(graph, edge_probabilities, *, tol=1e-9):
+def follows_chains(graph: Graph, edge_probabilities: ArrayLike, *, tol: float = 1e-9) -> bool:
     r"""Whether edge probabilities belong to chains that ascend through the nodes, with every node in one on average.
 
     .. math::

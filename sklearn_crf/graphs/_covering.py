@@ -1,12 +1,15 @@
 """Few spanning trees that cover all edges, evenly if asked to."""
 
+from typing import Any
+
 import numpy as np
 from sklearn.utils import check_random_state
 
+from sklearn_crf.graphs._graph import Graph
 from sklearn_crf.graphs._trees import SpanningTrees, cheapest_tree
 
 
-def snakes(graph):
+def snakes(graph: Graph) -> SpanningTrees:
     """The snakes of a lattice: paths through all nodes that run to and fro, one pair for each axis.
 
     A snake follows every line along its axis and passes from a line to the next at an end of it; the second of a pair
@@ -94,7 +97,15 @@ def _path_edges(path, number, graph):
 _MAX_TREES = 100_000
 
 
-def covering_trees(graph, rule="minimal", *, min_ratio=0.9, tol=0.1, max_trees=1000, random_state=0):
+def covering_trees(
+    graph: Graph,
+    rule: str | int = "minimal",
+    *,
+    min_ratio: float = 0.9,
+    tol: float = 0.1,
+    max_trees: int = 1000,
+    random_state: Any = 0,
+) -> SpanningTrees:
     r"""Spanning trees that cover all edges, by the greedy algorithm COVERINGTREES.
 
     Each further tree is the spanning tree whose edges were in the fewest trees so far. That is the conditional
@@ -139,11 +150,15 @@ def covering_trees(graph, rule="minimal", *, min_ratio=0.9, tol=0.1, max_trees=1
     ----------
     J. Jancsary, "Approximate discriminative training of graphical models", 2012, Figure 20.
     """
-    is_number = isinstance(rule, (int, np.integer)) and not isinstance(rule, bool)
-    if not (is_number and 1 <= rule <= _MAX_TREES) and not (isinstance(rule, str) and rule in ("minimal", "uniform")):
+    if isinstance(rule, str):
+        is_known = rule in ("minimal", "uniform")
+    else:
+        is_known = isinstance(rule, int | np.integer) and not isinstance(rule, bool) and 1 <= rule <= _MAX_TREES
+    if not is_known:
         raise ValueError(f'rule must be "minimal", "uniform" or a number of trees up to {_MAX_TREES}, got {rule!r}.')
     rng = check_random_state(random_state)
-    trees, counts = [], np.zeros(graph.n_edges, dtype=np.int64)
+    trees: list[np.ndarray] = []
+    counts = np.zeros(graph.n_edges, dtype=np.int64)
     while True:
         tree = cheapest_tree(graph, counts, rng.random_sample(graph.n_edges))
         if rule == "uniform" and trees and _is_even(counts, tree, len(trees), min_ratio, tol, max_trees):

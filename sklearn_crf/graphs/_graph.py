@@ -1,6 +1,6 @@
 """Topology: who is joined to whom, without any values."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import combinations, product
 from math import comb, prod
 from numbers import Integral
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import ArrayLike
 
 from sklearn_crf._numbers import MAX_INT32, as_integer, as_integers, sound_csr
 from sklearn_crf._threads import cached_property
@@ -78,7 +79,12 @@ class Graph:
         If an edge leaves the graph, joins a node to itself, or is listed twice.
     """
 
-    def __init__(self, n_nodes, edges, shape=None, offsets=None):
+    n_nodes: int
+    edges: np.ndarray
+    shape: tuple[int, ...] | None
+    offsets: np.ndarray | None
+
+    def __init__(self, n_nodes: int, edges: Any, shape: Sequence[int] | None = None, offsets: ArrayLike | None = None):
         n_nodes = as_integer(n_nodes, "n_nodes")
         edges = _as_edges(n_nodes, _edge_pairs(edges, n_nodes))
         self._set(n_nodes, edges, None if shape is None else _as_shape(shape), offsets)
@@ -137,12 +143,12 @@ class Graph:
         return kept
 
     @property
-    def n_edges(self):
+    def n_edges(self) -> int:
         """Number of edges E."""
         return len(self.edges)
 
     @cached_property
-    def incidence(self):
+    def incidence(self) -> Incidence:
         """The edges of each node, an :class:`Incidence`."""
         n_slots = 2 * self.n_edges
         ends = self.edges.ravel()
@@ -162,7 +168,7 @@ class Graph:
         )
 
     @property
-    def degree(self):
+    def degree(self) -> np.ndarray:
         """Number of edges of each node, (N,) int64."""
         return np.diff(self.incidence.ptr)
 
@@ -174,7 +180,7 @@ class Graph:
         return Forest(order, parent_slot), component, bool(acyclic), int(n_components)
 
     @cached_property
-    def is_forest(self):
+    def is_forest(self) -> bool:
         """True if the graph has no cycle."""
         if self.n_edges >= max(self.n_nodes, 1):
             return False
@@ -183,22 +189,22 @@ class Graph:
         return bool(np.bincount(later, minlength=1).max() <= 1) or self._traversal[2]
 
     @property
-    def forest(self):
+    def forest(self) -> Forest:
         """Breadth-first order of the nodes, a :class:`Forest`; spanning where the graph has cycles."""
         return self._traversal[0]
 
     @property
-    def component(self):
+    def component(self) -> np.ndarray:
         """Number of each node's connected component, (N,) int32, components in the order of their first nodes."""
         return self._traversal[1]
 
     @property
-    def n_components(self):
+    def n_components(self) -> int:
         """Number of connected components."""
         return self._traversal[3]
 
     @cached_property
-    def colouring(self):
+    def colouring(self) -> Colouring:
         """Nodes in classes without inner edges, a :class:`Colouring`; two classes on an axis-connected lattice."""
         ptr, neighbor, _, _ = self.incidence
         colour = np.empty(self.n_nodes, dtype=np.int32)
@@ -212,7 +218,7 @@ class Graph:
         )
 
     @cached_property
-    def lattice_edge_type(self):
+    def lattice_edge_type(self) -> np.ndarray:
         """Number of the offset of each edge of a lattice, (E,) int32."""
         if self.offsets is None:
             raise ValueError("Only a graph made by lattice() types its edges by offset.")
@@ -306,7 +312,7 @@ def _check_n_edges(n_edges):
         raise ValueError(f"A graph holds at most {_MAX_EDGES} edges, got {n_edges}.")
 
 
-def lattice_offsets(ndim, connectivity=1):
+def lattice_offsets(ndim: int, connectivity: int | ArrayLike = 1) -> np.ndarray:
     """Offsets of the neighbours of a node on a lattice, one of each opposite pair.
 
     Parameters
@@ -366,7 +372,7 @@ def _n_lattice_edges(shape, offset):
     return prod(max(length - abs(int(step)), 0) for length, step in zip(shape, offset, strict=True))
 
 
-def lattice(shape, connectivity=1):
+def lattice(shape: Sequence[int], connectivity: int | ArrayLike = 1) -> Graph:
     """Regular lattice: chains (T,), images (H, W), volumes (D, H, W).
 
     Nodes are numbered in C order. Edges are grouped by offset, those of one offset in C order of their first
@@ -403,7 +409,7 @@ def lattice(shape, connectivity=1):
     return Graph._trusted(n_nodes, edges, shape, offsets)
 
 
-def from_adjacency(adjacency):
+def from_adjacency(adjacency: Any) -> Graph:
     """Graph of the non-zero entries of a sparse adjacency matrix, each pair once, diagonal left out.
 
     Parameters
@@ -424,7 +430,7 @@ def from_adjacency(adjacency):
     return Graph._trusted(n_nodes, _adjacent_pairs(adjacency))
 
 
-def disjoint_union(graphs):
+def disjoint_union(graphs: Iterable[Graph]) -> Graph:
     """One graph of several, side by side: nodes and edges of each in turn.
 
     Parameters

@@ -4,15 +4,17 @@ from numbers import Real
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import ArrayLike
 from scipy.sparse.csgraph import depth_first_order
 from scipy.sparse.linalg import splu
 
 from sklearn_crf._numbers import as_reals
+from sklearn_crf.graphs._graph import Graph
 from sklearn_crf.kernels.graphs.polytope import find_violation
 from sklearn_crf.kernels.graphs.selected_inverse import selected_inverse
 
 
-def check_edge_probabilities(graph, edge_probabilities, *, tol=1e-8):
+def check_edge_probabilities(graph: Graph, edge_probabilities: ArrayLike, *, tol: float = 1e-8) -> None:
     r"""Raise ValueError unless edge probabilities lie in the spanning tree polytope.
 
     That is, unless some distribution over spanning trees (forests, on a disconnected graph) has them. The polytope
@@ -104,7 +106,7 @@ def _depth_first(graph):
     return order[1:].astype(np.int32)
 
 
-def uniform_edge_probabilities(graph):
+def uniform_edge_probabilities(graph: Graph) -> np.ndarray:
     """Equal edge probabilities, (nodes - 1) / edges in each component, if some distribution over trees has them.
 
     Grids, complete graphs and most regular graphs do. A graph in which a part is denser than the whole does not, such
@@ -137,7 +139,7 @@ def uniform_edge_probabilities(graph):
     return probability
 
 
-def effective_resistances(graph):
+def effective_resistances(graph: Graph) -> np.ndarray:
     r"""Probability of each edge to be in a spanning tree drawn uniformly from all of them.
 
     .. math::

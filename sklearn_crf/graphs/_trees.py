@@ -1,9 +1,12 @@
 """A distribution over spanning trees, and the cheapest tree."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import ArrayLike
 from scipy.sparse import csgraph
 from sklearn.utils import check_random_state
 
@@ -42,7 +45,7 @@ class SpanningTrees:
 
     graph: Graph
     trees: np.ndarray
-    weights: np.ndarray | None = None
+    weights: np.ndarray = None  # type: ignore[assignment]  # None when given, never when read
 
     def __post_init__(self):
         trees = np.ascontiguousarray(self.trees)
@@ -70,7 +73,9 @@ class SpanningTrees:
         return made
 
     @classmethod
-    def from_edge_lists(cls, graph, edge_lists, weights=None):
+    def from_edge_lists(
+        cls, graph: Graph, edge_lists: Sequence[ArrayLike], weights: ArrayLike | None = None
+    ) -> "SpanningTrees":
         """Trees given by the numbers of their edges.
 
         Parameters
@@ -88,22 +93,22 @@ class SpanningTrees:
         trees = np.zeros((len(edge_lists), graph.n_edges), dtype=bool)
         for t, edges in enumerate(edge_lists):
             trees[t, as_integers(edges, f"edge_lists[{t}]", lowest=0, highest=graph.n_edges - 1)] = True
-        return cls(graph, trees, weights)
+        return cls(graph, trees, weights)  # type: ignore[arg-type]
 
     @property
-    def n_trees(self):
+    def n_trees(self) -> int:
         """Number of trees, copies counted."""
         return len(self.trees)
 
     @property
-    def edge_probabilities(self):
+    def edge_probabilities(self) -> np.ndarray:
         """Probability of each edge to be in a tree, (E,) float64; exactly one where it is in all."""
         uniform = np.all(self.weights == self.weights[0])
         if uniform:
             return self.trees.sum(axis=0) / self.n_trees
         return np.where(self.trees.all(axis=0), 1.0, np.minimum(self.weights @ self.trees, 1.0))
 
-    def tree_graph(self, t):
+    def tree_graph(self, t: int) -> Graph:
         """One of the trees as a graph without cycles.
 
         Parameters
@@ -117,7 +122,7 @@ class SpanningTrees:
         """
         return Graph._trusted(self.graph.n_nodes, self.graph.edges[self.trees[t]])
 
-    def merged(self):
+    def merged(self) -> "SpanningTrees":
         """The same distribution with every tree once.
 
         Returns
@@ -130,7 +135,7 @@ class SpanningTrees:
         order = np.argsort(first)
         return replace(self, trees=self.trees[first[order]], weights=weights[order])
 
-    def stepped(self, tree, step):
+    def stepped(self, tree: ArrayLike, step: float) -> "SpanningTrees":
         """A step towards one more tree: ``(1 - step)`` times this distribution, and ``step`` on the tree.
 
         This is the step of the conditional gradient (Frank-Wolfe) method; ``1 / (n_trees + 1)`` keeps equal weights.
@@ -152,7 +157,7 @@ class SpanningTrees:
         trees = np.concatenate((self.trees, tree[None]))
         weights = np.append(self.weights * (1 - step), step)
         if np.all(self.weights == self.weights[0]) and np.isclose(step, 1 / len(trees), rtol=1e-12):
-            weights = None
+            return SpanningTrees(self.graph, trees)
         return SpanningTrees(self.graph, trees, weights)
 
 
@@ -166,7 +171,7 @@ def _check_spanning(graph, tree, t):
         raise ValueError(f"trees[{t}] has a cycle and does not span the graph.")
 
 
-def minimum_spanning_tree(graph, cost, *, random_state=None):
+def minimum_spanning_tree(graph: Graph, cost: ArrayLike, *, random_state: Any = None) -> np.ndarray:
     """Spanning tree, or forest, of the smallest total cost.
 
     Parameters

@@ -3,7 +3,7 @@
 import threading
 import warnings
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -190,14 +190,14 @@ class Inference(BaseEstimator):
         Whether its labelings come with the solution of a linear relaxation.
     """
 
-    enumerates = 0
-    has_fractional = False
-    tasks = frozenset()
-    takes = (PairwiseModel,)
-    exact_on = None
+    enumerates: int = 0
+    has_fractional: bool = False
+    tasks: frozenset[str] = frozenset()
+    takes: tuple[type, ...] = (PairwiseModel,)
+    exact_on: str | None = None
     _climbs = True
 
-    def map(self, model, *, init=None, n_threads=1):
+    def map(self, model: Any, *, init: Any = None, n_threads: int = 1) -> Labeling:
         """Labeling of (nearly) the highest score.
 
         Where an algorithm comes to labels that something forbids, a search for allowed ones begins with them. It ends
@@ -229,6 +229,15 @@ class Inference(BaseEstimator):
             return self._allowed(model, found)
         return self._climbed(model, found) if getattr(self, "climb", self._climbs) else found
 
+    @overload
+    def marginals(self, model: PairwiseModel, *, init: Any = None, n_threads: int = 1) -> Marginals: ...
+
+    @overload
+    def marginals(self, model: FactorGraph, *, init: Any = None, n_threads: int = 1) -> FactorMarginals: ...
+
+    @overload
+    def marginals(self, model: Any, *, init: Any = None, n_threads: int = 1) -> Any: ...
+
     def marginals(self, model, *, init=None, n_threads=1):
         """Marginals of nodes and tables, and the log-partition.
 
@@ -254,7 +263,7 @@ class Inference(BaseEstimator):
         self._require("marginals", model)
         return self._named(self._marginals(model, init=init, n_threads=n_threads))
 
-    def sample(self, model, n_samples=1, *, random_state=None, n_threads=1):
+    def sample(self, model: Any, n_samples: int = 1, *, random_state: Any = None, n_threads: int = 1) -> np.ndarray:
         """Labelings drawn from the distribution of the model.
 
         Parameters

@@ -7,7 +7,7 @@ from sklearn_crf.models._factor_graph import FactorGraph
 from sklearn_crf.models._pairwise import PairwiseModel
 
 
-def factor_graph_of(model):
+def factor_graph_of(model: PairwiseModel) -> FactorGraph:
     """The same scores as a factor graph: a factor for each node, then one for each edge.
 
     Edges share a table where they do in the pairwise model: same type, same numbers of states, no weights.
@@ -57,7 +57,7 @@ def _distinct_tables(model):
     return first, inverse, np.stack((distinct // radix % radix, distinct % radix), axis=1)
 
 
-def pairwise_statistics(model, log_table):
+def pairwise_statistics(model: PairwiseModel, log_table: np.ndarray) -> np.ndarray:
     """Derivative by the tables of a pairwise model, from the derivative by those of its factor graph.
 
     Parameters
@@ -71,7 +71,7 @@ def pairwise_statistics(model, log_table):
     ndarray of shape (T, R, K, K), float64
     """
     first, _, shapes = _distinct_tables(model)
-    tables = np.zeros(model.tables.shape)
+    tables: np.ndarray = np.zeros(model.tables.shape)
     start = int(_states(model).sum())
     for e, (rows, columns) in zip(first, shapes.tolist(), strict=True):
         pair = log_table[start : start + rows * columns].reshape(rows, columns)
@@ -81,7 +81,7 @@ def pairwise_statistics(model, log_table):
     return tables
 
 
-def pairwise_model_of(model):
+def pairwise_model_of(model: FactorGraph) -> PairwiseModel:
     """The same scores as a pairwise model, if no factor has more than two nodes.
 
     Factors on the same nodes are added up. An edge that stems from one factor keeps the factor's direction and shares

@@ -1,11 +1,12 @@
 """Factor graphs: scores of labelings as a sum over factors of any arity."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import ArrayLike
 from scipy.sparse.csgraph import connected_components
 
 from sklearn_crf._numbers import as_integers, as_scores
@@ -212,10 +213,10 @@ class FactorGraph:
     table_id: np.ndarray
     log_table: np.ndarray
     table_ptr: np.ndarray
-    table_kind: np.ndarray | None = None
+    table_kind: np.ndarray = None  # type: ignore[assignment]  # None when given, never when read
     table_cell: np.ndarray | None = None
-    table_default: np.ndarray | None = None
-    table_state: np.ndarray | None = None
+    table_default: np.ndarray = None  # type: ignore[assignment]
+    table_state: np.ndarray = None  # type: ignore[assignment]
 
     def __post_init__(self):
         for name, value in normalised_fields(self).items():
@@ -241,7 +242,7 @@ class FactorGraph:
         return graph
 
     @classmethod
-    def from_factors(cls, n_states, factors):
+    def from_factors(cls, n_states: ArrayLike, factors: Iterable[tuple[ArrayLike, Any]]) -> "FactorGraph":
         """Factor graph from a list of factors.
 
         Parameters
@@ -261,37 +262,37 @@ class FactorGraph:
         return cls(**arrays_of_factors(n_states, factors))
 
     @property
-    def n_nodes(self):
+    def n_nodes(self) -> int:
         """Number of nodes N."""
         return len(self.n_states)
 
     @property
-    def n_factors(self):
+    def n_factors(self) -> int:
         """Number of factors F."""
         return len(self.table_id)
 
     @property
-    def n_tables(self):
+    def n_tables(self) -> int:
         """Number of tables T."""
         return len(self.table_kind)
 
     @property
-    def n_columns(self):
+    def n_columns(self) -> int:
         """Largest number of states of a node, K."""
         return int(self.n_states.max(initial=1))
 
     @property
-    def dtype(self):
+    def dtype(self) -> np.dtype:
         """Precision of the scores, float32 or float64."""
         return self.log_table.dtype
 
     @property
-    def arity(self):
+    def arity(self) -> np.ndarray:
         """Number of nodes of each factor, (F,) int64."""
         return np.diff(self.scope_ptr)
 
     @cached_property
-    def component(self):
+    def component(self) -> np.ndarray:
         """Number of each node's connected component, (N,) int32, components in the order of their first nodes."""
         owner = np.repeat(np.arange(self.n_factors), self.arity) + self.n_nodes
         size = self.n_nodes + self.n_factors
@@ -301,7 +302,7 @@ class FactorGraph:
         return np.argsort(np.argsort(first))[inverse].astype(np.int32)
 
     @property
-    def n_components(self):
+    def n_components(self) -> int:
         """Number of connected components."""
         return int(self.component.max(initial=-1)) + 1
 
@@ -318,7 +319,7 @@ class FactorGraph:
             factors = np.flatnonzero(arity == n)
             yield ArityGroup(factors, self.scope[self.scope_ptr[factors][:, None] + np.arange(n)])
 
-    def cells(self, factors, states):
+    def cells(self, factors: np.ndarray, states: np.ndarray) -> np.ndarray:
         """Where the score of each factor is stored, given the states of its nodes.
 
         Parameters
@@ -360,7 +361,7 @@ class FactorGraph:
         found[found] = listed[place[found]] == numbers[found]
         return np.where(found, start + place, -1)
 
-    def factor_scores(self, factors, states):
+    def factor_scores(self, factors: np.ndarray, states: np.ndarray) -> np.ndarray:
         """Score of each factor, given the states of its nodes.
 
         Parameters
@@ -380,7 +381,7 @@ class FactorGraph:
         scores[stored] = self.log_table[cells[stored]]
         return scores
 
-    def dense_table(self, factor):
+    def dense_table(self, factor: int) -> np.ndarray:
         """Scores of all joint states of a factor, whatever the kind of its table.
 
         Parameters
@@ -408,7 +409,8 @@ class FactorGraph:
             raise ValueError(f"factor {factor} has {n_cells:.3g} joint states, more than can be written out in full.")
         dense = np.full(shape, self.table_default[table])
         if self.table_kind[table] == SPARSE:
-            dense.ravel()[self.table_cell[self.table_ptr[table] : self.table_ptr[table + 1]]] = values
+            cells = slice(*self.table_ptr[table : table + 2])
+            dense.ravel()[self.table_cell[cells]] = values  # type: ignore[index]  # None if no table is sparse
             return dense
         counts = np.zeros(shape, dtype=np.int64)
         for axis, length in enumerate(shape):

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import ArrayLike
 
 from sklearn_crf._numbers import as_reals, as_scores
 from sklearn_crf._threads import cached_property
@@ -78,12 +79,12 @@ class GaussianModel:
         object.__setattr__(self, "edge_type", check_edge_type(self.edge_type, n_edges, len(blocks), "blocks"))
 
     @property
-    def n_values(self):
+    def n_values(self) -> int:
         """Number of values of a node, D."""
         return self.h.shape[1]
 
     @property
-    def dtype(self):
+    def dtype(self) -> np.dtype:
         """Precision of the coefficients, float32 or float64."""
         return self.h.dtype
 
@@ -97,7 +98,7 @@ class GaussianModel:
         is_plane = graph.offsets is not None and len(graph.shape) in (1, 2)
         return _StencilProduct(self) if is_plane else _GraphProduct(self)
 
-    def product(self, vector):
+    def product(self, vector: ArrayLike) -> np.ndarray:
         """J times a vector.
 
         Parameters
@@ -115,7 +116,7 @@ class GaussianModel:
         self.operator(vector, 0, self.operator.n_items, out)
         return out
 
-    def precision_matrix(self):
+    def precision_matrix(self) -> sp.csc_matrix:
         """J as a sparse matrix, node s holding rows s * D to (s + 1) * D.
 
         Returns

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, replace
 from functools import singledispatch
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sklearn_crf._numbers import MAX_INT32, as_integer, as_integers, as_scores, check_product
 from sklearn_crf._threads import cached_property
@@ -29,7 +30,7 @@ class Statistics(NamedTuple):
     unary: np.ndarray
     tables: np.ndarray
 
-    def minus(self, other):
+    def minus(self, other: "Statistics") -> "Statistics":
         """``self - other``, component by component.
 
         Parameters
@@ -43,7 +44,7 @@ class Statistics(NamedTuple):
         """
         return Statistics(self.unary - other.unary, self.tables - other.tables)
 
-    def plus(self, other):
+    def plus(self, other: "Statistics") -> "Statistics":
         """``self + other``, component by component.
 
         Parameters
@@ -57,7 +58,7 @@ class Statistics(NamedTuple):
         """
         return Statistics(self.unary + other.unary, self.tables + other.tables)
 
-    def scaled(self, unary_scale, tables_scale):
+    def scaled(self, unary_scale: ArrayLike, tables_scale: ArrayLike) -> "Statistics":
         """Nodes and tables multiplied, each by its own factor.
 
         Parameters
@@ -108,7 +109,7 @@ class PairwiseModel:
     graph: Graph
     unary: np.ndarray
     tables: np.ndarray
-    edge_type: np.ndarray | None = None
+    edge_type: np.ndarray = None  # type: ignore[assignment]  # None when given, never when read
     edge_weight: np.ndarray | None = None
     n_states: np.ndarray | None = None
 
@@ -137,17 +138,17 @@ class PairwiseModel:
         object.__setattr__(self, "edge_weight", edge_weight)
 
     @property
-    def n_columns(self):
+    def n_columns(self) -> int:
         """Largest number of states of a node, K."""
         return self.unary.shape[1]
 
     @property
-    def dtype(self):
+    def dtype(self) -> np.dtype:
         """Precision of the scores, float32 or float64."""
         return self.unary.dtype
 
     @cached_property
-    def is_potts(self):
+    def is_potts(self) -> bool:
         """True if every table has one value on and one off its diagonal: its messages cost O(K), not O(K^2)."""
         n_columns = self.n_columns
         if n_columns == 1:
@@ -160,7 +161,7 @@ class PairwiseModel:
             for part in (tables[..., diagonal], tables[..., ~diagonal])
         )
 
-    def edge_tables(self, edges=slice(None)):
+    def edge_tables(self, edges: Any = slice(None)) -> np.ndarray:
         """Table of each edge, weights applied: for small models and tests, as it takes E x K x K numbers.
 
         Parameters
@@ -210,7 +211,7 @@ def _forbid_missing_states(unary, n_states):
 
 
 @singledispatch
-def check_labels(model, labels):
+def check_labels(model: Any, labels: ArrayLike) -> np.ndarray:
     """Labels as contiguous int32, each a state of its node.
 
     Parameters
@@ -232,7 +233,7 @@ def check_labels(model, labels):
 
 
 @singledispatch
-def check_allowed_states(model):
+def check_allowed_states(model: Any) -> None:
     """Raise ValueError if no labeling can be allowed because one node alone, or one factor alone, forbids all.
 
     Parameters
@@ -248,7 +249,7 @@ def check_allowed_states(model):
 
 
 @singledispatch
-def score_terms(model, labels):
+def score_terms(model: Any, labels: ArrayLike) -> np.ndarray:
     """What each node adds to the score of a labeling: its unary score and its edges' or factors'.
 
     An edge or factor counts for its first node. Terms of a connected component sum to that component's score.
@@ -273,7 +274,7 @@ def _stored_weights(model):
     return np.zeros((0, 0), dtype=model.dtype) if model.edge_weight is None else model.edge_weight
 
 
-def score(model, labels):
+def score(model: Any, labels: ArrayLike) -> float:
     """Score of a labeling, the sum of :func:`score_terms`.
 
     Parameters
@@ -289,7 +290,7 @@ def score(model, labels):
 
 
 @singledispatch
-def labeling_statistics(model, labels):
+def labeling_statistics(model: Any, labels: ArrayLike) -> Any:
     """Derivative of the score of a labeling by the values of the model.
 
     Parameters
@@ -311,7 +312,7 @@ def labeling_statistics(model, labels):
     return Statistics(unary, tables)
 
 
-def pair_counts(model, labels, edge_group, n_groups):
+def pair_counts(model: PairwiseModel, labels: ArrayLike, edge_group: ArrayLike, n_groups: int) -> np.ndarray:
     """Derivative of the score of a labeling by the tables, for each group of edges apart.
 
     Parameters
@@ -341,7 +342,7 @@ def pair_counts(model, labels, edge_group, n_groups):
 
 
 @singledispatch
-def clamped(model, labels):
+def clamped(model: Any, labels: ArrayLike) -> Any:
     """The same model with some nodes observed: their other states are forbidden.
 
     Parameters

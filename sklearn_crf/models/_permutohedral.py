@@ -166,7 +166,8 @@ class PermutohedralFilter:
             If they and the lattice would take more than ``max_memory``.
         """
         self._require_memory(self.memory + 2 * (self.n_vertices + 1) * width * self.dtype.itemsize)
-        return tuple(np.zeros((self.n_vertices + 1, width), self.dtype) for _ in range(2))
+        first, second = (np.zeros((self.n_vertices + 1, width), self.dtype) for _ in range(2))
+        return first, second
 
     def blurred(self, points, workspace, run, *, adjoint: bool = False) -> np.ndarray:
         """Values of the vertices after splat and blur: what is left to do is to read them at the points.

@@ -69,7 +69,7 @@ class Objective(BaseEstimator):
         Whether nodes may have weights: ``loss_statistics`` and ``augmented`` then take ``node_weight``.
     """
 
-    needs = frozenset()
+    needs: frozenset[str] = frozenset()
     has_value = True
     smooth = True
     draws = False

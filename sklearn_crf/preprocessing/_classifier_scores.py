@@ -148,8 +148,8 @@ class ClassifierScores(TransformerMixin, MetaEstimatorMixin, BaseEstimator, auto
         self._fit(X, y)
         if isinstance(self.cv, str):
             return self.transform(X)
-        n_examples = X.shape[0] if hasattr(X, "shape") else len(X)
-        if isinstance(self.cv, Integral) and self.cv > n_examples:
+        n_examples = X.shape[0] if hasattr(X, "shape") else len(X)  # type: ignore[arg-type]
+        if isinstance(self.cv, Integral) and int(self.cv) > n_examples:
             raise ValueError(
                 f"cv={self.cv} needs as many examples, but X has {n_examples}: folds keep examples whole. Cut large "
                 "images into pieces, or fit the classifier on other data and use cv='prefit'."
@@ -193,7 +193,11 @@ class ClassifierScores(TransformerMixin, MetaEstimatorMixin, BaseEstimator, auto
         names = [f"score_{name}" for name in self._columns()]
         if self.passthrough:
             given = getattr(self, "feature_names_in_", None) if input_features is None else input_features
-            names += [f"x{i}" for i in range(self.n_features_in_)] if given is None else list(given)
+            names += (
+                [f"x{i}" for i in range(self.n_features_in_)]
+                if given is None
+                else [str(name) for name in np.asarray(given)]
+            )
         return np.array(names, dtype=object)
 
     def _columns(self):

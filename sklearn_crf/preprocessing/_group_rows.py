@@ -1,13 +1,14 @@
 """Long tables, one row for each node, to examples and back."""
 
+from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike
 
 from sklearn_crf.encoding import object_array
 
 
-def group_rows(rows: ArrayLike, groups: str | ArrayLike) -> np.ndarray:
+def group_rows(rows: Any, groups: str | Any) -> np.ndarray:
     """Cut a long table into examples: the rows of one group, in their order, become one chain.
 
     Parameters
@@ -58,7 +59,7 @@ def group_rows(rows: ArrayLike, groups: str | ArrayLike) -> np.ndarray:
     return object_array([rows[part] for part in members])
 
 
-def ungroup_rows(parts: ArrayLike, groups: ArrayLike) -> np.ndarray:
+def ungroup_rows(parts: Any, groups: Any) -> np.ndarray:
     """Values of examples as one column or table in the order of the rows that :func:`group_rows` cut.
 
     Parameters

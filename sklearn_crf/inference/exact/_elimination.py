@@ -211,7 +211,7 @@ _MOST_CELLS = 10**300
 class Limits(NamedTuple):
     """Bounds of what is tried."""
 
-    max_width: int
+    max_width: float
     max_memory: float
 
     def require(self, width, memory, *, at_least=False, because=""):

@@ -17,7 +17,7 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, pair
 
 # Plans of the latest structures, which many examples may share: sentences of one length, images of one shape.
 _MOST_PLANS = 64
-_plans = OrderedDict()
+_plans: "OrderedDict[bytes, EliminationPlan]" = OrderedDict()
 _lock = Lock()
 
 

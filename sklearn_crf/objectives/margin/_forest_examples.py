@@ -28,7 +28,7 @@ class ForestExamples(NamedTuple):
     cost: np.ndarray  # (K, K) of the true state, then the other
     node_weight: np.ndarray  # (N,) or empty
     weight: np.ndarray  # (m,) factor of each hinge
-    index: np.ndarray  # (K, K) int32 weight of each table entry
+    index: np.ndarray  # type: ignore[assignment]  # (K, K) int32 weight of each table entry
     sign: np.ndarray  # (K, K) its factor
     n_columns: int
     n_node_types: int
