@@ -7,6 +7,7 @@ BENCH ?= inference_speed
 PYTEST_ARGS ?=
 FUZZ_SECONDS ?= 60
 FUZZ_SEED ?= 0
+SANITIZED ?= tests
 
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
@@ -17,9 +18,9 @@ KERNELS := $(shell find sklearn_crf -name "*.pyx" -o -name "*.pxd" -o -name "*.h
 SOURCES := $(BUILD_FILES) MANIFEST.in README.rst $(KERNELS) $(shell find sklearn_crf -name '*.py')
 
 # Workers of pytest fill the cores: threads of BLAS beside them would spin while they wait for one.
-test boundscheck fuzz oldest: export OPENBLAS_NUM_THREADS = 1
+test boundscheck sanitize coverage fuzz oldest: export OPENBLAS_NUM_THREADS = 1
 
-.PHONY: help demo test docs lint format wheel boundscheck fuzz oldest bench bench-check clean
+.PHONY: help demo test docs lint format wheel boundscheck sanitize coverage fuzz oldest bench bench-check clean
 
 help:
 	@echo "make demo         learn to restore digits and to segment a photograph; pictures in demo_output"
@@ -27,7 +28,9 @@ help:
 	@echo "make docs         build the site into docs/_build/html"
 	@echo "make lint         check style; 'make format' mends what can be mended"
 	@echo "make wheel        build sdist and wheel into dist"
-	@echo "make boundscheck  run the tests with every index of every kernel checked"
+	@echo "make boundscheck  run the tests with indices of memory views and of C++ headers checked"
+	@echo "make sanitize     run SANITIZED=$(SANITIZED) with all memory of kernels watched (gcc, Linux)"
+	@echo "make coverage     run the tests and list the lines that none of them reaches"
 	@echo "make fuzz         run the fuzzers, each for FUZZ_SECONDS=$(FUZZ_SECONDS) s from FUZZ_SEED=$(FUZZ_SEED) on"
 	@echo "make oldest       run the tests with the oldest versions that pyproject.toml admits"
 	@echo "make bench        run benchmarks/\$$(BENCH).py, by default $(BENCH)"
@@ -64,6 +67,18 @@ boundscheck: $(STAMPS)/dev
 		--build-temp build/boundscheck-objects
 	cd build/boundscheck && "$(abspath $(BIN)/python)" $(PYTEST) -c ../../pyproject.toml --rootdir ../.. \
 		$(PYTEST_ARGS) ../../tests
+
+# Python itself is not instrumented: the sanitizers are loaded before it. libstdc++ must come with them, or they do not
+# see its exceptions. What Python leaves allocated when it ends is no leak of ours.
+sanitize: $(STAMPS)/dev
+	SKLEARN_CRF_SANITIZE=1 $(BIN)/python setup.py -q build --build-lib build/sanitize --build-temp build/sanitize-objects
+	cd build/sanitize && LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
+		ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
+		"$(abspath $(BIN)/python)" $(PYTEST) -c ../../pyproject.toml --rootdir ../.. $(PYTEST_ARGS) \
+		$(addprefix ../../,$(SANITIZED))
+
+coverage: $(STAMPS)/dev $(STAMPS)/build
+	$(BIN)/python $(PYTEST) --cov --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
 
 # In one process, so that what was tried is counted.
 fuzz: $(STAMPS)/dev $(STAMPS)/build

@@ -9,8 +9,12 @@ import numpy as np
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-# The suite is run once with SKLEARN_CRF_BOUNDSCHECK=1: every index of every kernel is then checked.
+# The suite is run once with SKLEARN_CRF_BOUNDSCHECK=1: every index of memory views and of C++ headers is then checked.
 BOUNDSCHECK = os.environ.get("SKLEARN_CRF_BOUNDSCHECK", "0") == "1"
+
+# And with SKLEARN_CRF_SANITIZE=1, for gcc and clang: AddressSanitizer and UndefinedBehaviorSanitizer then watch all
+# memory that kernels touch, raw pointers too.
+SANITIZE = os.environ.get("SKLEARN_CRF_SANITIZE", "0") == "1"
 
 # An editable install has its kernels built in place afterwards, where a second build is incremental:
 # building them for the install too would compile everything twice.
@@ -25,7 +29,12 @@ JOBS = int(os.environ.get("SKLEARN_CRF_BUILD_JOBS", "1" if sys.platform == "win3
 if sys.platform == "win32":
     COMPILE_ARGS = ["/O2"]
 else:
-    COMPILE_ARGS = ["-O1" if BOUNDSCHECK else "-O3", "-fno-math-errno", "-fno-trapping-math"]
+    COMPILE_ARGS = ["-O1" if BOUNDSCHECK or SANITIZE else "-O3", "-fno-math-errno", "-fno-trapping-math"]
+
+LINK_ARGS = []
+if SANITIZE:
+    LINK_ARGS = ["-fsanitize=address,undefined"]
+    COMPILE_ARGS += [*LINK_ARGS, "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g1"]
 
 # Cython's own types, memory views first, once for all kernels: without it each has a copy, which takes half of the time
 # to compile and two thirds of the room.
@@ -48,13 +57,16 @@ def kernel(path):
         include_dirs=[np.get_include(), "sklearn_crf/kernels", path.parent.as_posix()],
         define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION"), *CHECKS],
         extra_compile_args=COMPILE_ARGS + (CPP_ARGS if is_cpp else []),
+        extra_link_args=LINK_ARGS,
     )
 
 
 def extensions():
     if SKIP_KERNELS:
         return []
-    shared = Extension(SHARED, sources=[f"{SHARED.replace('.', '/')}.c"], extra_compile_args=COMPILE_ARGS)
+    shared = Extension(
+        SHARED, sources=[f"{SHARED.replace('.', '/')}.c"], extra_compile_args=COMPILE_ARGS, extra_link_args=LINK_ARGS
+    )
     return cythonize(
         [shared, *(kernel(path) for path in sorted(Path("sklearn_crf").rglob("*.pyx")))],
         shared_utility_qualified_name=SHARED,
