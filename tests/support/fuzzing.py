@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-SECONDS = float(os.environ.get("SKLEARN_CRF_FUZZ_SECONDS", "1"))
+SECONDS = float(os.environ.get("SKLEARN_CRF_FUZZ_SECONDS", "0.1"))
 SEED = int(os.environ.get("SKLEARN_CRF_FUZZ_SEED", "0"))
 
 # A call that takes longer is taken for one that does not end.
