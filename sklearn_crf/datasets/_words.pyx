@@ -1,7 +1,7 @@
 """Numbers in a text: one pass over its bytes, without a Python object for each."""
 
 cimport cython
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 
 cdef extern from "Python.h":
