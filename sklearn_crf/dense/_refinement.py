@@ -89,7 +89,7 @@ def refine(
         raise ValueError(str(error).replace("scores are", "probabilities are")) from error
     _, n_threads = split_threads(n_jobs, 1)
     filters = build_filters(kernels, example, name="image", max_memory=max_memory, n_threads=n_threads)
-    model = DenseModel(example.rows, filters, [kernel.weight for kernel in kernels])
+    model = DenseModel(example.rows, filters, np.array([kernel.weight for kernel in kernels]))
     with single_threaded_blas():
         q = DenseMeanField(max_iter=max_iter).node_marginals(model, n_threads=n_threads)
     return q.reshape(probabilities.shape)

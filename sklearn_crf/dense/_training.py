@@ -193,7 +193,7 @@ def pull_back(model, trajectory, slope, n_threads=1):
 class Task(NamedTuple):
     """One example of training."""
 
-    index: int
+    index: int  # type: ignore[assignment]
     example: object
     labels: np.ndarray  # (N,) columns, 0 where unlabelled
     weight: np.ndarray  # (N,) float64, 0 where unlabelled
