@@ -74,7 +74,7 @@ print(f"pixels wrong: {100 * wrong[0]:.1f} % before, {100 * wrong[1]:.1f} % afte
 
 X = [DenseExample(np.log(p), image) for p, image in zip(probabilities, images, strict=True)]
 X_train, y_train, X_test, y_test = X[:6], labels[:6], X[6:], labels[6:]
-learned = DenseCRF([Spatial(3.0), Bilateral(15.0, 13.0)], inference=DenseMeanField(max_iter=5), max_iter=15).fit(
+learned = DenseCRF([Spatial(3.0), Bilateral(15.0, 13.0)], inference=DenseMeanField(max_iter=5), tol=2e-3).fit(
     X_train, y_train
 )
 for kernel, weight in zip(learned.kernels_, learned.compatibility_, strict=True):
