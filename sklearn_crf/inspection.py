@@ -8,8 +8,6 @@ import scipy.sparse as sp
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_crf.potentials import pairwise_form
-
 if TYPE_CHECKING:
     import pandas
 
@@ -223,14 +221,14 @@ def _node_weights(field, names) -> Iterator[NodeWeight]:
 
 def _transitions(field, names) -> Iterator[Transition]:
     n_features, classes = len(names), field.classes_.tolist()
-    form = pairwise_form(field.pairwise, len(field.classes_))
+    form = field._weight_layout(field.classes_).form
     if sp.issparse(field.edge_coef_):
         found = field.edge_coef_.tocoo()  # (weights of a table, features of edges of type 0, of type 1, ...)
         entries = zip(found.col // n_features, found.col % n_features, found.row, found.data, strict=True)
     else:
         places = np.nonzero(field.edge_coef_)
         entries = zip(*places, field.edge_coef_[places], strict=True)
-    cells = [[] for _ in range(form.n_weights)]
+    cells: list[list[tuple]] = [[] for _ in range(form.n_weights)]
     for a, b in zip(*np.nonzero(form.sign), strict=True):
         cells[form.index[a, b]].append((a, b, form.sign[a, b]))
     for edge_type, feature, place, weight in entries:

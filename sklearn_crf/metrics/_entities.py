@@ -4,8 +4,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from numpy.typing import ArrayLike
-
 _PREFIXES = {"IOB2": "IOB", "IOBES": "IOBES"}
 _ENDS = "ES"  # of the token before: the entity is over
 _BEGINS = "BS"  # of a token: a new entity begins whatever stood before
@@ -97,7 +95,9 @@ def entities(labels: Sequence[str], scheme: str = "IOB2") -> list[Entity]:
     return found
 
 
-def entity_scores(y_true: ArrayLike, y_pred: ArrayLike, *, scheme: str = "IOB2") -> dict[str, EntityScore]:
+def entity_scores(
+    y_true: Sequence[Sequence[str]], y_pred: Sequence[Sequence[str]], *, scheme: str = "IOB2"
+) -> dict[str, EntityScore]:
     """Precision, recall and F1 of entities: one counts as found only if its kind, start and end are all right.
 
     Parameters
@@ -126,7 +126,9 @@ def entity_scores(y_true: ArrayLike, y_pred: ArrayLike, *, scheme: str = "IOB2")
     """
     if len(y_true) != len(y_pred):
         raise ValueError(f"y_true has {len(y_true)} sequences, but y_pred has {len(y_pred)}.")
-    true, predicted, right = Counter(), Counter(), Counter()
+    true: Counter = Counter()
+    predicted: Counter = Counter()
+    right: Counter = Counter()
     for i, (a, b) in enumerate(zip(y_true, y_pred, strict=True)):
         if isinstance(a, str) or len(a) != len(b):
             found = "is a single label" if isinstance(a, str) else f"has {len(a)} labels, but y_pred[{i}] has {len(b)}"
@@ -163,7 +165,9 @@ def _average(scores, weights):
     return EntityScore(*means, sum(score.support for score in scores))
 
 
-def entity_f1_score(y_true: ArrayLike, y_pred: ArrayLike, *, scheme: str = "IOB2", average: str = "micro") -> float:
+def entity_f1_score(
+    y_true: Sequence[Sequence[str]], y_pred: Sequence[Sequence[str]], *, scheme: str = "IOB2", average: str = "micro"
+) -> float:
     """F1 of entities, ``2 right / (true + predicted)``, or a mean over their kinds.
 
     Parameters
@@ -191,7 +195,7 @@ def entity_f1_score(y_true: ArrayLike, y_pred: ArrayLike, *, scheme: str = "IOB2
 
 
 def sequence_classification_report(
-    y_true: ArrayLike, y_pred: ArrayLike, *, scheme: str = "IOB2", digits: int = 3
+    y_true: Sequence[Sequence[str]], y_pred: Sequence[Sequence[str]], *, scheme: str = "IOB2", digits: int = 3
 ) -> str:
     """Table of the scores of entities, as text: the numbers are those of :func:`entity_scores`.
 

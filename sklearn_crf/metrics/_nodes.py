@@ -1,5 +1,7 @@
 """Metrics, reports and scorers of nodes: every labelled node counts once."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.metrics import accuracy_score, classification_report, confusion_matrix, f1_score, jaccard_score
@@ -193,7 +195,7 @@ def iou_report(
     y_pred: ArrayLike,
     *,
     missing_label: object = None,
-    target_names: ArrayLike | None = None,
+    target_names: Sequence[str] | None = None,
     digits: int = 3,
 ) -> str:
     """Intersection over union of each class and their mean, as text: what segmentation papers print.

@@ -35,8 +35,11 @@ class Regions:
     def __init__(self, model: FactorGraph, most_cells: int):
         self.n_states = model.n_states.tolist()
         self.most_cells = most_cells
-        self.scopes, self.tables, self.parts = [], [], []
-        self.pair, self.wide = {}, []
+        self.scopes: list = []
+        self.tables: list = []
+        self.parts: list = []
+        self.pair: dict = {}
+        self.wide: list = []
         self.constant = 0.0
         for node, n_states in enumerate(self.n_states):
             self._add((node,), np.zeros(n_states), ())
