@@ -15,6 +15,7 @@ from sklearn_crf.display import (  # noqa: E402
     ReliabilityDisplay,
     node_confusion_display,
 )
+from sklearn_crf.potentials import PairwiseTables  # noqa: E402
 
 RNG = np.random.default_rng(0)
 Y = np.repeat(RNG.integers(3, size=(8, 4, 1)), 6, axis=2)
@@ -23,7 +24,8 @@ X = np.eye(3)[Y] + RNG.normal(size=(*Y.shape, 3))
 
 @pytest.fixture(scope="module")
 def field():
-    return DRFClassifier(learning="pl", edge_features="constant", pairwise="full", edge_types="offset").fit(X, Y)
+    tables = PairwiseTables("full", edge_types="offset")
+    return DRFClassifier(learning="pl", edge_features="constant", pairwise=tables).fit(X, Y)
 
 
 @pytest.fixture(autouse=True)

@@ -486,7 +486,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Returns
         -------
         ndarray
-            Of shape (n_examples, *lattice); for a list, a 1-D object array of arrays.
+            Of shape ``(n_examples, *lattice)``; for a list, a 1-D object array of arrays.
         """
         data, marginals = self._marginals(X, evidence)
         return data.decode([self.classes_[q.argmax(axis=1)] for q in marginals])

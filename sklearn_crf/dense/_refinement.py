@@ -51,8 +51,8 @@ def refine(
 
     Returns
     -------
-    ndarray of shape (*lattice, n_classes)
-        Refined probabilities, float32 or float64.
+    ndarray
+        Of shape ``(*lattice, n_classes)``. Refined probabilities, float32 or float64.
 
     Raises
     ------

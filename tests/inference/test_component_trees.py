@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from built_fields import trw_crf
 from model_strategies import cycle, random_model, triangles_with_bridges
 from numpy.testing import assert_allclose, assert_array_equal
 
-from sklearn_crf import TRWCRF, Example
+from sklearn_crf import Example
 from sklearn_crf.graphs import Graph, SpanningTrees, disjoint_union, lattice
 from sklearn_crf.inference import JunctionTree, TightenBound, TRWMessagePassing
 from sklearn_crf.inference._tree_choice import connected_parts, edge_probabilities_of, spanning_trees_of
@@ -85,7 +86,7 @@ def test_training_in_packs_is_training_of_each(formulation):
     graphs = [PARTS[k % len(PARTS)] for k in range(8)]
     X = [Example(rng.normal(size=(graph.n_nodes, 2)), graph.edges) for graph in graphs]
     y = [np.append(rng.integers(2, size=graph.n_nodes - 1), [1]) for graph in graphs]
-    model = TRWCRF(C=0.3, formulation=formulation, classes=[0, 1], tol=1e-6, inner_tol=1e-7, max_iter=300)
+    model = trw_crf(C=0.3, formulation=formulation, classes=[0, 1], tol=1e-6, inner_tol=1e-7, max_iter=300)
     packed = model.fit(X, y)
     coef, edge_coef = packed.coef_, packed.edge_coef_
     # Examples of different weights are never packed.

@@ -101,7 +101,7 @@ def test_pipeline_clone_pickle_and_input():
 @pytest.mark.parametrize(
     ("bank", "message"),
     [
-        ("lm", "bank must be out of 'rfs', 'gaussian_derivatives', 'haar', or kernels, got 'lm'."),
+        ("lm", "bank must be out of 'rfs', 'gaussian_derivatives', 'haar', 'dct', 'pca', or kernels, got 'lm'."),
         (
             np.ones((3, 3)),
             "bank given as kernels must be finite numbers of shape (n_filters, height, width), got (3, 3).",

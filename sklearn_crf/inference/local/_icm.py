@@ -92,6 +92,7 @@ class ICM(Inference):
     """
 
     tasks = frozenset({"map"})
+    _climbs = False  # its sweeps are the climb, as many as max_iter allows
 
     def __init__(self, max_iter=100, schedule="sequential", n_restarts=0, random_state=None):
         self.max_iter = max_iter
