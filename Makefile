@@ -89,7 +89,7 @@ fuzz: $(STAMPS)/dev $(STAMPS)/build
 oldest: dist/.stamp $(VENV)-oldest/.stamp
 	$(VENV)-oldest/bin/python -m pip install --quiet --no-deps --force-reinstall dist/*.whl
 	cd $(VENV)-oldest && bin/python $(PYTEST) -c "$(CURDIR)/pyproject.toml" --rootdir "$(CURDIR)" \
-		$(PYTEST_ARGS) "$(CURDIR)/tests"
+		--ignore "$(CURDIR)/tests/fuzz" $(PYTEST_ARGS) "$(CURDIR)/tests"
 
 bench: $(STAMPS)/bench $(STAMPS)/build
 	$(BIN)/python benchmarks/$(BENCH).py

@@ -36,7 +36,7 @@ OF_ONE_LABEL = dict.fromkeys(
 
 
 def test_passes_the_checks_of_scikit_learn():
-    field = MultiLabelField(TRWCRF(max_iter=20))
+    field = MultiLabelField(TRWCRF(max_iter=5))
     results = check_estimator(field, expected_failed_checks=OF_ONE_LABEL, on_fail=None, on_skip=None)
     done = [r for r in results if r["status"] not in ("skipped", "xfail")]
     assert not [r["check_name"] + ": " + str(r["exception"]) for r in done if r["status"] != "passed"]
