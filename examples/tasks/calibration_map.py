@@ -9,7 +9,7 @@ from sklearn_crf import DRFClassifier
 rng = np.random.default_rng(0)
 y = (gaussian_filter(rng.normal(size=(16, 24, 24)), (0, 3, 3)) > 0).astype(int)
 X = y[..., np.newaxis] + rng.normal(scale=1.2, size=(*y.shape, 1))
-field = DRFClassifier(edge_features="constant").fit(X[:8], y[:8])
+field = DRFClassifier(edge_features="constant", inference="bp").fit(X[:8], y[:8])
 
 proba = field.predict_proba(X[8:])
 share, mean = calibration_curve(y[8:].ravel(), proba[..., 1].ravel(), n_bins=5)

@@ -13,7 +13,8 @@ partly = np.where(
 )  # half of the pixels are not annotated
 
 for cost in (None, [[0, 10], [1, 0]]):  # cost[predicted, true]: to overlook costs ten
-    field = DRFClassifier(missing_label=-1, cost=cost, edge_features="constant")
+    options = {"edge_features": "constant", "inference": "bp"}
+    field = DRFClassifier(missing_label=-1, cost=cost, **options)
     labels = field.fit(X[:6], partly[:6]).predict(X[6:])
     found = np.mean(labels[y[6:] == 1] == 1)
     wrong = np.mean(labels[y[6:] == 0] == 1)
