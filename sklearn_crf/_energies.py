@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from sklearn_crf._threads import single_threaded_blas
 from sklearn_crf.graphs import Graph, lattice
-from sklearn_crf.inference import NAMES, AutoMap, AutoMarginals, Inference, Labeling, Marginals, by_name
+from sklearn_crf.inference import NAMES, AutoMap, AutoMarginals, Inference, Labeling, Marginals, resolve_inference
 from sklearn_crf.models import PairwiseModel
 
 
@@ -154,9 +154,9 @@ def _able(task, inference, automatic):
     if isinstance(inference, Inference):
         chosen = inference
     else:
-        chosen = automatic() if inference == "auto" else by_name(inference).inference
+        chosen = automatic() if inference == "auto" else resolve_inference(inference).inference
     if task not in chosen.tasks:
-        able = ", ".join(repr(name) for name in NAMES if task in by_name(name).inference.tasks)
+        able = ", ".join(repr(name) for name in NAMES if task in resolve_inference(name).inference.tasks)
         sought = "best labelings (MAP)" if task == "map" else "marginals"
         raise ValueError(f"inference={inference!r} finds no {sought}: use 'auto' or another of {able}.")
     return chosen

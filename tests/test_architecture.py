@@ -48,7 +48,6 @@ FAMILIES = {
         "gaussian",
         "_portfolio",
         "_automatic",
-        "_names",
     ],
     "objectives": ["likelihood", "margin", "contrastive"],
 }

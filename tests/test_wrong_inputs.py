@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from sklearn.ensemble import RandomForestClassifier
 
 from sklearn_crf import TRWCRF, DRFClassifier, Example, Graph, MultiLabelField, marginals, solve
-from sklearn_crf.inference import by_name
+from sklearn_crf.inference import resolve_inference
 from sklearn_crf.metrics import entity_scores, flatten_nodes
 from sklearn_crf.models import PairwiseModel
 from sklearn_crf.preprocessing import ClassifierScores, NodeTransformer, SequenceVectorizer, group_rows, ungroup_rows
@@ -118,7 +118,10 @@ WRONG = {
     "a table of another size": (lambda: solve(IMAGE, np.zeros((3, 3))), r"a number, a table \(2, 2\)"),
     "weights of the pixels": (lambda: solve(IMAGE, 1.0, edge_weight=np.ones((4, 5))), "one array for each offset"),
     "marginals of a minimum cut": (lambda: marginals(IMAGE, 1.0, inference="graph_cut"), "finds no marginals: use"),
-    "an inference that is none": (lambda: by_name("belief_propagation"), "inference must be an Inference or one of"),
+    "an inference that is none": (
+        lambda: resolve_inference("belief_propagation"),
+        "inference must be an Inference or one of",
+    ),
     # -- Models and metrics ---------------------------------------------------------------------------------------
     "a score of +inf": (lambda: PairwiseModel(Graph(1, []), [[np.inf, 0]], np.zeros((0, 2, 2))), "unary must"),
     "tables of another size": (lambda: PairwiseModel(Graph(1, []), [[0.0, 0]], np.zeros((1, 3, 3))), "tables must"),

@@ -23,8 +23,8 @@ from sklearn_crf.encoding import (
 )
 from sklearn_crf.estimators._certificates import Certificates, certify
 from sklearn_crf.estimators._weights import WeightLayout, check_examples
-from sklearn_crf.inference import NAMES, Inference, NamedInference, TreeBestLabelings
-from sklearn_crf.learning import TrainingRun, initial_weights, resolve_inference, with_node_weights
+from sklearn_crf.inference import NAMES, Inference, NamedInference, TreeBestLabelings, resolve_inference
+from sklearn_crf.learning import TrainingRun, initial_weights, with_node_weights
 from sklearn_crf.models import FactorGraph, PairwiseModel, clamped, score_terms
 from sklearn_crf.objectives import EmpiricalRisk, SparseRisk
 from sklearn_crf.potentials import PAIRWISE_FORMS, PairwiseTables, pairwise_form

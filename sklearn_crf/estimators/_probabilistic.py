@@ -10,8 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_crf._threads import map_tasks, single_threaded_blas
 from sklearn_crf.encoding import decode, object_array
 from sklearn_crf.estimators._field import FieldClassifier, require_no_factors
-from sklearn_crf.inference import TreeInference
-from sklearn_crf.learning import able, resolve_inference
+from sklearn_crf.inference import TreeInference, able, resolve_inference
 from sklearn_crf.models import clamped, score_terms
 
 

@@ -6,13 +6,13 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from sklearn_crf.estimators._probabilistic import ProbabilisticField
+from sklearn_crf.inference import resolve_inference
 from sklearn_crf.learning import (
     GENERATORS,
     LBFGS,
     SGD,
     GrowingSets,
     resolve_generators,
-    resolve_inference,
     resolve_sets,
     resolve_solver,
     train_by_rounds,

@@ -6,7 +6,8 @@ import numpy as np
 from sklearn.utils.validation import check_array
 
 from sklearn_crf.estimators._probabilistic import ProbabilisticField
-from sklearn_crf.learning import LEARNING_CONSTRAINTS, PenalisedRisk, resolve_inference, resolve_learning
+from sklearn_crf.inference import resolve_inference
+from sklearn_crf.learning import LEARNING_CONSTRAINTS, PenalisedRisk, resolve_learning
 
 
 class DRFClassifier(ProbabilisticField):

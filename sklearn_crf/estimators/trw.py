@@ -5,7 +5,7 @@ from typing import ClassVar
 from sklearn.utils._param_validation import StrOptions
 
 from sklearn_crf.estimators._probabilistic import ProbabilisticField
-from sklearn_crf.inference import NamedInference
+from sklearn_crf.inference import NamedInference, resolve_inference
 from sklearn_crf.learning import (
     FORMULATION_CONSTRAINTS,
     PenalisedRisk,
@@ -14,7 +14,6 @@ from sklearn_crf.learning import (
     have_cycles,
     have_factors,
     resolve_formulation,
-    resolve_inference,
     resolve_solver,
 )
 from sklearn_crf.objectives import SoftmaxMargin, at_temperature

@@ -1,6 +1,6 @@
 """Inference: scores in, labels, marginals or samples out."""
 
-from sklearn_crf.inference._automatic import AutoMap, AutoMarginals
+from sklearn_crf.inference._automatic import NAMES, AutoMap, AutoMarginals, NamedInference, able, resolve_inference
 from sklearn_crf.inference._base import (
     FactorMarginals,
     Inference,
@@ -8,7 +8,6 @@ from sklearn_crf.inference._base import (
     Marginals,
     convergence_left_to_caller,
 )
-from sklearn_crf.inference._names import NAMES, NamedInference, by_name
 from sklearn_crf.inference.bounds._edge_entropy import EdgeEntropyBP
 from sklearn_crf.inference.bounds._edge_shares import best_couplings, edge_shared_bound, edge_shares_of
 from sklearn_crf.inference.bounds._shared_bound import SharedBound, shared_bound, shares_of
@@ -32,9 +31,9 @@ from sklearn_crf.inference.local._gibbs import GibbsSampler, gibbs_sweeps
 from sklearn_crf.inference.local._icm import ICM, conditional_scores
 from sklearn_crf.inference.local._mean_field import MeanField
 from sklearn_crf.inference.local._neighborhood_search import LargeNeighborhoodSearch
+from sklearn_crf.inference.messages._belief_propagation import LoopyBP
 from sklearn_crf.inference.messages._counting_numbers import CountingNumbers
 from sklearn_crf.inference.messages._factor_messages import FactorMessages
-from sklearn_crf.inference.messages._loopy_bp import LoopyBP
 from sklearn_crf.inference.messages._mplp import MPLP
 from sklearn_crf.inference.messages._norm_product import NormProductBP
 from sklearn_crf.inference.messages._trw import TRWMessagePassing
@@ -97,7 +96,6 @@ __all__ = [
     "TreeBestLabelings",
     "TreeInference",
     "best_couplings",
-    "by_name",
     "conditional_scores",
     "convergence_left_to_caller",
     "edge_shared_bound",
@@ -106,6 +104,7 @@ __all__ = [
     "fuse_labelings",
     "gibbs_sweeps",
     "n_labelings",
+    "resolve_inference",
     "scored_labelings",
     "shared_bound",
     "shares_of",

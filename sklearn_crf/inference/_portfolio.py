@@ -10,7 +10,7 @@ from sklearn_crf.inference.cuts._alpha_expansion import AlphaExpansion
 from sklearn_crf.inference.cuts._fusion import Fusion
 from sklearn_crf.inference.cuts._graph_cut import GraphCut
 from sklearn_crf.inference.local._icm import ICM
-from sklearn_crf.inference.messages._loopy_bp import LoopyBP
+from sklearn_crf.inference.messages._belief_propagation import LoopyBP
 from sklearn_crf.inference.messages._mplp import MPLP
 from sklearn_crf.inference.messages._trws import TRWS
 from sklearn_crf.inference.relaxations._ad3 import AD3

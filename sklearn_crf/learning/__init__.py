@@ -7,7 +7,6 @@ from sklearn_crf.learning._contrastive import (
     resolve_sets,
     train_by_rounds,
 )
-from sklearn_crf.learning._cost import cost_matrix, require_associative, with_node_weights
 from sklearn_crf.learning._formulation import Formulation, have_cycles, have_factors
 from sklearn_crf.learning._formulations import (
     FORMULATION_CONSTRAINTS,
@@ -56,13 +55,19 @@ from sklearn_crf.learning._rules import (
     SPA,
     LearningRule,
     MaximumLikelihood,
-    able,
     map_inference,
-    resolve_inference,
     resolve_learning,
 )
 from sklearn_crf.learning._solvers import LBFGS, SGD, DualAscent, GradientSteps, Solver
-from sklearn_crf.learning._training import PenalisedRisk, TrainingRecord, TrainingRun, initial_weights
+from sklearn_crf.learning._training import (
+    PenalisedRisk,
+    TrainingRecord,
+    TrainingRun,
+    cost_matrix,
+    initial_weights,
+    require_associative,
+    with_node_weights,
+)
 
 __all__ = [
     "CD",

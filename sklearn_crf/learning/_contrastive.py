@@ -14,10 +14,9 @@ from sklearn_crf._threads import map_tasks
 from sklearn_crf.encoding import require_complete
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import ICM, LoopyBP, convergence_left_to_caller
-from sklearn_crf.learning._cost import cost_matrix
 from sklearn_crf.learning._rules import map_inference
 from sklearn_crf.learning._solvers import SGD, Solver, warn_of_lbfgs
-from sklearn_crf.learning._training import PenalisedRisk, TrainingRecord, TrainingRun
+from sklearn_crf.learning._training import PenalisedRisk, TrainingRecord, TrainingRun, cost_matrix
 from sklearn_crf.models import PairwiseModel
 from sklearn_crf.objectives import (
     AssignmentSets,

@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
-from sklearn_crf.inference import AutoMap, AutoMarginals, Inference, NamedInference, TreeInference, by_name
+from sklearn_crf.inference import AutoMap, Inference, NamedInference, TreeInference, able, resolve_inference
 from sklearn_crf.learning._solvers import LBFGS, SELECTIONS, SGD, GradientSteps, Solver
 from sklearn_crf.learning._training import PenalisedRisk
 from sklearn_crf.objectives import (
@@ -20,22 +20,6 @@ from sklearn_crf.objectives import (
 )
 
 _INIT = [StrOptions({"auto", "zeros", "random", "independent"}), np.ndarray]
-
-
-def resolve_inference(inference: str | Inference) -> NamedInference:
-    """The inference of a constructor parameter, cloned, and the rule by which it labels.
-
-    Parameters
-    ----------
-    inference : str or Inference
-
-    Returns
-    -------
-    NamedInference
-    """
-    if isinstance(inference, Inference):
-        return NamedInference(clone(inference), "mpm" if "marginals" in inference.tasks else "map")
-    return by_name(inference)
 
 
 def map_inference(inference: str | Inference, name: str) -> Inference:
@@ -66,21 +50,6 @@ def map_inference(inference: str | Inference, name: str) -> Inference:
             "'icm' or another that does."
         )
     return found.inference
-
-
-def able(task: str, inference: Inference) -> Inference:
-    """The inference of prediction if it can do a task, else the automatic choice for marginals and samples.
-
-    Parameters
-    ----------
-    task : {"marginals", "sample"}
-    inference : Inference
-
-    Returns
-    -------
-    Inference
-    """
-    return inference if task in inference.tasks else AutoMarginals()
 
 
 class LearningRule(BaseEstimator):

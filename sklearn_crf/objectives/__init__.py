@@ -1,7 +1,6 @@
 """Objectives: a model and labels in, a loss and its statistics out."""
 
-from sklearn_crf.objectives._base import Loss, Objective
-from sklearn_crf.objectives._risk import EmpiricalRisk, RiskValue, SparseRisk
+from sklearn_crf.objectives._base import EmpiricalRisk, Loss, Objective, RiskValue, SparseRisk
 from sklearn_crf.objectives._sums import BatchObjectives, SumOfObjectives
 from sklearn_crf.objectives.contrastive._assignment_sets import AssignmentSets
 from sklearn_crf.objectives.contrastive._block_likelihood import BlockLikelihood

@@ -8,8 +8,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf.encoding import Example, object_array
+from sklearn_crf.encoding._batches import aligned_frames, read_layout
 from sklearn_crf.encoding._labels import from_objects, missing_nodes
-from sklearn_crf.encoding._layout import aligned_frames, read_layout
 
 # Nodes transformed at once: enough to hide the cost of a call, few enough not to double a large X.
 _NODES_AT_ONCE = 2**17

@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._threads import map_tasks, single_threaded_blas
-from sklearn_crf.encoding._layout import validate_sample_weight
+from sklearn_crf.encoding._batches import validate_sample_weight
 from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.models import GaussianModel
 from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchShrinkage

@@ -9,7 +9,7 @@ from scipy.ndimage import gaussian_filter
 from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf.encoding import Example, encode_X, object_array
-from sklearn_crf.encoding._layout import read_layout
+from sklearn_crf.encoding._batches import read_layout
 from sklearn_crf.graphs import lattice
 from sklearn_crf.rtf._options import as_options
 

@@ -2,6 +2,7 @@
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier
 from sklearn_crf import learning as rules
+from sklearn_crf.inference import resolve_inference
 from sklearn_crf.learning._formulations import FORMULATIONS
 from sklearn_crf.learning._margin_formulations import MARGIN_FORMULATIONS
 from sklearn_crf.learning._rules import RULES, SteppedRule
@@ -66,7 +67,7 @@ def drf_classifier(C=1.0, **options):
     solver = options.pop("solver", "auto")
     learning = options.get("learning", "auto")
     if learning == "auto":
-        decoding = rules.resolve_inference(options.get("inference", "auto"))
+        decoding = resolve_inference(options.get("inference", "auto"))
         learning = "pma" if decoding.rule == "mpm" else "spa"
     if isinstance(learning, str) and (given or solver != "auto"):
         kind = RULES[learning]

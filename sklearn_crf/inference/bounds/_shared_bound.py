@@ -7,8 +7,15 @@ import scipy.sparse as sp
 
 from sklearn_crf._threads import checkpoint, range_runner
 from sklearn_crf.inference._base import Marginals
-from sklearn_crf.inference._beliefs import beliefs_of, edge_marginals_of, row_totals_of
-from sklearn_crf.inference._field import SUM_PROBABILITY, Field, make_field, padded_unary
+from sklearn_crf.inference._field import (
+    SUM_PROBABILITY,
+    Field,
+    beliefs_of,
+    edge_marginals_of,
+    make_field,
+    padded_unary,
+    row_totals_of,
+)
 from sklearn_crf.inference._tree_choice import spanning_trees_of
 from sklearn_crf.inference.bounds._tree_scores import TreeMeans, groups_of
 from sklearn_crf.inference.exact._tree import exact_messages

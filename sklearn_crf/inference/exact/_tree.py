@@ -5,14 +5,16 @@ from sklearn.utils import check_random_state
 
 from sklearn_crf._threads import range_runner
 from sklearn_crf.inference._base import Inference
-from sklearn_crf.inference._beliefs import (
+from sklearn_crf.inference._field import (
+    LARGEST_RANGE,
+    SUM_PROBABILITY,
     EdgeMarginals,
     beliefs_of,
     edge_marginals_of,
     infeasible_at_node,
+    make_field,
     marginals_of,
 )
-from sklearn_crf.inference._field import LARGEST_RANGE, SUM_PROBABILITY, make_field
 from sklearn_crf.kernels.exact.forests import decode, sample_forest
 from sklearn_crf.kernels.messages.edge_messages import READS_ALL_ABOVE, send
 

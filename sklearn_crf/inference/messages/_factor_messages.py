@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf.inference._base import FactorMarginals, Marginals
-from sklearn_crf.inference._beliefs import infeasible_at_node
+from sklearn_crf.inference._field import infeasible_at_node
 from sklearn_crf.kernels.messages.factor_labels import decode_factors
 from sklearn_crf.kernels.messages.norm_product import leaf_statistics, read_factors, sweep
 from sklearn_crf.models import FactorGraph, pairwise_statistics

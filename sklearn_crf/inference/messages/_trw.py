@@ -6,14 +6,12 @@ import numpy as np
 from scipy.special import logsumexp
 
 from sklearn_crf.graphs import follows_chains
-from sklearn_crf.inference._beliefs import infeasible_at_node
 from sklearn_crf.inference._dual_descent import labeling_by_descent, marginals_by_descent
-from sklearn_crf.inference._field import make_field
+from sklearn_crf.inference._field import infeasible_at_node, make_field
 from sklearn_crf.inference._relaxed_problem import table_blocks
 from sklearn_crf.inference._tree_choice import edge_probabilities_of
-from sklearn_crf.inference.messages._message_passing import MessagePassing
+from sklearn_crf.inference.messages._belief_propagation import SCHEDULES, MessagePassing
 from sklearn_crf.inference.messages._norm_product import start_messages
-from sklearn_crf.inference.messages._schedules import SCHEDULES
 
 
 def reweighted_bound_terms(model, messages, probabilities, *, maximum, along_chains=False):

@@ -6,7 +6,7 @@ from sklearn.base import BaseEstimator
 from sklearn_crf.inference import ICM, gibbs_sweeps
 from sklearn_crf.inference._field import Messages
 from sklearn_crf.inference._local_updates import random_labels
-from sklearn_crf.inference.messages._message_passing import MessagePassing
+from sklearn_crf.inference.messages._belief_propagation import MessagePassing
 from sklearn_crf.objectives.margin._loss_augmented import loss_augmented
 
 

@@ -5,8 +5,7 @@ import numpy as np
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.inference import edge_shared_bound, edge_shares_of, shared_bound, shares_of
 from sklearn_crf.models import labeling_statistics, score_terms
-from sklearn_crf.objectives._base import Loss
-from sklearn_crf.objectives._risk import EmpiricalRisk, total_of, weighted_loss
+from sklearn_crf.objectives._base import EmpiricalRisk, Loss, total_of, weighted_loss
 
 
 class JointRisk(EmpiricalRisk):

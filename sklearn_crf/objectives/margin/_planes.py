@@ -6,7 +6,7 @@ from sklearn_crf.encoding import Batch, Example, stacked, stacked_types
 from sklearn_crf.graphs import disjoint_union, lattice
 from sklearn_crf.inference import convergence_left_to_caller, n_labelings
 from sklearn_crf.models import Statistics, labeling_statistics, pair_counts
-from sklearn_crf.objectives._risk import EmpiricalRisk
+from sklearn_crf.objectives._base import EmpiricalRisk
 from sklearn_crf.objectives.margin._forest_examples import edge_members
 from sklearn_crf.objectives.margin._hinge import StructuredHinge
 from sklearn_crf.objectives.margin._relaxed_hinge import RelaxedHinge
