@@ -39,6 +39,7 @@ class FieldClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     _parameter_constraints: ClassVar[dict] = {
         "C": [Interval(Real, 0, None, closed="neither")],
+        "edge_C": [Interval(Real, 0, None, closed="neither"), None],
         "inference": [StrOptions(set(NAMES)), Inference],
         "pairwise": [StrOptions({"auto", *PAIRWISE_FORMS}), PairwiseTables],
         "edge_features": [str, callable],
@@ -187,6 +188,7 @@ class FieldClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
             run = TrainingRun(
                 C=self.C,
+                edge_C=self.edge_C,
                 max_iter=self.max_iter,
                 tol=self.tol,
                 rng=rng,

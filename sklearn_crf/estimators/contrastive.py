@@ -39,6 +39,9 @@ class ContrastiveCRF(ProbabilisticField):
     ----------
     C : float, default=1.0
         Inverse strength of the penalty; intercepts are free.
+    edge_C : float, optional
+        That of the penalty on the weights of edges alone; None is ``C``. The objective has the factor ``C / edge_C``
+        before the squares of these weights.
     generator : str, Generator, list or None, default="map"
         What finds labelings: "map", max-product from random messages; "icm", iterated conditional modes from random
         labels, quicker and weaker; "gibbs", ten Gibbs sweeps from the truth. "icm_mv", "map_mv" and "gibbs_mv" add the
@@ -148,6 +151,7 @@ class ContrastiveCRF(ProbabilisticField):
         self,
         C=1.0,
         *,
+        edge_C=None,
         generator="map",
         sets="pl",
         solver="lbfgs",
@@ -167,6 +171,7 @@ class ContrastiveCRF(ProbabilisticField):
         verbose=0,
     ):
         self.C = C
+        self.edge_C = edge_C
         self.generator = generator
         self.sets = sets
         self.solver = solver

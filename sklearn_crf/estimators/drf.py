@@ -29,6 +29,9 @@ class DRFClassifier(ProbabilisticField):
     C : float, default=1.0
         Inverse strength of the penalty in :math:`\tfrac12 \lVert w \rVert^2 + C \sum_i \ell_i`; intercepts are
         free. It applies to ``learning`` "pma", "pl" and "likelihood"; SPA, MMA and CD have no penalty.
+    edge_C : float, optional
+        That of the penalty on the weights of edges alone; None is ``C``. The objective has the factor ``C / edge_C``
+        before the squares of these weights.
     learning : str, LearningRule or Objective, default="auto"
         What replaces the expectations: pseudo-marginals ("pma"), the best labeling ("spa", saddle point
         approximation), the labeling of largest marginals ("mma", maximum marginal approximation), each node given
@@ -130,6 +133,7 @@ class DRFClassifier(ProbabilisticField):
         self,
         C=1.0,
         *,
+        edge_C=None,
         learning="auto",
         inference="auto",
         cost=None,
@@ -148,6 +152,7 @@ class DRFClassifier(ProbabilisticField):
         verbose=0,
     ):
         self.C = C
+        self.edge_C = edge_C
         self.learning = learning
         self.inference = inference
         self.cost = cost
@@ -190,7 +195,7 @@ class DRFClassifier(ProbabilisticField):
     def _train(self, risk, encoded, make_start, run):
         rule = self._rule()
         start = make_start(rule.init)
-        problem = PenalisedRisk(risk, run.C, run.max_iter)
+        problem = PenalisedRisk(risk, run.C, run.max_iter, run.edge_C)
         return rule.solver_for(problem, start).train(problem, start, run)
 
     def _store(self, record):

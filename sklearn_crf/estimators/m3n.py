@@ -19,6 +19,7 @@ from sklearn_crf.learning import (
     MarginSetting,
     PlaneSolver,
     cost_matrix,
+    penalty_factors,
     require_associative,
     resolve_margin_formulation,
     resolve_margin_solver,
@@ -49,6 +50,9 @@ class M3NClassifier(FieldClassifier):
     ----------
     C : float, default=1.0
         Inverse strength of the penalty, as in scikit-learn's LinearSVC.
+    edge_C : float, optional
+        That of the penalty on the weights of edges alone; None is ``C``. The objective has the factor ``C / edge_C``
+        before the squares of these weights.
     formulation : str, MarginFormulation or Objective, default="max_margin"
         What stands for the maximum:
 
@@ -179,6 +183,7 @@ class M3NClassifier(FieldClassifier):
         self,
         C=1.0,
         *,
+        edge_C=None,
         formulation="max_margin",
         solver="auto",
         class_weight=None,
@@ -198,6 +203,7 @@ class M3NClassifier(FieldClassifier):
         verbose=0,
     ):
         self.C = C
+        self.edge_C = edge_C
         self.formulation = formulation
         self.solver = solver
         self.class_weight = class_weight
@@ -300,10 +306,15 @@ class M3NClassifier(FieldClassifier):
             problem="planes" if formulation.by_planes else name,
             inference=self._decoding().inference,
             solver=self._solver(encoded, potentials.n_coef),
-            scale=np.where(potentials.penalised, 1.0, formulation.intercept_scaling),
+            scale=self._scale(potentials, formulation, run),
             lower_bounded=bounded,
         )
         return train_by_margins(risk, make_start("zeros"), setting, run)
+
+    def _scale(self, potentials, formulation, run):
+        """Factors by which the plain penalty of the solvers becomes that of each weight."""
+        factors = np.where(potentials.penalised, penalty_factors(potentials, run.C, run.edge_C), 1.0)
+        return np.where(potentials.penalised, 1.0 / np.sqrt(factors), formulation.intercept_scaling)
 
     def _store(self, record):
         found = record.found

@@ -38,6 +38,9 @@ class TRWCRF(ProbabilisticField):
     ----------
     C : float, default=1.0
         Inverse strength of the penalty on weights; intercepts are free. ``C = 1 / (2 c2)`` in terms of CRFsuite.
+    edge_C : float, optional
+        That of the penalty on the weights of edges and factors; None is ``C``. The objective has the factor
+        ``C / edge_C`` before the squares of these weights.
     formulation : str, Formulation or Objective, default="auto"
         What stands for :math:`\log Z` in training (with factors besides edges, one of "exact", "relaxation",
         "piecewise", "pseudolikelihood", "loopy"):
@@ -175,6 +178,7 @@ class TRWCRF(ProbabilisticField):
         self,
         C=1.0,
         *,
+        edge_C=None,
         formulation="auto",
         solver="lbfgs",
         inference="auto",
@@ -194,6 +198,7 @@ class TRWCRF(ProbabilisticField):
         verbose=0,
     ):
         self.C = C
+        self.edge_C = edge_C
         self.formulation = formulation
         self.solver = solver
         self.inference = inference
@@ -258,7 +263,7 @@ class TRWCRF(ProbabilisticField):
 
     def _train(self, risk, encoded, make_start, run):
         formulation = resolve_formulation(self.formulation, have_cycles(risk.batches))
-        problem = PenalisedRisk(risk, run.C, run.max_iter)
+        problem = PenalisedRisk(risk, run.C, run.max_iter, run.edge_C)
         return formulation.train(problem, make_start("auto"), run, resolve_solver(self.solver))
 
     def _chosen(self, batches):

@@ -65,6 +65,7 @@ from sklearn_crf.learning._training import (
     TrainingRun,
     cost_matrix,
     initial_weights,
+    penalty_factors,
     require_associative,
     with_node_weights,
 )

@@ -485,7 +485,7 @@ def train_by_rounds(risk, start: np.ndarray, sets: GrowingSets, solver: Solver, 
     """
     by_epochs = isinstance(solver, SGD)
     n_steps = run.max_iter if by_epochs else sets.max_rounds + 1
-    problem = PenalisedRisk(risk, run.C, n_steps if by_epochs else n_steps * run.max_iter)
+    problem = PenalisedRisk(risk, run.C, n_steps if by_epochs else n_steps * run.max_iter, run.edge_C)
     problem.record = record = RoundsRecord(coef=np.array(start))
     train = _train_by_epochs if by_epochs else _train_in_rounds
     progress = _Progress(record)

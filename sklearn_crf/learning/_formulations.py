@@ -252,7 +252,7 @@ class JointRelaxation(Relaxation):
 
     def train(self, problem, start, run, solver):
         joint, n_weights = JointRisk(problem.risk, self.entropy), len(start)
-        both = type(problem)(joint, run.C, run.max_iter)
+        both = type(problem)(joint, run.C, run.max_iter, run.edge_C)
         start = np.concatenate((start, np.zeros(joint.potentials.n_coef - n_weights)))
         weights_only = run._replace(on_iteration=lambda coef: run.on_iteration(coef[:n_weights]))
         record = solver.train(both, start, weights_only, self.remedy)

@@ -182,20 +182,6 @@ def _largest_entropy(risk):
     return total
 
 
-class _ScaledBlock(DualBlock):
-    """A block that sees x of w = scale x, as the solvers of primal problems do."""
-
-    def __init__(self, scale, *arguments):
-        self._scale = scale
-        super().__init__(*arguments)
-
-    def scores(self, coef):
-        return super().scores(self._scale * coef)
-
-    def pullback(self, marginals):
-        return super().pullback(marginals) * self._scale[self.touched]
-
-
 def _dual_hinge_risk(risk, inference):
     """The same examples under the relaxed hinge, to which the relaxed quadratic programme is the dual."""
     hinge = RelaxedHinge(inference, risk.objective.cost)
@@ -215,7 +201,7 @@ def maximize_dual(risk, value_grad, setting, run, callback):
     weights = [1.0 if batch.weight is None else batch.weight[0] for batch in risk.batches]
     start = np.zeros(len(setting.scale))
     blocks = [
-        _ScaledBlock(setting.scale, risk, i, run.C * weight, start) for i, weight in enumerate(weights) if weight > 0
+        DualBlock(risk, i, run.C * weight, start, setting.scale) for i, weight in enumerate(weights) if weight > 0
     ]
     best, closed = OptimizeResult(x=start, fun=np.inf), False
     curves = [], []

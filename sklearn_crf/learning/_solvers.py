@@ -315,17 +315,25 @@ class DualAscent(Solver):
     def _minimize(self, problem, start, run, report):
         risk, record = problem.risk, problem.record
         weights = [1.0 if batch.weight is None else batch.weight[0] for batch in risk.batches]
+        # The dual is that of a penalty without factors.
+        scale = 1.0 / np.sqrt(problem.penalty)
         # Examples of weight zero have no say, and no dual variables.
-        blocks = [DualBlock(risk, i, run.C * weight, start) for i, weight in enumerate(weights) if weight > 0]
+        blocks = [
+            DualBlock(risk, i, run.C * weight, start / scale, scale) for i, weight in enumerate(weights) if weight > 0
+        ]
+
+        def primal(x):
+            value, gradient = problem.evaluate(scale * x)
+            return value, scale * gradient
 
         def callback(point):
-            problem.visit(point.x)
-            return report(point.x)
+            problem.visit(scale * point.x)
+            return report(scale * point.x)
 
         with convergence_left_to_caller():
             found = exponentiated_gradient(
                 blocks,
-                problem.evaluate,
+                primal,
                 temperature=risk.objective.temperature,
                 max_iter=run.max_iter,
                 tol=run.tol,
@@ -336,7 +344,7 @@ class DualAscent(Solver):
             _warn_of_inner_problem(problem)
         elif not found.success:
             warn_unconverged("Steps in the dual did not converge: increase max_iter, or decrease C", problem)
-        record.coef = found.x
+        record.coef = scale * found.x
 
 
 #: Solvers of the fields by name.

@@ -146,6 +146,8 @@ class TrainingRun(NamedTuple):
     ----------
     C : float
         Inverse strength of the penalty.
+    edge_C : float or None
+        That of the penalty on the weights of edges and factors; None is C.
     max_iter : int
     tol : float
     rng : RandomState
@@ -158,6 +160,7 @@ class TrainingRun(NamedTuple):
     """
 
     C: float
+    edge_C: float | None
     max_iter: int
     tol: float
     rng: RandomState
@@ -220,15 +223,36 @@ class TrainingRecord:
         return np.array([np.nan if item is None else item for item in getattr(self, name)], dtype=np.float64)
 
 
+def penalty_factors(potentials, C: float, edge_C: float | None) -> np.ndarray:
+    """Factor of each weight in the penalty: 0 for intercepts, 1 for nodes, C / edge_C for edges and factors.
+
+    Parameters
+    ----------
+    potentials : LinearPotentials or FactorPotentials
+    C : float
+    edge_C : float or None
+        None is C.
+
+    Returns
+    -------
+    ndarray of shape (n_coef,), float64
+    """
+    factors = potentials.penalised.astype(np.float64)
+    if edge_C is not None:
+        factors[potentials.on_edges] *= C / edge_C
+    return factors
+
+
 class PenalisedRisk:
     r"""The regularised primal objective, and the same per labelled node.
 
     .. math::
-        P(w) = \tfrac{1 - \alpha}2 \lVert w \rVert^2 + \alpha \lVert w \rVert_1 + C \, R(w),
+        P(w) = \sum_j \lambda_j \bigl( \tfrac{1 - \alpha}2 w_j^2 + \alpha |w_j| \bigr) + C \, R(w),
         \qquad f(w) = P(w) / (C N)
 
-    Intercepts are free. Optimizers see f, whose gradients do not grow with the data: ``tol`` then means what it
-    means for scikit-learn's LogisticRegression. The record holds P.
+    :math:`\lambda_j` is 0 for intercepts, 1 for the weights of nodes, C / edge_C for those of edges and factors.
+    Optimizers see f, whose gradients do not grow with the data: ``tol`` then means what it means for scikit-learn's
+    LogisticRegression. The record holds P.
 
     Parameters
     ----------
@@ -238,20 +262,24 @@ class PenalisedRisk:
         no penalty suits them, f is then R / N and P is R.
     max_iter : int
         Decides whether weights are recorded in full.
+    edge_C : float, optional
+        Inverse strength of the penalty on the weights of edges and factors; None is C.
 
     Attributes
     ----------
+    penalty : ndarray of shape (n_coef,)
+        The factors :math:`\lambda`.
     l1_ratio : float
         Share alpha of the L1 penalty. :meth:`evaluate` leaves it to the optimizer, who is given :attr:`l1`.
     """
 
-    def __init__(self, risk, C, max_iter):
+    def __init__(self, risk, C, max_iter, edge_C=None):
         self.risk = risk
         self.C = C if risk.objective.smooth else None
         self.record = TrainingRecord()
         self.n_nodes = max(risk.n_labelled, np.finfo(np.float64).tiny)
         self.l1_ratio = 0.0
-        self._penalised = risk.potentials.penalised
+        self.penalty = penalty_factors(risk.potentials, C, edge_C)
         self._keeps_coef = risk.potentials.n_coef * max_iter <= _RECORD_LIMIT
         self.remedy = ""
         self._last = None
@@ -263,7 +291,7 @@ class PenalisedRisk:
     @property
     def l1(self):
         """Weight of the L1 penalty on each weight, in units of f; one number for none."""
-        return self.l1_ratio * self._strength * self._penalised if self.l1_ratio else 0.0
+        return self.l1_ratio * self._strength * self.penalty if self.l1_ratio else 0.0
 
     def evaluate(self, coef, members=None):
         """One pass over the examples.
@@ -283,12 +311,12 @@ class PenalisedRisk:
         result = self.risk.value_grad(coef, members)
         share = 1.0 if members is None else self.risk.labelled_share(members)
         n_nodes = self.n_nodes * share
-        penalty = np.where(self._penalised, coef, 0.0)
+        penalty = self.penalty * coef
         strength = (1 - self.l1_ratio) * self._strength
         # In place, and kept once: there may be many million weights.
         gradient = result.gradient
         gradient /= n_nodes
-        value = None if result.value is None else result.value / n_nodes + 0.5 * strength * (penalty @ penalty)
+        value = None if result.value is None else result.value / n_nodes + 0.5 * strength * (penalty @ coef)
         penalty *= strength
         gradient += penalty
         self._last = (np.array(coef), value, gradient, result._replace(gradient=None))
@@ -307,7 +335,7 @@ class PenalisedRisk:
         pairwise steps four times as long. So are these on sparse graphs; nodes of more than four neighbours share it.
         """
         direction = -self.evaluate(coef)[1]
-        self.risk.potentials.unpack(direction).edge_coef[...] *= 4 * min(1.0, 2 / max(self.risk.edges_per_node, 1e-9))
+        direction[self.risk.potentials.on_edges] *= 4 * min(1.0, 2 / max(self.risk.edges_per_node, 1e-9))
         return direction
 
     def visit(self, coef):

@@ -56,6 +56,11 @@ class FactorPotentials:
         """(n_coef,) bool: all weights but the intercepts."""
         return np.concatenate((self.pairwise.penalised, np.ones(self.n_coef - self._ends[0], dtype=bool)))
 
+    @property
+    def on_edges(self):
+        """(n_coef,) bool: weights of the pairwise tables and of factors."""
+        return np.concatenate((self.pairwise.on_edges, np.ones(self.n_coef - self._ends[0], dtype=bool)))
+
     def unpack(self, coef):
         """The parts of a flat vector.
 

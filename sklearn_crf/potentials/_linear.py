@@ -359,6 +359,13 @@ class LinearPotentials:
         self.unpack(mask).intercept[...] = False
         return mask
 
+    @property
+    def on_edges(self):
+        """(n_coef,) bool: weights of the pairwise tables."""
+        mask = np.zeros(self.n_coef, dtype=bool)
+        self.unpack(mask).edge_coef[...] = True
+        return mask
+
     def model(self, coef, example):
         """Model of an example at given weights.
 

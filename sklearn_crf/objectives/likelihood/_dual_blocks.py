@@ -29,14 +29,16 @@ class DualBlock:
     weight : float
         :math:`C \omega_i`.
     start : ndarray of shape (n_coef,)
-        Weights whose marginals are the first.
+        Point x whose marginals are the first.
+    scale : ndarray of shape (n_coef,) or float, default=1.0
+        The dual is that of the penalty on x of weights :math:`w = \mathrm{scale} \cdot x`.
 
     Notes
     -----
     Source: Jancsary 2012, CRF recipe 5.
     """
 
-    def __init__(self, risk, i, weight, start):
+    def __init__(self, risk, i, weight, start, scale=1.0):
         batch, objective = risk.batches[i], risk.objective
         if np.any(batch.labels < 0):
             raise ValueError("formulation='dual' needs a label for every node: it has no missing labels.")
@@ -46,6 +48,7 @@ class DualBlock:
         self._state = None
         self.weight, self.n = weight, risk.potentials.n_coef
         self.touched = self._potentials.touched_by(batch.example)
+        self._scale = np.broadcast_to(scale, self.n)
         # At weights of zero scores are zero, or -inf for what is forbidden.
         self._model = self._potentials.model(np.zeros(self.n), batch.example)
         self._allowed = np.isfinite(_vector(self._model))
@@ -66,19 +69,19 @@ class DualBlock:
         n = self._model.unary.size
         return np.concatenate((_FIRST_SCORE * self.truth[:n], np.zeros(len(self.truth) - n)))
 
-    def scores(self, coef):
-        """Scores at given weights, costs of wrong states added.
+    def scores(self, x):
+        """Scores at a point, costs of wrong states added.
 
         Parameters
         ----------
-        coef : ndarray of shape (n_coef,)
+        x : ndarray of shape (n_coef,)
 
         Returns
         -------
         ndarray, float64
             With 0 for what is forbidden.
         """
-        scores = _vector(self._potentials.model(coef, self._example))
+        scores = _vector(self._potentials.model(self._scale * x, self._example))
         return np.where(self._allowed, scores, 0.0) + self.costs
 
     def forward(self, parameters):
@@ -100,7 +103,7 @@ class DualBlock:
         return marginals, found.log_z - float(parameters @ marginals)
 
     def pullback(self, marginals):
-        """B(x)' marginals for the weights that the batch touches.
+        """Scaled B' marginals for the weights that the batch touches.
 
         Parameters
         ----------
@@ -110,7 +113,8 @@ class DualBlock:
         -------
         ndarray, float64
         """
-        return self._potentials.pullback(self._example, Statistics(*self._parts(marginals)))[self.touched]
+        pulled = self._potentials.pullback(self._example, Statistics(*self._parts(marginals)))
+        return (self._scale * pulled)[self.touched]
 
     def _parts(self, vector):
         n = self._model.unary.size

@@ -80,6 +80,13 @@ class _WeightsAndShares:
 
     @property
     def penalised(self):
+        return self._padded(self.weights.penalised)
+
+    @property
+    def on_edges(self):
+        return self._padded(self.weights.on_edges)
+
+    def _padded(self, of_weights):
         mask = np.zeros(self.n_coef, dtype=bool)
-        mask[: self.weights.n_coef] = self.weights.penalised
+        mask[: self.weights.n_coef] = of_weights
         return mask

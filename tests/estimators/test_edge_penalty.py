@@ -1,0 +1,88 @@
+"""edge_C: the penalty on the weights of edges, apart from that on nodes."""
+
+import numpy as np
+import pytest
+from field_data import noisy_blobs
+from numpy.testing import assert_allclose
+from sklearn.model_selection import GridSearchCV
+
+from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier
+
+C, EDGE_C = 0.5, 0.02
+ROOT = np.sqrt(EDGE_C / C)
+
+
+def constant(x_tail, x_head):
+    """A constant, and how far apart the features are."""
+    return np.column_stack((np.ones(len(x_tail)), np.abs(x_tail[:, 0] - x_head[:, 0])))
+
+
+def scaled(x_tail, x_head):
+    """The same features, so much shorter that the one penalty weighs the weights of edges as edge_C does."""
+    return ROOT * constant(x_tail, x_head)
+
+
+FIELDS = [
+    DRFClassifier(learning="pl"),
+    DRFClassifier(learning="pma", inference="junction_tree"),
+    TRWCRF(),
+    TRWCRF(formulation="joint", max_iter=500),
+    TRWCRF(formulation="dual", fit_intercept=False, tol=1e-6, random_state=0),
+    TRWCRF(formulation="piecewise"),
+    ContrastiveCRF(generator=None),
+    M3NClassifier(tol=1e-6),
+    M3NClassifier(solver="bmrm", tol=1e-6),
+]
+
+
+@pytest.mark.parametrize("field", FIELDS, ids=str)
+def test_the_penalty_of_edges_is_that_of_scaled_edge_features(field):
+    X, y = noisy_blobs(4, 4)
+    field.set_params(C=C)
+    apart = field.set_params(edge_C=EDGE_C, edge_features=constant).fit(X, y)
+    coef, edge_coef = apart.coef_.copy(), apart.edge_coef_.copy()
+    together = field.set_params(edge_C=None, edge_features=scaled).fit(X, y)
+    assert_allclose(coef, together.coef_, atol=1e-2)
+    assert_allclose(edge_coef, ROOT * together.edge_coef_, atol=1e-2)
+
+
+def test_a_strong_penalty_leaves_the_nodes_alone():
+    X, y = noisy_blobs(6, 8)
+    plain = DRFClassifier(learning="pl", edge_features="constant").fit(X, y)
+    strong = DRFClassifier(learning="pl", edge_features="constant", edge_C=1e-6).fit(X, y)
+    assert abs(strong.edge_coef_.item()) < 0.05 * abs(plain.edge_coef_.item())
+    alone = DRFClassifier().fit(X.reshape(-1, X.shape[-1]), y.ravel())
+    assert_allclose(strong.coef_, alone.coef_, rtol=0.1)
+
+
+def test_one_number_for_both_is_the_plain_penalty():
+    X, y = noisy_blobs(4, 6)
+    plain = DRFClassifier(C=0.3, learning="pl").fit(X, y)
+    same = DRFClassifier(C=0.3, edge_C=0.3, learning="pl").fit(X, y)
+    np.testing.assert_array_equal(plain.edge_coef_, same.edge_coef_)
+
+
+def test_the_loss_curve_holds_both_penalties():
+    X, y = noisy_blobs(4, 6)
+    fields = [DRFClassifier(C=2.0, edge_C=edge_C, learning="pl") for edge_C in (2.0, 0.5)]
+    start = DRFClassifier(learning="pl").fit(X, y)
+    losses = []
+    for field in fields:
+        for name in ("coef_", "intercept_", "edge_coef_", "classes_", "n_features_in_", "lattice_ndim_"):
+            setattr(field, name, getattr(start, name))
+        losses.append(field.set_params(warm_start=True).fit(X, y).loss_curve_[0])
+    # A factor of four before the squares of the weights of edges.
+    assert_allclose(losses[1] - losses[0], (4 - 1) * 0.5 * np.sum(start.edge_coef_**2), rtol=1e-9)
+
+
+def test_grid_search_over_the_penalty_of_edges():
+    X, y = noisy_blobs(6, 8)
+    search = GridSearchCV(DRFClassifier(learning="pl"), {"edge_C": [1e-3, 1.0]}, cv=2, error_score="raise").fit(X, y)
+    assert search.best_params_["edge_C"] in (1e-3, 1.0)
+
+
+@pytest.mark.parametrize("edge_C", [0.0, -1.0, np.nan])
+def test_a_penalty_that_is_none_is_an_error(edge_C):
+    X, y = noisy_blobs(2, 4)
+    with pytest.raises(ValueError, match="edge_C"):
+        DRFClassifier(edge_C=edge_C).fit(X, y)
