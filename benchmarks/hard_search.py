@@ -10,7 +10,7 @@ the UAI competition whose best labeling is not proven.
 
 Every algorithm gets ``--seconds`` of the processor of one core. Those with a budget of work or restarts run with twice
 as much each time until the next run would not fit, and the best result counts; the others run once, with their
-defaults. NumPy annealing is what a user would write in an hour: checkerboard heat bath, temperatures falling evenly,
+defaults, "auto" among them. NumPy annealing is what a user would write in an hour: checkerboard heat bath, temperatures falling evenly,
 its own restarts within the time. toulbar2, if it is installed, gets ``--peer`` seconds. The best known score is the
 best of all of these, of the planted labels, of the known answers, and of our search with another seed and some ten
 times the budget. For each algorithm: what its labels lack to the best known score, in per cent of that.
@@ -29,7 +29,7 @@ import numpy as np
 
 from sklearn_crf.datasets import read_uai
 from sklearn_crf.graphs import Graph, lattice
-from sklearn_crf.inference import AD3, ICM, TRWS, GraphCut, LargeNeighborhoodSearch
+from sklearn_crf.inference import AD3, ICM, TRWS, AutoMap, GraphCut, LargeNeighborhoodSearch
 from sklearn_crf.models import PairwiseModel, pairwise_model_of, score
 
 SPIN = np.array([-1.0, 1.0])
@@ -133,6 +133,7 @@ def within(make, model, seconds, first):
 
 def contestants(model, seconds):
     """Name and score of each algorithm."""
+    yield "auto", AutoMap().map(model).score
     yield "search", within(lambda work: LargeNeighborhoodSearch(work, random_state=0), model, seconds, 10**7)
     yield "ICM", within(lambda n: ICM(n_restarts=n, random_state=0), model, seconds, 4)
     yield "annealing", annealed(model, seconds)

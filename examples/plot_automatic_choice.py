@@ -31,7 +31,7 @@ QUESTIONS = [
 OTHERWISE = (
     "belief propagation;\ndamped, if it does not settle;\naveraged, if that does not either",
     "roof duality or expansions, TRW-S;\nICM, max-product, AD3,\nif they do not meet the bound;\n"
-    "climbing and fusion of all",
+    "climbing and fusion of all;\nlarge neighbourhoods, if far below",
 )
 
 
@@ -45,7 +45,7 @@ def box(ax, x, y, text, colour, width=0.3, height=0.11):
 
 fig, ax = plt.subplots(figsize=(8, 6.2))
 ax.axis("off")
-ax.set(xlim=(0, 1), ylim=(-0.03, 1))
+ax.set(xlim=(0, 1), ylim=(-0.05, 1))
 for x, title in ((0.47, "marginals (AutoMarginals)"), (0.83, "best labeling (AutoMap)")):
     ax.text(x, 0.97, title, ha="center", weight="bold", fontsize=10)
 for row, (question, for_marginals, for_labeling) in enumerate(QUESTIONS):
@@ -58,7 +58,7 @@ for row, (question, for_marginals, for_labeling) in enumerate(QUESTIONS):
             box(ax, x, y, answer, "#cfe8cf")
 ax.text(0.01, 0.08, "otherwise", va="center", fontsize=9)
 for x, answer in zip((0.47, 0.83), OTHERWISE, strict=True):
-    box(ax, x, 0.08, answer, "#f3ddc2", 0.31, 0.19)
+    box(ax, x, 0.08, answer, "#f3ddc2", 0.31, 0.21)
 fig.tight_layout()
 
 # The picture in the user guide is this one.

@@ -186,11 +186,14 @@ class AutoMap(Inference):
     more, and :class:`TRWS`, whose bound may certify the best labeling; if it does not, :class:`ICM` with five restarts,
     :class:`LoopyBP` with and without damping, and :class:`AD3`. Their labelings are changed one node at a time as long
     as that gains, and fused (:func:`fuse_labelings`). Factors of more than two nodes go to :class:`MPLP`,
-    :class:`LoopyBP` and :class:`AD3`. Each algorithm has a budget of table entries that it may read, so that results
-    do not depend on the machine, and models so large that it is used up within a few iterations get the first of them
-    alone. ``method`` of the result names what was used.
+    :class:`LoopyBP` and :class:`AD3`. Where the bound stays far above the best score, as in models of mixed couplings,
+    :class:`LargeNeighborhoodSearch` goes on from the best labels for as much as 5,000 sweeps over the nodes read.
 
-    Where ``init`` is given, the former labeling takes the place of the algorithms without a bound.
+    Each algorithm has a budget of table entries that it may read, so that results do not depend on the machine, and
+    models so large that it is used up within a few iterations get the first of them alone. ``method`` of the result
+    names what was used.
+
+    Where ``init`` is given, the former labeling takes the place of the algorithms without a bound, and of the search.
 
     Parameters
     ----------
@@ -200,7 +203,8 @@ class AutoMap(Inference):
         Tolerance of :class:`TRWS` with ``bounded=True``.
     bounded : bool, default=False
         Whether :class:`TRWS` alone takes pairwise models of more than two states where no exact algorithm is
-        affordable: many calls on models that change a little, as in learning, warm-start each other.
+        affordable, and the search is left out: many calls on models that change a little, as in learning, warm-start
+        each other.
 
     Examples
     --------
@@ -253,7 +257,7 @@ class AutoMap(Inference):
         if self.bounded and isinstance(model, PairwiseModel) and model.n_columns > 2:
             return self._by(TRWS(max_iter=self.max_iter, tol=self.tol), model, init, n_threads)
         former = init.state if init is not None and init.chosen == "portfolio" else None
-        found = best_of_portfolio(model, self.max_iter, former, n_threads)
+        found = best_of_portfolio(model, self.max_iter, former, n_threads, search=not self.bounded)
         return found._replace(state=AutoMapState("portfolio", found.state, n_not_submodular(model)))
 
     def _by(self, chosen, model, init, n_threads):

@@ -6,10 +6,12 @@ import numpy as np
 
 from sklearn_crf.inference._base import Labeling, convergence_left_to_caller
 from sklearn_crf.inference._climbing import Climber, climbed
+from sklearn_crf.inference._search_problem import search_problem
 from sklearn_crf.inference.cuts._alpha_expansion import AlphaExpansion
 from sklearn_crf.inference.cuts._fusion import Fusion
 from sklearn_crf.inference.cuts._graph_cut import GraphCut
 from sklearn_crf.inference.local._icm import ICM
+from sklearn_crf.inference.local._neighborhood_search import LargeNeighborhoodSearch
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP
 from sklearn_crf.inference.messages._mplp import MPLP
 from sklearn_crf.inference.messages._trws import TRWS
@@ -25,6 +27,14 @@ _FEWEST = 10
 
 # Looks at the labels of messages on their way.
 _PARTS = 10
+
+# Sweeps over the nodes that the search in large neighbourhoods may read as much as, the fewest with which it gains
+# enough, and the most table entries, some four seconds.
+_SEARCH_SWEEPS, _FEWEST_SEARCH_SWEEPS, _SEARCH_WORK = 5000, 500, 1e9
+
+# The search begins where the bound exceeds the best score by more than this part of what changing every label would
+# cost, node by node. With two states and no scores of nodes that cost is four times the score.
+_LOOSE = 0.001
 
 
 class PortfolioState(NamedTuple):
@@ -107,7 +117,9 @@ class Candidates:
         )
 
 
-def best_of_portfolio(model: PairwiseModel | FactorGraph, max_iter: int, init=None, n_threads: int = 1) -> Labeling:
+def best_of_portfolio(
+    model: PairwiseModel | FactorGraph, max_iter: int, init=None, n_threads: int = 1, search: bool = True
+) -> Labeling:
     """The best labeling of several algorithms, which share a budget of table entries read, climbed and fused.
 
     Parameters
@@ -118,6 +130,8 @@ def best_of_portfolio(model: PairwiseModel | FactorGraph, max_iter: int, init=No
     init : PortfolioState, optional
         Of a former labeling. Where scores changed a little only, that and the algorithm that bounds are enough.
     n_threads : int, default=1
+    search : bool, default=True
+        Whether to search large neighbourhoods where the bound stays far above the best score.
 
     Returns
     -------
@@ -125,9 +139,9 @@ def best_of_portfolio(model: PairwiseModel | FactorGraph, max_iter: int, init=No
     """
     if isinstance(model, FactorGraph):
         if model.arity.max(initial=0) > 2:
-            return _of_factors(model, max_iter, init)
+            return _of_factors(model, max_iter, init, n_threads, search)
         # Fusion and the faster kernels are those of pairwise models.
-        return best_of_portfolio(pairwise_model_of(model), max_iter, init, n_threads)
+        return best_of_portfolio(pairwise_model_of(model), max_iter, init, n_threads, search)
     candidates = Candidates(model)
     entries = 2.0 * model.graph.n_edges * model.n_columns * (1 if model.is_potts else model.n_columns)
     bounded = _bounding(candidates, model, entries, max_iter, init, n_threads)
@@ -137,6 +151,8 @@ def best_of_portfolio(model: PairwiseModel | FactorGraph, max_iter: int, init=No
         _explore(candidates, model, entries, max_iter, n_threads)
     if not candidates.certain:
         candidates.fuse()
+    if init is None and search:
+        _search(candidates, n_threads)
     return candidates.labeling(PortfolioState(candidates.best[1], candidates.states.get(bounded)))
 
 
@@ -168,7 +184,20 @@ def _explore(candidates, model, entries, max_iter, n_threads):
         candidates.run(AD3(max_iter=n_iter), n_threads=n_threads)
 
 
-def _of_factors(model, max_iter, init):
+def _search(candidates, n_threads):
+    """Large neighbourhoods from the best labels, where the bound leaves much room above them."""
+    best, labels = candidates.best
+    if not np.isfinite(candidates.bound):
+        return
+    arrays, unary = search_problem(candidates.model)
+    n_sweeps = min(_SEARCH_SWEEPS, _SEARCH_WORK / arrays.work_of_sweep)
+    cost = arrays.mean_cost_of_change(unary, labels, arrays.cells(unary, labels))
+    if n_sweeps >= _FEWEST_SEARCH_SWEEPS and candidates.bound - best > _LOOSE * cost * len(labels):
+        work = n_sweeps * arrays.work_of_sweep
+        candidates.run(LargeNeighborhoodSearch(max_work=work, random_state=0), labels, n_threads)
+
+
+def _of_factors(model, max_iter, init, n_threads, search):
     """The same for factors of any arity, which have no fusion."""
     candidates = Candidates(model)
     sizes = np.diff(model.table_ptr)[model.table_id]
@@ -185,6 +214,8 @@ def _of_factors(model, max_iter, init):
         n_iter = _iterations("AD3", entries, max_iter)
         if n_iter:
             candidates.run(AD3(max_iter=n_iter))
+        if search:
+            _search(candidates, n_threads)
     return candidates.labeling(PortfolioState(candidates.best[1], candidates.states["MPLP"]))
 
 

@@ -229,6 +229,27 @@ def test_the_best_labeling_is_no_worse_than_that_of_any_algorithm(name):
     assert not improves(model, found.labels)
 
 
+def test_frustrated_grids_are_searched():
+    for seed in range(2):
+        model = spin_glass((15, 15), seed)
+        found, best = AutoMap().map(model), JunctionTree().map(model).score
+        assert found.method.endswith("fusion + LargeNeighborhoodSearch")
+        assert best - 0.003 * abs(best) <= found.score <= best + 1e-9
+        shifted = AutoMap().map(PairwiseModel(model.graph, model.unary + 100.0, model.tables, None, model.edge_weight))
+        assert shifted.method == found.method
+    threaded = AutoMap().map(model, n_threads=3)
+    assert_array_equal(threaded.labels, found.labels)
+
+
+@pytest.mark.parametrize("as_factors", [False, True])
+def test_labels_that_the_bound_nearly_proves_are_not_searched(as_factors):
+    model = truncated_linear((15, 15), 6, 2)
+    found = AutoMap().map(factor_graph_of(model) if as_factors else model)
+    assert found.bound - found.score < 0.01
+    assert "LargeNeighborhoodSearch" not in found.method
+    assert "LargeNeighborhoodSearch" not in AutoMap(bounded=True).map(spin_glass((15, 15), 0)).method
+
+
 @pytest.mark.parametrize("name", HARD)
 def test_a_former_labeling_is_never_lost(name):
     model = HARD[name]()

@@ -7,13 +7,11 @@ from sklearn.utils import check_random_state
 
 from sklearn_crf._threads import checkpoint, map_tasks
 from sklearn_crf.inference._base import Inference, Labeling
-from sklearn_crf.inference.local._search_problem import search_problem
+from sklearn_crf.inference._search_problem import search_problem
 from sklearn_crf.kernels.local.gibbs import stream_key
 from sklearn_crf.kernels.local.neighborhood_search import (
     SearchWorkspace,
     annealing_sweep,
-    cells_of_labels,
-    change_costs,
     keep_better,
     subgraph_move,
 )
@@ -234,8 +232,7 @@ class _Task:
     def __init__(self, options, arrays, unary):
         self.arrays, self.unary = arrays, unary
         self.seed = int(check_random_state(options.random_state).randint(np.iinfo(np.int64).max, dtype=np.int64))
-        self.work_of_sweep = max(1, int((arrays.n_states * (1 + np.diff(arrays.node_ptr))).sum()))
-        default = min(_DEFAULT_SWEEPS * self.work_of_sweep, _DEFAULT_WORK)
+        default = min(_DEFAULT_SWEEPS * arrays.work_of_sweep, _DEFAULT_WORK)
         self.work_of_chain = (default if options.max_work is None else options.max_work) / options.n_restarts
         self.most_states = int(arrays.n_states.max(initial=1))
         self.n_options = sorted({2, min(options.max_options, self.most_states), self.most_states})
@@ -263,8 +260,7 @@ class _Chain:
         self.workspace = SearchWorkspace(n_nodes, len(task.arrays.table), n_columns)
         self.labels = self._random_labels() if labels is None else labels
         self.best = self.labels.copy()
-        self.cells = np.empty(len(task.arrays.table), dtype=np.int64)
-        cells_of_labels(task.arrays, task.unary, self.labels, self.cells)
+        self.cells = task.arrays.cells(task.unary, self.labels)
         self.scale = 0.0
         self.work = self.n_moves = self.n_draws = 0
         self.largest_table = min(_FIRST_TABLE, task.region.largest_table)
@@ -288,7 +284,7 @@ class _Chain:
     def anneal(self):
         """Sweeps of Gibbs sampling at falling temperatures, which begin at what a change at random is worth."""
         task = self.task
-        n_sweeps = int(min(_MOST_SWEEPS, _ANNEALED_SHARE * task.work_of_chain / task.work_of_sweep))
+        n_sweeps = int(min(_MOST_SWEEPS, _ANNEALED_SHARE * task.work_of_chain / task.arrays.work_of_sweep))
         self.scale = self._cost_of_change()
         for share in np.linspace(0, 1, n_sweeps):
             checkpoint()
@@ -326,7 +322,7 @@ class _Chain:
     def take_over(self, labels):
         """Take the parts of other labels that are better than one's own."""
         self.labels[:] = labels
-        cells_of_labels(self.task.arrays, self.task.unary, self.labels, self.cells)
+        self.cells = self.task.arrays.cells(self.task.unary, self.labels)
         self._keep()
 
     def climb(self):
@@ -336,13 +332,7 @@ class _Chain:
         self.best[:] = self.labels
 
     def _cost_of_change(self):
-        """Mean size of what the best change of one label costs or gains."""
-        cost = np.empty(len(self.labels))
-        change_costs(self.task.arrays, self.task.unary, self.labels, self.cells, cost, self.workspace)
-        cost = np.abs(cost[cost != 0])
-        if self.task.arrays.forbidden:
-            cost = cost[cost < -self.task.arrays.forbidden / 2]
-        return float(cost.mean()) if len(cost) else 0.0
+        return self.task.arrays.mean_cost_of_change(self.task.unary, self.labels, self.cells, self.workspace)
 
     def _some_options(self):
         return self.task.n_options[self.rng.integers(len(self.task.n_options))]

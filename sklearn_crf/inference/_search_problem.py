@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf.kernels.local.neighborhood_search import SearchWorkspace, cells_of_labels, change_costs
 from sklearn_crf.models import DENSE, FactorGraph, PairwiseModel
 
 
@@ -26,6 +27,27 @@ class SearchProblem(NamedTuple):
     values: np.ndarray  # in the precision of the unary scores
     weight: np.ndarray  # (F, R) or empty
     forbidden: float  # what -inf counts
+
+    @property
+    def work_of_sweep(self):
+        """Table entries that a sweep over all nodes reads."""
+        return max(1, int((self.n_states * (1 + np.diff(self.node_ptr))).sum()))
+
+    def cells(self, unary, labels):
+        """The cell of each factor's table that a labeling has, (F,) int64."""
+        cells = np.empty(len(self.table), dtype=np.int64)
+        cells_of_labels(self, unary, labels, cells)
+        return cells
+
+    def mean_cost_of_change(self, unary, labels, cells, workspace=None):
+        """Mean size of what the best change of one label costs or gains, of the nodes that have another."""
+        cost = np.empty(len(labels))
+        workspace = workspace or SearchWorkspace(len(unary), len(cells), unary.shape[1])
+        change_costs(self, unary, labels, cells, cost, workspace)
+        cost = np.abs(cost[cost != 0])
+        if self.forbidden:
+            cost = cost[cost < -self.forbidden / 2]
+        return float(cost.mean()) if len(cost) else 0.0
 
 
 def search_problem(model: PairwiseModel | FactorGraph) -> tuple[SearchProblem, np.ndarray]:
