@@ -10,10 +10,11 @@ the UAI competition whose best labeling is not proven.
 
 Every algorithm gets ``--seconds`` of the processor of one core. Those with a budget of work or restarts run with twice
 as much each time until the next run would not fit, and the best result counts; the others run once, with their
-defaults, "auto" among them. NumPy annealing is what a user would write in an hour: checkerboard heat bath, temperatures falling evenly,
-its own restarts within the time. toulbar2, if it is installed, gets ``--peer`` seconds. The best known score is the
-best of all of these, of the planted labels, of the known answers, and of our search with another seed and some ten
-times the budget. For each algorithm: what its labels lack to the best known score, in per cent of that.
+defaults, among them "auto", ``AutoMap``. NumPy annealing is what a user would write in an hour: checkerboard heat bath,
+temperatures falling evenly, its own restarts within the time. toulbar2, if it is installed, gets ``--peer`` seconds.
+The best known score is the best of all of these, of the planted labels, of the known answers, and of our search with
+another seed and some ten times the budget. For each algorithm: what its labels lack to the best known score, in per
+cent of that.
 """
 
 import argparse

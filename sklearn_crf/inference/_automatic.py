@@ -187,7 +187,8 @@ class AutoMap(Inference):
     :class:`LoopyBP` with and without damping, and :class:`AD3`. Their labelings are changed one node at a time as long
     as that gains, and fused (:func:`fuse_labelings`). Factors of more than two nodes go to :class:`MPLP`,
     :class:`LoopyBP` and :class:`AD3`. Where the bound stays far above the best score, as in models of mixed couplings,
-    :class:`LargeNeighborhoodSearch` goes on from the best labels for as much as 5,000 sweeps over the nodes read.
+    :class:`LargeNeighborhoodSearch` goes on from the best labels, and reads as many table entries as 20,000 sweeps over
+    the nodes do.
 
     Each algorithm has a budget of table entries that it may read, so that results do not depend on the machine, and
     models so large that it is used up within a few iterations get the first of them alone. ``method`` of the result

@@ -29,8 +29,8 @@ _FEWEST = 10
 _PARTS = 10
 
 # Sweeps over the nodes that the search in large neighbourhoods may read as much as, the fewest with which it gains
-# enough, and the most table entries, some four seconds.
-_SEARCH_SWEEPS, _FEWEST_SEARCH_SWEEPS, _SEARCH_WORK = 5000, 500, 1e9
+# enough, and the most table entries, some six seconds.
+_SEARCH_SWEEPS, _FEWEST_SEARCH_SWEEPS, _SEARCH_WORK = 20_000, 500, 1.5e9
 
 # The search begins where the bound exceeds the best score by more than this part of what changing every label would
 # cost, node by node. With two states and no scores of nodes that cost is four times the score.
@@ -194,7 +194,7 @@ def _search(candidates, n_threads):
     cost = arrays.mean_cost_of_change(unary, labels, arrays.cells(unary, labels))
     if n_sweeps >= _FEWEST_SEARCH_SWEEPS and candidates.bound - best > _LOOSE * cost * len(labels):
         work = n_sweeps * arrays.work_of_sweep
-        candidates.run(LargeNeighborhoodSearch(max_work=work, random_state=0), labels, n_threads)
+        candidates.run(LargeNeighborhoodSearch(work, n_restarts=8, random_state=0), labels, n_threads)
 
 
 def _of_factors(model, max_iter, init, n_threads, search):
