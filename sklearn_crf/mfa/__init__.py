@@ -3,6 +3,6 @@
 from sklearn_crf.mfa._estimator import MultiConditionalMFA
 from sklearn_crf.mfa._parameters import Priors
 from sklearn_crf.mfa._search import MultiConditionalMFACV, alpha_path
-from sklearn_crf.mfa._solvers import EM, LBFGS, SGD
+from sklearn_crf.mfa._solvers import EM, ScaledLBFGS, ScaledSGD
 
-__all__ = ["EM", "LBFGS", "SGD", "MultiConditionalMFA", "MultiConditionalMFACV", "Priors", "alpha_path"]
+__all__ = ["EM", "MultiConditionalMFA", "MultiConditionalMFACV", "Priors", "ScaledLBFGS", "ScaledSGD", "alpha_path"]

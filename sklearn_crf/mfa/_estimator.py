@@ -30,7 +30,7 @@ from sklearn_crf.mfa._input import (
 )
 from sklearn_crf.mfa._parameters import PriorPrecisions, Priors
 from sklearn_crf.mfa._samples import StandardisedSamples, measure
-from sklearn_crf.mfa._solvers import EM, LBFGS, SGD
+from sklearn_crf.mfa._solvers import EM, ScaledLBFGS, ScaledSGD
 from sklearn_crf.mfa._training import MixtureFamily, best_of, find_start, train
 
 
@@ -71,7 +71,7 @@ class MultiConditionalMFA(
         and ``class_prior``, in the shapes of the attributes. They do not depend on the criterion.
     n_init : int, default=5
         Restarts; the one with the best criterion is kept. One if ``init`` is given as arrays.
-    solver : {"auto", "em", "lbfgs", "sgd"}, EM, LBFGS or SGD, default="auto"
+    solver : {"auto", "em", "lbfgs", "sgd"}, EM, ScaledLBFGS or ScaledSGD, default="auto"
         Expectation-maximisation (joint likelihood of complete samples), L-BFGS, or stochastic gradient descent; a name
         stands for the solver's defaults. ``"auto"`` is ``"em"`` where it applies and ``"lbfgs"`` elsewhere.
     max_iter : int, default=500
@@ -156,7 +156,7 @@ class MultiConditionalMFA(
         priors: Priors | None = None,
         init: str | ArrayLike | dict = "kmeans",
         n_init: int = 5,
-        solver: str | EM | LBFGS | SGD = "auto",
+        solver: str | EM | ScaledLBFGS | ScaledSGD = "auto",
         max_iter: int = 500,
         tol: float = 1e-4,
         class_weight: dict | str | None = None,
@@ -202,7 +202,7 @@ class MultiConditionalMFA(
         ValueError
             If an option is set of a solver given by name, or of no priors.
         """
-        require_objects(self, params, {"solver": "SGD()", "priors": "Priors()"})
+        require_objects(self, params, {"solver": "ScaledSGD()", "priors": "Priors()"})
         return super().set_params(**params)
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -317,7 +317,7 @@ class MultiConditionalMFA(
     def _reported(self, X, y, n_restarts, attributes):
         """Yield a function that tells callbacks and the progress bar of an iteration, from whichever thread."""
         n_iterations = n_restarts * self.max_iter
-        lock, trace = threading.Lock(), _Losses()
+        lock, trace = threading.Lock(), _RestartLosses()
         with (
             fit_callbacks(self, X, y, n_iterations) as iteration,
             progress_reporter(self.verbose, n_iterations, type(self).__name__) as report,
@@ -378,13 +378,13 @@ class MultiConditionalMFA(
         if not self.converged_:
             warnings.warn(
                 f"solver {type(solver).__name__} did not converge in max_iter={self.max_iter} iterations; raise "
-                f"max_iter or tol{', or lower step_size' if isinstance(solver, SGD) else ''}.",
+                f"max_iter or tol{', or lower step_size' if isinstance(solver, ScaledSGD) else ''}.",
                 ConvergenceWarning,
                 stacklevel=5,
             )
 
 
-class _Losses:
+class _RestartLosses:
     """Losses of all iterations of all restarts, for the progress bar."""
 
     def __init__(self):

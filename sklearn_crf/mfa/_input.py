@@ -9,7 +9,7 @@ from sklearn.utils import compute_sample_weight
 from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
 
 from sklearn_crf.mfa._parameters import NOISE_KINDS, Priors
-from sklearn_crf.mfa._solvers import EM, LBFGS, SGD, SOLVERS
+from sklearn_crf.mfa._solvers import EM, SOLVERS, ScaledLBFGS, ScaledSGD
 
 OBJECTIVES = ("multi_conditional", "joint")
 
@@ -40,7 +40,7 @@ PARAMETER_CONSTRAINTS = {
     "priors": [Priors, None],
     "init": [StrOptions({"kmeans", "random"}), "array-like", dict],
     "n_init": [at_least(1)],
-    "solver": [StrOptions({"auto", *SOLVERS}), EM, LBFGS, SGD],
+    "solver": [StrOptions({"auto", *SOLVERS}), EM, ScaledLBFGS, ScaledSGD],
     "max_iter": [at_least(1)],
     "tol": [NOT_NEGATIVE],
     "class_weight": [StrOptions({"balanced"}), dict, None],

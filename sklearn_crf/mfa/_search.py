@@ -18,7 +18,7 @@ from sklearn_crf.mfa._estimator import MultiConditionalMFA
 from sklearn_crf.mfa._fitted import FittedMixture
 from sklearn_crf.mfa._input import PARAMETER_CONSTRAINTS, require_objects
 from sklearn_crf.mfa._parameters import Priors
-from sklearn_crf.mfa._solvers import LBFGS, SGD
+from sklearn_crf.mfa._solvers import ScaledLBFGS, ScaledSGD
 
 
 def alpha_path(
@@ -149,7 +149,7 @@ class MultiConditionalMFACV(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Tr
     _parameter_constraints: ClassVar[dict] = {
         **{name: PARAMETER_CONSTRAINTS[name] for name in (*_shared, "classes", "random_state", "n_jobs", "verbose")},
         "init": [StrOptions({"kmeans", "random"})],
-        "solver": [StrOptions({"auto", "lbfgs", "sgd"}), LBFGS, SGD],
+        "solver": [StrOptions({"auto", "lbfgs", "sgd"}), ScaledLBFGS, ScaledSGD],
         "alphas": ["array-like"],
         "n_components": [*PARAMETER_CONSTRAINTS["n_components"], "array-like"],
         "n_factors": [*PARAMETER_CONSTRAINTS["n_factors"], "array-like"],
@@ -169,7 +169,7 @@ class MultiConditionalMFACV(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Tr
         priors: Priors | None = None,
         init: str = "kmeans",
         n_init: int = 5,
-        solver: str | LBFGS | SGD = "auto",
+        solver: str | ScaledLBFGS | ScaledSGD = "auto",
         max_iter: int = 500,
         tol: float = 1e-4,
         class_weight: dict | str | None = None,
@@ -209,7 +209,7 @@ class MultiConditionalMFACV(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Tr
         -------
         self
         """
-        require_objects(self, params, {"solver": "SGD()", "priors": "Priors()"})
+        require_objects(self, params, {"solver": "ScaledSGD()", "priors": "Priors()"})
         return super().set_params(**params)
 
     @_fit_context(prefer_skip_nested_validation=True)

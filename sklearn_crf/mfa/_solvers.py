@@ -330,7 +330,7 @@ class _Extrapolation:
         return following, *steps.take(following)
 
 
-class LBFGS(BaseEstimator):
+class ScaledLBFGS(BaseEstimator):
     """Limited-memory BFGS over all parameters, for any criterion.
 
     Parameters
@@ -345,11 +345,11 @@ class LBFGS(BaseEstimator):
     Examples
     --------
     >>> from sklearn.datasets import load_wine
-    >>> from sklearn_crf.mfa import LBFGS, MultiConditionalMFA
+    >>> from sklearn_crf.mfa import ScaledLBFGS, MultiConditionalMFA
     >>> X, y = load_wine(return_X_y=True)
-    >>> model = MultiConditionalMFA(1, solver=LBFGS(history_size=10), random_state=0).fit(X, y)
+    >>> model = MultiConditionalMFA(1, solver=ScaledLBFGS(history_size=10), random_state=0).fit(X, y)
     >>> model.set_params(solver__history_size=30).solver
-    LBFGS(history_size=30)
+    ScaledLBFGS(history_size=30)
     """
 
     _parameter_constraints: ClassVar[dict] = {"history_size": [Interval(Integral, 1, None, closed="left")]}
@@ -402,7 +402,7 @@ class LBFGS(BaseEstimator):
         return Ascent(problem.params(found.x), losses, bool(found.success))
 
 
-class SGD(BaseEstimator):
+class ScaledSGD(BaseEstimator):
     r"""Averaged stochastic gradient descent over mini-batches of samples, for any criterion.
 
     .. math::
@@ -426,9 +426,9 @@ class SGD(BaseEstimator):
     Examples
     --------
     >>> from sklearn.datasets import load_wine
-    >>> from sklearn_crf.mfa import SGD, MultiConditionalMFA
+    >>> from sklearn_crf.mfa import ScaledSGD, MultiConditionalMFA
     >>> X, y = load_wine(return_X_y=True)
-    >>> model = MultiConditionalMFA(1, solver=SGD(step_size=0.2, batch_size=32), random_state=0).fit(X, y)
+    >>> model = MultiConditionalMFA(1, solver=ScaledSGD(step_size=0.2, batch_size=32), random_state=0).fit(X, y)
     >>> model.score(X, y) > 0.9
     True
     """
@@ -515,4 +515,4 @@ class _Epochs:
         return asked or self.n_stale == _PATIENCE
 
 
-SOLVERS = {"em": EM, "lbfgs": LBFGS, "sgd": SGD}
+SOLVERS = {"em": EM, "lbfgs": ScaledLBFGS, "sgd": ScaledSGD}

@@ -94,7 +94,7 @@ def train(samples, family, solver, starts, *, max_iter, tol, n_jobs=None, on_ite
     ----------
     samples : StandardisedSamples
     family : MixtureFamily
-    solver : EM, LBFGS or SGD
+    solver : EM, ScaledLBFGS or ScaledSGD
     starts : sequence of (callable, int)
         One a restart: a function that gives its `MixtureParameters`, and the seed of the solver.
     max_iter : int

@@ -84,8 +84,10 @@ class ProjectedRun:
         slope = float(self.gradient @ direction)
         reference = max(self.recent)
         size = max(1.0, abs(self.value))
+        # A step within the rounding of x goes nowhere, whatever the slopes say of it.
+        shortest = max(_SHORTEST, np.finfo(float).eps * largest(self.x) / (largest(direction) or 1.0))
         length = 1.0
-        while length > _SHORTEST:
+        while length > shortest:
             x = self.x + length * direction
             value, gradient = self._evaluated(x, self.nfev)
             enough = sufficient_decrease * length * min(slope, 0.0)

@@ -2,7 +2,6 @@
 
 import warnings
 from functools import partial
-from math import isqrt
 from numbers import Integral, Real
 from typing import ClassVar, NamedTuple
 
@@ -13,200 +12,30 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf._callbacks import CallbackSupportMixin, fit_callbacks
 from sklearn_crf._threads import map_tasks, single_threaded_blas
 from sklearn_crf.encoding._batches import validate_sample_weight
 from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.models import GaussianModel
 from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchShrinkage
 from sklearn_crf.preprocessing._filter_bank import BANKS
-from sklearn_crf.rtf._growth import GrowthOptions
-from sklearn_crf.rtf._input import (
-    at_most,
-    check_multipliers,
-    chosen_channels,
-    joined,
-    multiplier_channels,
-)
+from sklearn_crf.rtf._input import Planes, check_multipliers, chosen_channels, multiplier_channels
 from sklearn_crf.rtf._objectives import GaussianLikelihood, GaussianPseudolikelihood, PredictionLoss
 from sklearn_crf.rtf._options import OPTION_CLASSES, FieldSolver, Splits, Window, as_options
 from sklearn_crf.rtf._prediction import FittedField, conditioned, in_units
-from sklearn_crf.rtf._rounds import MOST_CHANNELS, Pairs, Rounds, default_bank, image_channels, split_off
-from sklearn_crf.rtf._training import Field, TrainingOptions, train
-from sklearn_crf.rtf._trees import RegressionTree, factor_types
+from sklearn_crf.rtf._rounds import (
+    MOST_CHANNELS,
+    Pairs,
+    Rounds,
+    default_bank,
+    image_channels,
+    sampled_rows,
+    sampled_variables,
+    split_off,
+)
+from sklearn_crf.rtf._training import TrainingOptions, TreeField, train, whitening_of_types
+from sklearn_crf.rtf._trees import GrowthOptions, RegressionTree, factor_templates
 from sklearn_crf.rtf.losses import mse
-
-# Squares of an image that are wanted at least, and sides of squares. Small ones are spread better, large ones need
-# less around them.
-_SQUARES = 4
-_LEAST_SIDE, _LARGEST_SIDE = 4, 32
-
-
-def sampled_variables(data, max_samples, margin, rng):
-    """At most so many variables, the pixels of squares chosen at random, with weight 0 for what is around them.
-
-    The terms of these variables are those that they have in the whole images, so that the mean over the sample has the
-    mean over all pixels as its expectation.
-
-    Parameters
-    ----------
-    data : TrainingData
-    max_samples : int or None
-    margin : int
-        Rows and columns around a square that the terms of its pixels depend on.
-    rng : RandomState
-
-    Returns
-    -------
-    TrainingData
-    """
-    if data.is_within(max_samples):
-        return data
-    side = min(max(isqrt(max_samples // (_SQUARES * len(data.features))), _LEAST_SIDE), _LARGEST_SIDE)
-    squares = squares_of(data, side)
-    kept, n_kept = [], 0
-    for number in rng.permutation(len(squares)):
-        _, rows, columns = squares[number]
-        n_own = (rows.stop - rows.start) * (columns.stop - columns.start)
-        if not kept or n_kept + n_own <= max_samples:
-            kept.append(number)
-            n_kept += n_own
-    return with_surroundings(data, [squares[number] for number in sorted(kept)], margin)
-
-
-def squares_of(data, side):
-    """Squares that cover the images, as (image, rows, columns), cut off at the borders; of chains as many pixels each.
-
-    Parameters
-    ----------
-    data : TrainingData
-    side : int
-
-    Returns
-    -------
-    list of (int, slice, slice)
-    """
-    found = []
-    for number, plane in enumerate(data.features):
-        height, width = plane.shape[:2]
-        across = side if height > 1 else side**2
-        for top in range(0, height, side):
-            for left in range(0, width, across):
-                rows, columns = slice(top, min(top + side, height)), slice(left, min(left + across, width))
-                found.append((number, rows, columns))
-    return found
-
-
-def with_surroundings(data, squares, margin):
-    """Cuts of the images around squares; pixels outside the squares have weight 0.
-
-    Parameters
-    ----------
-    data : TrainingData
-    squares : list of (int, slice, slice)
-    margin : int
-
-    Returns
-    -------
-    TrainingData
-    """
-    cuts = []
-    for number, rows, columns in squares:
-        shape = data.features[number].shape[:2]
-        around = [
-            slice(max(part.start - margin, 0), min(part.stop + margin, length))
-            for part, length in zip((rows, columns), shape, strict=True)
-        ]
-        cut = data.cut(number, *around)
-        weight = np.zeros(cut.features[0].shape[:2])
-        inside = tuple(
-            slice(part.start - whole.start, part.stop - whole.start)
-            for part, whole in zip((rows, columns), around, strict=True)
-        )
-        # A loss is a mean over the pixels of a cut, and is to be one over those of the image.
-        weight[inside] = weight.size / np.prod(shape)
-        own = np.ones(1) if data.weights is None else cut.weights[0]
-        cuts.append(cut._replace(weights=[weight.ravel() * own]))
-    found = joined(cuts)
-    # Leaves are measured in factors: a pixel of a square counts as one, on average.
-    used = [np.count_nonzero(weight) for weight in found.weights]
-    scale = sum(used) / sum(weight.sum() for weight in found.weights)
-    if data.weights is not None:
-        scale *= np.mean(np.concatenate(data.weights))
-    return found._replace(weights=[scale * weight for weight in found.weights])
-
-
-# Pixels that inputs are whitened by.
-_WHITENING_SAMPLES = 50_000
-
-# Directions of less variance than this share of the largest are not magnified to one.
-_LEAST_VARIANCE = 1e-6
-
-
-def whitening_of_types(data, types, rng, n_jobs):
-    """The matrix of each type.
-
-    Parameters
-    ----------
-    data : TrainingData
-    types : list of FactorType
-    rng : RandomState
-    n_jobs : int or None
-
-    Returns
-    -------
-    list of ndarray of shape (B, n_inputs)
-    """
-    seeds = rng.randint(np.iinfo(np.int32).max, size=len(types))
-
-    def one(number, n_threads):
-        return whitening_of(data.features, types[number], np.random.RandomState(seeds[number]), data.weights)
-
-    return map_tasks(one, range(len(types)), n_jobs)
-
-
-def whitening_of(features, kind, rng, weights=None):
-    """A matrix that makes what linear models see uncorrelated and of variance one, but for the constant.
-
-    Parameters
-    ----------
-    features : list of ndarray of shape (H, W, F)
-    kind : FactorType
-    rng : RandomState
-    weights : list of ndarray of shape (N,), optional
-        Of each pixel.
-
-    Returns
-    -------
-    ndarray of shape (B, n_inputs)
-        B is at most n_inputs: channels that are constant, or sums of others, add nothing.
-    """
-    samples, weight = [], []
-    for k, plane in enumerate(features):
-        top, left, rows, columns = kind.rectangle(plane.shape)
-        n = min(rows * columns, max(1, _WHITENING_SAMPLES // len(features)))
-        own = np.arange(n) if n == rows * columns else rng.randint(rows * columns, size=n)
-        if n:
-            pixels = np.stack([top + own // columns, left + own % columns], axis=1)
-            samples.append(kind.inputs(kind.seen(plane), pixels)[:, 1:])
-            own_weight = 1.0 if weights is None else weights[k].reshape(plane.shape[:2])[tuple(pixels.T)]
-            weight.append(np.broadcast_to(own_weight, n))
-    size = kind.n_inputs(features[0].shape[2])
-    inputs = np.concatenate(samples).astype(np.float64) if samples else np.zeros((1, size - 1))
-    weight = np.concatenate(weight)[:, None] if weight else np.ones((1, 1))
-    weight = weight / weight.sum()
-    mean = np.sum(weight * inputs, axis=0)
-    deviation = np.sqrt(np.sum(weight * (inputs - mean) ** 2, axis=0))
-    used = deviation > 1e-7 * np.maximum(np.abs(mean), 1e-30)
-    scaled = (inputs - mean)[:, used] / deviation[used]
-    variance, directions = np.linalg.eigh(scaled.T @ (weight * scaled))
-    top = variance.max(initial=0.0)
-    kept = variance > 1e-10 * top
-    rows = directions[:, kept].T / np.sqrt(np.maximum(variance[kept], _LEAST_VARIANCE * top))[:, None]
-    white = np.zeros((1 + len(rows), size))
-    white[0, 0] = 1.0
-    white[1:, 1:][:, used] = rows / deviation[used]
-    white[1:, 0] = -white[1:, 1:] @ mean
-    return white
 
 
 def _weighted_mse(prediction, target, weight):
@@ -243,12 +72,17 @@ class ChosenOptions(NamedTuple):
     shrinkage: float
 
 
-def _rows(max_samples, data, rng):
-    return at_most(data, max_samples, True, rng)
+class FieldProblem(NamedTuple):
+    """Images, targets of mean 0 and variance 1, and the objective that is minimised on them."""
 
-
-def _variables(max_samples, reach, data, rng):
-    return sampled_variables(data, max_samples, reach, rng)
+    planes: Planes
+    targets: list  # (N, D) float32 each; times scale plus mean they are those of the user
+    weights: list | None  # (N,) each
+    objective: object
+    mean: np.ndarray  # (D,)
+    scale: float
+    corrupted: object = None
+    missing: tuple = ()  # channels of X that may be NaN
 
 
 # What to pass where a nested parameter is set of something that was given by name.
@@ -256,7 +90,7 @@ _NESTED = {name: kind.__name__ for name, kind in OPTION_CLASSES.items()}
 _NESTED |= {"inference": "ConjugateGradient", "filter_bank": "FilterBank"}
 
 
-class FieldEstimator(BaseEstimator):
+class FieldEstimator(CallbackSupportMixin, BaseEstimator):
     """Base of estimators whose prediction is read off the mean of a regression tree field."""
 
     _parameter_constraints: ClassVar[dict] = {
@@ -361,7 +195,7 @@ class FieldEstimator(BaseEstimator):
         for i, (gap, plane) in enumerate(zip(gaps, planes.features, strict=True)):
             gap = gap.reshape(plane.shape[:2])
             touched = gap.copy()
-            for kind in factor_types(planes.offsets)[1:]:
+            for kind in factor_templates(planes.offsets)[1:]:
                 first, second = kind.ends(gap.shape)
                 touched[first] |= gap[second]
                 touched[second] |= gap[first]
@@ -373,74 +207,111 @@ class FieldEstimator(BaseEstimator):
             )
         return found
 
-    def _fit_field(self, planes, targets, weights, objective, mean=0.0, scale=1.0, corrupted=None, missing=()):
-        """Train on targets of mean 0 and variance 1, which are scaled by scale, and keep what was found."""
+    def _fit_field(self, X, y, problem, attributes):
+        """Train, and keep the field together with attributes of the subclass."""
         rng = check_random_state(self.random_state)
-        window, solver = as_options(self.window, "window"), as_options(self.solver, "solver")
-        split = as_options(self.split, "split")
-        pairs = Pairs(planes.features, targets, weights)
+        window, solver, split = (as_options(getattr(self, name), name) for name in ("window", "solver", "split"))
+        planes, is_table = problem.planes, problem.planes.encoded.layout == "nodes"
+        pairs = Pairs(planes.features, problem.targets, problem.weights)
         chosen = self._chosen(planes, pairs, solver)
-        is_table = planes.encoded.layout == "nodes"
-        pairs, held_out_pairs = self._held_out(pairs, is_table, solver, chosen, rng)
+        pairs, held_out = self._held_out(pairs, is_table, solver, chosen, rng)
         sampled = None
         if is_table:
-            sampled = partial(_rows, chosen.max_samples)
-        elif isinstance(objective, GaussianPseudolikelihood):
-            reach = int(np.abs(planes.offsets).max(initial=0)) + split.feature_radius
-            sampled = partial(_variables, chosen.max_samples, reach)
+            sampled = partial(sampled_rows, max_samples=chosen.max_samples)
+        elif isinstance(problem.objective, GaussianPseudolikelihood):
+            margin = int(np.abs(planes.offsets).max(initial=0)) + split.feature_radius
+            sampled = partial(sampled_variables, max_samples=chosen.max_samples, margin=margin)
         seed = int(rng.randint(np.iinfo(np.int32).max))
-        rounds = Rounds(pairs, planes.graph_of, None, corrupted, chosen.max_samples, sampled, seed, self.n_jobs)
+        rounds = Rounds(pairs, planes.graph_of, problem.corrupted, chosen.max_samples, sampled, seed, self.n_jobs)
         inputs = [rounds.input_of(i, 0) for i in range(min(len(pairs.inputs), _IMAGES_OF_BANK))]
-        bank = self._fitted_bank(planes, inputs, [mean + scale * y for y in targets[: len(inputs)]])
-        rounds.bank = bank
+        rounds.bank = bank = self._fitted_bank(problem, inputs)
         validation = None
-        if held_out_pairs is not None:
-            of_held_out = Rounds(held_out_pairs, planes.graph_of, bank, corrupted, None, None, seed + 1, self.n_jobs)
+        if held_out is not None:
+            of_held_out = Rounds(held_out, planes.graph_of, problem.corrupted, None, None, seed + 1, self.n_jobs)
+            of_held_out.bank = bank
             validation = of_held_out(0)
         # Fields that are deepened see other parts, and another corruption, than those of the last call.
         first = max(int(RegressionTree(**tree).depth) for tree in self.trees_) + 1 if self._continues() else 0
         data = rounds(first)
-        features = data.features
-        channels = chosen_channels(self._pairwise_channels(window, bank, features[0].shape[2]), features[0].shape[2])
-        multipliers = multiplier_channels(window.precision_channels, features[0].shape[2])
-        check_multipliers(features, multipliers)
-        types = factor_types(planes.offsets, channels, multipliers)
+        types, channels = self._templates(window, bank, planes.offsets, data.features)
         with single_threaded_blas():
             whitening = whitening_of_types(data, types, rng, self.n_jobs)
-        n_values = targets[0].shape[1]
-        bounds = tuple(solver.eigenvalue_bounds)
+        start = self._start(types, whitening, problem.targets[0].shape[1], solver)
+        options = self._training_options(chosen, window, solver, split, len(planes.offsets))
+        attributes = attributes | {
+            "offsets_": planes.offsets,
+            "filter_bank_": bank,
+            "missing_channels_": np.array(problem.missing, dtype=np.int64),
+            "pairwise_channels_": np.array(channels, dtype=np.int64),
+            "precision_channels_": np.array(types[0].multipliers, dtype=np.int64),
+            "target_mean_": problem.mean,
+            "target_scale_": problem.scale,
+        }
+        n_features = inputs[0].shape[2] - len(problem.missing)
+        with single_threaded_blas(), fit_callbacks(self, X, y, options.n_iterations) as iteration:
+
+            def fitted_now(field, coef):
+                seen = {"n_features_in_": n_features, "lattice_ndim_": planes.encoded.lattice_ndim}
+                return attributes | seen | field._replace(coef=coef).attributes(whitening)
+
+            found = train(
+                problem.objective,
+                start,
+                rounds,
+                first,
+                options._replace(on_iteration=lambda field, coef: iteration(lambda: fitted_now(field, coef()))),
+                rng,
+                self.n_jobs,
+                validation,
+                self._continues(),
+            )
+        # Everything that can fail has happened: only now does the estimator change.
+        planes.encoded.record(self)
+        self.__dict__.update(attributes | found.field.attributes(whitening))
+        self.n_features_in_ = n_features
+        self.loss_curve_, self.round_ends_ = found.loss_curve, found.rounds
+        self.validation_curve_ = found.validation_curve
+        self.n_iter_ = int(found.rounds[-1])
+        self._warn(found)
+
+    def _templates(self, window, bank, offsets, features):
+        """Types of factors, and the channels that linear models of pairs see."""
+        n_channels = features[0].shape[2]
+        channels = chosen_channels(self._pairwise_channels(window, bank, n_channels), n_channels)
+        multipliers = multiplier_channels(window.precision_channels, n_channels)
+        check_multipliers(features, multipliers)
         if self._continues():
             self._check_same_channels(channels, multipliers)
-            trees = [RegressionTree(**tree) for tree in self.trees_]
-            start = Field.restored(types, whitening, n_values, trees, self.precisions_, self.weights_, self.slopes_)
-        else:
-            start = Field.stumps(types, whitening, n_values, bounds)
+        types = factor_templates(offsets, channels, multipliers)
+        return types, range(n_channels) if channels is None else channels
+
+    def _start(self, types, whitening, n_values, solver):
+        """The field of the last fit for a warm start, else trees of one leaf."""
+        if not self._continues():
+            return TreeField.stumps(types, whitening, n_values, tuple(solver.eigenvalue_bounds))
+        trees = [RegressionTree(**tree) for tree in self.trees_]
+        return TreeField.restored(types, whitening, n_values, trees, self.precisions_, self.weights_, self.slopes_)
+
+    def _training_options(self, chosen, window, solver, split, n_pairs):
         of_pairs = chosen.max_depth if window.max_depth is None else window.max_depth
-        options = TrainingOptions(
+        growth = GrowthOptions(
+            split.n_feature_tests,
+            split.n_thresholds,
+            split.feature_radius,
+            split.max_samples,
+            split.min_samples_leaf,
+            tuple(solver.eigenvalue_bounds),
+            split.criterion,
+        )
+        return TrainingOptions(
             solver.method,
-            [chosen.max_depth] + [of_pairs] * len(planes.offsets),
+            [chosen.max_depth] + [of_pairs] * n_pairs,
             chosen.max_iter,
             self.tol,
-            GrowthOptions(
-                split.n_feature_tests,
-                split.n_thresholds,
-                split.feature_radius,
-                split.max_samples,
-                split.min_samples_leaf,
-                bounds,
-                split.criterion,
-            ),
-            self._report if self.verbose else _silent,
+            growth,
+            self._report,
             chosen.shrinkage,
         )
-        with single_threaded_blas():
-            found = train(objective, start, rounds, first, options, rng, self.n_jobs, validation, self._continues())
-        self._store(found, whitening, planes, bank)
-        self.n_features_in_ = inputs[0].shape[2] - len(missing)
-        self.missing_channels_ = np.array(missing, dtype=np.int64)
-        self.pairwise_channels_ = np.arange(features[0].shape[2]) if channels is None else np.array(channels)
-        self.precision_channels_ = np.array(multipliers, dtype=np.int64)
-        self._warn(found)
 
     def _chosen(self, planes, pairs, solver):
         """The values of parameters that are "auto", by the amount of data."""
@@ -474,16 +345,17 @@ class FieldEstimator(BaseEstimator):
         order = rng.permutation(n_rows)
         return pairs.rows(np.sort(order[n_out:])), pairs.rows(np.sort(order[:n_out]))
 
-    def _fitted_bank(self, planes, inputs, targets):
+    def _fitted_bank(self, problem, inputs):
         """The filter bank, fitted to the channels of X, or None."""
         if self._continues():
             return self.filter_bank_
+        planes, n_images = problem.planes, len(inputs)
         inputs = [plane[..., : planes.encoded.n_features] for plane in inputs]
         bank, is_image = self.filter_bank, planes.encoded.lattice_ndim == 2
         if isinstance(bank, str) and bank == "auto":
             if not is_image or inputs[0].shape[2] > MOST_CHANNELS:
                 return None
-            bank = default_bank(inputs, targets)
+            bank = default_bank(inputs, [problem.mean + problem.scale * y for y in problem.targets[:n_images]])
         if bank is None:
             return None
         if not is_image:
@@ -499,7 +371,7 @@ class FieldEstimator(BaseEstimator):
 
     def _fitted_field(self):
         return FittedField(
-            factor_types(self.offsets_, self._known_channels(), tuple(self.precision_channels_.tolist())),
+            factor_templates(self.offsets_, self._known_channels(), tuple(self.precision_channels_.tolist())),
             self.trees_,
             self.precisions_,
             self.weights_,
@@ -543,20 +415,9 @@ class FieldEstimator(BaseEstimator):
         return ConjugateGradient(tol=tol) if self.inference == "auto" else self.inference
 
     def _report(self, rounds, value, n_leaves):
-        progress = f"round {len(rounds)}: {rounds[-1]} iterations, loss {value:.6g}"
-        print(f"[{type(self).__name__}] {progress}, leaves {n_leaves}")
-
-    def _store(self, found, whitening, planes, bank):
-        parameters = found.potentials.unpack(found.coef)
-        self.trees_ = [tree._asdict() for tree in found.trees]
-        self.precisions_ = [part.precision.copy() for part in parameters]
-        self.slopes_ = [part.slopes.copy() for part in parameters]
-        self.weights_ = [part.weight @ white for part, white in zip(parameters, whitening, strict=True)]
-        self.offsets_, self.filter_bank_ = planes.offsets, bank
-        self.loss_curve_, self.round_ends_ = found.loss_curve, found.rounds
-        self.validation_curve_ = found.validation_curve
-        self.n_iter_ = int(found.rounds[-1])
-        planes.encoded.record(self)
+        if self.verbose:
+            progress = f"round {len(rounds)}: {rounds[-1]} iterations, loss {value:.6g}"
+            print(f"[{type(self).__name__}] {progress}, leaves {n_leaves}")
 
     def _warn(self, found):
         if not found.solved:
@@ -567,11 +428,10 @@ class FieldEstimator(BaseEstimator):
                 stacklevel=5,
             )
         if not found.success and self.max_iter != "auto":
-            warnings.warn(
-                f"the last round stopped after max_iter={self.max_iter} iterations; raise max_iter or tol.",
-                ConvergenceWarning,
-                stacklevel=5,
-            )
+            reason = f"the last round stopped after max_iter={self.max_iter} iterations; raise max_iter or tol."
+            if found.is_stuck:
+                reason = f"the last round stopped at the rounding of float32, above tol={self.tol}; raise tol."
+            warnings.warn(reason, ConvergenceWarning, stacklevel=5)
 
 
 def flattened(y, predicted, sample_weight):
@@ -581,7 +441,3 @@ def flattened(y, predicted, sample_weight):
         weight = np.concatenate([np.full(np.size(v), w) for v, w in zip(predicted, sample_weight, strict=True)])
     truth, found = (np.concatenate([np.ravel(part) for part in values]) for values in (y, predicted))
     return truth, found, weight
-
-
-def _silent(rounds, value, n_leaves):
-    pass

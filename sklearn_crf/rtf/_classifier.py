@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf.encoding import encode_y
 from sklearn_crf.encoding._labels import missing_nodes
-from sklearn_crf.rtf._base import LIKELIHOODS, WEIGHTED, FieldEstimator, flattened
+from sklearn_crf.rtf._base import LIKELIHOODS, WEIGHTED, FieldEstimator, FieldProblem, flattened
 from sklearn_crf.rtf._input import centre_and_scale, put_back, read_planes, require_one_reading
 from sklearn_crf.rtf._options import as_options
 from sklearn_crf.rtf.losses import logistic, mse, multinomial
@@ -242,8 +242,8 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
             mean, scale = centre_and_scale(targets, weights)
         scaled = [((target - mean) / scale).astype(np.float32) for target in targets]
         objective = self._objective(_LOSSES, mean, scale, _WEIGHTED)
-        self._fit_field(planes, scaled, weights, objective, mean, scale, missing=planes.missing)
-        self.classes_, self.target_mean_, self.target_scale_ = labels.classes_, mean, scale
+        problem = FieldProblem(planes, scaled, weights, objective, mean, scale, missing=planes.missing)
+        self._fit_field(X, y, problem, {"classes_": labels.classes_})
         return self
 
     def _takes_pixel_weights(self):

@@ -6,6 +6,7 @@ import numpy as np
 import scipy.fft
 from sklearn.utils._param_validation import InvalidParameterError
 
+from sklearn_crf.rtf._input import missing_values, with_masks, without_gaps
 from sklearn_crf.rtf._options import Options
 
 
@@ -208,3 +209,50 @@ def _quantised(plane, table):
     blocks = scipy.fft.idctn(table * np.rint(coefficients / table), axes=(1, 3), norm="ortho")
     # Decoders give back whole numbers.
     return np.clip(np.rint(blocks.reshape(rows, columns)[:height, :width] + 128), 0, 255)
+
+
+# Images that a corruption is tried on, to see which channels it leaves gaps in.
+_TRIED = 8
+
+
+def corrupting(corruption, planes, is_grey):
+    """What makes the inputs of a round.
+
+    Parameters
+    ----------
+    corruption : callable
+    planes : list of ndarray of shape (H, W, C)
+        Clean images.
+    is_grey : bool
+        Whether it is given images without an axis of channels.
+
+    Returns
+    -------
+    corrupted : callable
+        ``corrupted(plane, i, rng)``: gaps are filled, and told by more channels.
+    missing : tuple of int
+        Channels with gaps.
+    """
+
+    def drawn(plane, rng):
+        image = plane[..., 0] if is_grey else plane
+        found = np.asarray(corruption(image.copy(), rng), dtype=np.float32)
+        found = found[..., None] if found.ndim == 2 else found
+        if found.shape[:2] != plane.shape[:2] or found.ndim != 3 or np.isinf(found).any():
+            raise ValueError(
+                f"corruption must return finite images of {plane.shape[0]} x {plane.shape[1]} pixels, got shape "
+                f"{found.shape}{' with infinity' if np.isinf(found).any() else ''}."
+            )
+        return found
+
+    tried = [drawn(plane, np.random.default_rng(i)) for i, plane in enumerate(planes[:_TRIED])]
+    gaps = [own.any(axis=(0, 1)) for own in map(missing_values, tried) if own is not None]
+    missing = tuple(np.flatnonzero(np.any(gaps, axis=0)).tolist()) if gaps else ()
+
+    def corrupted(plane, i, rng):
+        found = drawn(plane, rng)
+        where = missing_values(found)
+        found = found if where is None else without_gaps(found)
+        return np.ascontiguousarray(with_masks(found, where, missing) if missing else found)
+
+    return corrupted, missing

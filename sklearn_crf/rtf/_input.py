@@ -82,37 +82,6 @@ def joined(parts):
     return TrainingData(*(None if column[0] is None else [x for part in column for x in part] for column in columns))
 
 
-def at_most(data, max_samples, is_table, rng):
-    """At most so many pixels: of each image a rectangle at random, all of the same share; or some rows of a table.
-
-    Parameters
-    ----------
-    data : TrainingData
-    max_samples : int or None
-    is_table : bool
-    rng : RandomState
-
-    Returns
-    -------
-    TrainingData
-    """
-    if data.is_within(max_samples):
-        return data
-    n_pixels = data.n_pixels
-    if is_table:
-        return data.cut(0, slice(None), np.sort(rng.choice(n_pixels, max_samples, replace=False)))
-    crops = []
-    for number, graph in enumerate(data.graphs):
-        share = (max_samples / n_pixels) ** (1 / len(graph.shape))
-        sides = [slice(None)] * (2 - len(graph.shape))
-        for length in graph.shape:
-            kept = max(1, int(share * length))
-            start = rng.randint(length - kept + 1)
-            sides.append(slice(start, start + kept))
-        crops.append(data.cut(number, *sides))
-    return joined(crops)
-
-
 class Planes(NamedTuple):
     """Images of an estimator's X as planes, chains being planes of one row and a table one plane of one row.
 

@@ -268,7 +268,7 @@ class FieldRisk:
         Parameters
         ----------
         i : int
-        kind : FactorType
+        kind : FactorTemplate
 
         Returns
         -------

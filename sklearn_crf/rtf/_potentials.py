@@ -102,7 +102,7 @@ def precisions_of_factors(part, kind, features, leaf):
     Parameters
     ----------
     part : LeafParameters
-    kind : FactorType
+    kind : FactorTemplate
     features : ndarray of shape (H, W, F)
     leaf : ndarray of shape (n_factors,), int32
 
@@ -125,7 +125,7 @@ def slope_gradient(kind, features, leaf, square, n_leaves):
 
     Parameters
     ----------
-    kind : FactorType
+    kind : FactorTemplate
     features : ndarray of shape (H, W, F)
     leaf : ndarray of shape (n_factors,), int32
     square : ndarray of shape (n_factors, m, m)
@@ -179,7 +179,7 @@ class FieldImage:
         ----------
         features : ndarray of shape (H, W, F)
         graph : Graph
-        types : list of FactorType
+        types : list of FactorTemplate
         trees : list of RegressionTree
         n_threads : int, default=1
         """
@@ -243,7 +243,7 @@ class RegressionTreePotentials:
 
     Parameters
     ----------
-    types : list of FactorType
+    types : list of FactorTemplate
     n_leaves : list of int
         Leaves of the tree of each type.
     whitening : list of ndarray of shape (B, n_inputs)
@@ -479,7 +479,7 @@ def factor_terms(statistics, image, types, number):
     ----------
     statistics : GaussianStatistics
     image : FieldImage
-    types : list of FactorType
+    types : list of FactorTemplate
     number : int
         Of the type.
 

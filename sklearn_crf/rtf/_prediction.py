@@ -19,7 +19,7 @@ class FittedField:
 
     Parameters
     ----------
-    types : list of FactorType
+    types : list of FactorTemplate
     trees : list of dict
     precisions, weights, slopes : list of ndarray
         As estimators keep them.

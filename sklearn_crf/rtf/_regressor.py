@@ -1,10 +1,11 @@
 """Regression tree fields: Gaussian fields whose parameters trees look up in the input."""
 
+from copy import copy
 from numbers import Integral
 from typing import ClassVar
 
 import numpy as np
-from sklearn.base import RegressorMixin, _fit_context
+from sklearn.base import RegressorMixin, _fit_context, clone
 from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
@@ -13,7 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf.encoding import object_array
 from sklearn_crf.inference import GaussianDirect, GaussianGibbs
-from sklearn_crf.rtf._base import LIKELIHOODS, FieldEstimator, flattened
+from sklearn_crf.rtf._base import LIKELIHOODS, FieldEstimator, FieldProblem, flattened
+from sklearn_crf.rtf._corruption import corrupting
 from sklearn_crf.rtf._input import (
     centre_and_scale,
     put_back,
@@ -22,7 +24,6 @@ from sklearn_crf.rtf._input import (
     require_one_reading,
 )
 from sklearn_crf.rtf._options import as_options
-from sklearn_crf.rtf._stages import corrupting, fit_stages, of_clean_images, seen_by_last
 from sklearn_crf.rtf.losses import LOSSES, loss_function
 
 # All but those of labels, which are not numbers to predict.
@@ -257,9 +258,9 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             X, y, is_grey = of_clean_images(X)
         if self.cascade > 1:
             fit_stages(self, X, y, sample_weight)
+            self._is_grey = is_grey
         else:
             self._fit_one(X, y, sample_weight, is_grey)
-        self._is_grey = is_grey
         return self
 
     def _check_options(self):
@@ -298,9 +299,14 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             weights = self._without_missing(planes, gaps, weights)
             scaled = [np.nan_to_num(t) for t in scaled]
         dtype = np.asarray(y[0] if planes.encoded.layout == "list" else y).dtype.str
-        self._fit_field(planes, scaled, weights, objective, mean, scale, corrupted, missing)
-        self.target_mean_, self.target_scale_, self._has_channels = mean, scale, has_channels
-        self.target_range_, self.target_dtype_ = np.array(extremes), dtype
+        attributes = {
+            "target_range_": np.array(extremes),
+            "target_dtype_": dtype,
+            "_has_channels": has_channels,
+            "_is_grey": is_grey,
+        }
+        problem = FieldProblem(planes, scaled, weights, objective, mean, scale, corrupted, missing)
+        self._fit_field(X, y, problem, attributes)
 
     def predict(self, X, return_std=False, *, evidence=None):
         """Mean of the field, clipped to what y can be.
@@ -451,3 +457,149 @@ def _deviation(model, n_threads):
     else:
         found = GaussianGibbs(random_state=0).marginals(model, n_threads=n_threads)
     return np.sqrt(np.diagonal(found.covariance, axis1=1, axis2=2))
+
+
+# What an estimator shows of its last field.
+_OF_LAST = (
+    "trees_",
+    "precisions_",
+    "weights_",
+    "offsets_",
+    "slopes_",
+    "pairwise_channels_",
+    "precision_channels_",
+    "target_mean_",
+    "target_scale_",
+    "loss_curve_",
+    "round_ends_",
+    "validation_curve_",
+    "n_iter_",
+    "lattice_ndim_",
+    "filter_bank_",
+    "missing_channels_",
+    "target_dtype_",
+    "target_range_",
+    "_has_channels",
+)
+
+
+def fit_stages(estimator, X, y, sample_weight):
+    """Fit the fields of a cascade and note on the estimator what its last one found.
+
+    Parameters
+    ----------
+    estimator : RegressionTreeField
+    X, y : array-like or list of array-like
+        Images have an axis of channels.
+    sample_weight : array-like of shape (n,), or None
+    """
+    if estimator.warm_start:
+        raise ValueError(f"warm_start goes on from a single field, got cascade={estimator.cascade}.")
+    seed = int(check_random_state(estimator.random_state).randint(np.iinfo(np.int32).max))
+    stages, seen = [], X
+    for k in range(estimator.cascade):
+        options = {"cascade": 1, "clip": estimator.clip if k == estimator.cascade - 1 else None}
+        if stages:
+            # Later fields see corruption that the former ones were not trained on.
+            own = X if estimator.corruption is None else _corrupted_images(estimator.corruption, X, [seed, k])
+            seen = own
+            for stage in stages:
+                seen = with_channels(own, stage.predict(seen))
+            options["corruption"] = None
+        # Callbacks of the estimator hear of every stage as of a fit of its own, and are not kept with it.
+        stage = clone(estimator).set_params(**options).fit(seen, y, sample_weight)
+        vars(stage).pop("_skl_callbacks", None)
+        stages.append(stage)
+    estimator.stages_ = stages
+    estimator.n_features_in_ = stages[0].n_features_in_
+    if hasattr(stages[0], "feature_names_in_"):
+        estimator.feature_names_in_ = stages[0].feature_names_in_
+    for name in _OF_LAST:
+        setattr(estimator, name, getattr(stages[-1], name))
+
+
+def seen_by_last(stages, X, n_jobs):
+    """What the last field of a cascade sees.
+
+    Parameters
+    ----------
+    stages : list of RegressionTreeField
+    X : array-like or list of array-like
+    n_jobs : int or None
+
+    Returns
+    -------
+    array-like or list of array-like
+    """
+    seen = X
+    for stage in stages[:-1]:
+        # On as many threads as asked for now; the fields that are kept stay as they are.
+        seen = with_channels(X, copy(stage).set_params(n_jobs=n_jobs).predict(seen))
+    return seen
+
+
+def _corrupted_images(corruption, X, seeds):
+    drawn = [
+        np.asarray(corruption(np.asarray(x), np.random.default_rng([*seeds, i])), np.float32) for i, x in enumerate(X)
+    ]
+    return drawn if isinstance(X, list | tuple) else np.stack(drawn)
+
+
+def with_channels(X, predicted):
+    """Images with more channels, in the layout of X.
+
+    Parameters
+    ----------
+    X : array-like or list of array-like
+        Images, channels last.
+    predicted : ndarray
+        Values of each, with or without an axis of channels.
+
+    Returns
+    -------
+    ndarray, of object for a list
+    """
+    if isinstance(X, list | tuple) or np.asarray(X).dtype == np.object_:
+        return object_array([_joined(x, p) for x, p in zip(X, predicted, strict=True)])
+    return _joined(X, predicted)
+
+
+def _joined(x, values):
+    x, values = np.asarray(x, dtype=np.float32), np.asarray(values, dtype=np.float32)
+    return np.concatenate([x, values[..., None] if values.ndim < x.ndim else values], axis=-1)
+
+
+def of_clean_images(X):
+    """Clean images with an axis of channels as input and target.
+
+    Parameters
+    ----------
+    X : array-like of shape (n, H, W) or (n, H, W, C), or list of such images
+
+    Returns
+    -------
+    inputs, targets : array-like or list of array-like
+    is_grey : bool
+        Whether they had no axis of channels.
+
+    Raises
+    ------
+    ValueError
+        If X has two readings, or does not hold images.
+    """
+    shape = getattr(X, "shape", ())
+    if len(shape) == 3 and shape[2] in (3, 4):
+        raise ValueError(
+            f"X of shape {shape} has two readings: {shape[0]} grey images of {shape[1]} x {shape[2]} pixels (pass "
+            "X[..., np.newaxis]), or one colour image (pass X[np.newaxis])."
+        )
+    images = [np.asarray(x) for x in X]
+    axes = {image.ndim for image in images}
+    if axes == {2}:
+        given = object_array([image[..., None] for image in images]) if not shape else np.asarray(X)[..., None]
+        return given, X, True
+    if axes == {3}:
+        return X, X, False
+    raise ValueError(
+        f"X must hold images of shape (H, W) or (H, W, C) where y is None, got arrays of {sorted(axes)} axes."
+    )

@@ -1,15 +1,89 @@
 """Training of regression tree fields: parameters and trees in turn."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.optimize import minimize_pqn, minimize_spg
-from sklearn_crf.rtf._growth import GrowthOptions, find_splits
 from sklearn_crf.rtf._objectives import FieldRisk
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
-from sklearn_crf.rtf._trees import RegressionTree
+from sklearn_crf.rtf._trees import GrowthOptions, RegressionTree, find_splits
+
+# Pixels that inputs are whitened by.
+_WHITENING_SAMPLES = 50_000
+
+# Directions of less variance than this share of the largest are not magnified to one.
+_LEAST_VARIANCE = 1e-6
+
+
+def whitening_of_types(data, types, rng, n_jobs):
+    """The matrix of each type.
+
+    Parameters
+    ----------
+    data : TrainingData
+    types : list of FactorTemplate
+    rng : RandomState
+    n_jobs : int or None
+
+    Returns
+    -------
+    list of ndarray of shape (B, n_inputs)
+    """
+    seeds = rng.randint(np.iinfo(np.int32).max, size=len(types))
+
+    def one(number, n_threads):
+        return whitening_of(data.features, types[number], np.random.RandomState(seeds[number]), data.weights)
+
+    return map_tasks(one, range(len(types)), n_jobs)
+
+
+def whitening_of(features, kind, rng, weights=None):
+    """A matrix that makes what linear models see uncorrelated and of variance one, but for the constant.
+
+    Parameters
+    ----------
+    features : list of ndarray of shape (H, W, F)
+    kind : FactorTemplate
+    rng : RandomState
+    weights : list of ndarray of shape (N,), optional
+        Of each pixel.
+
+    Returns
+    -------
+    ndarray of shape (B, n_inputs)
+        B is at most n_inputs: channels that are constant, or sums of others, add nothing.
+    """
+    samples, weight = [], []
+    for k, plane in enumerate(features):
+        top, left, rows, columns = kind.rectangle(plane.shape)
+        n = min(rows * columns, max(1, _WHITENING_SAMPLES // len(features)))
+        own = np.arange(n) if n == rows * columns else rng.randint(rows * columns, size=n)
+        if n:
+            pixels = np.stack([top + own // columns, left + own % columns], axis=1)
+            samples.append(kind.inputs(kind.seen(plane), pixels)[:, 1:])
+            own_weight = 1.0 if weights is None else weights[k].reshape(plane.shape[:2])[tuple(pixels.T)]
+            weight.append(np.broadcast_to(own_weight, n))
+    size = kind.n_inputs(features[0].shape[2])
+    inputs = np.concatenate(samples).astype(np.float64) if samples else np.zeros((1, size - 1))
+    weight = np.concatenate(weight)[:, None] if weight else np.ones((1, 1))
+    weight = weight / weight.sum()
+    mean = np.sum(weight * inputs, axis=0)
+    deviation = np.sqrt(np.sum(weight * (inputs - mean) ** 2, axis=0))
+    used = deviation > 1e-7 * np.maximum(np.abs(mean), 1e-30)
+    scaled = (inputs - mean)[:, used] / deviation[used]
+    variance, directions = np.linalg.eigh(scaled.T @ (weight * scaled))
+    top = variance.max(initial=0.0)
+    kept = variance > 1e-10 * top
+    rows = directions[:, kept].T / np.sqrt(np.maximum(variance[kept], _LEAST_VARIANCE * top))[:, None]
+    white = np.zeros((1 + len(rows), size))
+    white[0, 0] = 1.0
+    white[1:, 1:][:, used] = rows / deviation[used]
+    white[1:, 0] = -white[1:, 1:] @ mean
+    return white
+
 
 # Factors of a type that the inputs of its leaves are looked at by.
 _SAMPLES = 100_000
@@ -204,36 +278,6 @@ def _curvatures(risk, coef, rng):
     return found
 
 
-class Trained(NamedTuple):
-    """What training found.
-
-    Attributes
-    ----------
-    trees : list of RegressionTree
-    potentials : RegressionTreePotentials
-    coef : ndarray of shape (n_coef,)
-    loss_curve : ndarray
-        The loss at the start, and after every iteration of all rounds.
-    rounds : ndarray of int
-        Iterations made by the end of each round.
-    validation_curve : ndarray
-        Loss of what was held out at the end of each round; empty if nothing was.
-    success : bool
-        Whether the last round reached the tolerance.
-    solved : bool
-        Whether every solve did.
-    """
-
-    trees: list
-    potentials: RegressionTreePotentials
-    coef: np.ndarray
-    loss_curve: np.ndarray
-    rounds: np.ndarray
-    validation_curve: np.ndarray
-    success: bool
-    solved: bool
-
-
 class TrainingOptions(NamedTuple):
     """Constructor parameters that govern training."""
 
@@ -242,11 +286,17 @@ class TrainingOptions(NamedTuple):
     max_iter: int
     tol: float
     growth: GrowthOptions
-    report: object
+    report: Callable  # (iterations by round, loss, leaves by type), after each round
     shrinkage: float = 0.0
+    on_iteration: Callable = lambda field, coef: False  # (field, function that gives its coef) -> whether to stop
+
+    @property
+    def n_iterations(self):
+        """Most iterations of all rounds."""
+        return self.max_iter * (max(self.max_depths) + 1)
 
 
-class Field(NamedTuple):
+class TreeField(NamedTuple):
     """Trees, and parameters of their leaves."""
 
     trees: list
@@ -266,12 +316,22 @@ class Field(NamedTuple):
         white = [weight @ np.linalg.pinv(v) for weight, v in zip(weights, whitening, strict=True)]
         return cls(trees, potentials, potentials.pack(precisions, white, slopes))
 
+    def attributes(self, whitening):
+        """Trees and parameters as estimators keep them, linear models in the units of the channels."""
+        parameters = self.potentials.unpack(self.coef)
+        return {
+            "trees_": [tree._asdict() for tree in self.trees],
+            "precisions_": [part.precision.copy() for part in parameters],
+            "slopes_": [part.slopes.copy() for part in parameters],
+            "weights_": [part.weight @ white for part, white in zip(parameters, whitening, strict=True)],
+        }
+
     def split(self, splits):
         """The field with some leaves split, parameters being those of the leaves they come from."""
         grown = [tree.split(own) for tree, own in zip(self.trees, splits, strict=True)]
         trees = [tree for tree, _ in grown]
         parents = [parent for _, parent in grown]
-        return Field(trees, *self.potentials.grown(self.coef, parents, [tree.n_leaves for tree in trees]))
+        return TreeField(trees, *self.potentials.grown(self.coef, parents, [tree.n_leaves for tree in trees]))
 
     def images(self, data, n_jobs):
         """The images of a set with the leaves that their factors fall into."""
@@ -284,13 +344,25 @@ class Field(NamedTuple):
         return FieldRisk(objective, self.potentials, self.images(data, n_jobs), data.targets, data.weights, n_jobs)
 
 
+class Trained(NamedTuple):
+    """A trained field and the record of its training."""
+
+    field: TreeField
+    loss_curve: np.ndarray  # at the start, and after every iteration of all rounds
+    rounds: np.ndarray  # iterations made by the end of each round
+    validation_curve: np.ndarray  # loss of the pixels held out at the end of each round
+    success: bool  # the last round reached the tolerance
+    is_stuck: bool  # the last round found no better point at the precision of float32
+    solved: bool  # every solve did reach its tolerance
+
+
 def train(objective, field, rounds, first, options, rng, n_jobs, validation=None, is_trained=False):
     """Optimise all leaves, split them, and so on until the trees are as deep as allowed.
 
     Parameters
     ----------
     objective : GaussianPseudolikelihood, GaussianLikelihood or PredictionLoss
-    field : Field
+    field : TreeField
         Where to start.
     rounds : callable
         From the number of a round to the TrainingData that it looks at.
@@ -321,11 +393,13 @@ def train(objective, field, rounds, first, options, rng, n_jobs, validation=None
             risk = risk.replaced(field.potentials, field.images(data, n_jobs))
     curve, rounds_made, held_out, former = [], [], [], None
     while True:
-        found = _optimise(risk, field.coef, options, rng)
+        found = _optimise(risk, field, options, rng)
         field = field._replace(coef=found.x)
         curve += list(found.loss_curve if not curve else found.loss_curve[1:])
         rounds_made.append(len(curve) - 1)
         options.report(rounds_made, found.fun, risk.potentials.n_leaves)
+        if found.stopped:
+            break
         if validation is not None:
             held_out.append(field.risk(objective, validation, n_jobs).value(field.coef))
             if len(held_out) > 1 and held_out[-1] >= held_out[-2]:
@@ -341,12 +415,14 @@ def train(objective, field, rounds, first, options, rng, n_jobs, validation=None
             risk = risk.replaced(field.potentials, field.images(data, n_jobs))
         else:
             risk = field.risk(objective, data, n_jobs)
-    return Trained(*field, np.array(curve), np.array(rounds_made), np.array(held_out), found.success, risk.converged)
+    is_stuck = not found.success and found.nit < options.max_iter
+    curves = np.array(curve), np.array(rounds_made), np.array(held_out)
+    return Trained(field, *curves, found.success, is_stuck, risk.converged)
 
 
-def _optimise(risk, coef, options, rng):
-    """The best parameters of the present leaves."""
-    risk.converged = True
+def _optimise(risk, field, options, rng):
+    """Optimise the parameters of the present leaves; the result says whether the callback asked to stop."""
+    risk.converged, coef, stopped = True, field.coef, False
     minimize = {"spg": minimize_spg, "pqn": minimize_pqn}[options.solver]
     scaling = LeafScaling(risk, rng)
 
@@ -362,6 +438,14 @@ def _optimise(risk, coef, options, rng):
             value, gradient = value + more, gradient + slope
         return value, scaling.gradient(gradient)
 
+    def unscaled(x):
+        return risk.potentials.project(scaling.unscaled(x), options.growth.bounds)
+
+    def callback(point):
+        nonlocal stopped
+        stopped = bool(options.on_iteration(field, lambda: unscaled(point.x)))
+        return stopped
+
     found = minimize(
         value_grad,
         scaling.scaled(coef),
@@ -370,6 +454,7 @@ def _optimise(risk, coef, options, rng):
         tol=options.tol,
         # Pixels are computed with in float32.
         precision=4 * np.finfo(np.float32).eps,
+        callback=callback,
     )
-    found.x = risk.potentials.project(scaling.unscaled(found.x), options.growth.bounds)
+    found.x, found.stopped = unscaled(found.x), stopped
     return found

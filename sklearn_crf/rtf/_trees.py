@@ -1,13 +1,16 @@
-"""Binary trees over feature tests, as arrays."""
+"""Regression trees over feature tests: factors, trees as arrays, and how their leaves are split."""
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf.kernels.rtf.leaf_models import find_leaves
+from sklearn_crf._threads import checkpoint, map_tasks, range_runner, run_alone, split_threads
+from sklearn_crf.kernels.rtf.leaf_models import add_to_bins, find_leaves, find_responses
+from sklearn_crf.rtf._potentials import clip_eigenvalues, factor_terms, slope_terms
 
 
-class FactorType(NamedTuple):
+class FactorTemplate(NamedTuple):
     """Factors at every pixel, or at every pixel and the one at an offset from it.
 
     Attributes
@@ -81,7 +84,7 @@ class FactorType(NamedTuple):
         return np.concatenate(parts, axis=1)
 
 
-def factor_types(offsets, channels=None, multipliers=()):
+def factor_templates(offsets, channels=None, multipliers=()):
     """One unary type and one pairwise type for each offset.
 
     Parameters
@@ -92,8 +95,8 @@ def factor_types(offsets, channels=None, multipliers=()):
     multipliers : tuple of int, default=()
         Channels that precisions grow with.
     """
-    of_pairs = (FactorType(int(down), int(right), True, channels, multipliers) for down, right in offsets)
-    return [FactorType(multipliers=multipliers), *of_pairs]
+    of_pairs = (FactorTemplate(int(down), int(right), True, channels, multipliers) for down, right in offsets)
+    return [FactorTemplate(multipliers=multipliers), *of_pairs]
 
 
 # Pixels worth a thread of their own.
@@ -153,7 +156,7 @@ class RegressionTree(NamedTuple):
         Parameters
         ----------
         features : ndarray of shape (H, W, F)
-        factor_type : FactorType
+        factor_type : FactorTemplate
         run : callable
             As :func:`~sklearn_crf._threads.range_runner` gives it.
 
@@ -204,3 +207,374 @@ class RegressionTree(NamedTuple):
             np.concatenate([leaf, np.array(new_leaves, dtype=np.int32)]),
         )
         return tree, np.array(parent, dtype=np.int64)
+
+
+class LeafSplit(NamedTuple):
+    """The best split of a leaf.
+
+    Attributes
+    ----------
+    test : int
+        Row of the tests.
+    threshold : float
+    gain : float
+        By how much the criterion grows. Below 0 it shrinks, which happens to the squared norm of the projected gradient
+        before the parameters are at their best.
+    """
+
+    test: int
+    threshold: float
+    gain: float
+
+
+def random_tests(n_tests, n_channels, radius, rng):
+    """Tests drawn at random: about half of them a channel at an offset, half a difference of two such.
+
+    Half of the differences are of one channel at two places, half of any two. Half of the tests compare magnitudes: how
+    strong the response of a filter is often tells more than its sign. Where there are no more channels than tests and
+    no offsets, every channel is tested once.
+
+    Parameters
+    ----------
+    n_tests, n_channels : int
+    radius : int or (int, int)
+        Largest offset, in rows and columns.
+    rng : RandomState
+
+    Returns
+    -------
+    ndarray of shape (n_tests, 7), int32
+    """
+    down, right = np.broadcast_to(radius, 2)
+    tests = np.zeros((n_tests, 7), dtype=np.int32)
+    for channel, rows, columns in ((0, 1, 2), (3, 4, 5)):
+        tests[:, channel] = rng.randint(n_channels, size=n_tests)
+        tests[:, rows] = rng.randint(-down, down + 1, size=n_tests)
+        tests[:, columns] = rng.randint(-right, right + 1, size=n_tests)
+    kind = rng.randint(4, size=n_tests)
+    tests[:, 6] = rng.randint(2, size=n_tests)
+    tests[kind == 2, 3] = tests[kind == 2, 0]
+    alone = kind < 2
+    if down == right == 0 and n_channels <= n_tests:
+        tests[:n_channels, 0] = np.arange(n_channels)
+        alone[:n_channels], tests[:n_channels, 6] = True, 0
+    tests[alone, 3], tests[alone, 4:6] = -1, 0
+    return tests
+
+
+def all_tests(n_channels, radius):
+    """Every channel at every offset, without differences.
+
+    Parameters
+    ----------
+    n_channels : int
+    radius : int or (int, int)
+        Largest offset, in rows and columns.
+
+    Returns
+    -------
+    ndarray of shape (n_tests, 7), int32
+    """
+    down, right = np.broadcast_to(radius, 2)
+    axes = np.arange(n_channels), np.arange(-down, down + 1), np.arange(-right, right + 1)
+    places = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
+    tests = np.zeros((len(places), 7), dtype=np.int32)
+    tests[:, :3], tests[:, 3] = places, -1
+    return tests
+
+
+def projected_norm(linear, square, precision, bounds):
+    r"""Squared norm of the projected gradient, :math:`\|P(w - g) - w\|^2`, of the parameters of leaves.
+
+    Parameters
+    ----------
+    linear : ndarray of shape (..., n)
+        Gradient by what is not constrained.
+    square : ndarray of shape (..., m, m)
+        Gradient by the precision.
+    precision : ndarray of shape (m, m)
+        Of the leaf.
+    bounds : (float, float)
+        Of the eigenvalues of the precision.
+
+    Returns
+    -------
+    ndarray of shape (...)
+    """
+    moved = clip_eigenvalues(precision - square, *bounds) - precision
+    return np.sum(linear**2, axis=-1) + np.sum(moved**2, axis=(-2, -1))
+
+
+class GradientNorm:
+    r"""Criterion of joint training: squared norm of the projected gradient, from sums of its terms.
+
+    Both new leaves keep the parameters of the old one, so that their gradients are sums of the terms that fall into
+    them.
+
+    Parameters
+    ----------
+    precision : ndarray of shape (m, m)
+        Of the leaf.
+    bounds : (float, float)
+        Of its eigenvalues.
+    slopes : ndarray of shape (I, m, m)
+        By which it grows with channels, eigenvalues from 0 to the upper bound.
+
+    References
+    ----------
+    J. Jancsary. Approximate discriminative training of graphical models, 2012, Proposition 6.
+    """
+
+    def __init__(self, precision, bounds, slopes):
+        self.precision, self.bounds, self.slopes = precision, bounds, slopes
+
+    def __call__(self, sums):
+        """Of sums (..., q): the weight, then the m * m derivatives by the precision and each slope, then the others."""
+        shape = 1 + len(self.slopes), *self.precision.shape
+        n_squares = int(np.prod(shape))
+        squares = sums[..., 1 : 1 + n_squares].reshape(*sums.shape[:-1], *shape)
+        norm = projected_norm(sums[..., 1 + n_squares :], squares[..., 0, :, :], self.precision, self.bounds)
+        for slope, square in zip(self.slopes, np.moveaxis(squares[..., 1:, :, :], -3, 0), strict=True):
+            norm = norm + projected_norm(np.zeros(1), square, slope, (0.0, self.bounds[1]))
+        return norm
+
+
+def explained_variance(sums):
+    r"""Criterion of separate training: what the mean of a leaf explains, :math:`\|\sum_F y_F\|^2 / n`.
+
+    The sum of squared distances from the mean falls by as much as this grows.
+
+    Parameters
+    ----------
+    sums : ndarray of shape (..., 1 + m)
+        The weight n, then the values.
+
+    Returns
+    -------
+    ndarray of shape (...)
+    """
+    weight = sums[..., 0]
+    return np.divide(np.sum(sums[..., 1:] ** 2, axis=-1), weight, out=np.zeros(weight.shape), where=weight > 0)
+
+
+def best_split(terms, responses, criterion, *, n_thresholds, min_samples, run=run_alone):
+    """The test and threshold that let a criterion grow most, for one leaf.
+
+    Parameters
+    ----------
+    terms : ndarray of shape (n, q)
+        What each factor adds to the sums that the criterion is a function of; its weight comes first.
+    responses : ndarray of shape (T, n)
+        To each test.
+    criterion : callable
+        From sums (..., q) to numbers (...).
+    n_thresholds : int
+        Quantiles of the responses that are tried, at most 255.
+    min_samples : float
+        Least weight on either side.
+    run : callable
+        As :func:`~sklearn_crf._threads.range_runner` gives it.
+
+    Returns
+    -------
+    LeafSplit or None
+        None if no split is allowed, or the criterion is 0 for all.
+    """
+    checkpoint()
+    thresholds = np.empty((len(responses), n_thresholds), dtype=responses.dtype)
+    bins = np.zeros(responses.shape, dtype=np.uint8)
+    sums = np.zeros((len(responses), n_thresholds + 1, terms.shape[1]))
+
+    def of_tests(start, stop):
+        own = slice(start, stop)
+        thresholds[own] = _quantiles(responses[own], terms[:, 0], n_thresholds)
+        for k in range(n_thresholds):
+            bins[own] += responses[own] > thresholds[own, k : k + 1]
+        add_to_bins(terms, bins, start, stop, sums)
+
+    run(of_tests, len(responses), smallest_range=1)
+    left = np.cumsum(sums, axis=1)
+    total = left[:, -1:]
+    left = left[:, :-1]
+    right = total - left
+    lighter = np.minimum(left[..., 0], right[..., 0])
+    allowed = (lighter >= min_samples * (1 - _ROUNDING)) & (lighter > _ROUNDING * total[..., 0])
+    if not allowed.any():
+        return None
+    norm = criterion(left[allowed]) + criterion(right[allowed])
+    best = int(np.argmax(norm))
+    if not norm[best] > 0:
+        return None
+    gain = norm - criterion(total[:1, 0])
+    test, k = (index[best] for index in np.nonzero(allowed))
+    return LeafSplit(int(test), float(thresholds[test, k]), float(gain[best]))
+
+
+# Sums of weights agree up to this share, whatever the order in which they were added.
+_ROUNDING = 1e-6
+
+
+def _quantiles(responses, weight, n_thresholds):
+    """Thresholds (T, n_thresholds): the least responses with k / (n_thresholds + 1) of the weight up to them."""
+    n = responses.shape[1]
+    steps = np.arange(1, n_thresholds + 1)
+    if np.all(weight == weight[0]):
+        ranks = -(-steps * n // (n_thresholds + 1)) - 1
+        return np.partition(responses, np.unique(ranks), axis=1)[:, ranks]
+    order = np.argsort(responses, axis=1, kind="stable")
+    below = np.cumsum(weight[order], axis=1, dtype=np.float64)
+    wanted = steps / (n_thresholds + 1) * (1 - _ROUNDING)
+    ranks = [np.searchsorted(row, wanted * row[-1]) for row in below]
+    return np.take_along_axis(np.take_along_axis(responses, order, axis=1), np.array(ranks), axis=1)
+
+
+# Fewest factors of a leaf for each weight that it adds to a value's linear model.
+_SAMPLES_PER_WEIGHT = 10
+
+
+class GrowthOptions(NamedTuple):
+    """Constructor parameters that govern the search for splits."""
+
+    n_feature_tests: int | None
+    n_thresholds: int
+    feature_radius: int
+    split_samples: int | None
+    min_samples_leaf: int | None
+    bounds: tuple
+    criterion: str = "gradient"
+
+
+def find_splits(risk, trees, coef, max_depths, options, rng):
+    """The best split of each leaf, for each type.
+
+    Parameters
+    ----------
+    risk : FieldRisk
+    trees : list of RegressionTree
+    coef : ndarray of shape (n_coef,)
+    max_depths : list of int
+        Trees of this depth stay as they are.
+    options : GrowthOptions
+    rng : RandomState
+
+    Returns
+    -------
+    list of dict
+        As :meth:`RegressionTree.split` takes them, one for each type.
+    """
+    statistics = risk.statistics(coef) if options.criterion == "gradient" else None
+    parameters = risk.potentials.unpack(coef)
+    seeds = rng.randint(np.iinfo(np.int32).max, size=len(trees))
+
+    def search(number, run):
+        if trees[number].depth >= max_depths[number]:
+            return {}
+        own = np.random.RandomState(seeds[number])
+        return _splits_of_type(risk, statistics, number, parameters[number], options, own, run)
+
+    # One type after the other, on all threads: there are few types, and the terms of one take some ten megabytes.
+    with range_runner(split_threads(risk.n_jobs, 1)[1]) as run:
+        return [search(number, run) for number in range(len(trees))]
+
+
+def _splits_of_type(risk, statistics, number, parameters, options, rng, run):
+    counts = np.array([len(image.leaves[number]) for image in risk.images])
+    n_factors = int(counts.sum())
+    if n_factors == 0:
+        return {}
+    limit = n_factors if options.split_samples is None else min(options.split_samples, n_factors)
+    chosen = np.arange(n_factors) if limit == n_factors else np.sort(rng.choice(n_factors, limit, replace=False))
+    share = limit / n_factors
+    n_channels = risk.images[0].features.shape[2]
+    radius = _radius(risk.images, options.feature_radius)
+    if options.n_feature_tests is None:
+        tests = all_tests(n_channels, radius)
+    else:
+        tests = random_tests(options.n_feature_tests, n_channels, radius, rng)
+    terms, responses, leaf = _gather(risk, statistics, number, chosen, counts, tests, share)
+    precision, slopes = parameters.precision, parameters.slopes
+    bounds = np.searchsorted(leaf, np.arange(len(precision) + 1))
+    least = options.min_samples_leaf
+    if least is None:
+        least = _SAMPLES_PER_WEIGHT * parameters.weight.shape[2]
+    splits = {}
+    for k, (first, last) in enumerate(pairwise(bounds)):
+        if last - first < 2:
+            continue
+        joint = options.criterion == "gradient"
+        found = best_split(
+            terms[first:last],
+            responses[:, first:last],
+            GradientNorm(precision[k], options.bounds, slopes[k]) if joint else explained_variance,
+            n_thresholds=options.n_thresholds,
+            min_samples=least * share,
+            run=run,
+        )
+        if found is not None:
+            splits[k] = tests[found.test], found.threshold
+    return splits
+
+
+def _radius(images, radius):
+    """No farther than images reach: a chain has one row, a table no neighbours at all."""
+    if images[0].graph.n_edges == 0 and images[0].features.shape[0] == 1:
+        return 0, 0
+    return tuple(min(radius, max(image.features.shape[axis] for image in images) - 1) for axis in (0, 1))
+
+
+def _gather(risk, statistics, number, chosen, counts, tests, share):
+    """Terms of the criterion, responses and leaves of chosen factors of a type, in the order of their leaves."""
+    kind = risk.potentials.types[number]
+    dtype = risk.images[0].features.dtype
+    starts = np.concatenate(([0], np.cumsum(counts)))
+    bounds = np.searchsorted(chosen, starts)
+    members = [chosen[bounds[k] : bounds[k + 1]] - starts[k] for k in range(len(counts))]
+    leaf = np.concatenate([image.leaves[number][own] for image, own in zip(risk.images, members, strict=True)])
+    order = np.argsort(leaf, kind="stable")
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    terms = np.empty((len(chosen), _n_terms(risk, statistics, number)), dtype=dtype)
+    responses = np.empty((len(tests), len(chosen)), dtype=dtype)
+
+    def of_image(k, n_threads):
+        image, own, target = risk.images[k], members[k], place[bounds[k] : bounds[k + 1]]
+        top, left, _, columns = kind.rectangle(image.features.shape)
+        pixels = np.stack([top + own // columns, left + own % columns], axis=1).astype(np.int32)
+        weight = risk.factor_weights(k, kind)[own]
+        if statistics is None:
+            parts = weight[:, None] * _factor_values(risk, k, kind)[own]
+        else:
+            parts = _gradient_terms(risk, statistics[k], image, number, own, pixels) / share
+        terms[target] = np.concatenate([weight[:, None], parts], axis=1)
+        find_responses(image.features, pixels, tests, target, responses)
+
+    map_tasks(of_image, np.flatnonzero(np.diff(bounds)).tolist(), risk.n_jobs)
+    return terms, responses, leaf[order]
+
+
+def _n_terms(risk, statistics, number):
+    """One for the weight, and the others that the criterion is a function of."""
+    kind, n_values = risk.potentials.types[number], risk.potentials.n_values
+    size = n_values * (2 if kind.paired else 1)
+    if statistics is None:
+        return 1 + size
+    return 1 + size * (size * (1 + len(kind.multipliers)) + len(risk.potentials.whitening[number]))
+
+
+def _gradient_terms(risk, statistics, image, number, own, pixels):
+    """What each factor adds to the gradient: the derivatives by precision, slopes and linear model."""
+    kind, white = risk.potentials.types[number], risk.potentials.whitening[number]
+    slope, square = (part[own] for part in factor_terms(statistics, image, risk.potentials.types, number))
+    inputs = kind.inputs(image.seen(kind), pixels) @ white.T.astype(image.features.dtype)
+    linear = slope[:, :, None] * inputs[:, None, :]
+    multipliers = kind.multiplied_by(image.features)[own]
+    parts = square, slope_terms(multipliers, square), linear
+    return np.concatenate([part.reshape(len(own), -1) for part in parts], axis=1)
+
+
+def _factor_values(risk, k, kind):
+    """Targets of the factors of a type on image k."""
+    plane = risk.images[k].features.shape[:2]
+    # Targets have mean 0: that is what is known of missing ones.
+    target = np.nan_to_num(risk.targets[k]).reshape(*plane, -1)
+    return np.concatenate([target[end].reshape(-1, target.shape[2]) for end in kind.ends(plane)], axis=1)

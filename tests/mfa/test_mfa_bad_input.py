@@ -9,7 +9,7 @@ from numpy.testing import assert_array_equal
 from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf import MultiConditionalMFA
-from sklearn_crf.mfa import EM, LBFGS, SGD, Priors
+from sklearn_crf.mfa import EM, Priors, ScaledLBFGS, ScaledSGD
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -70,10 +70,10 @@ BAD_OPTIONS = [
     *(("priors", Priors(mean_scale=value), "mean_scale") for value in NO_SCALE),
     *(("priors", Priors(loading_scale=value), "loading_scale") for value in NO_SCALE),
     *(("priors", Priors(noise_floor=value), "noise_floor") for value in [*NO_NUMBER, None]),
-    *(("solver", LBFGS(history_size=value), "history_size") for value in [*NO_NUMBER, 0, None]),
-    *(("solver", SGD(step_size=value), "step_size") for value in [*NO_NUMBER, 0, None]),
-    *(("solver", SGD(step_schedule=value), "step_schedule") for value in NO_NAME),
-    *(("solver", SGD(batch_size=value), "batch_size") for value in [*NO_NUMBER, 0, 1.5, None]),
+    *(("solver", ScaledLBFGS(history_size=value), "history_size") for value in [*NO_NUMBER, 0, None]),
+    *(("solver", ScaledSGD(step_size=value), "step_size") for value in [*NO_NUMBER, 0, None]),
+    *(("solver", ScaledSGD(step_schedule=value), "step_schedule") for value in NO_NAME),
+    *(("solver", ScaledSGD(batch_size=value), "batch_size") for value in [*NO_NUMBER, 0, 1.5, None]),
 ]
 
 
@@ -111,19 +111,19 @@ def test_parameters_that_do_not_fit_the_labels(clusters, kwargs, message):
 
 
 def test_options_of_solver_and_priors_are_nested():
-    model = MultiConditionalMFA(solver=SGD(), priors=Priors())
+    model = MultiConditionalMFA(solver=ScaledSGD(), priors=Priors())
     model.set_params(solver__step_size=0.5, priors__noise_floor=0.1)
     assert model.solver.step_size == 0.5
     assert model.priors.noise_floor == 0.1
     assert {"solver__batch_size", "priors__mean_scale"} <= model.get_params().keys()
-    model = MultiConditionalMFA().set_params(solver=SGD(), solver__step_size=0.3)
+    model = MultiConditionalMFA().set_params(solver=ScaledSGD(), solver__step_size=0.3)
     assert model.solver.step_size == 0.3
 
 
 @pytest.mark.parametrize(
     ("key", "message"),
     [
-        ("solver__step_size", r"solver='auto', which is no object; pass an object first, as in solver=SGD\(\)"),
+        ("solver__step_size", r"solver='auto', which is no object; pass an object first, as in solver=ScaledSGD\(\)"),
         ("priors__mean_scale", r"priors=None, which is no object; pass an object first, as in priors=Priors\(\)"),
     ],
 )
@@ -188,7 +188,7 @@ def test_number_of_samples_to_draw(clusters):
 def test_steps_that_are_far_too_long_leave_the_best_parameters(clusters):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = quick(solver=SGD(step_size=1e200)).fit(*clusters)
+        model = quick(solver=ScaledSGD(step_size=1e200)).fit(*clusters)
     assert np.isfinite(model.loss_curve_).all()
     assert np.isfinite(model.restart_losses_).all()
     assert np.isfinite(model.predict_proba(clusters[0])).all()

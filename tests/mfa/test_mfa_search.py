@@ -8,7 +8,7 @@ from sklearn.base import clone
 from sklearn.model_selection import StratifiedKFold
 from sklearn.utils._param_validation import InvalidParameterError
 
-from sklearn_crf.mfa import LBFGS, MultiConditionalMFA, MultiConditionalMFACV, alpha_path
+from sklearn_crf.mfa import MultiConditionalMFA, MultiConditionalMFACV, ScaledLBFGS, alpha_path
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 ALPHAS = [0.01, 1.0, 0.1]
@@ -114,5 +114,5 @@ def test_bad_values_are_named(clusters, name, values):
 def test_options_of_a_name_ask_for_an_object():
     with pytest.raises(ValueError, match="pass an object first"):
         MultiConditionalMFACV().set_params(solver__step_size=0.1)
-    search = MultiConditionalMFACV(solver=LBFGS()).set_params(solver__history_size=5)
+    search = MultiConditionalMFACV(solver=ScaledLBFGS()).set_params(solver__history_size=5)
     assert search.solver.history_size == 5

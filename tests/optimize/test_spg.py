@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose
 from scipy.optimize import nnls
 
 from sklearn_crf.optimize import minimize_spg
+from sklearn_crf.optimize._spg import ROUNDING, ProjectedRun
 
 
 def anywhere(x):
@@ -133,3 +134,17 @@ def test_start_must_be_finite():
         minimize_spg(quadratic(np.eye(1), np.ones(1)), [np.nan], project=anywhere)
     with pytest.raises(ValueError, match="fun must be finite"):
         minimize_spg(lambda x: (np.inf, x), [0.0], project=anywhere)
+
+
+def test_steps_within_the_rounding_of_x_are_none():
+    calls = []
+
+    def fun(x):
+        calls.append(x)
+        return 0.5 * float(x @ x), x
+
+    run = ProjectedRun(fun, np.copy, np.full(2, 1e6), 1, None, ROUNDING)
+    assert not run.move_along(np.full(2, -1e-11), 0.5, 1e-4)
+    assert len(calls) == 1
+    assert run.move_along(np.full(2, -1e-3), 0.5, 1e-4)
+    assert run.nit == 1

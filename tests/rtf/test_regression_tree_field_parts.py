@@ -12,16 +12,6 @@ from sklearn_crf._threads import range_runner
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import ConjugateGradient, GaussianDirect
 from sklearn_crf.models import score
-from sklearn_crf.rtf._base import whitening_of
-from sklearn_crf.rtf._growth import (
-    GrowthOptions,
-    all_tests,
-    best_split,
-    explained_variance,
-    find_splits,
-    projected_norm,
-    random_tests,
-)
 from sklearn_crf.rtf._input import window_offsets
 from sklearn_crf.rtf._objectives import FieldRisk, GaussianLikelihood, GaussianPseudolikelihood, PredictionLoss
 from sklearn_crf.rtf._potentials import (
@@ -30,8 +20,19 @@ from sklearn_crf.rtf._potentials import (
     RegressionTreePotentials,
     clip_eigenvalues,
 )
-from sklearn_crf.rtf._training import LeafScaling
-from sklearn_crf.rtf._trees import FactorType, RegressionTree, factor_types
+from sklearn_crf.rtf._training import LeafScaling, whitening_of
+from sklearn_crf.rtf._trees import (
+    FactorTemplate,
+    GrowthOptions,
+    RegressionTree,
+    all_tests,
+    best_split,
+    explained_variance,
+    factor_templates,
+    find_splits,
+    projected_norm,
+    random_tests,
+)
 from sklearn_crf.rtf.losses import LOSSES, loss_function
 
 BOUNDS = (1e-2, 1e2)
@@ -49,7 +50,7 @@ def test_leaves_are_found_by_descent(seed, n_splits):
     features = rng.normal(size=(7, 6, 3)).astype(np.float32)
     tree = random_tree(3, n_splits, rng)
     assert tree.n_leaves == n_splits + 1
-    for kind in factor_types(OFFSETS):
+    for kind in factor_templates(OFFSETS):
         for n_threads in (1, 3):
             with range_runner(n_threads) as run:
                 found = tree.leaves(features, kind, run)
@@ -64,7 +65,7 @@ def test_a_split_renames_no_other_leaf():
     assert_array_equal(parent, [0, 1, 2, 3, 4, 1, 3])
     features = rng.normal(size=(9, 9, 2))
     with range_runner(1) as run:
-        before, after = (t.leaves(features, FactorType(), run) for t in (tree, grown))
+        before, after = (t.leaves(features, FactorTemplate(), run) for t in (tree, grown))
     assert_array_equal(parent[after], before)
     assert RegressionTree.stump().depth == 0
     assert grown.depth in (tree.depth, tree.depth + 1)
@@ -248,7 +249,7 @@ def test_splits_are_the_best_by_brute_force(n_values, channels, multipliers, mon
     )
     coef = potentials.project(coef, BOUNDS)
     tests = random_tests(5, 3, 2, np.random.RandomState(2))
-    monkeypatch.setattr("sklearn_crf.rtf._growth.random_tests", lambda *_: tests)
+    monkeypatch.setattr("sklearn_crf.rtf._trees.random_tests", lambda *_: tests)
     gains = []
 
     def recorded(*args, **options):
@@ -256,7 +257,7 @@ def test_splits_are_the_best_by_brute_force(n_values, channels, multipliers, mon
         gains.extend([] if found is None else [found.gain])
         return found
 
-    monkeypatch.setattr("sklearn_crf.rtf._growth.best_split", recorded)
+    monkeypatch.setattr("sklearn_crf.rtf._trees.best_split", recorded)
     risk = FieldRisk(GaussianPseudolikelihood(), potentials, images, targets)
     options = GrowthOptions(5, 3, 2, None, 5, BOUNDS)
     found = find_splits(risk, trees, coef, [9] * len(trees), options, np.random.RandomState(3))
@@ -278,7 +279,7 @@ def test_splits_are_the_best_by_brute_force(n_values, channels, multipliers, mon
 
 def responses_in(images, kind, leaf, test):
     """Responses to a test of all factors in a leaf."""
-    number = factor_types(OFFSETS, kind.channels, kind.multipliers).index(kind) if kind.paired else 0
+    number = factor_templates(OFFSETS, kind.channels, kind.multipliers).index(kind) if kind.paired else 0
     found = []
     for image in images:
         height, width, _ = image.features.shape
@@ -383,7 +384,7 @@ def test_projected_norm_stops_at_the_bounds():
     assert projected_norm(np.zeros(3), -outward, precision, BOUNDS) == pytest.approx(2)
 
 
-@pytest.mark.parametrize("kind", [FactorType(), FactorType(1, -1, True)])
+@pytest.mark.parametrize("kind", [FactorTemplate(), FactorTemplate(1, -1, True)])
 def test_whitened_inputs_are_uncorrelated(kind):
     rng = np.random.RandomState(0)
     plane = rng.normal(size=(30, 40, 3)) @ rng.normal(size=(3, 3)) + 5

@@ -5,9 +5,8 @@ import numpy as np
 from sklearn_crf import RegressionTreeField
 from sklearn_crf.graphs import lattice
 from sklearn_crf.rtf import FieldSolver
-from sklearn_crf.rtf._growth import random_tests
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
-from sklearn_crf.rtf._trees import RegressionTree, factor_types
+from sklearn_crf.rtf._trees import RegressionTree, factor_templates, random_tests
 
 OFFSETS = np.array([[0, 1], [1, 0], [1, -1], [0, 2]])
 
@@ -25,7 +24,7 @@ def random_field(shape=(6, 5), n_values=1, n_channels=3, n_splits=3, n_images=2,
     """Trees, potentials, parameters, images and targets in float64."""
     rng = np.random.RandomState(seed)
     graph = lattice(shape, OFFSETS)
-    types = factor_types(graph.offsets, channels, multipliers)
+    types = factor_templates(graph.offsets, channels, multipliers)
     trees = [random_tree(n_channels, n_splits, rng) for _ in types]
     whitening = [rng.normal(size=(n, n)) / n for n in (kind.n_inputs(n_channels) for kind in types)]
     potentials = RegressionTreePotentials(types, [tree.n_leaves for tree in trees], whitening, n_values)

@@ -17,7 +17,7 @@ _OF_SOLVES = 0.5
 _OF_SEAMS = 0.4
 
 
-class Window(NamedTuple):
+class Rectangle(NamedTuple):
     """A rectangle of a plane."""
 
     top: int
@@ -36,8 +36,8 @@ class Window(NamedTuple):
         return slice(self.top, self.bottom), slice(self.left, self.right)
 
     def grown(self, margin, shape):
-        """The window with a margin, as far as the plane goes."""
-        return Window(
+        """The rectangle with a margin, as far as the plane goes."""
+        return Rectangle(
             max(self.top - margin, 0),
             min(self.bottom + margin, shape[0]),
             max(self.left - margin, 0),
@@ -45,7 +45,7 @@ class Window(NamedTuple):
         )
 
     def inside(self, other):
-        """Slices of an array of the other window, which contains this one."""
+        """Slices of an array of the other rectangle, which contains this one."""
         rows, columns = slice(self.top - other.top, self.bottom - other.top), self.left - other.left
         return rows, slice(columns, columns + self.shape[1])
 
@@ -124,7 +124,7 @@ def mean_in_tiles(model_of, shape, solver, *, n_jobs=None, reach=0, and_also=Non
         missing = {tile: seams[tile].missing(mean) for tile in margins}
         limit = max(_OF_SEAMS * solver.tol, np.finfo(mean.dtype).eps) ** 2 * sum(norms.values())
         worst = [tile for tile in margins if missing[tile] > limit / len(margins)]
-        again = [tile for tile in worst if tile.grown(margins[tile], shape) != Window(0, shape[0], 0, shape[1])]
+        again = [tile for tile in worst if tile.grown(margins[tile], shape) != Rectangle(0, shape[0], 0, shape[1])]
         if sum(missing.values()) <= limit:
             break
         margins.update({tile: 2 * margins[tile] for tile in again})
@@ -139,7 +139,7 @@ def _tiles(shape, n_pixels):
     rows = min(shape[0], max(side, n_pixels // max(shape[1], 1)))
     columns = min(shape[1], max(side, n_pixels // max(shape[0], 1)))
     ranges = (fixed_ranges(n, -(-n // size)) for n, size in zip(shape, (rows, columns), strict=True))
-    return [Window(*down, *across) for down, across in product(*ranges)]
+    return [Rectangle(*down, *across) for down, across in product(*ranges)]
 
 
 class _Seam(NamedTuple):

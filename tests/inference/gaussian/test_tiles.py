@@ -12,7 +12,7 @@ from sklearn_crf.preprocessing import FilterBank
 from sklearn_crf.rtf import Splits, Window, _prediction
 from sklearn_crf.rtf._input import window_offsets
 from sklearn_crf.rtf._prediction import FittedField
-from sklearn_crf.rtf._trees import factor_types
+from sklearn_crf.rtf._trees import factor_templates
 
 pytestmark = pytest.mark.filterwarnings("ignore:the last round stopped:sklearn.exceptions.ConvergenceWarning")
 
@@ -37,7 +37,7 @@ def fitted_field(window=3, n_values=1, n_axes=2, bounds=(0.1, 2.0), seed=0):
     weights[0] = weights[0][:, :, :4]
     slopes = [np.zeros((len(precision), 0, *precision.shape[1:])) for precision in precisions]
     trees = [tree._asdict() for tree in trees]
-    return FittedField(factor_types(offsets), trees, precisions, weights, slopes, n_axes, None)
+    return FittedField(factor_templates(offsets), trees, precisions, weights, slopes, n_axes, None)
 
 
 def in_tiles(field, plane, solver, **options):

@@ -7,11 +7,11 @@ from regression_tree_problems import OFFSETS, plain_field, random_tree
 
 from sklearn_crf.graphs import lattice
 from sklearn_crf.rtf import FieldSolver, Splits, Window
-from sklearn_crf.rtf._base import sampled_variables, squares_of, with_surroundings
 from sklearn_crf.rtf._input import TrainingData
 from sklearn_crf.rtf._objectives import FieldRisk, GaussianPseudolikelihood
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
-from sklearn_crf.rtf._trees import factor_types
+from sklearn_crf.rtf._rounds import sampled_variables, squares_of, with_surroundings
+from sklearn_crf.rtf._trees import factor_templates
 
 pytestmark = pytest.mark.filterwarnings("ignore:the last round stopped:sklearn.exceptions.ConvergenceWarning")
 
@@ -34,7 +34,7 @@ def random_data(shapes, weighted, seed=0):
 def risk_of(data, seed=1):
     """A random field's risk, and its parameters."""
     rng = np.random.RandomState(seed)
-    types = factor_types(OFFSETS)
+    types = factor_templates(OFFSETS)
     trees = [random_tree(3, 3, rng) for _ in types]
     whitening = [np.eye(kind.n_inputs(3)) for kind in types]
     potentials = RegressionTreePotentials(types, [tree.n_leaves for tree in trees], whitening, 2)
