@@ -104,12 +104,8 @@ def node_f1_score(y_true, y_pred, *, missing_label=None, sample_weight=None, ave
 
     Parameters
     ----------
-    y_true, y_pred : array-like or list of array-like
-        As in :func:`flatten_nodes`.
-    missing_label : object, optional
-        Nodes with this true label are left out.
-    sample_weight : array-like, optional
-        One weight per example, or one per node.
+    y_true, y_pred, missing_label, sample_weight
+        As in :func:`node_accuracy_score`.
     average : {"macro", "micro", "weighted", "binary"} or None, default="macro"
         As in :func:`sklearn.metrics.f1_score`; None gives one number per class.
     **options
@@ -129,12 +125,8 @@ def node_jaccard_score(y_true, y_pred, *, missing_label=None, sample_weight=None
 
     Parameters
     ----------
-    y_true, y_pred : array-like or list of array-like
-        As in :func:`flatten_nodes`.
-    missing_label : object, optional
-        Nodes with this true label are left out.
-    sample_weight : array-like, optional
-        One weight per example, or one per node.
+    y_true, y_pred, missing_label, sample_weight
+        As in :func:`node_accuracy_score`.
     average : {"macro", "micro", "weighted", "binary"} or None, default="macro"
         As in :func:`sklearn.metrics.jaccard_score`; None gives one number per class.
     **options

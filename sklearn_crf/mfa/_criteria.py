@@ -45,25 +45,7 @@ class Moments:
 
 
 def block_moments(forms, block, criterion, n_components):
-    """Criterion and moments of one block of samples of one class.
-
-    Parameters
-    ----------
-    forms : ScoreForms
-    block : Block
-    criterion : Criterion
-    n_components : int
-        Per class.
-
-    Returns
-    -------
-    value : float
-        Without the term in ``L_c``.
-    components : slice
-        The components that the moments belong to: those of the class if ``L_x`` does not enter.
-    projected, squares : ndarray
-        See `Moments`.
-    """
+    """Criterion and moments of one block of samples of one class."""
     value, used, parts, weights = weighted_projections(forms, block, criterion, n_components)
     shape = parts.projected.shape
     sums = parts.projected.reshape(-1, shape[2]) @ block.samples.T
@@ -71,26 +53,8 @@ def block_moments(forms, block, criterion, n_components):
 
 
 def weighted_projections(forms, block, criterion, n_components):
-    """Criterion of a block, and projections weighted by the derivatives ``a`` of the criterion in the scores.
-
-    Parameters
-    ----------
-    forms : ScoreForms
-    block : Block
-    criterion : Criterion
-    n_components : int
-        Per class.
-
-    Returns
-    -------
-    value : float
-    components : slice
-        As for `block_moments`.
-    parts : Projections
-        With ``a (z, 1)`` as ``projected``.
-    weights : ndarray of shape (G, n)
-        ``a``, summed over the components that share their noise.
-    """
+    """Criterion of a block, and projections weighted by the derivatives ``a`` of the criterion in the scores."""
+    # weights: (G, n)
     own = slice(block.label * n_components, (block.label + 1) * n_components)
     used = slice(0, len(forms.linear)) if criterion.features else own
     parts = project(forms, block.samples, used)
@@ -117,17 +81,7 @@ def group_sums(values, group):
 
 
 def pattern_moments(params, pattern, criterion, run=map):
-    """Criterion and moments of all samples that have the same features observed.
-
-    Parameters
-    ----------
-    params : MixtureParameters
-        Restricted to the observed features.
-    pattern : Pattern
-    criterion : Criterion
-    run : callable, default=map
-        Maps a function over blocks, perhaps in threads; results are added in the order of the blocks.
-    """
+    """Criterion and moments of all samples that have the same features observed."""
     forms = score_forms(params)
     moments = Moments.zeros(forms)
     n_components = params.log_weights.shape[1]
@@ -148,13 +102,8 @@ def density_gradients(params, forms, moments):
     """Gradients (15)-(17), summed over samples, from the moments.
 
     With ``n = sum a``, ``S = sum a (x - mu)(x - mu)'`` and ``Sigma^-1 = D - V V'``; all products are of size d x p.
-
-    Returns
-    -------
-    counts : ndarray of shape (S,)
-        ``n``, the gradient in the log-probability of a component.
-    means, loadings, log_noise : ndarray
     """
+    # counts: (S,)
     inverse_noise, V, rotations, _ = forms.precisions
     counts = moments.projected[:, -1, -1]
     # S V, and the sum of a (x - mu) as one more column: what follows treats them alike.
@@ -177,22 +126,7 @@ def density_gradients(params, forms, moments):
 
 
 def value_gradient(params, data, criterion, run=map):
-    """A criterion, to be maximised, and its gradient.
-
-    Parameters
-    ----------
-    params : MixtureParameters
-    data : SampleBlocks
-    criterion : Criterion
-    run : callable, default=map
-        Maps a function over blocks.
-
-    Returns
-    -------
-    value : float
-    gradient : MixtureParameters
-        Gradients in ``log P(c)``, ``log P(s | c)`` as free numbers, in means, loadings and log noise.
-    """
+    """A criterion, to be maximised, and its gradient."""
     value = -criterion.classes * float(data.class_weight @ params.log_prior)
     log_weights = np.zeros_like(params.log_weights)
     means, loadings = np.zeros_like(params.means), np.zeros_like(params.loadings)

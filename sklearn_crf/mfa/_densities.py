@@ -27,16 +27,7 @@ class Precisions(NamedTuple):
 
 
 def precisions(params):
-    """Factors of the inverse covariance of every component.
-
-    Parameters
-    ----------
-    params : MixtureParameters
-
-    Returns
-    -------
-    Precisions
-    """
+    """Factors of the inverse covariance of every component."""
     group = params.noise_group
     inverse_noise = np.exp(-params.log_noise)[group]
     scaled = inverse_noise[:, :, None] * params.loadings
@@ -49,7 +40,7 @@ def precisions(params):
 
 
 class ScoreForms(NamedTuple):
-    """What turns a block of rows into ``log P(c, s, x)`` for every component.
+    """Forms that turn a block of rows into ``log P(c, s, x)`` of every component.
 
     ``linear[s]`` holds p rows for ``V_s'(x - mu_s)`` and one for the part of the score that is linear in ``x``; both
     act on rows with a 1 appended.
@@ -62,16 +53,7 @@ class ScoreForms(NamedTuple):
 
 
 def score_forms(params):
-    """Linear forms of a model; computed once a pass over the data.
-
-    Parameters
-    ----------
-    params : MixtureParameters
-
-    Returns
-    -------
-    ScoreForms
-    """
+    """Linear forms of a model; computed once a pass over the data."""
     prec = precisions(params)
     n_all, n_features, n_factors = params.loadings.shape
     projections = np.swapaxes(prec.projections, 1, 2)
@@ -96,19 +78,8 @@ class Projections(NamedTuple):
 
 
 def project(forms, block, components):
-    """What the scores of some components are made of, in two matrix products.
-
-    Parameters
-    ----------
-    forms : ScoreForms
-    block : ndarray of shape (d + 1, n)
-        Features in rows, samples in columns; the last row is 1.
-    components : slice
-
-    Returns
-    -------
-    Projections
-    """
+    """Parts of the scores of some components, from two matrix products."""
+    # block: (d + 1, n)
     linear = forms.linear[components]
     projected = (linear.reshape(-1, linear.shape[2]) @ block).reshape(*linear.shape[:2], -1)
     group = forms.noise_group[components]
@@ -127,18 +98,8 @@ def component_scores(parts):
 
 
 def log_sum_and_posteriors(scores):
-    """``log sum_s exp(score_s)`` and ``exp(score_s) / sum`` along the first axis; overwrites ``scores``.
-
-    Parameters
-    ----------
-    scores : ndarray of shape (S, n)
-
-    Returns
-    -------
-    log_sum : ndarray of shape (n,)
-    posteriors : ndarray of shape (S, n)
-        The memory of ``scores``.
-    """
+    """``log sum_s exp(score_s)`` and ``exp(score_s) / sum`` along the first axis; overwrites ``scores``."""
+    # scores: (S, n); log_sum: (n,); posteriors: (S, n)
     largest = scores.max(axis=0)
     scores -= largest
     np.exp(scores, out=scores)
@@ -167,17 +128,8 @@ def with_ones(X):
 
 
 def missing_patterns(X):
-    """Rows grouped by which of their features are observed.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, d), with NaN where a value is missing
-
-    Returns
-    -------
-    list of (observed, rows)
-        ``observed`` is the full slice or an index array, ``rows`` an index array; a fixed order.
-    """
+    """Rows grouped by which of their features are observed."""
+    # X: (n, d)
     missing = np.isnan(X)
     if not missing.any():
         return [(slice(None), np.arange(len(X)))]
@@ -206,18 +158,8 @@ def scan(params, X, visit, rows=None):
 
 
 def joint_log_density(params, X):
-    """``log P(c, x)`` = log sum over the components of ``c`` of ``P(c) P(s | c) N(x; mu_s, Sigma_s)``.
-
-    Parameters
-    ----------
-    params : MixtureParameters
-    X : ndarray of shape (n, d)
-        NaN is integrated out exactly.
-
-    Returns
-    -------
-    ndarray of shape (n, C)
-    """
+    """``log P(c, x)`` = log sum over the components of ``c`` of ``P(c) P(s | c) N(x; mu_s, Sigma_s)``."""
+    # X: (n, d); returns (n, C)
     n_classes, n_components = params.log_weights.shape
     out = np.empty((len(X), n_classes))
 
@@ -231,18 +173,8 @@ def joint_log_density(params, X):
 
 
 def factor_means(params, X):
-    """``E[z | x] = sum_s P(s | x) (I + L_s' D L_s)^-1 L_s' D (x - mu_s)``.
-
-    Parameters
-    ----------
-    params : MixtureParameters
-    X : ndarray of shape (n, d)
-        NaN is integrated out exactly.
-
-    Returns
-    -------
-    ndarray of shape (n, p)
-    """
+    """``E[z | x] = sum_s P(s | x) (I + L_s' D L_s)^-1 L_s' D (x - mu_s)``."""
+    # X: (n, d); returns (n, p)
     out = np.empty((len(X), params.loadings.shape[2]))
 
     def visit(rows, forms, scores, projected):
@@ -255,18 +187,8 @@ def factor_means(params, X):
 
 
 def conditional_means(params, X):
-    """``E[x_missing | x_observed] = sum_s P(s | x_o) (mu_s + L_s E[z | x_o, s])_m`` in the place of missing values.
-
-    Parameters
-    ----------
-    params : MixtureParameters
-    X : ndarray of shape (n, d)
-        NaN where a value is missing.
-
-    Returns
-    -------
-    ndarray of shape (n, d)
-    """
+    """``E[x_missing | x_observed] = sum_s P(s | x_o) (mu_s + L_s E[z | x_o, s])_m`` in the place of missing values."""
+    # X: (n, d); returns (n, d)
     out = X.copy()
 
     def visit(rows, forms, scores, projected):

@@ -1,4 +1,4 @@
-"""Maximisation of the joint likelihood by expectation-maximisation; every step raises it or leaves it.
+"""Maximisation of the joint likelihood by expectation-maximisation; no step lowers it.
 
 One iteration takes the posteriors of the components, then maximises the expected log-likelihood in turn over
 weights, means, loadings and noise. The factors are hidden variables of the last two alone: where all second moments
@@ -19,7 +19,7 @@ N_FACTOR_STEPS = 3
 
 
 class Scatter(NamedTuple):
-    """Scatter matrices ``T_s = sum_i a_is (x_i - mu_s)(x_i - mu_s)' / sum_i a_is``: what is known of them."""
+    """Scatter matrices ``T_s = sum_i a_is (x_i - mu_s)(x_i - mu_s)' / sum_i a_is``, as far as computed."""
 
     diagonal: np.ndarray  # (S, d), or per group of shared noise already summed
     full: np.ndarray | None  # (S, d, d)
@@ -27,24 +27,7 @@ class Scatter(NamedTuple):
 
 
 def em_step(params, data, prior, run=map):
-    """One iteration of expectation-maximisation on complete data.
-
-    Parameters
-    ----------
-    params : MixtureParameters
-    data : SampleBlocks
-        Without missing values.
-    prior : PriorPrecisions
-    run : callable, default=map
-        Maps a function over blocks.
-
-    Returns
-    -------
-    value : float
-        Joint log-likelihood plus log prior of ``params``.
-    params : MixtureParameters
-        Where the value is no smaller.
-    """
+    """One iteration of expectation-maximisation on complete data."""
     pattern = data.patterns[0]
     if data.n_features <= MAX_FEATURES_FOR_SECOND_MOMENTS:
         value, counts, first, second = _second_moments(params, pattern, run)
@@ -61,7 +44,7 @@ def em_step(params, data, prior, run=map):
     alive = counts > 1e-10 * data.total_weight / len(counts)
     safe = np.where(alive, counts, 1.0)
     means = np.where(alive[:, None], _means(params, safe, first / safe[:, None], prior), params.means)
-    # A component that lost all its samples keeps its density; its weight falls to nothing.
+    # A component without samples keeps its density, and its weight goes to 0.
     kept = replace(params, **_probabilities(counts, params, data), means=means)
     if second is not None:
         full = second / safe[:, None, None] - _outer(first / safe[:, None], means)

@@ -215,7 +215,7 @@ class MultiConditionalMFA(
             Computed with in float64.
         y : array-like of shape (n_samples,)
         sample_weight : array-like of shape (n_samples,), default=None
-            A sample of weight 0 is as good as absent.
+            A sample of weight 0 is ignored.
 
         Returns
         -------
@@ -225,14 +225,14 @@ class MultiConditionalMFA(
         try:
             self._fit(X, y, sample_weight)
         except BaseException:
-            # A failed fit leaves the former one as it was.
+            # A failed fit leaves the estimator unchanged.
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
         return self
 
     def _fit(self, X, y, sample_weight, starts=None):
-        """Fit, from given starts in standardised units if there are some; where every restart ended."""
+        """Fit, from given starts in standardised units if there are some, and return the ends of all restarts."""
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_all_finite=self._finite())
         check_classification_targets(y)
         check_factors(self.n_factors, X.shape[1])
@@ -271,7 +271,7 @@ class MultiConditionalMFA(
         return ends
 
     def _encode(self, X, y, sample_weight):
-        """Classes, labels as numbers, weights and features; samples of weight 0 cannot name a class either."""
+        """Classes, labels as numbers, weights and features, without the samples of weight 0."""
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         X, y, weight = _of_positive_weight(weight, X, y, weight)
         X = np.asarray(X, dtype=np.float64)
@@ -402,7 +402,7 @@ def _of_positive_weight(weight, *arrays):
 
 
 def _mean_log_volume(X, weight, units):
-    """What densities of standardised samples exceed those of samples by, averaged over samples."""
+    """Mean logarithm of the ratio of the densities of standardised and original samples."""
     log_scale = np.log(units.scale)
     observed = np.isnan(X)
     per_row = (~observed) @ log_scale if observed.any() else np.full(len(X), log_scale.sum())

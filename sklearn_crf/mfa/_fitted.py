@@ -24,7 +24,7 @@ def _maximises_the_joint_likelihood(estimator):
 
 
 class FittedMixture(BaseEstimator):
-    """Methods that need the fitted attributes of `MultiConditionalMFA` alone, however they were trained."""
+    """Base of the estimators with the fitted attributes of `MultiConditionalMFA`: methods that need nothing else."""
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -55,10 +55,20 @@ class FittedMixture(BaseEstimator):
             np.log(noise),
         )
 
-    def _checked(self, X):
+    def _checked(self, X, ensure_all_finite=None):
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], ensure_all_finite=self._finite())
+        finite = ensure_all_finite or self._finite()
+        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], ensure_all_finite=finite)
         return np.asarray(X, dtype=np.float64)
+
+    def _evaluated(self, function, X):
+        """A function of the parameters at samples; squares of extremely distant ones overflow, which is an error."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = function(self._parameters, X)
+        rows = np.flatnonzero(np.isnan(found).any(axis=1))
+        if len(rows):
+            raise ValueError(f"X[{rows[0]}] is so far from the samples of fit that its density underflows.")
+        return found
 
     def joint_log_likelihood(self, X: ArrayLike) -> np.ndarray:
         """``log P(x, c)``.
@@ -74,9 +84,7 @@ class FittedMixture(BaseEstimator):
         """
         samples = self._checked(X)
         out = np.full((len(samples), len(self.classes_)), -np.inf)
-        with np.errstate(over="ignore", invalid="ignore"):
-            out[:, self.class_prior_ > 0] = joint_log_density(self._parameters, samples)
-        _require_numbers(out)
+        out[:, self.class_prior_ > 0] = self._evaluated(joint_log_density, samples)
         return out
 
     def score_samples(self, X: ArrayLike) -> np.ndarray:
@@ -144,11 +152,7 @@ class FittedMixture(BaseEstimator):
         -------
         ndarray of shape (n_samples, n_factors)
         """
-        X = self._checked(X)
-        with np.errstate(over="ignore", invalid="ignore"):
-            means = factor_means(self._parameters, X)
-        _require_numbers(means)
-        return means
+        return self._evaluated(factor_means, self._checked(X))
 
     def impute(self, X: ArrayLike) -> np.ndarray:
         """Replace missing values by their conditional means, whatever the class of the sample.
@@ -176,13 +180,7 @@ class FittedMixture(BaseEstimator):
         >>> model.impute([[1.0, np.nan]]).round(1)
         array([[1., 2.]])
         """
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan")
-        X = np.asarray(X, dtype=np.float64)
-        with np.errstate(over="ignore", invalid="ignore"):
-            completed = conditional_means(self._parameters, X)
-        _require_numbers(completed)
-        return completed
+        return self._evaluated(conditional_means, self._checked(X, ensure_all_finite="allow-nan"))
 
     def sample(
         self, n_samples: int = 1, random_state: int | np.random.RandomState | None = None
@@ -251,10 +249,3 @@ class FittedMixture(BaseEstimator):
         if len(names) != len(joint) or (self.classes_[labels] != names).any():
             raise ValueError("y must have one label of classes_ for every sample of X.")
         return float(-2 * joint[np.arange(len(names)), labels].sum() + self.n_parameters() * np.log(len(names)))
-
-
-def _require_numbers(values):
-    """Squares of samples that lie extremely far away overflow, and nothing can be said about them."""
-    rows = np.flatnonzero(np.isnan(values).any(axis=1))
-    if len(rows):
-        raise ValueError(f"X[{rows[0]}] is so far from the samples of fit that its density underflows.")

@@ -1,4 +1,4 @@
-"""Checks of what MultiConditionalMFA is given: parameters, weights, initial values."""
+"""Checks of the parameters, weights and initial values of MultiConditionalMFA."""
 
 import warnings
 from numbers import Integral, Real
@@ -13,12 +13,12 @@ from sklearn_crf.mfa._solvers import EM, SOLVERS, ScaledLBFGS, ScaledSGD
 
 OBJECTIVES = ("multi_conditional", "joint")
 
-# Squares of what is smaller are finite.
+# Squares of smaller numbers are finite.
 TOO_LARGE = 1e150
 
 
 class NumberInterval(Interval):
-    """Interval of numbers to which truth values do not belong."""
+    """Interval of numbers without booleans."""
 
     def is_satisfied_by(self, val):
         return not isinstance(val, (bool, np.bool_)) and super().is_satisfied_by(val)
@@ -98,7 +98,7 @@ def class_weights(class_weight, y):
 
 
 def resolve_solver(solver, objective, has_missing):
-    """The solver that runs, as an object with valid options."""
+    """The solver of a parameter, as an object with valid options."""
     joint = objective == "joint"
     if isinstance(solver, str):
         name = ("em" if joint and not has_missing else "lbfgs") if solver == "auto" else solver
@@ -123,7 +123,7 @@ def check_counts(labels, names, n_components):
 
 
 def check_magnitudes(X):
-    """Complain about features whose variance would overflow."""
+    """Raise ValueError for features whose variance would overflow."""
     large = np.flatnonzero((np.fmax.reduce(X) > TOO_LARGE) | (np.fmin.reduce(X) < -TOO_LARGE))
     if len(large):
         raise ValueError(
@@ -156,21 +156,8 @@ def _listed(indices, most=5):
 
 
 def check_init(init, present, shape, noise_shape):
-    """Initial values as a dict of arrays restricted to the classes that occur, or the name of a strategy.
-
-    Parameters
-    ----------
-    init : {"kmeans", "random"}, array-like of shape (C, K, d), or mapping
-    present : ndarray of bool, (C,)
-    shape : tuple
-        (C, K, d, p).
-    noise_shape : tuple
-
-    Raises
-    ------
-    InvalidParameterError
-        For a wrong key, shape or number.
-    """
+    """Initial values as a dict of arrays restricted to the classes that occur, or the name of a strategy."""
+    # init: (C, K, d)
     if isinstance(init, str):
         return init
     given = dict(init) if isinstance(init, dict) else {"means": init}

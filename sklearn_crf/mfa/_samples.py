@@ -36,7 +36,7 @@ def measure(X, weight):
         total = weight @ observed
         mean = (weight @ np.where(observed, X, 0.0)) / np.where(total > 0, total, 1.0)
         centred = np.where(observed, X - mean, 0.0)
-    # The mean is rounded: without a second look a constant feature has a tiny variance instead of none.
+    # The mean is rounded, which would give a constant feature a tiny variance instead of none.
     mean = mean + weight @ centred / np.where(total > 0, total, 1.0)
     variance = weight @ np.square(centred) / np.where(total > 0, total, 1.0)
     constant = variance <= (100 * np.finfo(float).eps * np.abs(mean)) ** 2

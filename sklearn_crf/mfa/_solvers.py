@@ -1,7 +1,7 @@
 """Solvers of a criterion from one start: expectation-maximisation, L-BFGS and stochastic gradient descent.
 
-The last two move the flat vector of all parameters in units of their standard errors, which are as good a diagonal
-scaling as the Fisher information gives.
+The last two move the flat vector of all parameters in units of their standard errors, the diagonal scaling
+by the Fisher information.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ from sklearn_crf.optimize import minimize_lbfgs, minimize_sgd
 
 
 class Ascent(NamedTuple):
-    """Where a solver ended."""
+    """Parameters at which a solver ended, and the losses on its way."""
 
     params: MixtureParameters
     losses: np.ndarray  # after every iteration: -(criterion + log prior) / total weight, from the start on
@@ -69,7 +69,7 @@ class NegativeCriterion:
         samples = self.samples
         batch = samples.batch(rows)
         data = SampleBlocks(batch.X, batch.labels, batch.weight, len(self.data.class_weight), 1)
-        # Normalised by the expected weight of a batch: weights then count in proportion, whoever shares the batch.
+        # Normalised by the expected weight of a batch, so that samples count in proportion in any batch.
         data.total_weight = self.data.total_weight / len(samples.X) * len(rows)
         return self(vector, data)
 
@@ -123,18 +123,8 @@ def fisher_information(params, class_share):
 
     For a Gaussian it is ``Sigma^-1_jj`` in a mean, ``Sigma^-1_jj (L' Sigma^-1 L)_kk`` in a loading (without the term
     that is of second order in the inverse) and ``(Psi_jj Sigma^-1_jj)^2 / 2`` in the logarithm of the noise.
-
-    Parameters
-    ----------
-    params : MixtureParameters
-    class_share : ndarray of shape (C,)
-        Share of every class, summing to 1.
-
-    Returns
-    -------
-    MixtureParameters
-        With information in place of parameters.
     """
+    # class_share: (C,)
     precision = precisions(params)
     share = class_share[:, None] * np.exp(params.log_weights)
     n = share.ravel()[:, None]
@@ -152,7 +142,7 @@ def fisher_information(params, class_share):
 
 
 def standard_errors(packing, params, class_share):
-    """Standard errors of one sample for every entry of the flat vector; those of next to no information are bounded."""
+    """Standard errors from one sample for every entry of the flat vector, bounded where there is little information."""
     information = packing.pack(fisher_information(params, class_share))
     return 1 / np.sqrt(np.maximum(information, 1e-6 * information.max()))
 
@@ -162,7 +152,48 @@ def ignore_iterations(loss, params):
     return False
 
 
-class EM(BaseEstimator):
+class MixtureSolver(BaseEstimator):
+    """Base of the solvers; a subclass writes ``_minimize`` with the arguments of ``minimize``."""
+
+    _parameter_constraints: ClassVar[dict] = {}
+
+    def minimize(
+        self,
+        objective: NegativeCriterion,
+        start: MixtureParameters,
+        *,
+        max_iter: int,
+        tol: float,
+        seed: int = 0,
+        on_iteration: Callable = ignore_iterations,
+    ) -> Ascent:
+        """Minimise a negative criterion from one start.
+
+        Parameters
+        ----------
+        objective : NegativeCriterion
+        start : MixtureParameters
+        max_iter : int
+            Most iterations, or epochs.
+        tol : float
+            As the solver says.
+        seed : int
+            Draws the order of the samples, if the solver is stochastic.
+        on_iteration : callable
+            ``on_iteration(loss, params)`` after each iteration, ``params`` a function without arguments; a true value
+            asks to stop.
+
+        Returns
+        -------
+        Ascent
+        """
+        return self._minimize(objective, start, max_iter, tol, seed, on_iteration)
+
+    def _minimize(self, objective, start, max_iter, tol, seed, on_iteration) -> Ascent:
+        raise NotImplementedError(type(self).__name__)
+
+
+class EM(MixtureSolver):
     r"""Expectation-maximisation of the joint likelihood; no iteration lowers it.
 
     .. math::
@@ -176,6 +207,8 @@ class EM(BaseEstimator):
         \theta + 2 a r + a^2 v, \qquad a = \frac{\lVert r \rVert}{\lVert v \rVert} \approx \frac{1}{1 - \lambda}
 
     wherever the likelihood is no lower there. It needs ``objective="joint"`` and samples without missing values.
+    Iterations end when all further ones together would gain less than ``tol`` per sample: one that gains :math:`g`
+    leaves about :math:`g \lambda^2 / (1 - \lambda^2)`.
 
     Parameters
     ----------
@@ -204,45 +237,14 @@ class EM(BaseEstimator):
     def __init__(self, accelerate: bool = True):
         self.accelerate = accelerate
 
-    def minimize(
-        self,
-        objective: NegativeCriterion,
-        start: MixtureParameters,
-        *,
-        max_iter: int,
-        tol: float,
-        seed: int = 0,
-        on_iteration: Callable = ignore_iterations,
-    ) -> Ascent:
-        r"""Iterate until all further iterations together would gain less than ``tol`` per sample.
-
-        An iteration that gains :math:`g` with steps that shrink by :math:`\lambda` leaves about
-        :math:`g \lambda^2 / (1 - \lambda^2)`.
-
-        Parameters
-        ----------
-        objective : NegativeCriterion
-            Of the joint likelihood.
-        start : MixtureParameters
-        max_iter : int
-        tol : float
-        seed : int
-            Not used.
-        on_iteration : callable
-            ``on_iteration(loss, params)`` after each iteration, ``params`` a function without arguments; a true value
-            asks to stop.
-
-        Returns
-        -------
-        Ascent
-        """
+    def _minimize(self, objective, start, max_iter, tol, seed, on_iteration):
         steps = _EMSteps(objective, max_iter, on_iteration)
         # Noise below its floor would be lifted by the first step, and the likelihood would fall.
         current = replace(start, log_noise=np.clip(start.log_noise, *objective.prior.log_noise_bounds))
         extrapolation = _Extrapolation(objective, current)
         loss, following = steps.take(current)
         n_closed = 0
-        # An extrapolation leaves the fast directions to the next steps: their factor alone says too little.
+        # After an extrapolation the next steps move along fast directions, and their factors are too small.
         factors: deque = deque(maxlen=5)
         while not steps.are_over:
             previous, current = current, following
@@ -259,7 +261,7 @@ class EM(BaseEstimator):
         return Ascent(current, np.array(steps.losses), False)
 
 
-# Iterations in a row that must leave less than the tolerance: a first small gain can be an accident.
+# Iterations in a row that must leave less than the tolerance, as one small gain can be an accident.
 _N_CLOSED = 2
 
 
@@ -274,7 +276,7 @@ class _EMSteps:
 
     def __init__(self, objective, max_iter, on_iteration):
         self._objective, self._on_iteration = objective, on_iteration
-        self._n_left = max_iter + 1  # the first only tells the loss of the start
+        self._n_left = max_iter + 1  # the first one computes the loss of the start
         self._stopped = False
         self.losses = []
 
@@ -306,7 +308,7 @@ class _Extrapolation:
         self._longest = 4.0
 
     def factor(self, previous, current, following):
-        """``a``, at most what has proven itself so far."""
+        """``a``, limited by the lengths that have succeeded so far."""
         first, second, third = (self._packing.pack(params) / self._scale for params in (previous, current, following))
         self._start, self._step = first, second - first
         self._turn = third - second - self._step
@@ -330,8 +332,10 @@ class _Extrapolation:
         return following, *steps.take(following)
 
 
-class ScaledLBFGS(BaseEstimator):
-    """Limited-memory BFGS over all parameters, for any criterion.
+class ScaledLBFGS(MixtureSolver):
+    """Limited-memory BFGS over all parameters in units of their standard errors, for any criterion.
+
+    It ends when no entry of the scaled projected gradient exceeds ``tol``.
 
     Parameters
     ----------
@@ -357,33 +361,7 @@ class ScaledLBFGS(BaseEstimator):
     def __init__(self, history_size: int = 20):
         self.history_size = history_size
 
-    def minimize(
-        self,
-        objective: NegativeCriterion,
-        start: MixtureParameters,
-        *,
-        max_iter: int,
-        tol: float,
-        seed: int = 0,
-        on_iteration: Callable = ignore_iterations,
-    ) -> Ascent:
-        """Iterate until no entry of the scaled projected gradient exceeds ``tol``.
-
-        Parameters
-        ----------
-        objective : NegativeCriterion
-        start : MixtureParameters
-        max_iter : int
-        tol : float
-        seed : int
-            Not used.
-        on_iteration : callable
-            As for :class:`EM`.
-
-        Returns
-        -------
-        Ascent
-        """
+    def _minimize(self, objective, start, max_iter, tol, seed, on_iteration):
         problem = ScaledCriterion(objective, start)
         if not np.isfinite(problem.value):
             return Ascent(start, np.array([problem.value]), False)
@@ -402,13 +380,14 @@ class ScaledLBFGS(BaseEstimator):
         return Ascent(problem.params(found.x), losses, bool(found.success))
 
 
-class ScaledSGD(BaseEstimator):
+class ScaledSGD(MixtureSolver):
     r"""Averaged stochastic gradient descent over mini-batches of samples, for any criterion.
 
     .. math::
         \theta_{t+1} = \theta_t - \eta_t S^2 \tilde g_t
 
-    with the diagonal ``S`` of the standard errors that one sample gives the parameters.
+    with the diagonal ``S`` of the standard errors that one sample gives the parameters. It ends when five epochs in a
+    row gain less than ``tol``, with the best parameters at the end of an epoch.
 
     Parameters
     ----------
@@ -444,35 +423,7 @@ class ScaledSGD(BaseEstimator):
         self.step_schedule = step_schedule
         self.batch_size = batch_size
 
-    def minimize(
-        self,
-        objective: NegativeCriterion,
-        start: MixtureParameters,
-        *,
-        max_iter: int,
-        tol: float,
-        seed: int = 0,
-        on_iteration: Callable = ignore_iterations,
-    ) -> Ascent:
-        """Go through the samples until the loss has gained less than ``tol`` for five epochs.
-
-        Parameters
-        ----------
-        objective : NegativeCriterion
-        start : MixtureParameters
-        max_iter : int
-            Epochs.
-        tol : float
-        seed : int
-            Draws the order of the samples.
-        on_iteration : callable
-            As for :class:`EM`, after each epoch.
-
-        Returns
-        -------
-        Ascent
-            With the best parameters found at the end of an epoch.
-        """
+    def _minimize(self, objective, start, max_iter, tol, seed, on_iteration):
         problem = ScaledCriterion(objective, start)
         if not np.isfinite(problem.value):
             return Ascent(start, np.array([problem.value]), False)
@@ -496,7 +447,7 @@ _PATIENCE = 5
 
 
 class _Epochs:
-    """Callback that knows the loss over all samples after each epoch, and stops where it no longer falls."""
+    """Callback that computes the loss over all samples after each epoch, and stops when it no longer falls."""
 
     def __init__(self, problem, tol, on_iteration):
         self._problem, self._tol, self._on_iteration = problem, tol, on_iteration
@@ -504,7 +455,7 @@ class _Epochs:
 
     def __call__(self, point):
         value, _ = self._problem(point.x)
-        if not np.isfinite(value):  # steps too long; what comes after is no better
+        if not np.isfinite(value):  # steps are too long, and later ones no better
             return True
         least = min(self.losses)
         self.n_stale = 0 if value < least - self._tol else self.n_stale + 1

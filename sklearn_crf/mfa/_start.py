@@ -1,6 +1,6 @@
 """Initial values: k-means within each class, then principal components of each cluster.
 
-Nothing here looks at the criterion: joint, conditional and multi-conditional training start from the same values.
+They do not depend on the criterion: joint, conditional and multi-conditional training start from the same values.
 """
 
 from functools import cache
@@ -19,28 +19,8 @@ SUBSAMPLE = 3000
 
 
 def start_parameters(X, labels, weight, assign, *, n_components, n_factors, noise, floor, seed):
-    """Parameters from a partition of every class.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-        Standardised; may hold NaN, which takes the mean of its feature in its class.
-    labels : ndarray of shape (n,), int
-        Every class from 0 on occurs.
-    weight : ndarray of shape (n,)
-    assign : callable
-        ``assign(c, X_c, weight_c)`` gives the component in its class of every sample of class ``c``.
-    n_components, n_factors : int
-    noise : {"tied", "class", "component"}
-    floor : float
-        Least noise variance.
-    seed : int
-        For the randomised singular value decomposition.
-
-    Returns
-    -------
-    MixtureParameters
-    """
+    """Parameters from a partition of every class."""
+    # X: (n, d); labels: (n,); weight: (n,)
     n_classes = int(labels.max()) + 1
     n_all, n_features = n_classes * n_components, X.shape[1]
     counts = np.zeros(n_all)
@@ -117,7 +97,7 @@ def principal_loadings(X, weight, n_factors, seed):
 
 @cache
 def _thread_pools():
-    """Libraries with threads; to look for them takes as long as k-means on a thousand samples."""
+    """Libraries with threads, cached since the search takes as long as k-means on a thousand samples."""
     return ThreadpoolController()
 
 

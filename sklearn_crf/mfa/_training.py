@@ -38,20 +38,7 @@ def sample_blocks(samples, family):
 
 
 def find_start(samples, family, init, seed):
-    """Initial values of one restart; the criterion plays no part in them.
-
-    Parameters
-    ----------
-    samples : StandardisedSamples
-    family : MixtureFamily
-    init : {"kmeans", "random"}, dict of ndarray, or MixtureParameters
-        A dict holds ``means`` and may hold the other parameters, in the units of the user.
-    seed : int
-
-    Returns
-    -------
-    MixtureParameters
-    """
+    """Initial values of one restart, which do not depend on the criterion."""
     if isinstance(init, MixtureParameters):
         return samples.units.to_standard(init)
     if isinstance(init, dict):
@@ -88,26 +75,7 @@ def _with_given(start, given, units):
 
 
 def train(samples, family, solver, starts, *, max_iter, tol, n_jobs=None, on_iteration=ignore_iterations):
-    """Where each of several restarts ends, in parallel.
-
-    Parameters
-    ----------
-    samples : StandardisedSamples
-    family : MixtureFamily
-    solver : EM, ScaledLBFGS or ScaledSGD
-    starts : sequence of (callable, int)
-        One a restart: a function that gives its `MixtureParameters`, and the seed of the solver.
-    max_iter : int
-    tol : float
-    n_jobs : int or None
-        Threads over restarts, what is left of them over blocks of samples.
-    on_iteration : callable
-        ``on_iteration(loss, params)`` after each iteration of any restart; a true value stops that restart.
-
-    Returns
-    -------
-    list of Ascent
-    """
+    """Ends of several restarts, which run in parallel."""
     data = sample_blocks(samples, family)
     shape = len(data.class_weight), family.n_components, data.n_features, family.n_factors
     packing = ParameterVector(*shape, family.noise)

@@ -1,4 +1,4 @@
-"""What estimators on regression tree fields share: from images and encoded targets to a field, and back."""
+"""Base class of the estimators on regression tree fields: training on encoded targets, and prediction."""
 
 import warnings
 from functools import partial
@@ -44,26 +44,26 @@ def _weighted_mse(prediction, target, weight):
     return value, root * slope
 
 
-# Losses of predictions that are sums over pixels, with a weight for each.
+# Losses of predictions that are sums over pixels, as functions that take a weight for each pixel.
 WEIGHTED = {"mse": _weighted_mse}
 
-# Losses of the model, not of its prediction. They tell pixels apart, and so take a weight for each sample of a table.
+# Losses of the model, not of its prediction. They are sums over pixels, so each row of a table may have a weight.
 LIKELIHOODS = {"pseudolikelihood": GaussianPseudolikelihood, "likelihood": GaussianLikelihood}
 
 
 # Images that filters are learned from.
 _IMAGES_OF_BANK = 20
 
-# Pixels of a round where parts of images are enough, and pixels from which on some are held out.
+# Pixels that a round looks at where parts of images suffice, and fewest pixels for early stopping.
 _PIXELS_OF_ROUND = 100_000
 _LEAST_TO_HOLD_OUT = 20_000
 
-# Pull of leaves towards their parents, as a share of the factors of a round.
+# Shrinkage of leaves towards their parents, as a share of the factors of a round.
 _SHRINKAGE = 0.05
 
 
 class ChosenOptions(NamedTuple):
-    """Values of parameters that are "auto", by the amount of data."""
+    """Values of the parameters that are "auto", chosen by the amount of data."""
 
     early_stopping: bool
     max_depth: int
@@ -85,13 +85,13 @@ class FieldProblem(NamedTuple):
     missing: tuple = ()  # channels of X that may be NaN
 
 
-# What to pass where a nested parameter is set of something that was given by name.
+# Class to name in the error where a nested parameter is set but the parameter holds a name.
 _NESTED = {name: kind.__name__ for name, kind in OPTION_CLASSES.items()}
 _NESTED |= {"inference": "ConjugateGradient", "filter_bank": "FilterBank"}
 
 
 class FieldEstimator(CallbackSupportMixin, BaseEstimator):
-    """Base of estimators whose prediction is read off the mean of a regression tree field."""
+    """Base of the estimators that predict by the mean of a regression tree field."""
 
     _parameter_constraints: ClassVar[dict] = {
         "window": [Integral, "array-like", Window],
@@ -139,8 +139,8 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         .. math::
             p(y \mid x) \propto \exp(-\tfrac12 y^\top J(x) \, y + h(x)^\top y)
 
-        Any inference for :class:`~sklearn_crf.models.GaussianModel` can be run on them; the means are what ``predict``
-        is read off.
+        Any inference for :class:`~sklearn_crf.models.GaussianModel` can be run on them; ``predict`` uses
+        their means.
 
         Parameters
         ----------
@@ -169,7 +169,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         return found
 
     def _continues(self):
-        """Whether ``fit`` goes on from the field that it finds."""
+        """Whether ``fit`` is a warm start."""
         return self.warm_start and hasattr(self, "trees_")
 
     def _weights(self, planes, sample_weight):
@@ -186,7 +186,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         return [weight]
 
     def _without_missing(self, planes, gaps, weights):
-        """No weight for pixels whose term of the pseudolikelihood needs a target that is missing."""
+        """Weights that are 0 where the term of a pixel in the pseudolikelihood needs a missing target."""
         if self.loss == "likelihood":
             raise ValueError(
                 "loss='likelihood' needs all of y: use 'pseudolikelihood' or 'mse' where values or labels are missing."
@@ -230,7 +230,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
             of_held_out = Rounds(held_out, planes.graph_of, problem.corrupted, None, None, seed + 1, self.n_jobs)
             of_held_out.bank = bank
             validation = of_held_out(0)
-        # Fields that are deepened see other parts, and another corruption, than those of the last call.
+        # A warm start draws other parts and another corruption than the rounds of the last call.
         first = max(int(RegressionTree(**tree).depth) for tree in self.trees_) + 1 if self._continues() else 0
         data = rounds(first)
         types, channels = self._templates(window, bank, planes.offsets, data.features)
@@ -314,9 +314,9 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         )
 
     def _chosen(self, planes, pairs, solver):
-        """The values of parameters that are "auto", by the amount of data."""
+        """Values of the parameters that are "auto", chosen by the amount of data."""
         n_pixels = pairs.n_pixels
-        # Parts of images, and few iterations on each, teach a loss of predictions as much as all of them would.
+        # Losses of predictions need no more than parts of images, with few iterations on each.
         in_parts = planes.encoded.lattice_ndim == 2 and self._is_prediction_loss()
         stopping = in_parts and n_pixels >= _LEAST_TO_HOLD_OUT
         deepest = 5
@@ -381,7 +381,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         )
 
     def _field_means(self, planes, and_also=None):
-        """Mean of the field of each plane, of mean 0 and variance 1, and what a function makes of the model."""
+        """Means of the fields of planes in standardised units, and the results of a function of their models."""
         field = self._fitted_field()
         solver = self._solver(1e-5)
         with single_threaded_blas():
@@ -401,7 +401,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         return not (isinstance(self.loss, str) and self.loss in LIKELIHOODS)
 
     def _objective(self, losses, mean, scale, weighted_losses=WEIGHTED):
-        """What training minimises: a likelihood, or a loss of the prediction out of a dictionary of them."""
+        """Objective of the training: a likelihood, or a loss of the prediction out of a dictionary of losses."""
         if not self._is_prediction_loss():
             return LIKELIHOODS[self.loss]()
         loss = self.loss if callable(self.loss) else losses[self.loss]
@@ -434,10 +434,11 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
             warnings.warn(reason, ConvergenceWarning, stacklevel=5)
 
 
-def flattened(y, predicted, sample_weight):
-    """Values of all pixels, those predicted, and their weights, as scores take them."""
+def known_pixels(y, predicted, sample_weight, is_missing):
+    """True and predicted values and weights of the pixels that have a target, as flat arrays."""
     weight = None
     if sample_weight is not None:
         weight = np.concatenate([np.full(np.size(v), w) for v, w in zip(predicted, sample_weight, strict=True)])
     truth, found = (np.concatenate([np.ravel(part) for part in values]) for values in (y, predicted))
-    return truth, found, weight
+    known = ~is_missing(truth)
+    return truth[known], found[known], None if weight is None else weight[known]

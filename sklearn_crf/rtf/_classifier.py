@@ -1,5 +1,6 @@
 """Regression tree fields for labels: encoded as vectors, predicted as values, decoded."""
 
+from functools import partial
 from numbers import Real
 from typing import ClassVar
 
@@ -13,12 +14,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf.encoding import encode_y
 from sklearn_crf.encoding._labels import missing_nodes
-from sklearn_crf.rtf._base import LIKELIHOODS, WEIGHTED, FieldEstimator, FieldProblem, flattened
+from sklearn_crf.rtf._base import LIKELIHOODS, WEIGHTED, FieldEstimator, FieldProblem, known_pixels
 from sklearn_crf.rtf._input import centre_and_scale, put_back, read_planes, require_one_reading
 from sklearn_crf.rtf._options import as_options
 from sklearn_crf.rtf.losses import logistic, mse, multinomial
 
-# Losses whose predictions are scores, not codes.
+# Losses whose predictions are scores of classes rather than codes.
 _OF_SCORES = ("logistic", "multinomial")
 
 
@@ -26,7 +27,7 @@ def _multinomial_of_codes(prediction, target, weight=1.0):
     return multinomial(prediction, target.argmax(axis=-1), np.squeeze(weight, axis=-1) if np.ndim(weight) else weight)
 
 
-# Losses of predictions that there are for codes, and the same with a weight for each pixel.
+# Losses of predictions for codes, and those that also take a weight for each pixel.
 _LOSSES = {"mse": mse, "logistic": logistic, "multinomial": _multinomial_of_codes}
 _WEIGHTED = WEIGHTED | {"logistic": logistic, "multinomial": _multinomial_of_codes}
 
@@ -360,11 +361,11 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         Parameters
         ----------
         X : array-like or list of array-like
-            Images.
 
         Returns
         -------
-        ndarray of shape (n, H, W, n_classes), or of shape (n,) of such images
+        ndarray
+            In the shape of ``predict_proba``.
         """
         planes, values = self._values(X)
         if self.loss == "logistic":
@@ -383,10 +384,8 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
 
         Parameters
         ----------
-        X : array-like or list of array-like
-            Images.
-        y : array-like or list of array-like
-            Their labels.
+        X, y : array-like or list of array-like
+            Images and their labels.
         sample_weight : array-like of shape (n,), optional
             One weight for each image.
 
@@ -394,11 +393,10 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         -------
         float
         """
-        truth, found, weight = flattened(y, self.predict(X), sample_weight)
-        known = ~missing_nodes(truth, self.missing_label)
-        weight = None if weight is None else weight[known]
-        # Of one type, where an array of objects was needed for a missing label.
-        return float(accuracy_score(np.array(truth[known].tolist()), found[known], sample_weight=weight))
+        is_missing = partial(missing_nodes, missing_label=self.missing_label)
+        truth, found, weight = known_pixels(y, self.predict(X), sample_weight, is_missing)
+        # An array of objects, as needed for a missing label, is turned into one of the labels' own type.
+        return float(accuracy_score(np.array(truth.tolist()), found, sample_weight=weight))
 
     def _codes(self, n_classes):
         """A row for each class."""

@@ -89,7 +89,7 @@ class GaussianNoise(_Range):
 
 
 class MissingPixels(_Range):
-    """Pixels that are missing, NaN: to train fields that fill gaps.
+    """Missing pixels (NaN), to train fields that fill gaps.
 
     Parameters
     ----------
@@ -211,28 +211,13 @@ def _quantised(plane, table):
     return np.clip(np.rint(blocks.reshape(rows, columns)[:height, :width] + 128), 0, 255)
 
 
-# Images that a corruption is tried on, to see which channels it leaves gaps in.
+# Images that a corruption is tried on, to find the channels that it leaves gaps in.
 _TRIED = 8
 
 
 def corrupting(corruption, planes, is_grey):
-    """What makes the inputs of a round.
-
-    Parameters
-    ----------
-    corruption : callable
-    planes : list of ndarray of shape (H, W, C)
-        Clean images.
-    is_grey : bool
-        Whether it is given images without an axis of channels.
-
-    Returns
-    -------
-    corrupted : callable
-        ``corrupted(plane, i, rng)``: gaps are filled, and told by more channels.
-    missing : tuple of int
-        Channels with gaps.
-    """
+    """A function (plane, i, rng) that gives the inputs of a round, gaps filled, and the channels with gaps."""
+    # planes: list of (H, W, C), clean; is_grey: the corruption is given images without an axis of channels
 
     def drawn(plane, rng):
         image = plane[..., 0] if is_grey else plane

@@ -1,4 +1,4 @@
-"""What RegressionTreeField is given: parameters, images, targets; and the scaling of both."""
+"""Input of the estimators on regression tree fields: images as planes, targets, missing pixels, offsets."""
 
 from numbers import Integral
 from typing import NamedTuple
@@ -15,22 +15,12 @@ from sklearn_crf.rtf._options import as_options
 
 
 class TrainingData(NamedTuple):
-    """Images of one set, or one plane of one row for plain samples.
+    """Images of one set, or one plane of one row for plain samples."""
 
-    Attributes
-    ----------
-    features : list of ndarray of shape (H, W, F)
-    graphs : list of Graph
-    targets : list of ndarray of shape (N, D)
-        Of mean 0 and variance 1.
-    weights : list of ndarray of shape (N,), or None
-        Of each pixel.
-    """
-
-    features: list
+    features: list  # (H, W, F) each
     graphs: list
-    targets: list
-    weights: list | None
+    targets: list  # (N, D) each, of mean 0 and variance 1
+    weights: list | None  # (N,) each
 
     @property
     def n_pixels(self):
@@ -38,7 +28,7 @@ class TrainingData(NamedTuple):
         return sum(len(target) for target in self.targets)
 
     def is_within(self, max_samples):
-        """Whether there are no more pixels than that; None is no limit."""
+        """Whether there are at most ``max_samples`` pixels; None is no limit."""
         return max_samples is None or self.n_pixels <= max_samples
 
     def taken(self, members):
@@ -61,47 +51,25 @@ class TrainingData(NamedTuple):
 
 
 def plane_graph(shape, offsets, n_axes):
-    """The lattice of a plane; that of a chain or a table has one axis.
-
-    Parameters
-    ----------
-    shape : (int, int)
-    offsets : ndarray of shape (n_offsets, 2)
-    n_axes : int
-
-    Returns
-    -------
-    Graph
-    """
+    """The lattice of a plane; that of a chain or a table has one axis."""
+    # offsets: (n_offsets, 2)
     return lattice(shape[2 - n_axes :], offsets[:, 2 - n_axes :])
 
 
 def joined(parts):
-    """One set of several."""
+    """The union of several sets."""
     columns = zip(*parts, strict=True)
     return TrainingData(*(None if column[0] is None else [x for part in column for x in part] for column in columns))
 
 
 class Planes(NamedTuple):
-    """Images of an estimator's X as planes, chains being planes of one row and a table one plane of one row.
+    """Images of an estimator's X as planes; chains are planes of one row, and a table is one plane of one row."""
 
-    Attributes
-    ----------
-    features : list of ndarray of shape (H, W, F)
-    offsets : ndarray of shape (n_offsets, 2)
-        Rows and columns.
-    encoded : Encoded
-    graphs : dict
-        Lattices made so far, by shape.
-    missing : tuple of int
-        Channels of X that may be NaN; the last channels of ``features`` are 1 where these are not.
-    """
-
-    features: list
-    offsets: np.ndarray
+    features: list  # (H, W, F) each
+    offsets: np.ndarray  # (n_offsets, 2), rows and columns
     encoded: object
-    graphs: dict
-    missing: tuple
+    graphs: dict  # lattices made so far, by shape
+    missing: tuple  # channels of X that may be NaN: the last channels of features are 1 where these are not
 
     @property
     def n_axes(self):
@@ -116,24 +84,7 @@ class Planes(NamedTuple):
 
 
 def chosen_channels(channels, n_channels, name="pairwise_channels"):
-    """Channels that a parameter names.
-
-    Parameters
-    ----------
-    channels : array-like of int, or None
-    n_channels : int
-    name : str
-        Of the parameter.
-
-    Returns
-    -------
-    tuple of int, or None for all of them
-
-    Raises
-    ------
-    ValueError
-        If they are not different channels of X.
-    """
+    """Channels named by a parameter, None for all of them."""
     if channels is None:
         return None
     read = np.asarray(channels)
@@ -147,23 +98,14 @@ def chosen_channels(channels, n_channels, name="pairwise_channels"):
 
 
 def multiplier_channels(channels, n_channels):
-    """Channels that precisions grow with: none by default."""
+    """Channels that precisions grow with, by default none."""
     chosen = None if channels is None else chosen_channels(channels, n_channels, "precision_channels")
     return () if channels is None else chosen or tuple(range(n_channels))
 
 
 def check_multipliers(features, multipliers):
-    """Raise if a channel that precisions grow with is negative somewhere: they would not stay positive definite.
-
-    Parameters
-    ----------
-    features : list of ndarray of shape (H, W, F)
-    multipliers : tuple of int
-
-    Raises
-    ------
-    ValueError
-    """
+    """Raise if a channel that precisions grow with is negative, as they might not be positive definite then."""
+    # features: list of (H, W, F)
     for channel in multipliers:
         least = min(float(plane[..., channel].min()) for plane in features)
         if least < 0:
@@ -171,7 +113,7 @@ def check_multipliers(features, multipliers):
 
 
 def missing_values(image):
-    """Where an image (H, W, C) is NaN, or None if it is so nowhere."""
+    """Mask (H, W, C) of the NaN of an image, None if there is no NaN."""
     image = np.asarray(image)
     if image.dtype.kind != "f":
         return None
@@ -180,7 +122,7 @@ def missing_values(image):
 
 
 def _missing_channels(est, known, reset):
-    """Channels that are NaN somewhere in ``fit``; afterwards others must not be."""
+    """Channels with missing values in ``fit``; raises if others have some later."""
     found = sorted({int(c) for own in known if own is not None for c in np.flatnonzero(own.any(axis=(0, 1)))})
     if reset:
         return tuple(found)
@@ -196,18 +138,8 @@ def _missing_channels(est, known, reset):
 
 
 def without_gaps(image):
-    """The image with every missing value replaced by a mean of known ones, the nearer the more.
-
-    Parameters
-    ----------
-    image : ndarray of shape (H, W, C)
-        NaN where a value is missing.
-
-    Returns
-    -------
-    ndarray of shape (H, W, C), float32
-        Zero in channels of which nothing is known.
-    """
+    """The image with missing values replaced by Gaussian means of the known values around them."""
+    # image: (H, W, C); returns (H, W, C)
     image = np.asarray(image)
     is_known = ~np.isnan(image)
     out = np.where(is_known, image, 0).astype(np.float32)
@@ -229,26 +161,15 @@ def without_gaps(image):
     return out
 
 
-# Standard deviation of the first Gaussian that gaps are filled by and the ratio of the next ones, and the share of its
-# mass that must be known.
+# Standard deviation of the first Gaussian for filling gaps, ratio of the following ones, and least share of its mass
+# that must lie on known pixels.
 _GAP_SCALES = 0.7, 1.6
 _LEAST_MASS = 0.05
 
 
 def with_masks(plane, missing, channels):
-    """The plane and, for some of its channels, 1 where they are known.
-
-    Parameters
-    ----------
-    plane : ndarray of shape (H, W, C)
-        Without gaps.
-    missing : ndarray of bool of shape (H, W, C), or None
-    channels : tuple of int
-
-    Returns
-    -------
-    ndarray of shape (H, W, C + n), float32
-    """
+    """The plane without gaps, followed by masks of some channels that are 1 where the channel was known."""
+    # plane: (H, W, C); missing: (H, W, C); returns (H, W, C + n)
     masks = np.ones((*plane.shape[:2], len(channels)), dtype=np.float32)
     if missing is not None:
         masks -= missing[..., list(channels)]
@@ -256,7 +177,7 @@ def with_masks(plane, missing, channels):
 
 
 def _shape(values):
-    """Shape of an array, None for a list of arrays and whatever else is not one array of numbers."""
+    """Shape of an array of numbers, None for anything else, such as a list of arrays."""
     if isinstance(values, list | tuple) and any(hasattr(value, "shape") for value in values):
         return None
     try:
@@ -267,19 +188,7 @@ def _shape(values):
 
 
 def require_one_reading(X, y, sequences):
-    """Raise where X and y are most likely images that lack an axis, but could be read as chains.
-
-    Parameters
-    ----------
-    X, y : array-like or list of array-like
-    sequences : bool
-        Whether X of shape (n, T, 1) with y of shape (n, T) is read as n sequences without asking.
-
-    Raises
-    ------
-    ValueError
-        With both readings, and what to pass for either.
-    """
+    """Raise where X and y could be chains but more likely are images that lack an axis."""
     if sp.issparse(X) or y is None:
         return
     say_chains = "(pass window=Window(lattice_ndim=1))"
@@ -323,19 +232,7 @@ def _require_channel_axis(X, n_features):
 
 
 def read_planes(est, X, reset):
-    """Images of X; pixels that are NaN are filled from around them, with channels that tell where they were.
-
-    Parameters
-    ----------
-    est : RegressionTreeField
-    X : array-like or list of array-like
-    reset : bool
-        True in ``fit``.
-
-    Returns
-    -------
-    Planes
-    """
+    """Planes of X, with gaps filled and channels that mark them."""
     window = as_options(est.window, "window")
     if not reset and est.lattice_ndim_ == 2:
         _require_channel_axis(X, est.n_features_in_)
@@ -346,7 +243,7 @@ def read_planes(est, X, reset):
     if ndim > 2:
         raise ValueError(f"X must hold images, chains or plain samples, got lattices of {ndim} axes.")
     offsets = window_offsets(window.size, ndim)
-    # Without edges: those of a plane that is predicted in tiles would not fit into memory.
+    # No edges: those of a plane that is predicted in tiles would not fit into memory.
     none = np.zeros((0, ndim), dtype=np.int64)
     images = (list(read) if layout == "array" else read) if ndim == 2 and layout != "nodes" else []
     known = [missing_values(image) for image in images]
@@ -376,7 +273,7 @@ def read_planes(est, X, reset):
 
 
 def _check_reach(offsets, features):
-    """Raise if there is nothing to learn the pairs of some offset from."""
+    """Raise if no image has a pair of pixels at some offset."""
     largest = np.max([plane.shape[:2] for plane in features], axis=0)
     for offset in np.abs(offsets):
         if np.any(offset >= largest):
@@ -396,20 +293,8 @@ def _list_ndim(X):
 
 
 def window_offsets(window, ndim):
-    """Offsets of the pairwise factors.
-
-    Parameters
-    ----------
-    window : int or array-like of shape (n_offsets, ndim)
-        An odd number joins each pixel with all others of the square of that side around it; 1 with none.
-    ndim : int
-        Axes of the lattices, 0 to 2.
-
-    Returns
-    -------
-    ndarray of shape (n_offsets, ndim)
-        One of each opposite pair.
-    """
+    """Offsets of the pairwise factors, one of each opposite pair."""
+    # window: (n_offsets, ndim); returns (n_offsets, ndim)
     if isinstance(window, Integral):
         if window < 1 or window % 2 == 0:
             raise InvalidParameterError(f"window must be an odd number of at least 1, or offsets, got {window!r}.")
@@ -434,22 +319,8 @@ def window_offsets(window, ndim):
 
 
 def read_targets(planes, y, name="y", missing=False):
-    """Targets of each plane as (N, D), and whether D was written out.
-
-    Parameters
-    ----------
-    planes : Planes
-    y : array-like or list of array-like
-    name : str, default="y"
-        What errors call it.
-    missing : bool, default=False
-        Whether NaN stands for a value that is not known.
-
-    Returns
-    -------
-    targets : list of ndarray of shape (N, D), float64
-    has_channels : bool
-    """
+    """Targets of each plane as (N, D), and whether y has an axis of length D."""
+    # targets: list of (N, D)
     if y is None:
         raise ValueError("RegressionTreeField requires y to be passed, but the target y is None.")
     encoded = planes.encoded
@@ -473,18 +344,8 @@ def read_targets(planes, y, name="y", missing=False):
 
 
 def centre_and_scale(targets, weights):
-    """Mean of each of the D values, and the standard deviation over all of them; 1 if nothing varies.
-
-    Parameters
-    ----------
-    targets : list of ndarray of shape (N, D)
-    weights : list of ndarray of shape (N,), or None
-
-    Returns
-    -------
-    mean : ndarray of shape (D,)
-    scale : float
-    """
+    """Mean of each of the D values, and their common standard deviation, 1 if they are constant."""
+    # targets: list of (N, D); weights: list of (N,); mean: (D,)
     stacked = np.concatenate(targets)
     weight = np.ones(len(stacked)) if weights is None else np.concatenate(weights)
     is_known = ~np.isnan(stacked)
@@ -497,7 +358,7 @@ def centre_and_scale(targets, weights):
     return mean, float(np.sqrt(variance)) or 1.0
 
 
-# Squares and sums of larger values would leave the range of float64, and float32 must hold what is scaled.
+# Squares and sums of larger values would overflow float64, and scaled values must fit into float32.
 _LARGEST_VALUE = 1e100
 
 

@@ -1,4 +1,4 @@
-"""Exact likelihood of small Gaussian fields, the reference of the other learning principles."""
+"""Objectives of Gaussian fields: pseudolikelihood, exact likelihood, losses of predictions, and their mean."""
 
 from copy import copy
 from typing import NamedTuple
@@ -13,22 +13,12 @@ from sklearn_crf.rtf._potentials import GaussianStatistics
 
 
 class GaussianLoss(NamedTuple):
-    """Loss of one Gaussian field and its derivative by the field's values.
-
-    Attributes
-    ----------
-    value : float
-    statistics : GaussianStatistics
-    state : object
-        Warm start of the next call, for this image only.
-    converged : bool
-        Whether inference did.
-    """
+    """Loss of one Gaussian field and its derivative by the field's values."""
 
     value: float
     statistics: GaussianStatistics
-    state: object = None
-    converged: bool = True
+    state: object = None  # warm start of the next call for the same image
+    converged: bool = True  # of the inference
 
 
 class GaussianPseudolikelihood:
@@ -47,29 +37,14 @@ class GaussianPseudolikelihood:
     """
 
     def loss(self, model, y, *, weight=None, state=None, n_threads=1):
-        """Loss of a field against values.
-
-        Parameters
-        ----------
-        model : GaussianModel
-        y : ndarray of shape (N, D)
-        weight : ndarray of shape (N,), optional
-            Of each pixel; the mean stays one over N.
-        state : object, optional
-            Not used.
-        n_threads : int, default=1
-            Not used: a pass costs less than to share it.
-
-        Returns
-        -------
-        GaussianLoss
-        """
+        """Loss of a field against values."""
+        # y: (N, D); weight: (N,)
         n_nodes, n_values = y.shape
         weight = np.full(n_nodes, 1 / n_nodes) if weight is None else weight / n_nodes
         diagonal = np.asarray(model.diagonal, dtype=np.float64)
         covariance = inverse_blocks(diagonal)
         y = np.asarray(y, dtype=model.dtype)
-        # h - J y is what the conditional mean is off by, before it is divided by the precision.
+        # h - J y is the precision times the difference of the conditional mean and y.
         off = np.asarray(model.h, dtype=np.float64) - model.product(y)
         shift = np.einsum("sab,sb->sa", covariance, off)
         log_det = np.log(diagonal[:, 0, 0]) if n_values == 1 else np.linalg.slogdet(diagonal)[1]
@@ -103,7 +78,7 @@ class PredictionLoss:
     References
     ----------
     J. Jancsary. Approximate discriminative training of graphical models, 2012, Figure 51 and Eq. (278), whose term
-    with the derivative of J lacks its minus.
+    with the derivative of J lacks its minus sign.
     """
 
     def __init__(self, loss, solver, offset=0.0, scale=1.0, weighted_loss=None):
@@ -114,35 +89,19 @@ class PredictionLoss:
         self.scale = scale
 
     def loss(self, model, y, *, weight=None, state=None, n_threads=1):
-        """Loss of a field against values.
-
-        Parameters
-        ----------
-        model : GaussianModel
-        y : ndarray of shape (N, D)
-            NaN where a value is not known.
-        weight : ndarray of shape (N,), optional
-            Of each pixel; other than equal numbers need a ``weighted_loss``.
-        state : (ndarray, ndarray), optional
-            Solutions of the last call for the same image.
-        n_threads : int, default=1
-            Threads inside a solve.
-
-        Returns
-        -------
-        GaussianLoss
-        """
+        """Loss of a field against values."""
+        # y: (N, D); weight: (N,)
         first, second = (None, None) if state is None else state
         found = self.solver.solve(model, model.h, init=first, n_threads=n_threads)
         shape = *model.graph.shape, model.n_values
         prediction, target = ((self.offset + self.scale * x.astype(np.float64)).reshape(shape) for x in (found.x, y))
         missing = np.isnan(target)
         if missing.any():
-            # What is not known is right whatever is predicted.
+            # An unknown target counts as predicted exactly.
             target = np.where(missing, prediction, target)
         value, slope = self._weighted(prediction, target, weight)
         slope = (np.where(missing, 0.0, slope) * self.scale).reshape(y.shape)
-        # Far from one, a slope would leave the range of float32.
+        # A slope far from one could leave the range of float32.
         scale = float(np.abs(slope).max(initial=0.0)) or 1.0
         adjoint = self.solver.solve(model, slope / scale, init=second, n_threads=n_threads)
         u, c = found.x.astype(np.float64), scale * adjoint.x.astype(np.float64)
@@ -190,33 +149,13 @@ class FieldRisk:
         self._weights = [np.asarray(weight, dtype=np.float64) / self._total_weight for weight in weights]
 
     def replaced(self, potentials, images):
-        """The same risk of a field whose trees have grown, warm starts kept.
-
-        Parameters
-        ----------
-        potentials : RegressionTreePotentials
-        images : list of FieldImage
-
-        Returns
-        -------
-        FieldRisk
-        """
+        """The risk of a field whose trees have grown, with the same warm starts."""
         other = copy(self)
         other.potentials, other.images = potentials, images
         return other
 
     def value_grad(self, coef):
-        """Mean loss, and its derivative.
-
-        Parameters
-        ----------
-        coef : ndarray of shape (n_coef,)
-
-        Returns
-        -------
-        value : float
-        gradient : ndarray of shape (n_coef,), float64
-        """
+        """Mean loss, and its derivative."""
 
         def group(members, n_threads):
             value, gradient = 0.0, np.zeros(self.potentials.n_coef)
@@ -231,28 +170,14 @@ class FieldRisk:
         return sum(value for value, _ in parts), np.sum([gradient for _, gradient in parts], axis=0)
 
     def value(self, coef):
-        """Mean loss.
-
-        Parameters
-        ----------
-        coef : ndarray of shape (n_coef,)
-
-        Returns
-        -------
-        float
-        """
+        """Mean loss."""
         return sum(
             map_tasks(lambda i, n_threads: self._loss(coef, i, n_threads).value, range(len(self.images)), self.n_jobs)
         )
 
     def shares(self):
-        """Share of each leaf in the factors of its type, as images and pixels are weighted.
-
-        Returns
-        -------
-        list of ndarray of shape (n_leaves,)
-            One for each type; leaves without any factor have one over their number.
-        """
+        """Weighted share of each leaf in the factors of its type, 1 / L where no leaf has a factor."""
+        # returns list of (n_leaves,)
         shares = []
         for number, kind in enumerate(self.potentials.types):
             size = self.potentials.n_leaves[number]
@@ -263,31 +188,13 @@ class FieldRisk:
         return shares
 
     def factor_weights(self, i, kind):
-        """Weight of each factor of a type on an image: that of its first pixel.
-
-        Parameters
-        ----------
-        i : int
-        kind : FactorTemplate
-
-        Returns
-        -------
-        ndarray of shape (n_factors,)
-        """
+        """Weight of each factor of a type on an image, which is that of its first pixel."""
+        # returns (n_factors,)
         plane = self.images[i].features.shape[:2]
         return self._weights[i].reshape(plane)[kind.ends(plane)[0]].ravel() * self._total_weight
 
     def statistics(self, coef):
-        """Derivative by the field of each image.
-
-        Parameters
-        ----------
-        coef : ndarray of shape (n_coef,)
-
-        Returns
-        -------
-        list of GaussianStatistics
-        """
+        """Derivative by the field of each image."""
         return map_tasks(
             lambda i, n_threads: self._loss(coef, i, n_threads).statistics, range(len(self.images)), self.n_jobs
         )
@@ -303,7 +210,7 @@ class FieldRisk:
         return loss
 
 
-# Sums that are made at once, whatever the number of threads.
+# Partial sums, whatever the number of threads.
 _N_GROUPS = 16
 
 
@@ -331,23 +238,8 @@ class GaussianLikelihood:
     """
 
     def loss(self, model, y, *, weight=None, state=None, n_threads=1):
-        """Loss of a field against values.
-
-        Parameters
-        ----------
-        model : GaussianModel
-        y : ndarray of shape (N, D)
-        weight : ndarray of shape (N,), optional
-            Equal numbers, the weight of the image; where there are no edges, of each pixel.
-        state : object, optional
-            Not used.
-        n_threads : int, default=1
-            Not used.
-
-        Returns
-        -------
-        GaussianLoss
-        """
+        """Loss of a field against values."""
+        # y: (N, D); weight: (N,)
         if model.graph.n_edges == 0:
             return GaussianPseudolikelihood().loss(model, y, weight=weight)
         n_nodes, n_values = y.shape
@@ -371,7 +263,7 @@ class GaussianLikelihood:
         scale = (1.0 if weight is None else weight[0]) / n_nodes
         own = blocks[np.arange(n_nodes), :, np.arange(n_nodes)]
         square = y[:, :, None] * y[:, None, :] - mean[:, :, None] * mean[:, None, :] - own
-        # What y y' and u u' differ by, as a product of linear and values; the covariance is no such product.
+        # The difference of y y' and u u' is a product of linear and values; the covariance is not.
         statistics = GaussianStatistics(
             scale * (mean - y), (mean + y) / 2, 0.5 * scale * square, -scale * blocks[tails, :, heads]
         )

@@ -19,7 +19,7 @@ class Options(BaseEstimator):
 
 
 class Splits(Options):
-    r"""How the leaves of regression trees are split.
+    r"""Options of the splits of regression trees.
 
     A test compares a channel at an offset, the difference of two such, or the magnitude of either, with a threshold.
     The split with the highest criterion is taken: with :math:`g_l` the projected gradient of the loss by the parameters
@@ -138,7 +138,7 @@ class Window(Options):
 
 
 class FieldSolver(Options):
-    """How the parameters of the leaves are optimised, and on which pixels.
+    """Options of the optimisation of the leaves: the method, and the pixels that it looks at.
 
     Parameters
     ----------
@@ -209,12 +209,12 @@ class FieldSolver(Options):
             )
 
 
-# What names, or numbers, given for parameters stand for.
+# Class of the options that a name or a number stands for, by parameter.
 OPTION_CLASSES = {"split": Splits, "window": Window, "solver": FieldSolver}
 
 
 def as_options(value, name):
-    """The object that a parameter given by name or number stands for, checked."""
+    """Validated options of a parameter that is given as an object, a name or a number."""
     kind = OPTION_CLASSES[name]
     options = value if isinstance(value, kind) else kind(value)
     options.check()

@@ -21,20 +21,12 @@ from sklearn_crf.models import GaussianModel
 
 
 def packed_inputs(whitening, paired):
-    """Columns of a matrix of linear models where the kernels look for them.
+    """A matrix of linear models with its columns in the order of the kernels.
 
     Kernels read the channels of a pixel in blocks of ``CHANNEL_BLOCK``. The last block ends with the pixel, and repeats
     channels of the block before it; there the columns are zero, so that nothing is counted twice.
-
-    Parameters
-    ----------
-    whitening : ndarray of shape (B, n_inputs)
-    paired : bool
-
-    Returns
-    -------
-    ndarray of shape (B, 1 + size) or (B, 1 + 2 * size)
     """
+    # whitening: (B, n_inputs); returns (B, 1 + size)
     n_pixels = 2 if paired else 1
     n_channels = (whitening.shape[1] - 1) // n_pixels
     size = packed_size(n_channels)
@@ -47,27 +39,13 @@ def packed_inputs(whitening, paired):
 
 
 def packed_size(n_channels):
-    """Columns that the channels of one pixel take."""
+    """Number of columns for the channels of one pixel."""
     return n_channels if n_channels < CHANNEL_BLOCK else -(-n_channels // CHANNEL_BLOCK) * CHANNEL_BLOCK
 
 
 def clip_eigenvalues(matrices, low, high):
-    """The nearest symmetric matrices, in Frobenius norm, whose eigenvalues lie between bounds.
-
-    Parameters
-    ----------
-    matrices : ndarray of shape (..., m, m)
-        Symmetric.
-    low, high : float
-
-    Returns
-    -------
-    ndarray of the same shape
-
-    References
-    ----------
-    J. Jancsary. Approximate discriminative training of graphical models, 2012, Eq. (268).
-    """
+    """The nearest symmetric matrices, in Frobenius norm, whose eigenvalues lie between bounds."""
+    # matrices: (..., m, m)
     size = matrices.shape[-1]
     if size == 1:
         return np.clip(matrices, low, high)
@@ -78,40 +56,27 @@ def clip_eigenvalues(matrices, low, high):
 
 
 def _clip_pairs(matrices, low, high):
-    """The same of 2 x 2 matrices in closed form: thousands of them are projected in every step of training."""
+    """Closed form for 2 x 2 matrices, thousands of which are projected in every step of training."""
     centre = (matrices[..., 0, 0] + matrices[..., 1, 1]) / 2
     half = (matrices[..., 0, 0] - matrices[..., 1, 1]) / 2
     cross = matrices[..., 0, 1]
     radius = np.hypot(half, cross)
     upper, lower = np.clip(centre + radius, low, high), np.clip(centre - radius, low, high)
-    # A multiple of the identity stays one; elsewhere the traceless part keeps its direction.
+    # The traceless part keeps its direction; it is 0 for a multiple of the identity.
     scale = np.divide((upper - lower) / 2, radius, out=np.zeros_like(radius), where=radius > 0)
     middle = (upper + lower) / 2
     inside = (centre - radius >= low) & (centre + radius <= high)
     out = np.empty_like(matrices)
     out[..., 0, 0], out[..., 1, 1] = middle + scale * half, middle - scale * half
     out[..., 0, 1] = out[..., 1, 0] = scale * cross
-    # What is inside stays as it is, to the bit.
+    # Matrices within the bounds do not change in any bit.
     out[inside] = matrices[inside]
     return out
 
 
 def precisions_of_factors(part, kind, features, leaf):
-    """The precisions that factors look up, and which of them each has.
-
-    Parameters
-    ----------
-    part : LeafParameters
-    kind : FactorTemplate
-    features : ndarray of shape (H, W, F)
-    leaf : ndarray of shape (n_factors,), int32
-
-    Returns
-    -------
-    precision : ndarray of shape (L, m, m) or (n_factors, m, m)
-        One for each leaf, unless it depends on channels.
-    place : ndarray of shape (n_factors,), int32
-    """
+    """Precisions, and the index of that of each factor."""
+    # features: (H, W, F); leaf: (n_factors,); precision: (L, m, m); place: (n_factors,)
     dtype = features.dtype
     precision = part.precision.astype(dtype)
     if not kind.multipliers:
@@ -121,22 +86,10 @@ def precisions_of_factors(part, kind, features, leaf):
 
 
 def slope_gradient(kind, features, leaf, square, n_leaves):
-    """Derivative by the slopes of leaves, from that by the precision of each factor.
-
-    Parameters
-    ----------
-    kind : FactorTemplate
-    features : ndarray of shape (H, W, F)
-    leaf : ndarray of shape (n_factors,), int32
-    square : ndarray of shape (n_factors, m, m)
-    n_leaves : int
-
-    Returns
-    -------
-    ndarray of shape (n_leaves, I, m, m), float64
-    """
+    """Derivative by the slopes of leaves from the derivative by the precision of each factor."""
+    # features: (H, W, F); leaf: (n_factors,); square: (n_factors, m, m); returns (n_leaves, I, m, m)
     terms = slope_terms(kind.multiplied_by(features).astype(np.float64), square)
-    # Column by column, that is factor by factor, in one order whatever the threads.
+    # Factor by factor, so that the order of the sums does not depend on the threads.
     members = sp.csc_matrix((np.ones(len(leaf)), leaf, np.arange(len(leaf) + 1)), shape=(n_leaves, len(leaf)))
     return (members @ terms.reshape(len(leaf), -1)).reshape(n_leaves, *terms.shape[1:])
 
@@ -146,13 +99,13 @@ def slope_terms(multipliers, square):
     return multipliers[:, :, None, None] * square[:, None]
 
 
-# Pixels worth a thread of their own.
+# Fewest pixels for a thread.
 _SMALLEST_RANGE = 2048
 
 
 @dataclass(frozen=True, eq=False)
 class FieldImage:
-    """An image as the potentials see it.
+    """Input of the potentials: channels, lattice and leaves of an image.
 
     Parameters
     ----------
@@ -173,16 +126,8 @@ class FieldImage:
 
     @classmethod
     def of(cls, features, graph, types, trees, n_threads=1):
-        """Look up the leaves.
-
-        Parameters
-        ----------
-        features : ndarray of shape (H, W, F)
-        graph : Graph
-        types : list of FactorTemplate
-        trees : list of RegressionTree
-        n_threads : int, default=1
-        """
+        """Look up the leaves."""
+        # features: (H, W, F)
         with range_runner(n_threads) as run:
             leaves = [tree.leaves(features, kind, run) for tree, kind in zip(trees, types, strict=True)]
         chosen = {kind.channels: kind for kind in types if kind.channels is not None}
@@ -214,21 +159,11 @@ class GaussianStatistics(NamedTuple):
 
 
 class LeafParameters(NamedTuple):
-    """Parameters of the leaves of one type, views of the flat vector.
+    """Parameters of the leaves of one type, views of the flat vector."""
 
-    Attributes
-    ----------
-    precision : ndarray of shape (L, m, m)
-        m is D for one pixel, 2 D for two.
-    weight : ndarray of shape (L, m, B)
-        Of the whitened inputs.
-    slopes : ndarray of shape (L, I, m, m)
-        By which the precision grows with each of I channels.
-    """
-
-    precision: np.ndarray
-    weight: np.ndarray
-    slopes: np.ndarray
+    precision: np.ndarray  # (L, m, m): m is D for one pixel, 2 D for two
+    weight: np.ndarray  # (L, m, B), of the whitened inputs
+    slopes: np.ndarray  # (L, I, m, m), by which the precision grows with each of I channels
 
 
 class RegressionTreePotentials:
@@ -279,31 +214,12 @@ class RegressionTreePotentials:
         return places
 
     def unpack(self, coef):
-        """The parameters of each type.
-
-        Parameters
-        ----------
-        coef : ndarray of shape (n_coef,)
-
-        Returns
-        -------
-        list of LeafParameters
-            Views of the vector.
-        """
+        """The parameters of each type."""
         return [LeafParameters(*(coef[own].reshape(shape) for shape, own in places)) for places in self._places]
 
     def pack(self, precisions, weights, slopes):
-        """The flat vector of its parts, the inverse of :meth:`unpack`.
-
-        Parameters
-        ----------
-        precisions, weights, slopes : list of array-like
-            One entry for each type.
-
-        Returns
-        -------
-        ndarray of shape (n_coef,), float64
-        """
+        """The flat vector of its parts, the inverse of :meth:`unpack`."""
+        # returns (n_coef,)
         coef = np.empty(self.n_coef)
         for part, *given in zip(self.unpack(coef), precisions, weights, slopes, strict=True):
             part.precision[:], part.weight[:], part.slopes[:] = given
@@ -317,17 +233,8 @@ class RegressionTreePotentials:
         return coef
 
     def spread(self, values):
-        """A number of each leaf for each of its parameters.
-
-        Parameters
-        ----------
-        values : list of ndarray of shape (n_leaves,)
-            One entry for each type.
-
-        Returns
-        -------
-        ndarray of shape (n_coef,)
-        """
+        """Values of leaves, repeated for each parameter of the leaf."""
+        # values: list of (n_leaves,); returns (n_coef,)
         coef = np.empty(self.n_coef)
         for part, own in zip(self.unpack(coef), values, strict=True):
             for parameters in part:
@@ -335,20 +242,7 @@ class RegressionTreePotentials:
         return coef
 
     def grown(self, coef, parents, n_leaves):
-        """The same field with more leaves, each with the parameters of the leaf it comes from.
-
-        Parameters
-        ----------
-        coef : ndarray of shape (n_coef,)
-        parents : list of ndarray
-            The old leaf of each new one, for each type.
-        n_leaves : list of int
-
-        Returns
-        -------
-        potentials : RegressionTreePotentials
-        coef : ndarray
-        """
+        """The potentials with more leaves, each with the parameters of its parent."""
         potentials = RegressionTreePotentials(self.types, n_leaves, self.whitening, self.n_values)
         grown = np.empty(potentials.n_coef)
         for old, new, parent in zip(self.unpack(coef), potentials.unpack(grown), parents, strict=True):
@@ -357,17 +251,8 @@ class RegressionTreePotentials:
         return potentials, grown
 
     def project(self, coef, bounds):
-        """The nearest parameters whose precisions have eigenvalues between bounds, and slopes between 0 and the upper.
-
-        Parameters
-        ----------
-        coef : ndarray of shape (n_coef,)
-        bounds : (float, float)
-
-        Returns
-        -------
-        ndarray of shape (n_coef,)
-        """
+        """The nearest parameters with eigenvalues of precisions between bounds, and of slopes from 0 to the upper."""
+        # coef: (n_coef,); returns (n_coef,)
         projected = coef.copy()
         for part in self.unpack(projected):
             symmetric = (part.precision + part.precision.transpose(0, 2, 1)) / 2
@@ -376,19 +261,7 @@ class RegressionTreePotentials:
         return projected
 
     def model(self, coef, image, n_threads=1):
-        """The field of an image.
-
-        Parameters
-        ----------
-        coef : ndarray of shape (n_coef,)
-        image : FieldImage
-        n_threads : int, default=1
-
-        Returns
-        -------
-        GaussianModel
-            In the precision of the features.
-        """
+        """The field of an image."""
         dtype, d = image.features.dtype, self.n_values
         height, width = image.features.shape[:2]
         h = np.zeros((height * width, d), dtype=dtype)
@@ -425,17 +298,8 @@ class RegressionTreePotentials:
         return out
 
     def pullback(self, image, statistics):
-        """Derivative by the parameters of what has a derivative by the field of an image: the adjoint of ``model``.
-
-        Parameters
-        ----------
-        image : FieldImage
-        statistics : GaussianStatistics
-
-        Returns
-        -------
-        ndarray of shape (n_coef,), float64
-        """
+        """Adjoint of ``model``: derivative by the parameters from the derivative by the field of an image."""
+        # returns (n_coef,)
         gradient = np.zeros(self.n_coef)
         linear, values, square = (np.ascontiguousarray(part, dtype=np.float64) for part in statistics[:3])
         shape = image.features.shape[:2]
@@ -473,21 +337,8 @@ def _add_factors(values, precision, place, where, h, diagonal, start, stop):
 
 
 def factor_terms(statistics, image, types, number):
-    """Derivative by the linear values and the precision of each factor of a type.
-
-    Parameters
-    ----------
-    statistics : GaussianStatistics
-    image : FieldImage
-    types : list of FactorTemplate
-    number : int
-        Of the type.
-
-    Returns
-    -------
-    slope : ndarray of shape (n_factors, m)
-    square : ndarray of shape (n_factors, m, m)
-    """
+    """Derivative by the linear values and the precision of each factor of a type."""
+    # slope: (n_factors, m); square: (n_factors, m, m)
     kind = types[number]
     linear, values, square = (_at_ends(part, kind, image.features.shape[:2]) for part in statistics[:3])
     if not kind.paired:

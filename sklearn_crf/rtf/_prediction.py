@@ -10,7 +10,7 @@ from sklearn_crf.rtf._input import check_multipliers, plane_graph
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
 from sklearn_crf.rtf._trees import RegressionTree
 
-# Planes of more pixels are solved in tiles. Channels and edges of this many take some hundred megabytes.
+# Planes of more pixels are solved in tiles: channels and edges of this many take some hundred megabytes.
 _MOST_PIXELS = 2**20
 
 
@@ -51,17 +51,8 @@ class FittedField:
         return of_tests + of_pairs + (0 if self.filter_bank is None else self.filter_bank.reach_)
 
     def model(self, plane, n_threads):
-        """The Gaussian field of a plane, or of a window of one.
-
-        Parameters
-        ----------
-        plane : ndarray of shape (H, W, F)
-        n_threads : int
-
-        Returns
-        -------
-        GaussianModel
-        """
+        """The Gaussian field of a plane, or of a window of one."""
+        # plane: (H, W, F)
         features = np.ascontiguousarray(plane)
         if self.filter_bank is not None:
             features = filtered(self.filter_bank, [features], n_threads)[0]
@@ -73,21 +64,8 @@ class FittedField:
         return self.potentials.model(self.coef, image, n_threads)
 
     def mean(self, plane, solver, n_threads, and_also=None):
-        """Mean of the field of a plane.
-
-        Parameters
-        ----------
-        plane : ndarray of shape (H, W, F)
-        solver : ConjugateGradient
-        n_threads : int
-        and_also : callable, optional
-            Values (N, D) made of the model.
-
-        Returns
-        -------
-        mean : ndarray of shape (N, D), float64
-        others : ndarray of shape (N, D), or None
-        """
+        """Mean of the field of a plane."""
+        # plane: (H, W, F); mean: (N, D); others: (N, D)
         shape = plane.shape[:2]
         if shape[0] * shape[1] <= _MOST_PIXELS:
             model = self.model(plane, n_threads)
@@ -106,18 +84,8 @@ class FittedField:
 
 
 def filtered(filter_bank, features, n_jobs):
-    """Responses to a fitted bank on as many threads as asked for now, and the channels that it does not know.
-
-    Parameters
-    ----------
-    filter_bank : transformer of images
-    features : list of ndarray of shape (H, W, F)
-    n_jobs : int or None
-
-    Returns
-    -------
-    list of ndarray of shape (H, W, B), float32
-    """
+    """Responses to a fitted bank, followed by the channels that it was not fitted to."""
+    # features: list of (H, W, F); returns list of (H, W, B)
     # A copy, since tiles on several threads share the bank.
     own, n = copy(filter_bank).set_params(n_jobs=n_jobs), filter_bank.n_channels_
     responses = own.transform([plane[..., :n] for plane in features])
@@ -144,17 +112,8 @@ def conditioned(model, known):
     r"""The field given some of its values: :math:`J_{uu}` and :math:`h_u - J_{uk} y_k` of those that are not known.
 
     Known values have their own mean, and no coupling to others.
-
-    Parameters
-    ----------
-    model : GaussianModel
-    known : ndarray of shape (N, D)
-        NaN where a value is not known.
-
-    Returns
-    -------
-    GaussianModel
     """
+    # known: (N, D)
     is_known = ~np.isnan(known)
     if not is_known.any():
         return model
@@ -168,7 +127,7 @@ def conditioned(model, known):
     cut = np.flatnonzero(is_known.any(axis=1)[tails] | is_known.any(axis=1)[heads])
     edge_type = model.edge_type.copy()
     masked = model.blocks[edge_type[cut]] * (free[tails[cut], :, None] & free[heads[cut], None, :])
-    # One block of zeros serves every edge that is cut altogether.
+    # One block of zeros serves all edges that are cut altogether.
     partly = masked.any(axis=(1, 2))
     blocks = np.concatenate([model.blocks, np.zeros_like(masked[:1]), masked[partly]])
     edge_type[cut] = len(model.blocks)

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf.encoding import object_array
 from sklearn_crf.inference import GaussianDirect, GaussianGibbs
-from sklearn_crf.rtf._base import LIKELIHOODS, FieldEstimator, FieldProblem, flattened
+from sklearn_crf.rtf._base import LIKELIHOODS, FieldEstimator, FieldProblem, known_pixels
 from sklearn_crf.rtf._corruption import corrupting
 from sklearn_crf.rtf._input import (
     centre_and_scale,
@@ -26,10 +26,10 @@ from sklearn_crf.rtf._input import (
 from sklearn_crf.rtf._options import as_options
 from sklearn_crf.rtf.losses import LOSSES, loss_function
 
-# All but those of labels, which are not numbers to predict.
+# All but the losses of labels.
 _LOSSES = tuple(name for name in LOSSES if name not in ("logistic", "multinomial"))
 
-# Fields of at most this many values have their covariance by factorisation, larger ones by sampling.
+# Most values of a field whose covariance is computed by factorisation; larger fields are sampled.
 _DIRECT_VALUES = 4096
 
 
@@ -309,7 +309,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         self._fit_field(X, y, problem, attributes)
 
     def predict(self, X, return_std=False, *, evidence=None):
-        """Mean of the field, clipped to what y can be.
+        """Mean of the field, clipped to the range of y.
 
         Images of more than a million pixels are solved in tiles, with margins so large that the tiles agree at their
         seams to the tolerance of the solver.
@@ -391,7 +391,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             )
 
     def _with_channel_axis(self, X):
-        """Grey images of a field that was trained on clean images without an axis of channels."""
+        """X with an axis of channels, for fields trained on clean grey images without one."""
         if not self._is_grey:
             return X
         if isinstance(X, list | tuple) or np.asarray(X).dtype == object:
@@ -399,7 +399,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         return np.asarray(X)[..., None] if np.ndim(X) == 3 else X
 
     def _clipped(self, values):
-        """Values within the range of y and of its type."""
+        """Values clipped to the range of y and cast to its type."""
         if self.clip is None:
             return values
         if not isinstance(self.clip, str):
@@ -417,10 +417,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
 
         Parameters
         ----------
-        X : array-like or list of array-like
-            Images.
-        y : array-like or list of array-like
-            Their values.
+        X, y : array-like or list of array-like
+            Images and their values, NaN where these are not known.
         sample_weight : array-like of shape (n,), optional
             One weight for each image.
 
@@ -428,14 +426,11 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         -------
         float
         """
-        truth, found, weight = flattened(y, self.predict(X), sample_weight)
-        known = ~np.isnan(truth.astype(np.float64))
-        truth, found = truth[known], found[known]
-        weight = None if weight is None else weight[known]
+        truth, found, weight = known_pixels(y, self.predict(X), sample_weight, lambda y: np.isnan(y.astype(float)))
         return float(r2_score(truth, found, sample_weight=weight))
 
     def _known_scale(self, targets, has_channels, planes):
-        """Mean and scale of the field that ``fit`` goes on from."""
+        """Mean and scale of the targets of the last fit, for a warm start."""
         same = targets[0].shape[1] == len(self.target_mean_) and has_channels == self._has_channels
         if not same or not np.array_equal(planes.offsets, self.offsets_):
             raise ValueError("warm_start needs targets of as many channels and the window of the last call of fit.")
@@ -459,7 +454,7 @@ def _deviation(model, n_threads):
     return np.sqrt(np.diagonal(found.covariance, axis1=1, axis2=2))
 
 
-# What an estimator shows of its last field.
+# Attributes of the last field of a cascade that are the estimator's as well.
 _OF_LAST = (
     "trees_",
     "precisions_",
@@ -484,15 +479,8 @@ _OF_LAST = (
 
 
 def fit_stages(estimator, X, y, sample_weight):
-    """Fit the fields of a cascade and note on the estimator what its last one found.
-
-    Parameters
-    ----------
-    estimator : RegressionTreeField
-    X, y : array-like or list of array-like
-        Images have an axis of channels.
-    sample_weight : array-like of shape (n,), or None
-    """
+    """Fit the fields of a cascade and copy the attributes of the last one to the estimator."""
+    # sample_weight: (n,)
     if estimator.warm_start:
         raise ValueError(f"warm_start goes on from a single field, got cascade={estimator.cascade}.")
     seed = int(check_random_state(estimator.random_state).randint(np.iinfo(np.int32).max))
@@ -500,7 +488,7 @@ def fit_stages(estimator, X, y, sample_weight):
     for k in range(estimator.cascade):
         options = {"cascade": 1, "clip": estimator.clip if k == estimator.cascade - 1 else None}
         if stages:
-            # Later fields see corruption that the former ones were not trained on.
+            # Later fields see a corruption that the former ones were not trained on.
             own = X if estimator.corruption is None else _corrupted_images(estimator.corruption, X, [seed, k])
             seen = own
             for stage in stages:
@@ -519,21 +507,10 @@ def fit_stages(estimator, X, y, sample_weight):
 
 
 def seen_by_last(stages, X, n_jobs):
-    """What the last field of a cascade sees.
-
-    Parameters
-    ----------
-    stages : list of RegressionTreeField
-    X : array-like or list of array-like
-    n_jobs : int or None
-
-    Returns
-    -------
-    array-like or list of array-like
-    """
+    """Input of the last field of a cascade."""
     seen = X
     for stage in stages[:-1]:
-        # On as many threads as asked for now; the fields that are kept stay as they are.
+        # A copy runs on the present number of threads; the kept fields do not change.
         seen = with_channels(X, copy(stage).set_params(n_jobs=n_jobs).predict(seen))
     return seen
 
@@ -546,19 +523,7 @@ def _corrupted_images(corruption, X, seeds):
 
 
 def with_channels(X, predicted):
-    """Images with more channels, in the layout of X.
-
-    Parameters
-    ----------
-    X : array-like or list of array-like
-        Images, channels last.
-    predicted : ndarray
-        Values of each, with or without an axis of channels.
-
-    Returns
-    -------
-    ndarray, of object for a list
-    """
+    """Images with more channels, in the layout of X."""
     if isinstance(X, list | tuple) or np.asarray(X).dtype == np.object_:
         return object_array([_joined(x, p) for x, p in zip(X, predicted, strict=True)])
     return _joined(X, predicted)
@@ -570,23 +535,8 @@ def _joined(x, values):
 
 
 def of_clean_images(X):
-    """Clean images with an axis of channels as input and target.
-
-    Parameters
-    ----------
-    X : array-like of shape (n, H, W) or (n, H, W, C), or list of such images
-
-    Returns
-    -------
-    inputs, targets : array-like or list of array-like
-    is_grey : bool
-        Whether they had no axis of channels.
-
-    Raises
-    ------
-    ValueError
-        If X has two readings, or does not hold images.
-    """
+    """Clean images with an axis of channels as input and target."""
+    # X: (n, H, W)
     shape = getattr(X, "shape", ())
     if len(shape) == 3 and shape[2] in (3, 4):
         raise ValueError(

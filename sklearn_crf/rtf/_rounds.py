@@ -1,4 +1,4 @@
-"""What each round of training looks at: whole images, or parts of them chosen anew, corrupted anew."""
+"""Training data of each round: whole images or random parts of them, with a new corruption if there is one."""
 
 from math import isqrt
 from typing import NamedTuple
@@ -10,32 +10,23 @@ from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchShrinkage
 from sklearn_crf.rtf._input import TrainingData, joined
 from sklearn_crf.rtf._prediction import filtered
 
-# Sides of rectangles are not chosen smaller than this where fewer images can be looked at instead.
+# Shortest side of rectangles, as long as a round can look at fewer images instead.
 _SMALLEST_SIDE = 64
 
-# Pixels that early stopping looks at.
+# Most pixels that are held out for early stopping.
 _VALIDATION_PIXELS = 100_000
 
-# Columns of an image that are held out where there are too few images to hold out whole ones.
+# Share of the columns that is held out where there are too few images, and least width for that.
 _STRIP = 0.15
 _NARROW = 32
 
 
 class Pairs(NamedTuple):
-    """Inputs without channels of filters, and targets, image by image.
+    """Inputs without channels of filters, and targets, image by image."""
 
-    Attributes
-    ----------
-    inputs : list of ndarray of shape (H, W, C)
-        Before corruption, if there is one.
-    targets : list of ndarray of shape (N, D)
-        Scaled, float32.
-    weights : list of ndarray of shape (N,), or None
-    """
-
-    inputs: list
-    targets: list
-    weights: list | None
+    inputs: list  # (H, W, C) each, before corruption
+    targets: list  # (N, D) float32 each, scaled
+    weights: list | None  # (N,) each
 
     @property
     def n_pixels(self):
@@ -66,18 +57,7 @@ class Pairs(NamedTuple):
 
 
 def split_off(pairs, fraction, rng):
-    """Images, or strips of few images, to validate on, at most so many pixels of them; and the others.
-
-    Parameters
-    ----------
-    pairs : Pairs
-    fraction : float
-    rng : RandomState
-
-    Returns
-    -------
-    training, validation : Pairs
-    """
+    """Pairs to train on, and those held out: whole images, or strips where there are few images."""
     n = len(pairs.inputs)
     width = min(plane.shape[1] for plane in pairs.inputs)
     if n == 1 and width < _NARROW:
@@ -124,16 +104,7 @@ class Rounds:
         self._whole = self._last = None
 
     def __call__(self, level):
-        """What the round looks at; the same object wherever rounds do not differ.
-
-        Parameters
-        ----------
-        level : int
-
-        Returns
-        -------
-        TrainingData
-        """
+        """Data of a round; rounds that do not differ share one object."""
         if self._last is None or self._last[0] != level:
             self._last = level, self._made(level)
         return self._last[1]
@@ -158,25 +129,17 @@ class Rounds:
         return self._whole
 
     def input_of(self, i, level):
-        """An input as the round sees it, before filters.
-
-        Parameters
-        ----------
-        i, level : int
-
-        Returns
-        -------
-        ndarray of shape (H, W, C)
-        """
+        """An input as the round sees it, before filters."""
+        # returns (H, W, C)
         plane = self.pairs.inputs[i]
         if self.corrupted is None:
             return plane
         return self.corrupted(plane, i, np.random.default_rng([self.seed, level, i]))
 
     def _rectangles(self, level, rng):
-        """One rectangle of each image, or of some images: its channels are those that it has in the whole."""
+        """One rectangle of each image, or of some images, filtered as part of the whole image."""
         sizes = np.array([len(target) for target in self.pairs.targets])
-        # Small rectangles spend most of the filters on what is around them.
+        # Filters of small rectangles mostly work on their surroundings.
         n = min(len(sizes), max(self.max_samples // _SMALLEST_SIDE**2, int(self.max_samples / sizes.mean()) + 1))
         members = np.sort(rng.permutation(len(sizes))[:n])
         share = min(1.0, self.max_samples / sizes[members].sum())
@@ -222,36 +185,24 @@ class Rounds:
         return TrainingData([features], [graph], [of(self.pairs.targets[i])], weights)
 
 
-# Squares of an image that are wanted at least, and sides of squares. Small ones are spread better, large ones need
-# less around them.
+# Least number of squares of an image, and bounds of their sides: small squares are spread better, large ones have
+# smaller margins in relation.
 _SQUARES = 4
 _LEAST_SIDE, _LARGEST_SIDE = 4, 32
 
 
 def sampled_rows(data, max_samples, rng):
-    """At most so many rows of a table."""
+    """Random rows of a table, at most ``max_samples`` of them."""
     if data.is_within(max_samples):
         return data
     return data.cut(0, slice(None), np.sort(rng.choice(data.n_pixels, max_samples, replace=False)))
 
 
 def sampled_variables(data, max_samples, margin, rng):
-    """At most so many variables, the pixels of squares chosen at random, with weight 0 for what is around them.
+    """Pixels of random squares, at most ``max_samples`` of them, with margins of weight 0.
 
-    The terms of these variables are those that they have in the whole images, so that the mean over the sample has the
-    mean over all pixels as its expectation.
-
-    Parameters
-    ----------
-    data : TrainingData
-    max_samples : int or None
-    margin : int
-        Rows and columns around a square that the terms of its pixels depend on.
-    rng : RandomState
-
-    Returns
-    -------
-    TrainingData
+    Their terms are those in the whole images, so that the mean over the sample estimates the mean over all pixels
+    without bias.
     """
     if data.is_within(max_samples):
         return data
@@ -268,17 +219,7 @@ def sampled_variables(data, max_samples, margin, rng):
 
 
 def squares_of(data, side):
-    """Squares that cover the images, as (image, rows, columns), cut off at the borders; of chains as many pixels each.
-
-    Parameters
-    ----------
-    data : TrainingData
-    side : int
-
-    Returns
-    -------
-    list of (int, slice, slice)
-    """
+    """Squares (image, rows, columns) that cover the images, or stretches of as many pixels that cover chains."""
     found = []
     for number, plane in enumerate(data.features):
         height, width = plane.shape[:2]
@@ -291,18 +232,7 @@ def squares_of(data, side):
 
 
 def with_surroundings(data, squares, margin):
-    """Cuts of the images around squares; pixels outside the squares have weight 0.
-
-    Parameters
-    ----------
-    data : TrainingData
-    squares : list of (int, slice, slice)
-    margin : int
-
-    Returns
-    -------
-    TrainingData
-    """
+    """Cuts of images around squares, with weight 0 for pixels outside the squares."""
     cuts = []
     for number, rows, columns in squares:
         shape = data.features[number].shape[:2]
@@ -316,12 +246,12 @@ def with_surroundings(data, squares, margin):
             slice(part.start - whole.start, part.stop - whole.start)
             for part, whole in zip((rows, columns), around, strict=True)
         )
-        # A loss is a mean over the pixels of a cut, and is to be one over those of the image.
+        # The loss of a cut is a mean over its own pixels: the weights make it one over the pixels of the image.
         weight[inside] = weight.size / np.prod(shape)
         own = np.ones(1) if data.weights is None else cut.weights[0]
         cuts.append(cut._replace(weights=[weight.ravel() * own]))
     found = joined(cuts)
-    # Leaves are measured in factors: a pixel of a square counts as one, on average.
+    # Sizes of leaves are counted in factors: on average a pixel of a square counts as one.
     used = [np.count_nonzero(weight) for weight in found.weights]
     scale = sum(used) / sum(weight.sum() for weight in found.weights)
     if data.weights is not None:
@@ -329,28 +259,18 @@ def with_surroundings(data, squares, margin):
     return found._replace(weights=[scale * weight for weight in found.weights])
 
 
-# Thresholds as multiples of the strength of what an input is off by: for each image more or less alike, or not.
+# Thresholds as multiples of the noise of the inputs, where its strength is about the same for all images and where it
+# is not.
 _MULTIPLES = (1.8, 2.7, 3.5)
 _SPREAD, _N_LEVELS = 1.5, 6
 
-# Images of more channels have features already.
+# Images of more channels are taken to be features already.
 MOST_CHANNELS = 4
 
 
 def default_bank(inputs, targets):
-    """Derivatives of Gaussians, and copies of the image that are shrunk by as much as inputs are off.
-
-    Parameters
-    ----------
-    inputs : list of ndarray of shape (H, W, C)
-        As trained on, corrupted.
-    targets : list of ndarray of shape (N, D)
-        In their own units.
-
-    Returns
-    -------
-    ChannelUnion
-    """
+    """Derivatives of Gaussians, and copies of the image denoised by thresholds in proportion to its noise."""
+    # inputs: list of (H, W, C); targets: list of (N, D)
     levels = [_deviation(x, y) for x, y in zip(inputs, targets, strict=True)]
     low, middle, high = np.quantile(levels, (0.1, 0.5, 0.9))
     if high <= _SPREAD * low or low == 0:
@@ -361,7 +281,7 @@ def default_bank(inputs, targets):
 
 
 def _deviation(plane, target):
-    """Root mean square of what an input is off its target, or of its finest detail where they cannot be compared."""
+    """Root mean square difference of input and target, or noise of the finest detail if their channels differ."""
     if plane.shape[2] == target.shape[1]:
         squares = (plane.reshape(target.shape) - target) ** 2
         known = squares[~np.isnan(squares)]
@@ -371,6 +291,6 @@ def _deviation(plane, target):
 
 
 def image_channels(bank, n_channels):
-    """Numbers of the channels, of n in all, that are the image and its shrunk copies, or unknown to a default bank."""
+    """Channels after a default bank, of n in all, that are not responses to filters."""
     n_filters = len(bank.transformers_[0].get_feature_names_out())
     return [*range(bank.n_channels_), *range(n_filters, n_channels)]

@@ -11,27 +11,16 @@ from sklearn_crf.rtf._objectives import FieldRisk
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
 from sklearn_crf.rtf._trees import GrowthOptions, RegressionTree, find_splits
 
-# Pixels that inputs are whitened by.
+# Pixels that the whitening is estimated from.
 _WHITENING_SAMPLES = 50_000
 
-# Directions of less variance than this share of the largest are not magnified to one.
+# Variance, as a share of the largest, below which directions are not scaled up to variance one.
 _LEAST_VARIANCE = 1e-6
 
 
 def whitening_of_types(data, types, rng, n_jobs):
-    """The matrix of each type.
-
-    Parameters
-    ----------
-    data : TrainingData
-    types : list of FactorTemplate
-    rng : RandomState
-    n_jobs : int or None
-
-    Returns
-    -------
-    list of ndarray of shape (B, n_inputs)
-    """
+    """Whitening matrix of each type."""
+    # returns list of (B, n_inputs)
     seeds = rng.randint(np.iinfo(np.int32).max, size=len(types))
 
     def one(number, n_threads):
@@ -41,21 +30,8 @@ def whitening_of_types(data, types, rng, n_jobs):
 
 
 def whitening_of(features, kind, rng, weights=None):
-    """A matrix that makes what linear models see uncorrelated and of variance one, but for the constant.
-
-    Parameters
-    ----------
-    features : list of ndarray of shape (H, W, F)
-    kind : FactorTemplate
-    rng : RandomState
-    weights : list of ndarray of shape (N,), optional
-        Of each pixel.
-
-    Returns
-    -------
-    ndarray of shape (B, n_inputs)
-        B is at most n_inputs: channels that are constant, or sums of others, add nothing.
-    """
+    """A matrix that makes the inputs of linear models uncorrelated and of variance one, except the constant."""
+    # features: list of (H, W, F); weights: list of (N,); returns (B, n_inputs)
     samples, weight = [], []
     for k, plane in enumerate(features):
         top, left, rows, columns = kind.rectangle(plane.shape)
@@ -85,18 +61,18 @@ def whitening_of(features, kind, rng, weights=None):
     return white
 
 
-# Factors of a type that the inputs of its leaves are looked at by.
+# Factors of a type that the moments of its leaves are estimated from.
 _SAMPLES = 100_000
 
-# Factors that a moment is summed over at once.
+# Factors that are summed over at once.
 _PIECE = 8192
 
-# Share of the inputs of all leaves in the moments of one: no direction counts for less.
+# Share of the moments of all leaves in those of one leaf, so that no direction is flat.
 _COMMON_SHARE = 0.05
 
 
 class LeafScaling:
-    r"""Parameters by which the loss is curved alike.
+    r"""Parameters in units in which the curvature of the loss is about the same.
 
     .. math::
         \tilde J_l = \sqrt{p_l} \, J_l, \qquad \tilde W_l = \sqrt{p_l} \, W_l C_l, \qquad
@@ -126,28 +102,20 @@ class LeafScaling:
         self.inverse = [np.linalg.inv(factor) for factor in self.factor]
 
     def scaled(self, coef):
-        """The parameters in these units.
-
-        Parameters
-        ----------
-        coef : ndarray of shape (n_coef,)
-
-        Returns
-        -------
-        ndarray of shape (n_coef,)
-        """
+        """Scaled parameters x of given parameters."""
+        # coef: (n_coef,); returns (n_coef,)
         return self.root * self._turned(coef, self.factor)
 
     def unscaled(self, x):
-        """The parameters of ``x``, the inverse of :meth:`scaled`."""
+        """Parameters of ``x``, the inverse of :meth:`scaled`."""
         return self._turned(x, self.inverse) / self.root
 
     def gradient(self, gradient):
-        """Derivative by ``x`` of what has a derivative by the parameters."""
+        """Derivative by ``x`` from the derivative by the parameters."""
         return self._turned(gradient, [inverse.transpose(0, 2, 1) for inverse in self.inverse]) / self.root
 
     def project(self, x, bounds):
-        """The nearest ``x`` whose precisions have eigenvalues between bounds: linear models are free."""
+        """The nearest ``x`` whose precisions have eigenvalues between bounds."""
         return self.root * self.potentials.project(x / self.root, bounds)
 
     def _turned(self, coef, matrices):
@@ -159,7 +127,7 @@ class LeafScaling:
 
 
 def _moments(risk, number, rng):
-    """Second moments (L, B, B) of the whitened inputs in each leaf of a type, as pixels are weighted."""
+    """Weighted second moments (L, B, B) of the whitened inputs in each leaf of a type."""
     white = risk.potentials.whitening[number]
     inputs, leaf, weight = _sampled_inputs(risk, number, rng)
     size, n_leaves = len(white), risk.potentials.n_leaves[number]
@@ -205,15 +173,15 @@ def _sampled_inputs(risk, number, rng):
     return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
 
-# Length of the step that curvature is measured by, in units of whitened weights.
+# Length of the finite difference that measures curvature, in units of whitened weights.
 _STEP = 0.05
 
-# Random signs that the mean curvature of a type is taken over, at least.
+# Fewest random signs in the estimate of the mean curvature of a type.
 _SIGNS = 256
 
 
 class Shrinkage:
-    r"""Penalty on what linear models change by in a round.
+    r"""Penalty on the change of linear models in a round.
 
     .. math::
         \frac{s}{2} \sum_t \frac{\kappa_t}{N_t} \sum_l \| W_l - W_l^{(0)} \|^2
@@ -247,23 +215,13 @@ class Shrinkage:
                 own.weight[:] = strength * max(curvature, 0.0) / n_factors
 
     def value_grad(self, coef):
-        """The penalty, and its derivative.
-
-        Parameters
-        ----------
-        coef : ndarray of shape (n_coef,)
-
-        Returns
-        -------
-        value : float
-        gradient : ndarray of shape (n_coef,)
-        """
+        """The penalty, and its derivative."""
         pull = self.weight * (coef - self.start)
         return 0.5 * float(pull @ (coef - self.start)), pull
 
 
 def _curvatures(risk, coef, rng):
-    """Of the loss, along random signs of all weights: for each type by a weight that its factors share."""
+    """Curvatures of the loss along random signs, for each type by a weight that all its factors share."""
     potentials = risk.potentials
     signs = np.zeros(len(coef))
     for part in potentials.unpack(signs):
@@ -311,13 +269,13 @@ class TreeField(NamedTuple):
 
     @classmethod
     def restored(cls, types, whitening, n_values, trees, precisions, weights, slopes):
-        """A field as estimators keep it, its linear models brought back to whitened inputs."""
+        """The field of fitted attributes, with linear models of whitened inputs."""
         potentials = RegressionTreePotentials(types, [tree.n_leaves for tree in trees], whitening, n_values)
         white = [weight @ np.linalg.pinv(v) for weight, v in zip(weights, whitening, strict=True)]
         return cls(trees, potentials, potentials.pack(precisions, white, slopes))
 
     def attributes(self, whitening):
-        """Trees and parameters as estimators keep them, linear models in the units of the channels."""
+        """Fitted attributes: trees, and parameters with linear models in the units of the channels."""
         parameters = self.potentials.unpack(self.coef)
         return {
             "trees_": [tree._asdict() for tree in self.trees],
@@ -327,14 +285,14 @@ class TreeField(NamedTuple):
         }
 
     def split(self, splits):
-        """The field with some leaves split, parameters being those of the leaves they come from."""
+        """The field with some leaves split, each new leaf with the parameters of its parent."""
         grown = [tree.split(own) for tree, own in zip(self.trees, splits, strict=True)]
         trees = [tree for tree, _ in grown]
         parents = [parent for _, parent in grown]
         return TreeField(trees, *self.potentials.grown(self.coef, parents, [tree.n_leaves for tree in trees]))
 
     def images(self, data, n_jobs):
-        """The images of a set with the leaves that their factors fall into."""
+        """Images of a set with the leaves of their factors."""
         pairs = list(zip(data.features, data.graphs, strict=True))
         types = self.potentials.types
         return map_tasks(lambda pair, n_threads: FieldImage.of(*pair, types, self.trees, n_threads), pairs, n_jobs)
@@ -357,30 +315,7 @@ class Trained(NamedTuple):
 
 
 def train(objective, field, rounds, first, options, rng, n_jobs, validation=None, is_trained=False):
-    """Optimise all leaves, split them, and so on until the trees are as deep as allowed.
-
-    Parameters
-    ----------
-    objective : GaussianPseudolikelihood, GaussianLikelihood or PredictionLoss
-    field : TreeField
-        Where to start.
-    rounds : callable
-        From the number of a round to the TrainingData that it looks at.
-    first : int
-        Number of the first round.
-    options : TrainingOptions
-    rng : RandomState
-    n_jobs : int or None
-    validation : TrainingData, optional
-        Training ends with the first round that does not improve the loss of it, and gives back the field of the round
-        before.
-    is_trained : bool, default=False
-        Whether the parameters of ``field`` are the best of its leaves already, so that these are split first.
-
-    Returns
-    -------
-    Trained
-    """
+    """Optimise and split all leaves in turn until the trees have reached their depth."""
     data = rounds(first)
     risk = field.risk(objective, data, n_jobs)
     if is_trained:
@@ -426,7 +361,7 @@ def _optimise(risk, field, options, rng):
     minimize = {"spg": minimize_spg, "pqn": minimize_pqn}[options.solver]
     scaling = LeafScaling(risk, rng)
 
-    # The first leaves have none that they come from.
+    # Trees of one leaf have no parents to shrink to.
     is_split = max(risk.potentials.n_leaves) > 1
     pull = Shrinkage(risk, coef, options.shrinkage, rng) if options.shrinkage and is_split else None
 
@@ -452,7 +387,7 @@ def _optimise(risk, field, options, rng):
         project=lambda x: scaling.project(x, options.growth.bounds),
         max_iter=options.max_iter,
         tol=options.tol,
-        # Pixels are computed with in float32.
+        # Values are computed in float32.
         precision=4 * np.finfo(np.float32).eps,
         callback=callback,
     )

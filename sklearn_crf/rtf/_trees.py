@@ -11,28 +11,16 @@ from sklearn_crf.rtf._potentials import clip_eigenvalues, factor_terms, slope_te
 
 
 class FactorTemplate(NamedTuple):
-    """Factors at every pixel, or at every pixel and the one at an offset from it.
-
-    Attributes
-    ----------
-    down, right : int
-        Offset of the second pixel.
-    paired : bool
-        False for factors of one pixel.
-    channels : tuple of int, or None
-        Those that linear models see; None is all.
-    multipliers : tuple of int
-        Channels that precisions grow with.
-    """
+    """A type of factors: of every pixel, or of every pixel and the one at an offset from it."""
 
     down: int = 0
     right: int = 0
     paired: bool = False
-    channels: tuple | None = None
-    multipliers: tuple = ()
+    channels: tuple | None = None  # those that linear models see; None is all
+    multipliers: tuple = ()  # channels that precisions grow with
 
     def rectangle(self, shape):
-        """First row and column, number of rows and columns of the first pixels, on a plane of this shape."""
+        """First row and column, and numbers of rows and columns, of the first pixels on a plane of this shape."""
         rows, columns = max(shape[0] - abs(self.down), 0), max(shape[1] - abs(self.right), 0)
         if rows == 0 or columns == 0:
             rows = columns = 0
@@ -49,7 +37,7 @@ class FactorTemplate(NamedTuple):
         return (first, second) if self.paired else (first,)
 
     def n_inputs(self, n_channels):
-        """Length of what a factor's linear model sees: 1 and the channels of its pixels."""
+        """Number of inputs of a linear model: 1 and the channels of the pixels of the factor."""
         n_seen = n_channels if self.channels is None else len(self.channels)
         return 1 + n_seen * (2 if self.paired else 1)
 
@@ -65,18 +53,8 @@ class FactorTemplate(NamedTuple):
         return sum(ends) / np.asarray(len(ends), dtype=features.dtype)
 
     def inputs(self, features, pixels):
-        """What the linear models see at some first pixels.
-
-        Parameters
-        ----------
-        features : ndarray of shape (H, W, F)
-            The channels that linear models see.
-        pixels : ndarray of shape (n, 2)
-
-        Returns
-        -------
-        ndarray of shape (n, n_inputs)
-        """
+        """Inputs of the linear models of factors, given their first pixels."""
+        # features: (H, W, F); pixels: (n, 2); returns (n, n_inputs)
         i, j = pixels.T
         parts = [np.ones((len(pixels), 1), dtype=features.dtype), features[i, j]]
         if self.paired:
@@ -85,21 +63,13 @@ class FactorTemplate(NamedTuple):
 
 
 def factor_templates(offsets, channels=None, multipliers=()):
-    """One unary type and one pairwise type for each offset.
-
-    Parameters
-    ----------
-    offsets : ndarray of shape (n, 2)
-    channels : tuple of int, optional
-        Those that linear models of pairs see.
-    multipliers : tuple of int, default=()
-        Channels that precisions grow with.
-    """
+    """One unary type and one pairwise type for each offset."""
+    # offsets: (n, 2)
     of_pairs = (FactorTemplate(int(down), int(right), True, channels, multipliers) for down, right in offsets)
     return [FactorTemplate(multipliers=multipliers), *of_pairs]
 
 
-# Pixels worth a thread of their own.
+# Fewest pixels for a thread.
 _SMALLEST_RANGE = 4096
 
 
@@ -151,19 +121,8 @@ class RegressionTree(NamedTuple):
         return int(depth.max())
 
     def leaves(self, features, factor_type, run):
-        """Leaf of each factor of a type.
-
-        Parameters
-        ----------
-        features : ndarray of shape (H, W, F)
-        factor_type : FactorTemplate
-        run : callable
-            As :func:`~sklearn_crf._threads.range_runner` gives it.
-
-        Returns
-        -------
-        ndarray of shape (n_factors,), int32
-        """
+        """Leaf of each factor of a type."""
+        # features: (H, W, F); returns (n_factors,)
         top, left, rows, columns = factor_type.rectangle(features.shape)
         out = np.zeros(rows * columns, dtype=np.int32)
         if out.size and self.n_leaves > 1:
@@ -175,19 +134,8 @@ class RegressionTree(NamedTuple):
         return out
 
     def split(self, splits):
-        """The tree with some leaves split in two.
-
-        Parameters
-        ----------
-        splits : dict of int to (test, threshold)
-            By number of the leaf.
-
-        Returns
-        -------
-        tree : RegressionTree
-        parent : ndarray of shape (n_leaves,)
-            The old leaf of each new one.
-        """
+        """The tree with some leaves split in two."""
+        # parent: (n_leaves,)
         children, leaf = self.children.copy(), self.leaf.copy()
         test, threshold = self.test.copy(), self.threshold.copy()
         n_nodes, n_leaves = len(leaf), self.n_leaves
@@ -210,21 +158,11 @@ class RegressionTree(NamedTuple):
 
 
 class LeafSplit(NamedTuple):
-    """The best split of a leaf.
+    """The best split of a leaf."""
 
-    Attributes
-    ----------
-    test : int
-        Row of the tests.
-    threshold : float
-    gain : float
-        By how much the criterion grows. Below 0 it shrinks, which happens to the squared norm of the projected gradient
-        before the parameters are at their best.
-    """
-
-    test: int
+    test: int  # row of the tests
     threshold: float
-    gain: float
+    gain: float  # of the criterion; may be negative for the projected gradient while parameters are not optimal
 
 
 def random_tests(n_tests, n_channels, radius, rng):
@@ -233,18 +171,8 @@ def random_tests(n_tests, n_channels, radius, rng):
     Half of the differences are of one channel at two places, half of any two. Half of the tests compare magnitudes: how
     strong the response of a filter is often tells more than its sign. Where there are no more channels than tests and
     no offsets, every channel is tested once.
-
-    Parameters
-    ----------
-    n_tests, n_channels : int
-    radius : int or (int, int)
-        Largest offset, in rows and columns.
-    rng : RandomState
-
-    Returns
-    -------
-    ndarray of shape (n_tests, 7), int32
     """
+    # returns (n_tests, 7)
     down, right = np.broadcast_to(radius, 2)
     tests = np.zeros((n_tests, 7), dtype=np.int32)
     for channel, rows, columns in ((0, 1, 2), (3, 4, 5)):
@@ -263,18 +191,8 @@ def random_tests(n_tests, n_channels, radius, rng):
 
 
 def all_tests(n_channels, radius):
-    """Every channel at every offset, without differences.
-
-    Parameters
-    ----------
-    n_channels : int
-    radius : int or (int, int)
-        Largest offset, in rows and columns.
-
-    Returns
-    -------
-    ndarray of shape (n_tests, 7), int32
-    """
+    """Every channel at every offset, without differences."""
+    # returns (n_tests, 7)
     down, right = np.broadcast_to(radius, 2)
     axes = np.arange(n_channels), np.arange(-down, down + 1), np.arange(-right, right + 1)
     places = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
@@ -284,23 +202,8 @@ def all_tests(n_channels, radius):
 
 
 def projected_norm(linear, square, precision, bounds):
-    r"""Squared norm of the projected gradient, :math:`\|P(w - g) - w\|^2`, of the parameters of leaves.
-
-    Parameters
-    ----------
-    linear : ndarray of shape (..., n)
-        Gradient by what is not constrained.
-    square : ndarray of shape (..., m, m)
-        Gradient by the precision.
-    precision : ndarray of shape (m, m)
-        Of the leaf.
-    bounds : (float, float)
-        Of the eigenvalues of the precision.
-
-    Returns
-    -------
-    ndarray of shape (...)
-    """
+    r"""Squared norm of the projected gradient, :math:`\|P(w - g) - w\|^2`, of the parameters of leaves."""
+    # linear: (..., n); square: (..., m, m); precision: (m, m); returns (...)
     moved = clip_eigenvalues(precision - square, *bounds) - precision
     return np.sum(linear**2, axis=-1) + np.sum(moved**2, axis=(-2, -1))
 
@@ -329,7 +232,7 @@ class GradientNorm:
         self.precision, self.bounds, self.slopes = precision, bounds, slopes
 
     def __call__(self, sums):
-        """Of sums (..., q): the weight, then the m * m derivatives by the precision and each slope, then the others."""
+        """Criterion of sums (..., q): weight, derivatives by precision and slopes (m * m each), other derivatives."""
         shape = 1 + len(self.slopes), *self.precision.shape
         n_squares = int(np.prod(shape))
         squares = sums[..., 1 : 1 + n_squares].reshape(*sums.shape[:-1], *shape)
@@ -340,46 +243,18 @@ class GradientNorm:
 
 
 def explained_variance(sums):
-    r"""Criterion of separate training: what the mean of a leaf explains, :math:`\|\sum_F y_F\|^2 / n`.
+    r"""Criterion of separate training, :math:`\|\sum_F y_F\|^2 / n`.
 
     The sum of squared distances from the mean falls by as much as this grows.
-
-    Parameters
-    ----------
-    sums : ndarray of shape (..., 1 + m)
-        The weight n, then the values.
-
-    Returns
-    -------
-    ndarray of shape (...)
     """
+    # sums: (..., 1 + m); returns (...)
     weight = sums[..., 0]
     return np.divide(np.sum(sums[..., 1:] ** 2, axis=-1), weight, out=np.zeros(weight.shape), where=weight > 0)
 
 
 def best_split(terms, responses, criterion, *, n_thresholds, min_samples, run=run_alone):
-    """The test and threshold that let a criterion grow most, for one leaf.
-
-    Parameters
-    ----------
-    terms : ndarray of shape (n, q)
-        What each factor adds to the sums that the criterion is a function of; its weight comes first.
-    responses : ndarray of shape (T, n)
-        To each test.
-    criterion : callable
-        From sums (..., q) to numbers (...).
-    n_thresholds : int
-        Quantiles of the responses that are tried, at most 255.
-    min_samples : float
-        Least weight on either side.
-    run : callable
-        As :func:`~sklearn_crf._threads.range_runner` gives it.
-
-    Returns
-    -------
-    LeafSplit or None
-        None if no split is allowed, or the criterion is 0 for all.
-    """
+    """The test and threshold with the largest criterion for one leaf, None if no split is allowed."""
+    # terms: (n, q); responses: (T, n)
     checkpoint()
     thresholds = np.empty((len(responses), n_thresholds), dtype=responses.dtype)
     bins = np.zeros(responses.shape, dtype=np.uint8)
@@ -410,7 +285,7 @@ def best_split(terms, responses, criterion, *, n_thresholds, min_samples, run=ru
     return LeafSplit(int(test), float(thresholds[test, k]), float(gain[best]))
 
 
-# Sums of weights agree up to this share, whatever the order in which they were added.
+# Relative difference of sums of weights that are added in another order.
 _ROUNDING = 1e-6
 
 
@@ -428,7 +303,7 @@ def _quantiles(responses, weight, n_thresholds):
     return np.take_along_axis(np.take_along_axis(responses, order, axis=1), np.array(ranks), axis=1)
 
 
-# Fewest factors of a leaf for each weight that it adds to a value's linear model.
+# Fewest factors of a leaf for each weight of a value's linear model.
 _SAMPLES_PER_WEIGHT = 10
 
 
@@ -445,23 +320,7 @@ class GrowthOptions(NamedTuple):
 
 
 def find_splits(risk, trees, coef, max_depths, options, rng):
-    """The best split of each leaf, for each type.
-
-    Parameters
-    ----------
-    risk : FieldRisk
-    trees : list of RegressionTree
-    coef : ndarray of shape (n_coef,)
-    max_depths : list of int
-        Trees of this depth stay as they are.
-    options : GrowthOptions
-    rng : RandomState
-
-    Returns
-    -------
-    list of dict
-        As :meth:`RegressionTree.split` takes them, one for each type.
-    """
+    """The best split of each leaf, for each type."""
     statistics = risk.statistics(coef) if options.criterion == "gradient" else None
     parameters = risk.potentials.unpack(coef)
     seeds = rng.randint(np.iinfo(np.int32).max, size=len(trees))
@@ -472,7 +331,7 @@ def find_splits(risk, trees, coef, max_depths, options, rng):
         own = np.random.RandomState(seeds[number])
         return _splits_of_type(risk, statistics, number, parameters[number], options, own, run)
 
-    # One type after the other, on all threads: there are few types, and the terms of one take some ten megabytes.
+    # One type after the other on all threads, as the terms of one type take some ten megabytes.
     with range_runner(split_threads(risk.n_jobs, 1)[1]) as run:
         return [search(number, run) for number in range(len(trees))]
 
@@ -516,7 +375,7 @@ def _splits_of_type(risk, statistics, number, parameters, options, rng, run):
 
 
 def _radius(images, radius):
-    """No farther than images reach: a chain has one row, a table no neighbours at all."""
+    """Radius in rows and columns, at most the size of the images; 0 for tables."""
     if images[0].graph.n_edges == 0 and images[0].features.shape[0] == 1:
         return 0, 0
     return tuple(min(radius, max(image.features.shape[axis] for image in images) - 1) for axis in (0, 1))
@@ -553,7 +412,7 @@ def _gather(risk, statistics, number, chosen, counts, tests, share):
 
 
 def _n_terms(risk, statistics, number):
-    """One for the weight, and the others that the criterion is a function of."""
+    """Number of sums that the criterion is a function of, the weight included."""
     kind, n_values = risk.potentials.types[number], risk.potentials.n_values
     size = n_values * (2 if kind.paired else 1)
     if statistics is None:
@@ -562,7 +421,7 @@ def _n_terms(risk, statistics, number):
 
 
 def _gradient_terms(risk, statistics, image, number, own, pixels):
-    """What each factor adds to the gradient: the derivatives by precision, slopes and linear model."""
+    """Terms of each factor in the derivatives by precision, slopes and linear model."""
     kind, white = risk.potentials.types[number], risk.potentials.whitening[number]
     slope, square = (part[own] for part in factor_terms(statistics, image, risk.potentials.types, number))
     inputs = kind.inputs(image.seen(kind), pixels) @ white.T.astype(image.features.dtype)
@@ -575,6 +434,6 @@ def _gradient_terms(risk, statistics, image, number, own, pixels):
 def _factor_values(risk, k, kind):
     """Targets of the factors of a type on image k."""
     plane = risk.images[k].features.shape[:2]
-    # Targets have mean 0: that is what is known of missing ones.
+    # Targets have mean 0, which stands in for missing ones.
     target = np.nan_to_num(risk.targets[k]).reshape(*plane, -1)
     return np.concatenate([target[end].reshape(-1, target.shape[2]) for end in kind.ends(plane)], axis=1)
