@@ -8,6 +8,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, Generic, TypeVar, overload
 
+import numpy as np
 from joblib import effective_n_jobs
 from sklearn import config_context, get_config
 from threadpoolctl import ThreadpoolController
@@ -128,7 +129,11 @@ def map_tasks(function, tasks, n_jobs=None):
     tasks = list(tasks)
     outer, inner = split_threads(n_jobs, len(tasks))
     if outer == 1:
-        return list(_checked_map(lambda task: function(task, n_threads=inner), tasks))
+        results = []
+        for task in tasks:
+            checkpoint()
+            results.append(function(task, n_threads=inner))
+        return results
     # scikit-learn's own Parallel carries its configuration too, but also sets the filters of warnings in every task:
     # threads share those, and tasks that overlap leave them empty.
     config = get_config()
@@ -195,7 +200,8 @@ def fixed_ranges(n_items, n_ranges=16):
     Partial sums over these, added in order, are bit-identical for any number of threads.
     """
     n_ranges = max(1, min(n_ranges, n_items))
-    return [(n_items * k // n_ranges, n_items * (k + 1) // n_ranges) for k in range(n_ranges)]
+    bounds = np.arange(n_ranges + 1) * n_items // n_ranges
+    return list(pairwise(bounds.tolist()))
 
 
 def run_fixed_ranges(run, kernel, n_items, n_ranges=16):
@@ -211,6 +217,10 @@ def run_fixed_ranges(run, kernel, n_items, n_ranges=16):
     n_items, n_ranges : int
     """
     ranges = fixed_ranges(n_items, n_ranges)
+    if run is run_alone:
+        for k, (start, stop) in enumerate(ranges):
+            kernel(k, start, stop)
+        return
 
     def kernels(first, last):
         for k in range(first, last):

@@ -1,5 +1,6 @@
 """The classifiers whose scores are linear in features on a graph: fit, labels, scores, best labelings."""
 
+from functools import partial
 from numbers import Integral, Real
 from typing import ClassVar
 
@@ -198,9 +199,8 @@ class FieldClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                 on_iteration=lambda coef: iteration(lambda: fitted_now(coef)),
             )
             former = self._former_weights(encoded, labels, potentials)
-            record = self._train(
-                risk, encoded, lambda init: initial_weights(init, risk, run) if former is None else former, run
-            )
+            make_start = partial(initial_weights, risk=risk, run=run) if former is None else lambda init: former
+            record = self._train(risk, encoded, make_start, run)
         # Everything that can fail has happened: only now does the estimator change.
         encoded.record(self)
         self.classes_ = labels.classes_

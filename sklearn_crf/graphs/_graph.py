@@ -150,7 +150,7 @@ class Graph:
     @cached_property
     def incidence(self) -> Incidence:
         """The edges of each node, an :class:`Incidence`."""
-        n_slots = 2 * self.n_edges
+        n_slots = 2 * len(self.edges)
         ends = self.edges.ravel()
         # A sparse matrix sorts by counting: linear time, stable, in C.
         rows = sp.coo_matrix(

@@ -1,6 +1,14 @@
 """Inference: scores in, labels, marginals or samples out."""
 
-from sklearn_crf.inference._automatic import NAMES, AutoMap, AutoMarginals, NamedInference, able, resolve_inference
+from sklearn_crf.inference._automatic import (
+    NAMES,
+    AutoMap,
+    AutoMarginals,
+    NamedInference,
+    able,
+    exact_inference,
+    resolve_inference,
+)
 from sklearn_crf.inference._base import (
     FactorMarginals,
     Inference,
@@ -15,7 +23,6 @@ from sklearn_crf.inference.bounds._tighten_bound import TightenBound, TightenedB
 from sklearn_crf.inference.cuts._alpha_expansion import AlphaBetaSwap, AlphaExpansion
 from sklearn_crf.inference.cuts._fusion import fuse_labelings
 from sklearn_crf.inference.cuts._graph_cut import CutState, GraphCut
-from sklearn_crf.inference.exact._affordable import exact_inference
 from sklearn_crf.inference.exact._best_labelings import BestLabelings, TreeBestLabelings
 from sklearn_crf.inference.exact._brute_force import BruteForce, n_labelings, scored_labelings
 from sklearn_crf.inference.exact._junction_tree import JunctionTree

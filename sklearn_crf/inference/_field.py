@@ -60,7 +60,7 @@ class Field(NamedTuple):
 
     def work_space(self):
         """Workspace of a kernel; one for each thread."""
-        return np.empty((6 + 2 * self.tables.shape[3]) * self.width)
+        return np.empty((6 + 2 * self.tables.shape[3]) * self.unary.shape[1])
 
     def send(self, messages, *how):
         """Let nodes send messages in turn, see the kernel."""
@@ -345,10 +345,10 @@ def beliefs_of(field, messages, run):
     """
     beliefs = np.empty_like(field.unary)
     log_z_terms = np.empty(len(beliefs))
-    failed = []
+    failed, work_size = [], field.work_space().size
 
     def part(start, stop):
-        failed.append(node_beliefs(field, messages, beliefs, log_z_terms, start, stop, field.work_space()))
+        failed.append(node_beliefs(field, messages, beliefs, log_z_terms, start, stop, np.empty(work_size)))
 
     run(part, len(beliefs))
     if max(failed) >= 0:
@@ -394,10 +394,10 @@ def _sum_pairs(field, messages, beliefs, log_z_terms, run, exact):
     stored = len(field.factors) + len(field.on) > 0
     without_factor = field.semiring == SUM_PROBABILITY and field.is_tied and stored and len(field.appearance) == 0
     row_totals = row_totals_of(field) if exact and without_factor else np.zeros((0, field.width), field.unary.dtype)
-    failed = []
+    failed, work_size = [], field.work_space().size
 
     def part(k, start, stop):
-        work = field.work_space()
+        work = np.empty(work_size)
         failed.append(
             pair_statistics(
                 field, messages, beliefs, partial[k], without_factor, row_totals, log_z_terms, start, stop, work

@@ -1,6 +1,7 @@
 """Solvers: how the weights of a field are moved. L-BFGS, gradient steps, stochastic gradient steps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import ClassVar
 
@@ -39,7 +40,7 @@ REMEDY = "increase its max_iter or damping, decrease C, or use inference='map'"
 class Solver(BaseEstimator):
     """Base of the solvers: options, and a method that trains.
 
-    A subclass writes ``_minimize(problem, start, run, report)``, which sets ``problem.record.coef``.
+    A subclass writes ``train``, and minimises in the context of ``_training``.
     """
 
     _parameter_constraints: ClassVar[dict] = {}
@@ -64,6 +65,11 @@ class Solver(BaseEstimator):
         TrainingRecord
             After Ctrl-C with ``run.keeps_interrupted`` it carries the interruption, to be raised once stored.
         """
+        raise NotImplementedError(type(self).__name__)
+
+    @contextmanager
+    def _training(self, problem, run, remedy) -> Iterator[Callable[[np.ndarray], bool]]:
+        """Yield a function that reports an iterate; Ctrl-C ends the block and leaves the latest weights."""
         record = problem.record
         problem.remedy = remedy
         problem.l1_ratio = self.l1_ratio
@@ -74,15 +80,11 @@ class Solver(BaseEstimator):
                 return run.on_iteration(coef)
 
             try:
-                self._minimize(problem, start, run, report)
+                yield report
             except KeyboardInterrupt as interruption:
                 if not run.keeps_interrupted or record.latest is None:
                     raise
                 record.coef, record.interrupted = record.latest, interruption
-        return record
-
-    def _minimize(self, problem, start, run, report: Callable[[np.ndarray], bool]) -> None:
-        raise NotImplementedError(type(self).__name__)
 
 
 class LBFGS(Solver):
@@ -113,36 +115,38 @@ class LBFGS(Solver):
         self.l1_ratio = l1_ratio
         self.select = select
 
-    def _minimize(self, problem, start, run, report):
-        if not problem.has_value(start):
-            raise ValueError(
-                "solver='lbfgs' needs a smooth loss, but this combination of learning and inference has none: "
-                "use solver=GradientSteps()."
-            )
-        selection = Selection(self.select)
-        record, exact = problem.record, problem.risk.is_exact
+    def train(self, problem, start, run, remedy=REMEDY):
+        with self._training(problem, run, remedy) as report:
+            if not problem.has_value(start):
+                raise ValueError(
+                    "solver='lbfgs' needs a smooth loss, but this combination of learning and inference has none: "
+                    "use solver=GradientSteps()."
+                )
+            selection = Selection(self.select)
+            record, exact = problem.record, problem.risk.is_exact
 
-        def visit(coef):
-            problem.visit(coef)
-            selection.visit(record.latest, record.errors[-1])
+            def visit(coef):
+                problem.visit(coef)
+                selection.visit(record.latest, record.errors[-1])
 
-        def callback(point):
-            visit(point.x)
-            return report(point.x) or (not exact and _diverges(record.errors))
+            def callback(point):
+                visit(point.x)
+                return report(point.x) or (not exact and _diverges(record.errors))
 
-        visit(start)
-        limits = {"max_iter": run.max_iter, "tol": run.tol, "callback": callback}
-        if self.l1_ratio or len(start) > _MANY_WEIGHTS:
-            result = minimize_owlqn(problem.evaluate, start, l1=problem.l1, **limits)
-        else:
-            result = minimize_lbfgs(problem.evaluate, start, **limits)
-        record.coef = result.x
-        if exact and not record.inference_converged:
-            _warn_of_inner_problem(problem)
-        elif exact and not result.success:
-            warn_of_lbfgs(result, problem)
-        elif not exact and not (result.success and record.inference_converged and not _diverges(record.errors)):
-            self._keep_selected(problem, selection)
+            visit(start)
+            limits = {"max_iter": run.max_iter, "tol": run.tol, "callback": callback}
+            if self.l1_ratio or len(start) > _MANY_WEIGHTS:
+                result = minimize_owlqn(problem.evaluate, start, l1=problem.l1, **limits)
+            else:
+                result = minimize_lbfgs(problem.evaluate, start, **limits)
+            record.coef = result.x
+            if exact and not record.inference_converged:
+                _warn_of_inner_problem(problem)
+            elif exact and not result.success:
+                warn_of_lbfgs(result, problem)
+            elif not exact and not (result.success and record.inference_converged and not _diverges(record.errors)):
+                self._keep_selected(problem, selection)
+        return problem.record
 
     def _keep_selected(self, problem, selection):
         # Past the point where the inference has one answer, its free energy falls on while its labels get worse: the
@@ -188,44 +192,46 @@ class GradientSteps(Solver):
         self.select = select
         self.n_cycles = n_cycles
 
-    def _minimize(self, problem, start, run, report):
-        smooth, record = problem.risk.objective.smooth, problem.record
-        # Steps down a loss whose inference is approximate may pass by their best labels (see LBFGS).
-        selection = Selection("last" if smooth and problem.risk.is_exact else self.select)
-        cycles = CycleDetector(self.n_cycles)
-        n_constant_errors = problem.risk.n_constant_errors
+    def train(self, problem, start, run, remedy=REMEDY):
+        with self._training(problem, run, remedy) as report:
+            smooth, record = problem.risk.objective.smooth, problem.record
+            # Steps down a loss whose inference is approximate may pass by their best labels (see LBFGS).
+            selection = Selection("last" if smooth and problem.risk.is_exact else self.select)
+            cycles = CycleDetector(self.n_cycles)
+            n_constant_errors = problem.risk.n_constant_errors
 
-        def has_cycled(n_errors):
-            # From a bad start every node gets one label, then the other: the same errors again, but no cycle yet. A
-            # rule that counts no errors (CD) has none: its gradient is noise of its samples long before it settles.
-            return n_errors is not None and n_errors < n_constant_errors and cycles.update(n_errors)
+            def has_cycled(n_errors):
+                # From a bad start every node gets one label, then the other: the same errors again, but no cycle yet. A
+                # rule that counts no errors (CD) has none: its gradient is noise of its samples long before it settles.
+                return n_errors is not None and n_errors < n_constant_errors and cycles.update(n_errors)
 
-        def callback(point):
-            problem.visit(point.x)
-            selection.visit(record.latest, record.errors[-1])
-            cycled = not smooth and has_cycled(record.errors[-1])
-            return report(point.x) or cycled
+            def callback(point):
+                problem.visit(point.x)
+                selection.visit(record.latest, record.errors[-1])
+                cycled = not smooth and has_cycled(record.errors[-1])
+                return report(point.x) or cycled
 
-        result = gradient_ascent(
-            problem.direction,
-            start,
-            step_size=self.step_size,
-            schedule=self.step_schedule,
-            # The start is an iterate like any other.
-            max_iter=run.max_iter - 1,
-            tol=run.tol if smooth else 0.0,
-            keep_trajectory=False,
-            callback=callback,
-        )
-        if record.latest is None or not np.array_equal(record.latest, result.x):
-            # A vanishing gradient ends the ascent before the callback hears of its last point.
-            callback(result)
-        if smooth and result.success:
-            record.coef = result.x
-            return
-        if smooth:
-            warn_unconverged("Gradient steps did not converge: increase max_iter or change step_size", problem)
-        record.coef, record.voters = selection.chosen()
+            result = gradient_ascent(
+                problem.direction,
+                start,
+                step_size=self.step_size,
+                schedule=self.step_schedule,
+                # The start is an iterate like any other.
+                max_iter=run.max_iter - 1,
+                tol=run.tol if smooth else 0.0,
+                keep_trajectory=False,
+                callback=callback,
+            )
+            if record.latest is None or not np.array_equal(record.latest, result.x):
+                # A vanishing gradient ends the ascent before the callback hears of its last point.
+                callback(result)
+            if smooth and not result.success:
+                warn_unconverged("Gradient steps did not converge: increase max_iter or change step_size", problem)
+            if smooth and result.success:
+                record.coef = result.x
+            else:
+                record.coef, record.voters = selection.chosen()
+        return problem.record
 
 
 class SGD(Solver):
@@ -259,19 +265,23 @@ class SGD(Solver):
         self.batch_size = batch_size
         self.select = select
 
-    def _minimize(self, problem, start, run, report):
-        record = problem.record
-        selection = Selection("last" if problem.risk.objective.smooth else self.select)
+    def train(self, problem, start, run, remedy=REMEDY):
+        with self._training(problem, run, remedy) as report:
+            record = problem.record
+            selection = Selection("last" if problem.risk.objective.smooth else self.select)
 
-        def callback(point):
-            problem.visit(point.x)
-            selection.visit(record.latest, record.errors[-1])
-            return report(point.x)
+            def callback(point):
+                problem.visit(point.x)
+                selection.visit(record.latest, record.errors[-1])
+                return report(point.x)
 
-        self.minimize_by_epochs(problem, start, run, lambda members, coef: problem.evaluate(coef, members), callback)
-        if problem.risk.is_exact and not record.inference_converged:
-            _warn_of_inner_problem(problem)
-        record.coef, record.voters = selection.chosen()
+            self.minimize_by_epochs(
+                problem, start, run, lambda members, coef: problem.evaluate(coef, members), callback
+            )
+            if problem.risk.is_exact and not record.inference_converged:
+                _warn_of_inner_problem(problem)
+            record.coef, record.voters = selection.chosen()
+        return problem.record
 
     def minimize_by_epochs(self, problem, start, run, gradient, callback):
         """Descent over the batches of a problem by ``gradient(members, coef)``; warns where it diverges.
@@ -312,39 +322,43 @@ class DualAscent(Solver):
     :class:`DualRelaxation`, which needs no other.
     """
 
-    def _minimize(self, problem, start, run, report):
-        risk, record = problem.risk, problem.record
-        weights = [1.0 if batch.weight is None else batch.weight[0] for batch in risk.batches]
-        # The dual is that of a penalty without factors.
-        scale = 1.0 / np.sqrt(problem.penalty)
-        # Examples of weight zero have no say, and no dual variables.
-        blocks = [
-            DualBlock(risk, i, run.C * weight, start / scale, scale) for i, weight in enumerate(weights) if weight > 0
-        ]
+    def train(self, problem, start, run, remedy=REMEDY):
+        with self._training(problem, run, remedy) as report:
+            risk, record = problem.risk, problem.record
+            weights = [1.0 if batch.weight is None else batch.weight[0] for batch in risk.batches]
+            # The dual is that of a penalty without factors.
+            scale = 1.0 / np.sqrt(problem.penalty)
+            # Examples of weight zero have no say, and no dual variables.
+            blocks = [
+                DualBlock(risk, i, run.C * weight, start / scale, scale)
+                for i, weight in enumerate(weights)
+                if weight > 0
+            ]
 
-        def primal(x):
-            value, gradient = problem.evaluate(scale * x)
-            return value, scale * gradient
+            def primal(x):
+                value, gradient = problem.evaluate(scale * x)
+                return value, scale * gradient
 
-        def callback(point):
-            problem.visit(scale * point.x)
-            return report(scale * point.x)
+            def callback(point):
+                problem.visit(scale * point.x)
+                return report(scale * point.x)
 
-        with convergence_left_to_caller():
-            found = exponentiated_gradient(
-                blocks,
-                primal,
-                temperature=risk.objective.temperature,
-                max_iter=run.max_iter,
-                tol=run.tol,
-                random_state=run.rng,
-                callback=callback,
-            )
-        if not record.inference_converged:
-            _warn_of_inner_problem(problem)
-        elif not found.success:
-            warn_unconverged("Steps in the dual did not converge: increase max_iter, or decrease C", problem)
-        record.coef = scale * found.x
+            with convergence_left_to_caller():
+                found = exponentiated_gradient(
+                    blocks,
+                    primal,
+                    temperature=risk.objective.temperature,
+                    max_iter=run.max_iter,
+                    tol=run.tol,
+                    random_state=run.rng,
+                    callback=callback,
+                )
+            if not record.inference_converged:
+                _warn_of_inner_problem(problem)
+            elif not found.success:
+                warn_unconverged("Steps in the dual did not converge: increase max_iter, or decrease C", problem)
+            record.coef = scale * found.x
+        return problem.record
 
 
 #: Solvers of the fields by name.

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_array
 
 from sklearn_crf.encoding import Batch, Example
 from sklearn_crf.graphs import Graph
-from sklearn_crf.inference import TreeInference
+from sklearn_crf.inference import LoopyBP
 from sklearn_crf.objectives import Likelihood
 from sklearn_crf.optimize import minimize_lbfgs
 
@@ -447,7 +447,8 @@ def initial_weights(init, risk, run):
 def weights_without_edges(risk, run):
     """Weights of the same potentials on the nodes alone: logistic regression, pairwise weights zero."""
     batches = [_without_edges(batch) for batch in risk.batches]
-    nodes = type(risk)(Likelihood(TreeInference()), risk.potentials, batches, n_jobs=risk.n_jobs)
+    # Nothing is sent where there are no edges, and what belief propagation gives is exact.
+    nodes = type(risk)(Likelihood(LoopyBP()), risk.potentials, batches, n_jobs=risk.n_jobs)
     # Rules without a smooth loss have no penalty, but their start needs one to be finite.
     problem = PenalisedRisk(nodes, run.C if risk.objective.smooth else 1.0, run.max_iter)
     start = np.zeros(risk.potentials.n_coef)

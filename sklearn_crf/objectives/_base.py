@@ -1,6 +1,7 @@
 """What a learning principle is: a surrogate for log_z(theta) - score(theta, y), of one batch and of all examples."""
 
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -287,7 +288,7 @@ class EmpiricalRisk:
         -------
         RiskValue
         """
-        part = self._weighted_loss(i, coef, n_threads)
+        part = weighted_loss(self.batches[i], self.loss(i, coef, n_threads=n_threads))
         return total_of([part], self.potentials.pullback(self.batches[i].example, part.statistics))
 
     def loss(self, i, coef, *, n_threads=1):
@@ -317,9 +318,6 @@ class EmpiricalRisk:
         self._states[i] = loss.state
         return loss
 
-    def _weighted_loss(self, i, coef, n_threads):
-        return weighted_loss(self.batches[i], self.loss(i, coef, n_threads=n_threads))
-
     def _seed_of_pass(self, i):
         return int(np.random.SeedSequence([self.seed, i, self._n_passes]).generate_state(1, np.uint32)[0])
 
@@ -337,7 +335,7 @@ class EmpiricalRisk:
         RiskValue
         """
         members = range(len(self.batches)) if members is None else members
-        parts = map_tasks(lambda i, n_threads: self.oracle(i, coef, n_threads=n_threads), members, self.n_jobs)
+        parts = map_tasks(partial(self.oracle, coef=coef), members, self.n_jobs)
         self._n_passes += 1
         return total_of(parts, np.sum([part.gradient for part in parts], axis=0))
 
@@ -394,10 +392,11 @@ class SparseRisk(EmpiricalRisk):
         parts = []
         for first in range(0, len(members), _N_TOGETHER):
             together = members[first : first + _N_TOGETHER]
-            losses = map_tasks(lambda i, n_threads: self._weighted_loss(i, coef, n_threads), together, self.n_jobs)
+            losses = map_tasks(partial(self.loss, coef=coef), together, self.n_jobs)
+            weighted = [weighted_loss(self.batches[i], loss) for i, loss in zip(together, losses, strict=True)]
             examples = [self.batches[i].example for i in together]
-            statistics = [part.statistics for part in losses]
+            statistics = [part.statistics for part in weighted]
             self.potentials.add_pullbacks(gradient, examples, statistics, self._ranges, n_jobs=self.n_jobs)
-            parts.extend(part._replace(statistics=None) for part in losses)
+            parts.extend(part._replace(statistics=None) for part in weighted)
         self._n_passes += 1
         return total_of(parts, gradient)

@@ -87,9 +87,10 @@ def minimize_lbfgs(
     start[bounded] = np.maximum(start[bounded], 0.0)
     check_max_iter(max_iter)
     seen = _CountedEvaluations(fun)
-    value, gradient = seen(start)
-    if not seen.is_finite(value, gradient):
-        raise ValueError(f"fun must be finite at x0, got value {value}.")
+    try:
+        value, gradient = seen(start)
+    except _NonFiniteValue as error:
+        raise ValueError(f"fun must be finite at x0, got value {error.args[0]}.") from None
     run = _LBFGSIterations(seen, callback, value, bounded)
     if max_iter == 0 or run.steepest(start, gradient) <= tol:
         return run.result(start, tol, "STOP: no iteration was needed or allowed", failed=max_iter == 0)
@@ -104,7 +105,7 @@ def minimize_lbfgs(
     }
     try:
         found = minimize(
-            seen.checked, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options, callback=run.iteration
+            seen, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options, callback=run.iteration
         )
     except _NonFiniteValue:
         return run.result(None, tol, "ABNORMAL: fun is not finite on the way", failed=True)
@@ -141,19 +142,11 @@ class _CountedEvaluations:
         value, gradient = self.fun(x)
         value, gradient = float(value), np.array(gradient, dtype=np.float64)
         self.count += 1
+        if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
+            raise _NonFiniteValue(value)
         self.last = np.array(x), value, gradient
-        if self.is_finite(value, gradient) and (self.best is None or value < self.best[1]):
+        if self.best is None or value < self.best[1]:
             self.best = self.last
-        return value, gradient
-
-    @staticmethod
-    def is_finite(value, gradient):
-        return np.isfinite(value) and np.all(np.isfinite(gradient))
-
-    def checked(self, x):
-        value, gradient = self(x)
-        if not self.is_finite(value, gradient):
-            raise _NonFiniteValue
         return value, gradient
 
 

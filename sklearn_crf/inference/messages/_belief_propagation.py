@@ -1,5 +1,6 @@
 """Belief propagation: schedules of messages, sweeps until they stand still, and the plain kind of it."""
 
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -38,7 +39,8 @@ def sequential(graph, field, messages, damping, tol, run):
     at no other messages, than if it were alone.
     """
     if graph.is_forest or graph.n_components == 1:
-        return _forth_and_back(graph, field, messages, damping)
+        order = _order_of_nodes(graph)
+        return partial(_renewal(field, messages, order, damping), 0, len(order))
     order = np.argsort(graph.component, kind="stable").astype(np.int32)
     sizes = np.bincount(graph.component)
     ends = np.cumsum(sizes)
@@ -58,15 +60,11 @@ def sequential(graph, field, messages, damping, tol, run):
     return sweep
 
 
-def _forth_and_back(graph, field, messages, damping):
-    """A sweep over all components."""
+def _order_of_nodes(graph):
+    """Order of a sweep forwards: from the leaves to the roots of a forest, since nothing is then left to do."""
     if graph.is_forest:
-        # From the leaves to the roots and back nothing is left to do.
-        order = np.ascontiguousarray(graph.forest.order[::-1])
-    else:
-        order = np.arange(graph.n_nodes, dtype=np.int32)
-    renew = _renewal(field, messages, order, damping)
-    return lambda: renew(0, len(order))
+        return np.ascontiguousarray(graph.forest.order[::-1])
+    return np.arange(graph.n_nodes, dtype=np.int32)
 
 
 def _renewal(field, messages, order, damping):
@@ -115,7 +113,8 @@ def residual(graph, field, messages, damping, tol, run):
     position = heap.copy()
     work = field.work_space()
 
-    check = _forth_and_back(graph, field, messages, damping)
+    order = _order_of_nodes(graph)
+    check = partial(_renewal(field, messages, order, damping), 0, len(order))
 
     def sweep():
         change = send_by_residual(field, messages, priority, heap, position, tol, damping, graph.n_nodes, work)
@@ -281,7 +280,17 @@ class MessagePassing(EdgeMarginals, Inference):
             messages, _, converged = self._iterate(model.graph, field, init, run)
         return _state(field, messages), converged
 
+    def _factor_marginals(self, model, init):
+        """Marginals of a factor graph, for an algorithm that takes one."""
+        raise NotImplementedError(type(self).__name__)
+
+    def _factor_labeling(self, model, init):
+        """Labels of a factor graph, for an algorithm that takes one."""
+        raise NotImplementedError(type(self).__name__)
+
     def _marginals(self, model, *, init=None, n_threads=1):
+        if isinstance(model, FactorGraph):
+            return self._factor_marginals(model, init)
         field, unary_shift = self._make_field(model, maximum=False)
         with range_runner(n_threads) as run:
             messages, n_iter, converged = self._iterate(model.graph, field, init, run)
@@ -299,6 +308,8 @@ class MessagePassing(EdgeMarginals, Inference):
         return self._bounded(model, found)
 
     def _map(self, model, *, init=None, n_threads=1):
+        if isinstance(model, FactorGraph):
+            return self._factor_labeling(model, init)
         graph = model.graph
         field, _ = self._make_field(model, maximum=True)
         with range_runner(n_threads) as run:
@@ -335,7 +346,14 @@ class MessagePassing(EdgeMarginals, Inference):
         as_odds = takes_odds(field) and schedule is not SCHEDULES["residual"]
         swept = OddsField.of(field) if as_odds else field
         values = swept.odds_of(messages) if as_odds else messages
-        change, n_iter = self._sweep_until_still(schedule(graph, swept, values, self.damping, self.tol, run))
+        sweep = schedule(graph, swept, values, self.damping, self.tol, run)
+        n_iter, change = 0, np.inf
+        while n_iter < self.max_iter and change > self.tol:
+            checkpoint()
+            change = sweep()
+            if change < 0:
+                raise infeasible_at_node(int(-1 - change))
+            n_iter += 1
         if as_odds:
             swept.write_messages(values, messages)
         if change <= self.tol:
@@ -356,17 +374,6 @@ class MessagePassing(EdgeMarginals, Inference):
             f"{stopped} with {what} of messages still changing by {change:.2g}, more than tol={self.tol:g}: raise "
             "max_iter, or damping if they oscillate."
         )
-
-    def _sweep_until_still(self, sweep):
-        """The last change of a message, and how many sweeps were made."""
-        n_iter, change = 0, np.inf
-        while n_iter < self.max_iter and change > self.tol:
-            checkpoint()
-            change = sweep()
-            if change < 0:
-                raise infeasible_at_node(int(-1 - change))
-            n_iter += 1
-        return change, n_iter
 
 
 def _decode(graph, field, messages):
@@ -434,7 +441,6 @@ class LoopyBP(MessagePassing):
     """
 
     takes = (PairwiseModel, FactorGraph)
-    _sweep_depth = 3
 
     def __init__(self, max_iter=100, tol=1e-4, damping=0.0, schedule="auto", climb=True):
         self.max_iter = max_iter
@@ -443,24 +449,19 @@ class LoopyBP(MessagePassing):
         self.schedule = schedule
         self.climb = climb
 
-    def _make_field(self, model, maximum):
-        return make_field(model, maximum)
+    _make_field = staticmethod(make_field)
 
     def _check_model(self, model):
         super()._check_model(model)
         if isinstance(model, FactorGraph) and self.schedule not in ("auto", "sequential"):
             raise ValueError(f'schedule must be "auto" or "sequential" for a FactorGraph, got {self.schedule!r}.')
 
-    def _marginals(self, model, *, init=None, n_threads=1):
-        if isinstance(model, PairwiseModel):
-            return super()._marginals(model, init=init, n_threads=n_threads)
+    def _factor_marginals(self, model, init):
         run, n_iter, converged = self._run_on_factors(LayeredModel(model), 1, init)
         bound = "exact" if run.layered.is_forest else None
         return run.marginals(bound=bound, n_iter=n_iter, converged=converged)
 
-    def _map(self, model, *, init=None, n_threads=1):
-        if isinstance(model, PairwiseModel):
-            return super()._map(model, init=init, n_threads=n_threads)
+    def _factor_labeling(self, model, init):
         run, n_iter, converged = self._run_on_factors(LayeredModel(model), 0, init)
         labels, dead_end = run.labels_and_dead_end()
         is_forest = run.layered.is_forest
@@ -485,5 +486,5 @@ class LoopyBP(MessagePassing):
             change = run.iterate()
             if change <= self.tol:
                 return run, n_iter, True
-        self._warn_unconverged(self._unsteady(temperature == 0, change), depth=2)
+        self._warn_unconverged(self._unsteady(temperature == 0, change), depth=3)
         return run, self.max_iter, False
