@@ -1,7 +1,6 @@
 """The best algorithm at hand for a model, chosen by its graph and its tables, and the names of all algorithms."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from itertools import combinations
@@ -38,7 +37,7 @@ from sklearn_crf.inference.relaxations._ad3 import AD3
 from sklearn_crf.inference.relaxations._cluster_tightening import ClusterTightening
 from sklearn_crf.inference.relaxations._dual_decomposition import DualDecomposition
 from sklearn_crf.inference.relaxations._incmp import IncMP
-from sklearn_crf.models import FactorGraph, PairwiseModel, score
+from sklearn_crf.models import FactorGraph, PairwiseModel, model_of_components, score
 
 # Where plain messages go round in circles; fixed on random grids of mixed couplings, with the parts of the average.
 _DAMPING = 0.5
@@ -121,7 +120,7 @@ def affordable_components(model: PairwiseModel | FactorGraph) -> np.ndarray:
     cells = np.where(tried, structure.cells(tried), np.inf)
     unclear = (cells > budgets) & (cells <= _SLACK * budgets)
     if unclear.any():
-        part = model if unclear.all() else submodel(model, unclear)[0]
+        part = model if unclear.all() else model_of_components(model, unclear)[0]
         cells[unclear] = planned_cells(part)
     return cells <= budgets
 
@@ -199,54 +198,6 @@ def _cells_of_components(edges, n_states, component, n_components):
     return np.bincount(component[node_of], cells, n_components)
 
 
-def submodel(model, chosen):
-    """The part of a model in some components; its nodes.
-
-    Parameters
-    ----------
-    model : PairwiseModel or FactorGraph
-    chosen : ndarray of shape (n_components,) of bool
-
-    Returns
-    -------
-    part : PairwiseModel or FactorGraph
-        With all tables of the model.
-    nodes : ndarray of int
-        Numbers of its nodes in the model.
-    """
-    component = model.component if isinstance(model, FactorGraph) else model.graph.component
-    inside = chosen[component]
-    nodes = np.flatnonzero(inside)
-    number = np.cumsum(inside) - 1
-    if isinstance(model, FactorGraph):
-        return _factors_inside(model, inside, number), nodes
-    edges = np.flatnonzero(inside[model.graph.edges[:, 0]]) if model.graph.n_edges else np.zeros(0, dtype=np.int64)
-    part = replace(
-        model,
-        graph=Graph._trusted(len(nodes), number[model.graph.edges[edges]].astype(np.int32).reshape(-1, 2)),
-        unary=model.unary[nodes],
-        edge_type=model.edge_type[edges],
-        edge_weight=None if model.edge_weight is None else model.edge_weight[edges],
-        n_states=None if model.n_states is None else model.n_states[nodes],
-    )
-    return part, nodes
-
-
-def _factors_inside(model, inside, number):
-    # A factor without nodes belongs to the first node.
-    first = np.zeros(model.n_factors, dtype=np.int64)
-    first[model.arity > 0] = model.scope[model.scope_ptr[:-1][model.arity > 0]]
-    factors = np.flatnonzero(inside[first])
-    slots = np.repeat(inside[first], model.arity)
-    return replace(
-        model,
-        n_states=model.n_states[inside],
-        scope=number[model.scope[slots]],
-        scope_ptr=np.concatenate(([0], np.cumsum(model.arity[factors]))),
-        table_id=model.table_id[factors],
-    )
-
-
 class AutoState(NamedTuple):
     """State of an automatic result: that of the algorithm that was chosen, by its name."""
 
@@ -321,7 +272,10 @@ class AutoMarginals(Inference):
     def _by_both(self, model, affordable, init, n_threads):
         """Elimination on the components that can afford it, messages on the others."""
         states = AutoState.of(init, "JunctionTree, LoopyBP") or (None, None)
-        (narrow, narrow_nodes), (wide, wide_nodes) = submodel(model, affordable), submodel(model, ~affordable)
+        (narrow, narrow_nodes), (wide, wide_nodes) = (
+            model_of_components(model, affordable),
+            model_of_components(model, ~affordable),
+        )
         exact = JunctionTree()._marginals(narrow, init=states[0], n_threads=n_threads)
         with convergence_left_to_caller():
             loopy = self._messages()._marginals(wide, init=states[1], n_threads=n_threads)
@@ -484,7 +438,10 @@ class AutoMap(Inference):
     def _by_both(self, model, affordable, init, n_threads):
         """Elimination on the components that can afford it, approximation on the others."""
         states = init.state if init is not None and init.chosen == "both" else (None, None)
-        (narrow, narrow_nodes), (wide, wide_nodes) = submodel(model, affordable), submodel(model, ~affordable)
+        (narrow, narrow_nodes), (wide, wide_nodes) = (
+            model_of_components(model, affordable),
+            model_of_components(model, ~affordable),
+        )
         exact = self._by(JunctionTree(), narrow, states[0], n_threads)
         other = self._approximately(wide, states[1], n_threads)
         labels = np.empty(len(narrow_nodes) + len(wide_nodes), dtype=np.int32)

@@ -1,6 +1,6 @@
 """Models: scores on a graph. Pairwise and dense models, factor graphs and Gaussian models."""
 
-from sklearn_crf.models._conversion import factor_graph_of, pairwise_model_of, pairwise_statistics
+from sklearn_crf.models._conversion import factor_graph_of, model_of_components, pairwise_model_of, pairwise_statistics
 from sklearn_crf.models._dense import DenseModel
 from sklearn_crf.models._factor_graph import ArityGroup, FactorGraph
 from sklearn_crf.models._factor_scores import FactorStatistics, add_cells, union_of_factors
@@ -53,6 +53,7 @@ __all__ = [
     "exactly_one",
     "factor_graph_of",
     "labeling_statistics",
+    "model_of_components",
     "numbers_of_states",
     "padded_rows",
     "pair_counts",

@@ -1,4 +1,6 @@
-"""Factor graphs from pairwise models, and back."""
+"""Factor graphs from pairwise models, and back; models of some components."""
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -145,3 +147,53 @@ def _edges(model, factors, scope):
             total = total + (table if scope[row, 0] == scope[first[e], 0] else table.T)
         tables.append(total)
     return scope[first], edge_type.ravel(), tables
+
+
+def model_of_components(
+    model: PairwiseModel | FactorGraph, chosen: np.ndarray
+) -> tuple[PairwiseModel | FactorGraph, np.ndarray]:
+    """The part of a model in some connected components, and its nodes.
+
+    Parameters
+    ----------
+    model : PairwiseModel or FactorGraph
+    chosen : ndarray of shape (n_components,) of bool
+
+    Returns
+    -------
+    part : PairwiseModel or FactorGraph
+        With all tables of the model.
+    nodes : ndarray of int
+        Numbers of its nodes in the model.
+    """
+    component = model.component if isinstance(model, FactorGraph) else model.graph.component
+    inside = chosen[component]
+    nodes = np.flatnonzero(inside)
+    number = np.cumsum(inside) - 1
+    if isinstance(model, FactorGraph):
+        return _factors_inside(model, inside, number), nodes
+    edges = np.flatnonzero(inside[model.graph.edges[:, 0]]) if model.graph.n_edges else np.zeros(0, dtype=np.int64)
+    part = replace(
+        model,
+        graph=Graph._trusted(len(nodes), number[model.graph.edges[edges]].astype(np.int32).reshape(-1, 2)),
+        unary=model.unary[nodes],
+        edge_type=model.edge_type[edges],
+        edge_weight=None if model.edge_weight is None else model.edge_weight[edges],
+        n_states=None if model.n_states is None else model.n_states[nodes],
+    )
+    return part, nodes
+
+
+def _factors_inside(model, inside, number):
+    # A factor without nodes belongs to the first node.
+    first = np.zeros(model.n_factors, dtype=np.int64)
+    first[model.arity > 0] = model.scope[model.scope_ptr[:-1][model.arity > 0]]
+    factors = np.flatnonzero(inside[first])
+    slots = np.repeat(inside[first], model.arity)
+    return replace(
+        model,
+        n_states=model.n_states[inside],
+        scope=number[model.scope[slots]],
+        scope_ptr=np.concatenate(([0], np.cumsum(model.arity[factors]))),
+        table_id=model.table_id[factors],
+    )
