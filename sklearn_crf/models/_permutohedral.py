@@ -19,6 +19,8 @@ from sklearn_crf.kernels.dense.permutohedral import (
 
 MAX_AXES = 31
 _VECTOR_BYTES = 32
+# Keys of so many points stay in the cache until their vertices are numbered.
+_POINTS_AT_ONCE = 16384
 
 
 class PermutohedralFilter:
@@ -204,12 +206,9 @@ class PermutohedralFilter:
 
     def _build(self, features, normalization, run):
         self.n_vertices = 0
-        # Keys are freed before the lists of points, of the same length and no smaller, are made.
         self._require_memory(self.memory)
         digits = _digits(features)
-        keys, self.weight = _corners(features, digits, run)
-        self.vertex, vertex_key, table = _numbered(keys)
-        del keys
+        self.vertex, self.weight, vertex_key, table = _numbered_corners(features, digits, run)
         self.n_vertices = len(vertex_key)
         self._require_memory(self.memory)
         self._neighbors = [np.empty((self.n_vertices, 2), np.int32) for _ in range(self.n_axes + 1)]
@@ -319,10 +318,18 @@ def _digits(features):
 
 def _box(features):
     """Corners of a box around all points that are extreme in each coordinate of the hyperplane."""
-    low, high = features.min(axis=0).astype(np.float64), features.max(axis=0).astype(np.float64)
+    low, high = (_reduced_columns(features, *each) for each in ((np.minimum, np.inf), (np.maximum, -np.inf)))
     # A coordinate falls with one feature, grows with all later ones, and does not depend on those before it.
     turned = np.eye(len(low), dtype=bool)
     return np.vstack([low, high, np.where(turned, high, low), np.where(turned, low, high)])
+
+
+def _reduced_columns(features, function, initial):
+    # Rows of 64 points at a time: NumPy reduces arrays with few columns slowly.
+    n, d = features.shape
+    long_rows = features[: n // 64 * 64].reshape(-1, 64 * d)
+    reduced = function.reduce(long_rows, axis=0, initial=initial).reshape(64, d)
+    return function.reduce(np.vstack([reduced, features[n // 64 * 64 :]]), axis=0).astype(np.float64)
 
 
 def _digit_ranges(points, embedding):
@@ -340,30 +347,48 @@ def _log2_cells(sizes):
     return np.log2(sizes).sum() + np.log2(len(sizes) + 1)
 
 
-def _corners(features, digits, run):
-    """Keys and weights of the corners of the simplex around each point, both (N, d + 1)."""
+def _numbered_corners(features, digits, run):
+    """Vertices around each point and their weights (N, d + 1), the keys of vertices, the table to look these up."""
     n, d = features.shape
-    keys, weight = np.empty((n, d + 1), np.int64), np.empty((n, d + 1), features.dtype)
-    run(lambda start, stop: embed_points(features, *digits, start, stop, keys, weight), n)
-    return keys, weight
+    vertex, weight = np.empty((n, d + 1), np.int32), np.empty((n, d + 1), features.dtype)
+    keys = np.empty((min(n, _POINTS_AT_ONCE), d + 1), np.int64)
+    table = _VertexTable(d + 1)
+    for first in range(0, n, _POINTS_AT_ONCE):
+        checkpoint()
+        block = slice(first, min(first + _POINTS_AT_ONCE, n))
+        embed = _embed_call(features[block], digits, keys, weight[block])
+        run(embed, block.stop - first)
+        table.number(keys[: block.stop - first], vertex[block])
+    return vertex, weight, table.vertex_key[: table.n_vertices].copy(), table.slots
 
 
-def _numbered(keys):
-    """Number of each vertex (N, d + 1), the keys in the order of these numbers, and the table to look them up."""
-    n, n_corners = keys.shape
-    vertex = np.empty((n, n_corners), np.int32)
-    n_slots = 1 << max(10, n.bit_length(), (4 * n_corners - 1).bit_length())
-    vertex_key, n_vertices, point = np.empty(0, np.int64), 0, 0
-    while True:
-        slot_key, slot_vertex = np.full(n_slots, -1, np.int64), np.empty(n_slots, np.int32)
-        vertex_key = np.concatenate([vertex_key[:n_vertices], np.empty(n_slots // 2 - n_vertices, np.int64)])
-        insert_keys(vertex_key, n_vertices, slot_key, slot_vertex)
-        point, n_vertices = number_keys(keys, point, n_vertices, slot_key, slot_vertex, vertex_key, vertex)
-        if point == n:
-            return vertex, vertex_key[:n_vertices].copy(), (slot_key, slot_vertex)
-        if n_slots >= 2**31:
+def _embed_call(features, digits, keys, weight):
+    return lambda start, stop: embed_points(features, *digits, start, stop, keys, weight)
+
+
+class _VertexTable:
+    """Numbers of vertices by their keys, in the order in which points touch them."""
+
+    def __init__(self, n_corners):
+        self.n_vertices, self.vertex_key = 0, np.empty(0, np.int64)
+        self._resize(1 << max(14, (4 * n_corners - 1).bit_length()))
+
+    def _resize(self, n_slots):
+        if n_slots > 2**31:
             raise MemoryError("The lattice has more than 2**30 vertices: use larger bandwidths or cut the image.")
-        n_slots *= 2
+        self.slots = np.full(n_slots, -1, np.int64), np.empty(n_slots, np.int32)
+        more = np.empty(n_slots // 2 - self.n_vertices, np.int64)
+        self.vertex_key = np.concatenate([self.vertex_key[: self.n_vertices], more])
+        insert_keys(self.vertex_key, self.n_vertices, *self.slots)
+
+    def number(self, keys, vertex):
+        """Write the numbers of the keys of some points, both (n, d + 1)."""
+        point = 0
+        while True:
+            point, self.n_vertices = number_keys(keys, point, self.n_vertices, *self.slots, self.vertex_key, vertex)
+            if point == len(keys):
+                return
+            self._resize(2 * len(self.slots[0]))
 
 
 def _neighbors_call(vertex_key, stride, axis, table, neighbors):

@@ -63,6 +63,23 @@ struct VectorOf<T, 1> {
 template <class T, int L>
 using Vector = typename VectorOf<T, L>::type;
 
+#if defined(__GNUC__) || defined(__clang__)
+template <class Row>
+CHANNELS_INLINE void keep_larger(Row& x, const Row& y) {
+    x = y > x ? y : x;
+}
+#else
+template <class T>
+void keep_larger(T& x, const T& y) {
+    x = y > x ? y : x;
+}
+template <class T, int L>
+void keep_larger(Lanes<T, L>& x, const Lanes<T, L>& y) {
+    for (int k = 0; k < L; k++)
+        keep_larger(x.lane[k], y.lane[k]);
+}
+#endif
+
 // Calls operation.run<lanes, vectors>(column) for groups of columns that fit into registers.
 template <class Operation>
 CHANNELS_INLINE void each_group(const Operation& operation) {

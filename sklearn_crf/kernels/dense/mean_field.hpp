@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "channel_rows.hpp"
@@ -59,38 +60,48 @@ struct Softmax {
     i64 n_rows, width;
 
     CHANNELS_INLINE void all() const {
-        constexpr int L = kLanes<T>;
-        const i64 lanes = width < L ? width : L;
+        switch (width) {
+            case 1: return rows<1>();
+            case 2: return rows<2>();
+            case 4: return rows<4>();
+            default: return rows<kLanes<T>>();
+        }
+    }
+
+    // Rows of whole vectors of L values.
+    template <int L>
+    CHANNELS_INLINE void rows() const {
+        using Row = Vector<T, L>;
+        const i64 n_vectors = width / L;
         for (i64 row = 0; row < n_rows; row++) {
-            T* x = scores + row * width;
-            T most[L];
-            for (i64 k = 0; k < lanes; k++)
-                most[k] = x[k];
-            for (i64 column = lanes; column < width; column += L)
-                for (int k = 0; k < L; k++)
-                    most[k] = x[column + k] > most[k] ? x[column + k] : most[k];
-            T top = most[0];
-            for (i64 k = 1; k < lanes; k++)
-                top = most[k] > top ? most[k] : top;
-            for (i64 k = 0; k < width; k++)
-                x[k] -= top;
+            Row* x = reinterpret_cast<Row*>(scores + row * width);
+            Row most = x[0];
+            for (i64 v = 1; v < n_vectors; v++)
+                keep_larger(most, x[v]);
+            T* first = scores + row * width;
+            T each[L];
+            std::memcpy(each, &most, sizeof most);
+            T top = each[0];
+            for (int k = 1; k < L; k++)
+                top = each[k] > top ? each[k] : top;
+            for (i64 k = 0; k < n_vectors * L; k++)
+                first[k] -= top;
         }
         for (i64 k = 0; k < n_rows * width; k++)
             scores[k] = exp_of_negative(scores[k]);
         for (i64 row = 0; row < n_rows; row++) {
-            T* x = scores + row * width;
-            T sums[L] = {};
-            for (i64 k = 0; k < lanes; k++)
-                sums[k] = x[k];
-            for (i64 column = lanes; column < width; column += L)
-                for (int k = 0; k < L; k++)
-                    sums[k] += x[column + k];
+            Row* x = reinterpret_cast<Row*>(scores + row * width);
+            Row sums = x[0];
+            for (i64 v = 1; v < n_vectors; v++)
+                sums += x[v];
+            T each[L];
+            std::memcpy(each, &sums, sizeof sums);
             T total = 0;
-            for (i64 k = 0; k < lanes; k++)
-                total += sums[k];
+            for (int k = 0; k < L; k++)
+                total += each[k];
             const T scale = 1 / total;
-            for (i64 k = 0; k < width; k++)
-                x[k] *= scale;
+            for (i64 v = 0; v < n_vectors; v++)
+                x[v] = scale * x[v];
         }
     }
 };
@@ -103,22 +114,19 @@ struct Replacement {
     T* change;  // the largest so far
 
     CHANNELS_INLINE void all() const {
-        constexpr int L = kLanes<T>;
-        T most[L] = {};
-        const i64 whole = n_values - n_values % L;
-        for (i64 first = 0; first < whole; first += L)
-            for (int k = 0; k < L; k++)
-                most[k] = larger(most[k], first + k);
-        for (i64 k = whole; k < n_values; k++)
-            most[0] = larger(most[0], k);
-        for (int k = 0; k < L; k++)
-            *change = most[k] > *change ? most[k] : *change;
-    }
-
-    CHANNELS_INLINE T larger(T most, i64 k) const {
-        const T moved = std::abs(fresh[k] - kept[k]);
-        kept[k] = fresh[k];
-        return moved > most ? moved : most;
+        // Numbers that are not negative are ordered as their bits are, and compilers vectorise the maximum of integers.
+        using Bits = std::make_signed_t<typename Exponential<T>::Bits>;
+        Bits most = 0;
+        for (i64 k = 0; k < n_values; k++) {
+            const T moved = std::abs(fresh[k] - kept[k]);
+            kept[k] = fresh[k];
+            Bits bits;
+            std::memcpy(&bits, &moved, sizeof bits);
+            most = bits > most ? bits : most;
+        }
+        T found;
+        std::memcpy(&found, &most, sizeof found);
+        *change = found > *change ? found : *change;
     }
 };
 

@@ -15,16 +15,9 @@
 #include <cmath>
 #include <cstdint>
 
-#if defined(__GNUC__) || defined(__clang__)
-#define PERMUTOHEDRAL_INLINE inline __attribute__((always_inline))
-#else
-#define PERMUTOHEDRAL_INLINE inline
-#endif
+#include "channel_rows.hpp"
 
 namespace crf {
-
-using i32 = std::int32_t;
-using i64 = std::int64_t;
 
 constexpr int kMaxAxes = 31;
 constexpr i64 kFree = -1;
@@ -37,88 +30,110 @@ struct Digits {
 };
 
 // Keys and weights of the d+1 vertices around points start to stop, by the remainder of the vertex. D is the number of
-// axes where it is known to the compiler, else 0.
+// axes where it is known to the compiler, else 0. Points are embedded in groups of the same size, the last one filled
+// up, so that every point goes through the same vector instructions wherever a range of points begins.
 template <class T, int D>
-PERMUTOHEDRAL_INLINE void embed_points(const T* features, const Digits& digits, i64 start, i64 stop, i64* keys,
-                                       T* weights) {
-    const int d = D ? D : digits.n_axes;
-    constexpr int kSize = D ? D + 1 : kMaxAxes + 1;
-    double height[kSize], share[kSize + 1];
-    i64 base[kSize];
-    int rank[kSize];
-    const double per = 1.0 / (d + 1);
-    for (i64 point = start; point < stop; point++) {
-        const T* f = features + point * d;
-        double above = 0;
-        for (int i = d; i > 0; i--) {
-            const double part = f[i - 1] * digits.scale[i - 1];
-            height[i] = above - i * part;
-            above += part;
+struct Embedding {
+    static constexpr int kSize = D ? D + 1 : kMaxAxes + 1;
+    static constexpr int kGroup = 16;
+
+    const T* features;
+    const Digits& digits;
+    i64 start, stop;
+    i64* keys;
+    T* weights;
+
+    CHANNELS_INLINE void all() const {
+        for (i64 point = start; point < stop; point += kGroup)
+            group(point, point + kGroup < stop ? kGroup : static_cast<int>(stop - point));
+    }
+
+    CHANNELS_INLINE void group(i64 first, int n_points) const {
+        const int d = D ? D : digits.n_axes;
+        // Integers are kept in double as well: all lanes of a vector then have the same width.
+        double height[kSize][kGroup], base[kSize][kGroup], rank[kSize][kGroup], above[kGroup] = {}, excess[kGroup] = {};
+        for (int lane = 0; lane < kGroup; lane++) {
+            const T* f = features + (first + (lane < n_points ? lane : n_points - 1)) * d;
+            for (int i = 1; i <= d; i++)
+                height[i][lane] = f[i - 1];
         }
-        height[0] = above;
+        for (int i = d; i > 0; i--) {
+            const double scale = digits.scale[i - 1];
+            for (int lane = 0; lane < kGroup; lane++) {
+                const double part = height[i][lane] * scale;
+                height[i][lane] = above[lane] - i * part;
+                above[lane] += part;
+            }
+        }
+        for (int lane = 0; lane < kGroup; lane++)
+            height[0][lane] = above[lane];
 
         // The nearest point with remainder 0 whose coordinates need not sum to 0 yet.
-        i64 excess = 0;
-        for (int i = 0; i <= d; i++) {
-            const double nearest = std::floor(height[i] * per + 0.5);
-            base[i] = static_cast<i64>(nearest);
-            height[i] -= nearest * (d + 1);
-            excess += base[i];
-            rank[i] = 0;
-        }
-        for (int i = 0; i < d; i++)
-            for (int j = i + 1; j <= d; j++) {
-                const int later = height[i] < height[j];
-                rank[i] += later;
-                rank[j] += 1 - later;
-            }
-        // Walk back to the hyperplane: the coordinates that were rounded furthest go first.
-        for (int i = 0; i <= d; i++) {
-            rank[i] += static_cast<int>(excess);
-            if (rank[i] < 0) {
-                rank[i] += d + 1;
-                base[i] += 1;
-                height[i] -= d + 1;
-            } else if (rank[i] > d) {
-                rank[i] -= d + 1;
-                base[i] -= 1;
-                height[i] += d + 1;
-            }
-        }
-
-        for (int i = 0; i <= d + 1; i++)
-            share[i] = 0;
-        for (int i = 0; i <= d; i++) {
-            const double part = height[i] * per;
-            share[d - rank[i]] += part;
-            share[d + 1 - rank[i]] -= part;
-        }
-        share[0] += 1 + share[d + 1];
-
-        i64 origin = 0;
-        i64 lowered[kSize];  // by rank: what the key loses once the coordinate of that rank has wrapped around
-        for (int i = 0; i < d; i++)
-            origin += (base[i] - digits.low[i]) * digits.stride[i];
+        const double per = 1.0 / (d + 1);
         for (int i = 0; i <= d; i++)
-            lowered[rank[i]] = i < d ? digits.stride[i] : 0;
-        for (int remainder = 0; remainder <= d; remainder++) {
-            keys[point * (d + 1) + remainder] = origin + remainder;
-            weights[point * (d + 1) + remainder] = static_cast<T>(share[remainder]);
-            origin -= lowered[d - remainder];
+            for (int lane = 0; lane < kGroup; lane++) {
+                const double nearest = std::floor(height[i][lane] * per + 0.5);
+                base[i][lane] = nearest;
+                height[i][lane] -= nearest * (d + 1);
+                excess[lane] += nearest;
+                rank[i][lane] = 0;
+            }
+        for (int i = 0; i < d; i++)
+            for (int j = i + 1; j <= d; j++)
+                for (int lane = 0; lane < kGroup; lane++) {
+                    const double later = height[i][lane] < height[j][lane] ? 1.0 : 0.0;
+                    rank[i][lane] += later;
+                    rank[j][lane] += 1.0 - later;
+                }
+        // Walk back to the hyperplane: the coordinates that were rounded furthest go first.
+        for (int i = 0; i <= d; i++)
+            for (int lane = 0; lane < kGroup; lane++) {
+                const double moved = rank[i][lane] + excess[lane];
+                const double turns = (moved < 0 ? 1.0 : 0.0) - (moved > d ? 1.0 : 0.0);
+                rank[i][lane] = moved + turns * (d + 1);
+                base[i][lane] += turns;
+                height[i][lane] -= turns * (d + 1);
+            }
+        for (int lane = 0; lane < n_points; lane++)
+            write_corners(first + lane, lane, height, base, rank);
+    }
+
+    CHANNELS_INLINE void write_corners(i64 point, int lane, const double (*height)[kGroup],
+                                       const double (*base)[kGroup], const double (*rank)[kGroup]) const {
+        const int d = D ? D : digits.n_axes;
+        const double per = 1.0 / (d + 1);
+        double sorted[kSize] = {};
+        i64 lowered[kSize] = {};  // by rank: what the key loses once the coordinate of that rank has wrapped around
+        i64 key = 0;
+        for (int i = 0; i <= d; i++) {
+            const int place = static_cast<int>(rank[i][lane]);
+            sorted[place] = height[i][lane] * per;
+            lowered[place] = i < d ? digits.stride[i] : 0;
+            if (i < d)
+                key += (static_cast<i64>(base[i][lane]) - digits.low[i]) * digits.stride[i];
+        }
+        i64* own_keys = keys + point * (d + 1);
+        T* own_weights = weights + point * (d + 1);
+        own_keys[0] = key;
+        own_weights[0] = static_cast<T>(1 + sorted[d] - sorted[0]);
+        for (int remainder = 1; remainder <= d; remainder++) {
+            key -= lowered[d + 1 - remainder];
+            own_keys[remainder] = key + remainder;
+            own_weights[remainder] = static_cast<T>(sorted[d - remainder] - sorted[d + 1 - remainder]);
         }
     }
-}
+};
 
 template <class T>
 void embed(const T* features, const Digits& digits, i64 start, i64 stop, i64* keys, T* weights) {
     switch (digits.n_axes) {
-        case 1: return embed_points<T, 1>(features, digits, start, stop, keys, weights);
-        case 2: return embed_points<T, 2>(features, digits, start, stop, keys, weights);
-        case 3: return embed_points<T, 3>(features, digits, start, stop, keys, weights);
-        case 4: return embed_points<T, 4>(features, digits, start, stop, keys, weights);
-        case 5: return embed_points<T, 5>(features, digits, start, stop, keys, weights);
-        case 6: return embed_points<T, 6>(features, digits, start, stop, keys, weights);
-        default: return embed_points<T, 0>(features, digits, start, stop, keys, weights);
+        case 1: return apply(Embedding<T, 1>{features, digits, start, stop, keys, weights});
+        case 2: return apply(Embedding<T, 2>{features, digits, start, stop, keys, weights});
+        case 3: return apply(Embedding<T, 3>{features, digits, start, stop, keys, weights});
+        case 4: return apply(Embedding<T, 4>{features, digits, start, stop, keys, weights});
+        case 5: return apply(Embedding<T, 5>{features, digits, start, stop, keys, weights});
+        case 6: return apply(Embedding<T, 6>{features, digits, start, stop, keys, weights});
+        default: return apply(Embedding<T, 0>{features, digits, start, stop, keys, weights});
     }
 }
 
