@@ -27,7 +27,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 
 from sklearn_crf import Bilateral, DenseCRF, DenseExample, Spatial
 from sklearn_crf.datasets import load_camvid, load_grabcut, load_weizmann_horses
-from sklearn_crf.dense import GridField, refinement_report
+from sklearn_crf.dense import BandwidthSearch, GridField, refinement_report
 from sklearn_crf.inference import DenseMeanField
 from sklearn_crf.preprocessing import LocalImageFeatures
 
@@ -165,7 +165,9 @@ class BandwidthsFromSome:
 
     def fit(self, X, y):
         some = slice(None, None, max(1, len(X) // CHOSEN_FROM))
-        start = clone(self.field).set_params(bandwidths="held_out", compatibility="potts", max_iter=5)
+        start = clone(self.field).set_params(
+            bandwidths=BandwidthSearch(random_state=0), compatibility="potts", max_iter=5
+        )
         kernels = tuple(start.fit(X[some], y[some]).kernels_)
         print(f"bandwidths chosen: {', '.join(map(repr, kernels))}")
         self.field.set_params(kernels=kernels).fit(X, y)
@@ -181,7 +183,7 @@ def methods(n_jobs):
         "dense, fixed": DenseCRF(PUBLISHED, learning="fixed", missing_label=-1, n_jobs=n_jobs),
         "dense, learned": DenseCRF(PUBLISHED, **options),
         "dense, for IoU": DenseCRF(PUBLISHED, learning="expected_iou", **options),
-        "dense, bandwidths too": BandwidthsFromSome(DenseCRF(PUBLISHED, random_state=0, **options)),
+        "dense, bandwidths too": BandwidthsFromSome(DenseCRF(PUBLISHED, **options)),
         "grid field": GridField(missing_label=-1, n_jobs=n_jobs),
     }
 
@@ -189,7 +191,7 @@ def methods(n_jobs):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("task", choices=TASKS)
-    parser.add_argument("--step", type=int, help="every how manieth image")
+    parser.add_argument("--step", type=int, help="use every n-th image")
     parser.add_argument("--methods", nargs="*", help="only these")
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()

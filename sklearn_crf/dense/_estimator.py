@@ -7,16 +7,17 @@ from typing import ClassVar
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state, compute_class_weight
+from sklearn.utils import compute_class_weight
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._callbacks import CallbackSupportMixin, fit_callbacks, progress_reporter
 from sklearn_crf._threads import map_tasks, single_threaded_blas
+from sklearn_crf.dense._bandwidth_search import BandwidthSearch
 from sklearn_crf.dense._examples import read_examples
 from sklearn_crf.dense._gaussian_kernels import Bilateral, Spatial, build_filters, check_kernels
 from sklearn_crf.dense._losses import ExpectedIoU, LogLoss
-from sklearn_crf.dense._training import Lattices, Layout, Task, UnrolledRisk, Weights, search_bandwidths
+from sklearn_crf.dense._training import Lattices, Layout, Task, UnrolledRisk, Weights
 from sklearn_crf.encoding import encode_y, validate_sample_weight
 from sklearn_crf.inference import DenseMeanField
 from sklearn_crf.models import DenseModel, clamped
@@ -26,7 +27,7 @@ LEARNING = {"auto": LogLoss, "log_loss": LogLoss, "expected_iou": ExpectedIoU}
 
 
 class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
-    r"""Classifier of pixels or voxels by a field in which every pair of them is joined by an edge.
+    r"""Classifier of pixels or voxels by a field with an edge between every pair of them.
 
     .. math::
         \mathrm{score}(y) = \sum_i u_{i, y_i} + \frac12 \sum_m \sum_{i, j} \hat k_m(i, j) \, \mu_m(y_i, y_j)
@@ -38,27 +39,25 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     kernels : tuple of Spatial and Bilateral, default=None
-        None is ``(Spatial(3.0), Bilateral(80.0, 13.0))``. Learning starts from their weights, or a part of these where
-        that has a smaller loss, down to no field at all.
+        None is ``(Spatial(3.0), Bilateral(80.0, 13.0))``. Learning starts from their weights times 1, 0.3, 0.1 or 0,
+        whichever gives the smallest loss.
     compatibility : {"potts", "diagonal", "full"}, default="potts"
         Scores of pairs of states, for each kernel: one number for equal states, one for each state, or a symmetric
         matrix.
     unaries : {"scores", "linear"}, default="scores"
-        Scores: X holds a score for each class, in the order of the sorted classes, of which one common factor is
-        learned. Linear: X holds features, whose linear unary scores are learned together with the rest.
+        Scores: X holds a score for each class, in the order of the sorted classes; one common factor of them is
+        learned. Linear: X holds features, and unary scores linear in them are learned together with the rest.
     learning : {"auto", "log_loss", "expected_iou", "fixed"} or object, default="auto"
         The loss of the marginals: :class:`~sklearn_crf.dense.LogLoss` (auto),
         :class:`~sklearn_crf.dense.ExpectedIoU`, or an object with the methods of these. Fixed: the weights of the
         kernels are used as they are.
     inference : DenseMeanField, default=None
         None is ``DenseMeanField(max_iter=10)``. With ``updates="convergent"`` learned weights are kept non-negative.
-    bandwidths : {"given", "held_out"}, default="given"
-        Held out: bandwidths are multiplied and divided by two, one after the other, as long as the loss falls on
-        examples held out of training.
-    validation_fraction : float, default=0.25
-        Part of the examples that is held out for this choice.
+    bandwidths : {"given", "held_out"} or BandwidthSearch, default="given"
+        Held out: bandwidths are chosen by :class:`~sklearn_crf.dense.BandwidthSearch`, by the loss on examples held out
+        of training.
     image_channels : int, default=3
-        Where X holds arrays: how many channels at the end of their last axis are the image.
+        Where X holds arrays: number of channels at the end of their last axis that are the image.
     C : float, default=1.0
         Inverse strength of the penalty :math:`\tfrac12 \lVert w \rVert^2`, as in scikit-learn. Intercepts and the
         factor of given scores are free.
@@ -69,16 +68,14 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     tol : float, default=1e-4
         Stop when no entry of the gradient, per labelled pixel, exceeds this.
     max_memory : float, default=2**33
-        Bytes that the lattices of one example may take. In training lattices are kept up to this in total, and built
-        again in each iteration beyond.
+        Bytes that the lattices of one example may take. In training, lattices are kept up to this total, and those of
+        the other examples are rebuilt in each iteration.
     missing_label : object, default=None
         Pixels that carry it are unlabelled.
     classes : array-like of shape (n_classes,), optional
         All classes, where training may miss some.
     warm_start : bool, default=False
         Start from the weights of the last fit.
-    random_state : int, RandomState instance or None, default=None
-        For the choice of held-out examples.
     n_jobs : int, optional
         Threads over examples, and inside an example. Results do not depend on it.
     verbose : int, default=0
@@ -89,32 +86,32 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     compatibility_ : ndarray of shape (n_kernels,), (n_kernels, n_classes) or (n_kernels, n_classes, n_classes)
         Weights :math:`\mu_m`.
     unary_scale_ : float
-        What given scores are multiplied by; 1 for linear unaries.
+        Factor of given scores; 1 for linear unaries.
     coef_, intercept_ : ndarray of shape (n_classes, n_features), (n_classes,)
-        Of linear unaries; None otherwise.
+        Weights of linear unaries; None otherwise.
     kernels_ : list
-        With the bandwidths that were chosen.
+        The kernels, with the chosen bandwidths.
     bandwidth_trace_ : list of (str, float)
-        Kernels tried and their held-out loss; empty if bandwidths are given.
+        Kernels tried in the search and their held-out loss; empty if bandwidths are given.
     loss_curve_ : ndarray of shape (n_iter_ + 1,)
         The objective at the start and after each iteration.
     n_iter_ : int
         Iterations of L-BFGS.
     n_features_in_ : int
-        Scores or features, and channels of the image.
+        Number of scores or features plus channels of the image.
 
     Raises
     ------
     ValueError
-        If a parameter or X cannot be meant; the message names it, and the example.
+        If a parameter or X is invalid; the message names it, and the example.
     MemoryError
         If lattices would take more than ``max_memory``, before they are allocated.
 
     Notes
     -----
-    The lattice of an image takes 16 bytes (float32) or 24 (float64) per pixel and corner of its simplex, d + 1 corners
-    for a kernel of d positions and channels; mean field about 3 more arrays of the size of the scores; training one for
-    each update besides.
+    The lattice of an image takes 16 bytes (float32) or 24 (float64) per pixel and corner of its simplex (half of that
+    for up to 4 classes), with d + 1 corners for a kernel of d positions and channels. Mean field takes about 3 more
+    arrays of the size of the scores, and training one more for each update.
 
     Images may differ in size, in training and in prediction.
 
@@ -145,8 +142,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "unaries": [StrOptions({"scores", "linear"})],
         "learning": [StrOptions({*LEARNING, "fixed"}), HasMethods(["totals", "value", "gradient"])],
         "inference": [DenseMeanField, None],
-        "bandwidths": [StrOptions({"given", "held_out"})],
-        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "bandwidths": [StrOptions({"given", "held_out"}), HasMethods(["split", "choose"])],
         "image_channels": [Interval(Integral, 0, None, closed="left")],
         "C": [Interval(Real, 0, None, closed="neither")],
         "class_weight": [dict, StrOptions({"balanced"}), None],
@@ -156,7 +152,6 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "missing_label": "no_validation",
         "classes": ["array-like", None],
         "warm_start": ["boolean"],
-        "random_state": ["random_state"],
         "n_jobs": [Integral, None],
         "verbose": ["verbose"],
     }
@@ -170,7 +165,6 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         learning="auto",
         inference=None,
         bandwidths="given",
-        validation_fraction=0.25,
         image_channels=3,
         C=1.0,
         class_weight=None,
@@ -180,7 +174,6 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         missing_label=None,
         classes=None,
         warm_start=False,
-        random_state=None,
         n_jobs=None,
         verbose=0,
     ):
@@ -190,7 +183,6 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self.learning = learning
         self.inference = inference
         self.bandwidths = bandwidths
-        self.validation_fraction = validation_fraction
         self.image_channels = image_channels
         self.C = C
         self.class_weight = class_weight
@@ -200,7 +192,6 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self.missing_label = missing_label
         self.classes = classes
         self.warm_start = warm_start
-        self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
 
@@ -212,7 +203,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     # Training ------------------------------------------------------------------------------------------------------
 
-    # Of nested objects, those that learn or infer check their own options.
+    # Learning rules, searches and inference check their own options.
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y, sample_weight=None) -> "DenseCRF":
         """Learn the weights.
@@ -250,17 +241,17 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             def on_iteration(found):
                 return iteration(lambda: self._attributes(data, labels.classes_, layout.unpack(found.x), kernels))
 
-            if self.bandwidths == "held_out":
+            if not isinstance(self.bandwidths, str) or self.bandwidths != "given":
                 kernels, trace = self._choose_bandwidths(tasks, layout, kernels, start)
             if self._loss() is None:
-                # Whatever could fail in predictions of these examples, fails here.
+                # Lattices that cannot be built are an error of fit, not only of predict.
                 self._lattices(kernels, tasks)
             else:
                 risk = self._risk(tasks, layout, kernels)
-                start = start if self._goes_on() else risk.best_scaled(start)
+                start = start if self._continues() else risk.best_scaled(start)
                 result = self._train(risk, start, self.max_iter, on_iteration)
                 weights = layout.unpack(result.x)
-        # Everything that can fail has happened: only now does the estimator change.
+        # Assigned last: a failed fit leaves the estimator unchanged.
         for name, value in self._attributes(data, labels.classes_, weights, kernels).items():
             setattr(self, name, value)
         self.bandwidth_trace_ = trace
@@ -300,12 +291,13 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         if self.unaries == "scores" and data.n_scores != len(classes):
             raise ValueError(
                 f"X has {data.n_scores} scores per pixel, but there are {len(classes)} classes: give a score for each, "
-                "name all classes by classes, or let unaries='linear' learn scores from features."
+                "name all classes by the parameter classes, or learn scores from features by unaries='linear'."
             )
         if self.unaries == "linear":
             if self._loss() is None:
                 raise ValueError(
-                    "unaries='linear' are learned, which learning='fixed' rules out: use another rule, or scores."
+                    "unaries='linear' are learned, but learning='fixed' learns nothing: use another learning rule, or "
+                    "unaries='scores'."
                 )
             for i, example in enumerate(data.examples):
                 if np.isneginf(example.scores).any():
@@ -326,7 +318,10 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             weight = np.where(known, class_weight[own], 0.0)
             given = self.unaries == "scores" and self._loss() is not None
             if given and np.isneginf(example.rows[known, own[known]]).any():
-                raise ValueError(f"X[{i}] has a score of -inf for the label of a pixel: no field can learn that.")
+                raise ValueError(
+                    f"X[{i}] has a score of -inf for the label of a pixel, whose loss is infinite for any weights: use "
+                    "finite scores."
+                )
             tasks.append(Task(i, example, own, weight if sample_weight is None else weight * sample_weight[i]))
         if not any(task.weight.any() for task in tasks):
             raise ValueError("y has no labelled pixel of positive weight: there is nothing to learn from.")
@@ -340,11 +335,11 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             raise ValueError(f"class_weight must be finite and not negative, got {self.class_weight!r}.")
         return weight
 
-    def _goes_on(self):
+    def _continues(self):
         return self.warm_start and hasattr(self, "compatibility_")
 
     def _start(self, layout, kernels, classes, data):
-        if not self._goes_on():
+        if not self._continues():
             return layout.start(kernels)
         start = Weights(self.compatibility_, self.unary_scale_, self.coef_, self.intercept_)
         fits = layout.start(kernels).compatibility.shape == start.compatibility.shape
@@ -386,7 +381,9 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             )
 
     def _choose_bandwidths(self, tasks, layout, kernels, start):
-        held_out, kept = self._split(tasks)
+        search = BandwidthSearch() if isinstance(self.bandwidths, str) else self.bandwidths
+        labelled = [task for task in tasks if task.weight.any()]
+        held_out, kept = ([labelled[i] for i in part] for part in search.split(len(labelled)))
         weights = start
 
         def evaluate(kernels):
@@ -398,18 +395,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                 weights = layout.unpack(found.x)
             return self._risk(held_out, layout, kernels).value(weights)
 
-        return search_bandwidths(kernels, evaluate)
-
-    def _split(self, tasks):
-        labelled = [task for task in tasks if task.weight.any()]
-        n_held_out = max(1, round(self.validation_fraction * len(labelled)))
-        if n_held_out >= len(labelled):
-            raise ValueError(
-                f"bandwidths='held_out' needs examples to learn from beside those held out, but {len(labelled)} have "
-                "labels: pass more examples or bandwidths='given'."
-            )
-        order = check_random_state(self.random_state).permutation(len(labelled))
-        return [labelled[i] for i in sorted(order[:n_held_out])], [labelled[i] for i in sorted(order[n_held_out:])]
+        return search.choose(kernels, evaluate)
 
     def _attributes(self, data, classes, weights, kernels):
         return {
@@ -427,7 +413,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     # Predictions ---------------------------------------------------------------------------------------------------
 
     def _marginals(self, X, evidence=None):
-        """X as it was read, and the marginals of every example."""
+        """The examples of X and the marginals of each."""
         check_is_fitted(self)
         data = read_examples(X, self.image_channels)
         self._check_fits(data)
@@ -537,7 +523,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
 
 class _Losses:
-    """What progress reports show."""
+    """Losses for the progress reporter."""
 
     def __init__(self):
         self.loss = []

@@ -1,4 +1,4 @@
-"""Examples of dense fields: scores of pixels, and the image by which pixels are compared."""
+"""Examples of dense fields: the scores of pixels and the image that kernels compare."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class DenseExample:
     image : array-like of shape lattice or (*lattice, n_channels), optional
         What :class:`Bilateral` kernels compare: colours, or any other channels.
     spacing : sequence of float, optional
-        Distance between neighbours along each axis of the lattice, for volumes whose voxels are no cubes; bandwidths
+        Distance between neighbours along each axis of the lattice, for volumes whose voxels are not cubes; bandwidths
         are in its units. None is 1.
 
     Raises
@@ -94,7 +94,7 @@ def _checked_image(image, scores):
 
 @dataclass(frozen=True, eq=False)
 class DenseInput:
-    """What X stands for, as labels are read against it.
+    """X as a list of examples, with the shapes that labels must have.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class DenseInput:
     n_scores: int
     n_channels: int
 
-    # Labels are read as those of other fields are: example by example, all classes at every node.
+    # Name by which the encoding of labels recognises this input.
     layout = "dense"
 
     @property
@@ -173,7 +173,7 @@ def read_examples(X, image_channels):
     Raises
     ------
     ValueError
-        If X cannot be read so, or examples do not fit together.
+        If X is neither, or examples differ in their axes, scores or channels.
     """
     if isinstance(X, DenseExample):
         raise ValueError("X is one DenseExample: pass a list of examples, [X].")
@@ -206,7 +206,7 @@ def _read_example(item, i, image_channels):
         raise ValueError(f"X[{i}] is not an array of numbers: {error}") from error
     if array.ndim < 2 or array.shape[-1] <= image_channels:
         raise ValueError(
-            f"X[{i}] of shape {array.shape} is no example: it must have the axes of its lattice, then scores and "
+            f"X[{i}] of shape {array.shape} is not an example: it must have the axes of its lattice, then scores and "
             f"image_channels={image_channels} channels of the image in the last axis; or pass a DenseExample."
         )
     n_scores = array.shape[-1] - image_channels

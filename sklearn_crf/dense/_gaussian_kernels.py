@@ -1,4 +1,4 @@
-"""Gaussian kernels of a dense field: which features two pixels are compared by, and at which bandwidths."""
+"""Gaussian kernels of a dense field: the features by which pixels are compared, and their bandwidths."""
 
 from dataclasses import dataclass, replace
 from numbers import Real
@@ -15,7 +15,7 @@ class GaussianKernel:
     _bandwidths: ClassVar[tuple[str, ...]] = ()
 
     def _check(self, name):
-        """Raise ValueError if a parameter cannot be meant; ``name`` is what errors call this kernel."""
+        """Raise ValueError if a parameter is invalid; ``name`` stands for this kernel in errors."""
         for parameter in self._bandwidths:
             values = np.asarray(getattr(self, parameter))
             if values.dtype.kind not in "iuf" or values.ndim > 1 or not np.all(np.isfinite(values) & (values > 0)):
@@ -48,7 +48,7 @@ class GaussianKernel:
 
 @dataclass(frozen=True)
 class Spatial(GaussianKernel):
-    r"""Kernel of positions alone: neighbours go together.
+    r"""Kernel of positions: nearby pixels tend to have the same label.
 
     .. math::
         k(i, j) = \exp\Big(-\frac{\lVert p_i - p_j \rVert^2}{2 \theta^2}\Big)
@@ -59,8 +59,8 @@ class Spatial(GaussianKernel):
         :math:`\theta` in pixels, or in the units of the spacing of an example; one number for all axes of the lattice
         or one for each.
     weight : float, default=3.0
-        Weight of the kernel, or its start where weights are learned. The kernel is normalised: no more than this can be
-        added to a score.
+        Weight of the kernel, or its start where weights are learned. The kernel is normalised: this is the most
+        that it can add to a score.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class Spatial(GaussianKernel):
         ----------
         example : DenseExample
         name : str
-            What errors call the kernel.
+            Name of the kernel in errors.
 
         Returns
         -------
@@ -93,7 +93,7 @@ class Spatial(GaussianKernel):
 
 @dataclass(frozen=True)
 class Bilateral(GaussianKernel):
-    r"""Kernel of positions and colours: pixels that look alike go together, far apart too.
+    r"""Kernel of positions and colours: similar pixels tend to have the same label, at some distance too.
 
     .. math::
         k(i, j) = \exp\Big(-\frac{\lVert p_i - p_j \rVert^2}{2 \theta_p^2}
@@ -129,7 +129,7 @@ class Bilateral(GaussianKernel):
         ----------
         example : DenseExample
         name : str
-            What errors call the kernel.
+            Name of the kernel in errors.
 
         Returns
         -------
@@ -150,7 +150,7 @@ def _per_axis(bandwidth, n, name, what):
 
 
 def check_kernels(kernels):
-    """Raise if the kernels of a field cannot be meant.
+    """Raise if the kernels of a field are invalid.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def check_kernels(kernels):
     Raises
     ------
     TypeError
-        If it is no sequence of kernels.
+        If ``kernels`` is not a list or tuple of kernels.
     ValueError
         If a bandwidth is not positive, or a weight not finite.
     """
@@ -177,7 +177,7 @@ def build_filters(kernels, example, *, name, blur="single", max_memory=2**33, n_
     kernels : sequence of GaussianKernel
     example : DenseExample
     name : str
-        What errors call the example.
+        Name of the example in errors.
     blur, max_memory, n_threads
         As in :class:`~sklearn_crf.models.PermutohedralFilter`; the memory is that of all filters.
 

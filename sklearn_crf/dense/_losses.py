@@ -18,14 +18,14 @@ class LogLoss(BaseEstimator):
     """
 
     def totals(self, q: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """What is added up over examples.
+        """Sums over the nodes of one example from which the loss is computed.
 
         Parameters
         ----------
         q : ndarray of shape (n_nodes, n_classes)
             Marginals.
         labels : ndarray of shape (n_nodes,)
-            Columns; any where the weight is 0.
+            Columns of q; arbitrary where the weight is 0.
         weight : ndarray of shape (n_nodes,), float64
 
         Returns
@@ -96,7 +96,7 @@ class ExpectedIoU(BaseEstimator):
     needs_totals = True
 
     def totals(self, q: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """What is added up over examples.
+        """Sums over the nodes of one example from which the loss is computed.
 
         Parameters
         ----------

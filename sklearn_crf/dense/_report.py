@@ -1,4 +1,4 @@
-"""What a field adds to given scores, on images held out of training."""
+"""Comparison of fields with the scores that they start from, on held-out images."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -19,7 +19,7 @@ NO_FIELD = "no field"
 class GridField(BaseEstimator):
     """A field whose edges join neighbouring pixels, for the examples of a dense field.
 
-    Its unary scores are linear in the given scores. Edges see a constant and two scales of the likeness of colours.
+    Its unary scores are linear in the given scores. Edges see a constant and two scales of the similarity of colours.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ _LEAST_SCORE = -50.0
 
 @dataclass(frozen=True)
 class Contrast:
-    """Edge features: a constant, and two scales of the likeness of the channels after the scores."""
+    """Edge features: a constant, and two scales of the similarity of the channels after the scores."""
 
     n_scores: int
     scale: float
@@ -116,7 +116,7 @@ class RefinementReport(NamedTuple):
     mean_iou : ndarray of shape (n_fields,)
         Mean over classes of intersection over union, over the pixels of all images.
     accuracy : ndarray of shape (n_fields,)
-        Share of right pixels.
+        Fraction of correctly labelled pixels.
     difference : ndarray of shape (n_fields,)
         Mean IoU less that of no field.
     low : ndarray of shape (n_fields,)
@@ -162,15 +162,15 @@ def refinement_report(
     random_state: int = 0,
     n_jobs: int | None = None,
 ) -> RefinementReport:
-    """Compare given scores with what fields make of them, on images held out of training.
+    """Compare given scores with the predictions of fields on them, on images held out of training.
 
-    A field on top of a strong network often adds nothing: this says whether it does.
+    On top of a strong classifier a field often adds nothing: the report tells whether it does.
 
     Parameters
     ----------
     X_train : list of DenseExample
-        Scores of the classes, and images. The scores must not come from a classifier that has seen the labels of these
-        images: else the field learns to trust them more than it should.
+        Scores of the classes, and images. The scores must not come from a classifier that was trained on the labels of
+        these images: the field would learn to trust them too much. Use cross-validated scores.
     y_train : list of ndarray
         Labels of their pixels.
     X_test : list of DenseExample
@@ -178,7 +178,7 @@ def refinement_report(
     y_test : list of ndarray
         Labels of their pixels.
     fields : dict of str to estimator, default=None
-        What to compare; None is a grid field, and :class:`~sklearn_crf.DenseCRF` with given and with learned weights.
+        Fields to compare; None is a grid field, and :class:`~sklearn_crf.DenseCRF` with given and with learned weights.
     missing_label : object, default=None
         Pixels that carry it are left out.
     n_resamples : int, default=2000

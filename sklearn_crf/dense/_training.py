@@ -38,7 +38,7 @@ class Weights(NamedTuple):
 
 
 class Layout:
-    """Where the weights of a field lie in one flat vector.
+    """Conversion between the weights of a field and one flat vector.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Layout:
 
     @property
     def penalised(self):
-        """Which weights are penalised: neither the scale of given scores nor intercepts."""
+        """Mask of penalised weights: neither the scale of given scores nor intercepts are."""
         flags = np.ones(self.n_coef, dtype=bool)
         flags[self.n_coef - (1 if self.n_features is None else self.n_classes) :] = False
         return flags
@@ -114,7 +114,7 @@ class Layout:
             both[:, np.arange(self.n_classes), np.arange(self.n_classes)] /= 2
             pairwise = both[:, *self._upper]
         if self.n_features is None:
-            # No derivative passes through what is forbidden.
+            # Scores of -inf have derivative 0, and 0 * inf would be NaN.
             moved = np.multiply(by_unary, rows, where=by_unary != 0, out=np.zeros_like(rows))
             unary = [[moved.sum(dtype=np.float64)]]
         else:
@@ -126,7 +126,7 @@ class Gradient(NamedTuple):
     """Derivative of a loss by the values of a dense model."""
 
     unary: np.ndarray  # (N, K)
-    tables: np.ndarray  # (M, K, K), as if no entry were tied to its mirror image
+    tables: np.ndarray  # (M, K, K), all entries as independent variables
 
 
 def marginals_of_updates(model, inference, n_threads=1):
@@ -136,7 +136,7 @@ def marginals_of_updates(model, inference, n_threads=1):
     ----------
     model : DenseModel
     inference : DenseMeanField
-        Compatibilities are such that its updates keep nothing of the old scores.
+        Its updates must not average with old scores.
     n_threads : int, default=1
 
     Returns
@@ -166,7 +166,7 @@ def pull_back(model, trajectory, slope, n_threads=1):
     ----------
     model : DenseModel
     trajectory : list of ndarray of shape (N, K)
-        What :func:`marginals_of_updates` returned.
+        As returned by :func:`marginals_of_updates`.
     slope : ndarray of shape (N, K)
         Derivative of the loss by the logits of the last marginals.
     n_threads : int, default=1
@@ -200,7 +200,7 @@ class Task(NamedTuple):
 
 
 class Lattices:
-    """Filters of training examples, kept for all iterations as far as memory allows and built anew beyond.
+    """Filters of the training examples, kept up to a limit of memory and rebuilt in each iteration beyond it.
 
     Parameters
     ----------
@@ -273,10 +273,8 @@ class UnrolledRisk:
         return self.loss.value(self._totals(weights)) / self.total_weight
 
     def best_scaled(self, weights):
-        """The weights, with those of pairs multiplied by the factor of least loss.
-
-        The loss is not convex: far too strong weights make all pixels of an image alike, and no gradient is left there.
-        """
+        """The weights, with those of pairs multiplied by the factor of least loss."""
+        # The loss is not convex: with far too large weights all pixels get the same label, and the gradient vanishes.
         if weights.coef is not None:
             return weights
         tried = [weights._replace(compatibility=factor * weights.compatibility) for factor in _START_FACTORS]
@@ -311,47 +309,3 @@ class UnrolledRisk:
 
     def _model(self, weights, task, n_threads):
         return DenseModel(weights.unary(task.example.rows), self.lattices.of(task, n_threads), weights.compatibility)
-
-
-_FACTOR = 2.0
-_MOST_STEPS = 4
-_ROUNDS = 2
-
-
-def search_bandwidths(kernels, evaluate):
-    """Multiply or divide one bandwidth after the other by two, as long as the held-out loss falls; at most twice each.
-
-    Parameters
-    ----------
-    kernels : sequence of GaussianKernel
-        Where to start.
-    evaluate : callable(kernels) -> float
-        Held-out loss after training with these kernels.
-
-    Returns
-    -------
-    kernels : list of GaussianKernel
-    trace : list of (str, float)
-        Each choice tried, and its loss.
-    """
-    best = list(kernels)
-    least = evaluate(best)
-    trace = [(repr(best), least)]
-    coordinates = [(m, parameter) for m, kernel in enumerate(kernels) for parameter in kernel._bandwidths]
-    for _ in range(_ROUNDS):
-        before = least
-        for m, parameter in coordinates:
-            for factor in (_FACTOR, 1 / _FACTOR):
-                start = least
-                for _ in range(_MOST_STEPS):
-                    tried = [*best[:m], best[m]._scaled(parameter, factor), *best[m + 1 :]]
-                    loss = evaluate(tried)
-                    trace.append((repr(tried), loss))
-                    if not loss < least:
-                        break
-                    best, least = tried, loss
-                if least < start:
-                    break
-        if not least < before:
-            break
-    return best, trace

@@ -4,21 +4,25 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import checkpoint, range_runner
+from sklearn_crf._threads import cached_property, checkpoint, fixed_ranges, range_runner, run_fixed_ranges
 from sklearn_crf.kernels.dense.permutohedral import (
+    add_scattered,
     blur,
     embed_points,
     insert_keys,
     neighbors_on_axis,
     number_keys,
     points_of_vertices,
+    points_per_vertex,
+    scatter,
     slice_points,
     splat,
-    totals_of_vertices,
 )
 
 MAX_AXES = 31
 _VECTOR_BYTES = 32
+# Rows of at most so many values are scattered to vertices, longer ones gathered there.
+_LONGEST_SCATTERED = 4
 # Keys of so many points stay in the cache until their vertices are numbered.
 _POINTS_AT_ONCE = 16384
 
@@ -30,8 +34,8 @@ class PermutohedralFilter:
         (\hat K v)_i = n_i \sum_j \exp\big(-\tfrac12 \lVert f_i - f_j \rVert^2\big) \, n_j \, v_j, \qquad
         n_i = \Big(\sum_j \exp\big(-\tfrac12 \lVert f_i - f_j \rVert^2\big)\Big)^{-1/2}
 
-    The sums are approximate, in time linear in the number of points: values are spread over the vertices of the
-    simplices that contain the points, blurred along the axes of the lattice, and read at the points again. The lattice
+    The sums are approximate and take time linear in the number of points: values are splat to the vertices of the
+    simplices that contain the points, blurred along the axes of the lattice, and sliced at the points. The lattice
     is built once, for any number of filterings. The order of all sums is fixed: results are bit-identical for any
     number of threads.
 
@@ -142,16 +146,19 @@ class PermutohedralFilter:
 
     @property
     def memory(self) -> int:
-        """Bytes that the lattice takes.
+        """Most bytes that the lattice takes.
 
         These are 16 (float32) or 24 (float64) per point and corner, of which there are ``n_axes + 1``, and 8 per
-        vertex and axis of the lattice.
+        vertex and axis of the lattice. Half of the former are taken only once more than 4 channels are filtered.
         """
-        corners = self.n_axes + 1
-        return self.n_points * corners * 2 * (4 + self.dtype.itemsize) + 8 * (corners + 1) * self.n_vertices
+        return 2 * self._corner_bytes + 8 * (self.n_axes + 2) * self.n_vertices
 
-    def workspace(self, width: int) -> tuple[np.ndarray, np.ndarray]:
-        """Two arrays of values of vertices, for :meth:`blurred`.
+    @property
+    def _corner_bytes(self):
+        return self.n_points * (self.n_axes + 1) * (4 + self.dtype.itemsize)
+
+    def workspace(self, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Arrays of values of vertices, for :meth:`blurred`.
 
         Parameters
         ----------
@@ -160,49 +167,80 @@ class PermutohedralFilter:
 
         Returns
         -------
-        tuple of two ndarrays of shape (n_vertices + 1, width)
+        values, blurred : ndarray of shape (n_vertices + 1, width)
+        parts : ndarray of shape (n_parts, n_vertices, width), float64
+            Sums over parts of the points; no parts for long rows.
 
         Raises
         ------
         MemoryError
             If they and the lattice would take more than ``max_memory``.
         """
-        self._require_memory(self.memory + 2 * (self.n_vertices + 1) * width * self.dtype.itemsize)
-        first, second = (np.zeros((self.n_vertices + 1, width), self.dtype) for _ in range(2))
-        return first, second
+        # The parts do not depend on the number of threads, so that their sum does not either.
+        most_parts = min(8, max(1, self.n_points // (4 * self.n_vertices)))
+        n_parts = len(fixed_ranges(self.n_points, most_parts)) if width <= _LONGEST_SCATTERED else 0
+        row_bytes = width * (2 * self.dtype.itemsize + 8 * n_parts)
+        lattice_bytes = self.memory - (self._corner_bytes if n_parts else 0)
+        self._require_memory(lattice_bytes + (self.n_vertices + 1) * row_bytes)
+        values, blurred = (np.zeros((self.n_vertices + 1, width), self.dtype) for _ in range(2))
+        return values, blurred, np.zeros((n_parts, self.n_vertices, width))
 
     def blurred(self, points, workspace, run, *, adjoint: bool = False) -> np.ndarray:
-        """Values of the vertices after splat and blur: what is left to do is to read them at the points.
+        """Values of the vertices after splat and blur, to be sliced at the points.
 
         Parameters
         ----------
         points : ndarray of shape (n_points, width)
             Rows as :func:`padded_rows` makes them, in the precision of the features.
         workspace : tuple
-            What :meth:`workspace` returned.
+            As returned by :meth:`workspace`.
         run : callable
-            What ``range_runner`` yields.
+            As yielded by ``range_runner``.
         adjoint : bool, default=False
             Blur along the axes in the opposite order.
 
         Returns
         -------
         ndarray of shape (n_vertices + 1, width)
-            One of the two arrays of the workspace. Its last row is zero.
+            One of the arrays of the workspace. Its last row is zero.
         """
-        vertices, other = workspace
-
-        def splat_entries(start, stop):
-            first, last = np.searchsorted(self._ptr[:-1], (start, stop))
-            splat(self._ptr, self._point_of, self._weight_of, points, first, last, vertices)
-
-        # Shared by entries, not by vertices: one vertex may have as many points as all others together.
-        run(splat_entries, len(self._point_of))
+        vertices, other, parts = workspace
+        if len(parts):
+            self._scatter(points, parts, run)
+            run(lambda start, stop: add_scattered(parts, start, stop, vertices), self.n_vertices)
+        else:
+            self._gather(points, vertices, run)
         for axis, center, side in reversed(self._passes) if adjoint else self._passes:
             checkpoint()
             run(_blur_call(self._neighbors[axis], center, side, vertices, other), self.n_vertices)
             vertices, other = other, vertices
         return vertices
+
+    def _scatter(self, points, parts, run):
+        def scatter_part(part, start, stop):
+            scatter(self.vertex, self.weight, points, start, stop, parts[part])
+
+        run_fixed_ranges(run, scatter_part, self.n_points, len(parts))
+
+    def _gather(self, points, vertices, run):
+        ptr, point_of, weight_of = self._points_of_vertices
+
+        def splat_entries(start, stop):
+            first, last = np.searchsorted(ptr[:-1], (start, stop))
+            splat(ptr, point_of, weight_of, points, first, last, vertices)
+
+        # Shared by entries, not by vertices: one vertex may have as many points as all others together.
+        run(splat_entries, len(point_of))
+
+    @cached_property
+    def _points_of_vertices(self):
+        """Points of each vertex in their order, and their weights: (M + 1,), (N (d + 1),), (N (d + 1),)."""
+        counts = np.zeros(self.n_vertices, np.int64)
+        points_per_vertex(self.vertex, counts)
+        ptr = np.concatenate([[0], np.cumsum(counts)])
+        point_of, weight_of = np.empty(self.vertex.size, np.int32), np.empty(self.vertex.size, self.dtype)
+        points_of_vertices(self.vertex, self.weight, ptr[:-1].copy(), point_of, weight_of)
+        return ptr, point_of, weight_of
 
     def _build(self, features, normalization, run):
         self.n_vertices = 0
@@ -215,41 +253,27 @@ class PermutohedralFilter:
         for axis, neighbors in enumerate(self._neighbors):
             run(_neighbors_call(vertex_key, digits.stride, axis, table, neighbors), self.n_vertices)
         del vertex_key, table
-        counts, sums = np.zeros(self.n_vertices, np.int64), np.zeros(self.n_vertices)
-        totals_of_vertices(self.vertex, self.weight, counts, sums)
-        self.weight *= self._scale_of_points(normalization, sums, run)
-        self._list_points(counts)
+        self.weight *= self._scale_of_points(normalization, run)
 
-    def _scale_of_points(self, normalization, sums_of_vertices, run):
-        """What rows and columns of the matrix are multiplied with, (N, 1) or a number."""
+    def _scale_of_points(self, normalization, run):
+        """Factors of the rows and columns of the matrix, (N, 1) or a number."""
         d = self.n_axes
         # The volume of a cell in units of the bandwidths is (3/2)^(d/2) / sqrt(d+1), the integral of the Gaussian
         # (2 pi)^(d/2), and the weights of splat, blur and slice sum to one.
         gain = (4 * np.pi / 3) ** (d / 2) * np.sqrt(d + 1)
         if normalization is None:
             return self.dtype.type(np.sqrt(gain))
-        vertices, other = self.workspace(1)
-        vertices[:-1, 0] = sums_of_vertices
-        for axis, center, side in self._passes:
-            run(_blur_call(self._neighbors[axis], center, side, vertices, other), self.n_vertices)
-            vertices, other = other, vertices
-        sums = np.empty((self.n_points, 1), self.dtype)
+        sums = np.ones((self.n_points, 1), self.dtype)
+        vertices = self.blurred(sums, self.workspace(1), run)
         run(lambda start, stop: slice_points(self.vertex, self.weight, vertices, start, stop, sums), self.n_points)
         return 1 / np.sqrt(sums)
-
-    def _list_points(self, counts):
-        self._ptr = np.zeros(self.n_vertices + 1, np.int64)
-        np.cumsum(counts, out=self._ptr[1:])
-        self._point_of = np.empty(self.vertex.size, np.int32)
-        self._weight_of = np.empty(self.vertex.size, self.dtype)
-        points_of_vertices(self.vertex, self.weight, self._ptr[:-1].copy(), self._point_of, self._weight_of)
 
     def _require_memory(self, n_bytes):
         if n_bytes > self.max_memory:
             raise MemoryError(
                 f"The lattice of {self.n_points} points with {self.n_axes} features takes at least "
                 f"{n_bytes / 2**30:.3g} GB, more than max_memory={self.max_memory:.3g} bytes: increase max_memory, "
-                "use larger bandwidths or cut the image into parts."
+                "use larger bandwidths or split the image."
             )
 
 
@@ -291,7 +315,7 @@ def padded_rows(values: np.ndarray, dtype, fill: float = 0) -> np.ndarray:
 
 
 class _Digits(NamedTuple):
-    """How vertices are named: scale of each feature in the hyperplane, offset and weight of each digit of a key."""
+    """Keys of vertices: scale of each feature in the hyperplane, offset and weight of each digit of a key."""
 
     scale: np.ndarray
     low: np.ndarray
@@ -317,7 +341,7 @@ def _digits(features):
 
 
 def _box(features):
-    """Corners of a box around all points that are extreme in each coordinate of the hyperplane."""
+    """Corners of the bounding box of the points at which a coordinate of the hyperplane is extreme."""
     low, high = (_reduced_columns(features, *each) for each in ((np.minimum, np.inf), (np.maximum, -np.inf)))
     # A coordinate falls with one feature, grows with all later ones, and does not depend on those before it.
     turned = np.eye(len(low), dtype=bool)
@@ -375,7 +399,7 @@ class _VertexTable:
 
     def _resize(self, n_slots):
         if n_slots > 2**31:
-            raise MemoryError("The lattice has more than 2**30 vertices: use larger bandwidths or cut the image.")
+            raise MemoryError("The lattice has more than 2**30 vertices: use larger bandwidths or split the image.")
         self.slots = np.full(n_slots, -1, np.int64), np.empty(n_slots, np.int32)
         more = np.empty(n_slots // 2 - self.n_vertices, np.int64)
         self.vertex_key = np.concatenate([self.vertex_key[: self.n_vertices], more])

@@ -9,8 +9,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf import Bilateral, DenseCRF, DenseExample, Spatial
-from sklearn_crf.dense import LogLoss
-from sklearn_crf.dense._training import search_bandwidths
+from sklearn_crf.dense import BandwidthSearch, LogLoss
 from sklearn_crf.inference import DenseMeanField
 
 KERNELS = (Spatial(1.5, weight=1.0), Bilateral(6.0, 30.0, weight=1.0))
@@ -103,7 +102,7 @@ def test_search_goes_down_each_bandwidth_by_factors_of_two():
         return float(np.sum(np.square(found - [1, 5, 3])))
 
     start = [Spatial(2.0), Bilateral(16.0, 64.0)]
-    best, trace = search_bandwidths(start, loss)
+    best, trace = BandwidthSearch().choose(start, loss)
     assert repr(best) == repr([Spatial(2.0), Bilateral(32.0, 8.0)])
     assert min(value for _, value in trace) == 0.0
     assert trace[0] == (repr(start), loss(start))
@@ -112,15 +111,15 @@ def test_search_goes_down_each_bandwidth_by_factors_of_two():
 def test_bandwidths_are_chosen_on_held_out_examples(data):
     X, y = data
     start = [Bilateral(6.0, 1000.0, weight=1.0)]
-    options = {"max_iter": 10, "inference": DenseMeanField(max_iter=3), "random_state": 0}
+    options = {"max_iter": 10, "inference": DenseMeanField(max_iter=3)}
     given = DenseCRF(start, **options).fit(X[:4], y[:4])
-    chosen = DenseCRF(start, bandwidths="held_out", **options).fit(X[:4], y[:4])
+    chosen = DenseCRF(start, bandwidths=BandwidthSearch(random_state=0), **options).fit(X[:4], y[:4])
     assert given.bandwidth_trace_ == []
     losses = [loss for _, loss in chosen.bandwidth_trace_]
     assert min(losses) < 0.8 * losses[0]
     assert repr(chosen.kernels_) == chosen.bandwidth_trace_[int(np.argmin(losses))][0]
     assert repr(start) == "[Bilateral(bandwidth=6.0, channel_bandwidth=1000.0, weight=1.0)]"
-    with pytest.raises(ValueError, match="bandwidths='held_out' needs examples"):
+    with pytest.raises(ValueError, match="BandwidthSearch needs labelled examples"):
         DenseCRF(start, bandwidths="held_out").fit(X[:1], y[:1])
 
 
@@ -252,7 +251,7 @@ def test_convergent_inference_learns_weights_that_are_not_negative(data):
         DenseCRF(KERNELS, compatibility="full", inference=inference).fit(X, y)
 
 
-def test_a_loss_of_ones_own(data):
+def test_custom_loss(data):
     class Doubled(LogLoss):
         def value(self, totals):
             return 2 * super().value(totals)
@@ -283,19 +282,23 @@ def test_a_loss_of_ones_own(data):
         ({"learning": "hinge"}, "'learning' parameter"),
         ({"inference": "mean_field"}, "'inference' parameter"),
         ({"C": -1.0}, "'C' parameter"),
+        ({"bandwidths": "learned"}, "'bandwidths' parameter"),
+        ({"bandwidths": BandwidthSearch(validation_fraction=1.0)}, "validation_fraction must lie"),
+        ({"bandwidths": BandwidthSearch(factor=1.0)}, "factor must be finite and greater than 1"),
+        ({"bandwidths": BandwidthSearch(max_rounds=0)}, "max_rounds must be a positive integer"),
         ({"max_memory": 1000}, r"X\[0\], kernels\[0\]: .*max_memory"),
         ({"unaries": "linear", "learning": "fixed"}, "unaries='linear' are learned"),
         ({"classes": [0, 1, 2, 3]}, "3 scores per pixel, but there are 4 classes"),
         ({"class_weight": {0: -1.0}}, "class_weight must be finite and not negative"),
     ],
 )
-def test_parameters_that_cannot_be_meant(data, params, message):
+def test_invalid_parameters(data, params, message):
     X, y = data
     with pytest.raises((ValueError, TypeError, MemoryError), match=message):
         DenseCRF(**{"kernels": KERNELS, **params}).fit(X, y)
 
 
-def test_input_that_cannot_be_meant(data):
+def test_invalid_input(data):
     X, y = data
     field = DenseCRF(KERNELS, max_iter=2)
     with pytest.raises(ValueError, match=r"pass a list of examples, \[X\]"):
@@ -316,7 +319,7 @@ def test_input_that_cannot_be_meant(data):
         field.fit([DenseExample(x.scores) for x in X], y)
     with pytest.raises(ValueError, match=r"y\[1\] has shape"):
         field.fit(X, [y[0], y[1].T, *y[2:]])
-    with pytest.raises(ValueError, match=r"X\[0\] of shape \(9, 12, 3\) is no example"):
+    with pytest.raises(ValueError, match=r"X\[0\] of shape \(9, 12, 3\) is not an example"):
         field.fit([x.scores for x in X], y)
     forbidden = [
         DenseExample(np.where(np.eye(3, dtype=bool)[part], -np.inf, 0.0), x.image) for x, part in zip(X, y, strict=True)

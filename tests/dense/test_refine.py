@@ -71,7 +71,7 @@ def test_same_bits_for_any_number_of_jobs():
         assert_array_equal(refine(probabilities, image, n_jobs=n_jobs), expected)
 
 
-def test_input_that_cannot_be_meant():
+def test_invalid_input():
     probabilities, image, _ = picture()
     with pytest.raises(ValueError, match=r"those of pixel \(0, 0\) add up"):
         refine(probabilities.transpose(2, 0, 1), image)

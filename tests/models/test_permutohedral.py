@@ -136,7 +136,7 @@ def test_read_only_input():
     np.testing.assert_allclose(PermutohedralFilter(features).apply(values), 1.0)
 
 
-def test_features_that_cannot_be_meant():
+def test_invalid_features():
     with pytest.raises(ValueError, match="features must be finite"):
         PermutohedralFilter(np.full((3, 2), np.nan))
     with pytest.raises(ValueError, match="features must have shape"):

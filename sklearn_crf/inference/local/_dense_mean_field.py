@@ -1,4 +1,4 @@
-"""Mean field of a fully connected field: all nodes at once, by filtering."""
+"""Mean field of a fully connected field: parallel updates of all nodes by Gaussian filters."""
 
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ class DenseMarginals(NamedTuple):
     log_z : float
         Lower bound on the log-partition.
     bound : {"lower"}
-        What ``log_z`` is of the true one.
+        Kind of bound that ``log_z`` is on the log-partition.
     n_iter : int
         Updates made.
     converged : bool
@@ -46,7 +46,7 @@ class DenseMarginals(NamedTuple):
 
 
 class DenseMeanField(Inference):
-    r"""Mean field of a fully connected field, all nodes at once.
+    r"""Mean field of a fully connected field by parallel updates.
 
     .. math::
         q_i(k) \propto \exp\Big(u_{i k} + \sum_m \sum_j \hat K_m(i, j) \sum_l \mu_m(k, l) \, q_j(l)\Big)
@@ -149,7 +149,7 @@ class DenseMeanField(Inference):
         return DenseMarginals(q, pairs, log_z, bound="lower", n_iter=n_iter, converged=converged, state=q)
 
     def _ascend(self, model, init, run):
-        """Marginals (N, K), number of updates, and whether they stand still."""
+        """Marginals (N, K), number of updates, and whether they converged."""
         inertia = _inertia(model) if self.updates == "convergent" else 0.0
         updates = DenseUpdates(model, run, init=init, inertia=inertia)
         for n_iter in range(1, self.max_iter + 1):
@@ -173,10 +173,10 @@ class DenseUpdates:
     ----------
     model : DenseModel
     run : callable
-        What ``range_runner`` yields.
+        As yielded by ``range_runner``.
     init : ndarray of shape (N, K) or (N,), optional
     inertia : float, default=0
-        Part of the former logits that is kept.
+        Weight of the old logits in the average with the new ones.
     """
 
     def __init__(self, model, run, *, init=None, inertia=0.0):
@@ -187,8 +187,8 @@ class DenseUpdates:
         width = self._unary.shape[1]
         self._workspaces = [smooth.workspace(width) for smooth in model.filters]
         self._tables = [_padded_table(table, width, model.dtype) for table in model.compatibility]
-        self._none = np.empty((0, 0), model.dtype)
-        self._logits = self._none
+        self._no_logits = np.empty((0, 0), model.dtype)
+        self._logits = self._no_logits
         if init is None:
             self.padded = np.zeros_like(self._unary)
             self._update([], 0.0)
@@ -229,7 +229,7 @@ def _padded_table(table, width, dtype):
 
 
 def _weighted(vertices, table):
-    """Values of vertices times a compatibility: on the lattice, as it has fewer vertices than there are nodes."""
+    """Values of vertices times a compatibility; a lattice mostly has fewer vertices than there are nodes."""
     if table.ndim == 2:
         return vertices @ table
     vertices *= table
@@ -267,7 +267,7 @@ def _blocks(n_nodes):
 
 
 def _own_pairs(model, q):
-    """Most by which F exceeds the bound, as it counts a node's pair with itself as if its two ends were independent."""
+    """Largest excess of F over the bound from pairs of a node with itself, whose two ends F takes as independent."""
     excess = 0.0
     for smooth, table in zip(model.filters, model.tables, strict=True):
         if _least_eigenvalue(table) >= 0:
@@ -281,7 +281,7 @@ def _own_pairs(model, q):
 
 
 def _least_eigenvalue(table):
-    """Of a compatibility on differences of marginals, which sum to zero; exactly 0 if none is negative."""
+    """Least eigenvalue of a compatibility on vectors that sum to zero, or 0 if none is negative."""
     n_states = len(table)
     centred = table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean()
     least = np.linalg.eigvalsh(centred)[0] if n_states > 1 else 0.0

@@ -169,6 +169,53 @@ struct Splat {
     }
 };
 
+// totals[v] += weight * points[p] for the corners v of p, for p from start to stop: faster than lists of points, and without
+// them, where rows are so short that the sums stay in the cache in double precision.
+template <class T>
+struct Scatter {
+    using Value = T;
+    const i32* vertex_of;  // (n_points, n_corners)
+    const T* weight_of;
+    i64 n_corners;
+    const T* points;
+    i64 width, start, stop;
+    double* totals;
+
+    CHANNELS_INLINE void all() const {
+        switch (width) {
+            case 1: return run<1>();
+            case 2: return run<2>();
+            default: return run<4>();
+        }
+    }
+
+    template <int W>
+    CHANNELS_INLINE void run() const {
+        for (i64 point = start; point < stop; point++) {
+            const T* x = points + point * W;
+            for (i64 at = point * n_corners; at < (point + 1) * n_corners; at++) {
+                const double factor = weight_of[at];
+                double* y = totals + static_cast<i64>(vertex_of[at]) * W;
+                for (int k = 0; k < W; k++)
+                    y[k] += factor * x[k];
+            }
+        }
+    }
+};
+
+// vertices[at] = sum over the parts, which are set to 0 for the next time, for values from start to stop.
+template <class T>
+void add_parts(double* parts, i64 n_parts, i64 n_values, i64 start, i64 stop, T* vertices) {
+    for (i64 at = start; at < stop; at++) {
+        double total = 0;
+        for (i64 part = 0; part < n_parts; part++) {
+            total += parts[part * n_values + at];
+            parts[part * n_values + at] = 0;
+        }
+        vertices[at] = static_cast<T>(total);
+    }
+}
+
 // blurred[v] = center * vertices[v] + side * (both neighbours), for v from start to stop.
 template <class T>
 struct Blur {

@@ -208,13 +208,9 @@ inline void find_neighbors(const i64* vertex_key, i64 start, i64 stop, const Dig
     }
 }
 
-// Adds to the number of points of each vertex and to the sum of their weights.
-template <class T>
-void count_points(const i32* vertex, const T* weights, i64 n_entries, i64* counts, double* sums) {
-    for (i64 at = 0; at < n_entries; at++) {
+inline void count_points(const i32* vertex, i64 n_entries, i64* counts) {
+    for (i64 at = 0; at < n_entries; at++)
         counts[vertex[at]]++;
-        sums[vertex[at]] += weights[at];
-    }
 }
 
 // Points of each vertex, in their order, and their weights; `next` holds where each vertex's list begins, then ends.

@@ -21,7 +21,7 @@ cdef extern from "permutohedral.hpp" namespace "crf" nogil:
         const int64_t*, int64_t, int64_t, int, const Table&, int64_t*, int64_t*, int32_t*
     )
     void find_neighbors(const int64_t*, int64_t, int64_t, const Digits&, int, const Table&, int32_t, int32_t*)
-    void count_points[T](const int32_t*, const T*, int64_t, int64_t*, double*)
+    void count_points(const int32_t*, int64_t, int64_t*)
     void list_points[T](const int32_t*, const T*, int64_t, int, int64_t*, int32_t*, T*)
 
 
@@ -33,6 +33,14 @@ cdef extern from "channel_rows.hpp" namespace "crf" nogil:
         const T* points
         int64_t width, start, stop
         T* vertices
+    cdef cppclass Scatter[T]:
+        const int32_t* vertex_of
+        const T* weight_of
+        int64_t n_corners
+        const T* points
+        int64_t width, start, stop
+        double* totals
+    void add_parts[T](double*, int64_t, int64_t, int64_t, int64_t, T*)
     cdef cppclass Blur[T]:
         const int32_t* neighbors
         T center, side
@@ -123,15 +131,13 @@ def neighbors_on_axis(
         find_neighbors(&vertex_key[0], start, stop, digits, axis, table, missing, &neighbors[0, 0])
 
 
-def totals_of_vertices(
+def points_per_vertex(
     const int32_t[:, ::1] vertex,  # IN (N, d + 1)
-    const floating[:, ::1] weights,  # IN (N, d + 1)
-    int64_t[::1] counts,  # IN OUT (M,)
-    double[::1] sums,  # IN OUT (M,)
+    int64_t[::1] counts,  # IN OUT (M,) added to
 ):
-    """Number of points of each vertex, and the sum of their weights, both added to what is there."""
+    """Number of points of each vertex."""
     with nogil:
-        count_points(&vertex[0, 0], &weights[0, 0], vertex.shape[0] * vertex.shape[1], &counts[0], &sums[0])
+        count_points(&vertex[0, 0], vertex.shape[0] * vertex.shape[1], &counts[0])
 
 
 def points_of_vertices(
@@ -167,6 +173,41 @@ def splat(
     operation.width, operation.start, operation.stop = points.shape[1], start, stop
     with nogil:
         apply(operation)
+
+
+def scatter(
+    const int32_t[:, ::1] vertex,  # IN (N, d + 1)
+    const floating[:, ::1] weights,  # IN (N, d + 1)
+    const floating[:, ::1] points,  # IN (N, width) of width 1, 2 or 4
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    double[:, ::1] totals,  # IN OUT (M, width) added to
+):
+    """Sums at vertices over points start to stop."""
+    cdef Scatter[floating] operation
+    if start >= stop:
+        return
+    operation.vertex_of, operation.weight_of, operation.n_corners = &vertex[0, 0], &weights[0, 0], vertex.shape[1]
+    operation.points, operation.width, operation.start, operation.stop = &points[0, 0], points.shape[1], start, stop
+    operation.totals = &totals[0, 0]
+    with nogil:
+        apply(operation)
+
+
+def add_scattered(
+    double[:, :, ::1] parts,  # IN (n_parts, M, width); set to 0
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    floating[:, ::1] vertices,  # OUT (M + 1, width)
+):
+    """Sums over the parts at vertices start to stop."""
+    cdef Py_ssize_t width = parts.shape[2]
+    if start >= stop:
+        return
+    with nogil:
+        add_parts(
+            &parts[0, 0, 0], parts.shape[0], parts.shape[1] * width, start * width, stop * width, &vertices[0, 0]
+        )
 
 
 def blur(

@@ -211,7 +211,7 @@ def test_start_from_marginals_or_labels():
         DenseMeanField().marginals(model, init=np.ones((3, 3)))
 
 
-def test_options_and_models_that_cannot_be_meant():
+def test_invalid_options_and_models():
     model = dense_model(blur="single")
     with pytest.raises(ValueError, match="needs filters with blur='symmetric'"):
         DenseMeanField(updates="convergent").map(model)
