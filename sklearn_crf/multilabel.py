@@ -1,13 +1,14 @@
 """Several labels for each row, as a field over the labels."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 from scipy.sparse.csgraph import minimum_spanning_tree
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, _fit_context, clone
 from sklearn.utils import check_array
+from sklearn.utils._param_validation import HasMethods, InvalidParameterError, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
@@ -127,10 +128,16 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     3
     """
 
+    _parameter_constraints: ClassVar[dict] = {
+        "estimator": [HasMethods(["fit", "predict"]), None],
+        "structure": [StrOptions({"chow_liu", "full"}), "array-like"],
+    }
+
     def __init__(self, estimator: Any = None, structure: str | ArrayLike = "chow_liu") -> None:
         self.estimator = estimator
         self.structure = structure
 
+    @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> "MultiLabelField":
         """Fit the field of the labels.
 
@@ -153,11 +160,11 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         ValueError
             If y is not a table of two values, or structure names other labels.
         """
-        X = self._rows(X, reset=True)
         values, Y = _indicator(y)
-        check_consistent_length(X, Y)
         n_labels = Y.shape[1]
         graph = Graph(n_labels, _edges(self.structure, Y))
+        X = self._rows(X, reset=True)
+        check_consistent_length(X, Y)
         field = _default_field() if self.estimator is None else clone(self.estimator)
         field.set_params(classes=[0, 1])  # labels that no row has, or all have, are labels too
         options = {} if sample_weight is None else {"sample_weight": sample_weight}
@@ -241,15 +248,15 @@ def _indicator(y):
 def _edges(structure, Y):
     n_labels = Y.shape[1]
     if isinstance(structure, str):
-        if structure not in ("chow_liu", "full"):
-            raise ValueError(f"structure must be 'chow_liu', 'full' or pairs of labels, got {structure!r}.")
         if structure == "full":
             return np.stack(np.triu_indices(n_labels, k=1), axis=1)
         return chow_liu_edges(Y) if n_labels > 1 else []
     try:
         return Graph(n_labels, structure).edges
     except ValueError as error:
-        raise ValueError(f"structure must be 'chow_liu', 'full' or pairs of the {n_labels} labels: {error}") from error
+        raise InvalidParameterError(
+            f"structure must be 'chow_liu', 'full' or pairs of the {n_labels} labels: {error}"
+        ) from error
 
 
 def _examples(X, graph):

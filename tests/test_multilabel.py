@@ -138,7 +138,7 @@ def test_a_label_that_no_row_has():
     [
         (Y[:, 0], {}, r"y must have shape \(n_samples, n_labels\) of zeros and ones"),
         (np.tile([0, 1, 2, 1], (80, 1)), {}, "got 3 classes: MultiLabelBinarizer makes zeros and ones"),
-        (Y, {"structure": "tree"}, "structure must be 'chow_liu', 'full' or pairs of labels, got 'tree'"),
+        (Y, {"structure": "tree"}, "'structure' parameter of MultiLabelField must be a str among"),
         (Y, {"structure": [[0, 4]]}, r"pairs of the 4 labels: edges\[0\]"),
     ],
 )

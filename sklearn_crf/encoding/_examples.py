@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
+from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf._numbers import as_integers, as_reals
 from sklearn_crf.graphs import Graph
@@ -463,7 +464,7 @@ def edge_feature_function(edge_features):
     function = EDGE_FEATURES.get(edge_features) if isinstance(edge_features, str) else None
     if function is None:
         names = ", ".join(repr(name) for name in EDGE_FEATURES)
-        raise ValueError(f"edge_features must be a callable or one of {names}, got {edge_features!r}.")
+        raise InvalidParameterError(f"edge_features must be a callable or one of {names}, got {edge_features!r}.")
     return function
 
 

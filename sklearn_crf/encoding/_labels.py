@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 from sklearn.utils import check_consistent_length, column_or_1d
+from sklearn.utils._param_validation import InvalidParameterError
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array
 
@@ -141,6 +142,8 @@ def missing_nodes(labels, missing_label):
     -------
     ndarray of bool of the same shape
     """
+    if np.ndim(missing_label):
+        raise InvalidParameterError(f"missing_label must be one value, got {missing_label!r}.")
     if labels.dtype == object:
         missing = [value is None or _is_label(value, missing_label) for value in labels.flat]
         return np.array(missing, dtype=bool).reshape(labels.shape)

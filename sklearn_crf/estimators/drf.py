@@ -221,7 +221,7 @@ class DRFClassifier(ProbabilisticField):
             raise ValueError(
                 "cost needs marginals to take expectations, but inference predicts by MAP: use inference='mpm'."
             )
-        cost = check_array(self.cost, dtype=np.float64, input_name="cost")
+        cost = check_array(self.cost, dtype=np.float64, ensure_2d=False, input_name="cost")
         if cost.shape != (n_classes, n_classes):
             raise ValueError(f"cost must have shape ({n_classes}, {n_classes}), got {cost.shape}.")
         return cost

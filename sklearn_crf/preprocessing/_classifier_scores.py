@@ -1,14 +1,15 @@
 """Class scores of any classifier as features of nodes: unaries for a field."""
 
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, TransformerMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, TransformerMixin, _fit_context, clone
 from sklearn.model_selection import check_cv
 from sklearn.utils import get_tags
+from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf.encoding import object_array
@@ -86,6 +87,15 @@ class ClassifierScores(TransformerMixin, MetaEstimatorMixin, BaseEstimator, auto
     True
     """
 
+    _parameter_constraints: ClassVar[dict] = {
+        "estimator": [HasMethods("fit")],
+        "cv": ["cv_object", StrOptions({"prefit"})],
+        "method": [StrOptions(set(_METHODS))],
+        "passthrough": ["boolean"],
+        "missing_label": "no_validation",
+        "n_jobs": [Integral, None],
+    }
+
     def __init__(
         self,
         estimator: Any,
@@ -102,6 +112,7 @@ class ClassifierScores(TransformerMixin, MetaEstimatorMixin, BaseEstimator, auto
         self.missing_label = missing_label
         self.n_jobs = n_jobs
 
+    @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: ArrayLike, y: ArrayLike) -> "ClassifierScores":
         """Fit the classifier on the nodes of all examples.
 
@@ -125,6 +136,7 @@ class ClassifierScores(TransformerMixin, MetaEstimatorMixin, BaseEstimator, auto
         self._fit(X, y)
         return self
 
+    @_fit_context(prefer_skip_nested_validation=False)
     def fit_transform(self, X: ArrayLike, y: ArrayLike) -> np.ndarray:
         """Fit, and score each example by a classifier that was fitted without it.
 

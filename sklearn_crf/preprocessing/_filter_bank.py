@@ -4,13 +4,14 @@ from copy import copy
 from functools import lru_cache
 from itertools import product
 from numbers import Integral
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import scipy.fft
 from numpy.lib.stride_tricks import sliding_window_view
 from scipy.ndimage import correlate1d
-from sklearn.base import clone
+from sklearn.base import _fit_context, clone
+from sklearn.utils._param_validation import InvalidParameterError, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._threads import map_tasks
@@ -180,11 +181,18 @@ class FilterBank(ImageTransformer, auto_wrap_output_keys=None):
     (2, 20, 30, 39)
     """
 
+    _parameter_constraints: ClassVar[dict] = {
+        "bank": [StrOptions({*BANKS, "pca"}), "array-like"],
+        "include_input": ["boolean"],
+        "n_jobs": [Integral, None],
+    }
+
     def __init__(self, bank="rfs", include_input=True, n_jobs=None):
         self.bank = bank
         self.include_input = include_input
         self.n_jobs = n_jobs
 
+    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None):
         images = as_images(X)
         kernels = self._kernels(images)
@@ -225,12 +233,15 @@ class FilterBank(ImageTransformer, auto_wrap_output_keys=None):
             unknown = [name for name in names if name not in (*BANKS, "pca")]
             if unknown:
                 known = ", ".join(map(repr, (*BANKS, "pca")))
-                raise ValueError(f"bank must be out of {known}, or kernels, got {unknown[0]!r}.")
+                raise InvalidParameterError(f"bank must be out of {known}, or kernels, got {unknown[0]!r}.")
             parts = [principal_kernels(images) if bank == "pca" else BANKS[bank]() for bank in names]
             return {name: kernel for part in parts for name, kernel in part.items()}
-        kernels = np.asarray(self.bank, dtype=np.float64)
+        try:
+            kernels = np.asarray(self.bank, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InvalidParameterError(f"bank given as kernels must hold numbers: {error}") from error
         if kernels.ndim != 3 or 0 in kernels.shape or not np.all(np.isfinite(kernels)):
-            raise ValueError(
+            raise InvalidParameterError(
                 "bank given as kernels must be finite numbers of shape (n_filters, height, width), "
                 f"got {kernels.shape}."
             )
@@ -291,14 +302,19 @@ class ChannelUnion(ImageTransformer, auto_wrap_output_keys=None):
     (2, 20, 30, 19)
     """
 
+    _parameter_constraints: ClassVar[dict] = {"transformers": [list, tuple], "n_jobs": [Integral, None]}
+
     def __init__(self, transformers, *, n_jobs=None):
         self.transformers = transformers
         self.n_jobs = n_jobs
 
+    @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X, y=None):
-        kept = self.transformers if isinstance(self.transformers, list | tuple) else []
+        kept = self.transformers
         if not kept or not all(isinstance(part, ImageTransformer) for part in kept):
-            raise ValueError(f"transformers must be a list of transformers of images, got {self.transformers!r}.")
+            raise InvalidParameterError(
+                f"transformers must be a list of image transformers, got {self.transformers!r}."
+            )
         super().fit(X)
         self.transformers_ = [clone(part).fit(X) for part in kept]
         self.reach_ = max(part.reach_ for part in self.transformers_)

@@ -1,4 +1,4 @@
-"""What transformers of images have in common: their input, the channels of fit, and the layout of what they return."""
+"""Base class of transformers of images: input, channels of fit, and layout of the output."""
 
 from abc import abstractmethod
 

@@ -1,10 +1,13 @@
-"""What a pixel's neighbourhood looks like, in a few numbers."""
+"""Features of the neighbourhood of every pixel."""
 
 from itertools import product
 from numbers import Integral, Real
+from typing import ClassVar
 
 import numpy as np
 from scipy.ndimage import gaussian_filter, gaussian_gradient_magnitude
+from sklearn.base import _fit_context
+from sklearn.utils._param_validation import Interval, InvalidParameterError
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf.preprocessing._image_transformer import ImageTransformer
@@ -53,6 +56,12 @@ class LocalImageFeatures(ImageTransformer, auto_wrap_output_keys=None):
     ['intensity', 'mean_2', 'row', 'column']
     """
 
+    _parameter_constraints: ClassVar[dict] = {
+        "kinds": [tuple, list],
+        "scales": ["array-like"],
+        "patch_radius": [Interval(Integral, 0, None, closed="left")],
+    }
+
     def __init__(
         self,
         kinds=("intensity", "mean", "deviation", "gradient", "position"),
@@ -63,6 +72,7 @@ class LocalImageFeatures(ImageTransformer, auto_wrap_output_keys=None):
         self.scales = scales
         self.patch_radius = patch_radius
 
+    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None):
         self._check_parameters()
         return super().fit(X)
@@ -105,12 +115,10 @@ class LocalImageFeatures(ImageTransformer, auto_wrap_output_keys=None):
         return [offset for offset in product(reach, reach) if offset != (0, 0)]
 
     def _check_parameters(self):
-        if isinstance(self.kinds, str) or not self.kinds or any(kind not in KINDS for kind in self.kinds):
-            raise ValueError(f"kinds must be a tuple of names out of {KINDS}, got {self.kinds!r}.")
+        if not self.kinds or any(kind not in KINDS for kind in self.kinds):
+            raise InvalidParameterError(f"kinds must be a tuple of names out of {KINDS}, got {self.kinds!r}.")
         if any(not isinstance(scale, Real) or not 0 < scale < np.inf for scale in self.scales):
-            raise ValueError(f"scales must be positive numbers, got {self.scales!r}.")
-        if not isinstance(self.patch_radius, Integral) or self.patch_radius < 0:
-            raise ValueError(f"patch_radius must be an integer of at least 0, got {self.patch_radius!r}.")
+            raise InvalidParameterError(f"scales must be positive numbers, got {self.scales!r}.")
 
     def _features(self, image):
         planes = []
@@ -138,7 +146,7 @@ class LocalImageFeatures(ImageTransformer, auto_wrap_output_keys=None):
 
 
 def _deviation(channel, scale):
-    # Centred first: the variance of a bright flat region is then no difference of two large squares.
+    # Centred first, so that the variance of a bright flat region is not a difference of two large squares.
     channel = channel - channel.mean(dtype=np.float64).astype(channel.dtype)
     variance = gaussian_filter(channel**2, scale) - gaussian_filter(channel, scale) ** 2
     return np.sqrt(np.maximum(variance, 0))

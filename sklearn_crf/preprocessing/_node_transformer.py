@@ -1,9 +1,12 @@
 """Any scikit-learn transformer, applied to the features of every node."""
 
+from typing import ClassVar
+
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.base import BaseEstimator, TransformerMixin, _fit_context, clone
 from sklearn.utils import get_tags
+from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -66,10 +69,13 @@ class NodeTransformer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=Non
     [(3, 4, 2), (5, 2, 2)]
     """
 
+    _parameter_constraints: ClassVar[dict] = {"transformer": [HasMethods("fit")], "missing_label": "no_validation"}
+
     def __init__(self, transformer, missing_label=None):
         self.transformer = transformer
         self.missing_label = missing_label
 
+    @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X, y=None):
         """Fit a clone of the transformer on all nodes.
 

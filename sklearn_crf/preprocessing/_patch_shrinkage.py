@@ -5,8 +5,8 @@ from typing import ClassVar
 
 import numpy as np
 import scipy.fft
-from sklearn.utils import check_array
-from sklearn.utils._param_validation import validate_parameter_constraints
+from sklearn.base import _fit_context
+from sklearn.utils._param_validation import InvalidParameterError
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._threads import map_tasks, range_runner
@@ -15,7 +15,7 @@ from sklearn_crf.preprocessing._image_transformer import ImageTransformer
 
 _MARGIN = PATCH_SIDE - 1
 
-# Rows worth a thread of their own: the rows of patches at a border are transformed twice.
+# Fewest rows for a thread, as the patches at a border are transformed twice.
 _SMALLEST_RANGE = 64
 
 
@@ -67,10 +67,8 @@ class PatchShrinkage(ImageTransformer, auto_wrap_output_keys=None):
         self.thresholds = thresholds
         self.n_jobs = n_jobs
 
+    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None):
-        validate_parameter_constraints(
-            self._parameter_constraints, self.get_params(deep=False), caller_name=type(self).__name__
-        )
         self._checked_thresholds()
         super().fit(X)
         self.reach_ = _MARGIN
@@ -95,12 +93,11 @@ class PatchShrinkage(ImageTransformer, auto_wrap_output_keys=None):
         return np.array(names, dtype=object)
 
     def _checked_thresholds(self):
-        thresholds = check_array(
-            self.thresholds, ensure_2d=False, ensure_min_samples=0, dtype=np.float32, input_name="thresholds", order="C"
-        )
-        if thresholds.ndim != 1 or thresholds.min(initial=np.inf) < 0 or not len(thresholds):
-            raise ValueError(f"thresholds must be a list of non-negative numbers, got {self.thresholds!r}.")
-        return thresholds
+        thresholds = np.asarray(self.thresholds)
+        is_list = thresholds.ndim == 1 and thresholds.size and thresholds.dtype.kind in "fiu"
+        if not is_list or not np.all((thresholds >= 0) & (thresholds < np.inf)):
+            raise InvalidParameterError(f"thresholds must be a list of non-negative numbers, got {self.thresholds!r}.")
+        return np.ascontiguousarray(thresholds, dtype=np.float32)
 
     def _transform_images(self, images):
         return map_tasks(self._shrunk, images, self.n_jobs)

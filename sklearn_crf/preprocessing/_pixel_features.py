@@ -1,9 +1,12 @@
 """Colour and texture of every pixel of RGB images."""
 
+from numbers import Real
+from typing import ClassVar
+
 import numpy as np
 from scipy.ndimage import gaussian_filter, sobel
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils import check_scalar
+from sklearn.base import BaseEstimator, TransformerMixin, _fit_context
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_crf.encoding import object_array
 
@@ -47,6 +50,11 @@ class PixelFeatures(TransformerMixin, BaseEstimator):
     (2, 10, 12, 9)
     """
 
+    _parameter_constraints: ClassVar[dict] = {
+        "sigma": [Interval(Real, 0, None, closed="neither")],
+        "texture_scale": [StrOptions(set(SCALES))],
+    }
+
     def __init__(self, sigma=1.0, texture_scale="linear"):
         self.sigma = sigma
         self.texture_scale = texture_scale
@@ -57,6 +65,7 @@ class PixelFeatures(TransformerMixin, BaseEstimator):
         tags.requires_fit = False
         return tags
 
+    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None):
         """Check the parameters and the images; nothing is learned.
 
@@ -70,7 +79,6 @@ class PixelFeatures(TransformerMixin, BaseEstimator):
         -------
         self
         """
-        self._check()
         for i, image in enumerate(_images(X)):
             _check_image(image, i)
         self.n_features_in_ = 3
@@ -89,7 +97,7 @@ class PixelFeatures(TransformerMixin, BaseEstimator):
         ndarray of shape (n, H, W, 9), or object array of n arrays of shape (H, W, 9)
             An array for an array, an object array for a list. float32 for float32 images, else float64.
         """
-        self._check()
+        self._validate_params()
         features = [self._features(_check_image(image, i)) for i, image in enumerate(_images(X))]
         if isinstance(X, np.ndarray) and X.dtype != object:
             return np.stack(features)
@@ -108,11 +116,6 @@ class PixelFeatures(TransformerMixin, BaseEstimator):
         """
         texture = [f"{plane}_{which}" for plane in "Lab" for which in ("edge", "corner")]
         return np.array(["L", "a", "b", *texture], dtype=object)
-
-    def _check(self):
-        check_scalar(self.sigma, "sigma", (int, float, np.number), min_val=0, include_boundaries="neither")
-        if self.texture_scale not in SCALES:
-            raise ValueError(f"texture_scale={self.texture_scale!r}: must be one of {', '.join(map(repr, SCALES))}.")
 
     def _features(self, image):
         lab = _scikit_image_color().rgb2lab(image)

@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from itertools import pairwise
-from typing import Any, Self, TypeAlias
+from numbers import Integral
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin, _fit_context
+from sklearn.utils._param_validation import Interval, InvalidParameterError
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf.encoding import Example, object_array
@@ -65,6 +67,13 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
     array([[1., 0., 0., 1.]])
     """
 
+    _parameter_constraints: ClassVar[dict] = {
+        "dtype": "no_validation",
+        "separator": [str],
+        "min_count": [Interval(Integral, 1, None, closed="left")],
+        "edge_features": [callable, None],
+    }
+
     def __init__(
         self,
         dtype: DTypeLike = np.float64,
@@ -94,6 +103,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         self.fit_transform(X)
         return self
 
+    @_fit_context(prefer_skip_nested_validation=True)
     def fit_transform(self, X: Sequences, y: object = None) -> np.ndarray:
         """Learn the columns and transform, in one pass: ``X`` may be a generator.
 
@@ -114,8 +124,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
             If a sequence is empty, a token is neither a mapping nor an iterable of strings, or a value is none of a
             string, a finite number, a mapping and an iterable of strings; the error names the token and the feature.
         """
-        if self.min_count < 1:
-            raise ValueError(f"min_count must be at least 1, got {self.min_count!r}.")
+        _check_dtype(self.dtype)
         if self.edge_features is None:
             vocabulary, chains = self._learn(X)
         else:
@@ -194,6 +203,15 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         largest = float(np.finfo(self.dtype).max)
         columns, values, token_ptr, lengths = read_tokens(X, vocabulary, self.separator, learns, largest, shortest)
         return columns, values.astype(self.dtype, copy=False), token_ptr, lengths
+
+
+def _check_dtype(dtype):
+    try:
+        is_float = np.dtype(dtype) in (np.float32, np.float64)
+    except TypeError:
+        is_float = False
+    if not is_float:
+        raise InvalidParameterError(f"dtype must be float32 or float64, got {dtype!r}.")
 
 
 def _chains(columns, values, token_ptr, lengths, n_columns):

@@ -101,7 +101,12 @@ def test_pipeline_clone_pickle_and_input():
 @pytest.mark.parametrize(
     ("bank", "message"),
     [
-        ("lm", "bank must be out of 'rfs', 'gaussian_derivatives', 'haar', 'dct', 'pca', or kernels, got 'lm'."),
+        ("lm", "The 'bank' parameter of FilterBank must be a str among"),
+        (
+            ("haar", "lm"),
+            "bank must be out of 'rfs', 'gaussian_derivatives', 'haar', 'dct', 'pca', or kernels, got 'lm'.",
+        ),
+        ([["a"]], "bank given as kernels must hold numbers"),
         (
             np.ones((3, 3)),
             "bank given as kernels must be finite numbers of shape (n_filters, height, width), got (3, 3).",

@@ -94,7 +94,7 @@ def test_wrong_images(images, change, message):
 def test_wrong_parameters(images):
     with pytest.raises(ValueError, match="sigma"):
         PixelFeatures(sigma=0).fit(images)
-    with pytest.raises(ValueError, match="texture_scale='cube'"):
+    with pytest.raises(ValueError, match="'texture_scale' parameter of PixelFeatures must be a str among"):
         PixelFeatures(texture_scale="cube").fit(images)
 
 

@@ -122,7 +122,7 @@ def test_a_failed_fit_leaves_the_vocabulary():
 
 
 def test_min_count_is_checked():
-    with pytest.raises(ValueError, match="min_count must be at least 1"):
+    with pytest.raises(ValueError, match="'min_count' parameter of SequenceVectorizer must be an int in the range"):
         SequenceVectorizer(min_count=0).fit(SENTENCES)
 
 

@@ -1,0 +1,100 @@
+"""Every constructor parameter of every estimator against values that it does not take: an error that names it."""
+
+import inspect
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils._param_validation import InvalidParameterError
+
+import sklearn_crf
+import sklearn_crf.mfa
+import sklearn_crf.preprocessing
+from sklearn_crf.preprocessing import FilterBank
+
+RNG = np.random.default_rng(0)
+ROWS, LABELS = RNG.normal(size=(30, 3)), np.arange(30) % 2
+IMAGES = RNG.normal(size=(3, 6, 6, 1))
+MASKS = (IMAGES[..., 0] > 0).astype(int)
+
+WRONG = {
+    "another type": object(),
+    "NaN": np.nan,
+    "infinity": np.inf,
+    "array": np.array([0.5, np.nan]),
+    "string": "nonsense",
+    "complex": 1j,
+}
+
+# Values that are right for a parameter of any estimator, or whose fault shows in the data alone.
+TAKEN = {
+    "missing_label": ["another type", "NaN", "infinity", "string", "complex"],  # any value may stand for a missing one
+    "cv": ["array"],  # splits may come from any iterable
+    "separator": ["string"],
+}
+# Arrays that do not fit the classes or the lattices: the error is one of the data, and names the parameter too.
+BY_DATA = {("classes", "array"), ("connectivity", "array"), ("cost", "array")}
+
+ARGUMENTS = {
+    "ChannelUnion": {"transformers": [FilterBank("haar")]},
+    "ClassifierScores": {"estimator": LogisticRegression()},
+    "NodeTransformer": {"transformer": StandardScaler()},
+}
+DATA = {
+    "DenseCRF": (RNG.normal(size=(2, 8, 8, 5)), RNG.integers(2, size=(2, 8, 8))),
+    "MultiConditionalMFA": (ROWS, LABELS),
+    "MultiConditionalMFACV": (ROWS, LABELS),
+    "MultiLabelField": (ROWS, np.eye(3, dtype=int)[np.arange(30) % 3]),
+    "PixelFeatures": (RNG.random((2, 6, 6, 3)), None),
+    "RegressionTreeField": (IMAGES, IMAGES),
+    "SequenceVectorizer": ([[{"a": 1}, {"b": 2}]], None),
+}
+
+
+def estimators():
+    """Public classes with a method fit, by name."""
+    found = {}
+    for module in (sklearn_crf, sklearn_crf.preprocessing, sklearn_crf.mfa):
+        for name in module.__all__:
+            kind = getattr(module, name)
+            if inspect.isclass(kind) and hasattr(kind, "fit"):
+                found[name] = kind
+    return found
+
+
+ESTIMATORS = estimators()
+
+
+def parameters_of(name):
+    return list(inspect.signature(ESTIMATORS[name].__init__).parameters)[1:]
+
+
+def cases_of(name):
+    """Pairs of a parameter and the name of a value that it does not take."""
+    return [(key, wrong) for key in parameters_of(name) for wrong in WRONG if wrong not in TAKEN.get(key, [])]
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_every_wrong_parameter_is_named(name):
+    X, y = DATA.get(name, (IMAGES, MASKS))
+    for parameter, wrong in cases_of(name):
+        estimator = ESTIMATORS[name](**ARGUMENTS.get(name, {}) | {parameter: WRONG[wrong]})
+        error = ValueError if (parameter, wrong) in BY_DATA else InvalidParameterError
+        with pytest.raises(error, match=parameter):
+            estimator.fit(X, y)
+        assert not [key for key in vars(estimator) if key.endswith("_") and not key.startswith("_")]
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_every_parameter_has_a_constraint(name):
+    assert set(parameters_of(name)) == set(ESTIMATORS[name]._parameter_constraints)
+
+
+def test_no_estimator_is_left_out():
+    assert len(ESTIMATORS) >= 17
+    n_parameters = sum(len(parameters_of(name)) for name in ESTIMATORS)
+    n_cases = sum(len(cases_of(name)) for name in ESTIMATORS)
+    n_taken = sum(len(TAKEN.get(key, [])) for name in ESTIMATORS for key in parameters_of(name))
+    assert n_parameters >= 180
+    assert n_cases == len(WRONG) * n_parameters - n_taken >= 1000
