@@ -119,7 +119,7 @@ class FieldClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """Most iterations that callbacks will hear of."""
         return self.max_iter
 
-    def _chosen(self, batches):
+    def _chosen(self, batches, potentials):
         """Attributes that say what was chosen by the training examples, and that prediction needs."""
         return {}
 
@@ -184,7 +184,7 @@ class FieldClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                     "lattice_ndim_": encoded.lattice_ndim,
                     "classes_": labels.classes_,
                     **layout.attributes(potentials, coef),
-                    **self._chosen(batches),
+                    **self._chosen(batches, potentials),
                 }
 
             run = TrainingRun(
@@ -204,7 +204,7 @@ class FieldClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         # Everything that can fail has happened: only now does the estimator change.
         encoded.record(self)
         self.classes_ = labels.classes_
-        for name, value in {**layout.attributes(potentials, record.coef), **self._chosen(batches)}.items():
+        for name, value in {**layout.attributes(potentials, record.coef), **self._chosen(batches, potentials)}.items():
             setattr(self, name, value)
         self._store(record)
         if record.interrupted is not None:

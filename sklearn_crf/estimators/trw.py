@@ -5,11 +5,12 @@ from typing import ClassVar
 from sklearn.utils._param_validation import StrOptions
 
 from sklearn_crf.estimators._probabilistic import ProbabilisticField
-from sklearn_crf.inference import NamedInference, resolve_inference
+from sklearn_crf.inference import AutoMarginals, NamedInference, resolve_inference
 from sklearn_crf.learning import (
     FORMULATION_CONSTRAINTS,
     PenalisedRisk,
     Solver,
+    are_narrow,
     cost_matrix,
     have_cycles,
     have_factors,
@@ -57,7 +58,8 @@ class TRWCRF(ProbabilisticField):
         - "piecewise": each node and each edge by itself, without inference.
         - "pseudolikelihood": each node given its true neighbours.
         - "loopy", "mean_field": the Bethe free energy of loopy belief propagation; the lower bound of mean field.
-        - "auto": "exact" where all graphs are forests, "relaxation" elsewhere.
+        - "auto": "exact" where that is affordable on all examples, as on forests and narrow graphs
+          (:func:`~sklearn_crf.inference.exact_inference` beside ten sweeps of messages), "relaxation" elsewhere.
 
         Or one of :mod:`sklearn_crf.learning`, such as :class:`~sklearn_crf.learning.Relaxation`, whose options
         (entropy, accuracy of the inner problem, costs of errors, temperature) are reachable as
@@ -224,18 +226,18 @@ class TRWCRF(ProbabilisticField):
     # Training ------------------------------------------------------------------------------------------------------
 
     def _check_parameters(self):
-        formulation = resolve_formulation(self.formulation, True)
+        formulation = resolve_formulation(self.formulation, False)
         formulation.check(resolve_solver(self.solver), self.fit_intercept)
 
     def _check_labels(self, labels):
         # A bad parameter is named before any work is done.
-        self._cost_matrix(resolve_formulation(self.formulation, True), labels)
+        self._cost_matrix(resolve_formulation(self.formulation, False), labels)
 
     def _cost_matrix(self, formulation, labels):
         return None if formulation.cost is None else cost_matrix(formulation.cost, None, labels)
 
     def _packing(self, encoded):
-        formulation = resolve_formulation(self.formulation, True)
+        formulation = resolve_formulation(self.formulation, False)
         if formulation.name == "dual" or resolve_solver(self.solver).is_stochastic:
             # Steps are for mini-batches of examples, or for one example each.
             return {"max_nodes": 1}
@@ -252,36 +254,47 @@ class TRWCRF(ProbabilisticField):
             ._replace(seen_only=self.weights == "seen", seen_only_on_edges=self.weights != "all")
         )
 
+    @property
+    def _is_automatic(self):
+        return isinstance(self.formulation, str) and self.formulation == "auto"
+
+    def _formulation_of(self, batches, potentials):
+        return resolve_formulation(self.formulation, self._is_automatic and are_narrow(batches, potentials))
+
     def _objective(self, encoded, batches, labels, potentials):
-        has_cycles = have_cycles(batches)
-        formulation = resolve_formulation(self.formulation, has_cycles)
+        formulation = self._formulation_of(batches, potentials)
         formulation.check_batches(batches)
-        likelihood = formulation.likelihood(has_cycles, have_factors(batches))
+        likelihood = formulation.likelihood(have_cycles(batches), have_factors(batches))
         if formulation.cost is None and formulation.temperature == 1:
             return likelihood
         return SoftmaxMargin(likelihood, self._cost_matrix(formulation, labels), formulation.temperature)
 
     def _train(self, risk, encoded, make_start, run):
-        formulation = resolve_formulation(self.formulation, have_cycles(risk.batches))
+        formulation = self._formulation_of(risk.batches, risk.potentials)
         problem = PenalisedRisk(risk, run.C, run.max_iter, run.edge_C)
         return formulation.train(problem, make_start("auto"), run, resolve_solver(self.solver))
 
-    def _chosen(self, batches):
-        has_cycles = have_cycles(batches)
+    def _chosen(self, batches, potentials):
         return {
-            "formulation_": resolve_formulation(self.formulation, has_cycles).name,
-            "has_cycles_": has_cycles,
+            "formulation_": self._formulation_of(batches, potentials).name,
+            "has_cycles_": have_cycles(batches),
             "has_factors_": have_factors(batches),
         }
 
     # Prediction ----------------------------------------------------------------------------------------------------
 
     def _decoding(self):
-        if isinstance(self.inference, str) and self.inference == "auto":
-            formulation = resolve_formulation(self.formulation, self.has_cycles_)
-            return NamedInference(formulation.inference(self.has_cycles_, self.has_factors_), "mpm")
-        return resolve_inference(self.inference)
+        if not isinstance(self.inference, str) or self.inference != "auto":
+            return resolve_inference(self.inference)
+        if self._is_automatic and self.formulation_ == "exact":
+            # Examples to predict may be wider than those of training.
+            return NamedInference(AutoMarginals(), "mpm")
+        return NamedInference(self._fitted_formulation.inference(self.has_cycles_, self.has_factors_), "mpm")
+
+    @property
+    def _fitted_formulation(self):
+        return resolve_formulation(self.formulation, self.formulation_ == "exact")
 
     def _scores(self, potentials, weights, batch):
         model = super()._scores(potentials, weights, batch)
-        return at_temperature(model, resolve_formulation(self.formulation, self.has_cycles_).temperature)
+        return at_temperature(model, self._fitted_formulation.temperature)

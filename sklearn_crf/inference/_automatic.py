@@ -62,17 +62,20 @@ _SLACK = 16
 _ENDLESS = 600.0
 
 
-def exact_inference(structure: Graph | PairwiseModel | FactorGraph, n_states: int | None = None) -> Inference | None:
+def exact_inference(
+    structure: Graph | PairwiseModel | FactorGraph, n_states: int | None = None, n_sweeps: int = _SWEEPS
+) -> Inference | None:
     r"""The exact algorithm for a structure, if one is affordable: the rule behind every "auto".
 
     Forests go to :class:`TreeInference`. Elimination (:class:`JunctionTree`) is affordable if, in each connected
     component c, its number of table cells is at most
 
-    .. math:: \min(2^{24}, \max(2^{21}, 100 \cdot 2 \sum_{e \in c} K^2)),
+    .. math:: \min\Big(2^{24}, \; n \max\big(2^{21} / 100, \; 2 \sum_{e \in c} K^2\big)\Big),
 
-    the entries that 100 sweeps of messages read, within bounds: some 20 milliseconds are always affordable, 128 MB
-    never. Components with cycles and more than 2,000 nodes are not tried. The number of cells is that of the order of
-    elimination found by minimum degree, which is known at once, and then that of the plan.
+    the entries that n sweeps of messages read, within bounds: with the 100 sweeps of the default some 20 milliseconds
+    are always affordable, and 128 MB never. Components with cycles and more than 2,000 nodes are not tried. The number
+    of cells is that of the order of elimination found by minimum degree, which is known at once, and then that of the
+    plan.
 
     Parameters
     ----------
@@ -80,6 +83,9 @@ def exact_inference(structure: Graph | PairwiseModel | FactorGraph, n_states: in
         A graph stands for all models on it; nodes of which a model allows one state only cost nothing.
     n_states : int, optional
         Number of states of each node, needed with a graph alone.
+    n_sweeps : int, default=100
+        Sweeps of messages that elimination is compared with. Training takes 10, since messages go on there from those
+        of the step before.
 
     Returns
     -------
@@ -102,10 +108,10 @@ def exact_inference(structure: Graph | PairwiseModel | FactorGraph, n_states: in
         structure = PairwiseModel(structure, unary, np.zeros((1, n_states, n_states)))
     if isinstance(structure, PairwiseModel) and structure.graph.is_forest:
         return TreeInference()
-    return JunctionTree() if affordable_components(structure).all() else None
+    return JunctionTree() if affordable_components(structure, n_sweeps).all() else None
 
 
-def affordable_components(model: PairwiseModel | FactorGraph) -> np.ndarray:
+def affordable_components(model: PairwiseModel | FactorGraph, n_sweeps: int = _SWEEPS) -> np.ndarray:
     """Which connected components elimination can afford, (n_components,) bool; one False if it can afford none."""
     if not isinstance(model, FactorGraph) and model.graph.n_nodes > _MOST_TOGETHER:
         return np.zeros(1, dtype=bool)
@@ -116,7 +122,7 @@ def affordable_components(model: PairwiseModel | FactorGraph) -> np.ndarray:
     tried = ~structure.too_large
     if not tried.any():
         return tried
-    budgets = np.clip(_SWEEPS * structure.n_entries, _LEAST_CELLS, _MOST_CELLS)
+    budgets = np.minimum(n_sweeps * np.maximum(structure.n_entries, _LEAST_CELLS / _SWEEPS), _MOST_CELLS)
     cells = np.where(tried, structure.cells(tried), np.inf)
     unclear = (cells > budgets) & (cells <= _SLACK * budgets)
     if unclear.any():

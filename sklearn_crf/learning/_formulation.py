@@ -3,11 +3,12 @@
 from numbers import Real
 from typing import ClassVar
 
+import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_crf.encoding import require_complete
-from sklearn_crf.inference import AutoMarginals, Inference
+from sklearn_crf.inference import AutoMarginals, Inference, exact_inference
 from sklearn_crf.learning._solvers import Solver
 from sklearn_crf.objectives import Objective
 
@@ -162,6 +163,33 @@ def have_cycles(batches) -> bool:
     bool
     """
     return not all(batch.example.is_forest for batch in batches)
+
+
+# Sweeps of messages that training needs for a step, on from those of the step before.
+_SWEEPS_OF_A_STEP = 10
+
+
+def are_narrow(batches, potentials) -> bool:
+    """Whether exact inference is affordable on all examples, by :func:`~sklearn_crf.inference.exact_inference`.
+
+    Parameters
+    ----------
+    batches : sequence of Batch
+    potentials : Potentials
+
+    Returns
+    -------
+    bool
+    """
+    return all(batch.example.is_forest or _is_narrow(batch.example, potentials) for batch in batches)
+
+
+def _is_narrow(example, potentials):
+    if not example.has_factors:
+        return exact_inference(example.graph, potentials.n_classes, _SWEEPS_OF_A_STEP) is not None
+    return (
+        exact_inference(potentials.model(np.zeros(potentials.n_coef), example), n_sweeps=_SWEEPS_OF_A_STEP) is not None
+    )
 
 
 def have_factors(batches) -> bool:

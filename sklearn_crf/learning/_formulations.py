@@ -10,6 +10,7 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn_crf.inference import (
     AutoMarginals,
     EdgeEntropyBP,
+    Inference,
     JunctionTree,
     LoopyBP,
     MeanField,
@@ -17,6 +18,7 @@ from sklearn_crf.inference import (
     TightenBound,
     TreeInference,
     TRWMessagePassing,
+    convergence_left_to_caller,
 )
 from sklearn_crf.learning._formulation import Formulation, have_cycles
 from sklearn_crf.learning._solvers import LBFGS, SGD, DualAscent, Solver
@@ -64,6 +66,28 @@ class Exact(Formulation):
 
     def inference(self, has_cycles, has_factors):
         return JunctionTree() if has_cycles or has_factors else AutoMarginals()
+
+
+class MarginalsWithFallback(Inference):
+    """Marginals of one algorithm where it converges, of another elsewhere.
+
+    Parameters
+    ----------
+    inference : Inference
+    fallback : Inference
+        Of the same relaxation.
+    """
+
+    tasks = frozenset({"marginals"})
+
+    def __init__(self, inference: Inference, fallback: Inference):
+        self.inference = inference
+        self.fallback = fallback
+
+    def _marginals(self, model, *, init=None, n_threads=1):
+        with convergence_left_to_caller():
+            found = self.inference.marginals(model, n_threads=n_threads)
+        return found if found.converged else self.fallback.marginals(model, n_threads=n_threads)
 
 
 class Relaxation(Formulation):
@@ -127,7 +151,10 @@ class Relaxation(Formulation):
         return RelaxedLikelihood(*self._tree_reweighted())
 
     def inference(self, has_cycles, has_factors):
-        return self.likelihood(has_cycles, has_factors).inference
+        likelihood = self.likelihood(has_cycles, has_factors)
+        if likelihood.fallback is None:
+            return likelihood.inference
+        return MarginalsWithFallback(likelihood.inference, likelihood.fallback)
 
     def _tree_reweighted(self):
         """What solves the relaxation, and what does where that does not converge."""
@@ -444,15 +471,15 @@ FORMULATIONS: dict[str, type[Formulation]] = {
 FORMULATION_CONSTRAINTS = [StrOptions({"auto", *FORMULATIONS}), Formulation, HasMethods(["loss_statistics", "coupled"])]
 
 
-def resolve_formulation(formulation: str | Formulation | Objective, has_cycles: bool) -> Formulation:
+def resolve_formulation(formulation: str | Formulation | Objective, is_narrow: bool) -> Formulation:
     """The formulation of a constructor parameter.
 
     Parameters
     ----------
     formulation : str, Formulation or Objective
-        ``"auto"`` is exact on forests and relaxed where there are cycles.
-    has_cycles : bool
-        Whether a training example has a cycle.
+        ``"auto"`` is exact where that is affordable and relaxed elsewhere.
+    is_narrow : bool
+        Whether exact inference is affordable on all training examples, :func:`are_narrow`.
 
     Returns
     -------
@@ -465,7 +492,7 @@ def resolve_formulation(formulation: str | Formulation | Objective, has_cycles: 
     if isinstance(formulation, Objective):
         return OwnFormulation(formulation)
     if formulation == "auto":
-        return Relaxation() if has_cycles else Exact()
+        return Exact() if is_narrow else Relaxation()
     return FORMULATIONS[formulation]()
 
 

@@ -10,6 +10,7 @@ from finite_differences import five_point
 from model_strategies import random_model
 from numpy.testing import assert_allclose
 from relaxed_problems import CYCLE, fitted, graphs
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 
@@ -23,6 +24,7 @@ from sklearn_crf.inference import (
     edge_shares_of,
 )
 from sklearn_crf.learning import Relaxation
+from sklearn_crf.learning._formulations import MarginalsWithFallback
 from sklearn_crf.models import score
 from sklearn_crf.objectives import JointRisk, Likelihood, Piecewise, RelaxedLikelihood
 
@@ -143,12 +145,25 @@ def test_on_trees_the_reweighted_entropy_is_exact_and_the_trivial_one_is_not():
         assert np.abs(weights_of(fitted(X, y, **options)) - weights_of(exact)).max() > 1e-2
 
 
-def test_cycles_are_relaxed_by_default():
+def test_narrow_cycles_are_trained_exactly_by_default():
     X, y = graphs()
     model = trw_crf().fit(X, y)
-    assert model.formulation_ == "relaxation"
+    assert model.formulation_ == "exact"
     assert model.has_cycles_
     assert model.score(X, y) > 0.8
+    assert_allclose(model.loss_curve_[-1], trw_crf(formulation="exact").fit(X, y).loss_curve_[-1], rtol=1e-4)
+
+
+def test_wide_graphs_are_relaxed_by_default():
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=(2, 14, 14))
+    X = y[..., None] + rng.normal(size=(2, 14, 14, 1))
+    assert trw_crf(max_iter=3, tol=10).fit(X, y).formulation_ == "relaxation"
+    narrow = trw_crf(max_iter=20, tol=1e-2).fit(X[:, :4], y[:, :4])
+    assert narrow.formulation_ == "exact"
+    # What is too wide for exact inference is predicted all the same.
+    wide = rng.normal(size=(1, 40, 40, 1))
+    assert_allclose(narrow.predict_proba(wide).sum(axis=-1), 1)
 
 
 @pytest.mark.parametrize("formulation", ["relaxation", "piecewise", "loopy", "mean_field", "pseudolikelihood"])
@@ -221,6 +236,30 @@ def test_fallback_solves_where_messages_do_not_settle():
     assert loss.converged
     assert_allclose(loss.terms.sum(), settled.terms.sum(), rtol=1e-7)
     assert_allclose(again.terms.sum(), loss.terms.sum(), rtol=1e-9)
+
+
+def test_prediction_falls_back_as_training_does():
+    X, y = graphs()
+    model = fitted(X, y, formulation="relaxation", pairwise="potts")
+    model.edge_coef_ = 8.0 * model.edge_coef_
+    rough = clone(model).set_params(formulation=Relaxation(max_iter=2, tol=1e-12))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        chosen = rough.fit(X, y)._decoding().inference
+        for found in rough.models(X):
+            assert_allclose(
+                chosen.marginals(found).unary, TightenBound(max_iter=2, tol=1e-12).marginals(found).unary, atol=1e-12
+            )
+    for found in model.models(X):
+        assert_allclose(
+            MarginalsWithFallback(
+                TRWMessagePassing("covering", max_iter=1, tol=1e-12), TightenBound(tol=1e-9, max_iter=5000)
+            )
+            .marginals(found)
+            .unary,
+            TRWMessagePassing("covering", tol=1e-10, max_iter=5000, damping=0.3).marginals(found).unary,
+            atol=1e-4,
+        )
 
 
 def test_an_inner_problem_that_does_not_converge_is_named():
