@@ -225,19 +225,22 @@ class TRWCRF(ProbabilisticField):
 
     # Training ------------------------------------------------------------------------------------------------------
 
+    def _formulation(self, is_narrow):
+        return resolve_formulation(self.formulation, is_narrow, self.tol)
+
     def _check_parameters(self):
-        formulation = resolve_formulation(self.formulation, False)
+        formulation = self._formulation(False)
         formulation.check(resolve_solver(self.solver), self.fit_intercept)
 
     def _check_labels(self, labels):
         # A bad parameter is named before any work is done.
-        self._cost_matrix(resolve_formulation(self.formulation, False), labels)
+        self._cost_matrix(self._formulation(False), labels)
 
     def _cost_matrix(self, formulation, labels):
         return None if formulation.cost is None else cost_matrix(formulation.cost, None, labels)
 
     def _packing(self, encoded):
-        formulation = resolve_formulation(self.formulation, False)
+        formulation = self._formulation(False)
         if formulation.name == "dual" or resolve_solver(self.solver).is_stochastic:
             # Steps are for mini-batches of examples, or for one example each.
             return {"max_nodes": 1}
@@ -259,7 +262,7 @@ class TRWCRF(ProbabilisticField):
         return isinstance(self.formulation, str) and self.formulation == "auto"
 
     def _formulation_of(self, batches, potentials):
-        return resolve_formulation(self.formulation, self._is_automatic and are_narrow(batches, potentials))
+        return self._formulation(self._is_automatic and are_narrow(batches, potentials))
 
     def _objective(self, encoded, batches, labels, potentials):
         formulation = self._formulation_of(batches, potentials)
@@ -293,7 +296,7 @@ class TRWCRF(ProbabilisticField):
 
     @property
     def _fitted_formulation(self):
-        return resolve_formulation(self.formulation, self.formulation_ == "exact")
+        return self._formulation(self.formulation_ == "exact")
 
     def _scores(self, potentials, weights, batch):
         model = super()._scores(potentials, weights, batch)

@@ -51,6 +51,20 @@ class Formulation(BaseEstimator):
         self.cost = cost
         self.temperature = temperature
 
+    def for_tolerance(self, tol: float) -> "Formulation":
+        """Itself, with an inner problem as accurate as the outer one needs.
+
+        Parameters
+        ----------
+        tol : float
+            Of the estimator.
+
+        Returns
+        -------
+        Formulation
+        """
+        return self
+
     def likelihood(self, has_cycles: bool, has_factors: bool) -> Objective:
         """The objective without costs at temperature one.
 

@@ -105,8 +105,9 @@ class Relaxation(Formulation):
     max_iter : int, default=500
         Most iterations of the inner problem, for one example, in training and where the formulation's own marginals
         predict.
-    tol : float, default=1e-6
-        Its tolerance: change of messages, difference between trees' marginals.
+    tol : float, default=None
+        Its tolerance: change of messages, difference between trees' marginals. None is the ``tol`` of the estimator,
+        kept within 1e-6 and 1e-4: an inner problem need not be solved better than the outer one.
     cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
         What errors cost in the loss, as of :class:`Formulation`.
     temperature : float, default=1.0
@@ -124,7 +125,7 @@ class Relaxation(Formulation):
     _parameter_constraints: ClassVar[dict] = {
         "entropy": [StrOptions(set(ENTROPIES))],
         "max_iter": _MAX_ITER,
-        "tol": _TOL,
+        "tol": [*_TOL, None],
         **Formulation._parameter_constraints,
     }
     name = "relaxation"
@@ -132,16 +133,19 @@ class Relaxation(Formulation):
     remedy = "increase the max_iter of the formulation, or decrease C"
 
     def __init__(
-        self, entropy: str = "trw", max_iter: int = 500, tol: float = 1e-6, cost=None, temperature: float = 1.0
+        self, entropy: str = "trw", max_iter: int = 500, tol: float | None = None, cost=None, temperature: float = 1.0
     ):
         super().__init__(cost, temperature)
         self.entropy = entropy
         self.max_iter = max_iter
         self.tol = tol
 
+    def for_tolerance(self, tol):
+        return self if self.tol is not None else clone(self).set_params(tol=min(max(tol, 1e-6), 1e-4))
+
     @property
     def _limits(self):
-        return {"max_iter": self.max_iter, "tol": self.tol}
+        return {"max_iter": self.max_iter, "tol": 1e-4 if self.tol is None else self.tol}
 
     def likelihood(self, has_cycles, has_factors):
         if has_factors:
@@ -198,8 +202,8 @@ class Reparameterization(Relaxation):
         As of :class:`Relaxation`.
     max_iter : int, default=500
         Most iterations of the inference of one example.
-    tol : float, default=1e-6
-        Its tolerance.
+    tol : float, default=None
+        Its tolerance, as of :class:`Relaxation`.
     cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
         What errors cost in the loss, as of :class:`Exact`.
     temperature : float, default=1.0
@@ -228,8 +232,8 @@ class OptimalEdgeProbabilities(Reparameterization):
         As of :class:`Relaxation`.
     max_iter : int, default=500
         Most iterations of the inference of one example.
-    tol : float, default=1e-6
-        Its tolerance.
+    tol : float, default=None
+        Its tolerance, as of :class:`Relaxation`.
     cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
         What errors cost in the loss, as of :class:`Exact`.
     temperature : float, default=1.0
@@ -259,8 +263,8 @@ class JointRelaxation(Relaxation):
         As of :class:`Relaxation`.
     max_iter : int, default=500
         Most iterations of the inference of one example.
-    tol : float, default=1e-6
-        Its tolerance.
+    tol : float, default=None
+        Its tolerance, as of :class:`Relaxation`.
     cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
         What errors cost in the loss, as of :class:`Exact`.
     temperature : float, default=1.0
@@ -299,8 +303,8 @@ class DualRelaxation(Relaxation):
         As of :class:`Relaxation`.
     max_iter : int, default=500
         Most iterations of the inference of one example.
-    tol : float, default=1e-6
-        Its tolerance.
+    tol : float, default=None
+        Its tolerance, as of :class:`Relaxation`.
     cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
         What errors cost in the loss, as of :class:`Exact`.
     temperature : float, default=1.0
@@ -471,7 +475,7 @@ FORMULATIONS: dict[str, type[Formulation]] = {
 FORMULATION_CONSTRAINTS = [StrOptions({"auto", *FORMULATIONS}), Formulation, HasMethods(["loss_statistics", "coupled"])]
 
 
-def resolve_formulation(formulation: str | Formulation | Objective, is_narrow: bool) -> Formulation:
+def resolve_formulation(formulation: str | Formulation | Objective, is_narrow: bool, tol: float = 1e-4) -> Formulation:
     """The formulation of a constructor parameter.
 
     Parameters
@@ -480,20 +484,24 @@ def resolve_formulation(formulation: str | Formulation | Objective, is_narrow: b
         ``"auto"`` is exact where that is affordable and relaxed elsewhere.
     is_narrow : bool
         Whether exact inference is affordable on all training examples, :func:`are_narrow`.
+    tol : float, default=1e-4
+        Tolerance of the estimator.
 
     Returns
     -------
     Formulation
+        With the tolerance of its inner problem, where it has one.
     """
+    if isinstance(formulation, Objective) and not isinstance(formulation, Formulation):
+        return OwnFormulation(formulation)
     if isinstance(formulation, Formulation):
         found = clone(formulation)
         found._validate_params()
-        return found
-    if isinstance(formulation, Objective):
-        return OwnFormulation(formulation)
-    if formulation == "auto":
-        return Exact() if is_narrow else Relaxation()
-    return FORMULATIONS[formulation]()
+    elif formulation == "auto":
+        found = Exact() if is_narrow else Relaxation()
+    else:
+        found = FORMULATIONS[formulation]()
+    return found.for_tolerance(tol)
 
 
 def resolve_solver(solver: str | Solver) -> Solver:

@@ -301,3 +301,19 @@ def test_grid_search_over_strength_and_entropy():
     search = GridSearchCV(TRWCRF(formulation=Relaxation(), tol=1e-3), grid, cv=2, n_jobs=2).fit(X, y)
     assert np.all(np.isfinite(search.cv_results_["mean_test_score"]))
     assert search.best_estimator_.formulation_ == "relaxation"
+
+
+def test_defaults_are_silent_and_as_good_as_a_tight_inner_problem():
+    rng = np.random.default_rng(0)
+    y = np.zeros((4, 12, 12), dtype=int)
+    for image in y:
+        top, left = rng.integers(1, 5, size=2)
+        image[top : top + 6, left : left + 6] = 1
+    X = (y + rng.normal(scale=0.7, size=y.shape))[..., np.newaxis]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plain = TRWCRF().fit(X, y)
+        probabilities = plain.predict_proba(X)
+    tight = TRWCRF(formulation=Relaxation(tol=1e-7, max_iter=20_000), tol=1e-6, max_iter=300).fit(X, y)
+    assert_allclose(plain.loss_curve_[-1], tight.loss_curve_[-1], rtol=1e-4)
+    assert_allclose(probabilities, tight.predict_proba(X), atol=0.02)
