@@ -3,8 +3,8 @@ Fully connected field: sharp borders from coarse probabilities
 ==============================================================
 
 Networks for segmentation give probabilities on a coarse raster: borders are blurred, thin parts are lost. A field in
-which every pixel is joined with every other one, by an edge whose weight depends on how near they are and how alike
-their colours, draws the borders again. One line refines the probabilities of one image; on a few labelled images the
+which every pixel is joined to every other one, by an edge whose weight depends on their distance and on the similarity
+of their colours, restores the borders. One line refines the probabilities of one image; on a few labelled images the
 weights of the field are learned, through the very updates by which it predicts.
 """
 

@@ -1,11 +1,14 @@
 """Comparison of fields with the scores that they start from, on held-out images."""
 
+import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import wilcoxon
 from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf.dense._estimator import DenseCRF
 from sklearn_crf.dense._examples import read_examples
@@ -62,9 +65,9 @@ class GridField(BaseEstimator):
         steps = [np.abs(np.diff(image_of(x), axis=axis)).sum(axis=-1) for x in X for axis in range(len(x.shape))]
         # A constant image has no contrasts, whatever their scale.
         contrast = Contrast(X[0].scores.shape[-1], float(np.mean([step.mean() for step in steps if step.size])) or 1.0)
-        self.field_ = field.set_params(
-            edge_features=contrast, missing_label=self.missing_label, n_jobs=self.n_jobs
-        ).fit(self._arrays(X), y)
+        field = field.set_params(edge_features=contrast, missing_label=self.missing_label, n_jobs=self.n_jobs)
+        with self._default_field_is_silent():
+            self.field_ = field.fit(self._arrays(X), y)
         return self
 
     def predict(self, X) -> np.ndarray:
@@ -78,7 +81,16 @@ class GridField(BaseEstimator):
         -------
         ndarray of shape (n_examples,), of object
         """
-        return self.field_.predict(self._arrays(X))
+        with self._default_field_is_silent():
+            return self.field_.predict(self._arrays(X))
+
+    @contextmanager
+    def _default_field_is_silent(self):
+        # Its options are not the user's, who could not follow the advice of a warning.
+        with warnings.catch_warnings():
+            if self.field is None:
+                warnings.simplefilter("ignore", ConvergenceWarning)
+            yield
 
     def _arrays(self, X):
         scores = [np.maximum(x.scores, _LEAST_SCORE) for x in X]

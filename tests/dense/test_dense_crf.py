@@ -1,5 +1,6 @@
 """The classifier by a dense field: what it learns, what it takes, what it refuses."""
 
+import pickle
 import warnings
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
 
 from sklearn_crf import Bilateral, DenseCRF, DenseExample, Spatial
 from sklearn_crf.dense import BandwidthSearch, LogLoss
@@ -216,6 +218,29 @@ def test_fixed_weights_take_labels_that_scores_forbid(data):
     forbidden = [DenseExample(np.where(np.eye(3, dtype=bool)[y[0]], -np.inf, 0.0), X[0].image)]
     field = DenseCRF(KERNELS, learning="fixed", classes=[0, 1, 2]).fit(forbidden, y[:1])
     assert field.score(forbidden, y[:1]) == 0.0
+
+
+def test_grid_search_and_pickle(data):
+    X, y = data
+    field = DenseCRF(KERNELS, inference=FEW_UPDATES, max_iter=3)
+    parameters = {"C": [1e-6, 1.0], "inference__max_iter": [1, 3]}
+    search = GridSearchCV(field, parameters, cv=2).fit(X, y)
+    assert search.best_params_["C"] == 1.0
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    fitted = search.best_estimator_
+    for one, other in zip(pickle.loads(pickle.dumps(fitted)).predict_proba(X), fitted.predict_proba(X), strict=True):
+        assert_array_equal(one, other)
+
+
+def test_failed_fit_leaves_the_estimator_unchanged(data):
+    X, y = data
+    field = DenseCRF(KERNELS, inference=FEW_UPDATES, max_iter=3).fit(X, y)
+    before = {name: value for name, value in vars(field).items() if name.endswith("_")}
+    with pytest.raises(ValueError, match="has shape"):
+        field.fit(X, [part.T for part in y])
+    with pytest.raises(MemoryError):
+        field.set_params(max_memory=1000).fit(X, y)
+    assert {name: value for name, value in vars(field).items() if name.endswith("_")} == before
 
 
 def test_warm_start_goes_on(data):

@@ -36,7 +36,7 @@ def test_fields_that_help_are_told_from_those_that_do_not():
     assert all(name in str(report) for name in report.names)
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("error")
 def test_grid_field_with_missing_labels_and_without_an_image():
     X, y = scored_regions()
     y = [np.where(np.indices(part.shape)[0] == 0, -1, part) for part in y]
