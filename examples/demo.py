@@ -123,7 +123,7 @@ def segment_photograph():
     unary = DRFClassifier(C=0.1).fit(rows[marked], given.ravel()[marked])
     alone = unary.predict(rows).reshape(given.shape)
     start = time.perf_counter()
-    field = DRFClassifier(C=0.1, missing_label=-1, pairwise="potts", edge_features=colour_likeness, max_iter=16)
+    field = DRFClassifier(C=0.1, missing_label=-1, pairwise="potts", edge_features=colour_likeness)
     together = field.fit(X, given[np.newaxis]).predict(X)[0]
     seconds = time.perf_counter() - start
     known = checks >= 0

@@ -6,8 +6,8 @@ import numpy as np
 from sklearn.utils.validation import check_array
 
 from sklearn_crf.estimators._probabilistic import ProbabilisticField
-from sklearn_crf.inference import resolve_inference
-from sklearn_crf.learning import LEARNING_CONSTRAINTS, PenalisedRisk, resolve_learning
+from sklearn_crf.inference import NamedInference, TRWMessagePassing, exact_inference, resolve_inference
+from sklearn_crf.learning import LEARNING_CONSTRAINTS, PMA, PenalisedRisk, resolve_learning
 
 
 class DRFClassifier(ProbabilisticField):
@@ -41,8 +41,10 @@ class DRFClassifier(ProbabilisticField):
         reachable as ``learning__step_size`` and so on, such as :class:`~sklearn_crf.learning.SPA`; or an
         :class:`~sklearn_crf.objectives.Objective` of your own.
     inference : str or Inference, default="auto"
-        What predicts, and learns where the rule can use it. "auto" and "mpm" choose each node's best state
-        under its marginals, exact on forests and by loopy belief propagation otherwise; "map" the best labeling
+        What predicts, and learns where the rule can use it. "auto" chooses each node's best state under its
+        marginals: exact on forests and where elimination is affordable, otherwise, as PMA learns, of tree-reweighted
+        belief propagation, whose training is a convex problem. "mpm" is the same by loopy belief propagation, "map"
+        the best labeling
         (max-product on forests, min-cut for two classes, alpha-expansion or max-product for more); "icm"; or
         another name of the user guide (:ref:`choosing_inference`); or an :class:`~sklearn_crf.inference.Inference`,
         cloned, whose options are reachable as ``inference__max_iter`` and so on.
@@ -100,6 +102,11 @@ class DRFClassifier(ProbabilisticField):
     voters_ : ndarray of shape (n_voters, n_coef) or None
         Weights that vote at prediction, for ``select="voted"``; ``coef_`` and the others are then their mean.
     n_iter_ : int
+    learning_ : str
+        The rule that was used.
+    inference_ : str
+        The inference that predicts with ``inference="auto"``: "mpm" or "trw". Otherwise the parameter, or the class of
+        an object.
     n_features_in_ : int
         Features of a node.
     lattice_ndim_ : int or None
@@ -173,11 +180,8 @@ class DRFClassifier(ProbabilisticField):
     def _example_of(self, owner):
         return "SPA()" if owner == "learning" else super()._example_of(owner)
 
-    def _decoding(self):
-        return resolve_inference(self.inference)
-
     def _rule(self):
-        return resolve_learning(self.learning, self._decoding())
+        return resolve_learning(self.learning, resolve_inference(self.inference))
 
     # Training ------------------------------------------------------------------------------------------------------
 
@@ -186,17 +190,43 @@ class DRFClassifier(ProbabilisticField):
             self._checked_cost(len(labels.classes_))
 
     def _packing(self, encoded):
-        # Mini-batches are of examples, so none may be packed with others.
-        return {"max_nodes": 1 if self._rule().is_stochastic else 4096}
+        rule = self._rule()
+        if rule.is_stochastic:
+            # Mini-batches are of examples, so none may be packed with others.
+            return {"max_nodes": 1}
+        return {"max_nodes": 4096, "max_cyclic_nodes": 1024 if self._chooses_inference(rule) else 1}
 
     def _objective(self, encoded, batches, labels, potentials):
-        return self._rule().objective(self._decoding())
+        inference = self._chosen_inference(batches, potentials)
+        return self._rule().objective(self._decoding_by(inference, encoded.lattice_ndim))
 
     def _train(self, risk, encoded, make_start, run):
         rule = self._rule()
-        start = make_start(rule.init)
+        risk, init = rule.restricted(risk), rule.init
+        if isinstance(init, str) and init == "auto":
+            # Nodes alone are quick to learn, and leave less to the passes that need inference.
+            without_cycles = all(batch.example.is_forest for batch in risk.batches)
+            init = "zeros" if risk.objective.smooth and without_cycles else "independent"
+        start = make_start(init)
         problem = PenalisedRisk(risk, run.C, run.max_iter, run.edge_C)
         return rule.solver_for(problem, start).train(problem, start, run)
+
+    def _chooses_inference(self, rule):
+        """Whether the training examples decide what predicts."""
+        return isinstance(self.inference, str) and self.inference == "auto" and isinstance(rule, PMA)
+
+    def _chosen_inference(self, batches, potentials):
+        """Name of what predicts, by the training examples; that of the class of an object."""
+        if not isinstance(self.inference, str):
+            return type(self.inference).__name__
+        if not self._chooses_inference(self._rule()):
+            return self.inference
+        cyclic = [batch.example.graph for batch in batches if not batch.example.is_forest]
+        is_exact = all(exact_inference(graph, potentials.n_classes) is not None for graph in cyclic)
+        return "mpm" if is_exact else "trw"
+
+    def _chosen(self, batches, potentials):
+        return {"inference_": self._chosen_inference(batches, potentials), "learning_": self._rule().name}
 
     def _store(self, record):
         super()._store(record)
@@ -206,6 +236,17 @@ class DRFClassifier(ProbabilisticField):
         self.gradient_path_ = np.array(record.gradient_path)
 
     # Prediction ----------------------------------------------------------------------------------------------------
+
+    def _decoding(self):
+        return self._decoding_by(getattr(self, "inference_", None), getattr(self, "lattice_ndim_", None))
+
+    def _decoding_by(self, chosen, lattice_ndim):
+        """What predicts where the training examples chose a name for ``inference="auto"``."""
+        if not (isinstance(self.inference, str) and self.inference == "auto" and chosen == "trw"):
+            return resolve_inference(self.inference)
+        # On lattices the probabilities of uniform trees are nearly those of chains, and slow to work out on large ones.
+        trees = "auto" if lattice_ndim is None else "chains"
+        return NamedInference(TRWMessagePassing(trees, max_iter=500, tol=1e-3), "mpm")
 
     def _voters(self, weights):
         voters = getattr(self, "voters_", None)

@@ -259,6 +259,9 @@ class AutoMarginals(Inference):
         self.tol = tol
         self.damping = damping
 
+    def is_exact_for(self, model):
+        return exact_inference(model) is not None
+
     def _marginals(self, model, *, init=None, n_threads=1):
         if isinstance(model, PairwiseModel) and model.graph.is_forest:
             return TreeInference()._marginals(model, n_threads=n_threads)._replace(method="TreeInference")

@@ -188,10 +188,13 @@ class Inference(BaseEstimator):
         Number of labelings up to which it is exact on any graph.
     has_fractional : bool
         Whether its labelings come with the solution of a linear relaxation.
+    convex : bool
+        Whether its marginals solve a concave problem: the same from any start, and the derivative of their ``log_z``.
     """
 
     enumerates: int = 0
     has_fractional: bool = False
+    convex: bool = False
     tasks: frozenset[str] = frozenset()
     takes: tuple[type, ...] = (PairwiseModel,)
     exact_on: str | None = None
@@ -281,6 +284,21 @@ class Inference(BaseEstimator):
         """
         self._require("sample", model)
         return self._sample(model, n_samples, random_state=random_state, n_threads=n_threads)
+
+    def is_exact_for(self, model: Any) -> bool:
+        """Whether results for a model are known to be exact, by its structure.
+
+        Parameters
+        ----------
+        model : PairwiseModel or FactorGraph
+
+        Returns
+        -------
+        bool
+        """
+        if self.exact_on == "forest" and isinstance(model, PairwiseModel):
+            return bool(model.graph.is_forest)
+        return self.exact_on == "any"
 
     def _climbed(self, model, found):
         if found.bound <= found.score or not isinstance(model, PairwiseModel | FactorGraph):

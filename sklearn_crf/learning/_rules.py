@@ -7,15 +7,25 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
-from sklearn_crf.inference import AutoMap, Inference, NamedInference, TreeInference, able, resolve_inference
+from sklearn_crf.inference import (
+    AutoMap,
+    Inference,
+    NamedInference,
+    TreeInference,
+    TRWMessagePassing,
+    able,
+    resolve_inference,
+)
 from sklearn_crf.learning._solvers import LBFGS, SELECTIONS, SGD, GradientSteps, Solver
-from sklearn_crf.learning._training import PenalisedRisk
+from sklearn_crf.learning._training import PenalisedRisk, risk_near_labels
 from sklearn_crf.objectives import (
     ContrastiveDivergence,
+    EmpiricalRisk,
     Likelihood,
     MaximumMarginal,
     Objective,
     Pseudolikelihood,
+    RelaxedLikelihood,
     SaddlePoint,
 )
 
@@ -55,10 +65,12 @@ def map_inference(inference: str | Inference, name: str) -> Inference:
 class LearningRule(BaseEstimator):
     """Base of the learning rules: what stands for the likelihood's expectations, and how weights follow it.
 
-    A subclass writes ``objective(decoding)`` and ``solver_for(problem, start)``; ``init`` says where training starts.
+    A subclass writes ``objective(decoding)`` and ``solver_for(problem, start)``; ``init`` says where training starts,
+    ``name`` how the parameter ``learning`` calls it.
     """
 
     _parameter_constraints: ClassVar[dict] = {}
+    name = "own"
     is_stochastic = False
     init: str | np.ndarray = "auto"
 
@@ -74,6 +86,19 @@ class LearningRule(BaseEstimator):
         Objective
         """
         raise NotImplementedError(type(self).__name__)
+
+    def restricted(self, risk: EmpiricalRisk) -> EmpiricalRisk:
+        """The risk of the part of the examples that weights are learned from.
+
+        Parameters
+        ----------
+        risk : EmpiricalRisk
+
+        Returns
+        -------
+        EmpiricalRisk
+        """
+        return risk
 
     def solver_for(self, problem: PenalisedRisk, start: np.ndarray) -> Solver:
         """What moves the weights.
@@ -124,12 +149,19 @@ class SmoothRule(LearningRule):
         return {"lbfgs": LBFGS(), "gradient": GradientSteps(), "sgd": SGD(step_schedule="constant")}[self.solver]
 
 
+# Largest change of a message at which the marginals of the first iterates are good enough.
+_FIRST_TOL = 3e-2
+
+
 class PMA(SmoothRule):
     r"""Pseudo-marginal approximation: the marginals of the inference that predicts.
 
     .. math:: \nabla \ell = \mu(\theta) - \phi(y^*)
 
-    With exact inference it is maximum likelihood. Source: Kumar et al. 2005, section 4.1.
+    With exact inference it is maximum likelihood. Inference by a convex bound (``"trw"``) makes it a convex problem
+    where all nodes are labelled: messages then go on from step to step, and are as accurate as the gradient is small.
+    Belief propagation starts afresh at every step, for it may have several fixed points. Source: Kumar et al. 2005,
+    section 4.1.
 
     Parameters
     ----------
@@ -138,10 +170,32 @@ class PMA(SmoothRule):
     init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
         Where training starts: zero, normal random numbers, or the weights of the field without edges. "auto" is zero
         where the loss is convex, and "independent" for approximate marginals, which may be led astray from zero.
+    reach : int or None, default=4
+        Where few nodes are labelled, only those are learned from that are at most this many edges away from one, if
+        that spares half of them: of the others, what is known about their labels hardly changes. None takes all.
     """
 
+    name = "pma"
+    _parameter_constraints: ClassVar[dict] = {
+        "reach": [Interval(Integral, 0, None, closed="left"), None],
+        **SmoothRule._parameter_constraints,
+    }
+
+    def __init__(self, solver: str | Solver = "auto", init: str | np.ndarray = "auto", reach: int | None = 4):
+        super().__init__(solver, init)
+        self.reach = reach
+
+    def restricted(self, risk):
+        return risk if self.reach is None else risk_near_labels(risk, self.reach)
+
     def objective(self, decoding):
-        return Likelihood().coupled(decoding.inference)
+        if not decoding.inference.convex:
+            return Likelihood().coupled(decoding.inference)
+        inference, final_tol = clone(decoding.inference), None
+        if isinstance(inference, TRWMessagePassing):
+            final_tol = inference.tol
+            inference.set_params(tol=max(_FIRST_TOL, final_tol))
+        return RelaxedLikelihood(inference, final_tol=final_tol)
 
 
 class MaximumLikelihood(SmoothRule):
@@ -155,6 +209,8 @@ class MaximumLikelihood(SmoothRule):
         Where training starts: zero, normal random numbers, or the weights of the field without edges. "auto" is zero
         where the loss is convex, and "independent" for approximate marginals, which may be led astray from zero.
     """
+
+    name = "likelihood"
 
     def objective(self, decoding):
         exact = able("marginals", decoding.inference)
@@ -174,6 +230,8 @@ class PL(SmoothRule):
         Where training starts: zero, normal random numbers, or the weights of the field without edges. "auto" is zero
         where the loss is convex, and "independent" for approximate marginals, which may be led astray from zero.
     """
+
+    name = "pl"
 
     def objective(self, decoding):
         return Pseudolikelihood()
@@ -268,6 +326,8 @@ class SPA(SteppedRule):
     SPA(step_size=0.2)
     """
 
+    name = "spa"
+
     def objective(self, decoding):
         return SaddlePoint().coupled(decoding.inference)
 
@@ -296,6 +356,8 @@ class MMA(SteppedRule):
         Where training starts: "auto" and "independent" are the weights of the field without edges.
     """
 
+    name = "mma"
+
     def objective(self, decoding):
         return MaximumMarginal().coupled(decoding.inference)
 
@@ -323,6 +385,7 @@ class CD(SteppedRule):
         As of :class:`SPA`.
     """
 
+    name = "cd"
     _parameter_constraints: ClassVar[dict] = {
         "n_sweeps": [Interval(Integral, 1, None, closed="left")],
         **SteppedRule._parameter_constraints,
@@ -366,14 +429,7 @@ class OwnRule(LearningRule):
 
 
 #: Learning rules by name.
-RULES: dict[str, type[LearningRule]] = {
-    "pma": PMA,
-    "spa": SPA,
-    "mma": MMA,
-    "pl": PL,
-    "cd": CD,
-    "likelihood": MaximumLikelihood,
-}
+RULES: dict[str, type[LearningRule]] = {rule.name: rule for rule in (PMA, SPA, MMA, PL, CD, MaximumLikelihood)}
 
 #: What validation takes for ``learning``.
 LEARNING_CONSTRAINTS = [StrOptions({"auto", *RULES}), LearningRule, HasMethods(["loss_statistics", "coupled"])]

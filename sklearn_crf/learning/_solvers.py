@@ -33,8 +33,14 @@ SELECTIONS = ("best", "last", "averaged", "voted")
 # From here on what L-BFGS-B keeps beside its corrections (bounds, copies) weighs as much as they do.
 _MANY_WEIGHTS = 100_000
 
+# Weights of correlated features of edges converge in half the passes when many corrections are kept.
+_FEW_WEIGHTS, _LONG_HISTORY, _SHORT_HISTORY = 1000, 60, 10
+
 #: What to change where an approximate inference has no consistent gradient, unless the estimator knows better.
-REMEDY = "increase its max_iter or damping, decrease C, or use inference='map'"
+REMEDY = (
+    "pass an inference with a larger max_iter or damping, such as inference=LoopyBP(damping=0.5), decrease C, or use "
+    "inference='map'"
+)
 
 
 class Solver(BaseEstimator):
@@ -134,11 +140,18 @@ class LBFGS(Solver):
                 return report(point.x) or (not exact and _diverges(record.errors))
 
             visit(start)
-            limits = {"max_iter": run.max_iter, "tol": run.tol, "callback": callback}
-            if self.l1_ratio or len(start) > _MANY_WEIGHTS:
-                result = minimize_owlqn(problem.evaluate, start, l1=problem.l1, **limits)
-            else:
-                result = minimize_lbfgs(problem.evaluate, start, **limits)
+
+            def minimize(x):
+                limits = {"max_iter": run.max_iter + 1 - record.n_iter, "tol": run.tol, "callback": callback}
+                if self.l1_ratio or len(start) > _MANY_WEIGHTS:
+                    return minimize_owlqn(problem.evaluate, x, l1=problem.l1, **limits)
+                history_size = _LONG_HISTORY if len(start) <= _FEW_WEIGHTS else _SHORT_HISTORY
+                return minimize_lbfgs(problem.evaluate, x, history_size=history_size, **limits)
+
+            result = minimize(start)
+            while not result.success and record.n_iter <= run.max_iter and problem.risk.objective.settle(0.0):
+                # An inner problem that was solved too roughly for this iterate.
+                result = minimize(result.x)
             record.coef = result.x
             if exact and not record.inference_converged:
                 _warn_of_inner_problem(problem)
@@ -377,8 +390,7 @@ def _diverges(errors):
 
 def _warn_of_inner_problem(problem):
     warn_unconverged(
-        "The inner problem of the formulation did not converge, so the loss is not quite convex: increase the max_iter "
-        "of the formulation, as in formulation=Relaxation(max_iter=1000)",
+        f"The marginals of training did not converge, so the loss is not quite convex: {problem.remedy}",
         problem,
     )
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
-from sklearn_crf._threads import map_tasks
+from sklearn_crf._threads import cached_property, map_tasks
 from sklearn_crf.inference import AutoMap, AutoMarginals, Inference, convergence_left_to_caller
 from sklearn_crf.models import PairwiseModel, Statistics, clamped
 
@@ -80,6 +80,34 @@ class Objective(BaseEstimator):
     exact_on = "any"
     temperature = 1.0
     weighs_nodes = False
+
+    def is_exact_for(self, model) -> bool:
+        """Whether value and gradient are those of one function for the models of a structure.
+
+        Parameters
+        ----------
+        model : PairwiseModel or FactorGraph
+
+        Returns
+        -------
+        bool
+        """
+        return self.exact_on == "any" or (self.exact_on == "forest" and bool(model.graph.is_forest))
+
+    def settle(self, gradient: float) -> bool:
+        """Let an inner problem be as accurate as an iterate deserves.
+
+        Parameters
+        ----------
+        gradient : float
+            Largest entry of the gradient of the risk, per labelled node.
+
+        Returns
+        -------
+        bool
+            Whether it is more accurate from now on.
+        """
+        return False
 
     def coupled(self, inference: Inference) -> "Objective":
         """A copy that asks the inference of prediction wherever none was given.
@@ -258,13 +286,15 @@ class EmpiricalRisk:
         graphs = [batch.example.graph for batch in self.batches]
         return sum(graph.n_edges for graph in graphs) / max(sum(graph.n_nodes for graph in graphs), 1)
 
-    @property
+    @cached_property
     def is_exact(self):
         """Whether values and gradients are those of one function on the graphs at hand."""
-        exact_on = self.objective.exact_on
-        if exact_on == "forest":
-            return all(batch.example.is_forest for batch in self.batches)
-        return exact_on == "any"
+        if self.objective.exact_on != "forest":
+            return self.objective.exact_on == "any"
+        return all(batch.example.is_forest or self._is_exact_for(batch) for batch in self.batches)
+
+    def _is_exact_for(self, batch):
+        return self.objective.is_exact_for(self.potentials.model(np.zeros(self.potentials.n_coef), batch.example))
 
     @property
     def n_constant_errors(self):

@@ -247,7 +247,7 @@ def test_selection_among_the_trajectory(select):
 
 def test_steps_along_approximate_marginals_keep_the_fewest_errors():
     X, y = noisy_blobs(5)
-    model = drf_classifier(solver="gradient", step_size=20.0, max_iter=10)
+    model = drf_classifier(inference="bp", solver="gradient", step_size=20.0, max_iter=10)
     with pytest.warns(ConvergenceWarning, match="max_iter or change step_size"):
         model.fit(X, y)
     fewest = model.error_curve_.min()

@@ -314,6 +314,7 @@ class TightenBound(Inference):
 
     tasks = frozenset({"marginals"})
     exact_on = "forest"
+    convex = True
 
     def __init__(
         self,

@@ -179,6 +179,7 @@ class TRWMessagePassing(MessagePassing):
 
     _schedules = (*MessagePassing._schedules, "convergent")
     _sweep_depth = 3
+    convex = True
 
     def __init__(self, edge_probabilities="auto", max_iter=200, tol=1e-4, damping=0.0, schedule="auto"):
         self.edge_probabilities = edge_probabilities

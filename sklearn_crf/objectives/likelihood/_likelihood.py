@@ -35,6 +35,9 @@ class Likelihood(Objective):
         """Graphs on which the inference is exact."""
         return None if self.inference is None else self.inference.exact_on
 
+    def is_exact_for(self, model):
+        return self.inference is not None and self.inference.is_exact_for(model)
+
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
         if self.exact_on is not None:
             loss = _loss_of_chains(model, labels)
@@ -42,9 +45,9 @@ class Likelihood(Objective):
                 return loss._replace(state=state)
         # Every call starts cold, as prediction will. Loopy belief propagation may have several fixed points: messages
         # that remember another model would follow a branch that prediction never finds, and a line search that
-        # comes back to a point would find another value there. What is exact everywhere remembers how it went about
-        # the graph, and gives the same at any start.
-        exact = self.exact_on == "any"
+        # comes back to a point would find another value there. What is exact remembers how it went about the graph, and
+        # gives the same at any start.
+        exact = self.is_exact_for(model)
         first, second = state if exact and state is not None else (None, None)
         free = self.inference.marginals(model, init=first, n_threads=n_threads)
         observed = observed_model(model, labels)

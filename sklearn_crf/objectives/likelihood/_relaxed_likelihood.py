@@ -5,6 +5,9 @@ import numpy as np
 from sklearn_crf.models import labeling_statistics, score_terms
 from sklearn_crf.objectives._base import Loss, Objective, observed_model
 
+# Messages are far more numerous than weights: their errors cancel in a gradient that is a sum over nodes.
+_TOL_OF_GRADIENT = 30.0
+
 
 class RelaxedLikelihood(Objective):
     r"""Negative log-likelihood with the log-partition of a convex relaxation in place of the exact one.
@@ -25,14 +28,24 @@ class RelaxedLikelihood(Objective):
         That solves the relaxation; one that can do ``"marginals"`` and takes its own ``state`` as ``init``.
     fallback : Inference, optional
         Of the same relaxation, for where the first does not converge.
+    final_tol : float, optional
+        Tolerance to which that of the inference falls with the gradient of the risk; None leaves it as it is.
     """
 
     needs = frozenset({"marginals"})
     missing = "marginalised"
 
-    def __init__(self, inference, fallback=None):
+    def __init__(self, inference, fallback=None, final_tol=None):
         self.inference = inference
         self.fallback = fallback
+        self.final_tol = final_tol
+
+    def settle(self, gradient):
+        if self.final_tol is None:
+            return False
+        before = self.inference.tol
+        self.inference.tol = min(before, max(self.final_tol, _TOL_OF_GRADIENT * gradient))
+        return self.inference.tol < before
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
         free_state, fixed_state = (None, None) if state is None else state
