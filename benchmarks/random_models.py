@@ -76,7 +76,8 @@ def random_model(rng):
             for e, (i, j) in enumerate(graph.edges):
                 tables[edge_type[e], kept[i], kept[j]] = 0.0
     counts = rng.integers(1, n_states + 1, size=graph.n_nodes) if rng.random() < 0.2 else None
-    if counts is not None and np.isneginf(unary).any():
+    if counts is not None and (np.isneginf(unary).any() or np.isneginf(tables).any()):
+        # What is kept allowed might be beyond the states that are left.
         counts = None
     dtype = np.float32 if rng.random() < 0.3 else np.float64
     return PairwiseModel(graph, unary.astype(dtype), tables, edge_type, weight, counts)
@@ -156,6 +157,8 @@ def main():
         if options.seconds and time.process_time() - start > options.seconds:
             break
         n_models += 1
+        if n_models % 1000 == 0:
+            print(f"{n_models} models", flush=True)
         rng = np.random.default_rng(seed)
         pairwise = random_model(rng)
         model = factor_graph_of(pairwise) if rng.random() < 0.2 else pairwise

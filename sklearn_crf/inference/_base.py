@@ -350,7 +350,7 @@ class Inference(BaseEstimator):
             return found
         value = score(model, labels)
         found = found._replace(labels=labels, score=value, bound=max(found.bound, value))
-        return self._climbed(model, found) if getattr(self, "climb", self._climbs) else found
+        return self._climbed(model, found) if getattr(self, "climb", True) else found
 
     def _warn_unconverged(self, message, depth=1):
         """Warn whoever called ``map``, ``marginals`` or ``sample``, from ``depth`` calls below the public method."""

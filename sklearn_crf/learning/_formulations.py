@@ -166,7 +166,7 @@ class Relaxation(Formulation):
 
     def _factor_inference(self, has_cycles):
         if self.entropy == "trivial":
-            return NormProductBP(**self._limits)
+            return NormProductBP("trivial", **self._limits)
         if not has_cycles:
             # On forests the counting numbers of trees are those of Bethe, for factors of any arity.
             return NormProductBP("bethe", **self._limits)

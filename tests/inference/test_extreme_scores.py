@@ -36,8 +36,7 @@ TASKS = [
 @pytest.mark.parametrize(("cls", "task"), TASKS)
 def test_results_are_finite(cls, task, dtype):
     for shape in [(4,)] if cls in FOREST_ONLY else [(4,), (2, 3)]:
-        # Marginals need differences of scores to some digits, of which float32 has seven.
-        model = extreme_model(dtype, shape, 1e7 if task == "marginals" and dtype == np.float32 else NEAR[dtype])
+        model = extreme_model(dtype, shape, NEAR[dtype])
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             warnings.simplefilter("ignore", ConvergenceWarning)

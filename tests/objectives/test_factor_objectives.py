@@ -35,7 +35,7 @@ from sklearn_crf.potentials import (
 
 OBJECTIVES = {
     "exact": Likelihood(JunctionTree()),
-    "relaxation": RelaxedLikelihood(NormProductBP(tol=1e-12, max_iter=5000)),
+    "relaxation": RelaxedLikelihood(NormProductBP("trivial", tol=1e-12, max_iter=5000)),
     "loopy": Likelihood(LoopyBP(tol=1e-13, max_iter=2000)),
     "piecewise": Piecewise(),
     "pseudolikelihood": Pseudolikelihood(),

@@ -33,11 +33,13 @@ class NormProductBP(Inference):
 
     Parameters
     ----------
-    counting_numbers : {"trivial", "trw", "bethe"} or CountingNumbers, default="trivial"
-        ``"trivial"``: one for every factor of two or more nodes (edges of a pairwise model), and one for nodes in none.
-        Its bound can be far above the log-partition. ``"trw"``: tree-reweighted, for factors of any arity: the share of
-        each factor in a distribution over sets of factors without cycles, which on edges are spanning forests; mostly a
-        much lower bound. ``"bethe"``: convex on forests only, where it is exact.
+    counting_numbers : {"trw", "trivial", "bethe"} or CountingNumbers, default="trw"
+        ``"trw"``: tree-reweighted, for factors of any arity: the share of each factor in a distribution over sets of
+        factors without cycles, which on edges are spanning forests. Its entropy is at most that of all labelings alike,
+        so that the bound is at most their logarithm above that of the linear relaxation. ``"trivial"``: one for every
+        factor of two or more nodes (edges of a pairwise model), and one for nodes in none, which counts nodes as often
+        as they have factors: messages settle sooner, but the bound can be far above the log-partition. ``"bethe"``:
+        convex on forests only, where it is exact.
     edge_probabilities : {"auto", "uniform"} or array-like of shape (E,), default="auto"
         Of ``"trw"`` where no factor has more than two nodes, as in :class:`TRWMessagePassing`.
     temperature : float, default=1.0
@@ -77,7 +79,7 @@ class NormProductBP(Inference):
 
     def __init__(
         self,
-        counting_numbers="trivial",
+        counting_numbers="trw",
         edge_probabilities="auto",
         temperature=1.0,
         map_temperature=0.0,

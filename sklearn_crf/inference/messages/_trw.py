@@ -8,7 +8,7 @@ from scipy.special import logsumexp
 from sklearn_crf.graphs import follows_chains
 from sklearn_crf.inference._dual_descent import labeling_by_descent, marginals_by_descent
 from sklearn_crf.inference._field import infeasible_at_node, make_field
-from sklearn_crf.inference._relaxed_problem import table_blocks
+from sklearn_crf.inference._relaxed_problem import in_double_precision, table_blocks
 from sklearn_crf.inference._tree_choice import edge_probabilities_of
 from sklearn_crf.inference.messages._belief_propagation import SCHEDULES, MessagePassing
 from sklearn_crf.inference.messages._norm_product import start_messages
@@ -57,6 +57,19 @@ def reweighted_bound_terms(model, messages, probabilities, *, maximum, along_cha
     if np.isneginf(terms).any():
         raise ValueError("model is infeasible: every labeling has a score of -inf.")
     return terms
+
+
+def _is_coarse(model):
+    """Whether float32 rounds scores by more than one: powers of messages would then rule out all states of a node."""
+    if model.dtype == np.float64:
+        return False
+    most = 1.0 if model.edge_weight is None else float(np.abs(model.edge_weight).max(initial=1.0))
+    largest = max(_largest_score(model.unary), most * _largest_score(model.tables))
+    return largest * np.finfo(np.float32).eps > 1
+
+
+def _largest_score(scores):
+    return float(np.abs(scores).max(where=np.isfinite(scores), initial=0.0))
 
 
 class _Reparameterization:
@@ -192,6 +205,8 @@ class TRWMessagePassing(MessagePassing):
         probabilities = self._probabilities(model.graph)
         if np.all(probabilities == 1):
             return make_field(model, maximum)
+        if not maximum and _is_coarse(model):
+            model = in_double_precision(model)
         weight = 1.0 if model.edge_weight is None else model.edge_weight
         divided = replace(model, edge_weight=weight / probabilities[:, None])
         return make_field(divided, maximum, probabilities)

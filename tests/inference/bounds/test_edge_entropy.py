@@ -23,7 +23,7 @@ def assert_same(found, expected, atol):
 def test_the_result_is_that_of_norm_product(topology, kind):
     model = random_model(topology, 3, kind, vary_states=kind == "untied", seed=1)
     found = EdgeEntropyBP(tol=1e-11, max_iter=5000).marginals(model)
-    expected = NormProductBP(tol=1e-11, max_iter=5000).marginals(model)
+    expected = NormProductBP("trivial", tol=1e-11, max_iter=5000).marginals(model)
     assert found.bound == "upper"
     assert found.converged
     assert_same(found, expected, 1e-7)
@@ -35,7 +35,7 @@ def test_the_result_is_that_of_norm_product(topology, kind):
 def test_whatever_is_forbidden(model):
     options = {"tol": 1e-9, "max_iter": 5000}
     try:
-        expected = NormProductBP(**options).marginals(model)
+        expected = NormProductBP("trivial", **options).marginals(model)
     except ValueError:
         with pytest.raises(ValueError, match="infeasible"):
             EdgeEntropyBP(**options).marginals(model)

@@ -171,3 +171,12 @@ def test_bad_starts_are_named():
         ICM().map(model, init=[0])
     with pytest.raises(ValueError, match=r"init\[0\] is 1"):
         ICM().map(model, init=[1, 0])
+
+
+def test_labels_that_were_repaired_are_changed_as_long_as_that_gains():
+    clique, n_repaired = Graph(6, [[s, t] for s in range(6) for t in range(s)]), 0
+    for seed in range(40):
+        model = random_model(clique, 3, "untied", forbidden=0.25, scale=3.0, seed=seed)
+        n_repaired += np.isneginf(ICM()._map(model).score)
+        assert_no_single_change_improves(model, ICM().map(model).labels)
+    assert n_repaired > 5

@@ -17,6 +17,7 @@ from sklearn_crf.inference import (
     BruteForce,
     CountingNumbers,
     FactorMessages,
+    JunctionTree,
     LinearProgram,
     LoopyBP,
     NormProductBP,
@@ -77,14 +78,14 @@ def test_bounds_of_factor_graphs(model, temperature):
     exact, best = BruteForce().marginals(model).log_z, BruteForce().map(model).score
     with convergence_left_to_caller():
         for max_iter in (1, 300):
-            found = NormProductBP(max_iter=max_iter, temperature=temperature).marginals(model)
+            found = NormProductBP("trivial", max_iter=max_iter, temperature=temperature).marginals(model)
             assert found.bound == ("upper" if temperature >= 1 else None)
             if temperature >= 1:
                 assert found.log_z >= exact - 1e-9 * (1 + abs(exact))
             assert found.log_z == pytest.approx(found.log_z_terms.sum(), abs=1e-9)
             assert_allclose(found.unary.sum(axis=1), 1, atol=1e-9)
             for map_temperature in (0.0, temperature):
-                labeling = NormProductBP(map_temperature=map_temperature, max_iter=max_iter).map(model)
+                labeling = NormProductBP("trivial", map_temperature=map_temperature, max_iter=max_iter).map(model)
                 assert labeling.bound >= best - 1e-9 * (1 + abs(best))
                 assert labeling.score <= best + 1e-9
                 assert labeling.score == pytest.approx(score(model, labeling.labels))
@@ -115,7 +116,7 @@ def trivial_free_energy(model, unary, pairs, temperature):
 @pytest.mark.parametrize("topology", ["grid", "cycle", "chain"])
 def test_trivial_entropy_at_its_maximum(topology, temperature):
     model = random_model(topology, 3, "untied", seed=3)
-    found = NormProductBP(temperature=temperature, **TIGHT).marginals(model)
+    found = NormProductBP("trivial", temperature=temperature, **TIGHT).marginals(model)
     pairs = found.tables[:, 0]
     assert_allclose(pairs.sum(axis=2), found.unary[model.graph.edges[:, 0]], atol=1e-9)
     assert_allclose(pairs.sum(axis=1), found.unary[model.graph.edges[:, 1]], atol=1e-9)
@@ -153,17 +154,17 @@ def test_bound_on_labels_comes_to_the_relaxation_at_a_small_temperature():
     for seed in range(5):
         model = random_model("grid", 3, "untied", seed=seed)
         relaxed = LinearProgram().map(model).bound
-        found = NormProductBP(map_temperature=1e-3, max_iter=3000, tol=1e-9).map(model)
+        found = NormProductBP("trivial", map_temperature=1e-3, max_iter=3000, tol=1e-9).map(model)
         assert relaxed - 1e-9 <= found.bound <= relaxed + 12 * np.log(9) * 1e-3
         # Maxima go on from there without rising.
-        sharp = NormProductBP(tol=1e-9).map(model, init=found.state)
+        sharp = NormProductBP("trivial", tol=1e-9).map(model, init=found.state)
         assert relaxed - 1e-9 <= sharp.bound <= found.bound
 
 
 def test_tight_relaxations_are_certified():
     for seed in range(5):
         model = random_model("grid", 2, "untied", structure="submodular", seed=seed)
-        found = NormProductBP(max_iter=2000, tol=1e-12).map(model)
+        found = NormProductBP("trivial", max_iter=2000, tol=1e-12).map(model)
         assert found.score == pytest.approx(BruteForce().map(model).score, abs=1e-9)
         assert found.bound == pytest.approx(found.score, abs=1e-6)
 
@@ -171,7 +172,7 @@ def test_tight_relaxations_are_certified():
 @given(models(max_states=3, dtypes=(np.float64, np.float32)))
 @settings(max_examples=30, deadline=None)
 def test_pairwise_models_are_as_their_factor_graphs(model):
-    algorithm = NormProductBP(max_iter=30)
+    algorithm = NormProductBP("trivial", max_iter=30)
     with convergence_left_to_caller():
         found, other = algorithm.marginals(model), algorithm.marginals(factor_graph_of(model))
         labeling = algorithm.map(model)
@@ -187,7 +188,7 @@ def test_constraints_over_many_nodes(constraint):
     n = 400
     factors = [((s,), rng.normal(size=2)) for s in range(n)] + [(rng.permutation(n), constraint())]
     model = FactorGraph.from_factors(np.full(n, 2), factors)
-    found, labeling = NormProductBP("bethe", **TIGHT).marginals(model), NormProductBP().map(model)
+    found, labeling = NormProductBP("bethe", **TIGHT).marginals(model), NormProductBP("trivial").map(model)
     gains = np.array([table[1] - table[0] for _, table in factors[:n]])
     off = sum(table[0] for _, table in factors[:n])
     one = np.logaddexp.reduce(gains)
@@ -218,7 +219,7 @@ def test_marginals_are_derivatives_of_log_z():
     for seed in range(12):
         rng = np.random.default_rng(seed)
         model = random_factor_graph(5, 5, 3, 3, seed=seed)
-        algorithm = NormProductBP(temperature=[1.0, 0.8][seed % 2], max_iter=5000, tol=1e-13)
+        algorithm = NormProductBP("trivial", temperature=[1.0, 0.8][seed % 2], max_iter=5000, tol=1e-13)
         found = algorithm.marginals(model)
         direction = rng.normal(size=model.log_table.shape), rng.normal(size=model.n_tables)
 
@@ -284,10 +285,10 @@ def test_errors():
     with pytest.warns(
         ConvergenceWarning, match=r"NormProductBP stopped after max_iter=1 iterations with prob"
     ) as record:
-        NormProductBP(max_iter=1, tol=0).marginals(model)
+        NormProductBP("trivial", max_iter=1, tol=0).marginals(model)
     assert [warning.filename for warning in record] == [__file__]
     with pytest.warns(ConvergenceWarning, match="max_iter=1 iterations, and one alone cannot tell"):
-        NormProductBP(max_iter=1, tol=0).map(model)
+        NormProductBP("trivial", max_iter=1, tol=0).map(model)
     for params, message in (
         ({"counting_numbers": "tree"}, 'counting_numbers must be "trivial", "trw", "bethe" or'),
         ({"counting_numbers": CountingNumbers(np.ones(5), np.zeros(5))}, "factor 0 has 0"),
@@ -308,21 +309,21 @@ def test_errors():
 
 def test_states_that_do_not_fit():
     model = random_model("cycle", 2, "untied", seed=6)
-    state = NormProductBP().marginals(model).state
+    state = NormProductBP("trivial").marginals(model).state
     with pytest.raises(ValueError, match="state of a former result"):
-        NormProductBP().marginals(model, init=3)
+        NormProductBP("trivial").marginals(model, init=3)
     with pytest.raises(ValueError, match="must hold messages of shapes"):
-        NormProductBP().marginals(random_model("grid", 2, seed=0), init=state)
+        NormProductBP("trivial").marginals(random_model("grid", 2, seed=0), init=state)
     with pytest.raises(ValueError, match="must hold messages of shapes"):
         NormProductBP("trw").marginals(model, init=state)
     with pytest.raises(ValueError, match="finite"):
-        NormProductBP().marginals(model, init=FactorMessages(state.values * np.nan, state.cross))
+        NormProductBP("trivial").marginals(model, init=FactorMessages(state.values * np.nan, state.cross))
 
 
 def test_warm_start():
     rng = np.random.default_rng(0)
     model = random_model(lattice((8, 8)), 3, "untied", seed=2)
-    for algorithm in (NormProductBP(tol=1e-8), NormProductBP(temperature=0.3, tol=1e-8)):
+    for algorithm in (NormProductBP("trivial", tol=1e-8), NormProductBP("trivial", temperature=0.3, tol=1e-8)):
         first = algorithm.marginals(model)
         before = np.array(first.state.values)
         moved = replace(model, unary=model.unary + 1e-4 * rng.normal(size=model.unary.shape))
@@ -334,9 +335,9 @@ def test_warm_start():
     unary = np.array(model.unary)
     unary[np.arange(0, 64, 3), rng.integers(3, size=22)] = -np.inf
     forbidden = replace(model, unary=unary)
-    state = NormProductBP(tol=1e-8).marginals(forbidden).state
-    assert NormProductBP(tol=1e-10).marginals(model, init=state).log_z == pytest.approx(
-        NormProductBP(tol=1e-10).marginals(model).log_z, abs=1e-8
+    state = NormProductBP("trivial", tol=1e-8).marginals(forbidden).state
+    assert NormProductBP("trivial", tol=1e-10).marginals(model, init=state).log_z == pytest.approx(
+        NormProductBP("trivial", tol=1e-10).marginals(model).log_z, abs=1e-8
     )
 
 
@@ -351,7 +352,7 @@ def test_neighbours_change_nothing():
         n_states[own] = part.n_states
         for f in range(part.n_factors):
             factors.append((own[part.scope[part.scope_ptr[f] : part.scope_ptr[f + 1]]], part.dense_table(f)))
-    for algorithm in (NormProductBP(tol=1e-3), LoopyBP(tol=1e-3)):
+    for algorithm in (NormProductBP("trivial", tol=1e-3), LoopyBP(tol=1e-3)):
         together = algorithm.marginals(FactorGraph.from_factors(n_states, factors))
         n_iter = []
         for part, own in zip(parts, nodes, strict=True):
@@ -373,14 +374,14 @@ def test_infeasible_models():
     factors = [((s,), np.array([-np.inf, 0.0])) for s in (0, 3)] + [(range(5), at_most_one())]
     for model in (chain, FactorGraph.from_factors(np.full(5, 2), factors)):
         for task in ("map", "marginals"):
-            for algorithm in (NormProductBP(), NormProductBP("bethe")):
+            for algorithm in (NormProductBP("trivial"), NormProductBP("bethe")):
                 with pytest.raises(ValueError, match="infeasible: the scores around node"):
                     getattr(algorithm, task)(model)
 
 
 def test_empty_and_constant_factor_graphs():
     model = FactorGraph.from_factors([2, 3], [((), np.array(3.0)), ((), np.array(-1.0))])
-    found, labeling = NormProductBP().marginals(model), NormProductBP().map(model)
+    found, labeling = NormProductBP("trivial").marginals(model), NormProductBP("trivial").map(model)
     assert found.log_z == pytest.approx(2 + np.log(6))
     assert_array_equal(found.log_table, [1, 1])
     assert labeling.score == labeling.bound == 2
@@ -398,3 +399,24 @@ def test_tree_reweighted_numbers_for_factors_of_any_arity():
         assert trw.bound == "upper"
         assert exact - 1e-6 <= trw.log_z < exact + 0.5 * (trivial.log_z - exact)
         assert trw.log_z <= BruteForce().map(model).score + 8 * np.log(2) + 1e-6
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])
+def test_the_default_bound_is_below_the_best_score_with_every_labeling_counted(scale):
+    grid = random_model(lattice((4, 4)), 3, "untied", seed=2, scale=scale)
+    for model in (grid, random_triples(scale)):
+        with convergence_left_to_caller():
+            found, trivial = NormProductBP().marginals(model), NormProductBP("trivial").marginals(model)
+        best, log_z = JunctionTree().map(model).score, JunctionTree().marginals(model).log_z
+        entropy = 16 * np.log(3) if model is grid else 8 * np.log(3)
+        assert found.bound == "upper"
+        assert log_z <= found.log_z <= best + entropy
+        assert found.log_z < trivial.log_z
+    assert NormProductBP("trivial").marginals(grid).log_z > JunctionTree().map(grid).score + 16 * np.log(3)
+
+
+def random_triples(scale):
+    rng = np.random.default_rng(0)
+    factors = [((s,), scale * rng.normal(size=3)) for s in range(8)]
+    factors += [(tuple(rng.choice(8, 3, replace=False).tolist()), scale * rng.normal(size=(3,) * 3)) for _ in range(8)]
+    return FactorGraph.from_factors([3] * 8, factors)
