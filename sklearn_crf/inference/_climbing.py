@@ -3,16 +3,14 @@
 import numpy as np
 
 from sklearn_crf._threads import checkpoint
-from sklearn_crf.inference._local_polytope import LocalPolytope
 from sklearn_crf.inference._local_updates import local_arguments, visits
+from sklearn_crf.inference._search_problem import search_problem
 from sklearn_crf.kernels.local.icm import icm_update
+from sklearn_crf.kernels.local.neighborhood_search import SearchWorkspace, annealing_sweep
 from sklearn_crf.models import FactorGraph, score
 
 # Climbing mostly ends after some ten sweeps.
 _MAX_SWEEPS = 100
-
-# Joint states of all factors together up to which sweeps over a factor graph take less than a second.
-_MOST_CELLS = 1_000_000
 
 
 class Climber:
@@ -32,6 +30,34 @@ class Climber:
         return labels
 
 
+class FactorClimber:
+    """Changes labelings of a factor graph one node at a time as long as that gains."""
+
+    def __init__(self, model):
+        self.model = model
+        self.arrays, self.unary = search_problem(model)
+        self.workspace = SearchWorkspace(len(self.unary), len(self.arrays.table), self.unary.shape[1])
+
+    def climb(self, labels):
+        """Change labels in place."""
+        before = labels.copy()
+        cells = self.arrays.cells(self.unary, labels)
+        for _ in range(_MAX_SWEEPS):
+            checkpoint()
+            _, _, n_changes = annealing_sweep(self.arrays, self.unary, 0.0, 0, labels, cells, self.workspace)
+            if not n_changes:
+                break
+        # Sums in another order: a tie may look like a gain.
+        if not score(self.model, labels) > score(self.model, before):
+            labels[:] = before
+        return labels
+
+
+def climber_of(model):
+    """What changes labelings of a model one node at a time."""
+    return FactorClimber(model) if isinstance(model, FactorGraph) else Climber(model)
+
+
 def climbed(model, labels):
     """Labels of no lower score that no change of one node improves.
 
@@ -45,10 +71,4 @@ def climbed(model, labels):
     -------
     ndarray of shape (N,), int32
     """
-    if not isinstance(model, FactorGraph):
-        return Climber(model).climb(labels.copy())
-    if model.log_table.size > _MOST_CELLS or model.n_factors * 100 > _MOST_CELLS:
-        return labels
-    found = LocalPolytope(model).improved(labels)
-    # Sums in another order: a tie may look like a gain.
-    return found if score(model, found) > score(model, labels) else labels
+    return climber_of(model).climb(labels.copy())

@@ -5,10 +5,10 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf.inference._base import Labeling, convergence_left_to_caller
-from sklearn_crf.inference._climbing import Climber, climbed
+from sklearn_crf.inference._climbing import climber_of
 from sklearn_crf.inference._search_problem import search_problem
 from sklearn_crf.inference.cuts._alpha_expansion import AlphaExpansion
-from sklearn_crf.inference.cuts._fusion import Fusion
+from sklearn_crf.inference.cuts._fusion import fusion_of
 from sklearn_crf.inference.cuts._graph_cut import GraphCut
 from sklearn_crf.inference.local._icm import ICM
 from sklearn_crf.inference.local._neighborhood_search import LargeNeighborhoodSearch
@@ -49,7 +49,7 @@ class Candidates:
 
     def __init__(self, model):
         self.model = model
-        self.climber = None if isinstance(model, FactorGraph) else Climber(model)
+        self.climber = climber_of(model)
         self.found, self.bound, self.n_iter, self.names, self.states = [], np.inf, 0, [], {}
 
     def run(self, algorithm, init=None, n_threads=1):
@@ -78,7 +78,7 @@ class Candidates:
         """Add a labeling."""
         value = score(self.model, labels)
         if np.isfinite(value):
-            labels = climbed(self.model, labels) if self.climber is None else self.climber.climb(labels.copy())
+            labels = self.climber.climb(labels.copy())
             value = score(self.model, labels)
         self.found.append((value, labels))
 
@@ -94,7 +94,7 @@ class Candidates:
 
     def fuse(self):
         """Put the best labeling together from all of them."""
-        fusion = Fusion(self.model)
+        fusion = fusion_of(self.model)
         ordered = [labels for _, labels in sorted(self.found, key=lambda pair: -pair[0])]
         best, before = ordered[0], None
         while best is not before:
@@ -198,7 +198,7 @@ def _search(candidates, n_threads):
 
 
 def _of_factors(model, max_iter, init, n_threads, search):
-    """The same for factors of any arity, which have no fusion."""
+    """The same for factors of any arity."""
     candidates = Candidates(model)
     sizes = np.diff(model.table_ptr)[model.table_id]
     entries = 2.0 * float(sizes @ model.arity)
@@ -214,6 +214,7 @@ def _of_factors(model, max_iter, init, n_threads, search):
         n_iter = _iterations("AD3", entries, max_iter)
         if n_iter:
             candidates.run(AD3(max_iter=n_iter))
+        candidates.fuse()
         if search:
             _search(candidates, n_threads)
     return candidates.labeling(PortfolioState(candidates.best[1], candidates.states["MPLP"]))

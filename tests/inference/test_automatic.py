@@ -34,6 +34,8 @@ from sklearn_crf.inference import (
     exact_inference,
     fuse_labelings,
 )
+from sklearn_crf.inference._search_problem import search_problem
+from sklearn_crf.kernels.local.neighborhood_search import SearchWorkspace, change_costs
 from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, score
 
 SPIN = np.array([[1.0, -1.0], [-1.0, 1.0]])
@@ -353,3 +355,32 @@ def test_no_nodes(edge_probabilities):
     assert TRWMessagePassing(edge_probabilities).marginals(empty).log_z == 0
     assert AutoMarginals().marginals(empty).log_z == 0
     assert AutoMap().map(empty).score == 0
+
+
+def test_labelings_of_factor_graphs_are_fused_part_by_part():
+    rng = np.random.default_rng(0)
+    for seed in range(10):
+        model = factors_of_three(6, 1, seed)
+        labelings = rng.integers(4, size=(2, 6))
+        fused = fuse_labelings(model, labelings)
+        takes = np.stack(np.meshgrid(*[[0, 1]] * 6, indexing="ij"), axis=-1).reshape(-1, 6).astype(bool)
+        mixtures = [score(model, np.where(take, labelings[1], labelings[0])) for take in takes]
+        assert max(score(model, labels) for labels in labelings) - 1e-9 <= score(model, fused) <= max(mixtures) + 1e-9
+    apart = FactorGraph.from_factors([2] * 6, [((0, 1, 2), rng.normal(size=(2,) * 3)), ((3, 4, 5), np.ones((2,) * 3))])
+    joined = fuse_labelings(apart, [[0, 0, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0], [0, 1, 0, 1, 1, 1]])
+    assert score(apart, joined) == max(
+        score(apart, labels) for labels in ([0] * 6, [1, 1, 1, 0, 0, 0], [0, 1, 0, 1, 1, 1])
+    )
+    with pytest.raises(ValueError, match="node 3 has 2 states"):
+        fuse_labelings(apart, [[0, 0, 0, 2, 0, 0]])
+
+
+def test_labelings_of_large_factor_graphs_are_climbed_too():
+    model = factors_of_three(400, 1500, 0)
+    with convergence_left_to_caller():
+        found = MPLP(max_iter=2).map(model)
+    arrays, unary = search_problem(model)
+    cost = np.empty(400)
+    workspace = SearchWorkspace(400, len(arrays.table), unary.shape[1])
+    change_costs(arrays, unary, found.labels, arrays.cells(unary, found.labels), cost, workspace)
+    assert cost.min() >= 0
