@@ -1,4 +1,4 @@
-"""Handwritten digits under noise, from the images that scikit-learn brings along."""
+"""Handwritten digits under noise, from the images that come with scikit-learn."""
 
 from numbers import Integral
 
@@ -13,7 +13,7 @@ _LEVELS = {"flip": 0.1, "gaussian": 0.5}
 
 
 def make_noisy_digits(n_samples=None, *, noise="flip", level=None, scale=1, random_state=None):
-    r"""Binary handwritten digits under noise, and what they were: an image restoration task.
+    r"""Binary handwritten digits under noise with the clean images, an image restoration task.
 
     The labels y are the 8 x 8 images of :func:`sklearn.datasets.load_digits`, enlarged by bilinear interpolation and
     thresholded at half of full ink. ``"flip"`` turns each pixel over with probability ``level``; ``"gaussian"`` adds

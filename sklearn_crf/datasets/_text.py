@@ -17,7 +17,7 @@ MAX_BYTES = 2**30
 LARGEST = float(np.finfo(np.float64).max)
 
 _CHUNK = 2**20
-# No number needs as many characters. Where a word goes on for longer, a file is not text.
+# Longest word: no number needs as many characters.
 _LONGEST_WORD = 400
 
 
@@ -38,24 +38,8 @@ class Text(NamedTuple):
 def read_numbers_of(path, *, comment=None, max_bytes=MAX_BYTES) -> Text:
     """All words of a file; it is decompressed if its name ends in ``.gz``.
 
-    Memory grows with the words that were read, never with what the file says of itself.
-
-    Parameters
-    ----------
-    path : str or path
-    comment : bytes, optional
-        Character from which on the rest of a line is skipped.
-    max_bytes : int
-        A longer text is an error.
-
-    Returns
-    -------
-    Text
-
-    Raises
-    ------
-    ValueError
-        If the text is too long, damaged, or has a word that is no number; the line is named.
+    The rest of a line after ``comment`` is skipped. Memory grows with the words that were read, whatever the file
+    declares. A text that is too long, damaged or not made of numbers is a ValueError that names the line.
     """
     path = Path(path)
     chunks = _chunks(path, comment, max_bytes)
@@ -65,7 +49,7 @@ def read_numbers_of(path, *, comment=None, max_bytes=MAX_BYTES) -> Text:
         chunk = next(chunks, b"")
         is_last = not chunk
         buffer += chunk
-        # A number takes two bytes at least, of which the last of the file may lack one.
+        # A number takes at least two bytes, but for the last of the file.
         values = np.empty(len(buffer) // 2 + 1)
         n_read, position, n_lines, is_number = read_numbers(buffer, 0, is_last, values)
         line += n_lines
@@ -147,7 +131,7 @@ class NumberReader:
         self._require(n, what)
         start, self.position = self.position, self.position + n
         taken = self.values[start : self.position]
-        # Not the other way round: comparisons with NaN are false.
+        # Negated, since comparisons with NaN are false.
         inside = (taken >= lowest) & (taken <= highest)
         if not inside.all():
             self.refuse(int(np.argmin(inside)) - n, f"{what} must {_bounds(lowest, highest)}")

@@ -19,7 +19,7 @@ _LARGEST_SCORE, _SMALLEST_SCORE = 709.0, -708.0
 _MAX_STATES = 2**20
 _MAX_MARGINALS = 2**27
 
-# How far a probability that was rounded may pass one.
+# Tolerance of rounded probabilities above one.
 _ROUNDING = 1e-6
 
 
@@ -76,7 +76,7 @@ def log_of(potentials):
 
 
 def potentials_of(model, factor):
-    """exp of a factor's dense table, refusing what a double cannot hold."""
+    """exp of a factor's dense table, ValueError if a double cannot hold it."""
     table = model.dense_table(factor).astype(np.float64).ravel()
     allowed = table[table > -np.inf]
     if allowed.max(initial=0.0) > _LARGEST_SCORE or allowed.min(initial=0.0) < _SMALLEST_SCORE:

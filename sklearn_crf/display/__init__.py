@@ -1,4 +1,4 @@
-"""Displays: one example as a field sees it, a fitted field as a whole, how training went (drawn with matplotlib)."""
+"""Displays of examples, of fitted fields and of their training, drawn with matplotlib."""
 
 from sklearn_crf.display._field import FieldDisplay
 from sklearn_crf.display._summaries import (

@@ -1,4 +1,4 @@
-"""Where the nodes of one example are drawn: cells of a grid, a strip, or points of the plane."""
+"""Canvases of one example: cells of a grid, a strip, or points of the plane."""
 
 import numpy as np
 
@@ -18,13 +18,8 @@ class GridCanvas:
         self.shape = shape
 
     def draw(self, ax, colours):
-        """Draw one colour per node.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes
-        colours : ndarray of shape (N, 4)
-        """
+        """Draw one colour per node."""
+        # colours: (N, 4)
         ax.imshow(colours.reshape(*self.shape, 4), interpolation="nearest")
         _bare(ax)
 
@@ -86,26 +81,8 @@ class GraphCanvas:
 
 
 def make_canvas(shape, positions=None, edges=None):
-    """The canvas of an example.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Shape of its labels.
-    positions : array-like of shape (N, 2), optional
-        Where each node of a graph is drawn; None draws a lattice.
-    edges : array-like of shape (E, 2), optional
-        Edges drawn between the positions.
-
-    Returns
-    -------
-    GridCanvas, ChainCanvas or GraphCanvas
-
-    Raises
-    ------
-    ValueError
-        If labels are no 1-D or 2-D lattice, or ``positions`` and ``edges`` do not fit them.
-    """
+    """The canvas of an example with labels of some shape, at positions or on a lattice."""
+    # positions: (N, 2); edges: (E, 2)
     if positions is None:
         if len(shape) not in (1, 2):
             raise ValueError(f"Labels of shape {shape} cannot be drawn: pass one slice, of one or two axes.")

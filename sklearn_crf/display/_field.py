@@ -1,4 +1,4 @@
-"""FieldDisplay: one example and what a field makes of it."""
+"""FieldDisplay: one example with its marginals, predicted labels and errors."""
 
 import numpy as np
 
@@ -319,7 +319,7 @@ def _image_colours(image, shape):
 
 
 def _probability_colours(probability):
-    """From the colour of the first of two classes to that of the second."""
+    """Mixtures of the colours of two classes by the probability of the second."""
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list("probability", [_TWO_CLASSES[0], "#7fb8ad", _TWO_CLASSES[1]])(probability)

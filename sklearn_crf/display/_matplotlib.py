@@ -1,23 +1,8 @@
-"""matplotlib, imported only when something is drawn."""
+"""Import of matplotlib at the first drawing."""
 
 
 def require_pyplot(caller):
-    """``matplotlib.pyplot``, or a sentence that says how to get it.
-
-    Parameters
-    ----------
-    caller : str
-        Name of what draws.
-
-    Returns
-    -------
-    module
-
-    Raises
-    ------
-    ImportError
-        If matplotlib is not installed.
-    """
+    """``matplotlib.pyplot``, or an ImportError that says how to install it."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Displays of a fitted field as a whole: pairwise tables, reliability of probabilities, where it is unsure."""
+"""Displays of a fitted field: pairwise tables, reliability of probabilities, entropy of marginals."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from sklearn_crf.metrics import flatten_nodes
 
 
 class PairwiseTablesDisplay:
-    """Learned pairwise tables as coloured matrices: which labels like to be neighbours.
+    """Learned pairwise tables as coloured matrices.
 
     Make one with :meth:`from_estimator`; the constructor only stores what is drawn.
 
@@ -101,7 +101,7 @@ class PairwiseTablesDisplay:
 
 
 class ReliabilityDisplay:
-    """Reliability diagram over labelled nodes: how often labels of a predicted probability are right.
+    """Reliability diagram over labelled nodes: frequency of correct labels by predicted probability.
 
     Make one with :meth:`from_estimator` or :meth:`from_predictions`; the constructor only stores what is drawn.
 
@@ -232,7 +232,7 @@ class ReliabilityDisplay:
 
 
 class MarginalEntropyDisplay:
-    r"""Entropy of the marginals over an image: where a field is unsure.
+    r"""Entropy of the marginals over an image.
 
     .. math:: H_s = -\sum_k p(y_s = k) \log_2 p(y_s = k)
 
@@ -334,7 +334,7 @@ def node_confusion_display(
 
 
 def _axes(axes, count, caller):
-    """A 1-D array of as many axes as are needed, made if none are given."""
+    """A 1-D array of the axes to draw on, created if none are given."""
     plt = require_pyplot(caller)
     if axes is None:
         axes = plt.subplots(1, count, figsize=(3.4 * count, 3.2), layout="constrained", squeeze=False)[1]

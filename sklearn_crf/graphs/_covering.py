@@ -62,7 +62,7 @@ def _places(order, axes):
 
 
 def _to_and_fro(nodes):
-    """All nodes in one path in which neighbours differ by one step along one axis (a reflected Gray code)."""
+    """Path through all nodes by steps along one axis at a time, a reflected Gray code."""
     if nodes.ndim == 0:
         return nodes.reshape(1)
     if nodes.ndim == 1:
@@ -93,7 +93,7 @@ def _path_edges(path, number, graph):
     return tree
 
 
-# A tree takes a byte for each edge and longer to find than a sweep of inference.
+# A tree takes a byte for each edge, and more time to find than a sweep of inference.
 _MAX_TREES = 100_000
 
 

@@ -1,4 +1,4 @@
-"""Topology: who is joined to whom, without any values."""
+"""Topology of graphs and lattices, without any values."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import combinations, product
@@ -19,10 +19,10 @@ _MAX_EDGES = MAX_INT32 // 2
 # All neighbours on ten axes: with more, the offsets alone would take minutes and gigabytes.
 _MAX_OFFSETS = 3**10
 
-# As many as NumPy's arrays may have.
+# Most axes of NumPy's arrays.
 _MAX_AXES = 64
 
-# What algorithms keep with a graph: as many results of different kinds.
+# Most results of algorithms that a graph keeps.
 _MAX_KEPT = 8
 
 
@@ -112,7 +112,7 @@ class Graph:
         return f"Graph(n_nodes={self.n_nodes}, n_edges={self.n_edges}{lattice})"
 
     def __getstate__(self):
-        # Everything derived is cheap to make again and would swell pickles.
+        # Derived results are cheap to compute again and would enlarge pickles.
         names = ("n_nodes", "edges", "shape", "offsets")
         return {name: self.__dict__[name] for name in names}
 
@@ -227,7 +227,7 @@ class Graph:
 
 
 def _edge_pairs(edges, n_nodes):
-    """Edges in any form that :class:`Graph` takes, as an array that ought to have the shape (E, 2)."""
+    """Edges in any form that :class:`Graph` takes, as an array of shape (E, 2) unless they are wrong."""
     if sp.issparse(edges):
         if edges.shape != (n_nodes, n_nodes):
             raise ValueError(

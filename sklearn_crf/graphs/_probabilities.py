@@ -95,7 +95,7 @@ def _violated_node(graph, probability, tol):
 
 
 def _depth_first(graph):
-    """All nodes, component by component, mostly each next to the one before, so that weight moves a short way."""
+    """All nodes in depth-first order, component by component, so that weight moves a short way."""
     n_nodes = graph.n_nodes
     first = np.unique(graph.component, return_index=True)[1]
     # One more node, joined to each component, so that a single traversal reaches all.
@@ -182,7 +182,7 @@ def effective_resistances(graph: Graph) -> np.ndarray:
 
 
 def _is_bridge(graph, resistance):
-    """Edges whose resistance is one up to rounding: no other edge comes that close.
+    """Edges whose resistance is one up to rounding, which are the bridges.
 
     An edge on a cycle of n nodes has a resistance of at most 1 - 1 / n.
     """

@@ -65,7 +65,7 @@ class SpanningTrees:
 
     @classmethod
     def _trusted(cls, graph, trees, weights=None):
-        """Skip the checks, for trees that this package found itself."""
+        """Skip the checks, for trees found by this package."""
         made = cls.__new__(cls)
         weights = np.full(len(trees), 1 / len(trees)) if weights is None else weights
         for name, value in (("graph", graph), ("trees", trees), ("weights", weights)):

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 _PREFIXES = {"IOB2": "IOB", "IOBES": "IOBES"}
-_ENDS = "ES"  # of the token before: the entity is over
-_BEGINS = "BS"  # of a token: a new entity begins whatever stood before
+_ENDS = "ES"  # of the token before: the entity ends
+_BEGINS = "BS"  # of a token: a new entity begins after any token
 
 
 class Entity(NamedTuple):
@@ -28,7 +28,7 @@ class Entity(NamedTuple):
 
 
 class EntityScore(NamedTuple):
-    """How well entities of one kind were found.
+    """Precision, recall and F1 of the entities of one kind.
 
     Attributes
     ----------

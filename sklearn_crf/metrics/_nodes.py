@@ -10,7 +10,7 @@ from sklearn_crf.encoding._labels import from_objects, missing_nodes
 
 
 def flatten_nodes(y_true, y_pred, *, missing_label=None, sample_weight=None):
-    """Labels of all labelled nodes in a row, with what was predicted for them: what flat metrics take.
+    """True and predicted labels of all labelled nodes in a row, the input of flat metrics.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def flatten_nodes(y_true, y_pred, *, missing_label=None, sample_weight=None):
         If the shapes of an example differ, or no node is labelled.
     """
     true = _per_example(y_true)
-    # Plain labels are one part, as if of one example: an array each would cost more than the metric.
+    # Plain labels are one part: an array for each row would cost more than the metric.
     plain = len(true) == 1 and np.ndim(y_true[0]) == 0
     pred = [np.asarray(y_pred)] if plain else _per_example(y_pred)
     if len(true) != len(pred):
@@ -190,7 +190,7 @@ def iou_report(
     target_names: Sequence[str] | None = None,
     digits: int = 3,
 ) -> str:
-    """Intersection over union of each class and their mean, as text: what segmentation papers print.
+    """Intersection over union of each class and their mean, as text.
 
     Parameters
     ----------

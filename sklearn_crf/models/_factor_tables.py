@@ -101,7 +101,7 @@ def arrays_of_factors(n_states, factors):
     scopes, table_id, number, tables = [], [], {}, []
     for f, (scope, table) in enumerate(factors):
         scope = as_integers(scope, f"the scope of factors[{f}]", lowest=0, highest=len(n_states) - 1).ravel()
-        # The list keeps every table alive, so that an id cannot be given away to a later one.
+        # The list keeps every table alive, so that no id is reused.
         if id(table) not in number:
             number[id(table)] = len(tables)
             tables.append((table, _flat(table, n_states[scope], f)))

@@ -145,7 +145,7 @@ class _StencilProduct:
         offsets = np.pad(graph.offsets, ((0, 0), (1, 0))) if is_chain else graph.offsets
         self.offsets = np.ascontiguousarray(offsets, dtype=np.int64)
         self.n_items = self.height
-        # One number an edge is no more than its type, and rows of them are multiplied many at a time.
+        # A number for each edge takes no more memory than its type, and rows of them are multiplied as vectors.
         is_scalar = model.n_values == 1 and graph.n_edges > 0
         self.edge_weight = model.blocks[model.edge_type, 0, 0] if is_scalar else np.empty(0, model.dtype)
         self.model = model

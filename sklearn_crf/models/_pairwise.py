@@ -154,7 +154,7 @@ class PairwiseModel:
         if n_columns == 1:
             return True
         diagonal = np.eye(n_columns, dtype=bool)
-        # The first table alone gives most others away.
+        # The first table alone rules out most models.
         return all(
             bool(np.all(part == part[..., :1]))
             for tables in (self.tables[:1], self.tables)
@@ -250,7 +250,7 @@ def check_allowed_states(model: Any) -> None:
 
 @singledispatch
 def score_terms(model: Any, labels: ArrayLike) -> np.ndarray:
-    """What each node adds to the score of a labeling: its unary score and its edges' or factors'.
+    """Terms of the score of a labeling by node: its unary score, and those of its edges or factors.
 
     An edge or factor counts for its first node. Terms of a connected component sum to that component's score.
 

@@ -19,10 +19,10 @@ from sklearn_crf.optimize._iterates import (
 )
 from sklearn_crf.optimize._plane_cache import affordable_planes
 
-# Violation of optimality that counts as none, of the largest gradient and diagonal entry.
+# Violation of optimality that is tolerated, as a share of the largest gradient and diagonal entry.
 _PRECISION = 1e-12
 
-# Planes may depend on each other linearly: so much is added to the diagonal, of its largest entry.
+# Ridge on the diagonal, as a share of its largest entry, since planes may depend on each other linearly.
 _RIDGE = 1e-13
 
 
@@ -32,27 +32,10 @@ def maximize_on_simplex(gram, offset, start, n_simplex):
     .. math::
         \max_a \; o^\top a - \tfrac12 a^\top G a, \qquad a \ge 0, \quad \sum_{k < p} a_k = 1
 
-    A primal active-set method: exact up to rounding, and a few steps from a start that is nearly right.
-
-    Parameters
-    ----------
-    gram : ndarray of shape (n, n), float64
-        G, positive semidefinite.
-    offset : ndarray of shape (n,), float64
-        o.
-    start : ndarray of shape (n,), float64
-        Feasible.
-    n_simplex : int
-        p; variables from there on are half-lines.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-
-    References
-    ----------
-    J. Nocedal and S. J. Wright. Numerical Optimization, 2nd ed., 2006, section 16.5.
+    G is positive semidefinite and the start feasible. A primal active-set method (Nocedal & Wright 2006, section
+    16.5): exact up to rounding, with few steps from a start near the optimum.
     """
+    # gram: G, (n, n); offset: o, (n,); start: (n,); n_simplex: p; returns (n,)
     weight = start.copy()
     free = weight > 0
     in_simplex = np.arange(len(weight)) < n_simplex
@@ -68,7 +51,7 @@ def maximize_on_simplex(gram, offset, start, n_simplex):
         gradient = offset - gram @ weight
         violation = np.where(free, 0.0, gradient - np.where(in_simplex, level, 0.0))
         best = int(np.argmax(violation))
-        # The ridge alone violates by its own size, which counts as none even where all gradients are zero.
+        # The ridge alone violates by its own size, which is tolerated even where all gradients are zero.
         if violation[best] <= _PRECISION * (np.abs(gradient).max() + gram.diagonal().max()):
             break
         free[best] = True
@@ -87,7 +70,7 @@ def _stationary(gram, offset, members, in_simplex, ridge):
 
 
 def _move_to_boundary(weight, free, members, found, negative):
-    """Go towards a point as far as no weight turns negative; the first to vanish is free no more."""
+    """Move towards a point until a weight reaches 0, which then is no longer free."""
     now = weight[members]
     length = np.where(negative, now / np.where(negative, now - found, 1.0), np.inf)
     first = int(np.argmin(length))

@@ -7,10 +7,10 @@ from scipy.optimize import OptimizeResult
 
 from sklearn_crf.optimize._iterates import Callback, RandomSeed, ValueGradient, largest, random_state_of, stopped_by
 
-# Steps grow by this after each that raised the dual, and are halved until one does, so many times.
+# Growth of steps that raised the dual, and most halvings of one that did not.
 _GROWTH, _MOST_HALVINGS = 1.3, 12
 
-# Rise of the dual that may be none but for rounding, relative to what a block adds to it.
+# Change of the dual within rounding, relative to the share of a block.
 _ROUNDING = 64 * np.finfo(np.float64).eps
 
 # Share of the full step, where there is one, that a block begins with.
@@ -131,7 +131,7 @@ class _BlockMarginals:
         return block.weight * (self.temperature * entropy + float(block.costs @ marginals))
 
     def step(self, i):
-        """Move the parameters of a block, as far as raises the dual."""
+        """Move the parameters of a block by a step that raises the dual."""
         block, parameters, marginals = self.blocks[i], self.parameters[i], self.marginals[i]
         direction = block.scores(self.x) - self.temperature * parameters
         size = min(self.step_sizes[i], self.longest)

@@ -58,7 +58,7 @@ class BlockDual:
         return self.offset - 0.5 * float(self.x @ self.x)
 
     def pass_over(self, rng):
-        """One step for every block, in random order; the slacks that they met, summed."""
+        """One step for every block, in random order; returns the sum of their slacks."""
         total = 0.0
         for block in rng.permutation(len(self._slopes)):
             total += self.step(block, *self._oracle(block, self.x))
@@ -67,20 +67,8 @@ class BlockDual:
         return total
 
     def step(self, block, slopes, offsets):
-        """Move the combined plane of every term of a block towards a new one, each as far as is best for all.
-
-        Parameters
-        ----------
-        block : int
-        slopes : ndarray of shape (m, n)
-        offsets : ndarray of shape (m,)
-
-        Returns
-        -------
-        float
-            What the new planes are above the combined ones at x, summed: the duality gap of the block, if the new
-            planes are the highest there.
-        """
+        """Move the combined planes of a block towards new ones, and return the duality gap of the block before."""
+        # slopes: (m, n); offsets: (m,), of the highest planes at x
         rows = slopes - self._slopes[block]
         lift = offsets - self._offsets[block]
         slack = lift + rows @ self.x
@@ -111,7 +99,7 @@ def _box_ascent(gram, gradient):
     return share
 
 
-# The planes of a step are themselves out of date soon: to solve it to the last digit is no use.
+# The planes of a step are soon out of date, so that an exact solution is of no use.
 _SWEEPS = 3
 
 
@@ -198,7 +186,7 @@ def frank_wolfe(
     found = Checks(risk, state, tol, callback)
     for epoch in range(1, max_iter + 1):
         slack = state.pass_over(rng)
-        # Slacks were met at points of before: they are seldom less than the gap now.
+        # Slacks belong to earlier points, and are seldom less than the present gap.
         promising = is_closed(state.dual + slack, state.dual, tol)
         due = promising or epoch % check_every == 0 or epoch == max_iter
         if found.ends(epoch, [state.mean, state.x] if average else [state.x], due):

@@ -1,4 +1,4 @@
-"""What all optimizers share: the checked start, the number of iterations, step sizes, the call of the callback."""
+"""Common parts of the optimizers: checks of the start and of options, step sizes, duality gaps, callbacks."""
 
 from collections.abc import Callable
 
@@ -39,7 +39,7 @@ def stopped_at(callback, x, primal, dual, nit):
 
 
 class Checks:
-    """Points whose primal value was worked out, and the best of them.
+    """Points at which the primal value was computed, and the best of them.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class Checks:
         self._message = None
 
     def ends(self, epoch, candidates, due):
-        """Whether to stop after this epoch; the candidates are looked at if that is due."""
+        """Whether to stop after this epoch; the candidates are evaluated if a check is due."""
         if due:
             self._check(epoch, candidates)
         if stopped_at(self._callback, self._state.x, self.fun, self._state.dual, epoch):
@@ -81,7 +81,7 @@ class Checks:
         self._dual.append(self._state.dual)
 
     def result(self, n_epochs, max_iter):
-        """What the optimizer returns."""
+        """Result of the optimizer."""
         return OptimizeResult(
             x=self.x,
             fun=self.fun,
@@ -100,7 +100,7 @@ SCHEDULES = ("constant", "annealed", "sqrt")
 
 
 def checked_start(x0):
-    """A private float64 copy of the start, one vector of finite numbers."""
+    """A float64 copy of the start, checked to be a vector of finite numbers."""
     x = np.array(x0, dtype=np.float64)
     if x.ndim != 1:
         raise ValueError(f"x0 must be a vector, got shape {x.shape}.")

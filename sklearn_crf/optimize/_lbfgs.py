@@ -120,16 +120,16 @@ def minimize_lbfgs(
     return run.result(None, tol, "ABNORMAL: no better point on the line, value and gradient disagree", failed=True)
 
 
-# Relative, as in scikit-learn's LogisticRegression: nearly off, so that the gradient decides.
+# Relative, as in scikit-learn's LogisticRegression; so small that the gradient decides.
 _VALUE_TOL = 64 * np.finfo(float).eps
 
 
 class _NonFiniteValue(Exception):
-    """The objective left the finite numbers during a line search."""
+    """Raised where the objective is not finite during a line search."""
 
 
 class _CountedEvaluations:
-    """Calls of the objective: how many, the last, and the best."""
+    """Calls of the objective: their number, the last, and the best one."""
 
     def __init__(self, fun):
         self.fun = fun
@@ -171,7 +171,7 @@ class _LBFGSIterations:
             raise StopIteration
 
     def steepest(self, x, gradient):
-        """Largest entry of the gradient, as far as x can follow it."""
+        """Largest entry of the projected gradient."""
         return largest(np.where(self.bounded, np.minimum(gradient, x), gradient))
 
     def stands_still(self):

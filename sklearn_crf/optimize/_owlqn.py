@@ -8,10 +8,10 @@ from scipy.optimize import OptimizeResult
 
 from sklearn_crf.optimize._iterates import Callback, ValueGradient, check_max_iter, checked_start, largest, stopped_by
 
-# Former steps and changes of the gradient that are kept.
+# Number of steps, with changes of the gradient, in the approximate Hessian.
 _CORRECTIONS = 6
 
-# Sufficient decrease, the factor by which steps shrink, and the most times that they do.
+# Sufficient decrease, factor of backtracking, and most backtracking steps.
 _DECREASE, _SHRINK, _MOST_SHRINKS = 1e-4, 0.5, 40
 
 
@@ -87,7 +87,7 @@ def minimize_owlqn(
             break
         found, n_tried = _searched(fun, x, value, slope, l1, pairs)
         if found is None and pairs:
-            # The curvature of former steps may mislead; the gradient does not.
+            # The approximate Hessian may be misleading; the gradient is not.
             pairs.clear()
             found, n_more = _searched(fun, x, value, slope, l1, pairs)
             n_tried += n_more
@@ -170,7 +170,7 @@ def _newton_direction(slope, pairs):
 
 
 def _remember(pairs, s, y):
-    """Keep a step and its change of the gradient, unless they say that the function is not convex there."""
+    """Keep a step and its change of the gradient, unless their curvature is negative."""
     curvature = float(s @ y)
     if curvature > np.finfo(float).eps * float(y @ y):
         pairs.append((s, y, curvature))

@@ -4,25 +4,12 @@ import numpy as np
 
 
 def affordable_planes(cache_size, sizes, n):
-    """Planes of each term that so many megabytes hold.
-
-    Parameters
-    ----------
-    cache_size : float
-    sizes : sequence of int
-        Terms of each block.
-    n : int
-        Entries of a plane.
-
-    Returns
-    -------
-    int
-    """
+    """Number of planes of each term that fit into ``cache_size`` megabytes."""
     return int(cache_size * 2**20 / (8 * n * max(sum(sizes), 1)))
 
 
 class PlaneCache:
-    r"""Dual variables of many maxima, each over the planes of its own that were found so far.
+    r"""Dual variables of many maxima, each over the planes found so far.
 
     .. math::
         D(a) = \sum_{i, k} a_{ik} o_{ik} - \tfrac12 \lVert x(a) \rVert^2, \qquad x(a) = \nu - \sum_{i, k} a_{ik}
@@ -56,14 +43,7 @@ class PlaneCache:
         return self.offset - 0.5 * float(self.x @ self.x)
 
     def add(self, block, slopes, offsets):
-        """Keep a new plane of each term of a block, if it is above those kept.
-
-        Returns
-        -------
-        float
-            What the new planes are above the combined ones at x, summed: the duality gap of the block, if the new
-            planes are the highest there.
-        """
+        """Keep new planes of a block that are above the kept ones, and return its duality gap before."""
         return self._blocks[block].add(slopes, offsets, self.x)
 
     def ascend(self, block, precision, max_steps):
@@ -118,7 +98,7 @@ class _PlanesOfBlock:
         self._start = np.searchsorted(self.owner, np.arange(self.owner[-1] + 1))
 
     def _evict(self, terms):
-        """One plane less than allowed for each of some terms; elsewhere, planes long without weight go."""
+        """Drop a plane of each of some terms that are full, and elsewhere planes that long had no weight."""
         self._idle = np.where(self.weight > 0, 0, self._idle + 1)
         drop = self._idle > _PATIENCE
         counts = np.bincount(self.owner[~drop], minlength=len(self._start))
@@ -132,7 +112,7 @@ class _PlanesOfBlock:
             self._take(np.flatnonzero(~drop), self.owner, self.slopes, self._gram, np.zeros(0))
 
     def _merge(self, first, second):
-        """Add the first of two planes to the second: the combined plane of their term stays as it is."""
+        """Add the first of two planes to the second, which keeps the combined plane of their term."""
         total = self.weight[first] + self.weight[second]
         share = self.weight[first] / total
         for values in (self.slopes, self.offsets, self._gram, self._gram.T):

@@ -10,7 +10,7 @@ from scipy.optimize import OptimizeResult
 from sklearn_crf.optimize._iterates import Callback, Projection, ValueGradient
 from sklearn_crf.optimize._spg import ROUNDING, ProjectedRun, check_options, minimize_spg
 
-# A pair of step and change of the gradient whose curvature is below this share says nothing but rounding.
+# Share below which the curvature along a step is dominated by rounding.
 _LEAST_CURVATURE = 1e-12
 
 
@@ -92,7 +92,7 @@ def minimize_pqn(
 
 
 def _step(run, model, inner_iter, backtracking, sufficient_decrease):
-    """Move towards the minimum of the model, or, if that leads nowhere, along the projected gradient."""
+    """Move towards the minimum of the model, or along the projected gradient if that fails."""
     if model.steps:
         direction = model.minimum(run, inner_iter) - run.x
         if run.gradient @ direction < 0 and run.move_along(direction, backtracking, sufficient_decrease):
@@ -118,7 +118,7 @@ class _QuadraticModel:
             self.turns.append(turn)
 
     def minimum(self, run, inner_iter):
-        """A point of the set at which the model is nearly as low as it can be."""
+        """An approximate minimum of the model over the set."""
         sigma, times = self._matrix()
 
         def value_grad(z):
@@ -126,7 +126,7 @@ class _QuadraticModel:
             curved = times(d)
             return run.gradient @ d + 0.5 * (d @ curved), run.gradient + curved
 
-        # More exact than the outer iterations are it need not be.
+        # The outer iterations need no more accuracy.
         found = minimize_spg(
             value_grad,
             run.x,

@@ -16,7 +16,7 @@ from sklearn_crf.optimize._iterates import (
     stopped_by,
 )
 
-# How fast the running average forgets: weights of the iterates grow like t**3.
+# Power of the running average: weights of the iterates grow like t**3.
 _FORGETTING = 3
 
 

@@ -16,10 +16,10 @@ from sklearn_crf.optimize._iterates import (
     stopped_by,
 )
 
-# Relative error of values worked out in float64.
+# Relative error of values computed in float64.
 ROUNDING = 16 * np.finfo(float).eps
 
-# A direction whose every step down to this length fails is none.
+# Shortest step of a line search.
 _SHORTEST = 1e-14
 
 
@@ -37,7 +37,7 @@ def check_options(max_iter, tol, *, counts, shares):
 
 
 class ProjectedRun:
-    """Where the iterations of a projected method have come to.
+    """Iterations of a projected method.
 
     Attributes
     ----------
@@ -78,13 +78,13 @@ class ProjectedRun:
     def move_along(self, direction, backtracking, sufficient_decrease):
         """Take the longest step that is good enough; False if there is none.
 
-        Values that differ by no more than their error say nothing, and gradients have more digits: there the fall is
-        worked out from the slopes at both ends, as along a parabola (Hager & Zhang 2005).
+        Where values differ by less than their error, the decrease is estimated from the slopes at both ends, which have
+        more digits, as along a parabola (Hager & Zhang 2005).
         """
         slope = float(self.gradient @ direction)
         reference = max(self.recent)
         size = max(1.0, abs(self.value))
-        # A step within the rounding of x goes nowhere, whatever the slopes say of it.
+        # A step within the rounding of x makes no progress, whatever its slope.
         shortest = max(_SHORTEST, np.finfo(float).eps * largest(self.x) / (largest(direction) or 1.0))
         length = 1.0
         while length > shortest:
@@ -218,7 +218,7 @@ def minimize_spg(
         return run.result(True, "CONVERGENCE: no iteration was needed")
     step = 1 / run.residual if first_step is None else first_step
     while run.nit < max_iter:
-        # Rounding can make a spectral step far too long; the plain gradient's is the way out.
+        # Rounding can make a spectral step far too long; the step of the plain gradient is the fallback.
         for length in (np.clip(step, *step_range), 1.0):
             direction = project(run.x - length * run.gradient) - run.x
             if run.move_along(direction, backtracking, sufficient_decrease):

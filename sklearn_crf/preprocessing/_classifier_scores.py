@@ -17,14 +17,14 @@ from sklearn_crf.encoding._batches import aligned_frames, read_layout
 from sklearn_crf.model_selection import cross_val_predict
 from sklearn_crf.preprocessing._node_transformer import flat_labels, labelled_rows, put_back, rows_of, stacked_rows
 
-# Forests give probabilities of zero, whose logarithm no field takes.
+# Forests give probabilities of zero, whose logarithm is not finite.
 _SMALLEST = float(np.finfo(np.float32).eps)
 
 _METHODS = ("predict_log_proba", "predict_proba", "decision_function")
 
 
 class ClassifierScores(TransformerMixin, MetaEstimatorMixin, BaseEstimator, auto_wrap_output_keys=None):
-    r"""Class scores that a classifier gives each node by itself, as features for a field.
+    r"""Class scores of each node by a classifier, as features for a field.
 
     .. math::
         x_s \mapsto \bigl(\log p(y_s = 1 \mid x_s), \dots, \log p(y_s = K \mid x_s)\bigr)

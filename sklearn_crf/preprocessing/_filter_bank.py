@@ -253,10 +253,10 @@ class FilterBank(ImageTransformer, auto_wrap_output_keys=None):
         out = np.empty((height, width, n_own + n_channels * len(kernels)), dtype=np.float32)
         whole = [k for k, kernel in enumerate(kernels) if not isinstance(kernel, Separable)]
         tasks = [k for k, kernel in enumerate(kernels) if isinstance(kernel, Separable)]
-        # Enough groups for threads to share; each transforms its tile anew, which is one part in as many as it holds.
+        # Enough groups for several threads; every group repeats the transform of its tile, a small part of its work.
         tasks += [whole[k : k + 19] for k in range(0, len(whole), 19)]
         for channel in range(n_channels):
-            # A constant shift keeps float32 where it is needed: kernels that sum to zero do not see it.
+            # Shifted by a constant, to which kernels that sum to zero do not respond, for the sake of float32.
             level = np.float32(image[..., channel].mean(dtype=np.float64))
             plane = image[..., channel].astype(np.float32) - level
             first = n_own + channel * len(kernels)
@@ -269,7 +269,7 @@ class FilterBank(ImageTransformer, auto_wrap_output_keys=None):
                     _fourier(plane, [kernels[k] for k in task], level, out, at)
 
             map_tasks(run, tasks, n_threads)
-        # At the end: to touch every pixel first would fetch all of the memory on one thread.
+        # Last, since writing it first would allocate all of the memory on one thread.
         out[..., :n_own] = image[..., :n_own]
         return out
 

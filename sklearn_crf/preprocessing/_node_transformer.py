@@ -14,7 +14,7 @@ from sklearn_crf.encoding import Example, object_array
 from sklearn_crf.encoding._batches import aligned_frames, read_layout
 from sklearn_crf.encoding._labels import from_objects, missing_nodes
 
-# Nodes transformed at once: enough to hide the cost of a call, few enough not to double a large X.
+# Nodes transformed at once: enough for the cost of a call not to matter, and few enough not to double a large X.
 _NODES_AT_ONCE = 2**17
 
 
@@ -237,7 +237,7 @@ def _transform_group(function, group):
 
 
 def put_back(rows, x):
-    """Transformed rows in the place of the features of x, be it an example or an array of examples."""
+    """Transformed rows in the place of the features of an example, or of an array of examples."""
     if hasattr(rows, "columns"):  # a data frame, if scikit-learn is so configured
         rows = rows.to_numpy()
     if isinstance(x, Example):

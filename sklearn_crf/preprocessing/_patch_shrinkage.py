@@ -109,7 +109,7 @@ class PatchShrinkage(ImageTransformer, auto_wrap_output_keys=None):
         out = np.empty((height, width, n_channels * len(thresholds)), dtype=np.float32)
         with range_runner(n_threads) as run:
             for channel in range(n_channels):
-                # The mean of a patch is kept whatever it is: without it small numbers keep their digits.
+                # The mean of a patch is kept in any case: small numbers keep more digits without it.
                 level = np.float32(image[..., channel].mean(dtype=np.float64))
                 plane = np.pad(image[..., channel].astype(np.float32) - level, _MARGIN, mode="symmetric")
                 own = out[..., channel * len(thresholds) : (channel + 1) * len(thresholds)]

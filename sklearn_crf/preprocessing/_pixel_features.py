@@ -128,18 +128,8 @@ class PixelFeatures(TransformerMixin, BaseEstimator):
 
 
 def structure_tensor_eigenvalues(plane, sigma):
-    """Eigenvalues of the averaged products of first derivatives (Sobel, per pixel), the larger one first.
-
-    Parameters
-    ----------
-    plane : ndarray of shape (H, W), floating
-    sigma : float
-        Standard deviation of the Gaussian average.
-
-    Returns
-    -------
-    ndarray of shape (H, W, 2), not negative
-    """
+    """Eigenvalues of the averaged products of first derivatives (Sobel, per pixel), the larger one first."""
+    # plane: (H, W); returns (H, W, 2)
     down, right = (sobel(plane, axis=axis, mode="nearest") / 8 for axis in (0, 1))
     rr, rc, cc = (gaussian_filter(p, sigma, mode="nearest") for p in (down * down, down * right, right * right))
     centre, radius = (rr + cc) / 2, np.hypot((rr - cc) / 2, rc)

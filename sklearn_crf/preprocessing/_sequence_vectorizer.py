@@ -1,4 +1,4 @@
-"""Token features as dictionaries, the way taggers are fed, to sparse chains."""
+"""Sparse chains from tokens with dictionaries of features."""
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
@@ -224,7 +224,7 @@ def _chains(columns, values, token_ptr, lengths, n_columns):
     empty = {n: sp.csr_matrix((n, n_columns), dtype=values.dtype) for n in np.unique(lengths).tolist()}
     chains, start = [], 0
     for i, n in enumerate(lengths.tolist()):
-        # A copy is several times quicker than the constructor, whose checks are met here.
+        # A copy is several times as fast as the constructor, whose checks are not needed.
         chain = copy(empty[n])
         part = slice(bounds[i], bounds[i + 1])
         chain.data, chain.indices, chain.indptr = values[part], columns[part], ptr[start : start + n + 1]
@@ -241,5 +241,5 @@ def _examples(chains, edges):
 
 
 def _only(kept, columns, values, token_ptr):
-    """Some of the entries."""
+    """The entries to keep."""
     return columns[kept], values[kept], np.concatenate(([0], np.cumsum(kept)))[token_ptr]
