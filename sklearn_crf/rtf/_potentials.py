@@ -61,7 +61,8 @@ def _clip_pairs(matrices, low, high):
     half = (matrices[..., 0, 0] - matrices[..., 1, 1]) / 2
     cross = matrices[..., 0, 1]
     radius = np.hypot(half, cross)
-    upper, lower = np.clip(centre + radius, low, high), np.clip(centre - radius, low, high)
+    # np.clip takes several times as long for a few matrices.
+    upper, lower = (np.minimum(np.maximum(value, low), high) for value in (centre + radius, centre - radius))
     # The traceless part keeps its direction; it is 0 for a multiple of the identity.
     scale = np.divide((upper - lower) / 2, radius, out=np.zeros_like(radius), where=radius > 0)
     middle = (upper + lower) / 2
@@ -72,6 +73,17 @@ def _clip_pairs(matrices, low, high):
     # Matrices within the bounds do not change in any bit.
     out[inside] = matrices[inside]
     return out
+
+
+def _clip_together(parts, low, high):
+    """Clip the eigenvalues of the symmetric parts of several arrays of matrices, in place."""
+    # parts: list of (L, m, m), views
+    if not any(map(len, parts)):
+        return
+    stacked = np.concatenate(parts)
+    clipped = clip_eigenvalues((stacked + stacked.transpose(0, 2, 1)) / 2, low, high)
+    for part, own in zip(parts, np.split(clipped, np.cumsum([len(part) for part in parts[:-1]])), strict=True):
+        part[:] = own
 
 
 def precisions_of_factors(part, kind, features, leaf):
@@ -254,10 +266,12 @@ class RegressionTreePotentials:
         """The nearest parameters with eigenvalues of precisions between bounds, and of slopes from 0 to the upper."""
         # coef: (n_coef,); returns (n_coef,)
         projected = coef.copy()
-        for part in self.unpack(projected):
-            symmetric = (part.precision + part.precision.transpose(0, 2, 1)) / 2
-            part.precision[:] = clip_eigenvalues(symmetric, *bounds)
-            part.slopes[:] = clip_eigenvalues((part.slopes + part.slopes.swapaxes(-1, -2)) / 2, 0.0, bounds[1])
+        parts = self.unpack(projected)
+        # Types of pairs share the size of their matrices, and one call for all is several times as fast.
+        for size in sorted(set(self._sizes)):
+            own = [part for part, m in zip(parts, self._sizes, strict=True) if m == size]
+            _clip_together([part.precision for part in own], *bounds)
+            _clip_together([part.slopes.reshape(-1, size, size) for part in own], 0.0, bounds[1])
         return projected
 
     def model(self, coef, image, n_threads=1):

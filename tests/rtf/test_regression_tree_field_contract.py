@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:the last round stopped:sklearn.e
 
 BOTH = [RegressionTreeField, RegressionTreeFieldClassifier]
 QUICK = {"max_depth": 1, "max_iter": 8, "split": Splits(min_samples_leaf=20), "filter_bank": None, "random_state": 0}
-CHECKED = {"max_depth": 1, "split": Splits(min_samples_leaf=3), "max_iter": 30, "random_state": 0}
+CHECKED = {"max_depth": 1, "split": Splits(min_samples_leaf=3), "max_iter": 12, "random_state": 0}
 WEIGHTS = "check_sample_weight_equivalence_on_dense_data"
 
 

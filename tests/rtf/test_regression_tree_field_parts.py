@@ -245,7 +245,7 @@ def split_gain(trees, potentials, coef, images, targets, number, splits):
 @pytest.mark.parametrize("multipliers", [(), (0, 2)])
 def test_splits_are_the_best_by_brute_force(n_values, channels, multipliers, monkeypatch):
     trees, potentials, coef, images, targets = random_field(
-        (9, 8), n_values, n_splits=1, seed=7, channels=channels, multipliers=multipliers
+        (7, 6), n_values, n_splits=1, seed=7, channels=channels, multipliers=multipliers
     )
     coef = potentials.project(coef, BOUNDS)
     tests = random_tests(5, 3, 2, np.random.RandomState(2))

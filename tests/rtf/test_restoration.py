@@ -19,7 +19,7 @@ QUICK = {"max_depth": 1, "max_iter": 4, "random_state": 0}
 SIGMA = 0.2
 
 
-def clean_images(n=6, shape=(40, 48), n_channels=0, seed=0):
+def clean_images(n=6, shape=(32, 32), n_channels=0, seed=0):
     """Blocks of constant grey or colour."""
     rng = np.random.default_rng(seed)
     blocks = rng.random((n, shape[0] // 8, shape[1] // 8, max(n_channels, 1)))
@@ -36,7 +36,7 @@ def mean_square(a, b):
 
 
 def test_defaults_denoise_without_a_warning():
-    clean = clean_images(15)
+    clean = clean_images(15, (40, 48))
     noisy = with_noise(clean)[..., None]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -148,7 +148,7 @@ def test_bad_corruption_is_named(corruption, name):
 
 def test_corruption_that_makes_no_image_is_an_error():
     for bad in (lambda image, rng: image[1:], lambda image, rng: image + np.inf):
-        with pytest.raises(ValueError, match="corruption must return finite images of 40 x 48 pixels, got shape"):
+        with pytest.raises(ValueError, match="corruption must return finite images of 32 x 32 pixels, got shape"):
             RegressionTreeField(corruption=bad, **QUICK).fit(clean_images(2))
     with pytest.raises(ValueError, match="requires y to be passed"):
         RegressionTreeField(**QUICK).fit(clean_images(2)[..., None])
@@ -167,11 +167,12 @@ def test_predictions_are_of_the_type_and_range_of_y(dtype):
     assert predicted.dtype == dtype
     assert predicted.min() >= 0
     assert predicted.max() <= limit
-    free = RegressionTreeField(clip=None, **QUICK).fit(X, y).predict(X)
+    # Only predictions are clipped: the parameter can be set on a fitted field.
+    free = field.set_params(clip=None).predict(X)
     assert free.dtype == np.float64
     assert free.max() > limit
     assert_allclose(np.clip(free, 0, limit), predicted, atol=0.51 if limit > 1 else 1e-6)
-    bounded = RegressionTreeField(clip=(0.25 * limit, 0.5 * limit), **QUICK).fit(X, y).predict(X)
+    bounded = field.set_params(clip=(0.25 * limit, 0.5 * limit)).predict(X)
     assert (bounded.min(), bounded.max()) == (0.25 * limit, 0.5 * limit)
     for bad in ((1, 0), (np.nan, 1.0), "yes", (1,), 3):
         with pytest.raises(InvalidParameterError, match="'clip' parameter"):
@@ -183,7 +184,7 @@ def test_missing_pixels_are_filled():
     field = RegressionTreeField(corruption=MissingPixels(0.4, 0.6), **QUICK).fit(clean)
     assert field.missing_channels_.tolist() == [0]
     assert field.n_features_in_ == 1
-    given = MissingPixels(0.5)(clean_images(2, seed=7).reshape(-1, 48), np.random.default_rng(0)).reshape(2, 40, 48)
+    given = MissingPixels(0.5)(clean_images(2, seed=7).reshape(-1, 32), np.random.default_rng(0)).reshape(2, 32, 32)
     truth = clean_images(2, seed=7)
     filled = field.predict(given)
     gaps = np.isnan(given)
@@ -222,8 +223,8 @@ def test_missing_targets_do_not_matter():
     clean = clean_images(3)
     X = with_noise(clean)[..., None]
     y = clean.copy()
-    y[:, :, 24:] = np.nan
-    fields = [plain_field("mse", **QUICK, window=1).fit(X[:, :, :24], clean[:, :, :24])]
+    y[:, :, 16:] = np.nan
+    fields = [plain_field("mse", **QUICK, window=1).fit(X[:, :, :16], clean[:, :, :16])]
     fields.append(plain_field("mse", **QUICK, window=1).fit(X, y))
     # Half of the pixels are known, so that the mean over all is half.
     assert fields[1].loss_curve_[0] == pytest.approx(fields[0].loss_curve_[0] / 2)
@@ -274,7 +275,7 @@ def test_a_cascade_of_clean_images():
     assert mean_square(field.predict(noisy), clean) < 0.35 * SIGMA**2
     assert field.predict(noisy).shape == clean.shape
     mean = GaussianDirect().marginals(field.models(noisy)[0]).mean
-    assert_allclose(np.clip(mean.reshape(40, 48), *field.target_range_), field.predict(noisy)[0], atol=1e-3)
+    assert_allclose(np.clip(mean.reshape(32, 32), *field.target_range_), field.predict(noisy)[0], atol=1e-3)
 
 
 def test_weights_of_samples_in_the_squared_error():
