@@ -80,7 +80,7 @@ def exponentiated_gradient(
     graphical models, 2012, Eq. 195 to 202.
     """
     rng = random_state_of(random_state)
-    state = _BlockMarginals(blocks, temperature)
+    state = _DualMarginals(blocks, temperature)
     losses, duals = [], []
     message, success = f"STOP: max_iter={max_iter} epochs made", False
     for epoch in range(1, max_iter + 1):
@@ -108,7 +108,7 @@ def exponentiated_gradient(
     )
 
 
-class _BlockMarginals:
+class _DualMarginals:
     """Parameters of all blocks, their marginals, and the x that belongs to them."""
 
     def __init__(self, blocks, temperature):

@@ -65,7 +65,7 @@ def test_every_loss_learns_to_denoise(loss):
 @pytest.mark.parametrize("solver", ["spg", "pqn"])
 def test_the_loss_falls_from_round_to_round(loss, solver):
     X, y = denoising()
-    field = plain_field(loss, solver=solver, **{**QUICK, "max_depth": 3}).fit(X, y)
+    field = plain_field(loss, solver=solver, **{**QUICK, "max_depth": 3, "max_iter": 5}).fit(X, y)
     ends = field.loss_curve_[field.round_ends_]
     assert len(ends) == 4
     assert np.all(np.diff(ends) <= 1e-6)
@@ -81,7 +81,7 @@ def test_trees_help():
     y = np.where(x[..., 1] > 0, x[..., 0], -x[..., 0])
     errors = []
     for depth in (0, 1):
-        options = {**QUICK, "max_depth": depth, "max_iter": 60}
+        options = {**QUICK, "max_depth": depth, "max_iter": 40}
         options["split"] = Splits(min_samples_leaf=20, n_feature_tests=200, feature_radius=0)
         errors.append(squared_error(plain_field("mse", **options).fit(x, y), x, y))
     assert errors[0] > 0.8
@@ -182,7 +182,7 @@ def test_training_looks_at_some_pixels(layout):
 
 @pytest.mark.parametrize("loss", ["pseudolikelihood", "psnr"])
 def test_shrinkage_keeps_leaves_near_their_parents(loss):
-    X, y = denoising()
+    X, y = denoising(4)
     distances = []
     for shrinkage in (0.0, 500.0, 1e9):
         field = plain_field(loss, solver=FieldSolver(shrinkage=shrinkage), **QUICK).fit(X, y)

@@ -127,7 +127,7 @@ def test_missing_labels_and_classes_that_a_fold_misses(loss):
 
 @pytest.mark.parametrize("loss", ["pseudolikelihood", "mse", "multinomial"])
 def test_a_heavy_class_is_predicted_more_often(loss):
-    X, y = blocks()
+    X, y = blocks(4)
     plain, heavy = (
         np.mean(RegressionTreeFieldClassifier(loss, class_weight=weight, **QUICK).fit(X, y).predict(X) == 0)
         for weight in (None, {0: 10.0})

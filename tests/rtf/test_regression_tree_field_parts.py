@@ -331,24 +331,25 @@ def test_sampled_splits_do_not_depend_on_threads():
 
 @pytest.mark.parametrize("n_values", [1, 2])
 def test_residual_splits_explain_most(n_values):
-    _, potentials, coef, images, targets = random_field((9, 8), n_values, n_splits=0, seed=12)
+    _, potentials, coef, images, targets = random_field((7, 6), n_values, n_splits=0, seed=12)
     trees = [RegressionTree.stump() for _ in potentials.types]
     risk = FieldRisk(GaussianPseudolikelihood(), potentials, images, targets)
     options = GrowthOptions(None, 3, 1, None, 5, BOUNDS, "residual")
     found = find_splits(risk, trees, coef, [1] * len(trees), options, np.random.RandomState(3))
     for kind, own in zip(potentials.types, found, strict=True):
-        values = np.concatenate([factor_targets(kind, y.reshape(9, 8, n_values)) for y in targets])
+        values = np.concatenate([factor_targets(kind, y.reshape(7, 6, n_values)) for y in targets])
 
-        def left_over(test, threshold, kind=kind, values=values):
-            above = responses_in(images, kind, 0, test) > threshold
+        def left_over(responses, threshold, values=values):
+            above = responses > threshold
             return sum(np.sum((values[side] - values[side].mean(axis=0)) ** 2) for side in (above, ~above))
 
         (test, threshold), others = own[0], []
         for other in all_tests(3, 1):
-            responses = np.sort(responses_in(images, kind, 0, other))
-            others += [left_over(other, responses[-(-k * len(responses) // 4) - 1]) for k in (1, 2, 3)]
+            responses = responses_in(images, kind, 0, other)
+            thresholds = np.sort(responses)[[-(-k * len(responses) // 4) - 1 for k in (1, 2, 3)]]
+            others += [left_over(responses, own) for own in thresholds]
         assert len(others) == 3 * 27
-        assert left_over(test, threshold) == pytest.approx(min(others))
+        assert left_over(responses_in(images, kind, 0, test), threshold) == pytest.approx(min(others))
 
 
 def factor_targets(kind, plane):
