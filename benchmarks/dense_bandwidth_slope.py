@@ -1,4 +1,4 @@
-"""How smooth the loss of a dense field is in its bandwidths: slopes over small steps beside the slope of the trend.
+"""Roughness of the loss of a dense field in its bandwidths: slopes over small steps, and their mean.
 
     python benchmarks/dense_bandwidth_slope.py
 

@@ -1,4 +1,4 @@
-"""What dense fields add to a classifier of single pixels: no field, grid field, dense field fixed and learned.
+"""Gain of fields over a classifier of single pixels: no field, grid field, dense field fixed and learned.
 
     SKLEARN_CRF_DATA=folder python benchmarks/dense_quality.py camvid     # folder holds camvid/
     SKLEARN_CRF_DATA=folder python benchmarks/dense_quality.py horses     # weizmann_horses/
@@ -7,7 +7,7 @@
 Scores are logarithms of the probabilities of gradient-boosted trees on local features of the image. Fields learn from
 scores that such trees give out of fold: to images whose labels they have not seen. In GrabCut trees learn from the
 strokes of an image alone, and fields from half of the images. All fields see the same scores of the same test images;
-nothing is chosen on these. Fixed weights are the published ones, with the published bandwidths, which were meant for
+nothing is chosen on these. Fixed weights are the published ones, with the published bandwidths, which were chosen for
 larger images. Bandwidths are chosen on a quarter of some of the training images.
 
 Prints mean IoU over the pixels of all test images, accuracy, the 95 % interval of the difference to no field over

@@ -1,4 +1,4 @@
-"""Mean field of fully connected fields: time and memory beside pydensecrf2, on the same image in the same run.
+"""Mean field of fully connected fields: time and memory compared with pydensecrf2 on the same image in the same run.
 
     python benchmarks/dense_speed.py --peer PYTHON           # PYTHON has pydensecrf2 installed
     python benchmarks/dense_speed.py --peer PYTHON --volume  # 120 x 150 x 100 voxels, 2 labels, 5 updates

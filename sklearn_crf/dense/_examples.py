@@ -18,7 +18,7 @@ class DenseExample:
         Score of each class at each pixel, such as logarithms of a classifier's probabilities; with
         ``DenseCRF(unaries="linear")``, features. Kept in float32 or float64; -inf forbids a class.
     image : array-like of shape lattice or (*lattice, n_channels), optional
-        What :class:`Bilateral` kernels compare: colours, or any other channels.
+        Colours or other channels, which :class:`Bilateral` kernels compare.
     spacing : sequence of float, optional
         Distance between neighbours along each axis of the lattice, for volumes whose voxels are not cubes; bandwidths
         are in its units. None is 1.

@@ -15,7 +15,7 @@ class GaussianKernel:
     _bandwidths: ClassVar[tuple[str, ...]] = ()
 
     def _check(self, name):
-        """Raise ValueError if a parameter is invalid; ``name`` stands for this kernel in errors."""
+        """Raise ValueError if a parameter is invalid; ``name`` is the name of this kernel in errors."""
         for parameter in self._bandwidths:
             values = np.asarray(getattr(self, parameter))
             if values.dtype.kind not in "iuf" or values.ndim > 1 or not np.all(np.isfinite(values) & (values > 0)):

@@ -5,7 +5,7 @@ from sklearn.base import BaseEstimator
 
 
 class LogLoss(BaseEstimator):
-    r"""Logarithmic loss of the marginals, the negative log-likelihood of the labels one by one.
+    r"""Logarithmic loss of the marginals: the negative log-likelihood of each label under its marginal.
 
     .. math::
         R = -\sum_i w_i \log q_i(y_i)
@@ -163,5 +163,5 @@ class ExpectedIoU(BaseEstimator):
 
 
 def through_softmax(q, slope):
-    """Derivative by logits, given that by their softmax q, both (N, K)."""
+    """Derivative by logits (N, K), given the derivative by their softmax q."""
     return q * (slope - np.einsum("ik,ik->i", q, slope)[:, np.newaxis])

@@ -19,7 +19,7 @@ class Weights(NamedTuple):
     ----------
     compatibility : ndarray of shape (M,), (M, K) or (M, K, K)
     unary_scale : float
-        What given scores are multiplied by; 1 where unary scores are linear in features.
+        Factor of given scores; 1 where unary scores are linear in features.
     coef : ndarray of shape (K, F) or None
     intercept : ndarray of shape (K,) or None
         Of linear unary scores.
@@ -156,7 +156,7 @@ def marginals_of_updates(model, inference, n_threads=1):
 
 
 def pull_back(model, trajectory, slope, n_threads=1):
-    r"""From the derivative by the last logits to those by unary scores and compatibilities.
+    r"""Derivatives by unary scores and compatibilities, given that by the last logits.
 
     Logits are :math:`s_t = u + \sum_m \hat K_m q_{t-1} \mu_m`, so that with g the derivative by s_t, that by
     :math:`\mu_m` is :math:`q_{t-1}' (\hat K_m' g)` and that by :math:`q_{t-1}` is
@@ -281,7 +281,7 @@ class UnrolledRisk:
         return tried[int(np.argmin([self.value(each) for each in tried]))]
 
     def value_grad(self, flat):
-        """f and its gradient."""
+        """Value of f and its gradient."""
         weights = self.layout.unpack(flat)
         totals = self._totals(weights) if self.loss.needs_totals else None
 

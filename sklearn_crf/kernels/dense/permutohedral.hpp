@@ -193,7 +193,7 @@ inline i64 number_vertices(const i64* keys, i64 first, i64 n_points, int n_corne
     return point;
 }
 
-// Both neighbours of vertices start to stop along an axis; `missing` stands for those to which no point was splat.
+// Both neighbours of vertices start to stop along an axis; `missing` is the number of those to which no point was splat.
 inline void find_neighbors(const i64* vertex_key, i64 start, i64 stop, const Digits& digits, int axis,
                            const Table& table, i32 missing, i32* neighbors) {
     const int d = digits.n_axes;
