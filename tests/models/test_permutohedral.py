@@ -109,15 +109,20 @@ def test_long_sums_in_float32_keep_their_digits():
     # every point has the same corners, so that one list has all of them
     n_points = 400_000
     lattice = PermutohedralFilter(np.zeros((n_points, 2), np.float32))
-    np.testing.assert_allclose(lattice.apply(np.ones((n_points, 1), np.float32)), 1.0, rtol=2e-5)
+    for n_channels in (1, 8):
+        np.testing.assert_allclose(lattice.apply(np.ones((n_points, n_channels), np.float32)), 1.0, rtol=2e-5)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_same_bits_for_any_number_of_threads(dtype):
+@pytest.mark.parametrize(("n_axes", "n_channels", "n_parts"), [(5, 21, 0), (2, 3, 8), (5, 1, 1)])
+def test_same_bits_for_any_number_of_threads(dtype, n_axes, n_channels, n_parts):
     rng = np.random.default_rng(4)
-    features = points(rng, 5, 6.0, 4000).astype(dtype)
-    values = rng.random((4000, 21)).astype(dtype)
-    expected = PermutohedralFilter(features).apply(values)
+    features = points(rng, n_axes, 6.0, 4000).astype(dtype)
+    values = rng.random((4000, n_channels)).astype(dtype)
+    single = PermutohedralFilter(features)
+    # Long rows are gathered at vertices, short ones scattered to them in parts.
+    assert len(single.workspace(n_channels)[2]) == n_parts
+    expected = single.apply(values)
     for n_threads in (2, 8):
         lattice = PermutohedralFilter(features, n_threads=n_threads)
         np.testing.assert_array_equal(lattice.apply(values, n_threads=n_threads), expected)
