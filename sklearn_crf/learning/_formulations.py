@@ -102,7 +102,7 @@ class Relaxation(Formulation):
     ----------
     entropy : {"trw", "trivial"}, default="trw"
         Of the relaxation: of a distribution over spanning trees, or the sum of those of the edges, looser and quicker.
-    max_iter : int, default=500
+    max_iter : int, default=2000
         Most iterations of the inner problem, for one example, in training and where the formulation's own marginals
         predict.
     tol : float, default=None
@@ -133,7 +133,7 @@ class Relaxation(Formulation):
     remedy = "increase the max_iter of the formulation, or decrease C"
 
     def __init__(
-        self, entropy: str = "trw", max_iter: int = 500, tol: float | None = None, cost=None, temperature: float = 1.0
+        self, entropy: str = "trw", max_iter: int = 2000, tol: float | None = None, cost=None, temperature: float = 1.0
     ):
         super().__init__(cost, temperature)
         self.entropy = entropy
@@ -200,7 +200,7 @@ class Reparameterization(Relaxation):
     ----------
     entropy : {"trw", "trivial"}, default="trw"
         As of :class:`Relaxation`.
-    max_iter : int, default=500
+    max_iter : int, default=2000
         Most iterations of the inference of one example.
     tol : float, default=None
         Its tolerance, as of :class:`Relaxation`.
@@ -230,7 +230,7 @@ class OptimalEdgeProbabilities(Reparameterization):
     ----------
     entropy : {"trw", "trivial"}, default="trw"
         As of :class:`Relaxation`.
-    max_iter : int, default=500
+    max_iter : int, default=2000
         Most iterations of the inference of one example.
     tol : float, default=None
         Its tolerance, as of :class:`Relaxation`.
@@ -261,7 +261,7 @@ class JointRelaxation(Relaxation):
     ----------
     entropy : {"trw", "trivial"}, default="trw"
         As of :class:`Relaxation`.
-    max_iter : int, default=500
+    max_iter : int, default=2000
         Most iterations of the inference of one example.
     tol : float, default=None
         Its tolerance, as of :class:`Relaxation`.
@@ -301,7 +301,7 @@ class DualRelaxation(Relaxation):
     ----------
     entropy : {"trw", "trivial"}, default="trw"
         As of :class:`Relaxation`.
-    max_iter : int, default=500
+    max_iter : int, default=2000
         Most iterations of the inference of one example.
     tol : float, default=None
         Its tolerance, as of :class:`Relaxation`.
