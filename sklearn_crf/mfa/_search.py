@@ -1,5 +1,6 @@
 """Paths of fits from generative to discriminative, and the choice among them by cross-validation."""
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from typing import ClassVar
@@ -13,6 +14,7 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils._param_validation import InvalidParameterError, StrOptions
 from sklearn.utils.validation import _check_sample_weight
 
+from sklearn_crf._callbacks import CallbackSupportMixin, fit_callbacks
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.mfa._estimator import MultiConditionalMFA
 from sklearn_crf.mfa._fitted import FittedMixture
@@ -87,7 +89,9 @@ def _descend(estimator, X, y, alphas, sample_weight):
     return found
 
 
-class MultiConditionalMFACV(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, FittedMixture):
+class MultiConditionalMFACV(
+    CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, FittedMixture
+):
     r"""Mixtures of factor analysers with ``alpha``, components and factors chosen by cross-validation.
 
     .. math::
@@ -240,25 +244,31 @@ class MultiConditionalMFACV(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Tr
             classes=classes, random_state=self.random_state, **{name: getattr(self, name) for name in self._shared}
         )
         scorer = check_scoring(base, scoring=self.scoring)
-
-        def fold_scores(task, n_threads):
-            (train, test), k, p = task
-            model = clone(base).set_params(n_components=k, n_factors=p, n_jobs=n_threads)
-            path = alpha_path(model, table[train], labels[train], alphas, sample_weight=weight[train])
-            return [scorer(fitted, table[test], labels[test]) for fitted in path]
-
         pairs = list(product(n_components, n_factors))
         tasks = [(fold, k, p) for k, p in pairs for fold in folds]
-        scores = np.array(map_tasks(fold_scores, tasks, self.n_jobs))
-        scores = scores.reshape(len(n_components), len(n_factors), len(folds), len(alphas)).swapaxes(2, 3)
-        i, j, best = np.unravel_index(scores.mean(axis=3).argmax(), scores.shape[:3])
-        chosen = clone(base).set_params(n_components=n_components[i], n_factors=n_factors[j], verbose=self.verbose)
-        chosen.set_params(n_jobs=self.n_jobs)
-        above = [alpha for alpha in alphas if alpha >= alphas[best]]
-        model = alpha_path(chosen, X, y, above, sample_weight=sample_weight)[above.index(alphas[best])]
-        self.__dict__.update(
-            {name: value for name, value in vars(model).items() if name.endswith("_") and name[0] != "_"}
-        )
+        lock = threading.Lock()
+        # Callbacks hear of the path of every fold, and of the last fit. The choice needs all scores: none can stop it.
+        with fit_callbacks(self, X, y, len(tasks) + 1) as task_ended:
+
+            def fold_scores(task, n_threads):
+                (train, test), k, p = task
+                model = clone(base).set_params(n_components=k, n_factors=p, n_jobs=n_threads)
+                path = alpha_path(model, table[train], labels[train], alphas, sample_weight=weight[train])
+                found = [scorer(fitted, table[test], labels[test]) for fitted in path]
+                with lock:
+                    task_ended(lambda: None)
+                return found
+
+            scores = np.array(map_tasks(fold_scores, tasks, self.n_jobs))
+            scores = scores.reshape(len(n_components), len(n_factors), len(folds), len(alphas)).swapaxes(2, 3)
+            i, j, best = np.unravel_index(scores.mean(axis=3).argmax(), scores.shape[:3])
+            chosen = clone(base).set_params(n_components=n_components[i], n_factors=n_factors[j], verbose=self.verbose)
+            chosen.set_params(n_jobs=self.n_jobs)
+            above = [alpha for alpha in alphas if alpha >= alphas[best]]
+            model = alpha_path(chosen, X, y, above, sample_weight=sample_weight)[above.index(alphas[best])]
+            fitted = {name: value for name, value in vars(model).items() if name.endswith("_") and name[0] != "_"}
+            task_ended(lambda: fitted)
+        self.__dict__.update(fitted)
         self.alpha_, self.n_components_, self.n_factors_ = model.alpha, model.n_components, model.n_factors
         self.scores_ = scores
         return self

@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+from callback_recorder import Recorder
 from mfa_problems import brute_force_joint, labelled_clusters, with_gaps
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
@@ -414,32 +415,14 @@ def test_duplicate_samples_only():
 def test_callbacks_hear_of_every_iteration(clusters):
     callback = pytest.importorskip("sklearn.callback", reason="scikit-learn before 1.9")
 
-    class Recorder:
-        def __init__(self):
-            self.n_iterations, self.means = 0, []
-
-        def setup(self, estimator, context): ...
-
-        def on_fit_task_begin(self, estimator, context): ...
-
-        def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
-            if context.task_name == "iteration":
-                self.n_iterations += 1
-                self.means.append(fitted_estimator.means_)
-                return self.n_iterations == 4
-            return False
-
-        def teardown(self, estimator, context): ...
-
-    recorder = Recorder()
-    assert isinstance(recorder, callback.FitCallback)
+    assert isinstance(Recorder(), callback.FitCallback)
     for solver in ("em", "lbfgs", "sgd"):
-        recorder.__init__()
+        recorder = Recorder(4)
         model = MultiConditionalMFA(2, 1, objective="joint", solver=solver, n_init=1, random_state=0, tol=1e-9)
         model.set_callbacks(recorder).fit(*clusters)
-        assert recorder.n_iterations == model.n_iter_ == 4
-        assert recorder.means[0].shape == model.means_.shape
-        assert not np.array_equal(recorder.means[0], recorder.means[3])
+        assert len(recorder.fitted) == model.n_iter_ == 4
+        assert recorder.fitted[0].means_.shape == model.means_.shape
+        assert not np.array_equal(recorder.fitted[0].means_, recorder.fitted[3].means_)
 
 
 def test_progress_is_shown(clusters, capfd):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from callback_recorder import Recorder
 from mfa_problems import labelled_clusters
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
@@ -116,3 +117,13 @@ def test_options_of_a_name_ask_for_an_object():
         MultiConditionalMFACV().set_params(solver__step_size=0.1)
     search = MultiConditionalMFACV(solver=ScaledLBFGS()).set_params(solver__history_size=5)
     assert search.solver.history_size == 5
+
+
+def test_callbacks_hear_of_every_fold_and_of_the_last_fit(clusters):
+    pytest.importorskip("sklearn.callback", reason="scikit-learn before 1.9")
+    recorder = Recorder()
+    search = MultiConditionalMFACV([0.1, 1.0], [1, 2], 1, cv=3, n_init=1, max_iter=5, random_state=0, n_jobs=2)
+    search.set_callbacks(recorder).fit(*clusters)
+    assert len(recorder.fitted) == 2 * 3 + 1
+    assert recorder.fitted[:-1] == [None] * 6
+    assert_array_equal(recorder.fitted[-1].predict_proba(clusters[0]), search.predict_proba(clusters[0]))

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from callback_recorder import Recorder
 from estimator_contract import missing_checks, passed_checks
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
@@ -235,45 +236,26 @@ def test_evidence_conditions_the_model(n_values):
     assert_allclose(found.mean.ravel()[known], value, rtol=1e-12)
 
 
-class Recorder:
-    """A callback that keeps the fields of all iterations and asks to stop after some of them."""
-
-    def __init__(self, n_iterations):
-        self.n_iterations, self.fields = n_iterations, []
-
-    def setup(self, estimator, context): ...
-
-    def on_fit_task_begin(self, estimator, context): ...
-
-    def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
-        if context.task_name != "iteration":
-            return False
-        self.fields.append(fitted_estimator)
-        return len(self.fields) == self.n_iterations
-
-    def teardown(self, estimator, context): ...
-
-
 @pytest.mark.parametrize("n_iterations", [3, 10])
 @pytest.mark.parametrize("Field", BOTH)
 def test_callbacks_hear_of_every_iteration(Field, n_iterations):
     pytest.importorskip("sklearn.callback", reason="scikit-learn before 1.9")
     recorder = Recorder(n_iterations)
     field = Field("mse", **QUICK | {"tol": 0.0}).set_callbacks(recorder).fit(X, Y)
-    assert len(recorder.fields) == field.n_iter_ == n_iterations
+    assert len(recorder.fitted) == field.n_iter_ == n_iterations
     # Fields of both rounds predict, the last one what the estimator predicts that was stopped there.
-    assert {len(found.precisions_[0]) for found in recorder.fields} == ({1} if n_iterations == 3 else {1, 2})
-    assert_array_equal(recorder.fields[-1].predict(X), field.predict(X))
-    values = [found.models(X)[0].h for found in recorder.fields]
+    assert {len(found.precisions_[0]) for found in recorder.fitted} == ({1} if n_iterations == 3 else {1, 2})
+    assert_array_equal(recorder.fitted[-1].predict(X), field.predict(X))
+    values = [found.models(X)[0].h for found in recorder.fitted]
     assert not np.array_equal(values[0], values[-1])
 
 
 def test_callbacks_hear_of_every_stage_of_a_cascade():
     pytest.importorskip("sklearn.callback", reason="scikit-learn before 1.9")
-    recorder = Recorder(0)
+    recorder = Recorder()
     field = RegressionTreeField("mse", cascade=2, **QUICK | {"max_iter": 2, "tol": 0.0}).set_callbacks(recorder)
     field.fit(X, Y)
-    assert len(recorder.fields) == sum(stage.n_iter_ for stage in field.stages_) == 8
+    assert len(recorder.fitted) == sum(stage.n_iter_ for stage in field.stages_) == 8
     assert not any(hasattr(stage, "_skl_callbacks") for stage in field.stages_)
 
 
