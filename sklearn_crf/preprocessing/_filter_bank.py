@@ -12,7 +12,6 @@ from numpy.lib.stride_tricks import sliding_window_view
 from scipy.ndimage import correlate1d
 from sklearn.base import _fit_context, clone
 from sklearn.utils._param_validation import InvalidParameterError, StrOptions
-from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.preprocessing._image_transformer import ImageTransformer, as_images
@@ -207,24 +206,12 @@ class FilterBank(ImageTransformer, auto_wrap_output_keys=None):
         kernels = self._fitted_kernels
         return map_tasks(lambda image, n_threads: self._responses(image, kernels, n_threads), images, self.n_jobs)
 
-    def get_feature_names_out(self, input_features=None):
-        """Names of the responses, such as ``"edge_2_30"`` or, of more than one channel, ``"channel0_edge_2_30"``.
-
-        Parameters
-        ----------
-        input_features : array-like of str, optional
-            Names of the channels.
-
-        Returns
-        -------
-        ndarray of str
-        """
-        check_is_fitted(self)
+    def _feature_names(self, input_features):
         single = input_features is None and self.n_channels_ == 1
         channels = self._channel_names(input_features)
         own = (["intensity"] if single else channels) if self.include_input else []
         names = [name if single else f"{channel}_{name}" for channel in channels for name in self._names]
-        return np.array([*own, *names], dtype=object)
+        return [*own, *names]
 
     def _kernels(self, images):
         """Kernels by name, written out or separable."""
@@ -327,19 +314,7 @@ class ChannelUnion(ImageTransformer, auto_wrap_output_keys=None):
 
         return map_tasks(one, images, self.n_jobs)
 
-    def get_feature_names_out(self, input_features=None):
-        """Names of the channels of all transformers.
-
-        Parameters
-        ----------
-        input_features : array-like of str, optional
-            Names of the channels of X.
-
-        Returns
-        -------
-        ndarray of str
-        """
-        check_is_fitted(self)
+    def _feature_names(self, input_features):
         return np.concatenate([part.get_feature_names_out(input_features) for part in self.transformers_])
 
 

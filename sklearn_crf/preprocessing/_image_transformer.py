@@ -87,6 +87,25 @@ class ImageTransformer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=No
         results = self._transform_images(images)
         return np.stack(results) if is_stack(X) else object_array(results)
 
+    def get_feature_names_out(self, input_features=None):
+        """Names of the features, such as ``"mean_2"`` or, of more than one channel, ``"channel0_mean_2"``.
+
+        Parameters
+        ----------
+        input_features : array-like of str, optional
+            Names of the channels.
+
+        Returns
+        -------
+        ndarray of str
+        """
+        check_is_fitted(self)
+        return np.array(self._feature_names(input_features), dtype=object)
+
+    @abstractmethod
+    def _feature_names(self, input_features):
+        """Names of the features as a list, given names of the channels or None."""
+
     @abstractmethod
     def _transform_images(self, images):
         """Features (H, W, F) of each of a list of (H, W, C) arrays, float32 or float64."""

@@ -8,7 +8,6 @@ import numpy as np
 from scipy.ndimage import gaussian_filter, gaussian_gradient_magnitude
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, InvalidParameterError
-from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf.preprocessing._image_transformer import ImageTransformer
 
@@ -80,19 +79,7 @@ class LocalImageFeatures(ImageTransformer, auto_wrap_output_keys=None):
     def _transform_images(self, images):
         return [self._features(image) for image in images]
 
-    def get_feature_names_out(self, input_features=None):
-        """Names of the features, such as ``"mean_2"`` or, of more than one channel, ``"channel0_mean_2"``.
-
-        Parameters
-        ----------
-        input_features : array-like of str, optional
-            Names of the channels.
-
-        Returns
-        -------
-        ndarray of str
-        """
-        check_is_fitted(self)
+    def _feature_names(self, input_features):
         channels = self._channel_names(input_features)
         prefixes = [f"{name}_" for name in channels] if input_features is not None or len(channels) > 1 else [""]
         names = []
@@ -101,7 +88,7 @@ class LocalImageFeatures(ImageTransformer, auto_wrap_output_keys=None):
                 names += ["row", "column"]
             else:
                 names += [prefix + name for prefix in prefixes for name in self._names(kind)]
-        return np.array(names, dtype=object)
+        return names
 
     def _names(self, kind):
         if kind == "intensity":

@@ -7,7 +7,6 @@ import numpy as np
 import scipy.fft
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import InvalidParameterError
-from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._threads import map_tasks, range_runner
 from sklearn_crf.kernels.rtf.patch_shrinkage import PATCH_SIDE, shrink_patches
@@ -74,23 +73,10 @@ class PatchShrinkage(ImageTransformer, auto_wrap_output_keys=None):
         self.reach_ = _MARGIN
         return self
 
-    def get_feature_names_out(self, input_features=None):
-        """Names of the features, such as ``"shrunk_20"`` or, of more than one channel, ``"channel0_shrunk_20"``.
-
-        Parameters
-        ----------
-        input_features : array-like of str, optional
-            Names of the channels.
-
-        Returns
-        -------
-        ndarray of str
-        """
-        check_is_fitted(self)
+    def _feature_names(self, input_features):
         single = input_features is None and self.n_channels_ == 1
         prefixes = [""] if single else [f"{channel}_" for channel in self._channel_names(input_features)]
-        names = [f"{prefix}shrunk_{value:g}" for prefix in prefixes for value in self._checked_thresholds()]
-        return np.array(names, dtype=object)
+        return [f"{prefix}shrunk_{value:g}" for prefix in prefixes for value in self._checked_thresholds()]
 
     def _checked_thresholds(self):
         thresholds = np.asarray(self.thresholds)
