@@ -22,6 +22,7 @@ from sklearn_crf.models import (
     exactly_one,
     factor_graph_of,
     labeling_statistics,
+    model_of_components,
     pairwise_model_of,
     score,
     score_terms,
@@ -282,3 +283,23 @@ def test_pairwise_models_without_edges_convert():
     model = PairwiseModel(Graph(2, []), np.zeros((2, 3)), np.zeros((0, 3, 3)))
     assert factor_graph_of(model).n_factors == 2
     np.testing.assert_allclose(BruteForce().marginals(pairwise_model_of(factor_graph_of(model))).log_z, 2 * np.log(3))
+
+
+@pytest.mark.parametrize("kind", ["pairwise", "factors"])
+def test_components_have_their_part_of_the_score(kind):
+    rng = np.random.default_rng(4)
+    # Components of one, two and three nodes, their numbers mixed.
+    graph = Graph(6, [[0, 4], [4, 2], [5, 1]])
+    model = PairwiseModel(
+        graph, rng.normal(size=(6, 3)), rng.normal(size=(3, 3, 3)), np.array([2, 0, 1]), rng.random(3)
+    )
+    model = replace(model, n_states=np.array([3, 2, 3, 1, 3, 2], dtype=np.int32))
+    model = model if kind == "pairwise" else factor_graph_of(model)
+    labels = np.array([rng.integers(n) for n in [3, 2, 3, 1, 3, 2]], dtype=np.int32)
+    parts = [model_of_components(model, np.arange(3) == k) for k in range(3)]
+    assert sorted(len(nodes) for _, nodes in parts) == [1, 2, 3]
+    assert sorted(np.concatenate([nodes for _, nodes in parts])) == list(range(6))
+    assert sum(score(part, labels[nodes]) for part, nodes in parts) == pytest.approx(score(model, labels))
+    whole, nodes = model_of_components(model, np.ones(3, dtype=bool))
+    assert np.array_equal(nodes, np.arange(6))
+    assert score(whole, labels) == pytest.approx(score(model, labels))
