@@ -135,6 +135,44 @@ def test_a_heavy_class_is_predicted_more_often(loss):
     assert heavy > plain + 0.03
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_balanced_classes_weigh_the_same(weighted):
+    X, y = blocks(4, n_classes=2, seed=3)
+    sample_weight = np.array([1.0, 2.0, 0.5, 1.0]) if weighted else None
+    total = np.array([np.sum((y == k) * np.reshape(sample_weight if weighted else 1.0, (-1, 1, 1))) for k in (0, 1)])
+    given = dict(enumerate(total.sum() / (2 * total)))
+    fields = [
+        RegressionTreeFieldClassifier("mse", class_weight=weight, **QUICK).fit(X, y, sample_weight)
+        for weight in ("balanced", given)
+    ]
+    assert_allclose(fields[0].loss_curve_, fields[1].loss_curve_, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("class_weight", "loss", "message"),
+    [
+        ({3: 1.0}, "mse", "class_weight names the class 3, but the classes are"),
+        ({0: -1.0}, "mse", "must hold numbers of at least 0. Got -1.0 for 0 instead"),
+        ({0: np.nan}, "mse", "must hold numbers of at least 0. Got nan for 0 instead"),
+        ({0: 0.0, 1: 0.0}, "mse", "sample_weight times class_weight is 0 for all pixels"),
+        ("balanced", "likelihood", "class_weight needs a loss that is a sum over pixels"),
+    ],
+)
+def test_bad_class_weights_are_named(class_weight, loss, message):
+    X, y = blocks(2, n_classes=2)
+    with pytest.raises(ValueError, match=message):
+        RegressionTreeFieldClassifier(loss, class_weight=class_weight, **QUICK).fit(X, y)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "multinomial"])
+def test_log_probabilities_are_logarithms(loss):
+    X, y = blocks(3, n_classes=2)
+    field = RegressionTreeFieldClassifier(loss, **QUICK | {"max_depth": 0}).fit(X, y)
+    probability = field.predict_proba(X)
+    assert_allclose(probability.sum(axis=-1), 1.0)
+    assert_allclose(field.predict_log_proba(X), np.log(probability), rtol=1e-6, atol=1e-9)
+
+
 def test_costs_and_evidence():
     X, y = blocks()
     cost = [[0, 1, 1], [1, 0, 1], [9, 9, 0]]
