@@ -129,6 +129,9 @@ class FieldClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self.gradient_norm_curve_ = record.curve("gradient_norm")
         self.error_curve_ = record.curve("errors")
         self.n_iter_ = record.n_iter
+        self.converged_ = record.converged
+        self.stop_reason_ = record.stop_reason
+        self.best_iter_ = record.best_iter
 
     # Training ------------------------------------------------------------------------------------------------------
 

@@ -112,6 +112,10 @@ class ContrastiveCRF(ProbabilisticField):
     error_curve_ : ndarray of shape (n_iter_,)
         NaN: no inference runs that could err.
     n_iter_ : int
+    stop_reason_ : str
+        Why the last round ended.
+    best_iter_ : int
+        The iteration whose weights are kept, from 0: the last.
         Iterations of all rounds.
     n_features_in_ : int
         Features of a node.

@@ -28,7 +28,8 @@ class DRFClassifier(ProbabilisticField):
     ----------
     C : float, default=1.0
         Inverse strength of the penalty in :math:`\tfrac12 \lVert w \rVert^2 + C \sum_i \ell_i`; intercepts are
-        free. It applies to ``learning`` "pma", "pl" and "likelihood"; SPA, MMA and CD have no penalty.
+        free. It applies to ``learning`` "pma", "pl" and "likelihood"; steps of SPA, MMA and CD have no penalty, and the
+        bundle method of SPA has one on the distance to the start.
     edge_C : float, optional
         That of the penalty on the weights of edges alone; None is ``C``. The objective has the factor ``C / edge_C``
         before the squares of these weights.
@@ -37,8 +38,8 @@ class DRFClassifier(ProbabilisticField):
         approximation), the labeling of largest marginals ("mma", maximum marginal approximation), each node given
         its true neighbours ("pl", pseudolikelihood), Gibbs sweeps from the truth ("cd"), or exact
         expectations ("likelihood": forests, or an inference that is exact anywhere). "auto" matches ``inference``:
-        "pma" for marginal decoding, "spa" for MAP. Or a rule of :mod:`sklearn_crf.learning`, whose options are
-        reachable as ``learning__step_size`` and so on, such as :class:`~sklearn_crf.learning.SPA`; or an
+        "pma" for marginal decoding, ``SPA(solver="bundle")`` for MAP. Or a rule of :mod:`sklearn_crf.learning`, whose
+        options are reachable as ``learning__step_size`` and so on, such as :class:`~sklearn_crf.learning.SPA`; or an
         :class:`~sklearn_crf.objectives.Objective` of your own.
     inference : str or Inference, default="auto"
         What predicts, and learns where the rule can use it. "auto" chooses each node's best state under its
@@ -102,6 +103,14 @@ class DRFClassifier(ProbabilisticField):
     voters_ : ndarray of shape (n_voters, n_coef) or None
         Weights that vote at prediction, for ``select="voted"``; ``coef_`` and the others are then their mean.
     n_iter_ : int
+    converged_ : bool
+        Whether training came to its own end, with an inference that did.
+    stop_reason_ : str
+        Why it ended.
+    best_iter_ : int or None
+        The iteration whose weights are kept, from 0; None where they are a mean or several vote.
+    duality_gap_ : float
+        What the objective of ``SPA(solver="bundle")`` may be above its least at most; NaN for other rules.
     learning_ : str
         The rule that was used.
     inference_ : str
@@ -231,6 +240,7 @@ class DRFClassifier(ProbabilisticField):
     def _store(self, record):
         super()._store(record)
         self.voters_ = record.voters
+        self.duality_gap_ = record.gap
         self.nonsubmodular_curve_ = record.curve("n_nonsubmodular")
         self.coef_path_ = np.array(record.coef_path)
         self.gradient_path_ = np.array(record.gradient_path)

@@ -125,6 +125,12 @@ class TRWCRF(ProbabilisticField):
     gradient_norm_curve_ : ndarray of shape (n_iter_,)
         Euclidean norm of the gradient per labelled node.
     n_iter_ : int
+    converged_ : bool
+        Whether training came to its own end, with an inference that did.
+    stop_reason_ : str
+        Why it ended.
+    best_iter_ : int or None
+        The iteration whose weights are kept, from 0; None where they are a mean or several vote.
     formulation_ : str
         The one that was used.
     has_cycles_ : bool

@@ -58,7 +58,7 @@ from sklearn_crf.learning._rules import (
     map_inference,
     resolve_learning,
 )
-from sklearn_crf.learning._solvers import LBFGS, SGD, DualAscent, GradientSteps, Solver
+from sklearn_crf.learning._solvers import LBFGS, SGD, AnchoredBundle, DualAscent, GradientSteps, Solver
 from sklearn_crf.learning._training import (
     PenalisedRisk,
     TrainingRecord,
@@ -78,6 +78,7 @@ __all__ = [
     "PMA",
     "SGD",
     "SPA",
+    "AnchoredBundle",
     "BundleMethod",
     "CuttingPlane",
     "DualAscent",

@@ -525,6 +525,7 @@ def _train_in_rounds(problem, generate, sets, solver, run, report):
         if not record.n_generated[-1]:
             record.converged = True
             break
+    record.stop_reason, record.best_iter = found.message, record.n_iter - 1
     if not found.success:
         warn_of_lbfgs(found, problem)
 
@@ -547,5 +548,6 @@ def _train_by_epochs(problem, generate, sets, solver, run, report):
         problem.visit(point.x)
         return report(point.x)
 
-    record.coef = solver.minimize_by_epochs(problem, record.coef, run, gradient, callback).x
+    found = solver.minimize_by_epochs(problem, record.coef, run, gradient, callback)
+    record.coef, record.stop_reason, record.best_iter = found.x, found.message, record.n_iter - 1
     record.converged = not record.n_generated or record.n_generated[-1] == 0

@@ -16,7 +16,7 @@ from sklearn_crf.inference import (
     able,
     resolve_inference,
 )
-from sklearn_crf.learning._solvers import LBFGS, SELECTIONS, SGD, GradientSteps, Solver
+from sklearn_crf.learning._solvers import LBFGS, SELECTIONS, SGD, AnchoredBundle, GradientSteps, Solver
 from sklearn_crf.learning._training import PenalisedRisk, risk_near_labels
 from sklearn_crf.objectives import (
     ContrastiveDivergence,
@@ -299,7 +299,8 @@ class SPA(SteppedRule):
 
     .. math:: \partial \ell \ni \phi(\hat y) - \phi(y^*), \qquad \hat y = \arg\max_y \mathrm{score}(y)
 
-    The perceptron's rule. Source: Kumar et al. 2005, section 4.2.
+    The perceptron's rule. Source: Kumar et al. 2005, section 4.2. Its loss is convex, so that ``solver="bundle"`` can
+    minimise it with a proof; the steps of the paper do not converge.
 
     Parameters
     ----------
@@ -316,6 +317,9 @@ class SPA(SteppedRule):
         Training stops after this many cycles of the errors.
     init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
         Where training starts: "auto" and "independent" are the weights of the field without edges.
+    solver : {"steps", "bundle"} or Solver, default="steps"
+        "steps" is :class:`GradientSteps`, or :class:`SGD` with a ``batch_size``. "bundle" is :class:`AnchoredBundle`,
+        to which the estimator's ``C`` and ``max_iter`` apply, and none of the options of steps.
 
     Examples
     --------
@@ -327,6 +331,29 @@ class SPA(SteppedRule):
     """
 
     name = "spa"
+    _parameter_constraints: ClassVar[dict] = {
+        **SteppedRule._parameter_constraints,
+        "solver": [StrOptions({"steps", "bundle"}), Solver],
+    }
+
+    def __init__(
+        self,
+        step_size: float = 0.1,
+        step_schedule: str = "constant",
+        batch_size: int | None = None,
+        select: str = "best",
+        n_cycles: int = 3,
+        init: str | np.ndarray = "auto",
+        solver: str | Solver = "steps",
+    ):
+        super().__init__(step_size, step_schedule, batch_size, select, n_cycles, init)
+        self.solver = solver
+
+    def solver_for(self, problem, start):
+        if isinstance(self.solver, Solver):
+            return clone(self.solver)
+        # Without a scale to keep there is nothing but steps.
+        return AnchoredBundle() if self.solver == "bundle" and start.any() else super().solver_for(problem, start)
 
     def objective(self, decoding):
         return SaddlePoint().coupled(decoding.inference)
@@ -441,7 +468,7 @@ def resolve_learning(learning: str | LearningRule | Objective, decoding: NamedIn
     Parameters
     ----------
     learning : str, LearningRule or Objective
-        ``"auto"`` matches the decoding: saddle point for MAP, pseudo-marginals for MPM.
+        ``"auto"`` matches the decoding: saddle point for MAP, by the bundle method; pseudo-marginals for MPM.
     decoding : NamedInference
 
     Returns
@@ -455,5 +482,5 @@ def resolve_learning(learning: str | LearningRule | Objective, decoding: NamedIn
     if isinstance(learning, Objective):
         return OwnRule(learning)
     if learning == "auto":
-        learning = "pma" if decoding.rule == "mpm" else "spa"
+        return PMA() if decoding.rule == "mpm" else SPA(solver="bundle")
     return RULES[learning]()

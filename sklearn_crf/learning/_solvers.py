@@ -21,6 +21,7 @@ from sklearn_crf.learning._training import (
 from sklearn_crf.objectives import DualBlock
 from sklearn_crf.optimize import (
     CycleDetector,
+    bmrm,
     exponentiated_gradient,
     gradient_ascent,
     minimize_lbfgs,
@@ -152,12 +153,14 @@ class LBFGS(Solver):
             while not result.success and record.n_iter <= run.max_iter and problem.risk.objective.settle(0.0):
                 # An inner problem that was solved too roughly for this iterate.
                 result = minimize(result.x)
-            record.coef = result.x
+            settled = exact or not _diverges(record.errors)
+            record.coef, record.best_iter, record.stop_reason = result.x, record.n_iter - 1, result.message
+            record.converged = bool(result.success and record.inference_converged and settled)
             if exact and not record.inference_converged:
                 _warn_of_inner_problem(problem)
             elif exact and not result.success:
                 warn_of_lbfgs(result, problem)
-            elif not exact and not (result.success and record.inference_converged and not _diverges(record.errors)):
+            elif not exact and not record.converged:
                 self._keep_selected(problem, selection)
         return problem.record
 
@@ -170,7 +173,7 @@ class LBFGS(Solver):
             f"{chosen} among the weights visited are kept: {problem.remedy}",
             problem,
         )
-        problem.record.coef, problem.record.voters = selection.chosen()
+        problem.record.choose(selection)
 
 
 class GradientSteps(Solver):
@@ -238,12 +241,15 @@ class GradientSteps(Solver):
             if record.latest is None or not np.array_equal(record.latest, result.x):
                 # A vanishing gradient ends the ascent before the callback hears of its last point.
                 callback(result)
+            record.stop_reason, record.converged = result.message, bool(smooth and result.success)
+            if not smooth and cycles.n_completed >= self.n_cycles:
+                record.stop_reason = f"STOP: {cycles.n_completed} cycles of the errors"
             if smooth and not result.success:
                 warn_unconverged("Gradient steps did not converge: increase max_iter or change step_size", problem)
-            if smooth and result.success:
-                record.coef = result.x
+            if record.converged:
+                record.coef, record.best_iter = result.x, record.n_iter - 1
             else:
-                record.coef, record.voters = selection.chosen()
+                record.choose(selection)
         return problem.record
 
 
@@ -288,12 +294,12 @@ class SGD(Solver):
                 selection.visit(record.latest, record.errors[-1])
                 return report(point.x)
 
-            self.minimize_by_epochs(
+            record.stop_reason = self.minimize_by_epochs(
                 problem, start, run, lambda members, coef: problem.evaluate(coef, members), callback
-            )
+            ).message
             if problem.risk.is_exact and not record.inference_converged:
                 _warn_of_inner_problem(problem)
-            record.coef, record.voters = selection.chosen()
+            record.choose(selection)
         return problem.record
 
     def minimize_by_epochs(self, problem, start, run, gradient, callback):
@@ -366,12 +372,83 @@ class DualAscent(Solver):
                     random_state=run.rng,
                     callback=callback,
                 )
+            record.best_iter, record.stop_reason = record.n_iter - 1, found.message
+            record.converged = bool(found.success and record.inference_converged)
             if not record.inference_converged:
                 _warn_of_inner_problem(problem)
             elif not found.success:
                 warn_unconverged("Steps in the dual did not converge: increase max_iter, or decrease C", problem)
             record.coef = scale * found.x
         return problem.record
+
+
+class AnchoredBundle(Solver):
+    r"""The convex loss of the saddle point approximation by planes below it, with a duality gap.
+
+    .. math::
+        \min_w \; \tfrac12 \lVert w - w_0 \rVert^2 + C \sum_i \bigl( \max_y \mathrm{score}_w(y) -
+            \mathrm{score}_w(y_i) \bigr)
+        \quad \text{subject to} \quad w_0^\top (w - w_0) = 0
+
+    The loss grows in proportion to the weights, and is least where all are zero: the start :math:`w_0`, the weights of
+    the nodes alone, fixes their scale. The gap proves how far the objective is from its least where the inference is
+    exact.
+
+    Parameters
+    ----------
+    tol : float, default=1e-3
+        Duality gap, of the objective, at which to stop.
+
+    See Also
+    --------
+    sklearn_crf.optimize.bmrm : The bundle method.
+    """
+
+    _parameter_constraints: ClassVar[dict] = {"tol": [Interval(Real, 0, None, closed="left")]}
+
+    def __init__(self, tol: float = 1e-3):
+        self.tol = tol
+
+    def train(self, problem, start, run, remedy=REMEDY):
+        with self._training(problem, run, remedy) as report:
+            record, scale = problem.record, run.C * problem.n_nodes
+            norm = float(np.linalg.norm(start))
+            if not problem.has_value(start) or not norm:
+                raise ValueError(
+                    "solver='bundle' needs a loss and a start that is not zero, whose scale the weights keep: use "
+                    "learning='spa' with init='independent', or solver='steps'."
+                )
+            anchor = start / norm
+
+            def along(x):
+                return x - anchor * (anchor @ x)
+
+            def loss(x):
+                coef = start + along(x)
+                value, gradient = problem.evaluate(coef)
+                problem.visit(coef)
+                return scale * value, scale * along(gradient)
+
+            found = bmrm(
+                loss,
+                np.zeros(len(start)),
+                floor=0.0,
+                max_iter=run.max_iter,
+                tol=self.tol,
+                callback=lambda point: report(record.latest),
+            )
+            record.coef = start + along(found.x)
+            record.best_iter = int(np.argmin(found.loss_curve))
+            record.gap = found.gap + run.C * problem.inference_gap(record.coef)
+            record.stop_reason = found.message
+            record.converged = bool(found.success and record.gap <= 2 * self.tol * abs(found.fun))
+            if not found.success:
+                warn_unconverged(
+                    f"The bundle method ended with {found.message!r} at a duality gap of {record.gap:.3g} for an "
+                    f"objective of {found.fun:.3g}: increase max_iter, or take an inference that is exact",
+                    problem,
+                )
+        return record
 
 
 #: Solvers of the fields by name.

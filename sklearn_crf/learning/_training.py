@@ -190,6 +190,14 @@ class TrainingRecord:
         Where several weights vote.
     interrupted : BaseException or None
         To be raised once the weights are stored.
+    converged : bool
+        Whether training came to its own end, with an inference that did.
+    stop_reason : str
+        Why it ended.
+    best_iter : int or None
+        The entry whose weights were chosen; None where they are a mean or those of several.
+    gap : float
+        What the objective may be above its least at most; NaN where that is not known.
     """
 
     loss: list = field(default_factory=list)
@@ -203,6 +211,15 @@ class TrainingRecord:
     coef: np.ndarray | None = None
     voters: np.ndarray | None = None
     interrupted: BaseException | None = None
+    converged: bool = False
+    stop_reason: str = ""
+    best_iter: int | None = None
+    gap: float = np.nan
+
+    def choose(self, selection: "Selection") -> None:
+        """Take the weights that a selection has chosen."""
+        self.coef, self.voters = selection.chosen()
+        self.best_iter = selection.best_iter
 
     @property
     def n_iter(self) -> int:
@@ -324,9 +341,17 @@ class PenalisedRisk:
 
     def has_value(self, coef):
         """Whether there is a loss at some weights, or a direction alone."""
+        return self._at(coef)[1] is not None
+
+    def inference_gap(self, coef):
+        """What the sum of losses may be too small by, where they are maxima that were not proven."""
+        return self._at(coef)[3].gap
+
+    def _at(self, coef):
+        """What was found at some weights; free where they are those evaluated last."""
         if self._last is None or not np.array_equal(self._last[0], coef):
             self.evaluate(coef)
-        return self._last[1] is not None
+        return self._last
 
     def direction(self, coef):
         """Direction of a gradient step: down f, pairwise weights in steps of their own.
@@ -340,9 +365,7 @@ class PenalisedRisk:
 
     def visit(self, coef):
         """Enter an iterate in the record; free if it is the one evaluated last."""
-        if self._last is None or not np.array_equal(self._last[0], coef):
-            self.evaluate(coef)
-        latest, value, gradient, result = self._last
+        latest, value, gradient, result = self._at(coef)
         scale = self.n_nodes if self.C is None else self.C * self.n_nodes
         if value is not None:
             value += float(np.sum(self.l1 * np.abs(coef)))
@@ -394,6 +417,11 @@ class Selection:
         self._kept.append((n_errors, -self._n_visited, coef))
         self._kept.sort(key=lambda entry: entry[:2])
         del self._kept[_MOST_VOTERS if self.rule == "voted" else 1 :]
+
+    @property
+    def best_iter(self):
+        """The visit whose weights are kept, from 0; None where several or a mean are."""
+        return -self._kept[0][1] - 1 if len(self._kept) == 1 else None
 
     def chosen(self):
         """The weights kept, and the voters (None unless several vote).
