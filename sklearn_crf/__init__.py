@@ -62,6 +62,7 @@ _MODULE_OF = {
     "solve": "_energies",
 }
 _SUBMODULES = {
+    "calibration",
     "datasets",
     "dense",
     "display",

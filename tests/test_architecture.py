@@ -28,7 +28,7 @@ TIERS = [
     {"_energies", "potentials"},
     {"objectives"},
     {"metrics", "model_selection"},
-    {"preprocessing", "datasets", "display"},
+    {"preprocessing", "datasets", "display", "calibration"},
     {"learning"},
     {"estimators", "rtf", "mfa"},
     {"dense", "inspection", "multilabel"},

@@ -2,6 +2,7 @@
 
 from sklearn_crf.display._field import FieldDisplay
 from sklearn_crf.display._summaries import (
+    CouplingAuditDisplay,
     MarginalEntropyDisplay,
     PairwiseTablesDisplay,
     ReliabilityDisplay,
@@ -10,6 +11,7 @@ from sklearn_crf.display._summaries import (
 from sklearn_crf.display._trace import TrainingTraceDisplay
 
 __all__ = [
+    "CouplingAuditDisplay",
     "FieldDisplay",
     "MarginalEntropyDisplay",
     "PairwiseTablesDisplay",

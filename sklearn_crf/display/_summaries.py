@@ -9,6 +9,7 @@ from sklearn.metrics import ConfusionMatrixDisplay
 
 from sklearn_crf.display._matplotlib import require_pyplot
 from sklearn_crf.metrics import flatten_nodes
+from sklearn_crf.model_selection import coupling_audit
 
 
 class PairwiseTablesDisplay:
@@ -97,6 +98,113 @@ class PairwiseTablesDisplay:
             ax.set_yticks(range(len(self.classes)), self.classes)
         axes[0].figure.colorbar(picture, ax=list(axes), label="score")
         self.axes_, self.figure_ = axes, axes[0].figure
+        return self
+
+
+class CouplingAuditDisplay:
+    """Scores of ways of learning under inferences as a heat map, the pairs that match framed.
+
+    Make one with :meth:`from_results` or :meth:`from_estimators`; the constructor only stores what is drawn.
+
+    Parameters
+    ----------
+    results : dict of ndarray
+        ``results`` of :func:`~sklearn_crf.model_selection.coupling_audit`.
+
+    Attributes
+    ----------
+    figure_ : matplotlib Figure
+    ax_ : matplotlib Axes
+    im_ : matplotlib AxesImage
+
+    Examples
+    --------
+    >>> from sklearn_crf import DRFClassifier
+    >>> from sklearn_crf.datasets import make_noisy_digits
+    >>> from sklearn_crf.display import CouplingAuditDisplay
+    >>> X, y, _ = make_noisy_digits(12, random_state=0)
+    >>> display = CouplingAuditDisplay.from_estimators(
+    ...     {"pl": DRFClassifier(learning="pl")}, X, y, inference={"MAP": "map"}, cv=3
+    ... )  # doctest: +SKIP
+    """
+
+    def __init__(self, results: dict) -> None:
+        self.results = results
+
+    @classmethod
+    def from_results(cls, results: dict, *, ax: Any = None) -> "CouplingAuditDisplay":
+        """Draw the results of an audit.
+
+        Parameters
+        ----------
+        results : dict of ndarray
+            ``results`` of :func:`~sklearn_crf.model_selection.coupling_audit`.
+        ax : matplotlib Axes, optional
+
+        Returns
+        -------
+        CouplingAuditDisplay
+        """
+        return cls(results).plot(ax=ax)
+
+    @classmethod
+    def from_estimators(
+        cls, estimators: Any, X: Any, y: Any, *, inference: Any, ax: Any = None, **options: Any
+    ) -> "CouplingAuditDisplay":
+        """Run an audit and draw it.
+
+        Parameters
+        ----------
+        estimators : mapping of str to field classifier
+        X : array-like or list
+        y : array-like or list of array-like
+        inference : mapping of str to str or Inference
+        ax : matplotlib Axes, optional
+        **options : object
+            ``cv``, ``scoring``, ``n_jobs`` and ``random_state`` of
+            :func:`~sklearn_crf.model_selection.coupling_audit`.
+
+        Returns
+        -------
+        CouplingAuditDisplay
+        """
+        return cls(coupling_audit(estimators, X, y, inference=inference, **options).results).plot(ax=ax)
+
+    def plot(self, *, ax: Any = None) -> "CouplingAuditDisplay":
+        """Draw. Stars mark the pairs that are worse than the best by Holm's test at 5 %.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+
+        Returns
+        -------
+        CouplingAuditDisplay
+            self
+        """
+        require_pyplot("CouplingAuditDisplay")
+        (ax,) = _axes(None if ax is None else np.array([ax]), 1, "CouplingAuditDisplay")
+        results = self.results
+        learning, inference = (list(dict.fromkeys(results[name])) for name in ("learning", "inference"))
+        scores = np.reshape(results["mean_test_score"], (len(learning), len(inference)))
+        self.im_ = ax.imshow(scores, cmap="viridis")
+        middle = (scores.min() + scores.max()) / 2
+        for k, score in enumerate(scores.flat):
+            row, column = divmod(k, len(inference))
+            star = "*" if results["p_holm"][k] < 0.05 else ""
+            ax.text(column, row, f"{score:.3f}{star}", ha="center", va="center", color="wk"[int(score > middle)])
+            if results["matched"][k]:
+                ax.plot(
+                    column + np.array([-0.47, 0.47, 0.47, -0.47, -0.47]),
+                    row + np.array([-0.47, -0.47, 0.47, 0.47, -0.47]),
+                    color="#d1362f",
+                    linewidth=2,
+                )
+        ax.set_xticks(range(len(inference)), inference)
+        ax.set_yticks(range(len(learning)), learning)
+        ax.set(xlabel="predicted by", ylabel="learned by", title="score of examples left out")
+        ax.figure.colorbar(self.im_, ax=ax)
+        self.ax_, self.figure_ = ax, ax.figure
         return self
 
 

@@ -1,0 +1,251 @@
+"""Calibration of structured probabilities: one temperature for all scores, chosen on examples left out."""
+
+from numbers import Integral
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_crf.encoding import object_array
+from sklearn_crf.encoding._labels import missing_nodes
+from sklearn_crf.inference import Inference, able, convergence_left_to_caller
+from sklearn_crf.model_selection import example_splits, take_examples
+from sklearn_crf.objectives import at_temperature
+
+__all__ = ["TemperatureScaling"]
+
+# Temperatures are looked for between one over this and this.
+_LARGEST = 1e3
+# Below this a probability counts as this much, so that one forbidden label does not decide alone.
+_LEAST_PROBABILITY = 1e-12
+
+
+class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
+    r"""Probabilities of a field at the temperature that suits examples left out.
+
+    .. math::
+        p_T(y \mid x) \propto \exp \bigl( \mathrm{score}(x, y) / T \bigr), \qquad
+        T = \arg\min_T \; - \sum_{i, s} \log p_T(y_{is} \mid x_i)
+
+    Marginals of the field whose scores are all divided by T; the sum is over the labelled nodes of examples that the
+    weights were not learned from. Rules that look at best labelings alone (SPA, MMA, max-margin) leave the scale of
+    their weights open, and with it how sure they are. Classifiers without scores on a graph, such as
+    :class:`~sklearn_crf.mfa.MultiConditionalMFA`, have the logarithms of their probabilities divided.
+
+    scikit-learn's ``CalibratedClassifierCV`` takes one label for each example only.
+
+    Parameters
+    ----------
+    estimator : classifier
+        A field classifier, or one with ``predict_proba``; cloned for each fold, and fitted to all examples at the end.
+    cv : int or splitter, default=5
+        Folds of examples; an int is that many of :class:`~sklearn_crf.model_selection.StratifiedLatticeKFold`.
+    inference : Inference, optional
+        What gives the marginals; None is the estimator's own if it can, else
+        :class:`~sklearn_crf.inference.AutoMarginals`.
+
+    Attributes
+    ----------
+    temperature_ : float
+    estimator_ : classifier
+        Fitted to all examples.
+    classes_ : ndarray of shape (n_classes,)
+    log_loss_ : ndarray of shape (2,)
+        Mean negative log-probability of labels left out, at temperature one and at ``temperature_``.
+
+    References
+    ----------
+    C. Guo, G. Pleiss, Y. Sun, K. Q. Weinberger. On Calibration of Modern Neural Networks. ICML 2017.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import M3NClassifier
+    >>> from sklearn_crf.calibration import TemperatureScaling
+    >>> y = np.zeros((12, 6, 6), dtype=int)
+    >>> y[:, 2:5, 2:5] = 1
+    >>> X = y[..., np.newaxis] + np.random.default_rng(0).normal(scale=0.7, size=(12, 6, 6, 1))
+    >>> calibrated = TemperatureScaling(M3NClassifier(random_state=0), cv=3).fit(X, y)
+    >>> bool(calibrated.log_loss_[1] < calibrated.log_loss_[0])
+    True
+    >>> calibrated.predict_proba(X).shape
+    (12, 6, 6, 2)
+    """
+
+    def __init__(self, estimator, *, cv=5, inference: Inference | None = None):
+        self.estimator = estimator
+        self.cv = cv
+        self.inference = inference
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags = self.estimator.__sklearn_tags__().input_tags
+        return tags
+
+    def fit(self, X, y) -> "TemperatureScaling":
+        """Find the temperature on examples left out, then fit to all.
+
+        Parameters
+        ----------
+        X : array-like or list
+            Examples, as the estimator takes them.
+        y : array-like or list of array-like
+            Labels of their nodes.
+
+        Returns
+        -------
+        TemperatureScaling
+            self
+        """
+        if isinstance(self.cv, Integral) and self.cv < 2:
+            raise ValueError(f"cv must be at least 2, got {self.cv!r}.")
+        parts = []
+        for train, test in example_splits(self.cv, self.estimator, y):
+            fitted = clone(self.estimator).fit(take_examples(X, train), take_examples(y, train))
+            parts.append(self._left_out(fitted, take_examples(X, test), take_examples(y, test)))
+        n_labels = sum(part.n_labels for part in parts)
+        if not n_labels:
+            raise ValueError("y has no labelled node in any example left out: there is nothing to calibrate by.")
+
+        def loss(log_temperature):
+            return sum(part.loss(np.exp(log_temperature)) for part in parts) / n_labels
+
+        bounds = (-np.log(_LARGEST), np.log(_LARGEST))
+        found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-3})
+        estimator = clone(self.estimator).fit(X, y)
+        self.estimator_, self.classes_ = estimator, estimator.classes_
+        self.temperature_ = float(np.exp(found.x))
+        self.log_loss_ = np.array([loss(0.0), found.fun])
+        return self
+
+    def _left_out(self, fitted, X, y):
+        if hasattr(fitted, "models"):
+            return _Models(fitted, X, y, self._marginals_of(fitted))
+        return _Probabilities(fitted, X, y)
+
+    def _marginals_of(self, fitted):
+        return able("marginals", fitted._decoding().inference) if self.inference is None else clone(self.inference)
+
+    def predict(self, X):
+        """Labels by the estimator, which the temperature does not change where they are a best labeling.
+
+        Parameters
+        ----------
+        X : array-like or list
+            Examples.
+
+        Returns
+        -------
+        ndarray
+            As the estimator gives.
+        """
+        check_is_fitted(self)
+        return self.estimator_.predict(X)
+
+    def predict_proba(self, X):
+        """Marginal probability of each class at every node, at the temperature found.
+
+        Parameters
+        ----------
+        X : array-like or list
+            Examples.
+
+        Returns
+        -------
+        ndarray
+            As ``predict`` gives, with a last axis of ``n_classes``.
+        """
+        check_is_fitted(self)
+        if not hasattr(self.estimator_, "models"):
+            return _flattened(self.estimator_.predict_proba(X), self.temperature_)
+        labels, inference = self.estimator_.predict(X), self._marginals_of(self.estimator_)
+        found = [
+            _marginals(model, inference, self.temperature_, len(self.classes_)) for model in self.estimator_.models(X)
+        ]
+        if labels.dtype == object and labels.ndim == 1 and isinstance(labels[0], np.ndarray):
+            return object_array([part.reshape(*np.shape(of), -1) for part, of in zip(found, labels, strict=True)])
+        return np.concatenate(found).reshape(*labels.shape, -1)
+
+    def score(self, X, y):
+        """The estimator's own score.
+
+        Parameters
+        ----------
+        X : array-like or list
+            Examples.
+        y : array-like or list of array-like
+            Labels.
+
+        Returns
+        -------
+        float
+        """
+        check_is_fitted(self)
+        return self.estimator_.score(X, y)
+
+
+class _LeftOut:
+    """Labels of examples left out, as columns of the classes of the estimator that did not see them."""
+
+    def __init__(self, fitted, y):
+        missing = getattr(fitted, "missing_label", None)
+        self.nodes, self.columns = [], []
+        for labels in y:
+            flat = np.asarray(labels).ravel()
+            nodes = np.flatnonzero(~missing_nodes(flat, missing))
+            known = np.isin(flat[nodes], fitted.classes_)
+            # A class that its fold has not seen has no probability to be calibrated.
+            nodes = nodes[known]
+            self.nodes.append(nodes)
+            self.columns.append(np.searchsorted(fitted.classes_, flat[nodes]))
+        self.n_labels = sum(len(nodes) for nodes in self.nodes)
+        self.n_classes = len(fitted.classes_)
+
+    def loss(self, temperature):
+        """Summed negative log-probability of the labels."""
+        total = 0.0
+        for i, (nodes, columns) in enumerate(zip(self.nodes, self.columns, strict=True)):
+            if len(nodes):
+                probability = self._probability(i, temperature)[nodes, columns]
+                total -= float(np.log(np.maximum(probability, _LEAST_PROBABILITY)).sum())
+        return total
+
+
+class _Models(_LeftOut):
+    """Examples left out by their models."""
+
+    def __init__(self, fitted, X, y, inference):
+        super().__init__(fitted, y)
+        self.models, self.inference = fitted.models(X), inference
+
+    def _probability(self, i, temperature):
+        with convergence_left_to_caller():
+            return _marginals(self.models[i], self.inference, temperature, self.n_classes)
+
+
+class _Probabilities(_LeftOut):
+    """Examples left out by the probabilities that a classifier without models gives."""
+
+    def __init__(self, fitted, X, y):
+        super().__init__(fitted, y)
+        self.found = [np.reshape(part, (-1, self.n_classes)) for part in fitted.predict_proba(X)]
+
+    def _probability(self, i, temperature):
+        return _flattened(self.found[i], temperature)
+
+
+def _marginals(model, inference, temperature, n_classes):
+    """(N, K) probabilities of a model at a temperature."""
+    unary = inference.marginals(at_temperature(model, temperature)).unary.astype(np.float64)
+    return np.pad(unary, ((0, 0), (0, n_classes - unary.shape[1])))
+
+
+def _flattened(probability, temperature):
+    """Probabilities whose logarithms are divided by a temperature."""
+    if probability.dtype == object:
+        return object_array([_flattened(part, temperature) for part in probability])
+    with np.errstate(divide="ignore"):
+        scores = np.log(probability) / temperature
+    scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return scores / scores.sum(axis=-1, keepdims=True)

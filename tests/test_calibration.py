@@ -1,0 +1,102 @@
+"""TemperatureScaling: the temperature of scaled weights, structured and plain labels, classifiers without models."""
+
+import numpy as np
+import pytest
+from field_data import chains, noisy_blobs
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.datasets import make_classification
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+
+from sklearn_crf import TRWCRF, DRFClassifier, M3NClassifier
+from sklearn_crf.calibration import TemperatureScaling
+from sklearn_crf.learning import SPA
+
+
+class Overconfident(TRWCRF):
+    """A field whose weights are three times too long."""
+
+    def fit(self, X, y, sample_weight=None):
+        super().fit(X, y, sample_weight)
+        for name in ("coef_", "intercept_", "edge_coef_"):
+            setattr(self, name, 3.0 * getattr(self, name))
+        return self
+
+
+def test_the_temperature_undoes_the_scale_of_the_weights():
+    X, y = chains(60)
+    plain = TemperatureScaling(TRWCRF(C=0.1), cv=3).fit(X, y)
+    long = TemperatureScaling(Overconfident(C=0.1), cv=3).fit(X, y)
+    assert_allclose(long.temperature_, 3 * plain.temperature_, rtol=0.01)
+    assert_allclose(long.log_loss_[1], plain.log_loss_[1], rtol=1e-4)
+    first, second = plain.predict_proba(X), long.predict_proba(X)
+    assert_allclose(first[0], second[0], atol=5e-3)
+
+
+def test_the_temperature_is_where_the_loss_left_out_is_least():
+    X, y = noisy_blobs(4, 4)
+    found = TemperatureScaling(M3NClassifier(random_state=0), cv=2).fit(X, y)
+    assert found.log_loss_[1] <= found.log_loss_[0]
+    again = clone(found).set_params(estimator=Rescaled(random_state=0, scale=found.temperature_)).fit(X, y)
+    assert_allclose(again.temperature_, 1.0, rtol=0.02)
+
+
+class Rescaled(M3NClassifier):
+    """Max-margin weights divided by a scale."""
+
+    def __init__(self, C=1.0, *, scale=1.0, random_state=None):
+        super().__init__(C, random_state=random_state)
+        self.scale = scale
+
+    def fit(self, X, y, sample_weight=None, node_weight=None):
+        super().fit(X, y, sample_weight, node_weight)
+        for name in ("coef_", "intercept_", "edge_coef_"):
+            setattr(self, name, getattr(self, name) / self.scale)
+        return self
+
+
+@pytest.mark.parametrize("learning", [SPA(step_size=20.0), SPA(step_size=0.01, init="zeros")], ids=["long", "short"])
+def test_weights_of_best_labelings_have_probabilities_afterwards(learning):
+    X, y = noisy_blobs(8, 6)
+    estimator = DRFClassifier(learning=learning, inference="map", max_iter=30)
+    found = TemperatureScaling(estimator, cv=2).fit(X, y)
+    assert found.log_loss_[1] < 0.6
+    assert_array_equal(found.predict(X), found.estimator_.predict(X))
+    probability = found.predict_proba(X)
+    assert probability.shape == (*y.shape, 2)
+    assert_allclose(probability.sum(axis=-1), 1, atol=1e-9)
+    assert found.score(X, y) == found.estimator_.score(X, y)
+
+
+def test_missing_labels_do_not_count():
+    X, y = noisy_blobs(6, 5)
+    partial = y.copy()
+    partial[:, 2:] = -1
+    found = TemperatureScaling(DRFClassifier(missing_label=-1, learning="pma"), cv=2).fit(X, partial)
+    assert 0.1 < found.temperature_ < 100
+    with pytest.raises(ValueError, match="label"):
+        TemperatureScaling(DRFClassifier(missing_label=-1), cv=2).fit(X, np.full_like(y, -1))
+
+
+def test_plain_rows_and_a_classifier_without_models():
+    X, y = make_classification(200, 5, random_state=0)
+    field = TemperatureScaling(DRFClassifier(C=100.0), cv=3).fit(X, y)
+    other = TemperatureScaling(LogisticRegression(C=100.0), cv=3).fit(X, y)
+    assert_allclose(field.temperature_, other.temperature_, rtol=0.01)
+    assert_allclose(field.predict_proba(X), other.predict_proba(X), atol=5e-3)
+
+
+def test_it_is_searched_like_any_estimator():
+    X, y = noisy_blobs(6, 5)
+    search = GridSearchCV(
+        TemperatureScaling(DRFClassifier(learning="pl"), cv=2), {"estimator__C": [0.1, 1.0]}, cv=2, error_score="raise"
+    ).fit(X, y)
+    assert search.best_estimator_.temperature_ > 0
+
+
+@pytest.mark.parametrize("cv", [1, 0])
+def test_fewer_than_two_folds_are_an_error(cv):
+    X, y = noisy_blobs(4, 4)
+    with pytest.raises(ValueError, match="cv"):
+        TemperatureScaling(DRFClassifier(), cv=cv).fit(X, y)
