@@ -38,8 +38,8 @@ class DRFClassifier(ProbabilisticField):
         approximation), the labeling of largest marginals ("mma", maximum marginal approximation), each node given
         its true neighbours ("pl", pseudolikelihood), Gibbs sweeps from the truth ("cd"), or exact
         expectations ("likelihood": forests, or an inference that is exact anywhere). "auto" matches ``inference``:
-        "pma" for marginal decoding, ``SPA(solver="bundle")`` for MAP. Or a rule of :mod:`sklearn_crf.learning`, whose
-        options are reachable as ``learning__step_size`` and so on, such as :class:`~sklearn_crf.learning.SPA`; or an
+        "pma" for marginal decoding, "spa" for MAP. Or a rule of :mod:`sklearn_crf.learning`, whose options are
+        reachable as ``learning__step_size`` and so on, such as :class:`~sklearn_crf.learning.SPA`; or an
         :class:`~sklearn_crf.objectives.Objective` of your own.
     inference : str or Inference, default="auto"
         What predicts, and learns where the rule can use it. "auto" chooses each node's best state under its

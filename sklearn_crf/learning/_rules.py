@@ -300,7 +300,8 @@ class SPA(SteppedRule):
     .. math:: \partial \ell \ni \phi(\hat y) - \phi(y^*), \qquad \hat y = \arg\max_y \mathrm{score}(y)
 
     The perceptron's rule. Source: Kumar et al. 2005, section 4.2. Its loss is convex, so that ``solver="bundle"`` can
-    minimise it with a proof; the steps of the paper do not converge.
+    minimise it with a proof; the steps of the paper do not converge. The least loss need not have the fewest errors, by
+    which steps are chosen.
 
     Parameters
     ----------
@@ -468,7 +469,7 @@ def resolve_learning(learning: str | LearningRule | Objective, decoding: NamedIn
     Parameters
     ----------
     learning : str, LearningRule or Objective
-        ``"auto"`` matches the decoding: saddle point for MAP, by the bundle method; pseudo-marginals for MPM.
+        ``"auto"`` matches the decoding: saddle point for MAP, pseudo-marginals for MPM.
     decoding : NamedInference
 
     Returns
@@ -482,5 +483,5 @@ def resolve_learning(learning: str | LearningRule | Objective, decoding: NamedIn
     if isinstance(learning, Objective):
         return OwnRule(learning)
     if learning == "auto":
-        return PMA() if decoding.rule == "mpm" else SPA(solver="bundle")
+        learning = "pma" if decoding.rule == "mpm" else "spa"
     return RULES[learning]()
