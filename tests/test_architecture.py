@@ -46,6 +46,7 @@ FAMILIES = {
         "relaxations",
         "cuts",
         "gaussian",
+        "_phases",
         "_portfolio",
         "_automatic",
     ],

@@ -13,6 +13,7 @@ from sklearn.base import clone
 
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._base import Inference, convergence_left_to_caller
+from sklearn_crf.inference._phases import PhaseState, may_have_phases, mixture_of_phases
 from sklearn_crf.inference._portfolio import best_of_portfolio
 from sklearn_crf.inference._reduction import Reduction
 from sklearn_crf.inference.bounds._edge_entropy import EdgeEntropyBP
@@ -222,8 +223,9 @@ class AutoMarginals(Inference):
     Forests go to :class:`TreeInference`; connected components of graphs with cycles to :class:`JunctionTree` as far as
     :func:`exact_inference` says that elimination is affordable, the others to :class:`LoopyBP`. Where its messages do
     not settle, they begin anew with damping of at least 0.5, and where that does not settle either, marginals are
-    averages over 100 further sweeps, nearer to the true ones than those of any sweep or of a convex bound. ``method``
-    of the result names what was used.
+    averages over 100 further sweeps, nearer to the true ones than those of any sweep or of a convex bound. Where equal
+    states attract each other so strongly that messages may have several fixed points, on up to 2,000 nodes, marginals
+    are those of all that are found, weighted by their log-partitions. ``method`` of the result names what was used.
 
     Samples are exact where marginals are, and Gibbs samples otherwise; of factor graphs, exact by
     :class:`JunctionTree`.
@@ -273,9 +275,7 @@ class AutoMarginals(Inference):
             return found._replace(method="JunctionTree", state=AutoState("JunctionTree", found.state))
         if affordable.any():
             return self._by_both(model, affordable, init, n_threads)
-        with convergence_left_to_caller():
-            found = self._messages()._marginals(model, init=AutoState.of(init, "LoopyBP"), n_threads=n_threads)
-        found = self._settled(model, found, n_threads)
+        found = self._by_messages(model, AutoState.of(init, "LoopyBP"), n_threads)
         return found._replace(state=AutoState("LoopyBP", found.state))
 
     def _by_both(self, model, affordable, init, n_threads):
@@ -286,9 +286,7 @@ class AutoMarginals(Inference):
             model_of_components(model, ~affordable),
         )
         exact = JunctionTree()._marginals(narrow, init=states[0], n_threads=n_threads)
-        with convergence_left_to_caller():
-            loopy = self._messages()._marginals(wide, init=states[1], n_threads=n_threads)
-        loopy = self._settled(wide, loopy, n_threads)
+        loopy = self._by_messages(wide, states[1], n_threads)
         unary = np.zeros((len(narrow_nodes) + len(wide_nodes), model.n_columns), dtype=model.dtype)
         terms = np.zeros(len(unary))
         for found, nodes in ((exact, narrow_nodes), (loopy, wide_nodes)):
@@ -306,6 +304,17 @@ class AutoMarginals(Inference):
     def _messages(self):
         return LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=self.damping)
 
+    def _by_messages(self, model, init, n_threads):
+        """Marginals of messages, of all their fixed points where edges attract strongly."""
+        phases = init if isinstance(init, PhaseState) else None
+        with convergence_left_to_caller():
+            start = init if phases is None else phases.plain
+            found = self._messages()._marginals(model, init=start, n_threads=n_threads)
+            if found.converged and may_have_phases(model):
+                found = found._replace(method="LoopyBP")
+                return mixture_of_phases(self._messages(), model, found, phases, n_threads)
+        return self._settled(model, found, n_threads)
+
     def _settled(self, model, found, n_threads):
         """The marginals of messages if these settled, else of damped ones, else averages."""
         if found.converged:
@@ -322,7 +331,7 @@ class AutoMarginals(Inference):
             f"Messages of belief propagation did not settle in {n_iter} sweeps, and marginals are averages over more: "
             'take inference="trw" for marginals of a convex bound, "gibbs" for samples, or an AutoMarginals of larger '
             f"max_iter (now {self.max_iter}).",
-            depth=2,
+            depth=3,
         )
         return found._replace(method=f"{method}, averaged", n_iter=n_iter + _PARTS * _SWEEPS_OF_A_PART)
 

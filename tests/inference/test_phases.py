@@ -1,0 +1,104 @@
+"""Mixtures of the fixed points of belief propagation where edges attract strongly."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from sklearn_crf.graphs import Graph, lattice
+from sklearn_crf.inference import AutoMarginals, JunctionTree, LoopyBP, convergence_left_to_caller
+from sklearn_crf.inference._phases import PhaseState, may_have_phases
+from sklearn_crf.models import PairwiseModel, factor_graph_of
+
+
+def potts(shape, n_states, gain, seed, dtype=np.float64, field=1.0):
+    graph = lattice(shape)
+    unary = field * np.random.default_rng(seed).normal(size=(graph.n_nodes, n_states))
+    return PairwiseModel(graph, unary.astype(dtype), gain * np.eye(n_states)[None])
+
+
+def by_messages(model, init=None, **options):
+    return AutoMarginals(**options)._by_messages(model, init, 1)
+
+
+def error(found, exact):
+    return np.abs(found.unary - exact.unary).sum(axis=1).mean() / 2
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_mixtures_are_nearer_to_the_truth(dtype):
+    errors = []
+    for seed in range(4):
+        for model in (potts((8, 8), 3, 2.0, seed, dtype), potts((9, 9), 2, 2.5, seed, dtype)):
+            exact = JunctionTree().marginals(model)
+            with convergence_left_to_caller():
+                plain = LoopyBP().marginals(model)
+            found = by_messages(model)
+            assert found.unary.dtype == dtype
+            assert_allclose(found.unary.sum(axis=1), 1, atol=1e-5)
+            assert found.log_z_terms.sum() == pytest.approx(found.log_z, rel=1e-6)
+            errors.append((error(found, exact), error(plain, exact)))
+    mixed, plain = np.mean(errors, axis=0)
+    assert mixed < 0.5 * plain
+
+
+def test_marginals_are_the_gradient_of_the_log_partition():
+    model = potts((6, 6), 3, 2.5, 0, field=0.3)
+    found = by_messages(model, tol=1e-10, max_iter=2000)
+    assert "fixed points" in found.method
+    assert found.bound is None
+    step = 1e-5
+    for node, state in ((0, 0), (14, 1), (35, 2)):
+        values = []
+        for sign in (1, -1):
+            unary = model.unary.copy()
+            unary[node, state] += sign * step
+            values.append(by_messages(replace(model, unary=unary), tol=1e-10, max_iter=2000).log_z)
+        assert (values[0] - values[1]) / (2 * step) == pytest.approx(found.unary[node, state], abs=1e-5)
+    expected = [
+        by_messages(potts((6, 6), 3, 2.5 + s, 0, field=0.3), tol=1e-10, max_iter=2000).log_z for s in (step, -step)
+    ]
+    assert (expected[0] - expected[1]) / (2 * step) == pytest.approx(np.trace(found.tables.reshape(3, 3)), abs=1e-4)
+
+
+def test_a_former_mixture_is_gone_on_from():
+    model = potts((20, 20), 2, 3.0, 0, field=0.3)
+    first = AutoMarginals().marginals(model)
+    assert isinstance(first.state.state, PhaseState)
+    again = AutoMarginals().marginals(model, init=first.state)
+    assert_allclose(again.unary, first.unary, atol=1e-3)
+    assert again.n_iter < first.n_iter
+    threaded = AutoMarginals().marginals(model, n_threads=3)
+    assert_array_equal(threaded.unary, first.unary)
+
+
+def test_symmetry_is_kept():
+    model = potts((10, 10), 3, 3.0, 0, field=0.0)
+    found = by_messages(model)
+    assert_allclose(found.unary, 1 / 3, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (potts((10, 10), 3, 2.0, 0), True),
+        (potts((10, 10), 3, 0.5, 0), False),
+        (potts((10, 10), 3, -2.0, 0), False),
+        (potts((50,), 3, 5.0, 0), False),
+        (potts((60, 60), 3, 2.0, 0), False),
+        (factor_graph_of(potts((4, 4), 3, 2.0, 0)), False),
+        (PairwiseModel(Graph(3, np.zeros((0, 2))), np.zeros((3, 2)), np.eye(2)[None]), False),
+        (PairwiseModel(lattice((4, 4)), np.zeros((16, 1)), np.ones((1, 1, 1))), False),
+    ],
+)
+def test_strong_attraction_on_small_graphs_with_cycles_alone(model, expected):
+    assert may_have_phases(model) is expected
+
+
+def test_weak_edges_have_one_fixed_point():
+    model = potts((12, 12), 3, 0.5, 0)
+    assert by_messages(model).method == "LoopyBP"
+    between = potts((12, 12), 4, 1.0, 0)
+    assert may_have_phases(between)
+    assert by_messages(between).method == "LoopyBP"
