@@ -54,7 +54,7 @@ class FactorClimber:
 
 
 def climber_of(model):
-    """What changes labelings of a model one node at a time."""
+    """The climber of a type of model."""
     return FactorClimber(model) if isinstance(model, FactorGraph) else Climber(model)
 
 

@@ -107,5 +107,5 @@ class PartFusion:
 
 
 def fusion_of(model):
-    """What fuses labelings of a model."""
+    """The fusion of a type of model."""
     return PartFusion(model) if isinstance(model, FactorGraph) else Fusion(model)

@@ -117,7 +117,7 @@ def _collect(graph, field, order, rank):
     # training, where calls on a few thousand nodes follow each other, page faults else take as long as the rest.
     n_slots = len(field.neighbor)
     messages = np.empty((n_slots + len(field.unary), field.width), dtype=field.unary.dtype)[:n_slots]
-    _say_nothing(field, messages, graph.forest.parent_slot[graph.degree > READS_ALL_ABOVE])
+    _set_neutral(field, messages, graph.forest.parent_slot[graph.degree > READS_ALL_ABOVE])
     # From the last node back, each sends to lower ranks: to its parent alone.
     _send(field, messages, order, rank, -1)
     return messages
@@ -132,8 +132,8 @@ def exact_messages(graph, field):
     return messages
 
 
-def _say_nothing(field, messages, slots):
-    """Set messages to what leaves a product (a sum) as it is; slots below 0 are none."""
+def _set_neutral(field, messages, slots):
+    """Set messages to the neutral element of their product or sum; slots below 0 are none."""
     messages[slots[slots >= 0]] = 1.0 if field.semiring == SUM_PROBABILITY else 0.0
 
 
@@ -148,7 +148,7 @@ def _sum_messages(model, both_ways):
         if both_ways:
             _send(field, messages, order, rank, 1)
         else:
-            _say_nothing(field, messages, model.graph.forest.parent_slot)
+            _set_neutral(field, messages, model.graph.forest.parent_slot)
         if not _may_have_underflowed(model, field, messages):
             break
     return field, unary_shift, messages

@@ -1,4 +1,4 @@
-"""What inference in Gaussian fields returns and takes."""
+"""Base of the inference in Gaussian fields, and its results."""
 
 from typing import NamedTuple
 

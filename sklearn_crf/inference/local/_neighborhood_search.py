@@ -218,7 +218,7 @@ def _joined(chains):
 
 
 class Region(NamedTuple):
-    """What subgraphs are drawn from."""
+    """Limits of a random subgraph."""
 
     largest_table: float  # logarithm to base 2
     most_cells: float
@@ -227,7 +227,7 @@ class Region(NamedTuple):
 
 
 class _Task:
-    """What all chains share: the model, the budget, and where their random numbers begin."""
+    """Model, budget and seed, which all chains share."""
 
     def __init__(self, options, arrays, unary):
         self.arrays, self.unary = arrays, unary

@@ -300,7 +300,7 @@ class MessagePassing(EdgeMarginals, Inference):
                 unary_shift,
                 messages,
                 run,
-                bound=self._worth(model.graph, converged),
+                bound=self._kind_of_bound(model.graph, converged),
                 n_iter=n_iter,
                 converged=converged,
                 state=_state(field, messages),
@@ -326,7 +326,7 @@ class MessagePassing(EdgeMarginals, Inference):
             return result._replace(bound=result.score)
         return result._replace(bound=max(self._max_bound(model, state), result.score))
 
-    def _worth(self, graph, converged):
+    def _kind_of_bound(self, graph, converged):
         if not converged:
             return None
         return "exact" if graph.is_forest else self._sum_bound(graph)

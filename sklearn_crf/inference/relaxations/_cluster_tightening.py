@@ -178,7 +178,7 @@ def _table_sizes(model):
 
 
 class _Proof:
-    """What is known of labelings that are better than the best one."""
+    """Bounds on the labelings that are better than the best one."""
 
     def __init__(self, model, found, work, max_memory):
         self.model = model if isinstance(model, FactorGraph) else factor_graph_of(in_double_precision(model))

@@ -111,7 +111,7 @@ class Regions:
         self._maxima = np.empty(int(sizes[order].max(initial=1)))
 
     def _shares(self, part, holders, rank):
-        """What goes on to each holder, forwards and back: even parts for those that have parts still to come."""
+        """Part of a score that goes on to each holder, forwards and back: even ones while further parts are to come."""
         later = [any(rank[other] > rank[part] for other in self.parts[h]) for h in holders]
         earlier = [any(rank[other] < rank[part] for other in self.parts[h]) for h in holders]
         most = max(sum(later), sum(earlier), 1)
