@@ -28,9 +28,9 @@ CASES = [
     ("marginals", TRWMessagePassing()),
     ("marginals", TRWMessagePassing(damping=0.5)),
     ("marginals", TRWMessagePassing("chains", schedule="convergent")),
-    ("marginals", NormProductBP()),
+    ("marginals", NormProductBP("trivial")),
     ("marginals", EdgeEntropyBP()),
-    *[("map", algorithm) for algorithm in (TRWMessagePassing(), NormProductBP(), TRWS(), MPLP())],
+    *[("map", algorithm) for algorithm in (TRWMessagePassing(), NormProductBP("trivial"), TRWS(), MPLP())],
     *[("map", algorithm) for algorithm in (AD3(), DualDecomposition(), IncMP())],
 ]
 
