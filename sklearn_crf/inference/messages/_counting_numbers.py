@@ -113,8 +113,11 @@ def _tree_probabilities(layered, edge_probabilities):
         return _forest_probabilities(layered)
     edges = model.scope[model.scope_ptr[layered.factors][:, None] + np.arange(2)]
     if len(np.unique(np.sort(edges, axis=1), axis=0)) < len(edges):
+        if isinstance(edge_probabilities, str) and edge_probabilities == "auto":
+            return _forest_probabilities(layered)
         raise ValueError(
-            'counting_numbers="trw" needs at most one factor for each pair of nodes: pairwise_model_of adds them up.'
+            'edge_probabilities other than "auto" need at most one factor for each pair of nodes: pairwise_model_of '
+            "adds them up."
         )
     graph = Graph(model.n_nodes, edges) if layered.graph is None else layered.graph
     return edge_probabilities_of(graph, edge_probabilities)

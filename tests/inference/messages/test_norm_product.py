@@ -302,7 +302,7 @@ def test_errors():
         with pytest.raises(ValueError, match=message):
             NormProductBP(**params).marginals(model)
     with pytest.raises(ValueError, match="at most one factor for each pair"):
-        NormProductBP("trw").marginals(
+        NormProductBP("trw", "uniform").marginals(
             FactorGraph.from_factors([2] * 2, [((0, 1), np.eye(2)), ((1, 0), np.zeros((2, 2)))])
         )
 
