@@ -45,10 +45,18 @@ METHODS = {
         "mpm",
         [{"learning__solver": "lbfgs"}, {"learning__solver": GradientSteps(step_size=1.0), "max_iter": 40}],
     ),
+    "TRW + TRW": (PMA(), "auto", [{}]),
     "PL + MAP": ("pl", "map", [{"C": 10.0**power} for power in (-8, -7, -6, -5, -4, -2, 0)]),
+    "PL, edges + MAP": ("pl", "map", [{"edge_C": 10.0**power} for power in (-7, -6, -5, -4)]),
 }
 # The same weights under the other inference.
-CROSSED = {"SPA + MAP": ("SPA + MPM", "mpm"), "PMA + MPM": ("PMA + MAP", "map"), "PL + MAP": ("PL + MPM", "mpm")}
+CROSSED = {
+    "SPA + MAP": ("SPA + MPM", "mpm"),
+    "PMA + MPM": ("PMA + MAP", "map"),
+    "PL + MAP": ("PL + MPM", "mpm"),
+    "TRW + TRW": ("TRW + MAP", "map"),
+    "PL, edges + MAP": ("PL, edges + MPM", "mpm"),
+}
 
 
 def contrast(x_tail, x_head):
@@ -173,7 +181,7 @@ def print_line(method, settings, found, seconds):
         against = (
             f"{100 * difference.mean():+6.2f}, better on {np.sum(difference > 0)} of {len(difference)}, p = {p:.1g}"
         )
-    print(f"{method:10} {100 * accuracy.mean():6.2f} %  {against}  {settings}  {seconds:.0f} s", flush=True)
+    print(f"{method:16} {100 * accuracy.mean():6.2f} %  {against}  {settings}  {seconds:.0f} s", flush=True)
 
 
 def print_pair(first, second, found):

@@ -10,7 +10,6 @@ Horses are segmented if SKLEARN_CRF_DATA names a folder that holds weizmann_hors
 import argparse
 import os
 import time
-import warnings
 from pathlib import Path
 
 import matplotlib
@@ -20,7 +19,6 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_sample_image
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
@@ -52,7 +50,6 @@ CHECKS = {
 
 def main():
     """Run all parts."""
-    warnings.simplefilter("ignore", ConvergenceWarning)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("demo_output"), help="folder for the pictures")
     parser.add_argument("--readme", type=Path, help="only segment the photograph, into the picture of README.rst")
