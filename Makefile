@@ -26,7 +26,7 @@ help:
 	@echo "make demo         learn to restore digits and to segment a photograph; pictures in demo_output"
 	@echo "make test         run the tests; PYTEST_ARGS='-k graphs' passes options on"
 	@echo "make docs         build the site into docs/_build/html"
-	@echo "make lint         check style; 'make format' mends what can be mended"
+	@echo "make lint         check style and types; 'make format' corrects what it can"
 	@echo "make wheel        build sdist and wheel into dist"
 	@echo "make boundscheck  run the tests with indices of memory views and of C++ headers checked"
 	@echo "make sanitize     run SANITIZED=$(SANITIZED) with all memory of kernels watched (gcc, Linux)"

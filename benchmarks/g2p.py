@@ -68,7 +68,7 @@ def run(formulation, strength, task, options):
 
 def predictions(model, task, X, n_certified):
     """Error rates, and of some words how far scores are from their bounds."""
-    certificates = model.certify(X[:n_certified], model.inference)
+    certificates = model.certify(X[:n_certified], inference=model.inference)
     scale = np.maximum(np.abs(certificates.bounds), 1)
     return task.errors(model.predict(X)) | {
         "gap": float(certificates.gaps.mean()),

@@ -179,14 +179,26 @@ CAPABILITIES = [
     "predict_proba", "predict_log_proba", "predict_edge_proba", "predict_topk", "log_likelihood", "sample", "certify",
     "models", "energy", "decision_function",
 ]  # fmt: skip
-OPTIONS = ["missing_label", "class_weight", "warm_start", "early_stopping", "classes"]
+PREDICTIONS = [
+    "predict",
+    "predict_proba",
+    "predict_edge_proba",
+    "predict_topk",
+    "sample",
+    "certify",
+    "decision_function",
+]
+OPTIONS = ["missing_label", "class_weight", "cost", "warm_start", "early_stopping", "classes"]
 
 
 def offers(kind, name):
     """Whether a class has a method, a parameter of its constructor, or of one of its methods."""
     if name in CAPABILITIES:
-        return hasattr(kind, name)
+        # Methods that some estimators lack are seen to be missing on an object only.
+        return hasattr(kind(), name)
     method, _, argument = name.rpartition(".")
+    if method and not hasattr(kind(), method):
+        return False
     function = getattr(kind, method or "__init__", None)
     return function is not None and argument in inspect.signature(function).parameters
 
@@ -195,7 +207,8 @@ def write_capabilities():
     """The table of estimators by what they offer, read from the classes."""
     kinds = [getattr(sklearn_crf, name) for name in sorted(sklearn_crf.__all__)]
     kinds = [kind for kind in kinds if inspect.isclass(kind) and hasattr(kind, "fit")]
-    arguments = ["predict.evidence", "predict.inference", "fit.sample_weight", "fit.node_weight"]
+    arguments = [f"{method}.evidence" for method in PREDICTIONS] + [f"{method}.inference" for method in PREDICTIONS]
+    arguments += ["fit.sample_weight", "fit.node_weight"]
     lines = [".. list-table::", "   :header-rows: 1", "", "   * -"]
     lines += [f"     - :class:`~sklearn_crf.{kind.__name__}`" for kind in kinds]
     for name in [*CAPABILITIES, *arguments, *OPTIONS]:

@@ -181,7 +181,7 @@ _SMALLEST_RANGE = 256
 
 
 def run_alone(kernel, n_items, smallest_range=_SMALLEST_RANGE):
-    """What :func:`range_runner` yields for one thread."""
+    """Call a kernel on the whole range, in the thread of the caller."""
     kernel(0, n_items)
 
 

@@ -1,4 +1,4 @@
-"""What is installed, and how kernels run on this machine."""
+"""Versions of all that is installed, and how kernels run on this machine."""
 
 import os
 import sys

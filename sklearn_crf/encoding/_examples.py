@@ -503,7 +503,7 @@ def compute_edge_features(function, node_features, edges):
 
 
 def one_computed_edge(function, node_features):
-    """What a function gives an edge, to tell how many features these are and whether they are sparse.
+    """Features of one edge by a function, to tell how many there are and whether they are sparse.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ from sklearn_crf.graphs import Graph, lattice, lattice_offsets
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """What X stands for: features on graphs, and how predictions go back.
+    """X as features on graphs, and how predictions go back.
 
     There are three layouts. ``"nodes"`` is plain scikit-learn data, every row an isolated node. ``"array"`` is
     one array of equal lattices. ``"list"`` is anything ragged, or a list of :class:`~sklearn_crf.Example`.

@@ -1,41 +1,50 @@
-"""The classifiers whose scores are linear in features on a graph: fit, labels, scores, best labelings."""
+"""How fields whose scores are linear in features are trained, and their weights: flat vectors and attributes."""
 
 from functools import partial
 from numbers import Integral, Real
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context, clone
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._callbacks import CallbackSupportMixin, fit_callbacks
-from sklearn_crf._threads import map_tasks, single_threaded_blas
-from sklearn_crf.encoding import (
-    decode,
-    encode_X,
-    encode_y,
-    make_batches,
-    object_array,
-    require_complete,
-    tie_constant_edges,
-    validate_sample_weight,
+from sklearn_crf._threads import single_threaded_blas
+from sklearn_crf.encoding import encode_X, encode_y, make_batches, tie_constant_edges, validate_sample_weight
+from sklearn_crf.inference import NAMES, Inference, NamedInference, resolve_inference
+from sklearn_crf.learning import (
+    TrainingRun,
+    initial_weights,
+    with_node_weights,
 )
-from sklearn_crf.estimators._certificates import Certificates, certify
-from sklearn_crf.estimators._weights import WeightLayout, check_examples
-from sklearn_crf.inference import NAMES, Inference, NamedInference, TreeBestLabelings, resolve_inference
-from sklearn_crf.learning import TrainingRun, initial_weights, with_node_weights
-from sklearn_crf.models import FactorGraph, PairwiseModel, clamped, score_terms
+from sklearn_crf.models import numbers_of_states
 from sklearn_crf.objectives import EmpiricalRisk, SparseRisk
-from sklearn_crf.potentials import PAIRWISE_FORMS, PairwiseTables, pairwise_form
+from sklearn_crf.potentials import (
+    PAIRWISE_FORMS,
+    FactorPotentials,
+    FactorType,
+    FeaturePairs,
+    LinearPotentials,
+    PairwiseForm,
+    PairwiseTables,
+    SparseEdgePotentials,
+    SparsePotentials,
+    check_factors,
+    factor_types,
+    pairwise_form,
+    with_edge_columns,
+    with_feature_columns,
+)
 
 
-class FieldClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
-    """Base of the classifiers whose scores are linear in features on a graph.
+class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
+    """Training of a field whose scores are linear in features on a graph.
 
-    A subclass has the constructor parameters of ``_parameter_constraints``; it says what predicts (``_decoding``), what
-    is minimised (``_objective``), how (``_train``), and what is kept (``_store``).
+    An estimator has the constructor parameters of ``_parameter_constraints``; it says what predicts (``_decoding``),
+    what is minimised (``_objective``), how (``_train``), and what is kept (``_store``).
     """
 
     _parameter_constraints: ClassVar[dict] = {
@@ -91,11 +100,11 @@ class FieldClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """An object that a parameter takes in place of a name, for errors."""
         return {"inference": "LoopyBP()", "pairwise": "PairwiseTables()"}.get(owner, "...")
 
-    # What a subclass says ------------------------------------------------------------------------------------------
+    # Hooks of an estimator ------------------------------------------------------------------------------------------
 
     def _decoding(self) -> NamedInference:
         """The inference that predicts, and the rule by which it labels."""
-        raise NotImplementedError(type(self).__name__)
+        return resolve_inference(self.inference)
 
     def _check_parameters(self):
         """Raise ValueError where parameters do not go together, before any work is done."""
@@ -108,7 +117,7 @@ class FieldClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return {"max_nodes": 4096, "max_cyclic_nodes": 1, "max_factor_nodes": 1}
 
     def _objective(self, encoded, batches, labels, potentials):
-        """What is minimised."""
+        """The objective that is minimised."""
         raise NotImplementedError(type(self).__name__)
 
     def _train(self, risk, encoded, make_start, run):
@@ -149,8 +158,8 @@ class FieldClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         sample_weight : array-like of shape (n_examples,), optional
             One weight per example.
         node_weight : sequence of array-like, optional
-            For each example an array of the shape of its labels: factors of what errors cost at each node. Only where
-            the loss has a cost of nodes.
+            For each example an array of the shape of its labels: factors of the loss of each node, or of its cost. Only
+            where the loss is a sum over nodes (pseudolikelihood) or has a cost of nodes.
 
         Returns
         -------
@@ -172,8 +181,8 @@ class FieldClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         objective = self._objective(encoded, batches, labels, potentials)
         if node_weight is not None and not objective.weighs_nodes:
             raise ValueError(
-                f"node_weight weighs what errors cost at each node, but the loss of {type(self).__name__} has no cost "
-                "here: use sample_weight, or a loss with a cost, such as M3NClassifier() or "
+                f"node_weight weighs nodes, but the loss of {type(self).__name__} is no sum over nodes and has no "
+                "cost here: use sample_weight, or DRFClassifier(learning='pl'), M3NClassifier() or "
                 "TRWCRF(formulation=Relaxation(cost='hamming'))."
             )
         make_risk = SparseRisk if potentials.by_columns else EmpiricalRisk
@@ -293,227 +302,6 @@ class FieldClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         batches = make_batches(encoded, known, prepare=prepare, **options)
         return encoded, batches, potentials, self._flat_weights(potentials)
 
-    # Prediction ----------------------------------------------------------------------------------------------------
-
-    def _voters(self, weights):
-        """Flat weight vectors that predict together; one unless a subclass lets several vote."""
-        return [weights]
-
-    def _scores(self, potentials, weights, batch):
-        """Model of a batch whose distribution predicts."""
-        return potentials.model(weights, batch.example)
-
-    def _model(self, potentials, weights, batch):
-        """That model, clamped to the labels that are known."""
-        model = self._scores(potentials, weights, batch)
-        return model if batch.labels is None else clamped(model, batch.labels)
-
-    def _predict_columns(self, X, evidence=None, inference=None):
-        """Encoded X, its batches, and the column of each node's label for every batch."""
-        encoded, batches, potentials, weights = self._prepare(X, evidence)
-        chosen = self._decoding() if inference is None else resolve_inference(inference)
-        voters = self._voters(weights)
-        n_classes = len(self.classes_)
-
-        def run(batch, n_threads):
-            votes = np.zeros((batch.example.n_nodes, n_classes), dtype=np.int32)
-            for voter in voters:
-                model = self._model(potentials, voter, batch)
-                with batch.named_in_errors():
-                    labels = self._labels(chosen, model, n_threads)
-                votes[np.arange(len(labels)), labels] += 1
-            return np.argmax(votes, axis=1).astype(np.int32)
-
-        with single_threaded_blas():
-            return encoded, batches, map_tasks(run, batches, self.n_jobs)
-
-    def _labels(self, chosen, model, n_threads):
-        """Columns of the labels of one model by an inference."""
-        return chosen.inference.map(model, n_threads=n_threads).labels
-
-    def predict(self, X, evidence=None, *, inference=None):
-        """Labels of every node.
-
-        Parameters
-        ----------
-        X : array-like, sparse matrix, or list of examples
-            As in ``fit``.
-        evidence : array-like, optional
-            Labels that are known, in the form of y, with ``missing_label`` for the others: these are predicted given
-            the former.
-        inference : str or Inference, optional
-            What predicts; None is the estimator's own.
-
-        Returns
-        -------
-        ndarray
-            Of the shape of X without its last axis; for a list, a 1-D object array of arrays.
-        """
-        encoded, batches, columns = self._predict_columns(X, evidence, inference)
-        return decode(encoded, columns, batches, classes=self.classes_)
-
-    def score(self, X, y, sample_weight=None):
-        """Accuracy over labelled nodes.
-
-        Parameters
-        ----------
-        X : array-like, sparse matrix, or list of examples
-            As in ``fit``.
-        y : array-like
-            True labels; nodes that carry ``missing_label`` are left out.
-        sample_weight : array-like of shape (n_examples,), optional
-            One weight per example.
-
-        Returns
-        -------
-        float
-
-        Raises
-        ------
-        ValueError
-            If y holds a label that is not in ``classes_``: name all classes by ``classes`` where a fold may miss some.
-        """
-        encoded, _, columns = self._predict_columns(X)
-        truth = encode_y(y, encoded, missing_label=self.missing_label, classes=self.classes_).labels
-        weight = validate_sample_weight(sample_weight, encoded.n_examples)
-        weight = np.ones(encoded.n_examples) if weight is None else weight
-        right = total = 0.0
-        for batch, predicted in zip(make_batches(encoded, truth), columns, strict=True):
-            labelled = batch.labels >= 0
-            share = np.repeat(weight[batch.members], np.diff(batch.node_ptr))[labelled]
-            right += float(share[predicted[labelled] == batch.labels[labelled]].sum())
-            total += float(share.sum())
-        if not total:
-            raise ValueError("y has no labelled node of positive weight: there is nothing to score.")
-        return right / total
-
-    def models(self, X, evidence=None) -> list[PairwiseModel | FactorGraph]:
-        """The model of every example under the fitted weights.
-
-        Any inference, writer of files or display works on these.
-
-        Parameters
-        ----------
-        X : array-like, sparse matrix, or list of examples
-            As in ``fit``.
-        evidence : array-like, optional
-            Labels that are known, in the form of y, with ``missing_label`` for the others: all other states of these
-            nodes are forbidden.
-
-        Returns
-        -------
-        list of PairwiseModel or FactorGraph
-            One for each example; states are in the order of ``classes_``.
-        """
-        _, batches, potentials, weights = self._prepare(X, evidence, max_nodes=1)
-        return [self._model(potentials, weights, batch) for batch in batches]
-
-    def energy(self, X, y):
-        """Energy of labelings, the negative of their scores: smaller is likelier.
-
-        Parameters
-        ----------
-        X : array-like, sparse matrix, or list of examples
-            As in ``fit``.
-        y : array-like
-            A label for every node.
-
-        Returns
-        -------
-        ndarray of shape (n_examples,)
-        """
-        encoded, batches, potentials, weights = self._prepare(X, y, name="y")
-        energies = np.zeros(encoded.n_examples)
-        for batch in batches:
-            terms = score_terms(potentials.model(weights, batch.example), require_complete(batch, "energy"))
-            energies[batch.members] = -np.add.reduceat(terms, batch.node_ptr[:-1])
-        return energies
-
-    def certify(self, X, inference=None, *, max_work: float = 1e8) -> Certificates:
-        """Duality gaps of predictions: by what the best labelings can score higher at most.
-
-        Parameters
-        ----------
-        X : array-like, sparse matrix, or list of examples
-            As in ``fit``.
-        inference : str or Inference, optional
-            One that bounds the best score from above, or its name. None is :class:`~sklearn_crf.inference.TRWS`,
-            which is exact on examples without cycles, and :class:`~sklearn_crf.inference.MPLP` where examples have
-            factors, followed by :class:`~sklearn_crf.inference.ClusterTightening` where a gap remains.
-        max_work : float, default=1e8
-            Budget of that for each example, in table entries that are read: a second or so. 0 leaves it out, and it
-            leaves out examples whose tables are too large for it.
-
-        Returns
-        -------
-        Certificates
-
-        Raises
-        ------
-        ValueError
-            If ``inference`` finds no best labelings, or ``max_work`` is negative.
-
-        Notes
-        -----
-        Where each node has its likeliest label (marginal decoding) the labeling need not be the best one, and a gap
-        says how far it is from that.
-        """
-        if isinstance(inference, str):
-            inference = resolve_inference(inference).inference
-        if inference is not None and "map" not in inference.tasks:
-            raise ValueError(f"certify needs an inference for best labelings, {type(inference).__name__} is none.")
-        if not max_work >= 0:
-            raise ValueError(f"max_work must not be negative, got {max_work!r}.")
-        encoded, batches, columns = self._predict_columns(X)
-        labels = [None] * encoded.n_examples
-        for batch, predicted in zip(batches, columns, strict=True):
-            for member, part in zip(batch.members, np.split(predicted, batch.node_ptr[1:-1]), strict=True):
-                labels[member] = part
-        # One example each: bounds are of whole models.
-        _, single, potentials, weights = self._prepare(X, max_nodes=1)
-        models = [potentials.model(weights, batch.example) for batch in single]
-        with single_threaded_blas():
-            named = [batch.named_in_errors for batch in single]
-            return certify(models, labels, inference, max_work, named, self.n_jobs)
-
-    def predict_topk(self, X, k=5):
-        """The k best labelings of every example, exactly: examples without cycles.
-
-        Parameters
-        ----------
-        X : array-like, sparse matrix, or list of examples
-            As in ``fit``.
-        k : int, default=5
-            Fewer come back where an example has fewer labelings.
-
-        Returns
-        -------
-        labels : ndarray of shape (n_examples,), of object
-            An array ``(k, *lattice)`` of labels each, the best first.
-        scores : ndarray of shape (n_examples,), of object
-            An array ``(k,)`` of their scores each.
-
-        Raises
-        ------
-        ValueError
-            If an example has cycles or factors.
-        """
-        if k < 1:
-            raise ValueError(f"k must be at least 1, got {k!r}.")
-        encoded, batches, potentials, weights = self._prepare(X, max_nodes=1)
-        inference = TreeBestLabelings(k)
-
-        def run(batch, n_threads):
-            require_no_factors(batch, "predict_topk")
-            with batch.named_in_errors():
-                return inference.best(potentials.model(weights, batch.example))
-
-        with single_threaded_blas():
-            found = map_tasks(run, batches, self.n_jobs)
-        shapes = [() if encoded.layout == "nodes" else encoded.label_shape(i) for i in range(encoded.n_examples)]
-        labels = [self.classes_[best.labels].reshape(-1, *shape) for best, shape in zip(found, shapes, strict=True)]
-        return object_array(labels), object_array([best.scores for best in found])
-
 
 # What weights of two fits have in common: attributes of their potentials.
 _COUNTS = {
@@ -524,7 +312,279 @@ _COUNTS = {
 }
 
 
-def require_no_factors(batch, method):
-    """Raise ValueError where an example has factors besides nodes and edges."""
-    if batch.example.has_factors:
-        raise ValueError(f"X[{batch.members[0]}] has factors besides nodes and edges, which {method} does not take.")
+class WeightLayout(NamedTuple):
+    """Which weights a field has, by its constructor parameters.
+
+    From ``coef_``, ``intercept_``, ``edge_coef_`` and ``factor_coef_`` to flat vectors and back. Sparse features have
+    :class:`SparsePotentials`, whose weights are in the order of the features.
+
+    Attributes
+    ----------
+    form : PairwiseForm
+        Weights of a pairwise table.
+    fit_intercept : bool
+    forbidden : ndarray of shape (K, K), bool, or None
+        Pairs of classes that no edge may join.
+    seen_only : bool
+        Whether weights are only for what occurs in training.
+    seen_only_on_edges : bool
+        The same for sparse features of edges.
+    takes_factors : bool
+        Whether examples may have factors besides nodes and edges.
+    """
+
+    form: PairwiseForm
+    fit_intercept: bool
+    forbidden: np.ndarray | None = None
+    seen_only: bool = False
+    seen_only_on_edges: bool = True
+    takes_factors: bool = False
+
+    # Training ------------------------------------------------------------------------------------------------------
+
+    def prepare(self, encoded):
+        """Function that puts an example into the form that is quickest for many passes."""
+        if encoded.has_sparse_edges:
+            return partial(
+                with_edge_columns, n_node_types=encoded.n_node_types, n_edge_types=max(encoded.n_edge_types, 1)
+            )
+        if encoded.is_sparse:
+            return partial(with_feature_columns, n_node_types=encoded.n_node_types)
+        return tie_constant_edges
+
+    def potentials(self, encoded, classes, batches):
+        """Potentials for training on prepared batches."""
+        pairwise = self._pairwise_potentials(encoded, classes, batches)
+        if not encoded.has_factors:
+            return pairwise
+        types = factor_types(encoded.items, batches, len(classes))
+        check_factors(encoded.items, types, len(classes))
+        return FactorPotentials(pairwise, types)
+
+    def _pairwise_potentials(self, encoded, classes, batches):
+        n_classes, form = len(classes), self.form
+        if self.forbidden is not None:
+            _require_allowed(batches, self.forbidden, classes)
+        options = {
+            "n_edge_features": max(encoded.n_edge_features, 1),
+            "n_node_types": encoded.n_node_types,
+            "n_edge_types": max(encoded.n_edge_types, 1),
+            "fit_intercept": self.fit_intercept,
+            "forbidden": self.forbidden,
+        }
+        if self.seen_only and not encoded.is_sparse:
+            raise ValueError("weights='seen' needs sparse X, got dense features: use weights='all'.")
+        if not (encoded.is_sparse or encoded.has_sparse_edges):
+            return LinearPotentials(encoded.n_features, n_classes, form, **options)
+        n_features = encoded.n_features * encoded.n_node_types
+        if self.seen_only:
+            seen = ((batch.example.node_features, _labels_that_count(batch)) for batch in batches)
+            pairs = FeaturePairs.seen(n_features, n_classes, seen)
+        else:
+            pairs = FeaturePairs.all(n_features, 1 if n_classes == 2 else n_classes)
+        if encoded.has_sparse_edges:
+            edge_pairs = self._edge_pairs(batches, options["n_edge_features"] * options["n_edge_types"])
+            return SparseEdgePotentials(pairs, edge_pairs, encoded.n_features, n_classes, form, **options)
+        if self.seen_only:
+            form = form.restricted(_seen_on_edges(batches, n_classes))
+        return SparsePotentials(pairs, encoded.n_features, n_classes, form, **options)
+
+    def _edge_pairs(self, batches, n_features):
+        """Pairs of a sparse feature of edges and a weight of their tables."""
+        if not self.seen_only_on_edges:
+            return FeaturePairs.all(n_features, self.form.n_weights)
+        seen = ((batch.example.edge_features, _table_weights(batch, self.form)) for batch in batches)
+        return FeaturePairs.seen(n_features, self.form.n_weights, seen)
+
+    # Attributes ----------------------------------------------------------------------------------------------------
+
+    def attributes(self, potentials, flat):
+        """Fitted attributes of a flat vector of weights."""
+        if not isinstance(potentials, FactorPotentials):
+            none = {name: {} for name in _FACTOR_ATTRIBUTES} if self.takes_factors else {}
+            return self._pairwise_attributes(potentials, flat) | none
+        pairwise, factors = potentials.unpack(flat)
+        return self._pairwise_attributes(potentials.pairwise, pairwise) | {
+            "factor_coef_": {name: np.array(coef) for name, coef in factors.items()},
+            "factor_states_": {kind.name: kind.states for kind in potentials.types},
+            "factor_shapes_": {kind.name: kind.n_states for kind in potentials.types},
+        }
+
+    def _pairwise_attributes(self, potentials, flat):
+        coef, intercept, edge_coef = potentials.unpack(flat)
+        if not self.fit_intercept:
+            intercept = np.zeros((potentials.n_node_types, potentials.n_columns))
+        attributes = {"coef_": self._kept_coef(potentials, coef)}
+        attributes["intercept_"] = (intercept[0] if potentials.n_node_types == 1 else intercept).copy()
+        if isinstance(potentials, SparseEdgePotentials):
+            edge_coef = potentials.edge_pairs.matrix(edge_coef)
+            return {**attributes, "edge_coef_": edge_coef, "n_edge_types_": potentials.n_edge_types}
+        return {**attributes, "edge_coef_": self.form.contract(potentials.form.expand(edge_coef))}
+
+    def _kept_coef(self, potentials, coef):
+        if isinstance(potentials, SparsePotentials):
+            if self.seen_only:
+                return potentials.pairs.matrix(coef)
+            shape = potentials.n_node_types, potentials.n_features, potentials.n_columns
+            coef = np.moveaxis(coef.reshape(shape), 2, 1)
+        return np.array(coef[0] if potentials.n_node_types == 1 else coef, order="C")
+
+    # Prediction ----------------------------------------------------------------------------------------------------
+
+    def fitted_potentials(self, field, encoded=None):
+        """Potentials of the fitted weights of a field, for the features of some encoded X."""
+        pairwise = self._fitted_pairwise(field, encoded)
+        if not self.takes_factors or not (field.factor_coef_ or (encoded is not None and encoded.has_factors)):
+            return pairwise
+        types = [
+            FactorType(name, field.factor_shapes_[name], len(coef), field.factor_states_[name])
+            for name, coef in field.factor_coef_.items()
+        ]
+        return FactorPotentials(pairwise, types)
+
+    def _fitted_pairwise(self, field, encoded):
+        n_classes, n_features = len(field.classes_), field.n_features_in_
+        n_node_types = field.intercept_.shape[0] if field.intercept_.ndim == 2 else 1
+        sparse_edges = sp.issparse(field.edge_coef_)
+        n_edge_types = field.n_edge_types_ if sparse_edges else field.edge_coef_.shape[0]
+        options = {
+            "n_edge_features": field.edge_coef_.shape[1] // (n_edge_types if sparse_edges else 1),
+            "n_node_types": n_node_types,
+            "n_edge_types": n_edge_types,
+            "fit_intercept": self.fit_intercept,
+            "forbidden": self.forbidden,
+        }
+        n_table_weights = field.edge_coef_.shape[0 if sparse_edges else -1]
+        if self.form.n_weights != n_table_weights:
+            raise ValueError(
+                f"pairwise={field.pairwise!r} has tables of {self.form.n_weights} weights, but those of the fit have "
+                f"{n_table_weights}: fit anew, without warm_start."
+            )
+        if sp.issparse(field.coef_):
+            pairs = FeaturePairs.of_matrix(field.coef_)
+        elif sparse_edges or (encoded is not None and encoded.is_sparse):
+            pairs = FeaturePairs.all(n_features * n_node_types, field.coef_.shape[-2])
+        else:
+            return LinearPotentials(n_features, n_classes, self.form, **options)
+        if sparse_edges:
+            edge_pairs = FeaturePairs.of_matrix(field.edge_coef_)
+            return SparseEdgePotentials(pairs, edge_pairs, n_features, n_classes, self.form, **options)
+        return SparsePotentials(pairs, n_features, n_classes, self.form, **options)
+
+    def flat(self, field, potentials):
+        """The fitted weights as a flat vector of potentials, which may have been made for other training data."""
+        if not isinstance(potentials, FactorPotentials):
+            return self._flat_pairwise(field, potentials)
+        parts = [self._flat_pairwise(field, potentials.pairwise)]
+        parts += [_weights_of_type(field, kind).ravel() for kind in potentials.types]
+        return np.concatenate(parts)
+
+    def _flat_pairwise(self, field, potentials):
+        coef, n_features = field.coef_, field.n_features_in_
+        if isinstance(potentials, SparsePotentials):
+            if not sp.issparse(coef):
+                types_apart = coef.reshape(potentials.n_node_types, -1, n_features)
+                coef = np.moveaxis(types_apart, 1, 0).reshape(-1, potentials.n_node_types * n_features)
+            coef = potentials.pairs.pick(coef)
+        intercept = field.intercept_ if self.fit_intercept else np.zeros(0)
+        if isinstance(potentials, SparseEdgePotentials):
+            edge_coef = potentials.edge_pairs.pick(field.edge_coef_)
+        else:
+            edge_coef = potentials.form.contract(self.form.expand(field.edge_coef_))
+        return potentials.pack(coef, intercept, edge_coef)
+
+
+_FACTOR_ATTRIBUTES = ("factor_coef_", "factor_states_", "factor_shapes_")
+
+
+def _weights_of_type(field, kind):
+    """The fitted weights of a type of factors that may have been collected from other training data."""
+    coef = field.factor_coef_.get(kind.name)
+    if coef is None:
+        return np.zeros((kind.n_features, kind.n_listed + 1))
+    if len(coef) != kind.n_features or not np.array_equal(field.factor_shapes_[kind.name], kind.n_states):
+        raise ValueError(
+            f"factors of type {kind.name!r} have nodes of {kind.n_states.tolist()} states and {kind.n_features} "
+            f"features, in the former fit {field.factor_shapes_[kind.name].tolist()} and {len(coef)}."
+        )
+    listed = numbers_of_states(field.factor_states_[kind.name], kind.n_states)
+    place = np.searchsorted(listed, kind.cells)
+    known = np.append(listed, -1)[place] == kind.cells
+    # What was not listed had the weight of all others, the last.
+    return coef[:, np.append(np.where(known, place, len(listed)), len(listed))]
+
+
+def check_examples(encoded, potentials, name):
+    """Raise ValueError where X has what the training examples of the estimator of that name had not."""
+    if isinstance(potentials, FactorPotentials):
+        check_factors(encoded.items, potentials.types, potentials.n_classes)
+        potentials = potentials.pairwise
+    n_types, n_classes = potentials.n_node_types, potentials.n_classes
+    for i, example in enumerate(encoded.items or ()):
+        # Their weights would be looked up beyond the last.
+        if example.node_type is not None and example.node_type.max() >= n_types:
+            raise ValueError(
+                f"X[{i}] has nodes of type {example.node_type.max()}, but {name} was fitted with "
+                f"{n_types} types of nodes, numbered from 0."
+            )
+        if example.n_states is not None and example.n_states.max() > n_classes:
+            raise ValueError(f"X[{i}].n_states goes up to {example.n_states.max()}, but there are {n_classes} classes.")
+    if encoded.n_edge_types:
+        _check_edges(encoded, potentials, name)
+
+
+def _check_edges(encoded, potentials, name):
+    if encoded.n_edge_types > potentials.n_edge_types:
+        raise ValueError(
+            f"X has {encoded.n_edge_types} types of edges, but {name} was fitted with {potentials.n_edge_types}."
+        )
+    if encoded.has_sparse_edges and not isinstance(potentials, SparseEdgePotentials):
+        raise ValueError(f"X has sparse edge features, but {name} was fitted with dense ones.")
+    if encoded.n_edge_features != potentials.n_edge_features:
+        raise ValueError(
+            f"X has {encoded.n_edge_features} edge features, but {name} was fitted with {potentials.n_edge_features}."
+        )
+
+
+def _seen_on_edges(batches, n_classes):
+    """(K, K) bool: which labels of the two ends of an edge occur together."""
+    seen = np.zeros((n_classes, n_classes), dtype=bool)
+    for batch in batches:
+        tail, head, _ = _labelled_edges(batch)
+        seen[tail, head] = True
+    return seen
+
+
+def _labels_that_count(batch):
+    """Labels of the nodes, -1 for those of examples of weight zero."""
+    if batch.weight is None:
+        return batch.labels
+    return np.where(np.repeat(batch.weight > 0, np.diff(batch.node_ptr)), batch.labels, -1)
+
+
+def _table_weights(batch, form):
+    """Weight of the table that each edge adds to by its labels, -1 for none."""
+    tail, head = _labels_that_count(batch)[batch.example.graph.edges.T]
+    known = (tail >= 0) & (head >= 0) & (form.sign[tail, head] != 0)
+    return np.where(known, form.index[tail, head], -1)
+
+
+def _labelled_edges(batch):
+    """Labels of the two ends of the edges of which both are labelled and count, and the first nodes of these."""
+    edges, labels = batch.example.graph.edges, _labels_that_count(batch)
+    tail, head = labels[edges[:, 0]], labels[edges[:, 1]]
+    known = (tail >= 0) & (head >= 0)
+    return tail[known], head[known], edges[known, 0]
+
+
+def _require_allowed(batches, forbidden, classes):
+    for batch in batches:
+        tail, head, first_node = _labelled_edges(batch)
+        wrong = np.flatnonzero(forbidden[tail, head])
+        if len(wrong):
+            member = np.searchsorted(batch.node_ptr, first_node[wrong[0]], side="right") - 1
+            pair = classes[tail[wrong[0]]], classes[head[wrong[0]]]
+            raise ValueError(
+                f"y[{batch.members[member]}] has the labels {pair[0]} and {pair[1]} on an edge, a pair that forbidden "
+                "names."
+            )

@@ -5,8 +5,7 @@ from typing import ClassVar
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
-from sklearn_crf.estimators._probabilistic import ProbabilisticField
-from sklearn_crf.inference import resolve_inference
+from sklearn_crf.estimators._classifier import FieldClassifier
 from sklearn_crf.learning import (
     GENERATORS,
     LBFGS,
@@ -21,7 +20,7 @@ from sklearn_crf.learning._contrastive import INITS
 from sklearn_crf.objectives import Generator
 
 
-class ContrastiveCRF(ProbabilisticField):
+class ContrastiveCRF(FieldClassifier):
     r"""Conditional random field trained to tell the truth from sets of other labelings.
 
     .. math::
@@ -145,7 +144,7 @@ class ContrastiveCRF(ProbabilisticField):
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        **ProbabilisticField._parameter_constraints,
+        **FieldClassifier._parameter_constraints,
         "generator": [StrOptions(set(GENERATORS)), Generator, list, None],
         "sets": [StrOptions(set(INITS)), GrowingSets],
         "solver": [StrOptions({"lbfgs", "sgd"}), LBFGS, SGD],
@@ -197,9 +196,6 @@ class ContrastiveCRF(ProbabilisticField):
     def _example_of(self, owner):
         known = {"generator": "GibbsGenerator(5)", "sets": "GrowingSets()", "solver": "SGD()"}
         return known.get(owner) or super()._example_of(owner)
-
-    def _decoding(self):
-        return resolve_inference(self.inference)
 
     def _check_labels(self, labels):
         # Bad parameters are named before any work is done.

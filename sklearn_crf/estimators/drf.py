@@ -5,12 +5,12 @@ from typing import ClassVar
 import numpy as np
 from sklearn.utils.validation import check_array
 
-from sklearn_crf.estimators._probabilistic import ProbabilisticField
+from sklearn_crf.estimators._classifier import FieldClassifier
 from sklearn_crf.inference import NamedInference, TRWMessagePassing, exact_inference, resolve_inference
 from sklearn_crf.learning import LEARNING_CONSTRAINTS, PMA, PenalisedRisk, resolve_learning
 
 
-class DRFClassifier(ProbabilisticField):
+class DRFClassifier(FieldClassifier):
     r"""Discriminative random field whose learning is coupled to its inference.
 
     .. math::
@@ -140,7 +140,7 @@ class DRFClassifier(ProbabilisticField):
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        **ProbabilisticField._parameter_constraints,
+        **FieldClassifier._parameter_constraints,
         "learning": LEARNING_CONSTRAINTS,
         "cost": ["array-like", None],
     }
@@ -257,15 +257,6 @@ class DRFClassifier(ProbabilisticField):
         # On lattices the probabilities of uniform trees are nearly those of chains, and slow to work out on large ones.
         trees = "auto" if lattice_ndim is None else "chains"
         return NamedInference(TRWMessagePassing(trees, max_iter=500, tol=1e-3), "mpm")
-
-    def _voters(self, weights):
-        voters = getattr(self, "voters_", None)
-        return [weights] if voters is None else list(voters)
-
-    def _decide(self, probability):
-        if self.cost is None:
-            return super()._decide(probability)
-        return np.argmin(probability @ self._checked_cost(len(self.classes_)).T, axis=1)
 
     def _checked_cost(self, n_classes):
         if self._decoding().rule == "map":

@@ -1,14 +1,14 @@
 """M3NClassifier: learning by margins over any inference of best labelings."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from sklearn_crf._threads import map_tasks, single_threaded_blas
 from sklearn_crf.encoding import decode, require_complete
-from sklearn_crf.estimators._field import FieldClassifier
-from sklearn_crf.inference import NamedInference, conditional_scores
+from sklearn_crf.estimators._classifier import FieldClassifier
+from sklearn_crf.inference import Inference, NamedInference, conditional_scores
 from sklearn_crf.learning import (
     LBFGS,
     MARGIN_CONSTRAINTS,
@@ -179,6 +179,8 @@ class M3NClassifier(FieldClassifier):
         "pairwise": [StrOptions({"auto", "associative", *PAIRWISE_FORMS}), PairwiseTables],
     }
 
+    _has_distribution = False
+
     def __init__(
         self,
         C=1.0,
@@ -260,7 +262,7 @@ class M3NClassifier(FieldClassifier):
         cost_matrix(self._formulation().cost, self.class_weight, labels)
 
     def _solver(self, encoded, n_coef=None):
-        """What moves the weights; None for formulations with steps of their own."""
+        """The solver; None for formulations with steps of their own."""
         formulation = self._formulation()
         if self.solver != "auto":
             return resolve_margin_solver(self.solver)
@@ -328,7 +330,9 @@ class M3NClassifier(FieldClassifier):
 
     # Prediction ----------------------------------------------------------------------------------------------------
 
-    def decision_function(self, X):
+    def decision_function(
+        self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None
+    ) -> np.ndarray:
         """Scores of the states of every node, its neighbours labelled as ``predict`` labels them.
 
         A best labeling has the state of the highest of these scores at each node: any other loses at least the
@@ -338,6 +342,11 @@ class M3NClassifier(FieldClassifier):
         ----------
         X : array-like, sparse matrix, or list of examples
             As in ``fit``.
+        evidence : array-like, optional
+            Labels that are known, in the form of y, with ``missing_label`` for the others: the other states of these
+            nodes have a score of -inf.
+        inference : str or Inference, optional
+            The inference that labels the neighbours; None is the one of ``predict``.
 
         Returns
         -------
@@ -345,12 +354,12 @@ class M3NClassifier(FieldClassifier):
             As ``predict`` gives, with a last axis of ``n_classes``; for two classes, without it, the score of the
             second less that of the first.
         """
-        encoded, batches, potentials, weights = self._prepare(X)
-        inference = self._decoding().inference
+        encoded, batches, potentials, weights = self._prepare(X, evidence)
+        chosen = self._asked(inference).inference
 
         def run(batch, n_threads):
-            model = potentials.model(weights, batch.example)
-            scores = conditional_scores(model, inference.map(model, n_threads=n_threads).labels)
+            model = self._model(potentials, weights, batch)
+            scores = conditional_scores(model, chosen.map(model, n_threads=n_threads).labels)
             return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
         with single_threaded_blas():

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from sklearn.utils._param_validation import StrOptions
 
-from sklearn_crf.estimators._probabilistic import ProbabilisticField
+from sklearn_crf.estimators._classifier import FieldClassifier
 from sklearn_crf.inference import AutoMarginals, NamedInference, resolve_inference
 from sklearn_crf.learning import (
     FORMULATION_CONSTRAINTS,
@@ -20,7 +20,7 @@ from sklearn_crf.learning import (
 from sklearn_crf.objectives import SoftmaxMargin, at_temperature
 
 
-class TRWCRF(ProbabilisticField):
+class TRWCRF(FieldClassifier):
     r"""Conditional random field trained by maximum likelihood, exact or by a convex relaxation.
 
     .. math::
@@ -174,7 +174,7 @@ class TRWCRF(ProbabilisticField):
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        **ProbabilisticField._parameter_constraints,
+        **FieldClassifier._parameter_constraints,
         "formulation": FORMULATION_CONSTRAINTS,
         "solver": [StrOptions({"lbfgs", "sgd"}), Solver],
         "weights": [StrOptions({"auto", "all", "seen"})],

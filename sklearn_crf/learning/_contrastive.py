@@ -74,7 +74,7 @@ class Member(NamedTuple):
 
 
 def members_of(batch, encoded):
-    """What inference must keep apart in a batch.
+    """Examples that inference must keep apart in a batch.
 
     Parameters
     ----------
@@ -374,7 +374,7 @@ def _blocks_of_lattice(blocks, shape, i):
 
 @dataclass(eq=False)
 class RoundsRecord(TrainingRecord):
-    """What training in rounds has visited, and how its sets grew.
+    """Iterates of training in rounds, and how its sets grew.
 
     Attributes
     ----------
@@ -396,7 +396,7 @@ class RoundsRecord(TrainingRecord):
 
 @dataclass(eq=False)
 class _Progress:
-    """What a progress bar shows: an entry a round, or an epoch."""
+    """Entries of a progress bar, one a round or an epoch."""
 
     record: RoundsRecord
     loss: list = field(default_factory=list)

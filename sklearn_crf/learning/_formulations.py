@@ -161,7 +161,7 @@ class Relaxation(Formulation):
         return MarginalsWithFallback(likelihood.inference, likelihood.fallback)
 
     def _tree_reweighted(self):
-        """What solves the relaxation, and what does where that does not converge."""
+        """The inference that solves the relaxation, and the one that does where that does not converge."""
         return TRWMessagePassing("covering", **self._limits), TightenBound(**self._limits)
 
     def _factor_inference(self, has_cycles):

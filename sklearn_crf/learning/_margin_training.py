@@ -2,7 +2,7 @@
 
 import warnings
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -65,7 +65,7 @@ class _SmoothProblem:
         return np.where(self.bounded, np.maximum(x, 0.0), x)
 
     def lacks(self, x, gradient):
-        """What P without shares may be above its least, at most: half the squared gradient, for it bends as |x|^2/2."""
+        """Most that P without shares may be above its least: half the squared gradient, for it bends as |x|^2/2."""
         step = self.project(x - gradient) - x
         return -float(gradient @ step + 0.5 * step @ step)
 
@@ -250,7 +250,7 @@ class PlaneSolver(BaseEstimator):
     _parameter_constraints: ClassVar[dict] = {}
     name: ClassVar[str] = ""
     by_blocks: ClassVar[bool] = True
-    minimize: ClassVar = None
+    minimize: ClassVar[Any] = None
 
     def _solve(self, problem, oracle, start, setting, run, limits):
         """The optimizer's result for a risk whose planes an oracle gives."""
@@ -336,7 +336,7 @@ def resolve_margin_solver(solver: str | PlaneSolver | LBFGS) -> PlaneSolver | LB
 
 
 class MarginSetting(NamedTuple):
-    """What is minimised over which weights.
+    """The problem of training by margins: its kind, inference, solver and bounds.
 
     Attributes
     ----------
@@ -360,7 +360,7 @@ class MarginSetting(NamedTuple):
 
 @dataclass(eq=False)
 class MarginRecord:
-    """What training by margins has visited, and what it found.
+    """Iterates of training by margins, and its result.
 
     Attributes
     ----------

@@ -71,8 +71,12 @@ class LearningRule(BaseEstimator):
 
     _parameter_constraints: ClassVar[dict] = {}
     name = "own"
-    is_stochastic = False
     init: str | np.ndarray = "auto"
+
+    @property
+    def is_stochastic(self) -> bool:
+        """Whether steps are made for mini-batches."""
+        return False
 
     def objective(self, decoding: NamedInference) -> Objective:
         """The objective, coupled to the inference that predicts.
@@ -101,7 +105,7 @@ class LearningRule(BaseEstimator):
         return risk
 
     def solver_for(self, problem: PenalisedRisk, start: np.ndarray) -> Solver:
-        """What moves the weights.
+        """The solver for a problem.
 
         Parameters
         ----------

@@ -140,7 +140,7 @@ _RECORD_LIMIT = 2_000_000
 
 
 class TrainingRun(NamedTuple):
-    """What an estimator tells any trainer.
+    """Options of an estimator for any trainer.
 
     Attributes
     ----------
@@ -172,7 +172,7 @@ class TrainingRun(NamedTuple):
 
 @dataclass(eq=False)
 class TrainingRecord:
-    """What training has visited, an entry an iteration, and what it found.
+    """Iterates of training, an entry each, and its result.
 
     Attributes
     ----------

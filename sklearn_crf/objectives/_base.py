@@ -1,4 +1,4 @@
-"""What a learning principle is: a surrogate for log_z(theta) - score(theta, y), of one batch and of all examples."""
+"""Learning principles: surrogates for log_z(theta) - score(theta, y), of one batch and of all examples."""
 
 from dataclasses import replace
 from functools import partial

@@ -7,7 +7,7 @@ from sklearn_crf.models import FactorGraph, numbers_of_states
 
 
 class FactorType:
-    """What all factors of a type share.
+    """A type of factors: its name, states and features.
 
     Parameters
     ----------

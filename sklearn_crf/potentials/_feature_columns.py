@@ -41,7 +41,7 @@ class FeatureColumns:
 
     @property
     def arrays(self):
-        """What kernels take."""
+        """The arrays that kernels take."""
         return self.feature, self.ptr, self.node, self.value
 
 

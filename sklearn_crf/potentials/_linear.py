@@ -518,7 +518,7 @@ class LinearPotentials:
 
 
 class _Nodes(NamedTuple):
-    """What of an example the pullback of its nodes reads."""
+    """The part of an example that the pullback of its nodes reads."""
 
     node_features: np.ndarray
     node_type: np.ndarray | None

@@ -281,6 +281,17 @@ def test_bad_data():
     assert_array_equal(model.coef_, before)
 
 
+@pytest.mark.parametrize("method", ["predict_proba", "predict_edge_proba", "log_likelihood", "sample"])
+def test_what_needs_a_distribution_is_not_there_and_says_why(method):
+    model = m3n_classifier()
+    assert not hasattr(model, method)
+    with pytest.raises(AttributeError) as caught:
+        getattr(model, method)
+    assert f"no distribution over labelings, so it has no {method}: use TRWCRF" in str(
+        caught.value.__cause__ or caught.value
+    )
+
+
 def _negative(x_tail, x_head):
     return -np.abs(x_tail - x_head)
 
@@ -296,3 +307,31 @@ def test_the_default_has_a_finite_and_true_gap_for_many_states():
     # Planes of labelings are below the relaxed hinges, and those are below the bounds.
     assert model.dual_curve_[-1] <= relaxed.dual_curve_[-1] + relaxed.duality_gap_
     assert relaxed.dual_curve_[-1] <= model.dual_curve_[-1] + model.duality_gap_ + 1e-6
+
+
+def test_evidence_in_scores_certificates_and_best_labelings():
+    X, y = noisy_blobs(2, side=4)
+    model = m3n_classifier(random_state=0, tol=0.05, missing_label=-1).fit(X, y)
+    evidence = np.full(y.shape, -1)
+    evidence[:, 1, 2] = 1 - model.predict(X)[:, 1, 2]
+    scores = model.decision_function(X, evidence)
+    assert_array_equal(np.isposinf(scores), evidence == 1)
+    assert_array_equal(np.isneginf(scores), evidence == 0)
+    assert_array_equal(model.predict(X, evidence), scores > 0)
+    free, bound = model.certify(X), model.certify(X, evidence)
+    assert np.all(bound.bounds <= free.bounds + 1e-9)
+    assert np.all(bound.gaps >= -1e-9)
+
+
+def test_best_labelings_agree_with_evidence():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(3, 4, 2)), rng.integers(2, size=(3, 4))
+    model = m3n_classifier(random_state=0, tol=0.05, missing_label=-1).fit(X, y)
+    evidence = np.full(y.shape, -1)
+    evidence[:, 0] = 1
+    labels, scores = model.predict_topk(X, 8, evidence)
+    every, all_scores = model.predict_topk(X, 16)
+    for i in range(3):
+        agree = every[i][:, 0] == 1
+        assert_array_equal(labels[i][:, 0], 1)
+        assert_allclose(scores[i], all_scores[i][agree])

@@ -162,7 +162,7 @@ def test_certificates_enclose_the_best_scores(rule):
     X = [Example(rng.normal(size=(4, 2)), [[0, 1], [1, 2], [2, 3], [0, 3]][: 3 + i % 2]) for i in range(8)]
     y = [rng.integers(2, size=4) for _ in X]
     model = trw_crf(C=5.0, inference=rule, formulation="pseudolikelihood").fit(X, y)
-    found, mplp = model.certify(X), model.certify(X, MPLP())
+    found, mplp = model.certify(X), model.certify(X, inference=MPLP())
     assert_allclose(found.gaps, found.bounds - found.scores)
     assert_allclose(found.scores, -model.energy(X, model.predict(X)))
     potentials = model._fitted_potentials()
@@ -177,7 +177,7 @@ def test_certificates_enclose_the_best_scores(rule):
     with pytest.raises(ValueError, match="max_work must not be negative, got -1"):
         model.certify(X, max_work=-1)
     with pytest.raises(ValueError, match="best labelings"):
-        model.certify(X, AutoMarginals())
+        model.certify(X, inference=AutoMarginals())
 
 
 @pytest.mark.parametrize("shape", [(12,), (4, 5), (3, 3, 4)])

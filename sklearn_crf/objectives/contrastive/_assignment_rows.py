@@ -110,7 +110,7 @@ class NodeStates:
 
     @property
     def arrays(self):
-        """What takes memory."""
+        """The arrays that take memory."""
         return *self._listed.columns, self._listed.ptr, *self._packed.columns, self._packed.ptr
 
     def _packing(self, first, n_nodes):
@@ -161,7 +161,7 @@ class ListedPairs:
 
     @property
     def arrays(self):
-        """What takes memory."""
+        """The arrays that take memory."""
         return *self._rows.columns, self._rows.ptr
 
     def add_gains(self, tables, gains):
@@ -187,7 +187,7 @@ class AllPairs:
 
     @property
     def arrays(self):
-        """What takes memory."""
+        """The arrays that take memory."""
         return (_joined(self._pieces),)
 
     def add_gains(self, tables, gains):

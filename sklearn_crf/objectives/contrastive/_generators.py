@@ -1,4 +1,4 @@
-"""What finds assignments worth contrasting with the truth, under the weights of now."""
+"""Generators of assignments worth contrasting with the truth, under the current weights."""
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -62,7 +62,7 @@ class MapGenerator(Generator):
 
 
 class GibbsGenerator(Generator):
-    """What a few Gibbs sweeps make of the truth, as in contrastive divergence: an assignment nearby.
+    """Assignments near the truth by a few Gibbs sweeps, as in contrastive divergence.
 
     Parameters
     ----------

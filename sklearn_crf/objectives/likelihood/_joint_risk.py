@@ -71,7 +71,7 @@ class JointRisk(EmpiricalRisk):
 
 
 class _WeightsAndShares:
-    """What training asks of potentials, for a vector of weights that is followed by others, free of penalty."""
+    """Potentials for a vector of weights that is followed by others, free of penalty."""
 
     def __init__(self, weights, n_coef):
         self.weights = weights

@@ -21,8 +21,8 @@ class _Changed(NamedTuple):
     cells: np.ndarray  # (n,) of the changed labels
 
 
-def factor_conditionals(model, labels):
-    r"""Negative log-probability of each label given all others, and the derivative of their sum.
+def factor_conditionals(model, labels, node_weight=None):
+    r"""Negative log-probability of each label given all others, and the derivative of their weighted sum.
 
     .. math::
         \ell_s = \log \sum_k e^{f_s(k)} - f_s(y_s), \qquad
@@ -33,10 +33,13 @@ def factor_conditionals(model, labels):
     model : FactorGraph
     labels : ndarray of shape (N,) of int
         State of every node.
+    node_weight : ndarray of shape (N,), optional
+        Weights of the sum, not negative; None is one.
 
     Returns
     -------
     terms : ndarray of shape (N,)
+        Without the weights.
     statistics : FactorStatistics
 
     Raises
@@ -49,20 +52,20 @@ def factor_conditionals(model, labels):
     for part in changed:
         np.add.at(scores, (part.node, part.state), _scores_of(model, part))
     nodes = np.arange(model.n_nodes)
-    impossible = np.flatnonzero(np.isneginf(scores[nodes, labels]))
+    weight = np.ones(model.n_nodes) if node_weight is None else _check_weight(node_weight, model.n_nodes)
+    impossible = np.flatnonzero(np.isneginf(scores[nodes, labels]) & (weight > 0))
     if len(impossible):
         s = impossible[0]
         raise ValueError(f"labels[{s}] is {labels[s]}, which its scores or the labels of other nodes forbid.")
     log_z = logsumexp(scores, axis=1)
-    probability = np.exp(scores - log_z[:, None])
+    probability = np.exp(scores - log_z[:, None]) * weight[:, None]
     log_table, table_default = np.zeros(model.log_table.size), np.zeros(model.n_tables)
     for part in changed:
         add_cells(model, part.factors, part.cells, probability[part.node, part.state], log_table, table_default)
-    # Every node of a factor counts its true joint state once.
+    # Every node of a factor counts its true joint state by its weight.
     truth = np.zeros(len(log_table)), np.zeros(len(table_default))
     for factors, scope in model.by_arity():
-        counts = np.full(len(factors), float(scope.shape[1]))
-        add_cells(model, factors, model.cells(factors, labels[scope]), counts, *truth)
+        add_cells(model, factors, model.cells(factors, labels[scope]), weight[scope].sum(axis=1), *truth)
     return log_z - scores[nodes, labels], FactorStatistics(log_table, table_default).minus(FactorStatistics(*truth))
 
 
@@ -155,21 +158,25 @@ def _check_weight(node_weight, n_nodes):
 class Pseudolikelihood(Objective):
     r"""Negative log-pseudolikelihood.
 
-    .. math:: \ell(\theta) = -\sum_s \log p(y_s \mid y_{N(s)}; \theta)
+    .. math:: \ell(\theta) = -\sum_s w_s \log p(y_s \mid y_{N(s)}; \theta)
 
-    Convex and smooth, no inference, consistent; it overrates the pairwise weights on strongly coupled data.
+    Nodes have weights :math:`w_s` where ``node_weight`` is given to ``fit``; a node of weight zero still conditions its
+    neighbours. Convex and smooth, no inference, consistent; it overrates the pairwise weights on strongly coupled data.
     Unlabelled nodes are rejected: their neighbours' conditionals are not defined.
 
     Source: Besag 1975; Kumar et al. 2005, section 6.
     """
 
     missing = "rejected"
+    weighs_nodes = True
 
-    def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
+    def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1, node_weight=None):
         if np.any(labels < 0):
             raise ValueError("learning='pl' needs a label for every node: pseudolikelihood has no missing labels.")
         if isinstance(model, FactorGraph):
-            terms, statistics = factor_conditionals(model, labels)
+            terms, statistics = factor_conditionals(model, labels, node_weight)
         else:
-            terms, statistics = pseudolikelihood_terms(model, labels, n_threads=n_threads)
+            terms, statistics = pseudolikelihood_terms(model, labels, node_weight, n_threads)
+        if node_weight is not None:
+            terms = np.multiply(terms, node_weight, where=node_weight > 0, out=np.zeros_like(terms))
         return Loss(statistics=statistics, terms=terms)

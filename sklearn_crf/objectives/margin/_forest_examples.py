@@ -38,7 +38,7 @@ class ForestExamples(NamedTuple):
     constant: float  # feature whose weights are the intercepts; 0 without
 
     def work_space(self):
-        """What a kernel needs for itself beside a vector of weights: numbers, and labels of one example."""
+        """Workspace of a kernel beside a vector of weights: numbers, and labels of one example."""
         n_states, largest = len(self.cost), int(np.diff(self.node_ptr).max())
         n_tables = self.n_edge_types * self.n_edge_features
         numbers = np.empty(2 * (n_tables + 1) * n_states**2 + (2 * largest + 1) * n_states + largest)

@@ -43,7 +43,7 @@ class StructuredHinge(Objective):
         return loss_augmented(model, labels, self.cost, node_weight)
 
     def node_cost(self, found, labels, node_weight=None):
-        """What each node costs under a labeling.
+        """Cost of each node under a labeling.
 
         Parameters
         ----------
@@ -60,7 +60,7 @@ class StructuredHinge(Objective):
         return cost if node_weight is None else cost * node_weight
 
     def slope_factor(self, cost):
-        """What differences of statistics are multiplied by, given the cost of each example.
+        """Factor of differences of statistics, given the cost of each example.
 
         Parameters
         ----------

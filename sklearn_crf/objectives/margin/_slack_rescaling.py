@@ -110,7 +110,7 @@ class Priced(NamedTuple):
 
 
 class Product(NamedTuple):
-    """What a search found.
+    """Result of a search.
 
     Attributes
     ----------
@@ -206,7 +206,7 @@ class _Span(NamedTuple):
         return self.left_slack + self.price * self.left
 
     def split(self, cost, slack):
-        """What is to the left and to the right of a corner within."""
+        """Parts to the left and to the right of a corner within."""
         left = self._replace(right=cost, right_slack=slack)
         right = self._replace(left=cost, left_slack=slack)
         return left._replace(is_open=left.falls), right._replace(is_open=right.falls)
@@ -280,7 +280,7 @@ class SlackRescaledHinge(StructuredHinge):
         self.single_nodes = single_nodes
 
     def slope_factor(self, cost):
-        """What differences of statistics are multiplied by, given the cost of each example.
+        """Factor of differences of statistics, given the cost of each example.
 
         Parameters
         ----------

@@ -1,0 +1,534 @@
+"""Predictions of the field classifiers: labels, marginals, likelihoods, samples, best labelings, certificates."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_crf._threads import map_tasks, single_threaded_blas
+from sklearn_crf.encoding import (
+    decode,
+    encode_y,
+    make_batches,
+    object_array,
+    require_complete,
+    validate_sample_weight,
+)
+from sklearn_crf.estimators._certificates import Certificates, certify
+from sklearn_crf.estimators._field import TrainableField
+from sklearn_crf.inference import Inference, TreeBestLabelings, TreeInference, able, resolve_inference
+from sklearn_crf.models import FactorGraph, PairwiseModel, clamped, score_terms
+
+_Method = TypeVar("_Method", bound=Callable)
+
+
+class LogLikelihood(NamedTuple):
+    """Log-probabilities of labelings.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n_examples,)
+    bound : {"exact", "upper", "lower"} or None
+        What all values are of the true ones; None if that is not known.
+    """
+
+    values: np.ndarray
+    bound: str | None
+
+
+def _of_a_distribution(method: _Method) -> _Method:
+    """A method that is there if the estimator has a distribution over labelings."""
+
+    def check(estimator):
+        if not estimator._has_distribution:
+            raise AttributeError(
+                f"{type(estimator).__name__} has no distribution over labelings, so it has no {method.__name__}: use "
+                "TRWCRF or DRFClassifier, or an inference on its models(X)."
+            )
+        return True
+
+    return available_if(check)(method)
+
+
+class FieldClassifier(TrainableField):
+    """Base of the classifiers whose scores are linear in features on a graph."""
+
+    _has_distribution = True
+    # Of predictions, cost[a, b] of class a where b is true: a parameter where an estimator weighs them.
+    cost: Any = None
+
+    # Prediction ----------------------------------------------------------------------------------------------------
+
+    def _voters(self, weights):
+        """Flat weight vectors that predict together; one unless training kept several."""
+        voters = getattr(self, "voters_", None)
+        return [weights] if voters is None else list(voters)
+
+    def _scores(self, potentials, weights, batch):
+        """Model of a batch whose distribution predicts."""
+        return potentials.model(weights, batch.example)
+
+    def _model(self, potentials, weights, batch):
+        """That model, clamped to the labels that are known."""
+        model = self._scores(potentials, weights, batch)
+        return model if batch.labels is None else clamped(model, batch.labels)
+
+    def _asked(self, inference=None):
+        """The inference that a method asks, and the rule by which it labels."""
+        return self._decoding() if inference is None else resolve_inference(inference)
+
+    def _predict_columns(self, X, evidence=None, inference=None):
+        """Encoded X, its batches, and the column of each node's label for every batch."""
+        check_is_fitted(self)
+        if self._has_distribution and self._asked(inference).rule == "mpm":
+            encoded, batches, marginals = self._mean_marginals(X, evidence, inference)
+            return encoded, batches, [self._decide(probability) for probability in marginals]
+        encoded, batches, potentials, weights = self._prepare(X, evidence)
+        chosen = self._asked(inference).inference
+        voters = self._voters(weights)
+        n_classes = len(self.classes_)
+
+        def run(batch, n_threads):
+            votes = np.zeros((batch.example.n_nodes, n_classes), dtype=np.int32)
+            for voter in voters:
+                model = self._model(potentials, voter, batch)
+                with batch.named_in_errors():
+                    labels = chosen.map(model, n_threads=n_threads).labels
+                votes[np.arange(len(labels)), labels] += 1
+            return np.argmax(votes, axis=1).astype(np.int32)
+
+        with single_threaded_blas():
+            return encoded, batches, map_tasks(run, batches, self.n_jobs)
+
+    def _mean_marginals(self, X, evidence=None, inference=None):
+        """Node marginals of every batch, averaged over the voters."""
+        encoded, batches, potentials, weights = self._prepare(X, evidence)
+        chosen = able("marginals", self._asked(inference).inference)
+        voters = self._voters(weights)
+
+        def run(batch, n_threads):
+            total = 0.0
+            for voter in voters:
+                model = self._model(potentials, voter, batch)
+                with batch.named_in_errors():
+                    marginals = chosen.marginals(model, n_threads=n_threads)
+                # Factor graphs have as many columns as some node of theirs has states.
+                missing = len(self.classes_) - marginals.unary.shape[1]
+                total = total + np.pad(marginals.unary.astype(np.float64), ((0, 0), (0, missing)))
+            return total / len(voters)
+
+        with single_threaded_blas():
+            return encoded, batches, map_tasks(run, batches, self.n_jobs)
+
+    def _decide(self, probability):
+        """Columns chosen from marginals: the largest, or those of the least expected cost."""
+        if self.cost is None:
+            return np.argmax(probability, axis=1)
+        return np.argmin(probability @ self._checked_cost(len(self.classes_)).T, axis=1)
+
+    def predict(self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None) -> np.ndarray:
+        """Labels of every node.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, or list of examples
+            As in ``fit``.
+        evidence : array-like, optional
+            Labels that are known, in the form of y, with ``missing_label`` for the others: these are predicted given
+            the former.
+        inference : str or Inference, optional
+            What predicts; None is the estimator's own.
+
+        Returns
+        -------
+        ndarray
+            Of the shape of X without its last axis; for a list, a 1-D object array of arrays.
+        """
+        encoded, batches, columns = self._predict_columns(X, evidence, inference)
+        return decode(encoded, columns, batches, classes=self.classes_)
+
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """Accuracy over labelled nodes.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, or list of examples
+            As in ``fit``.
+        y : array-like
+            True labels; nodes that carry ``missing_label`` are left out.
+        sample_weight : array-like of shape (n_examples,), optional
+            One weight per example.
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        ValueError
+            If y holds a label that is not in ``classes_``: name all classes by ``classes`` where a fold may miss some.
+        """
+        encoded, _, columns = self._predict_columns(X)
+        truth = encode_y(y, encoded, missing_label=self.missing_label, classes=self.classes_).labels
+        weight = validate_sample_weight(sample_weight, encoded.n_examples)
+        weight = np.ones(encoded.n_examples) if weight is None else weight
+        right = total = 0.0
+        for batch, predicted in zip(make_batches(encoded, truth), columns, strict=True):
+            labelled = batch.labels >= 0
+            share = np.repeat(weight[batch.members], np.diff(batch.node_ptr))[labelled]
+            right += float(share[predicted[labelled] == batch.labels[labelled]].sum())
+            total += float(share.sum())
+        if not total:
+            raise ValueError("y has no labelled node of positive weight: there is nothing to score.")
+        return right / total
+
+    def models(self, X: Any, evidence: Any = None) -> list[PairwiseModel | FactorGraph]:
+        """The model of every example under the fitted weights.
+
+        Any inference, writer of files or display works on these.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, or list of examples
+            As in ``fit``.
+        evidence : array-like, optional
+            Labels that are known, in the form of y, with ``missing_label`` for the others: all other states of these
+            nodes are forbidden.
+
+        Returns
+        -------
+        list of PairwiseModel or FactorGraph
+            One for each example; states are in the order of ``classes_``.
+        """
+        _, batches, potentials, weights = self._prepare(X, evidence, max_nodes=1)
+        return [self._model(potentials, weights, batch) for batch in batches]
+
+    def energy(self, X: Any, y: Any) -> np.ndarray:
+        """Energy of labelings, the negative of their scores: smaller is likelier.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, or list of examples
+            As in ``fit``.
+        y : array-like
+            A label for every node.
+
+        Returns
+        -------
+        ndarray of shape (n_examples,)
+        """
+        encoded, batches, potentials, weights = self._prepare(X, y, name="y")
+        energies = np.zeros(encoded.n_examples)
+        for batch in batches:
+            terms = score_terms(potentials.model(weights, batch.example), require_complete(batch, "energy"))
+            energies[batch.members] = -np.add.reduceat(terms, batch.node_ptr[:-1])
+        return energies
+
+    def certify(
+        self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None, max_work: float = 1e8
+    ) -> Certificates:
+        """Duality gaps of predictions: by what the best labelings can score higher at most.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, or list of examples
+            As in ``fit``.
+        evidence : array-like, optional
+            Labels that are known, in the form of y, with ``missing_label`` for the others: bounds are of labelings
+            that agree with them.
+        inference : str or Inference, optional
+            One that bounds the best score from above, or its name. None is :class:`~sklearn_crf.inference.TRWS`,
+            which is exact on examples without cycles, and :class:`~sklearn_crf.inference.MPLP` where examples have
+            factors, followed by :class:`~sklearn_crf.inference.ClusterTightening` where a gap remains.
+        max_work : float, default=1e8
+            Budget of that for each example, in table entries that are read: a second or so. 0 leaves it out, and it
+            leaves out examples whose tables are too large for it.
+
+        Returns
+        -------
+        Certificates
+
+        Raises
+        ------
+        ValueError
+            If ``inference`` finds no best labelings, or ``max_work`` is negative.
+
+        Notes
+        -----
+        Where each node has its likeliest label (marginal decoding) the labeling need not be the best one, and a gap
+        says how far it is from that.
+        """
+        chosen = resolve_inference(inference).inference if isinstance(inference, str) else inference
+        if chosen is not None and "map" not in chosen.tasks:
+            raise ValueError(f"certify needs an inference for best labelings, {type(chosen).__name__} is none.")
+        if not max_work >= 0:
+            raise ValueError(f"max_work must not be negative, got {max_work!r}.")
+        encoded, batches, columns = self._predict_columns(X, evidence)
+        labels = [None] * encoded.n_examples
+        for batch, predicted in zip(batches, columns, strict=True):
+            for member, part in zip(batch.members, np.split(predicted, batch.node_ptr[1:-1]), strict=True):
+                labels[member] = part
+        # One example each: bounds are of whole models.
+        _, single, potentials, weights = self._prepare(X, evidence, max_nodes=1)
+        known = [potentials.model(weights, batch.example) for batch in single]
+        models = [
+            model if batch.labels is None else clamped(model, batch.labels)
+            for model, batch in zip(known, single, strict=True)
+        ]
+        with single_threaded_blas():
+            named = [batch.named_in_errors for batch in single]
+            return certify(models, labels, chosen, max_work, named, self.n_jobs)
+
+    def predict_topk(self, X: Any, k: int = 5, evidence: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """The k best labelings of every example, exactly: examples without cycles.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, or list of examples
+            As in ``fit``.
+        k : int, default=5
+            Fewer come back where an example has fewer labelings.
+        evidence : array-like, optional
+            Labels that are known, in the form of y, with ``missing_label`` for the others: all labelings agree with
+            them.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_examples,), of object
+            An array ``(k, *lattice)`` of labels each, the best first.
+        scores : ndarray of shape (n_examples,), of object
+            An array ``(k,)`` of their scores each.
+
+        Raises
+        ------
+        ValueError
+            If an example has cycles or factors.
+        """
+        if k < 1:
+            raise ValueError(f"k must be at least 1, got {k!r}.")
+        encoded, batches, potentials, weights = self._prepare(X, evidence, max_nodes=1)
+        inference = TreeBestLabelings(k)
+
+        def run(batch, n_threads):
+            require_no_factors(batch, "predict_topk")
+            with batch.named_in_errors():
+                model = potentials.model(weights, batch.example)
+                return inference.best(model if batch.labels is None else clamped(model, batch.labels))
+
+        with single_threaded_blas():
+            found = map_tasks(run, batches, self.n_jobs)
+        shapes = [() if encoded.layout == "nodes" else encoded.label_shape(i) for i in range(encoded.n_examples)]
+        labels = [self.classes_[best.labels].reshape(-1, *shape) for best, shape in zip(found, shapes, strict=True)]
+        return object_array(labels), object_array([best.scores for best in found])
+
+    @_of_a_distribution
+    def predict_proba(self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None) -> np.ndarray:
+        """Marginal probability of each class at every node.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, or list of examples
+            As in ``fit``.
+        evidence : array-like, optional
+            Labels that are known, in the form of y, with ``missing_label`` for the others.
+        inference : str or Inference, optional
+            What gives the marginals; None is the one that predicts if it can, else the automatic choice.
+
+        Returns
+        -------
+        ndarray
+            As ``predict`` gives, with a last axis of ``n_classes``.
+        """
+        encoded, batches, marginals = self._mean_marginals(X, evidence, inference)
+        return decode(encoded, marginals, batches)
+
+    @_of_a_distribution
+    def predict_log_proba(
+        self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None
+    ) -> np.ndarray:
+        """Logarithm of ``predict_proba``.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, or list of examples
+            As in ``fit``.
+        evidence : array-like, optional
+            Labels that are known, in the form of y, with ``missing_label`` for the others.
+        inference : str or Inference, optional
+            As of ``predict_proba``.
+
+        Returns
+        -------
+        ndarray
+            As ``predict_proba`` gives.
+        """
+        encoded, batches, marginals = self._mean_marginals(X, evidence, inference)
+        with np.errstate(divide="ignore"):
+            return decode(encoded, [np.log(probability) for probability in marginals], batches)
+
+    @_of_a_distribution
+    def predict_edge_proba(
+        self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None
+    ) -> np.ndarray:
+        """Joint probability of the labels of the two ends of every edge.
+
+        Parameters
+        ----------
+        X : list of examples or array-like
+            As in ``fit``, with edges.
+        evidence : array-like, optional
+            Labels that are known, in the form of y, with ``missing_label`` for the others.
+        inference : str or Inference, optional
+            As of ``predict_proba``.
+
+        Returns
+        -------
+        ndarray of shape (n_examples,), of object
+            An array ``(n_edges, n_classes, n_classes)`` each, edges in the order of its graph (of a chain, from the
+            first node on). Entry (a, b) belongs to class a at the first node of the edge.
+
+        Raises
+        ------
+        ValueError
+            If a graph has cycles and the inference gives no marginals of edges there, or an example has factors.
+        """
+        _, batches, potentials, weights = self._prepare(X, evidence)
+        asked = able("marginals", self._asked(inference).inference)
+
+        def run(batch, n_threads):
+            require_no_factors(batch, "predict_edge_proba")
+            model = self._model(potentials, weights, batch)
+            chosen = TreeInference() if model.graph.is_forest else asked
+            if not hasattr(chosen, "edge_marginals"):
+                raise ValueError(f"{type(chosen).__name__} gives no marginals of edges: use inference='bp'.")
+            with batch.named_in_errors():
+                return chosen.edge_marginals(model, n_threads=n_threads)
+
+        with single_threaded_blas():
+            parts = map_tasks(run, batches, self.n_jobs)
+        marginals: list[np.ndarray] = []
+        for batch, part in zip(batches, parts, strict=True):
+            # The edges of one member follow those of the member before.
+            first_nodes = batch.example.graph.edges[:, 0]
+            member = np.searchsorted(batch.node_ptr, first_nodes, side="right") - 1
+            ends = np.searchsorted(member, np.arange(len(batch.members) + 1))
+            marginals.extend(part[a:b].copy() for a, b in pairwise(ends))
+        return object_array(marginals)
+
+    @_of_a_distribution
+    def log_likelihood(self, X: Any, y: Any, *, inference: str | Inference | None = None) -> LogLikelihood:
+        """Log-probability of labelings, of what is labelled where labels are missing.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, or list of examples
+            As in ``fit``.
+        y : array-like
+            Labels; nodes that carry ``missing_label`` are summed out.
+        inference : str or Inference, optional
+            As of ``predict_proba``.
+
+        Returns
+        -------
+        LogLikelihood
+            By the inference that gives marginals: with an upper bound on the log-partition it is a lower bound.
+
+        Raises
+        ------
+        ValueError
+            If the inference has no log-partition.
+        """
+        encoded, batches, potentials, weights = self._prepare(X, y, name="y")
+        chosen = able("marginals", self._asked(inference).inference)
+
+        def run(batch, n_threads):
+            model = self._scores(potentials, weights, batch)
+            with batch.named_in_errors():
+                free = chosen.marginals(model, n_threads=n_threads)
+                if free.log_z_terms is None:
+                    raise ValueError(f"{type(chosen).__name__} has no log-partition: use inference='bp' or 'trw'.")
+                bounds = [_OPPOSITE.get(free.bound)]
+                if np.all(batch.labels >= 0):
+                    truth = score_terms(model, batch.labels)
+                else:
+                    fixed = chosen.marginals(clamped(model, batch.labels), n_threads=n_threads)
+                    truth = fixed.log_z_terms
+                    bounds.append(fixed.bound)
+            return np.add.reduceat(truth - free.log_z_terms, batch.node_ptr[:-1]), bounds
+
+        with single_threaded_blas():
+            parts = map_tasks(run, batches, self.n_jobs)
+        values = np.zeros(encoded.n_examples)
+        for batch, (part, _) in zip(batches, parts, strict=True):
+            values[batch.members] = part
+        return LogLikelihood(values, _common({bound for _, bounds in parts for bound in bounds}))
+
+    @_of_a_distribution
+    def sample(
+        self,
+        X: Any,
+        n_samples: int = 1,
+        random_state: Any = None,
+        evidence: Any = None,
+        *,
+        inference: str | Inference | None = None,
+    ) -> np.ndarray:
+        """Labelings drawn from the conditional distribution: exact on forests, Gibbs samples otherwise.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, or list of examples
+            As in ``fit``.
+        n_samples : int, default=1
+        random_state : int, RandomState instance or None, default=None
+        evidence : array-like, optional
+            Labels that are known, in the form of y, with ``missing_label`` for the others.
+        inference : str or Inference, optional
+            What draws; None is the one that predicts if it can, else the automatic choice.
+
+        Returns
+        -------
+        ndarray
+            As ``predict`` gives, with a leading axis of ``n_samples``; for a list of examples, a 1-D object array
+            of arrays with that leading axis.
+        """
+        encoded, batches, potentials, weights = self._prepare(X, evidence)
+        chosen = able("sample", self._asked(inference).inference)
+        seeds = check_random_state(random_state).randint(np.iinfo(np.int32).max, size=len(batches))
+
+        def run(task, n_threads):
+            batch, seed = task
+            model = self._model(potentials, weights, batch)
+            with batch.named_in_errors():
+                return chosen.sample(model, n_samples, random_state=int(seed), n_threads=n_threads)
+
+        with single_threaded_blas():
+            drawn = map_tasks(run, list(zip(batches, seeds, strict=True)), self.n_jobs)
+        # Batches are decoded node by node, so the axis of samples travels last and comes back first.
+        decoded = decode(encoded, [labels.T for labels in drawn], batches, classes=self.classes_)
+        if encoded.layout == "list":
+            for i, labels in enumerate(decoded):
+                decoded[i] = np.moveaxis(labels, -1, 0)
+            return decoded
+        return np.moveaxis(decoded, -1, 0)
+
+
+_OPPOSITE = {"exact": "exact", "upper": "lower", "lower": "upper"}
+
+
+def _common(bounds):
+    """Bound of the sum of numbers that have these bounds."""
+    if None in bounds or {"upper", "lower"} <= bounds:
+        return None
+    return next(iter(bounds - {"exact"}), "exact")
+
+
+def require_no_factors(batch, method):
+    """Raise ValueError where an example has factors besides nodes and edges."""
+    if batch.example.has_factors:
+        raise ValueError(f"X[{batch.members[0]}] has factors besides nodes and edges, which {method} does not take.")
