@@ -28,6 +28,17 @@ class NodeWeight(NamedTuple):
         By how much the score grows with the feature.
     node_type : int
         Type of the nodes it applies to.
+
+    Examples
+    --------
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.inspection import top_features
+    >>> X = [[[0.0], [0.1], [0.9]], [[0.8], [1.0], [0.2]]]
+    >>> y = [["cold", "cold", "hot"], ["hot", "hot", "cold"]]
+    >>> field = TRWCRF(edge_features="constant").fit(X, y)
+    >>> weight = top_features(field, 1, feature_names=["degrees"])[0]
+    >>> weight.label, weight.feature, weight.weight > 0
+    ('hot', 'degrees', True)
     """
 
     label: object
@@ -51,6 +62,17 @@ class Transition(NamedTuple):
         By how much the score grows with the feature.
     edge_type : int
         Type of the edges it applies to.
+
+    Examples
+    --------
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.inspection import top_transitions
+    >>> X = [[[0.0], [0.1], [0.9]], [[0.8], [1.0], [0.2]]]
+    >>> y = [["cold", "cold", "hot"], ["hot", "hot", "cold"]]
+    >>> field = TRWCRF(edge_features="constant").fit(X, y)
+    >>> transition = top_transitions(field, 1)[0]
+    >>> transition.label, transition.next_label, transition.feature
+    ('hot', 'cold', 'constant')
     """
 
     label: object

@@ -37,6 +37,14 @@ class StratifiedLatticeKFold(BaseCrossValidator):
         For ``shuffle``.
     missing_label : object, optional
         Nodes with this label count for no class.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.model_selection import StratifiedLatticeKFold
+    >>> y = np.array([[0, 0], [0, 0], [1, 1], [1, 1]])
+    >>> [sorted(y[test, 0].tolist()) for _, test in StratifiedLatticeKFold(2).split(y[..., np.newaxis], y)]
+    [[0, 1], [0, 1]]
     """
 
     def __init__(self, n_splits=5, *, shuffle=False, random_state=None, missing_label=None):
@@ -148,6 +156,16 @@ def cross_val_predict(
     ------
     ValueError
         If the test sets do not hold every example exactly once.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.model_selection import cross_val_predict
+    >>> X = [np.array([[0.0], [0.1], [0.9]]), np.array([[0.8], [1.0]])] * 3
+    >>> y = [[0, 0, 1], [1, 1]] * 3
+    >>> [labels.tolist() for labels in cross_val_predict(TRWCRF(edge_features="constant"), X, y, cv=3)][:2]
+    [[0, 0, 1], [1, 1]]
     """
     n_examples = X.shape[0] if hasattr(X, "shape") else len(X)
     if y is not None and len(y) != n_examples:

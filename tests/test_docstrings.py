@@ -75,3 +75,8 @@ def has_example(name):
 def test_examples_run(name):
     options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     assert doctest.testmod(importlib.import_module(name), optionflags=options).failed == 0
+
+
+def test_every_public_name_has_an_example():
+    parser = doctest.DocTestParser()
+    assert not [name for name, obj in sorted(PUBLIC.items()) if not parser.get_examples(obj.__doc__ or "")]

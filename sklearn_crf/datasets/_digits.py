@@ -40,6 +40,13 @@ def make_noisy_digits(n_samples=None, *, noise="flip", level=None, scale=1, rand
         1 on ink, 0 elsewhere.
     digits : ndarray of shape (n,), int64
         Which digit each is.
+
+    Examples
+    --------
+    >>> from sklearn_crf.datasets import make_noisy_digits
+    >>> X, y, digits = make_noisy_digits(10, random_state=0)
+    >>> X.shape, y.shape, digits.tolist()
+    ((10, 8, 8, 1), (10, 8, 8), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
     """
     if noise not in _LEVELS:
         raise ValueError(f"noise must be 'flip' or 'gaussian', got {noise!r}.")

@@ -53,6 +53,19 @@ def load_weizmann_horses(folder, *, n_train=200):
     References
     ----------
     E. Borenstein and S. Ullman. Class-specific, top-down segmentation. ECCV 2002.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> from sklearn_crf.datasets import load_weizmann_horses
+    >>> with tempfile.TemporaryDirectory() as folder:  # one made-up image in the layout of the files
+    ...     np.savez(Path(folder, "gray.npz"), horse=np.zeros((4, 5), np.uint8))
+    ...     np.savez(Path(folder, "mask.npz"), horse=np.zeros((4, 5), np.uint8))
+    ...     bunch = load_weizmann_horses(folder, n_train=1)
+    >>> bunch.data[0].shape, bunch.target[0].shape, bunch.names
+    ((4, 5, 1), (4, 5), ['horse'])
     """
     names, images = _arrays(folder, "gray.npz")
     _, masks = _arrays(folder, "mask.npz", names)
@@ -88,6 +101,20 @@ def load_grabcut(folder, *, scribbles="more"):
     ----------
     C. Rother, V. Kolmogorov and A. Blake. GrabCut: interactive foreground extraction using iterated graph cuts.
     SIGGRAPH 2004.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> from sklearn_crf.datasets import load_grabcut
+    >>> with tempfile.TemporaryDirectory() as folder:  # one made-up image in the layout of the files
+    ...     np.savez(Path(folder, "images.npz"), sheep=np.zeros((4, 5, 3), np.uint8))
+    ...     np.savez(Path(folder, "trimap.npz"), sheep=np.zeros((4, 5), np.uint8))
+    ...     np.savez(Path(folder, "scribbles2.npz"), sheep=np.zeros((4, 5), np.uint8))
+    ...     bunch = load_grabcut(folder)
+    >>> bunch.data[0].shape, bunch.scribbles[0].shape
+    ((4, 5, 3), (4, 5))
     """
     if scribbles not in ("few", "more"):
         raise ValueError(f"scribbles must be 'few' or 'more', got {scribbles!r}.")
@@ -123,6 +150,19 @@ def load_camvid(folder, *, subset="train"):
     References
     ----------
     G. Brostow, J. Fauqueur and R. Cipolla. Semantic object classes in video. Pattern Recognition Letters, 2009.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> from sklearn_crf.datasets import load_camvid
+    >>> images, labels = np.zeros((1, 90, 120, 3), np.uint8), np.zeros((1, 90, 120), np.uint8)
+    >>> with tempfile.TemporaryDirectory() as folder:  # one made-up image in the layout of the files
+    ...     np.savez(Path(folder, "camvid_train.npz"), images=images, labels=labels, ids=["a"])
+    ...     bunch = load_camvid(folder)
+    >>> bunch.data.shape, bunch.target_names[:3]
+    ((1, 90, 120, 3), ['sky', 'building', 'pole'])
     """
     _require_subset(subset, ("train", "val", "test"))
     names = ["sky", "building", "pole", "road", "pavement", "tree", "sign", "fence", "car", "pedestrian", "bicyclist"]
@@ -154,6 +194,22 @@ def load_stanford_superpixels(folder):
     ----------
     S. Gould, R. Fulton and D. Koller. Decomposing a scene into geometric and semantically consistent regions.
     ICCV 2009.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> from sklearn_crf.datasets import load_stanford_superpixels
+    >>> with tempfile.TemporaryDirectory() as folder:  # one made-up image in the layout of the files
+    ...     np.savez(Path(folder, "features.npz"), barn=np.zeros((2, 519)))
+    ...     np.savez(Path(folder, "segment_labels.npz"), barn=[0, 1])
+    ...     np.savez(Path(folder, "edges.npz"), barn=[[0, 1]])
+    ...     np.savez(Path(folder, "superpixels.npz"), barn=[[0, 1]])
+    ...     np.savez(Path(folder, "pixel_labels.npz"), barn=[[0, 1]])
+    ...     bunch = load_stanford_superpixels(folder)
+    >>> bunch.data[0], bunch.target[0].tolist()
+    (Example(n_nodes=2, n_features=519, n_edges=1), [0, 1])
     """
     names, features = _arrays(folder, "features.npz")
     _, edges = _arrays(folder, "edges.npz", names)
@@ -188,6 +244,19 @@ def load_ocr_letters(folder):
     References
     ----------
     B. Taskar, C. Guestrin and D. Koller. Max-margin Markov networks. NIPS 2003.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> from sklearn_crf.datasets import load_ocr_letters
+    >>> images = np.zeros((2, 16, 8), np.uint8)
+    >>> with tempfile.TemporaryDirectory() as folder:  # one made-up image in the layout of the files
+    ...     np.savez(Path(folder, "ocr_letters.npz"), images=images, labels=[0, 1], word_ptr=[0, 2], fold0=[True])
+    ...     bunch = load_ocr_letters(folder)
+    >>> bunch.data[0].shape, bunch.target[0].tolist()
+    ((2, 128), ['a', 'b'])
     """
     _, (images, labels, ptr, fold) = _arrays(folder, "ocr_letters.npz", ["images", "labels", "word_ptr", "fold0"])
     letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))[labels]
@@ -218,6 +287,19 @@ def load_snakes(folder, *, subset="train"):
     References
     ----------
     S. Nowozin, C. Rother, S. Bagon, T. Sharp, B. Yao and P. Kohli. Decision tree fields. ICCV 2011.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> from sklearn_crf.datasets import load_snakes
+    >>> image = np.zeros((4, 5, 3), np.uint8)
+    >>> with tempfile.TemporaryDirectory() as folder:  # one made-up image in the layout of the files
+    ...     np.savez(Path(folder, "snakes.npz"), train_000_image=image, train_000_label=image[..., 0])
+    ...     bunch = load_snakes(folder)
+    >>> bunch.data[0].shape, bunch.target[0].shape
+    ((4, 5, 3), (4, 5))
     """
     _require_subset(subset, ("train", "test"))
     with _open(folder, "snakes.npz") as archive:

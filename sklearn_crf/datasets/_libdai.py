@@ -39,6 +39,19 @@ def read_fg(path: PathLike, *, max_bytes: int = MAX_BYTES) -> FactorGraph:
     ValueError
         If the file is not in that format, too long, or numbers a node beyond a million and beyond ten times the number
         of nodes that its factors have.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from sklearn_crf.datasets import read_fg, write_fg
+    >>> from sklearn_crf.models import FactorGraph, score
+    >>> model = FactorGraph.from_factors([2, 2], [((0,), [0.0, 1.0]), ((0, 1), [[1.0, 0.0], [0.0, 1.0]])])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_fg(Path(folder, "model.fg"), model)
+    ...     found = read_fg(Path(folder, "model.fg"))
+    >>> round(score(found, [1, 1]), 6)
+    2.0
     """
     heading, reader = read_numbers_of(path, comment=b"#", max_bytes=max_bytes)
     if heading:
@@ -104,6 +117,19 @@ def write_fg(path: PathLike, model: FactorGraph | PairwiseModel) -> None:
     ------
     ValueError
         If a score is too large or too small for its exponential, or a table too large to be written out.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from sklearn_crf.datasets import read_fg, write_fg
+    >>> from sklearn_crf.models import FactorGraph, score
+    >>> model = FactorGraph.from_factors([2, 2], [((0,), [0.0, 1.0]), ((0, 1), [[1.0, 0.0], [0.0, 1.0]])])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_fg(Path(folder, "model.fg"), model)
+    ...     found = read_fg(Path(folder, "model.fg"))
+    >>> round(score(found, [1, 1]), 6)
+    2.0
     """
     model = as_factor_graph(model)
     blocks = []

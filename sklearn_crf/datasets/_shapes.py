@@ -27,6 +27,13 @@ def make_binary_shapes():
     -------
     bunch : Bunch
         ``images``, (4, 64, 64) uint8, 1 on the shape; ``names``, ``("key", "tree", "gear", "spiral")``.
+
+    Examples
+    --------
+    >>> from sklearn_crf.datasets import make_binary_shapes
+    >>> shapes = make_binary_shapes()
+    >>> shapes.images.shape, shapes.names
+    ((4, 64, 64), ('key', 'tree', 'gear', 'spiral'))
     """
     drawings = {"key": _key, "tree": _tree, "gear": _gear, "spiral": _spiral}
     images = np.stack([draw(_Canvas()).pixels for draw in drawings.values()])
@@ -65,6 +72,13 @@ def make_noisy_shapes(noise="gaussian", n_per_shape=50, *, shapes=None, random_s
     S. Kumar and M. Hebert. Discriminative fields for modeling spatial dependencies in natural images. NIPS 2003.
     S. Kumar, J. August and M. Hebert. Exploiting inference for approximate parameter learning in discriminative
     fields: an empirical study. EMMCVPR 2005.
+
+    Examples
+    --------
+    >>> from sklearn_crf.datasets import make_noisy_shapes
+    >>> X, y, names = make_noisy_shapes(n_per_shape=2, shapes=["key"], random_state=0)
+    >>> X.shape, y.shape, names.tolist()
+    ((2, 64, 64, 1), (2, 64, 64), ['key', 'key'])
     """
     if noise not in ("gaussian", "bimodal"):
         raise ValueError(f"noise must be 'gaussian' or 'bimodal', got {noise!r}.")

@@ -45,6 +45,19 @@ def read_uai(path: PathLike, *, max_bytes: int = MAX_BYTES) -> FactorGraph:
     ------
     ValueError
         If the file is not in that format, too long, or gives a node more than 2**20 states.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from sklearn_crf.datasets import read_uai, write_uai
+    >>> from sklearn_crf.models import FactorGraph, score
+    >>> model = FactorGraph.from_factors([2, 2], [((0,), [0.0, 1.0]), ((0, 1), [[1.0, 0.0], [0.0, 1.0]])])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_uai(Path(folder, "model.uai"), model)
+    ...     found = read_uai(Path(folder, "model.uai"))
+    >>> round(score(found, [1, 1]), 6)
+    2.0
     """
     heading, reader = read_numbers_of(path, max_bytes=max_bytes)
     if heading not in ("MARKOV", "BAYES"):
@@ -105,6 +118,19 @@ def write_uai(path: PathLike, model: FactorGraph | PairwiseModel) -> None:
     ------
     ValueError
         If a score is too large or too small for its exponential, or a table too large to be written out.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from sklearn_crf.datasets import read_uai, write_uai
+    >>> from sklearn_crf.models import FactorGraph, score
+    >>> model = FactorGraph.from_factors([2, 2], [((0,), [0.0, 1.0]), ((0, 1), [[1.0, 0.0], [0.0, 1.0]])])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_uai(Path(folder, "model.uai"), model)
+    ...     found = read_uai(Path(folder, "model.uai"))
+    >>> round(score(found, [1, 1]), 6)
+    2.0
     """
     model = as_factor_graph(model)
     lines = ["MARKOV", str(model.n_nodes), _row(model.n_states), str(model.n_factors)]
@@ -141,6 +167,17 @@ def read_evidence(path: PathLike, n_nodes: int, *, max_bytes: int = MAX_BYTES) -
     ------
     ValueError
         If the file is not in that format, too long, or observes a node that does not exist, or one in two states.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from sklearn_crf.datasets import read_evidence, write_evidence
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_evidence(Path(folder, "found.txt"), [1, -1, 0])
+    ...     found = read_evidence(Path(folder, "found.txt"), n_nodes=3)
+    >>> found.tolist()
+    [1, -1, 0]
     """
     n_nodes = as_integer(n_nodes, "n_nodes")
     heading, reader = read_numbers_of(path, max_bytes=max_bytes)
@@ -169,6 +206,17 @@ def write_evidence(path: PathLike, labels: ArrayLike) -> None:
         Compressed if it ends in ``.gz``.
     labels : array-like of shape (N,) of int
         State of each observed node, negative elsewhere.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from sklearn_crf.datasets import read_evidence, write_evidence
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_evidence(Path(folder, "found.txt"), [1, -1, 0])
+    ...     found = read_evidence(Path(folder, "found.txt"), n_nodes=3)
+    >>> found.tolist()
+    [1, -1, 0]
     """
     labels = _as_labels(labels)
     nodes = np.flatnonzero(labels >= 0)
@@ -196,6 +244,17 @@ def read_marginals(path: PathLike, *, max_bytes: int = MAX_BYTES) -> np.ndarray:
     ValueError
         If the file is not in that format, too long, or holds a number that is no probability, or if the array would
         have more than 2**27 numbers.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from sklearn_crf.datasets import read_marginals, write_marginals
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_marginals(Path(folder, "found.MAR"), [[0.25, 0.75], [0.5, 0.5]])
+    ...     found = read_marginals(Path(folder, "found.MAR"))
+    >>> found.tolist()
+    [[0.25, 0.75], [0.5, 0.5]]
     """
     heading, reader = read_numbers_of(path, max_bytes=max_bytes)
     if heading != "MAR":
@@ -228,6 +287,17 @@ def write_marginals(path: PathLike, unary: ArrayLike, n_states: ArrayLike | None
     ------
     ValueError
         If the shape is another, or a number is no probability.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from sklearn_crf.datasets import read_marginals, write_marginals
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_marginals(Path(folder, "found.MAR"), [[0.25, 0.75], [0.5, 0.5]])
+    ...     found = read_marginals(Path(folder, "found.MAR"))
+    >>> found.tolist()
+    [[0.25, 0.75], [0.5, 0.5]]
     """
     unary = as_reals(unary, "unary", np.float64)
     if unary.ndim != 2:
@@ -262,6 +332,17 @@ def read_labeling(path: PathLike, *, max_bytes: int = MAX_BYTES) -> np.ndarray:
     ------
     ValueError
         If the file is not in that format or too long.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from sklearn_crf.datasets import read_labeling, write_labeling
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_labeling(Path(folder, "found.txt"), [1, 0, 1])
+    ...     found = read_labeling(Path(folder, "found.txt"))
+    >>> found.tolist()
+    [1, 0, 1]
     """
     heading, reader = read_numbers_of(path, max_bytes=max_bytes)
     if heading not in ("MAP", "MPE"):
@@ -279,6 +360,17 @@ def write_labeling(path: PathLike, labels: ArrayLike) -> None:
     path : str or path
         Compressed if it ends in ``.gz``.
     labels : array-like of shape (N,) of int
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from sklearn_crf.datasets import read_labeling, write_labeling
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_labeling(Path(folder, "found.txt"), [1, 0, 1])
+    ...     found = read_labeling(Path(folder, "found.txt"))
+    >>> found.tolist()
+    [1, 0, 1]
     """
     labels = _as_labels(labels, lowest=0)
     write_text(path, "MAP\n" + _row([len(labels), *labels]) + "\n")

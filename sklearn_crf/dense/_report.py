@@ -139,6 +139,18 @@ class RefinementReport(NamedTuple):
         Of Wilcoxon's signed-rank test on the mean IoU of each image against no field; 1 where all are equal.
     image_iou : ndarray of shape (n_fields, n_images)
         Mean IoU of each image over the classes in it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import DenseExample
+    >>> from sklearn_crf.dense import refinement_report
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.tile(np.arange(16) // 8, (4, 16, 1))
+    >>> X = [DenseExample(np.eye(2)[t] + rng.normal(size=(16, 16, 2)), 90.0 * t) for t in y]
+    >>> report = refinement_report(X[:2], y[:2], X[2:], y[2:])
+    >>> report.image_iou.shape, bool(report.accuracy[0] < 1)
+    ((4, 2), True)
     """
 
     names: list

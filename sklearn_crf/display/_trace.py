@@ -31,6 +31,15 @@ class TrainingTraceDisplay:
     ----------
     S. Kumar, J. August, M. Hebert. Exploiting Inference for Approximate Parameter Learning in Discriminative
     Fields: An Empirical Study. EMMCVPR 2005, Figure 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.display import TrainingTraceDisplay
+    >>> path = np.array([0.0, 0.6, 0.9, 1.0])
+    >>> trace = {"weights": {"bias": path}, "gradients": {"bias": 1 - path}, "errors": np.array([9.0, 4.0, 2.0, 1.0])}
+    >>> TrainingTraceDisplay([trace], names=["PL"]).plot().axes_.shape
+    (3, 1)
     """
 
     def __init__(self, traces, *, names):

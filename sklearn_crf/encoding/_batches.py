@@ -30,6 +30,14 @@ def validate_sample_weight(sample_weight, n_examples):
     ValueError
         If it has another shape (weights per node have no meaning here), is negative or not finite, or is zero
         throughout.
+
+    Examples
+    --------
+    >>> from sklearn_crf.encoding import validate_sample_weight
+    >>> validate_sample_weight([1, 2, 0], 3)
+    array([1., 2., 0.])
+    >>> validate_sample_weight(None, 3) is None
+    True
     """
     if sample_weight is None:
         return None
@@ -283,6 +291,13 @@ def object_array(parts):
     Returns
     -------
     ndarray of shape (len(parts),), of object
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import object_array
+    >>> object_array([np.zeros(2), np.zeros(2)]).shape
+    (2,)
     """
     # Assigned one by one, for NumPy would make one array of parts that happen to have the same shape.
     array = np.empty(len(parts), dtype=object)
@@ -361,6 +376,14 @@ def make_batches(
     list of Batch
         In the order of the examples; edge features and edge types resolved. Where edge features would take much
         memory they are computed anew whenever ``batch.example.edge_features`` is read.
+
+    Examples
+    --------
+    >>> from sklearn_crf.encoding import encode_X, make_batches
+    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]])
+    >>> batches = make_batches(encoded)
+    >>> len(batches), batches[0].node_ptr.tolist()
+    (1, [0, 3, 5])
     """
     if encoded.has_sparse_edges:
         max_nodes, max_cyclic_nodes = (min(n, _MOST_NODES_OF_TABLES) for n in (max_nodes, max_cyclic_nodes))
@@ -502,6 +525,13 @@ def tie_constant_edges(example):
     Returns
     -------
     Example
+
+    Examples
+    --------
+    >>> from sklearn_crf import Example
+    >>> from sklearn_crf.encoding import tie_constant_edges
+    >>> tie_constant_edges(Example([[0.0], [1.0]], [[0, 1]], edge_features=[[1.0]])).edge_features is None
+    True
     """
     edge_features = None if isinstance(example, _ComputedEdges) else example.edge_features
     if edge_features is None or edge_features.shape[1] != 1 or np.any(edge_features != 1):
@@ -527,6 +557,14 @@ def decode(encoded, values, batches=None, *, classes=None):
     ndarray
         ``(n,)`` or ``(n, K)`` for plain rows, ``(n, *lattice)`` or ``(n, *lattice, K)`` for an array of lattices;
         for a list, a 1-D object array of arrays ``lattice`` or ``(*lattice, K)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import decode, encode_X, make_batches
+    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]])
+    >>> [part.tolist() for part in decode(encoded, [np.arange(5)], make_batches(encoded))]
+    [[0, 1, 2], [3, 4]]
     """
     if classes is not None:
         values = [np.asarray(classes)[part] for part in values]

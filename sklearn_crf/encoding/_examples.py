@@ -61,6 +61,16 @@ class Example:
     ------
     ValueError
         If shapes do not fit, an edge or factor leaves the graph, or a factor has a node twice.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import Example, TRWCRF
+    >>> X = [Example([[1.0], [0.9], [0.1]], edges=[[0, 1], [1, 2]]), Example([[0.0], [0.8]], edges=[[0, 1]])]
+    >>> X[0]
+    Example(n_nodes=3, n_features=1, n_edges=2)
+    >>> TRWCRF(edge_features="constant").fit(X, [[1, 1, 0], [0, 1]]).predict(X)[0]
+    array([1, 1, 0])
     """
 
     def __init__(
@@ -269,6 +279,13 @@ def stacked(parts):
     -------
     ndarray, CSR matrix or None
         Of one example its own array.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import stacked
+    >>> stacked([np.zeros((2, 3)), np.ones((1, 3))]).shape
+    (3, 3)
     """
     if len(parts) == 1 or parts[0] is None:
         return parts[0]
@@ -301,6 +318,12 @@ def stacked_types(types, lengths):
     Returns
     -------
     ndarray, int32
+
+    Examples
+    --------
+    >>> from sklearn_crf.encoding import stacked_types
+    >>> stacked_types([None, [1, 0]], [3, 2]).tolist()
+    [0, 0, 0, 1, 0]
     """
     return np.concatenate(
         [np.zeros(n, dtype=np.int32) if kind is None else kind for kind, n in zip(types, lengths, strict=True)]
@@ -329,6 +352,14 @@ class Batch:
         Weight of each member; None is 1.
     node_weight : ndarray of shape (N,), float64, optional
         Weight of each node in costs, where a loss has them; None is 1.
+
+    Examples
+    --------
+    >>> from sklearn_crf.encoding import encode_X, make_batches
+    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]])
+    >>> batch = make_batches(encoded)[0]
+    >>> batch.members.tolist(), batch.node_ptr.tolist(), batch.example.n_nodes
+    ([0, 1], [0, 3, 5], 5)
     """
 
     example: Example
@@ -367,6 +398,14 @@ def require_complete(batch, what):
     ------
     ValueError
         If a node is unlabelled.
+
+    Examples
+    --------
+    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches, require_complete
+    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]])
+    >>> batch = make_batches(encoded, encode_y([[0, 1, 1], [1, 0]], encoded).labels)[0]
+    >>> require_complete(batch, "the example").tolist()
+    [0, 1, 1, 1, 0]
     """
     unlabelled = np.flatnonzero(batch.labels < 0)
     if len(unlabelled):
@@ -391,6 +430,13 @@ def difference(x_tail, x_head):
     ------
     ValueError
         For sparse features: the differences would be dense.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import difference
+    >>> difference(np.array([[0.0, 2.0]]), np.array([[1.0, 0.5]])).tolist()
+    [[1.0, 1.0, 1.5]]
     """
     if sp.issparse(x_tail):
         raise ValueError(
@@ -414,6 +460,13 @@ def constant(x_tail, x_head):
     Returns
     -------
     ndarray of shape (E, 1)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import constant
+    >>> constant(np.zeros((2, 3)), np.ones((2, 3))).tolist()
+    [[1.0], [1.0]]
     """
     return np.ones((x_tail.shape[0], 1), dtype=x_tail.dtype)
 
@@ -436,6 +489,17 @@ def register_edge_features(name, function):
     ------
     ValueError
         If the name belongs to another function already, or the function cannot be called.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import DRFClassifier
+    >>> from sklearn_crf.encoding import register_edge_features
+    >>> def contrast(x_tail, x_head):
+    ...     return np.exp(-np.abs(x_tail - x_head).sum(axis=1, keepdims=True))
+    >>> register_edge_features("contrast", contrast)
+    >>> DRFClassifier(edge_features="contrast").edge_features
+    'contrast'
     """
     if not callable(function):
         raise ValueError(f"function must be callable, got {function!r}.")

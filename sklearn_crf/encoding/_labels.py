@@ -18,6 +18,14 @@ class EncodedLabels(NamedTuple):
         One array per example; one for all plain rows.
     classes_ : ndarray of shape (n_classes,)
         The classes, sorted.
+
+    Examples
+    --------
+    >>> from sklearn_crf.encoding import encode_X, encode_y
+    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]])
+    >>> found = encode_y([["a", None, "b"], ["b", "a"]], encoded)
+    >>> [labels.tolist() for labels in found.labels]
+    [[0, -1, 1], [1, 0]]
     """
 
     labels: list | np.ndarray
@@ -51,6 +59,14 @@ def encode_y(y, encoded, *, missing_label=None, classes=None, name="y"):
     ValueError
         If y does not have the shape of X, holds values that are no class labels or not among ``classes``, or
         fewer than two classes.
+
+    Examples
+    --------
+    >>> from sklearn_crf.encoding import encode_X, encode_y
+    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]])
+    >>> found = encode_y([["a", "b", "b"], ["b", "a"]], encoded)
+    >>> [labels.tolist() for labels in found.labels], found.classes_.tolist()
+    ([[0, 1, 1], [1, 0]], ['a', 'b'])
     """
     if y is None:
         raise ValueError("This estimator requires y to be passed, but the target y is None.")

@@ -48,6 +48,13 @@ class Encoded:
         Shape of the labels of each of them.
     feature_names : ndarray of str, optional
         Names of the columns of a data frame.
+
+    Examples
+    --------
+    >>> from sklearn_crf.encoding import encode_X
+    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]])
+    >>> encoded.layout, encoded.shapes
+    ('list', [(3,), (2,)])
     """
 
     layout: str
@@ -201,6 +208,13 @@ def encode_X(
     ------
     ValueError
         If X cannot be read by the rule, holds NaN or infinity, or does not fit what was seen in ``fit``.
+
+    Examples
+    --------
+    >>> from sklearn_crf.encoding import encode_X
+    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]])
+    >>> encoded.layout, encoded.n_examples, encoded.lattice_ndim
+    ('list', 2, 1)
     """
     if edge_types not in ("offset", "tied"):
         raise ValueError(f"edge_types must be 'offset' or 'tied', got {edge_types!r}.")

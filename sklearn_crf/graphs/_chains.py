@@ -26,6 +26,12 @@ def chain_probabilities(graph: Graph) -> np.ndarray:
     References
     ----------
     T. Meltzer, A. Globerson, Y. Weiss. Convergent message passing algorithms: a unifying view. UAI 2009.
+
+    Examples
+    --------
+    >>> from sklearn_crf.graphs import chain_probabilities, lattice
+    >>> chain_probabilities(lattice((3, 3)))
+    array([0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5])
     """
     if graph.is_forest:
         return np.ones(graph.n_edges)
@@ -52,6 +58,13 @@ def follows_chains(graph: Graph, edge_probabilities: ArrayLike, *, tol: float = 
     Returns
     -------
     bool
+
+    Examples
+    --------
+    >>> from sklearn_crf.graphs import chain_probabilities, follows_chains, lattice
+    >>> grid = lattice((3, 3))
+    >>> follows_chains(grid, chain_probabilities(grid))
+    True
     """
     ends = np.sort(graph.edges, axis=1).T
     sums = [np.bincount(nodes, weights=edge_probabilities, minlength=graph.n_nodes) for nodes in ends]

@@ -34,6 +34,12 @@ def snakes(graph: Graph) -> SpanningTrees:
     References
     ----------
     J. Jancsary, "Approximate discriminative training of graphical models", 2012, Figure 21.
+
+    Examples
+    --------
+    >>> from sklearn_crf.graphs import lattice, snakes
+    >>> snakes(lattice((3, 3))).trees.shape
+    (4, 12)
     """
     if graph.shape is None:
         raise ValueError("graph must be a lattice for snakes; covering_trees takes any graph.")
@@ -149,6 +155,12 @@ def covering_trees(
     References
     ----------
     J. Jancsary, "Approximate discriminative training of graphical models", 2012, Figure 20.
+
+    Examples
+    --------
+    >>> from sklearn_crf.graphs import covering_trees, lattice
+    >>> covering_trees(lattice((3, 3))).trees.shape
+    (2, 12)
     """
     if isinstance(rule, str):
         is_known = rule in ("minimal", "uniform")

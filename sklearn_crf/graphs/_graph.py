@@ -77,6 +77,15 @@ class Graph:
     ------
     ValueError
         If an edge leaves the graph, joins a node to itself, or is listed twice.
+
+    Examples
+    --------
+    >>> from sklearn_crf import Graph
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [2, 0]])
+    >>> triangle
+    Graph(n_nodes=3, n_edges=3)
+    >>> triangle.degree, triangle.is_forest
+    (array([2, 2, 2]), False)
     """
 
     n_nodes: int
@@ -327,6 +336,14 @@ def lattice_offsets(ndim: int, connectivity: int | ArrayLike = 1) -> np.ndarray:
     -------
     ndarray of shape (n_offsets, ndim)
         The last axis first; the first coordinate that is not zero is positive.
+
+    Examples
+    --------
+    >>> from sklearn_crf.graphs import lattice_offsets
+    >>> lattice_offsets(2).tolist()
+    [[0, 1], [1, 0]]
+    >>> lattice_offsets(2, connectivity=2).tolist()
+    [[0, 1], [1, 0], [1, 1], [1, -1]]
     """
     ndim = as_integer(ndim, "ndim", highest=_MAX_AXES)
     if np.ndim(connectivity) == 0:
@@ -388,6 +405,16 @@ def lattice(shape: Sequence[int], connectivity: int | ArrayLike = 1) -> Graph:
     Returns
     -------
     Graph
+
+    Examples
+    --------
+    >>> from sklearn_crf.graphs import lattice
+    >>> lattice((3, 4))
+    Graph(n_nodes=12, n_edges=17, shape=(3, 4))
+    >>> lattice((3, 4), connectivity=2).n_edges
+    29
+    >>> lattice((3,)).edges.tolist()
+    [[0, 1], [1, 2]]
     """
     shape = _as_shape(shape)
     n_nodes = as_integer(prod(shape), "the number of nodes of shape")
@@ -422,6 +449,13 @@ def from_adjacency(adjacency: Any) -> Graph:
     -------
     Graph
         Edges from the smaller to the larger node, sorted.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> from sklearn_crf.graphs import from_adjacency
+    >>> from_adjacency(sp.csr_matrix([[0, 1, 1], [1, 0, 0], [1, 0, 0]]))
+    Graph(n_nodes=3, n_edges=2)
     """
     adjacency = adjacency if sp.issparse(adjacency) else sp.coo_matrix(adjacency)
     if adjacency.shape[0] != adjacency.shape[1]:
@@ -440,6 +474,12 @@ def disjoint_union(graphs: Iterable[Graph]) -> Graph:
     Returns
     -------
     Graph
+
+    Examples
+    --------
+    >>> from sklearn_crf.graphs import disjoint_union, lattice
+    >>> disjoint_union([lattice((2,)), lattice((3,))]).edges.tolist()
+    [[0, 1], [2, 3], [3, 4]]
     """
     graphs = list(graphs)
     if len(graphs) == 1:

@@ -40,6 +40,11 @@ def check_edge_probabilities(graph: Graph, edge_probabilities: ArrayLike, *, tol
     ------
     ValueError
         Saying what is violated, and near which node.
+
+    Examples
+    --------
+    >>> from sklearn_crf.graphs import check_edge_probabilities, lattice
+    >>> check_edge_probabilities(lattice((3,)), [1, 1])
     """
     if not (isinstance(tol, Real) and 0 <= tol < 1):
         raise ValueError(f"tol must be a number of at least 0 and below 1, got {tol!r}.")
@@ -124,6 +129,12 @@ def uniform_edge_probabilities(graph: Graph) -> np.ndarray:
     ------
     ValueError
         If equal probabilities lie outside of the spanning tree polytope.
+
+    Examples
+    --------
+    >>> from sklearn_crf.graphs import Graph, uniform_edge_probabilities
+    >>> uniform_edge_probabilities(Graph(3, [[0, 1], [1, 2], [2, 0]])).round(3)
+    array([0.667, 0.667, 0.667])
     """
     component = graph.component
     n_nodes = np.bincount(component, minlength=graph.n_components)
@@ -156,6 +167,12 @@ def effective_resistances(graph: Graph) -> np.ndarray:
     Returns
     -------
     ndarray of shape (E,), float64
+
+    Examples
+    --------
+    >>> from sklearn_crf.graphs import Graph, effective_resistances
+    >>> effective_resistances(Graph(3, [[0, 1], [1, 2], [2, 0]])).round(3)
+    array([0.667, 0.667, 0.667])
     """
     n_nodes, n_edges = graph.n_nodes, graph.n_edges
     if n_edges == 0:

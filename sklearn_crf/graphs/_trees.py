@@ -41,6 +41,13 @@ class SpanningTrees:
     ------
     ValueError
         If a tree does not span the graph or has a cycle, or the weights are no distribution.
+
+    Examples
+    --------
+    >>> from sklearn_crf.graphs import Graph, covering_trees
+    >>> trees = covering_trees(Graph(3, [[0, 1], [1, 2], [2, 0]]))
+    >>> trees.trees.tolist(), trees.weights.round(2).tolist()
+    ([[True, False, True], [True, True, False]], [0.5, 0.5])
     """
 
     graph: Graph
@@ -186,6 +193,12 @@ def minimum_spanning_tree(graph: Graph, cost: ArrayLike, *, random_state: Any = 
     -------
     ndarray of shape (E,), bool
         Which edges are in the tree.
+
+    Examples
+    --------
+    >>> from sklearn_crf.graphs import Graph, minimum_spanning_tree
+    >>> minimum_spanning_tree(Graph(3, [[0, 1], [1, 2], [2, 0]]), [1.0, 5.0, 2.0])
+    array([ True, False,  True])
     """
     cost = as_reals(cost, "cost")
     if cost.shape != (graph.n_edges,) or not np.all(np.isfinite(cost)):

@@ -484,6 +484,13 @@ class NamedInference(NamedTuple):
         With its default options.
     rule : {"mpm", "map"}
         How it labels: each node's best state under its marginals, or the best labeling as a whole.
+
+    Examples
+    --------
+    >>> from sklearn_crf.inference import resolve_inference
+    >>> named = resolve_inference("viterbi")
+    >>> named.inference, named.rule
+    (TreeInference(), 'map')
     """
 
     inference: Inference

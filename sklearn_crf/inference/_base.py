@@ -40,6 +40,20 @@ class Marginals(NamedTuple):
         To warm-start the next call; belongs to one example.
     method : str or None
         Names of the algorithms that it is from.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import TreeInference
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> unary = np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]])
+    >>> model = PairwiseModel(lattice((3,)), unary, [0.5 * np.eye(2)])
+    >>> found = TreeInference().marginals(model)
+    >>> found.unary.shape, found.tables.shape, found.bound
+    ((3, 2), (1, 1, 2, 2), 'exact')
+    >>> bool(np.isclose(found.log_z_terms.sum(), found.log_z))
+    True
     """
 
     unary: np.ndarray
@@ -83,6 +97,18 @@ class FactorMarginals(NamedTuple):
         To warm-start the next call; belongs to one example.
     method : str or None
         Names of the algorithms that it is from.
+
+    Examples
+    --------
+    >>> from sklearn_crf.inference import JunctionTree
+    >>> from sklearn_crf.models import FactorGraph
+    >>> model = FactorGraph.from_factors([2, 2], [((0,), [0.0, 1.0]), ((0, 1), [[1.0, 0.0], [0.0, 1.0]])])
+    >>> found = JunctionTree().marginals(model)
+    >>> found.unary.round(3)
+    array([[0.269, 0.731],
+           [0.393, 0.607]])
+    >>> found.log_table.round(3)
+    array([0.269, 0.731, 0.197, 0.072, 0.197, 0.534])
     """
 
     unary: np.ndarray
@@ -123,6 +149,18 @@ class Labeling(NamedTuple):
         Solution of the linear relaxation, where the algorithm has one: rows sum to one.
     method : str or None
         Names of the algorithms that it is from.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import TreeInference
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> unary = np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]])
+    >>> model = PairwiseModel(lattice((3,)), unary, [0.5 * np.eye(2)])
+    >>> found = TreeInference().map(model)
+    >>> found.labels.tolist(), round(found.score, 3), found.gap, found.method
+    ([1, 1, 1], 3.0, 0.0, 'TreeInference')
     """
 
     labels: np.ndarray
@@ -152,6 +190,19 @@ _silence = threading.local()
 def convergence_left_to_caller():
     """Context of one thread in which inference does not warn: whoever calls it hundreds of times in training looks
     at ``converged`` of the results and warns once.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import LoopyBP, convergence_left_to_caller
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
+    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> with convergence_left_to_caller():
+    ...     found = LoopyBP(max_iter=1).marginals(model)  # no warning
+    >>> found.converged
+    False
     """
     before = getattr(_silence, "on", False)
     _silence.on = True
@@ -190,6 +241,21 @@ class Inference(BaseEstimator):
         Whether its labelings come with the solution of a linear relaxation.
     convex : bool
         Whether its marginals solve a concave problem: the same from any start, and the derivative of their ``log_z``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import Inference, Labeling
+    >>> from sklearn_crf.models import PairwiseModel, score
+    >>> class EachNodeAlone(Inference):
+    ...     tasks = frozenset({"map"})
+    ...     def _map(self, model, init, n_threads):
+    ...         labels = model.unary.argmax(axis=1).astype(np.int32)
+    ...         return Labeling(labels, score(model, labels))
+    >>> unary = np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]])
+    >>> EachNodeAlone().map(PairwiseModel(lattice((3,)), unary, [np.eye(2)])).labels
+    array([1, 1, 1], dtype=int32)
     """
 
     enumerates: int = 0

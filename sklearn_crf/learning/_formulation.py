@@ -36,6 +36,12 @@ class Formulation(BaseEstimator):
         Whether examples may have factors besides nodes and edges.
     needs_labels : bool
         Whether every node needs a label; otherwise those without one are summed out.
+
+    Examples
+    --------
+    >>> from sklearn_crf.learning import Exact, Formulation, Relaxation
+    >>> [(each.name, isinstance(each, Formulation)) for each in (Exact(), Relaxation())]
+    [('exact', True), ('relaxation', True)]
     """
 
     _parameter_constraints: ClassVar[dict] = {

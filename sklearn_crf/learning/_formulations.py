@@ -208,6 +208,13 @@ class Reparameterization(Relaxation):
         What errors cost in the loss, as of :class:`Exact`.
     temperature : float, default=1.0
         Of the distribution, as of :class:`Exact`.
+
+    Examples
+    --------
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.learning import Reparameterization
+    >>> TRWCRF(formulation=Reparameterization(entropy="trivial")).get_params()["formulation__entropy"]
+    'trivial'
     """
 
     name = "reparameterization"
@@ -238,6 +245,13 @@ class OptimalEdgeProbabilities(Reparameterization):
         What errors cost in the loss, as of :class:`Exact`.
     temperature : float, default=1.0
         Of the distribution, as of :class:`Exact`.
+
+    Examples
+    --------
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.learning import OptimalEdgeProbabilities
+    >>> TRWCRF(formulation=OptimalEdgeProbabilities(tol=1e-3)).get_params()["formulation__tol"]
+    0.001
     """
 
     name = "edge_probabilities"
@@ -269,6 +283,13 @@ class JointRelaxation(Relaxation):
         What errors cost in the loss, as of :class:`Exact`.
     temperature : float, default=1.0
         Of the distribution, as of :class:`Exact`.
+
+    Examples
+    --------
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.learning import JointRelaxation
+    >>> TRWCRF(formulation=JointRelaxation(entropy="trivial")).get_params()["formulation__entropy"]
+    'trivial'
     """
 
     name = "joint"
@@ -309,6 +330,13 @@ class DualRelaxation(Relaxation):
         What errors cost in the loss, as of :class:`Exact`.
     temperature : float, default=1.0
         Of the distribution, as of :class:`Exact`.
+
+    Examples
+    --------
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.learning import DualRelaxation
+    >>> TRWCRF(formulation=DualRelaxation(), fit_intercept=False).get_params()["formulation__entropy"]
+    'trw'
     """
 
     name = "dual"
@@ -339,6 +367,15 @@ class PiecewiseTraining(Formulation):
         What errors cost in the loss, as of :class:`Exact`.
     temperature : float, default=1.0
         Of the distribution, as of :class:`Exact`.
+
+    Examples
+    --------
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.learning import PiecewiseTraining
+    >>> import numpy as np
+    >>> X, y = np.array([[[0.0], [0.1], [0.9], [1.0]]] * 3), np.array([[0, 0, 1, 1]] * 3)
+    >>> TRWCRF(formulation=PiecewiseTraining()).fit(X, y).predict(X).tolist()[0]
+    [0, 0, 1, 1]
     """
 
     name = "piecewise"
@@ -364,6 +401,15 @@ class PseudolikelihoodTraining(PiecewiseTraining):
         What errors cost in the loss, as of :class:`Exact`.
     temperature : float, default=1.0
         Of the distribution, as of :class:`Exact`.
+
+    Examples
+    --------
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.learning import PseudolikelihoodTraining
+    >>> import numpy as np
+    >>> X, y = np.array([[[0.0], [0.1], [0.9], [1.0]]] * 3), np.array([[0, 0, 1, 1]] * 3)
+    >>> TRWCRF(formulation=PseudolikelihoodTraining()).fit(X, y).predict(X).tolist()[0]
+    [0, 0, 1, 1]
     """
 
     name = "pseudolikelihood"
@@ -385,6 +431,13 @@ class LoopyTraining(Formulation):
         What errors cost in the loss, as of :class:`Formulation`.
     temperature : float, default=1.0
         Of the distribution, as of :class:`Formulation`.
+
+    Examples
+    --------
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.learning import LoopyTraining
+    >>> TRWCRF(formulation=LoopyTraining(tol=1e-4)).get_params()["formulation__tol"]
+    0.0001
     """
 
     _parameter_constraints: ClassVar[dict] = {
@@ -421,6 +474,13 @@ class MeanFieldTraining(LoopyTraining):
         What errors cost in the loss, as of :class:`Exact`.
     temperature : float, default=1.0
         Of the distribution, as of :class:`Exact`.
+
+    Examples
+    --------
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.learning import MeanFieldTraining
+    >>> TRWCRF(formulation=MeanFieldTraining(max_iter=100)).get_params()["formulation__max_iter"]
+    100
     """
 
     name = "mean_field"

@@ -38,6 +38,14 @@ class MarginFormulation(BaseEstimator):
         Whether training is a smooth problem, at a temperature, for L-BFGS alone.
     by_planes : bool
         Whether the loss is a maximum of planes, for any of the solvers of those.
+
+    Examples
+    --------
+    >>> from sklearn_crf.learning import MarginFormulation, MaxMargin, SmoothedMargin
+    >>> [(each.name, each.is_smooth) for each in (MaxMargin(), SmoothedMargin())]
+    [('max_margin', False), ('smoothed', True)]
+    >>> issubclass(MaxMargin, MarginFormulation)
+    True
     """
 
     _parameter_constraints: ClassVar[dict] = {
@@ -164,6 +172,17 @@ class RelaxedMargin(MarginFormulation):
         As of :class:`MaxMargin`.
     intercept_scaling : float, default=1.0
         As of :class:`MaxMargin`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import M3NClassifier
+    >>> from sklearn_crf.learning import RelaxedMargin
+    >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
+    >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
+    >>> m3n = M3NClassifier(formulation=RelaxedMargin(), edge_features="constant", random_state=0).fit(X, y)
+    >>> float(m3n.score(X, y))
+    1.0
     """
 
     name = "lp"
@@ -185,6 +204,17 @@ class DualMargin(MarginFormulation):
         As of :class:`MarginFormulation`.
     intercept_scaling : float, default=1.0
         As of :class:`MarginFormulation`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import M3NClassifier
+    >>> from sklearn_crf.learning import DualMargin
+    >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
+    >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
+    >>> m3n = M3NClassifier(formulation=DualMargin(), edge_features="constant", random_state=0).fit(X, y)
+    >>> float(m3n.score(X, y))
+    1.0
     """
 
     _parameter_constraints: ClassVar[dict] = {
@@ -227,6 +257,17 @@ class SmoothedMargin(DualMargin):
         As of :class:`MarginFormulation`.
     intercept_scaling : float, default=1.0
         As of :class:`MarginFormulation`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import M3NClassifier
+    >>> from sklearn_crf.learning import SmoothedMargin
+    >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
+    >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
+    >>> m3n = M3NClassifier(formulation=SmoothedMargin(), edge_features="constant", random_state=0).fit(X, y)
+    >>> float(m3n.score(X, y))
+    1.0
     """
 
     _parameter_constraints: ClassVar[dict] = {
@@ -272,6 +313,17 @@ class ReparameterizedMargin(SmoothedMargin):
         As of :class:`MaxMargin`.
     intercept_scaling : float, default=1.0
         As of :class:`MaxMargin`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import M3NClassifier
+    >>> from sklearn_crf.learning import ReparameterizedMargin
+    >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
+    >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
+    >>> m3n = M3NClassifier(formulation=ReparameterizedMargin(), edge_features="constant", random_state=0).fit(X, y)
+    >>> float(m3n.score(X, y))
+    1.0
     """
 
     _parameter_constraints: ClassVar[dict] = {
@@ -313,6 +365,17 @@ class JointMargin(SmoothedMargin):
         As of :class:`MaxMargin`.
     intercept_scaling : float, default=1.0
         As of :class:`MaxMargin`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import M3NClassifier
+    >>> from sklearn_crf.learning import JointMargin
+    >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
+    >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
+    >>> m3n = M3NClassifier(formulation=JointMargin(), edge_features="constant", random_state=0).fit(X, y)
+    >>> float(m3n.score(X, y))
+    1.0
     """
 
     name = "joint"

@@ -245,6 +245,12 @@ class PlaneSolver(BaseEstimator):
         By which ``solver=`` knows it.
     by_blocks : bool
         Whether it goes through the examples in mini-batches.
+
+    Examples
+    --------
+    >>> from sklearn_crf.learning import CuttingPlane, FrankWolfe, PlaneSolver
+    >>> [(solver.name, isinstance(solver, PlaneSolver)) for solver in (CuttingPlane(), FrankWolfe())]
+    [('cutting_plane', True), ('frank_wolfe', True)]
     """
 
     _parameter_constraints: ClassVar[dict] = {}
@@ -268,14 +274,38 @@ class PlaneSolver(BaseEstimator):
 
 
 class CuttingPlane(PlaneSolver):
-    """Mini-batches of examples, the worst labelings found of each are kept (the n-slack method)."""
+    """Mini-batches of examples, the worst labelings found of each are kept (the n-slack method).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import M3NClassifier
+    >>> from sklearn_crf.learning import CuttingPlane
+    >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
+    >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
+    >>> m3n = M3NClassifier(solver=CuttingPlane(), tol=0.01, edge_features="constant", random_state=0).fit(X, y)
+    >>> float(m3n.score(X, y))
+    1.0
+    """
 
     name = "cutting_plane"
     minimize = staticmethod(cutting_plane)
 
 
 class OneSlack(PlaneSolver):
-    """The bundle method, with planes of the last labelings of each example as long as those will do."""
+    """The bundle method, with planes of the last labelings of each example as long as those will do.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import M3NClassifier
+    >>> from sklearn_crf.learning import OneSlack
+    >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
+    >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
+    >>> m3n = M3NClassifier(solver=OneSlack(), tol=0.01, edge_features="constant", random_state=0).fit(X, y)
+    >>> float(m3n.score(X, y))
+    1.0
+    """
 
     name = "one_slack"
     minimize = staticmethod(one_slack)
@@ -286,6 +316,17 @@ class FrankWolfe(PlaneSolver):
 
     Less memory than cutting planes; quicker to a rough solution and slower to an accurate one. Source: Lacoste-Julien
     et al. 2013.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import M3NClassifier
+    >>> from sklearn_crf.learning import FrankWolfe
+    >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
+    >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
+    >>> m3n = M3NClassifier(solver=FrankWolfe(), tol=0.01, edge_features="constant", random_state=0).fit(X, y)
+    >>> float(m3n.score(X, y))
+    1.0
     """
 
     name = "frank_wolfe"
@@ -296,14 +337,38 @@ class FrankWolfe(PlaneSolver):
 
 
 class Subgradient(PlaneSolver):
-    """Steps of Pegasos."""
+    """Steps of Pegasos.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import M3NClassifier
+    >>> from sklearn_crf.learning import Subgradient
+    >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
+    >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
+    >>> m3n = M3NClassifier(solver=Subgradient(), tol=0.01, edge_features="constant", random_state=0).fit(X, y)
+    >>> float(m3n.score(X, y))
+    1.0
+    """
 
     name = "subgradient"
     minimize = staticmethod(subgradient)
 
 
 class BundleMethod(PlaneSolver):
-    """The bundle method, one plane for each pass over all examples (1-slack), deterministic."""
+    """The bundle method, one plane for each pass over all examples (1-slack), deterministic.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import M3NClassifier
+    >>> from sklearn_crf.learning import BundleMethod
+    >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
+    >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
+    >>> m3n = M3NClassifier(solver=BundleMethod(), tol=0.01, edge_features="constant", random_state=0).fit(X, y)
+    >>> float(m3n.score(X, y))
+    1.0
+    """
 
     name = "bmrm"
     by_blocks = False

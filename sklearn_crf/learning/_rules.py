@@ -67,6 +67,12 @@ class LearningRule(BaseEstimator):
 
     A subclass writes ``objective(decoding)`` and ``solver_for(problem, start)``; ``init`` says where training starts,
     ``name`` how the parameter ``learning`` calls it.
+
+    Examples
+    --------
+    >>> from sklearn_crf.learning import PL, SPA, LearningRule
+    >>> [isinstance(rule, LearningRule) for rule in (PL(), SPA())]
+    [True, True]
     """
 
     _parameter_constraints: ClassVar[dict] = {}
@@ -177,6 +183,17 @@ class PMA(SmoothRule):
     reach : int or None, default=4
         Where few nodes are labelled, only those are learned from that are at most this many edges away from one, if
         that spares half of them: of the others, what is known about their labels hardly changes. None takes all.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import DRFClassifier
+    >>> from sklearn_crf.learning import PMA
+    >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
+    >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
+    >>> drf = DRFClassifier(learning=PMA(), C=10, edge_features="constant").fit(X, y)
+    >>> float(drf.score(X, y))
+    1.0
     """
 
     name = "pma"
@@ -212,6 +229,17 @@ class MaximumLikelihood(SmoothRule):
     init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
         Where training starts: zero, normal random numbers, or the weights of the field without edges. "auto" is zero
         where the loss is convex, and "independent" for approximate marginals, which may be led astray from zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import DRFClassifier
+    >>> from sklearn_crf.learning import MaximumLikelihood
+    >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
+    >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
+    >>> drf = DRFClassifier(learning=MaximumLikelihood(), C=10, edge_features="constant").fit(X, y)
+    >>> float(drf.score(X, y))
+    1.0
     """
 
     name = "likelihood"
@@ -233,6 +261,17 @@ class PL(SmoothRule):
     init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
         Where training starts: zero, normal random numbers, or the weights of the field without edges. "auto" is zero
         where the loss is convex, and "independent" for approximate marginals, which may be led astray from zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import DRFClassifier
+    >>> from sklearn_crf.learning import PL
+    >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
+    >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
+    >>> drf = DRFClassifier(learning=PL(), C=10, edge_features="constant").fit(X, y)
+    >>> float(drf.score(X, y))
+    1.0
     """
 
     name = "pl"
@@ -386,6 +425,17 @@ class MMA(SteppedRule):
         Training stops after this many cycles of the errors.
     init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
         Where training starts: "auto" and "independent" are the weights of the field without edges.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import DRFClassifier
+    >>> from sklearn_crf.learning import MMA
+    >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
+    >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
+    >>> drf = DRFClassifier(learning=MMA(), C=10, edge_features="constant").fit(X, y)
+    >>> float(drf.score(X, y))
+    1.0
     """
 
     name = "mma"
@@ -415,6 +465,17 @@ class CD(SteppedRule):
         As of :class:`SPA`.
     init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
         As of :class:`SPA`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import DRFClassifier
+    >>> from sklearn_crf.learning import CD
+    >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
+    >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
+    >>> drf = DRFClassifier(learning=CD(n_sweeps=2), edge_features="constant", random_state=0).fit(X, y)
+    >>> drf.predict(X).shape
+    (3, 5)
     """
 
     name = "cd"

@@ -48,6 +48,12 @@ class Solver(BaseEstimator):
     """Base of the solvers: options, and a method that trains.
 
     A subclass writes ``train``, and minimises in the context of ``_training``.
+
+    Examples
+    --------
+    >>> from sklearn_crf.learning import LBFGS, SGD, Solver
+    >>> [isinstance(solver, Solver) for solver in (LBFGS(), SGD())]
+    [True, True]
     """
 
     _parameter_constraints: ClassVar[dict] = {}
@@ -191,6 +197,17 @@ class GradientSteps(Solver):
         rule's own inference (Kumar et al. 2005, section 7.2), the last, the mean of all, or a vote of several.
     n_cycles : int, default=3
         Rules without a smooth loss stop after this many cycles of their errors.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import DRFClassifier
+    >>> from sklearn_crf.learning import PL, GradientSteps
+    >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
+    >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
+    >>> rule = PL(solver=GradientSteps(step_size=0.5))
+    >>> DRFClassifier(learning=rule, max_iter=500, tol=0.01).fit(X, y).predict(X).shape
+    (3, 5)
     """
 
     _parameter_constraints: ClassVar[dict] = {
@@ -266,6 +283,17 @@ class SGD(Solver):
         Examples of a mini-batch.
     select : {"best", "last", "averaged", "voted"}, default="best"
         Weights that are kept of rules without a smooth loss, as of :class:`GradientSteps`; others keep the last.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.learning import SGD
+    >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
+    >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
+    >>> crf = TRWCRF(C=10, solver=SGD(step_size=1.0, batch_size=1), edge_features="constant", random_state=0).fit(X, y)
+    >>> float(crf.score(X, y))
+    1.0
     """
 
     _parameter_constraints: ClassVar[dict] = {
@@ -339,6 +367,17 @@ class DualAscent(Solver):
 
     The marginals of the examples are the unknowns (Jancsary 2012, CRF recipe 5). It is the solver of
     :class:`DualRelaxation`, which needs no other.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.learning import DualAscent, DualRelaxation
+    >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
+    >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
+    >>> crf = TRWCRF(formulation=DualRelaxation(), solver=DualAscent(), edge_features="constant", fit_intercept=False)
+    >>> crf.fit(X, y).coef_.shape
+    (1, 1)
     """
 
     def train(self, problem, start, run, remedy=REMEDY):

@@ -20,6 +20,12 @@ class Entity(NamedTuple):
         First token.
     stop : int
         The one after the last.
+
+    Examples
+    --------
+    >>> from sklearn_crf.metrics import entities
+    >>> entities(["B-PER", "I-PER", "O"])[0].kind
+    'PER'
     """
 
     kind: str
@@ -40,6 +46,12 @@ class EntityScore(NamedTuple):
         Harmonic mean of both.
     support : int
         Number of true entities.
+
+    Examples
+    --------
+    >>> from sklearn_crf.metrics import entity_scores
+    >>> entity_scores([["B-PER", "O"]], [["B-PER", "B-PER"]])["PER"]
+    EntityScore(precision=0.5, recall=1.0, f1=0.6666666666666666, support=1)
     """
 
     precision: float

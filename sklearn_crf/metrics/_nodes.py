@@ -33,6 +33,13 @@ def flatten_nodes(y_true, y_pred, *, missing_label=None, sample_weight=None):
     ------
     ValueError
         If the shapes of an example differ, or no node is labelled.
+
+    Examples
+    --------
+    >>> from sklearn_crf.metrics import flatten_nodes
+    >>> y_true, y_pred = [[0, 1, 1], [1, 0]], [[0, 1, 0], [1, 0]]
+    >>> flatten_nodes(y_true, y_pred)
+    (array([0, 1, 1, 1, 0]), array([0, 1, 0, 1, 0]), None)
     """
     true = _per_example(y_true)
     # Plain labels are one part: an array for each row would cost more than the metric.
@@ -95,6 +102,13 @@ def node_accuracy_score(y_true, y_pred, *, missing_label=None, sample_weight=Non
     Returns
     -------
     float
+
+    Examples
+    --------
+    >>> from sklearn_crf.metrics import node_accuracy_score
+    >>> y_true, y_pred = [[0, 1, 1], [1, 0]], [[0, 1, 0], [1, 0]]
+    >>> round(float(node_accuracy_score(y_true, y_pred)), 3)
+    0.8
     """
     return _flat_score(accuracy_score, y_true, y_pred, missing_label, sample_weight)
 
@@ -114,6 +128,13 @@ def node_f1_score(y_true, y_pred, *, missing_label=None, sample_weight=None, ave
     Returns
     -------
     float, or ndarray of shape (n_classes,)
+
+    Examples
+    --------
+    >>> from sklearn_crf.metrics import node_f1_score
+    >>> y_true, y_pred = [[0, 1, 1], [1, 0]], [[0, 1, 0], [1, 0]]
+    >>> round(float(node_f1_score(y_true, y_pred)), 3)
+    0.8
     """
     return _flat_score(f1_score, y_true, y_pred, missing_label, sample_weight, average=average, **options)
 
@@ -135,6 +156,13 @@ def node_jaccard_score(y_true, y_pred, *, missing_label=None, sample_weight=None
     Returns
     -------
     float, or ndarray of shape (n_classes,)
+
+    Examples
+    --------
+    >>> from sklearn_crf.metrics import node_jaccard_score
+    >>> y_true, y_pred = [[0, 1, 1], [1, 0]], [[0, 1, 0], [1, 0]]
+    >>> round(float(node_jaccard_score(y_true, y_pred)), 3)
+    0.667
     """
     return _flat_score(jaccard_score, y_true, y_pred, missing_label, sample_weight, average=average, **options)
 
@@ -266,6 +294,13 @@ def node_log_likelihood_score(y_true, y_proba, *, labels, missing_label=None, sa
     ------
     ValueError
         If a true label is not among ``labels``.
+
+    Examples
+    --------
+    >>> from sklearn_crf.metrics import node_log_likelihood_score
+    >>> y_true, y_proba = [[0, 1]], [[[0.9, 0.1], [0.2, 0.8]]]
+    >>> round(float(node_log_likelihood_score(y_true, y_proba, labels=[0, 1])), 3)
+    -0.164
     """
     true, proba, weight = flatten_nodes(y_true, y_proba, missing_label=missing_label, sample_weight=sample_weight)
     labels = np.asarray(labels)
@@ -298,6 +333,16 @@ class NodeScorer:
         -1 for metrics that are better when smaller.
     **options
         More for the metric.
+
+    Examples
+    --------
+    >>> from sklearn_crf.metrics import NodeScorer, node_jaccard_score
+    >>> import numpy as np
+    >>> from sklearn_crf import TRWCRF
+    >>> y = np.repeat([[0, 1, 0, 1]], 5, axis=1).repeat(4, axis=0)
+    >>> field = TRWCRF().fit(y[..., np.newaxis], y)
+    >>> round(float(NodeScorer(node_jaccard_score, average="macro")(field, y[..., np.newaxis], y)), 3)
+    1.0
     """
 
     def __init__(self, metric, response_method="predict", missing_label=None, sign=1, **options):

@@ -22,6 +22,15 @@ def factor_graph_of(model: PairwiseModel) -> FactorGraph:
     -------
     FactorGraph
         Factor s is node s, factor N + e is edge e.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.models import PairwiseModel, factor_graph_of
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> factor_graph_of(model).n_factors
+    5
     """
     graph = model.graph
     n_nodes, n_edges = graph.n_nodes, graph.n_edges
@@ -71,6 +80,17 @@ def pairwise_statistics(model: PairwiseModel, log_table: np.ndarray) -> np.ndarr
     Returns
     -------
     ndarray of shape (T, R, K, K), float64
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.models import PairwiseModel, factor_graph_of, labeling_statistics, pairwise_statistics
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> graph = factor_graph_of(model)
+    >>> counted = labeling_statistics(graph, [1, 1, 0])
+    >>> pairwise_statistics(model, counted.log_table).tolist()
+    [[[[0.0, 0.0], [1.0, 1.0]]]]
     """
     first, _, shapes = _distinct_tables(model)
     tables: np.ndarray = np.zeros(model.tables.shape)
@@ -101,6 +121,15 @@ def pairwise_model_of(model: FactorGraph) -> PairwiseModel:
     ------
     ValueError
         If a factor has more than two nodes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.models import PairwiseModel, factor_graph_of, pairwise_model_of
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> pairwise_model_of(factor_graph_of(model)).graph
+    Graph(n_nodes=3, n_edges=2)
     """
     too_large = np.flatnonzero(model.arity > 2)
     if len(too_large):
@@ -165,6 +194,16 @@ def model_of_components(
         With all tables of the model.
     nodes : ndarray of int
         Numbers of its nodes in the model.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.models import PairwiseModel, model_of_components
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> part, nodes = model_of_components(model, np.array([True]))
+    >>> nodes.tolist()
+    [0, 1, 2]
     """
     component = model.component if isinstance(model, FactorGraph) else model.graph.component
     inside = chosen[component]

@@ -156,6 +156,13 @@ class ArityGroup(NamedTuple):
         Their numbers.
     scope : ndarray of shape (G, arity)
         Their nodes.
+
+    Examples
+    --------
+    >>> from sklearn_crf.models import FactorGraph
+    >>> graph = FactorGraph.from_factors([2, 2], [((0,), [0.0, 1.0]), ((0, 1), [[1.0, 0.0], [0.0, 1.0]])])
+    >>> [(group.factors.tolist(), group.scope.tolist()) for group in graph.by_arity()]
+    [([0], [[0]]), ([1], [[0, 1]])]
     """
 
     factors: np.ndarray
@@ -205,6 +212,15 @@ class FactorGraph:
     ValueError
         If shapes, numbers of states or pointers do not fit, or a score is NaN, +inf, or in magnitude above 1e100
         (float32: 1e18).
+
+    Examples
+    --------
+    >>> from sklearn_crf.models import FactorGraph, exactly_one, score
+    >>> graph = FactorGraph.from_factors([2, 2, 3], [((0,), [0.0, 1.0]), ((0, 1, 2), exactly_one())])
+    >>> graph.n_nodes, graph.n_factors
+    (3, 2)
+    >>> score(graph, [1, 0, 0]), score(graph, [1, 1, 0])
+    (1.0, -inf)
     """
 
     n_states: np.ndarray

@@ -27,6 +27,13 @@ def union_of_factors(*graphs):
     ------
     ValueError
         If numbers of states differ.
+
+    Examples
+    --------
+    >>> from sklearn_crf.models import FactorGraph, union_of_factors
+    >>> graph = FactorGraph.from_factors([2, 2], [((0, 1), [[1.0, 0.0], [0.0, 1.0]])])
+    >>> union_of_factors(graph, graph).n_nodes
+    2
     """
     first = graphs[0]
     for graph in graphs[1:]:
@@ -68,6 +75,13 @@ class FactorStatistics(NamedTuple):
         Derivative by each stored score, summed over the factors that share it.
     table_default : ndarray of shape (T,), float64
         Derivative by the score of what a sparse or count table does not list; zero for dense tables.
+
+    Examples
+    --------
+    >>> from sklearn_crf.models import FactorGraph, labeling_statistics
+    >>> graph = FactorGraph.from_factors([2, 2], [((0,), [0.0, 1.0]), ((0, 1), [[1.0, 0.0], [0.0, 1.0]])])
+    >>> labeling_statistics(graph, [1, 0]).log_table.tolist()
+    [0.0, 1.0, 0.0, 0.0, 1.0, 0.0]
     """
 
     log_table: np.ndarray
@@ -170,6 +184,16 @@ def add_cells(model, factors, cells, weights, log_table, table_default):
         Added to in place.
     table_default : ndarray of shape (T,), float64
         Added to in place.
+
+    Examples
+    --------
+    >>> from sklearn_crf.models import FactorGraph, add_cells
+    >>> import numpy as np
+    >>> graph = FactorGraph.from_factors([2, 2], [((0, 1), [[1.0, 0.0], [0.0, 1.0]])])
+    >>> totals, default, factors = np.zeros(4), np.zeros(1), np.array([0])
+    >>> add_cells(graph, factors, graph.cells(factors, np.array([[1, 0]])), np.array([2.0]), totals, default)
+    >>> totals
+    array([0., 0., 2., 0.])
     """
     stored = cells >= 0
     weights = np.broadcast_to(1.0 if weights is None else weights, cells.shape)

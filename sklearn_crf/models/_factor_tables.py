@@ -23,6 +23,14 @@ class SparseTable(NamedTuple):
         Their scores.
     default : float
         Score of every other joint state; -inf forbids them.
+
+    Examples
+    --------
+    >>> from sklearn_crf.models import FactorGraph, SparseTable, score
+    >>> table = SparseTable([[0, 0, 0], [1, 1, 1]], [2.0, 3.0], default=0.0)
+    >>> graph = FactorGraph.from_factors([2, 2, 2], [((0, 1, 2), table)])
+    >>> score(graph, [1, 1, 1]), score(graph, [1, 0, 1])
+    (3.0, 0.0)
     """
 
     states: np.ndarray
@@ -44,6 +52,13 @@ class CountTable(NamedTuple):
         Score of every larger count.
     state : int
         The state that is counted.
+
+    Examples
+    --------
+    >>> from sklearn_crf.models import CountTable, FactorGraph, score
+    >>> table = CountTable([0.0, 1.0, 3.0], default=5.0)  # by how many nodes are in state 1
+    >>> score(FactorGraph.from_factors([2] * 4, [((0, 1, 2, 3), table)]), [1, 1, 0, 0])
+    3.0
     """
 
     values: np.ndarray
@@ -61,6 +76,13 @@ def at_most_one(state=1):
     Returns
     -------
     CountTable
+
+    Examples
+    --------
+    >>> from sklearn_crf.models import FactorGraph, at_most_one, score
+    >>> graph = FactorGraph.from_factors([2, 2], [((0, 1), at_most_one())])
+    >>> score(graph, [1, 0]), score(graph, [1, 1])
+    (0.0, -inf)
     """
     return CountTable(np.zeros(2), -np.inf, state)
 
@@ -75,6 +97,13 @@ def exactly_one(state=1):
     Returns
     -------
     CountTable
+
+    Examples
+    --------
+    >>> from sklearn_crf.models import FactorGraph, exactly_one, score
+    >>> graph = FactorGraph.from_factors([2, 2], [((0, 1), exactly_one())])
+    >>> score(graph, [1, 0]), score(graph, [1, 1])
+    (0.0, -inf)
     """
     return CountTable(np.array([-np.inf, 0.0]), -np.inf, state)
 
@@ -89,6 +118,13 @@ def at_least_one(state=1):
     Returns
     -------
     CountTable
+
+    Examples
+    --------
+    >>> from sklearn_crf.models import FactorGraph, at_least_one, score
+    >>> graph = FactorGraph.from_factors([2, 2], [((0, 1), at_least_one())])
+    >>> score(graph, [1, 0]), score(graph, [0, 0])
+    (0.0, -inf)
     """
     return CountTable(np.array([-np.inf]), 0.0, state)
 
@@ -191,6 +227,13 @@ def numbers_of_states(states, shape):
     Returns
     -------
     ndarray of shape (n_cells,), int64
+
+    Examples
+    --------
+    >>> from sklearn_crf.models import numbers_of_states
+    >>> import numpy as np
+    >>> numbers_of_states(np.array([[0, 2], [1, 0]]), (2, 3))
+    array([2, 3])
     """
     return states.astype(np.int64, copy=False) @ _strides(shape)
 
@@ -207,6 +250,14 @@ def states_of_cells(cells, shape):
     Returns
     -------
     ndarray of shape (n_cells, arity), int64
+
+    Examples
+    --------
+    >>> from sklearn_crf.models import states_of_cells
+    >>> import numpy as np
+    >>> states_of_cells(np.array([2, 3]), (2, 3))
+    array([[0, 2],
+           [1, 0]])
     """
     return cells[:, None] // _strides(shape) % np.asarray(shape, dtype=np.int64)
 

@@ -25,6 +25,18 @@ class Statistics(NamedTuple):
         Derivative by the unary scores.
     tables : ndarray of shape (T, R, K, K), float64
         Derivative by the tables, summed over the edges that share one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.models import PairwiseModel, labeling_statistics
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> counted = labeling_statistics(model, [1, 1, 0])
+    >>> counted.unary.tolist()
+    [[0.0, 1.0], [0.0, 1.0], [1.0, 0.0]]
+    >>> counted.minus(labeling_statistics(model, [1, 1, 1])).unary.tolist()
+    [[0.0, 0.0], [0.0, 0.0], [1.0, -1.0]]
     """
 
     unary: np.ndarray
@@ -104,6 +116,17 @@ class PairwiseModel:
     ValueError
         If shapes or types do not fit, or a value is NaN, +inf, or in magnitude above 1e100 (float32: 1e18). The same
         limit holds for edge weights times tables.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.models import PairwiseModel, score
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> model.unary.shape, model.tables.shape
+    ((3, 2), (1, 1, 2, 2))
+    >>> score(model, [1, 1, 1]), score(model, [1, 0, 1])
+    (3.0, 2.2)
     """
 
     graph: Graph
@@ -227,6 +250,15 @@ def check_labels(model: Any, labels: ArrayLike) -> np.ndarray:
     ------
     ValueError
         If the shape differs from the nodes' or a label is not a state.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.models import PairwiseModel, check_labels
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> check_labels(model, [0, 1, 1])
+    array([0, 1, 1], dtype=int32)
     """
     shape, highest = (len(model.unary),), model.n_columns - 1
     return as_integers(labels, "labels", shape=shape, lowest=0, highest=highest, kinds="iub")
@@ -239,6 +271,14 @@ def check_allowed_states(model: Any) -> None:
     Parameters
     ----------
     model : PairwiseModel, DenseModel or FactorGraph
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.models import PairwiseModel, check_allowed_states
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> check_allowed_states(model)  # every node has a state: no error
     """
     # One pass without a temporary, where nothing is forbidden.
     if not model.unary.size or model.unary.min() > -np.inf:
@@ -262,6 +302,16 @@ def score_terms(model: Any, labels: ArrayLike) -> np.ndarray:
     Returns
     -------
     ndarray of shape (N,), float64
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.models import PairwiseModel, score_terms
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> terms = score_terms(model, [1, 1, 1])
+    >>> terms.shape, round(float(terms.sum()), 3)
+    ((3,), 3.0)
     """
     labels = check_labels(model, labels)
     terms = np.empty(model.graph.n_nodes)
@@ -285,6 +335,15 @@ def score(model: Any, labels: ArrayLike) -> float:
     Returns
     -------
     float
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.models import PairwiseModel, score
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> score(model, [1, 1, 1]), score(model, [1, 0, 1])
+    (3.0, 2.2)
     """
     return float(score_terms(model, labels).sum())
 
@@ -303,6 +362,15 @@ def labeling_statistics(model: Any, labels: ArrayLike) -> Any:
     Statistics or FactorStatistics
         One-hot rows for nodes; for tables, the summed edge weights of each (type, feature, state, state). Of a
         factor graph, how often each stored score is used.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.models import PairwiseModel, labeling_statistics
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> labeling_statistics(model, [1, 1, 0]).tables.tolist()
+    [[[[0.0, 0.0], [1.0, 1.0]]]]
     """
     labels = check_labels(model, labels)
     unary = np.zeros(model.unary.shape, dtype=model.dtype)
@@ -331,6 +399,15 @@ def pair_counts(model: PairwiseModel, labels: ArrayLike, edge_group: ArrayLike, 
     ------
     ValueError
         If a label or group is out of range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.models import PairwiseModel, pair_counts
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> pair_counts(model, [1, 1, 0], edge_group=[0, 1], n_groups=2).shape
+    (2, 1, 1, 2, 2)
     """
     n_types = max(len(model.tables), 1)
     n_groups = as_integer(n_groups, "n_groups", highest=MAX_INT32 // n_types)
@@ -360,6 +437,15 @@ def clamped(model: Any, labels: ArrayLike) -> Any:
     ------
     ValueError
         If the shape differs from the nodes' or a label is not a state.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.models import PairwiseModel, clamped
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> clamped(model, [-1, 0, -1]).unary.tolist()
+    [[0.0, 1.0], [0.2, -inf], [0.0, 1.0]]
     """
     shape, highest = (len(model.unary),), model.n_columns - 1
     labels = as_integers(labels, "labels", shape=shape, highest=highest, kinds="iub")

@@ -305,6 +305,13 @@ def padded_rows(values: np.ndarray, dtype, fill: float = 0) -> np.ndarray:
     Returns
     -------
     ndarray of shape (n_rows, width)
+
+    Examples
+    --------
+    >>> from sklearn_crf.models import padded_rows
+    >>> import numpy as np
+    >>> padded_rows(np.ones((2, 3)), np.float64).shape
+    (2, 4)
     """
     lanes = _VECTOR_BYTES // np.dtype(dtype).itemsize
     n_channels = values.shape[1]

@@ -34,6 +34,18 @@ class Loss(NamedTuple):
         Edges on which a binary MAP inference was not exact.
     gap : float
         What the loss of all nodes may be too small by, where it is a maximum that was not proven; inf if unknown.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> from sklearn_crf.objectives import Pseudolikelihood
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> labels = np.array([1, 1, 1], dtype=np.int32)
+    >>> loss = Pseudolikelihood().loss_statistics(model, labels)
+    >>> loss.terms.shape, loss.statistics.tables.shape, loss.converged
+    ((3,), (1, 1, 2, 2), True)
     """
 
     statistics: Statistics
@@ -70,6 +82,12 @@ class Objective(BaseEstimator):
         What a log-partition of the :meth:`augmented` model counts in the loss.
     weighs_nodes : bool
         Whether nodes may have weights: ``loss_statistics`` and ``augmented`` then take ``node_weight``.
+
+    Examples
+    --------
+    >>> from sklearn_crf.objectives import Likelihood, Objective, Pseudolikelihood
+    >>> issubclass(Likelihood, Objective), Pseudolikelihood().missing, Likelihood().missing
+    (True, 'rejected', 'marginalised')
     """
 
     needs: frozenset[str] = frozenset()
@@ -210,6 +228,21 @@ class RiskValue(NamedTuple):
         What ``value`` may be too small by, where losses are maxima that were not proven; inf if unknown.
     statistics : Statistics or None
         Derivative by the scores of a batch, before the pullback.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
+    >>> from sklearn_crf.inference import TreeInference
+    >>> from sklearn_crf.objectives import EmpiricalRisk, Likelihood
+    >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
+    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]], edge_features="constant", edge_types="tied")
+    >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
+    >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
+    >>> risk = EmpiricalRisk(Likelihood(TreeInference()), potentials, batches)
+    >>> found = risk.value_grad(np.zeros(potentials.n_coef))
+    >>> round(found.value, 3), found.gradient.shape, found.converged
+    (3.466, (2,), True)
     """
 
     value: float | None
@@ -267,6 +300,21 @@ class EmpiricalRisk:
         Threads over batches, then inside one.
     seed : int, default=0
         Seed of rules that draw samples; every batch and every pass has its own.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
+    >>> from sklearn_crf.inference import TreeInference
+    >>> from sklearn_crf.objectives import EmpiricalRisk, Likelihood
+    >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
+    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]], edge_features="constant", edge_types="tied")
+    >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
+    >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
+    >>> risk = EmpiricalRisk(Likelihood(TreeInference()), potentials, batches)
+    >>> found = risk.value_grad(np.zeros(potentials.n_coef))
+    >>> round(found.value, 3), found.gradient.round(3).tolist()
+    (3.466, [-1.25, -0.5])
     """
 
     def __init__(self, objective, potentials, batches, *, n_jobs=None, seed=0):
@@ -409,6 +457,21 @@ class SparseRisk(EmpiricalRisk):
         Threads over batches, then over features.
     seed : int, default=0
         As of :class:`EmpiricalRisk`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import scipy.sparse as sp
+    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
+    >>> from sklearn_crf.objectives import Pseudolikelihood, SparseRisk
+    >>> from sklearn_crf.potentials import FeaturePairs, SparsePotentials, pairwise_form, with_feature_columns
+    >>> encoded = encode_X([sp.csr_matrix([[1.0, 0.0], [0.0, 1.0]])], edge_features="constant")
+    >>> labels = encode_y([[0, 1]], encoded).labels
+    >>> batches = make_batches(encoded, labels, prepare=lambda example: with_feature_columns(example, 1))
+    >>> potentials = SparsePotentials(FeaturePairs.all(2, 1), 2, 2, pairwise_form("potts", 2))
+    >>> risk = SparseRisk(Pseudolikelihood(), potentials, batches)
+    >>> round(risk.value_grad(np.zeros(potentials.n_coef)).value, 3)
+    1.386
     """
 
     def __init__(self, objective, potentials, batches, *, n_jobs=None, seed=0):

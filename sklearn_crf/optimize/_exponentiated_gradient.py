@@ -78,6 +78,26 @@ def exponentiated_gradient(
     M. Collins, A. Globerson, T. Koo, X. Carreras, P. Bartlett. Exponentiated gradient algorithms for conditional
     random fields and max-margin Markov networks. JMLR 9, 2008. J. Jancsary. Approximate discriminative training of
     graphical models, 2012, Eq. 195 to 202.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
+    >>> from sklearn_crf.inference import TRWMessagePassing
+    >>> from sklearn_crf.objectives import DualBlock, EmpiricalRisk, RelaxedLikelihood
+    >>> from sklearn_crf.optimize import exponentiated_gradient
+    >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
+    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]], edge_features="constant", edge_types="tied")
+    >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
+    >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
+    >>> risk = EmpiricalRisk(RelaxedLikelihood(TRWMessagePassing()), potentials, batches)
+    >>> start = np.zeros(potentials.n_coef)
+    >>> def fun(x):
+    ...     found = risk.value_grad(x)
+    ...     return 0.5 * float(x @ x) + found.value, x + found.gradient
+    >>> found = exponentiated_gradient([DualBlock(risk, 0, 1.0, start)], fun, random_state=0)
+    >>> found.success, round(float(found.fun), 2)
+    (True, 2.93)
     """
     rng = random_state_of(random_state)
     state = _DualMarginals(blocks, temperature)

@@ -18,6 +18,13 @@ class FactorType:
         1 where they have none.
     states : ndarray of shape (n_listed, arity)
         Joint states that have a weight of their own, in any order; kept sorted and each once.
+
+    Examples
+    --------
+    >>> from sklearn_crf.potentials import FactorType
+    >>> kind = FactorType("pair", [3, 4], 1, [[2, 1], [0, 3], [2, 1]])
+    >>> kind.n_listed, kind.states.tolist()
+    (2, [[0, 3], [2, 1]])
     """
 
     def __init__(self, name, n_states, n_features, states):
@@ -57,6 +64,17 @@ def factor_types(examples, batches, n_classes):
     ------
     ValueError
         If factors of one type differ in their number of nodes, states or features.
+
+    Examples
+    --------
+    >>> from sklearn_crf import Example
+    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
+    >>> from sklearn_crf.potentials import factor_types
+    >>> examples = [Example([[0.0], [1.0], [0.5]], [[0, 1]], factors={"triple": [[0, 1, 2]]})]
+    >>> encoded = encode_X(examples, allow_factors=True)
+    >>> batches = make_batches(encoded, encode_y([[0, 1, 1]], encoded).labels)
+    >>> [(kind.name, kind.states.tolist()) for kind in factor_types(examples, batches, 2)]
+    [('triple', [[0, 1, 1]])]
     """
     shapes, found = {}, {}
     for i, example in enumerate(examples):
@@ -80,6 +98,16 @@ def check_factors(examples, types, n_classes):
     examples : sequence of Example
     types : sequence of FactorType
     n_classes : int
+
+    Examples
+    --------
+    >>> from sklearn_crf import Example
+    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
+    >>> from sklearn_crf.potentials import check_factors, factor_types
+    >>> examples = [Example([[0.0], [1.0], [0.5]], [[0, 1]], factors={"triple": [[0, 1, 2]]})]
+    >>> encoded = encode_X(examples, allow_factors=True)
+    >>> batches = make_batches(encoded, encode_y([[0, 1, 1]], encoded).labels)
+    >>> check_factors(examples, factor_types(examples, batches, 2), 2)  # they fit: no error
     """
     known = {kind.name: (tuple(kind.n_states.tolist()), kind.n_features) for kind in types}
     for i, example in enumerate(examples):

@@ -34,6 +34,18 @@ class FactorPotentials:
         Of nodes and edges.
     types : sequence of FactorType
         Their weights follow those of nodes and edges, type by type.
+
+    Examples
+    --------
+    >>> from sklearn_crf import Example
+    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
+    >>> from sklearn_crf.potentials import FactorPotentials, LinearPotentials, factor_types, pairwise_form
+    >>> examples = [Example([[0.0], [1.0], [0.5]], [[0, 1]], factors={"triple": [[0, 1, 2]]})]
+    >>> encoded = encode_X(examples, allow_factors=True)
+    >>> batches = make_batches(encoded, encode_y([[0, 1, 1]], encoded).labels)
+    >>> nodes = LinearPotentials(1, 2, pairwise_form("potts", 2))
+    >>> FactorPotentials(nodes, factor_types(examples, batches, 2)).n_coef, nodes.n_coef
+    (5, 3)
     """
 
     def __init__(self, pairwise, types):

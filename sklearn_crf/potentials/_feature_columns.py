@@ -30,6 +30,14 @@ class FeatureColumns:
     node : ndarray of shape (nnz,), int32
     value : ndarray of shape (nnz,)
         Of size 0 where every value is one.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> from sklearn_crf.potentials import feature_columns
+    >>> columns = feature_columns(sp.csr_matrix([[1.0, 0.0], [3.0, 2.0]]))
+    >>> columns.ptr.tolist(), columns.node.tolist()
+    ([0, 2, 3], [0, 1, 1])
     """
 
     shape: tuple
@@ -64,6 +72,14 @@ def feature_columns(features, node_type=None, what="features"):
     ------
     ValueError
         If features and types are more than int32 can number.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> from sklearn_crf.potentials import feature_columns
+    >>> columns = feature_columns(sp.csr_matrix([[1.0, 0.0, 0.0], [0.0, 0.0, 2.0]]))
+    >>> columns.feature.tolist(), columns.node.tolist(), columns.value.tolist()
+    ([0, 2], [0, 1], [1.0, 2.0])
     """
     n_nodes, n_features = features.shape
     n_types = 1 if node_type is None else int(node_type.max(initial=0)) + 1
@@ -106,6 +122,13 @@ class FeaturePairs:
         Pairs of each feature, those of a node type after those of the type before.
     column : ndarray of shape (n_pairs,), int32
         Ascending for each feature.
+
+    Examples
+    --------
+    >>> from sklearn_crf.potentials import FeaturePairs
+    >>> pairs = FeaturePairs.all(2, 3)
+    >>> len(pairs), pairs.ptr.tolist(), pairs.column.tolist()
+    (6, [0, 3, 6], [0, 1, 2, 0, 1, 2])
     """
 
     n_columns: int

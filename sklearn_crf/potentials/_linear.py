@@ -27,6 +27,16 @@ class PairwiseForm:
         Weight that fills each entry.
     sign : ndarray of shape (K, K)
         Its factor: 1, -1, or 0 where the entry is always zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.potentials import PairwiseForm, pairwise_form
+    >>> pairwise_form("ising", 2).expand(np.array([0.5]))
+    array([[ 0.5, -0.5],
+           [-0.5,  0.5]])
+    >>> PairwiseForm("next", np.zeros((3, 3), dtype=int), np.eye(3, k=1)).expand(np.array([2.0])).tolist()
+    [[0.0, 2.0, 0.0], [0.0, 0.0, 2.0], [0.0, 0.0, 0.0]]
     """
 
     name: str
@@ -149,6 +159,14 @@ def pairwise_form(name, n_classes):
     Returns
     -------
     PairwiseForm
+
+    Examples
+    --------
+    >>> from sklearn_crf.potentials import pairwise_form
+    >>> pairwise_form("symmetric", 3).index
+    array([[0, 1, 2],
+           [1, 3, 4],
+           [2, 4, 5]])
     """
     if name == "auto":
         name = "ising" if n_classes == 2 else "potts"
@@ -270,6 +288,18 @@ class LinearPotentials:
         Whether nodes have a constant term, which is never penalised.
     forbidden : ndarray of shape (K, K) of bool, optional
         Pairs of classes that no edge may join, from its first node to its second: their scores are -inf.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import Example
+    >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
+    >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2))
+    >>> potentials.n_coef
+    3
+    >>> model = potentials.model(np.array([2.0, -1.0, 0.5]), Example([[0.0], [1.0]], [[0, 1]]))
+    >>> model.unary.tolist(), model.tables.tolist()
+    ([[0.5, -0.5], [-0.5, 0.5]], [[[[0.5, 0.0], [0.0, 0.5]]]])
     """
 
     #: Whether examples are to be :meth:`prepared`, their features kept by column.

@@ -29,6 +29,19 @@ class SparsePotentials(LinearPotentials):
     form : PairwiseForm
     **options
         The other parameters of :class:`LinearPotentials`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import scipy.sparse as sp
+    >>> from sklearn_crf import Example
+    >>> from sklearn_crf.potentials import FeaturePairs, SparsePotentials, pairwise_form, with_feature_columns
+    >>> example = Example(sp.csr_matrix([[1.0, 0.0], [0.0, 2.0]]), [[0, 1]])
+    >>> pairs = FeaturePairs.all(2, 3)
+    >>> potentials = SparsePotentials(pairs, 2, 3, pairwise_form("potts", 3), fit_intercept=False)
+    >>> example = with_feature_columns(example, 1)
+    >>> potentials.model(np.arange(7.0), example).unary.tolist()
+    [[0.0, 1.0, 2.0], [6.0, 8.0, 10.0]]
     """
 
     by_columns = True
@@ -220,6 +233,16 @@ def with_feature_columns(example, n_node_types):
     Returns
     -------
     Example
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import scipy.sparse as sp
+    >>> from sklearn_crf import Example
+    >>> from sklearn_crf.potentials import with_feature_columns
+    >>> example = Example(sp.csr_matrix([[1.0, 0.0], [0.0, 2.0]]), [[0, 1]])
+    >>> with_feature_columns(example, 1).node_features.feature.tolist()
+    [0, 1]
     """
     if isinstance(example.node_features, FeatureColumns):
         return example

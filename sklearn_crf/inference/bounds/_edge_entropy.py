@@ -46,6 +46,18 @@ class EdgeEntropyBP(Inference):
     T. Hazan, A. Shashua. Norm-product belief propagation: primal-dual message-passing for approximate inference. IEEE
     Trans. Information Theory 56, 2010. Y. Weiss, C. Yanover, T. Meltzer. MAP estimation, linear programming and belief
     propagation with convex free energies. UAI 2007.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import EdgeEntropyBP
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
+    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> found = EdgeEntropyBP().marginals(model)
+    >>> round(found.log_z, 2), found.bound
+    (6.23, 'upper')
     """
 
     tasks = frozenset({"marginals"})

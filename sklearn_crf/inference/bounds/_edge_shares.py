@@ -32,6 +32,18 @@ def best_couplings(model, fractional):
     Returns
     -------
     ndarray of shape (E, K, K), float64
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import best_couplings
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
+    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> best_couplings(model, np.full((3, 2), 0.5))[0]
+    array([[0.5, 0. ],
+           [0. , 0.5]])
     """
     tail, head = fractional[model.graph.edges[:, 0]], fractional[model.graph.edges[:, 1]]
     joint = tail[:, :, None] * head[:, None, :]
@@ -75,6 +87,17 @@ def edge_shares_of(model):
     Returns
     -------
     int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import edge_shares_of
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
+    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> edge_shares_of(model)
+    12
     """
     return 2 * model.graph.n_edges * model.n_columns
 
@@ -104,6 +127,18 @@ def edge_shared_bound(model, shares):
     Notes
     -----
     Source: Jancsary 2012, CRF recipe 4 with single factors as pieces.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import BruteForce, edge_shared_bound, edge_shares_of
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
+    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> bound = edge_shared_bound(model, np.zeros(edge_shares_of(model)))
+    >>> bound.marginals.log_z > BruteForce().marginals(model).log_z
+    True
     """
     graph = model.graph
     double = in_double_precision(model)

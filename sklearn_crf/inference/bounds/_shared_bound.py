@@ -194,6 +194,18 @@ class SharedBound(NamedTuple):
         Means over the trees, which are the derivatives by the model; ``log_z`` is the bound.
     gradient : ndarray of shape (size,)
         Derivative by the shares.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import shared_bound, shares_of
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
+    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> bound = shared_bound(model, np.zeros(shares_of(model)))
+    >>> round(bound.marginals.log_z, 2), bound.gradient.shape
+    (4.36, (12,))
     """
 
     marginals: Marginals
@@ -210,6 +222,17 @@ def shares_of(model):
     Returns
     -------
     int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import shares_of
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
+    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> shares_of(model)
+    12
     """
     return spanning_trees_of(model.graph, "minimal", 0).n_trees * model.unary.size
 
@@ -236,6 +259,18 @@ def shared_bound(model, shares, mapped=map):
     Notes
     -----
     Source: Jancsary 2012, CRF recipe 4.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import BruteForce, shared_bound, shares_of
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
+    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> bound = shared_bound(model, np.zeros(shares_of(model)))
+    >>> bound.marginals.log_z > BruteForce().marginals(model).log_z
+    True
     """
     scores = NodeShares(model, spanning_trees_of(model.graph, "minimal", 0), mapped)
     at = scores.marginals(scores.project(shares))

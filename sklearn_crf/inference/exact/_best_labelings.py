@@ -17,6 +17,18 @@ class BestLabelings(NamedTuple):
         All different; fewer than asked for where a model does not allow as many.
     scores : ndarray of shape (m,), float64
         Falling.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import TreeBestLabelings
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> unary = np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]])
+    >>> model = PairwiseModel(lattice((3,)), unary, [0.5 * np.eye(2)])
+    >>> best = TreeBestLabelings(m=3).best(model)
+    >>> best.labels.shape, best.scores.round(3).tolist()
+    ((3, 3), [3.0, 2.2, 1.7])
     """
 
     labels: np.ndarray
@@ -48,6 +60,18 @@ class TreeBestLabelings(Inference):
     ----------
     N. Seshadri, C.-E. W. Sundberg. List Viterbi decoding algorithms with applications. IEEE Trans. Communications 42,
     1994.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import TreeBestLabelings
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> unary = np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]])
+    >>> model = PairwiseModel(lattice((3,)), unary, [0.5 * np.eye(2)])
+    >>> best = TreeBestLabelings(m=2).best(model)
+    >>> best.labels.tolist(), best.scores.round(3).tolist()
+    ([[1, 1, 1], [1, 0, 1]], [3.0, 2.2])
     """
 
     tasks = frozenset({"map"})

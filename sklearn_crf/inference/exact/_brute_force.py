@@ -29,6 +29,20 @@ class BruteForce(Inference):
     ----------
     max_labelings : int, default=2**20
         Most labelings of one component; a larger model is an error.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import BruteForce
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
+    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> found = BruteForce().marginals(model)
+    >>> round(found.log_z, 3), found.bound
+    (4.318, 'exact')
+    >>> BruteForce().map(model).labels
+    array([1, 1, 1], dtype=int32)
     """
 
     tasks = frozenset({"map", "marginals", "sample"})
@@ -103,6 +117,18 @@ def scored_labelings(model):
     -------
     labelings : ndarray of shape (n_labelings, N), int32
     scores : ndarray of shape (n_labelings,), float64
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import scored_labelings
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
+    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> labelings, scores = scored_labelings(model)
+    >>> labelings.shape, labelings[scores.argmax()].tolist()
+    ((8, 3), [1, 1, 1])
     """
     component, n_states, parts_of, score_of = _view(model)
     labelings = _enumerated(n_states)
@@ -131,6 +157,12 @@ def n_labelings(n_nodes, n_states):
     -------
     float
         inf where it is too large for one.
+
+    Examples
+    --------
+    >>> from sklearn_crf.inference import n_labelings
+    >>> n_labelings(10, 2), n_labelings(10_000, 2)
+    (1024.0, inf)
     """
     with np.errstate(over="ignore"):
         return float(np.power(float(n_states), n_nodes))

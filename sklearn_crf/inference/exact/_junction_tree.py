@@ -260,6 +260,22 @@ class JunctionTree(EdgeMarginals, Inference):
     ValueError
         By ``map``, ``marginals`` and ``sample`` for a model that is wider or takes more memory, saying how much; and
         for a model without any allowed labeling.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import JunctionTree
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
+    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> found = JunctionTree().marginals(model)
+    >>> round(found.log_z, 3), found.bound
+    (4.318, 'exact')
+    >>> found.unary.round(3)
+    array([[0.228, 0.772],
+           [0.417, 0.583],
+           [0.228, 0.772]])
     """
 
     tasks = frozenset({"map", "marginals", "sample"})

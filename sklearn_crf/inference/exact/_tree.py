@@ -40,6 +40,19 @@ class TreeInference(EdgeMarginals, Inference):
     ----------
     J. Pearl. Probabilistic Reasoning in Intelligent Systems, 1988, chapter 4. L. Rabiner. A tutorial on hidden
     Markov models, Proc. IEEE 77, 1989, section III for chains.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import TreeInference
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> unary = np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]])
+    >>> model = PairwiseModel(lattice((3,)), unary, [0.5 * np.eye(2)])
+    >>> TreeInference().map(model).labels
+    array([1, 1, 1], dtype=int32)
+    >>> round(TreeInference().marginals(model).log_z, 3)
+    3.977
     """
 
     tasks = frozenset({"map", "marginals", "sample"})

@@ -30,6 +30,17 @@ class GaussianMarginals(NamedTuple):
         Whether the tolerance was reached within ``max_iter``.
     state : object
         To warm-start the next call; belongs to one example.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import GaussianDirect
+    >>> from sklearn_crf.models import GaussianModel
+    >>> model = GaussianModel(lattice((3,)), [1.0, 0.0, 0.0], np.full(3, 2.0), [-1.0])
+    >>> found = GaussianDirect().marginals(model)
+    >>> found.mean.shape, found.covariance.shape, round(found.log_z, 3)
+    ((3, 1), (3, 1, 1), 2.439)
     """
 
     mean: np.ndarray
@@ -42,7 +53,18 @@ class GaussianMarginals(NamedTuple):
 
 
 class GaussianInference(Inference):
-    """Base of the algorithms for Gaussian fields; what they return is :class:`GaussianMarginals`."""
+    """Base of the algorithms for Gaussian fields; what they return is :class:`GaussianMarginals`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import ConjugateGradient, GaussianDirect, GaussianInference
+    >>> from sklearn_crf.models import GaussianModel
+    >>> model = GaussianModel(lattice((3,)), [1.0, 0.0, 0.0], np.full(3, 2.0), [-1.0])
+    >>> [isinstance(solver, GaussianInference) for solver in (ConjugateGradient(), GaussianDirect())]
+    [True, True]
+    """
 
     takes = (GaussianModel,)
 

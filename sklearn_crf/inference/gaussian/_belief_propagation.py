@@ -18,6 +18,17 @@ class GaussianMessages(NamedTuple):
         Linear coefficients.
     precision : ndarray of shape (2E, D, D)
         Quadratic ones.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import GaussianBP
+    >>> from sklearn_crf.models import GaussianModel
+    >>> model = GaussianModel(lattice((3,)), [1.0, 0.0, 0.0], np.full(3, 2.0), [-1.0])
+    >>> state = GaussianBP().marginals(model).state
+    >>> GaussianBP().marginals(model, init=state).n_iter
+    1
     """
 
     shift: np.ndarray
@@ -58,6 +69,17 @@ class GaussianBP(GaussianInference):
     Correctness of Belief Propagation in Gaussian Graphical Models of Arbitrary Topology. Neural Computation 13, 2001.
     D. M. Malioutov, J. K. Johnson and A. S. Willsky. Walk-Sums and Belief Propagation in Gaussian Graphical Models.
     Journal of Machine Learning Research 7, 2006.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import GaussianBP
+    >>> from sklearn_crf.models import GaussianModel
+    >>> model = GaussianModel(lattice((3,)), [1.0, 0.0, 0.0], np.full(3, 2.0), [-1.0])
+    >>> found = GaussianBP().marginals(model)
+    >>> found.mean.ravel().round(3), found.covariance.ravel().round(3)
+    (array([0.75, 0.5 , 0.25]), array([0.75, 1.  , 0.75]))
     """
 
     tasks = frozenset({"marginals"})

@@ -33,6 +33,17 @@ class Solution(NamedTuple):
         Most iterations that one right-hand side took.
     converged : bool
         Whether all reached the tolerance within ``max_iter``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import ConjugateGradient
+    >>> from sklearn_crf.models import GaussianModel
+    >>> model = GaussianModel(lattice((3,)), [1.0, 0.0, 0.0], np.full(3, 2.0), [-1.0])
+    >>> found = ConjugateGradient().solve(model, model.h)
+    >>> found.x.shape, bool(found.converged)
+    ((3, 1), True)
     """
 
     x: np.ndarray
@@ -72,6 +83,16 @@ class ConjugateGradient(GaussianInference):
     ----------
     J. Jancsary. Approximate discriminative training of graphical models, 2012, Figure 38 and Eq. (232). C. Bekas,
     E. Kokiopoulou and Y. Saad. An estimator for the diagonal of a matrix. Applied Numerical Mathematics 57, 2007.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import ConjugateGradient
+    >>> from sklearn_crf.models import GaussianModel
+    >>> model = GaussianModel(lattice((3,)), [1.0, 0.0, 0.0], np.full(3, 2.0), [-1.0])
+    >>> ConjugateGradient().marginals(model).mean.ravel().round(3)
+    array([0.75, 0.5 , 0.25])
     """
 
     tasks = frozenset({"marginals"})

@@ -36,6 +36,17 @@ class GaussianDirect(GaussianInference):
     References
     ----------
     J. Jancsary. Approximate discriminative training of graphical models, 2012, Eq. (208) to (210).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import GaussianDirect
+    >>> from sklearn_crf.models import GaussianModel
+    >>> model = GaussianModel(lattice((3,)), [1.0, 0.0, 0.0], np.full(3, 2.0), [-1.0])
+    >>> found = GaussianDirect().marginals(model)
+    >>> found.mean.ravel().round(3), found.covariance.ravel().round(3)
+    (array([0.75, 0.5 , 0.25]), array([0.75, 1.  , 0.75]))
     """
 
     tasks = frozenset({"marginals", "sample"})

@@ -56,6 +56,16 @@ class GaussianGibbs(GaussianInference):
     References
     ----------
     J. Jancsary. Approximate discriminative training of graphical models, 2012, Figure 40 and Eq. (233) to (235).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import GaussianGibbs
+    >>> from sklearn_crf.models import GaussianModel
+    >>> model = GaussianModel(lattice((3,)), [1.0, 0.0, 0.0], np.full(3, 2.0), [-1.0])
+    >>> GaussianGibbs(n_sweeps=2000, random_state=0).marginals(model).mean.shape
+    (3, 1)
     """
 
     tasks = frozenset({"marginals", "sample"})

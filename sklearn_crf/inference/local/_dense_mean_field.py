@@ -34,6 +34,17 @@ class DenseMarginals(NamedTuple):
         Whether the tolerance was reached within ``max_iter``.
     state : ndarray of shape (N, K)
         To warm-start the next call.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.inference import DenseMeanField
+    >>> from sklearn_crf.models import DenseModel, PermutohedralFilter
+    >>> smooth = PermutohedralFilter(np.arange(5.0)[:, np.newaxis] / 2.0)
+    >>> unary = np.array([[1.0, 0], [1, 0], [0, 0.5], [1, 0], [1, 0]])
+    >>> found = DenseMeanField().marginals(DenseModel(unary, [smooth], [2.0]))
+    >>> found.unary.shape, found.bound
+    ((5, 2), 'lower')
     """
 
     unary: np.ndarray

@@ -62,6 +62,22 @@ class GibbsSampler(Inference):
     ----------
     S. Geman and D. Geman. Stochastic Relaxation, Gibbs Distributions, and the Bayesian Restoration of Images.
     IEEE Transactions on Pattern Analysis and Machine Intelligence 6, 1984.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import GibbsSampler
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
+    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> sampler = GibbsSampler(n_sweeps=500, random_state=0)
+    >>> sampler.marginals(model).unary.round(1)
+    array([[0.2, 0.8],
+           [0.4, 0.6],
+           [0.2, 0.8]])
+    >>> sampler.sample(model, 2).shape
+    (2, 3)
     """
 
     tasks = frozenset({"marginals", "sample"})
@@ -173,6 +189,20 @@ def gibbs_sweeps(model, labels, n_sweeps, seed, n_threads=1, frozen=None):
     References
     ----------
     G. E. Hinton. Training Products of Experts by Minimizing Contrastive Divergence. Neural Computation 14, 2002.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import gibbs_sweeps
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
+    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> labels = gibbs_sweeps(model, [0, 0, 0], n_sweeps=3, seed=1)
+    >>> labels.shape, labels.dtype
+    ((3,), dtype('int32'))
+    >>> gibbs_sweeps(model, [0, 0, 0], n_sweeps=3, seed=1, frozen=[True, True, True])
+    array([0, 0, 0], dtype=int32)
     """
     labels = check_labels(model, labels).copy()
     if n_sweeps < 0:

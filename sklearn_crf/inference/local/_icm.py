@@ -37,6 +37,19 @@ def conditional_scores(model, labels):
     Returns
     -------
     ndarray of shape (N, K), float64
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import conditional_scores
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
+    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> conditional_scores(model, [1, 1, 1])
+    array([[0. , 2. ],
+           [0.2, 1. ],
+           [0. , 2. ]])
     """
     labels = check_labels(model, labels)
     scores = model.unary.astype(np.float64)
@@ -89,6 +102,17 @@ class ICM(Inference):
     References
     ----------
     J. Besag. On the Statistical Analysis of Dirty Pictures. Journal of the Royal Statistical Society B 48, 1986.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import ICM
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
+    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> ICM(n_restarts=5, random_state=0).map(model).labels
+    array([1, 1, 1], dtype=int32)
     """
 
     tasks = frozenset({"map"})

@@ -438,6 +438,19 @@ class LoopyBP(MessagePassing):
     J. S. Yedidia, W. T. Freeman, Y. Weiss. Constructing free-energy approximations and generalized belief
     propagation algorithms. IEEE Trans. Information Theory 51, 2005. G. Elidan, I. McGraw, D. Koller. Residual belief
     propagation. UAI 2006.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import LoopyBP
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
+    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> LoopyBP().marginals(model).unary.round(2)
+    array([[0.22, 0.78],
+           [0.42, 0.58],
+           [0.22, 0.78]])
     """
 
     takes = (PairwiseModel, FactorGraph)

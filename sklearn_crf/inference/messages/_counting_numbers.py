@@ -29,6 +29,18 @@ class CountingNumbers(NamedTuple):
     factor : array-like of shape (E,) or (F,)
         :math:`c_F` of each edge of a :class:`~sklearn_crf.models.PairwiseModel`, or each factor of a
         :class:`~sklearn_crf.models.FactorGraph`. Those of factors of one node count as their node's.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import CountingNumbers, NormProductBP
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
+    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> numbers = CountingNumbers(node=[0.0, 0.0, 0.0], factor=[1.0, 1.0, 1.0])  # the trivial ones
+    >>> round(NormProductBP(counting_numbers=numbers).marginals(model).log_z, 2)
+    6.23
     """
 
     node: np.ndarray

@@ -20,6 +20,15 @@ class FactorMessages(NamedTuple):
         Scores that each node of a factor takes out of it.
     cross : ndarray, float64
         Scores that the nodes of a factor keep of each other, empty if no counting number is negative.
+
+    Examples
+    --------
+    >>> from sklearn_crf.inference import LoopyBP
+    >>> from sklearn_crf.models import FactorGraph
+    >>> model = FactorGraph.from_factors([2, 2], [((0,), [0.0, 1.0]), ((0, 1), [[1.0, 0.0], [0.0, 1.0]])])
+    >>> state = LoopyBP().marginals(model).state
+    >>> state.values.shape
+    (2, 2)
     """
 
     values: np.ndarray

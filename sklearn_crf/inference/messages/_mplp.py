@@ -50,6 +50,18 @@ class MPLP(Inference):
     A. Globerson, T. Jaakkola. Fixing max-product: convergent message passing algorithms for MAP LP-relaxations. NIPS
     2007. D. Sontag, A. Globerson, T. Jaakkola. Introduction to dual decomposition for inference. In Optimization for
     Machine Learning, 2011, Figure 1.4.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import MPLP
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
+    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> found = MPLP().map(model)
+    >>> found.labels.tolist(), round(found.score, 3), round(found.bound, 3)
+    ([1, 1, 1], 3.5, 3.5)
     """
 
     tasks = frozenset({"map"})

@@ -72,6 +72,18 @@ class NormProductBP(Inference):
     T. Hazan, A. Shashua. Norm-product belief propagation: primal-dual message-passing for approximate inference. IEEE
     Trans. Information Theory 56, 2010. J. Jancsary. Approximate discriminative training of graphical models, 2012, Eq.
     123 to 127.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import NormProductBP
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
+    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> found = NormProductBP().marginals(model)
+    >>> round(found.log_z, 2), found.bound
+    (4.34, 'upper')
     """
 
     tasks = frozenset({"map", "marginals"})

@@ -188,6 +188,18 @@ class TRWMessagePassing(MessagePassing):
     Trans. Information Theory 51, 2005; MAP estimation via agreement on trees. IEEE Trans. Information Theory 51, 2005.
     T. Meltzer, A. Globerson, Y. Weiss. Convergent message passing algorithms: a unifying view. UAI 2009. J. Jancsary.
     Approximate discriminative training of graphical models, 2012, Eq. 135.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import TRWMessagePassing
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
+    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> found = TRWMessagePassing().marginals(model)
+    >>> round(found.log_z, 2), found.bound
+    (4.34, 'upper')
     """
 
     _schedules = (*MessagePassing._schedules, "convergent")

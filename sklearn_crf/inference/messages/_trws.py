@@ -24,6 +24,20 @@ class TRWSState(NamedTuple):
         Max-product messages by the slot of the receiving node.
     labels : ndarray of shape (N,), int32
         The best labeling found.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import TRWS
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
+    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> state = TRWS().map(model).state
+    >>> state.labels.tolist()
+    [1, 1, 1]
+    >>> TRWS().map(model, init=state).n_iter
+    1
     """
 
     messages: Messages
@@ -63,6 +77,18 @@ class TRWS(Inference):
     ----------
     V. Kolmogorov. Convergent tree-reweighted message passing for energy minimization. IEEE Trans. Pattern Analysis and
     Machine Intelligence 28, 2006.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import TRWS
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
+    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> found = TRWS().map(model)
+    >>> found.labels.tolist(), round(found.score, 3), round(found.bound, 3)
+    ([1, 1, 1], 3.5, 3.5)
     """
 
     tasks = frozenset({"map"})

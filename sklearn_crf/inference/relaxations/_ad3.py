@@ -34,6 +34,18 @@ class AD3State(NamedTuple):
         The penalty at the end.
     labels : ndarray of shape (N,), int32
         The best labeling found.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import AD3
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
+    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> state = AD3().map(model).state
+    >>> state.labels.tolist(), AD3().map(model, init=state).n_iter
+    ([1, 1, 1], 1)
     """
 
     multipliers: np.ndarray
@@ -90,6 +102,18 @@ class AD3(Inference):
     A. F. T. Martins, M. A. T. Figueiredo, P. M. Q. Aguiar, N. A. Smith, E. P. Xing. An augmented Lagrangian approach to
     constrained MAP inference. ICML 2011; AD3: alternating directions dual decomposition for MAP inference in graphical
     models. J. Machine Learning Research 16, 2015.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import AD3
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
+    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> found = AD3().map(model)
+    >>> found.labels.tolist(), round(found.score, 3), round(float(found.bound), 3)
+    ([1, 1, 1], 3.5, 3.5)
     """
 
     tasks = frozenset({"map"})

@@ -33,6 +33,20 @@ class DualDecompositionState(NamedTuple):
         The best labeling found.
     gap : float
         The bound at the end less the score of the labels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import DualDecomposition
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
+    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> state = DualDecomposition().map(model).state
+    >>> state.labels.tolist()
+    [1, 1, 1]
+    >>> DualDecomposition().map(model, init=state).labels.tolist()
+    [1, 1, 1]
     """
 
     trees: SpanningTrees
@@ -97,6 +111,18 @@ class DualDecomposition(SubgradientMap):
     N. Komodakis, N. Paragios, G. Tziritas. MRF optimization via dual decomposition: message-passing revisited. ICCV
     2007; MRF energy minimization and beyond via dual decomposition. IEEE Trans. Pattern Analysis and Machine
     Intelligence 33, 2011. J. Jancsary. Approximate discriminative training of graphical models, 2012, Eq. 146.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import DualDecomposition
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
+    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> found = DualDecomposition().map(model)
+    >>> found.labels.tolist(), round(found.score, 3), round(found.bound, 3)
+    ([1, 1, 1], 3.5, 3.5)
     """
 
     def __init__(

@@ -30,6 +30,20 @@ class IncMPState(NamedTuple):
         The best labeling found.
     gap : float
         The bound at the end less the score of the labels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import IncMP
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
+    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> state = IncMP().map(model).state
+    >>> state.labels.tolist()
+    [1, 1, 1]
+    >>> IncMP().map(model, init=state).labels.tolist()
+    [1, 1, 1]
     """
 
     moved: np.ndarray
@@ -110,6 +124,18 @@ class IncMP(SubgradientMap):
     ----------
     J. Jancsary. Approximate discriminative training of graphical models, 2012, Figure 26. A. Nedic, D. P. Bertsekas.
     Incremental subgradient methods for nondifferentiable optimization. SIAM J. Optimization 12, 2001.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import IncMP
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
+    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> found = IncMP().map(model)
+    >>> found.labels.tolist(), round(found.score, 3), round(found.bound, 3)
+    ([1, 1, 1], 3.5, 3.5)
     """
 
     has_fractional = True

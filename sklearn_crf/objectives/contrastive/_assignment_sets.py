@@ -126,6 +126,19 @@ class AssignmentSets:
     ------
     ValueError
         If ``generated_weight`` does not fit the examples or is not positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> from sklearn_crf.objectives import AssignmentSets
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> sets = AssignmentSets(model, [1, 1, 1])
+    >>> sets.add_set(model, [[1, 1, 1], [1, 0, 1], [0, 0, 0]])
+    True
+    >>> sets.set_weight.tolist(), sets.n_assignments
+    ([1.0], 2)
     """
 
     def __init__(self, model, labels, node_ptr=None, generated_weight=1.0):

@@ -21,6 +21,17 @@ class ContrastiveDivergence(Objective):
     ----------
     n_sweeps : int, default=1
         k.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> from sklearn_crf.objectives import ContrastiveDivergence
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> loss = ContrastiveDivergence(n_sweeps=2).loss_statistics(model, np.array([1, 1, 1], dtype=np.int32), seed=0)
+    >>> loss.terms is None, loss.statistics.unary.shape
+    (True, (3, 2))
     """
 
     has_value = False

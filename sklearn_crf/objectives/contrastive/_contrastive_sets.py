@@ -40,6 +40,12 @@ def decomposed_weights(choice, importance, scale=1.0):
     References
     ----------
     D. Vickrey, C. Lin, D. Koller. Non-Local Contrastive Objectives. ICML 2010, section 4.
+
+    Examples
+    --------
+    >>> from sklearn_crf.objectives import decomposed_weights
+    >>> decomposed_weights([[1.0, 0.5], [0.0, 0.5]], [0.5, 0.5])
+    array([0.75, 0.25])
     """
     choice, importance = np.asarray(choice, dtype=np.float64), np.asarray(importance, dtype=np.float64)
     if choice.ndim != 2 or importance.shape != choice.shape[1:]:
@@ -83,6 +89,17 @@ def tangent_sets(model, labels):
     References
     ----------
     D. Vickrey, C. Lin, D. Koller. Non-Local Contrastive Objectives. ICML 2010, Lemma 3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> from sklearn_crf.objectives import ContrastiveSets, tangent_sets
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> sets = tangent_sets(model, [1, 1, 1])
+    >>> round(float(ContrastiveSets(sets).loss_statistics(model, sets.labels).terms.sum()), 3)
+    0.705
     """
     n_nodes, n_columns = model.unary.shape
     if n_columns**n_nodes > _MOST_LABELINGS:
@@ -119,6 +136,19 @@ class ContrastiveSets(Objective):
     ----------
     sets : AssignmentSets
         Of one batch. They may grow from call to call.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> from sklearn_crf.objectives import AssignmentSets, ContrastiveSets
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> sets = AssignmentSets(model, [1, 1, 1])
+    >>> sets.add_set(model, [[1, 1, 1], [1, 0, 1], [0, 0, 0]])
+    True
+    >>> round(float(ContrastiveSets(sets).loss_statistics(model, sets.labels).terms.sum()), 3)
+    0.479
     """
 
     missing = "rejected"

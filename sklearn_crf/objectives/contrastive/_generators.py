@@ -11,7 +11,14 @@ from sklearn_crf.objectives.margin._loss_augmented import loss_augmented
 
 
 class Generator(BaseEstimator):
-    """Base of what generates assignments: a subclass writes ``__call__``."""
+    """Base of what generates assignments: a subclass writes ``__call__``.
+
+    Examples
+    --------
+    >>> from sklearn_crf.objectives import Generator, GibbsGenerator, MapGenerator
+    >>> [isinstance(generator, Generator) for generator in (GibbsGenerator(2), MapGenerator())]
+    [True, True]
+    """
 
     def __call__(self, model, labels, rng, *, node_weight=None, n_threads=1):
         """One assignment.
@@ -44,6 +51,17 @@ class MapGenerator(Generator):
     ----------
     inference : str or Inference, default="auto"
         One that can do ``"map"``. As the generator of an estimator, "auto" is max-product with residual scheduling.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import TreeInference
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> from sklearn_crf.objectives import MapGenerator
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> MapGenerator(TreeInference())(model, np.array([0, 0, 0], dtype=np.int32), np.random.RandomState(0)).tolist()
+    [1, 1, 1]
     """
 
     def __init__(self, inference="auto"):
@@ -67,6 +85,16 @@ class GibbsGenerator(Generator):
     Parameters
     ----------
     n_sweeps : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> from sklearn_crf.objectives import GibbsGenerator
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> GibbsGenerator(n_sweeps=2)(model, np.array([1, 1, 1], dtype=np.int32), np.random.RandomState(0)).shape
+    (3,)
     """
 
     def __init__(self, n_sweeps):
@@ -85,6 +113,18 @@ class MostViolated(Generator):
     generator : Generator
     cost : ndarray of shape (K, K), float64
         ``cost[a, b]`` of state a where b is true.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import TreeInference
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> from sklearn_crf.objectives import MapGenerator, MostViolated
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> worst = MostViolated(MapGenerator(TreeInference()), 2.0 * (1 - np.eye(2)))
+    >>> worst(model, np.array([1, 1, 1], dtype=np.int32), np.random.RandomState(0)).tolist()
+    [0, 0, 0]
     """
 
     def __init__(self, generator, cost):

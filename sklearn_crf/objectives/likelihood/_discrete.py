@@ -23,6 +23,19 @@ class SaddlePoint(Objective):
     ----------
     inference : Inference, optional
         One that can do ``"map"``; None is the one that predicts.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import TreeInference
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> from sklearn_crf.objectives import SaddlePoint
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> labels = np.array([1, 1, 1], dtype=np.int32)
+    >>> loss = SaddlePoint(TreeInference()).loss_statistics(model, labels)
+    >>> round(float(loss.terms.sum()), 3)
+    0.0
     """
 
     needs = frozenset({"map"})
@@ -63,6 +76,18 @@ class MaximumMarginal(Objective):
     ----------
     inference : Inference, optional
         One that can do ``"marginals"``; None is the one that predicts.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import TreeInference
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> from sklearn_crf.objectives import MaximumMarginal
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> loss = MaximumMarginal(TreeInference()).loss_statistics(model, np.array([1, 0, 1], dtype=np.int32))
+    >>> loss.terms is None, loss.statistics.unary.tolist()
+    (True, [[0.0, 0.0], [-1.0, 1.0], [0.0, 0.0]])
     """
 
     needs = frozenset({"marginals"})

@@ -36,6 +36,22 @@ class DualBlock:
     Notes
     -----
     Source: Jancsary 2012, CRF recipe 5.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
+    >>> from sklearn_crf.inference import TRWMessagePassing
+    >>> from sklearn_crf.objectives import DualBlock, EmpiricalRisk, RelaxedLikelihood
+    >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
+    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]], edge_features="constant", edge_types="tied")
+    >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
+    >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
+    >>> risk = EmpiricalRisk(RelaxedLikelihood(TRWMessagePassing()), potentials, batches)
+    >>> block = DualBlock(risk, 0, 1.0, np.zeros(potentials.n_coef))
+    >>> marginals, entropy = block.forward(block.start())
+    >>> marginals.shape, bool(entropy >= 0)
+    ((14,), True)
     """
 
     def __init__(self, risk, i, weight, start, scale=1.0):

@@ -27,6 +27,21 @@ class JointRisk(EmpiricalRisk):
     References
     ----------
     J. Jancsary. Approximate discriminative training of graphical models, 2012, CRF recipe 4.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
+    >>> from sklearn_crf.inference import TreeInference
+    >>> from sklearn_crf.objectives import EmpiricalRisk, JointRisk, Likelihood
+    >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
+    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]], edge_features="constant", edge_types="tied")
+    >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
+    >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
+    >>> risk = EmpiricalRisk(Likelihood(TreeInference()), potentials, batches)
+    >>> joint = JointRisk(risk)
+    >>> round(joint.value_grad(np.zeros(joint.potentials.n_coef)).value, 3)
+    3.466
     """
 
     def __init__(self, risk, entropy="trw"):

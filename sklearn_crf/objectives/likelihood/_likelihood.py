@@ -22,6 +22,19 @@ class Likelihood(Objective):
     ----------
     inference : Inference, optional
         One that can do ``"marginals"``; None is the one that predicts.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import TreeInference
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> from sklearn_crf.objectives import Likelihood
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> labels = np.array([1, 1, 1], dtype=np.int32)
+    >>> loss = Likelihood(TreeInference()).loss_statistics(model, labels)
+    >>> round(float(loss.terms.sum()), 3)
+    0.977
     """
 
     needs = frozenset({"marginals"})

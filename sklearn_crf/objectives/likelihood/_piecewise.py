@@ -111,6 +111,18 @@ class Piecewise(Objective):
     every factor is a piece. Unlabelled nodes are rejected.
 
     Source: Sutton and McCallum 2009; Jancsary 2012, Eq. 175.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> from sklearn_crf.objectives import Piecewise
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> labels = np.array([1, 1, 1], dtype=np.int32)
+    >>> loss = Piecewise().loss_statistics(model, labels)
+    >>> round(float(loss.terms.sum()), 3)
+    3.759
     """
 
     missing = "rejected"

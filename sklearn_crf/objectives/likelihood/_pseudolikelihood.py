@@ -165,6 +165,18 @@ class Pseudolikelihood(Objective):
     Unlabelled nodes are rejected: their neighbours' conditionals are not defined.
 
     Source: Besag 1975; Kumar et al. 2005, section 6.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> from sklearn_crf.objectives import Pseudolikelihood
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> labels = np.array([1, 1, 1], dtype=np.int32)
+    >>> loss = Pseudolikelihood().loss_statistics(model, labels)
+    >>> round(float(loss.terms.sum()), 3)
+    0.774
     """
 
     missing = "rejected"

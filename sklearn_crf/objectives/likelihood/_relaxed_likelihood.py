@@ -30,6 +30,19 @@ class RelaxedLikelihood(Objective):
         Of the same relaxation, for where the first does not converge.
     final_tol : float, optional
         Tolerance to which that of the inference falls with the gradient of the risk; None leaves it as it is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import TRWMessagePassing
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> from sklearn_crf.objectives import RelaxedLikelihood
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> labels = np.array([1, 1, 1], dtype=np.int32)
+    >>> loss = RelaxedLikelihood(TRWMessagePassing()).loss_statistics(model, labels)
+    >>> round(float(loss.terms.sum()), 3)
+    0.977
     """
 
     needs = frozenset({"marginals"})

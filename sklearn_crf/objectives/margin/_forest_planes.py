@@ -34,6 +34,21 @@ class ForestPlanes:
         ``map``, or one that works in threads.
     n_blocks : int, default=64
         Into so many blocks, or more, the examples are put.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
+    >>> from sklearn_crf.inference import TreeInference
+    >>> from sklearn_crf.objectives import EmpiricalRisk, ForestPlanes, StructuredHinge
+    >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
+    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]], edge_features="constant", edge_types="tied")
+    >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
+    >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
+    >>> risk = EmpiricalRisk(StructuredHinge(TreeInference(), 1 - np.eye(2)), potentials, batches)
+    >>> planes = ForestPlanes(risk, 1.0, np.ones(potentials.n_coef))
+    >>> round(float(planes.value_grad(np.zeros(potentials.n_coef))[0]), 3)
+    5.0
     """
 
     def __init__(self, risk, C, scale, map_in_threads=map, n_blocks=64):
@@ -160,6 +175,22 @@ class ForestDual:
     planes : ForestPlanes
     bounded : ndarray of shape (n_coef,) of bool
         Weights that must not be negative, in the order of the kernel.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
+    >>> from sklearn_crf.inference import TreeInference
+    >>> from sklearn_crf.objectives import EmpiricalRisk, ForestDual, ForestPlanes, StructuredHinge
+    >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
+    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]], edge_features="constant", edge_types="tied")
+    >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
+    >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
+    >>> risk = EmpiricalRisk(StructuredHinge(TreeInference(), 1 - np.eye(2)), potentials, batches)
+    >>> planes = ForestPlanes(risk, 1.0, np.ones(potentials.n_coef))
+    >>> dual = ForestDual(planes, np.zeros(potentials.n_coef, dtype=bool))
+    >>> round(dual.pass_over(np.random.RandomState(0)), 3)
+    4.222
     """
 
     def __init__(self, planes, bounded):

@@ -26,6 +26,20 @@ class StructuredHinge(Objective):
         One that can do ``"map"``.
     cost : array-like of shape (K, K)
         ``cost[a, b]`` of state a where b is true: not negative, zero on the diagonal.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import TreeInference
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> from sklearn_crf.objectives import StructuredHinge
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> labels = np.array([1, 1, 1], dtype=np.int32)
+    >>> cost = 1.0 - np.eye(2)
+    >>> loss = StructuredHinge(TreeInference(), cost).loss_statistics(model, labels)
+    >>> round(float(loss.terms.sum()), 3)
+    1.2
     """
 
     needs = frozenset({"map"})

@@ -26,6 +26,16 @@ def loss_augmented(model, labels, cost, node_weight=None):
     -------
     PairwiseModel or FactorGraph
         Of the type of ``model``; factors with costs come after all others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> from sklearn_crf.objectives import loss_augmented
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> loss_augmented(model, np.array([1, 1, 1], dtype=np.int32), 1.0 - np.eye(2)).unary.tolist()
+    [[1.0, 1.0], [1.2, 0.0], [1.0, 1.0]]
     """
     added = np.where((labels >= 0)[:, None], cost.T[labels], 0.0)
     if node_weight is not None:
@@ -47,6 +57,16 @@ def at_temperature(model, temperature):
     -------
     PairwiseModel or FactorGraph
         Of the type of ``model``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> from sklearn_crf.objectives import at_temperature
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> at_temperature(model, 0.5).unary.tolist()
+    [[0.0, 2.0], [0.4, 0.0], [0.0, 2.0]]
     """
     if temperature == 1:
         return model

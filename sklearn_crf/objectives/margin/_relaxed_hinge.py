@@ -27,6 +27,20 @@ class RelaxedHinge(StructuredHinge):
         One whose labelings have ``fractional``: AD3, LinearProgram.
     cost : array-like of shape (K, K)
         ``cost[a, b]`` of state a where b is true: not negative, zero on the diagonal.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import LinearProgram
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> from sklearn_crf.objectives import RelaxedHinge
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> labels = np.array([1, 1, 1], dtype=np.int32)
+    >>> cost = 1.0 - np.eye(2)
+    >>> loss = RelaxedHinge(LinearProgram(), cost).loss_statistics(model, labels)
+    >>> round(float(loss.terms.sum()), 3)
+    1.2
     """
 
     def worst_statistics(self, model, labels, *, node_weight=None, state=None, n_threads=1):

@@ -271,6 +271,20 @@ class SlackRescaledHinge(StructuredHinge):
         ``cost[a, b]`` of state a where b is true: not negative, zero on the diagonal.
     single_nodes : bool, default=False
         Whether every node is an example, without edges; else a model is one example.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import TreeInference
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> from sklearn_crf.objectives import SlackRescaledHinge
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> labels = np.array([1, 1, 1], dtype=np.int32)
+    >>> cost = 1.0 - np.eye(2)
+    >>> loss = SlackRescaledHinge(TreeInference(), cost).loss_statistics(model, labels)
+    >>> round(float(loss.terms.sum()), 3)
+    0.2
     """
 
     def __init__(self, inference, cost, single_nodes=False):

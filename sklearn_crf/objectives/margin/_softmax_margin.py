@@ -28,6 +28,20 @@ class SoftmaxMargin(Objective):
         ``cost[a, b]`` of state a where b is true: not negative, zero on the diagonal. None is no cost.
     temperature : float, default=1.0
         T, positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import TreeInference
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> from sklearn_crf.objectives import Likelihood, SoftmaxMargin
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> labels = np.array([1, 1, 1], dtype=np.int32)
+    >>> cost = 1.0 - np.eye(2)
+    >>> loss = SoftmaxMargin(Likelihood(TreeInference()), cost).loss_statistics(model, labels)
+    >>> round(float(loss.terms.sum()), 3)
+    2.411
     """
 
     def __init__(self, likelihood, cost=None, temperature=1.0):
