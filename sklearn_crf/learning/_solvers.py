@@ -441,6 +441,12 @@ class AnchoredBundle(Solver):
     See Also
     --------
     sklearn_crf.optimize.bmrm : The bundle method.
+
+    Examples
+    --------
+    >>> from sklearn_crf.learning import AnchoredBundle
+    >>> AnchoredBundle(tol=1e-4).get_params()
+    {'tol': 0.0001}
     """
 
     _parameter_constraints: ClassVar[dict] = {"tol": [Interval(Real, 0, None, closed="left")]}

@@ -24,6 +24,13 @@ def mse(prediction, target):
     value : float
     gradient : ndarray, float64
         Of the shape of ``prediction``.
+
+    Examples
+    --------
+    >>> from sklearn_crf.rtf.losses import mse
+    >>> value, gradient = mse([0.0, 1.0], [0.0, 0.5])
+    >>> round(float(value), 3), gradient.round(3).tolist()
+    (0.125, [0.0, 0.5])
     """
     difference = _difference(prediction, target)
     return float(np.mean(difference**2)), 2 / difference.size * difference
@@ -50,6 +57,12 @@ def mae(prediction, target, smoothing=1e-3):
     ----------
     M. Tappen, C. Liu, E. Adelson and W. Freeman. Learning Gaussian Conditional Random Fields for Low-Level Vision.
     CVPR 2007.
+
+    Examples
+    --------
+    >>> from sklearn_crf.rtf.losses import mae
+    >>> round(float(mae([0.0, 1.0], [0.0, 0.5])[0]), 2)
+    0.25
     """
     if not smoothing >= 0:
         raise ValueError(f"smoothing must not be negative, got {smoothing!r}.")
@@ -75,6 +88,12 @@ def psnr(prediction, target, data_range=1.0):
         -inf where nothing differs.
     gradient : ndarray, float64
         Of the shape of ``prediction``.
+
+    Examples
+    --------
+    >>> from sklearn_crf.rtf.losses import psnr
+    >>> round(float(psnr([0.0, 1.0], [0.1, 0.9])[0]), 3)
+    -20.0
     """
     _check_positive(data_range, "data_range")
     error, slope = mse(prediction, target)
@@ -117,6 +136,14 @@ def ssim(prediction, target, data_range=1.0, window=8):
     Z. Wang, A. Bovik, H. Sheikh and E. Simoncelli. Image Quality Assessment: From Error Visibility to Structural
     Similarity. IEEE Transactions on Image Processing 13, 2004. With windows of 8 x 8 pixels: Z. Wang and E. Simoncelli.
     Maximum differentiation (MAD) competition. Journal of Vision 8, 2008.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.rtf.losses import ssim
+    >>> image = np.linspace(0.0, 1.0, 256).reshape(16, 16)
+    >>> round(abs(float(ssim(image, image)[0])), 6), bool(ssim(image, image[::-1])[0] > 0.5)
+    (0.0, True)
     """
     windows = _Windows(prediction, target, data_range, window)
     similarity = windows.similarity()
@@ -161,6 +188,14 @@ def iw_ssim(prediction, target, data_range=1.0, window=8):
     Z. Wang and X. Shang. Spatial Pooling Strategies for Perceptual Image Quality Assessment. ICIP 2006. Z. Wang and Q.
     Li. Information Content Weighting for Perceptual Image Quality Assessment. IEEE Transactions on Image Processing
     20, 2011.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.rtf.losses import iw_ssim
+    >>> image = np.linspace(0.0, 1.0, 256).reshape(16, 16)
+    >>> round(abs(float(iw_ssim(image, image)[0])), 6), bool(iw_ssim(image, image[::-1])[0] > 0.5)
+    (0.0, True)
     """
     windows = _Windows(prediction, target, data_range, window)
     similarity = windows.similarity()
@@ -195,6 +230,12 @@ def logistic(prediction, target, weight=1.0):
     References
     ----------
     J. Jancsary. Approximate discriminative training of graphical models, 2012, Eq. (274).
+
+    Examples
+    --------
+    >>> from sklearn_crf.rtf.losses import logistic
+    >>> round(float(logistic([2.0, -1.0], [1, -1])[0]), 3)
+    0.22
     """
     prediction, target = _same_shape(prediction, target)
     if not np.all(np.abs(target) == 1):
@@ -225,6 +266,13 @@ def multinomial(prediction, target, weight=1.0):
     References
     ----------
     J. Jancsary. Approximate discriminative training of graphical models, 2012, Eq. (275).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.rtf.losses import multinomial
+    >>> round(float(multinomial(np.array([[2.0, 0.0], [0.0, 1.0]]), np.array([0, 1]))[0]), 3)
+    0.22
     """
     prediction, target = np.asarray(prediction, dtype=np.float64), np.asarray(target)
     if target.shape != prediction.shape[:-1]:
@@ -272,6 +320,13 @@ def loss_function(loss, data_range=1.0):
     ------
     ValueError
         If ``loss`` is neither.
+
+    Examples
+    --------
+    >>> from sklearn_crf.rtf.losses import loss_function
+    >>> loss = loss_function("mse")
+    >>> round(float(loss([0.0, 1.0], [0.0, 0.5])[0]), 3)
+    0.125
     """
     if callable(loss):
         return loss
