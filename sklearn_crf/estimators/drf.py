@@ -251,7 +251,7 @@ class DRFClassifier(FieldClassifier):
         return self._decoding_by(getattr(self, "inference_", None), getattr(self, "lattice_ndim_", None))
 
     def _decoding_by(self, chosen, lattice_ndim):
-        """What predicts where the training examples chose a name for ``inference="auto"``."""
+        """The inference of prediction, given the name that the training examples chose for ``inference="auto"``."""
         if not (isinstance(self.inference, str) and self.inference == "auto" and chosen == "trw"):
             return resolve_inference(self.inference)
         # On lattices the probabilities of uniform trees are nearly those of chains, and slow to work out on large ones.

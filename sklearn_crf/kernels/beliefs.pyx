@@ -25,7 +25,7 @@ from sklearn_crf.kernels.rows cimport (
     row_sum,
     sum_of_rows,
 )
-from sklearn_crf.kernels.send cimport Room, apply_factor, partition_room
+from sklearn_crf.kernels.send cimport Workspace, apply_factor, partition_workspace
 
 
 def node_beliefs(
@@ -40,7 +40,7 @@ def node_beliefs(
     """Beliefs of nodes; -1, or the first node without a possible state."""
     cdef:
         Field f
-        Room room
+        Workspace workspace
         Py_ssize_t s, W = beliefs.shape[1], a, failed = -1
         const floating* values = &messages[0, 0] if messages.shape[0] else NULL
         const floating* unary
@@ -48,9 +48,9 @@ def node_beliefs(
         floating* x
         floating total, top
     open_field(field, &f, <floating*> values)
-    partition_room(&f, &work[0], &room)
+    partition_workspace(&f, &work[0], &workspace)
     unary = <const floating*> f.unary
-    x = <floating*> room.shifted
+    x = <floating*> workspace.shifted
     with nogil:
         for s in range(start, stop):
             belief = &beliefs[s, 0]
@@ -129,18 +129,18 @@ cdef inline double pair_in_scores(const Field* f, int32_t half_edge, const float
 
 
 cdef inline double pair_belief(const Field* f, Py_ssize_t s, Py_ssize_t q, const floating* beliefs,
-                               const floating* messages, Room* room, double* scale) noexcept nogil:
+                               const floating* messages, Workspace* workspace, double* scale) noexcept nogil:
     """Ends of a pairwise belief as p(a, b) = scale * cavity(a) * factor(a, b) * other(b); its log-normaliser.
 
-    ``cavity`` is left in room.cavity, ``other`` in room.shifted and, in double precision, in room.total. -inf, and
-    nothing of that, if the sum underflows.
+    ``cavity`` is left in workspace.cavity, ``other`` in workspace.shifted and, in double precision, in
+    workspace.total. -inf, and nothing of that, if the sum underflows.
     """
     cdef:
         Py_ssize_t W = f.width, t = f.neighbor[q], b
         int32_t half_edge = f.half_edge[q]
-        floating* cavity = <floating*> room.cavity
-        floating* other = <floating*> room.shifted
-        floating* fresh = <floating*> room.fresh
+        floating* cavity = <floating*> workspace.cavity
+        floating* other = <floating*> workspace.shifted
+        floating* fresh = <floating*> workspace.fresh
         double power = 1, log_scale, shift = 0, total = 0
         # Terms lost by underflow do not matter in a sum above this; probabilities are kept only if none can be.
         double least = 0 if f.semiring == SUM_PROBABILITY else 1e-25 if floating is float else 1e-280
@@ -150,9 +150,9 @@ cdef inline double pair_belief(const Field* f, Py_ssize_t s, Py_ssize_t q, const
     log_scale += cavity_of(f, beliefs + t * W, messages + f.reverse[q] * W, power, states_of(f, t), other)
     if log_scale == -INFINITY:
         return -INFINITY
-    apply_factor(f, half_edge, <const floating*> cavity, states_of(f, s), fresh, <floating*> room.factor, &shift)
+    apply_factor(f, half_edge, <const floating*> cavity, states_of(f, s), fresh, <floating*> workspace.factor, &shift)
     for b in range(W):
-        room.total[b] = other[b]
+        workspace.total[b] = other[b]
         total += <double> fresh[b] * other[b]
     if not total > least:
         return -INFINITY
@@ -161,7 +161,7 @@ cdef inline double pair_belief(const Field* f, Py_ssize_t s, Py_ssize_t q, const
 
 
 cdef inline double exact_pair_belief(const Field* f, Py_ssize_t s, Py_ssize_t q, const floating* beliefs,
-                                     const floating* messages, const floating* totals, Room* room,
+                                     const floating* messages, const floating* totals, Workspace* workspace,
                                      double* scale) noexcept nogil:
     """As pair_belief, from probabilities at a fixed point.
 
@@ -169,8 +169,8 @@ cdef inline double exact_pair_belief(const Field* f, Py_ssize_t s, Py_ssize_t q,
     """
     cdef:
         Py_ssize_t W = f.width, t = f.neighbor[q], b
-        floating* cavity = <floating*> room.cavity
-        floating* other = <floating*> room.shifted
+        floating* cavity = <floating*> workspace.cavity
+        floating* other = <floating*> workspace.shifted
         double total
     row_quotient(beliefs + s * W, messages + q * W, W, cavity)
     row_quotient(beliefs + t * W, messages + f.reverse[q] * W, W, other)
@@ -178,21 +178,21 @@ cdef inline double exact_pair_belief(const Field* f, Py_ssize_t s, Py_ssize_t q,
     if not total > 0:
         return -INFINITY
     for b in range(W):
-        room.total[b] = other[b]
+        workspace.total[b] = other[b]
     scale[0] = 1 / total
     return log(total) + f.shift[f.factor[f.half_edge[q] >> 1]]
 
 
 cdef inline double full_pair_belief(const Field* f, Py_ssize_t s, Py_ssize_t q, const floating* beliefs,
-                                    const floating* messages, Room* room, double* pair) noexcept nogil:
+                                    const floating* messages, Workspace* workspace, double* pair) noexcept nogil:
     """All of a pairwise belief, (K, width); its log-normaliser."""
     cdef:
         Py_ssize_t K = f.n_columns, W = f.width, a, b
         int32_t half_edge = f.half_edge[q]
         double scale = 0, log_z, shift = 0, power = 1, on, off
         const floating* factor
-        const floating* cavity = <const floating*> room.cavity
-    log_z = pair_belief(f, s, q, beliefs, messages, room, &scale)
+        const floating* cavity = <const floating*> workspace.cavity
+    log_z = pair_belief(f, s, q, beliefs, messages, workspace, &scale)
     if log_z == -INFINITY:
         if f.semiring == SUM_PROBABILITY:
             return log_z
@@ -205,12 +205,12 @@ cdef inline double full_pair_belief(const Field* f, Py_ssize_t s, Py_ssize_t q, 
         off = (<const floating*> f.off)[f.factor[half_edge >> 1]]
         for a in range(K):
             for b in range(W):
-                pair[a * W + b] = scale * cavity[a] * (on if a == b else off) * room.total[b]
+                pair[a * W + b] = scale * cavity[a] * (on if a == b else off) * workspace.total[b]
         return log_z
-    factor = half_edge_factor(f, half_edge, <floating*> room.factor, &shift)
+    factor = half_edge_factor(f, half_edge, <floating*> workspace.factor, &shift)
     for a in range(K):
         for b in range(W):
-            pair[a * W + b] = scale * cavity[a] * factor[a * W + b] * room.total[b]
+            pair[a * W + b] = scale * cavity[a] * factor[a * W + b] * workspace.total[b]
     return log_z
 
 
@@ -229,7 +229,7 @@ def pair_statistics(
     """Sum the pairwise beliefs of edges by type; -1, or the first edge without a possible pair."""
     cdef:
         Field f
-        Room room
+        Workspace workspace
         Py_ssize_t s, q, W = beliefs.shape[1], K = statistics.shape[2], r, i, edge, failed = -1
         const floating* values = &messages[0, 0] if messages.shape[0] else NULL
         const floating* node_values = &beliefs[0, 0] if beliefs.shape[0] else NULL
@@ -237,7 +237,7 @@ def pair_statistics(
         double* row
         double log_z, scale = 0, weight, appearance
     open_field(field, &f, <floating*> values)
-    partition_room(&f, &work[0], &room)
+    partition_workspace(&f, &work[0], &workspace)
     pair = &work[(5 + K) * W]
     with nogil:
         for s in range(start, stop):
@@ -247,18 +247,18 @@ def pair_statistics(
                 edge = f.half_edge[q] >> 1
                 if row_totals.shape[0] > 0:
                     log_z = exact_pair_belief(&f, s, q, node_values, values,
-                                              &row_totals[f.factor[edge], 0], &room, &scale)
+                                              &row_totals[f.factor[edge], 0], &workspace, &scale)
                 elif without_factor:
-                    log_z = pair_belief(&f, s, q, node_values, values, &room, &scale)
+                    log_z = pair_belief(&f, s, q, node_values, values, &workspace, &scale)
                 else:
-                    log_z = full_pair_belief(&f, s, q, node_values, values, &room, pair)
+                    log_z = full_pair_belief(&f, s, q, node_values, values, &workspace, pair)
                 if log_z == -INFINITY:
                     failed = edge
                     break
                 appearance = 1 if f.appearance == NULL else (<const floating*> f.appearance)[edge]
                 log_z_terms[s] += appearance * log_z
                 if without_factor:
-                    add_outer(<const floating*> room.cavity, scale, room.total, K, W,
+                    add_outer(<const floating*> workspace.cavity, scale, workspace.total, K, W,
                               &statistics[f.edge_type[edge], 0, 0, 0])
                     continue
                 for r in range(f.n_features):
@@ -284,13 +284,13 @@ def edge_log_normalisers(
     """Add what edges contribute to the log-partition, without their beliefs; -1, or the first impossible edge."""
     cdef:
         Field f
-        Room room
+        Workspace workspace
         Py_ssize_t s, q, W = beliefs.shape[1], edge, failed = -1
         const floating* values = &messages[0, 0] if messages.shape[0] else NULL
         const floating* node_values = &beliefs[0, 0] if beliefs.shape[0] else NULL
         double log_z, scale = 0
     open_field(field, &f, <floating*> values)
-    partition_room(&f, &work[0], &room)
+    partition_workspace(&f, &work[0], &workspace)
     with nogil:
         for s in range(beliefs.shape[0]):
             for q in range(f.ptr[s], f.ptr[s + 1]):
@@ -299,9 +299,9 @@ def edge_log_normalisers(
                 edge = f.half_edge[q] >> 1
                 if row_totals.shape[0] > 0:
                     log_z = exact_pair_belief(&f, s, q, node_values, values,
-                                              &row_totals[f.factor[edge], 0], &room, &scale)
+                                              &row_totals[f.factor[edge], 0], &workspace, &scale)
                 else:
-                    log_z = full_pair_belief(&f, s, q, node_values, values, &room, &work[(5 + f.n_columns) * W])
+                    log_z = full_pair_belief(&f, s, q, node_values, values, &workspace, &work[(5 + f.n_columns) * W])
                 if log_z == -INFINITY:
                     failed = edge
                     break
@@ -322,16 +322,16 @@ def edge_beliefs(
     """Pairwise beliefs of single edges; -1, or the first of them without a possible pair."""
     cdef:
         Field f
-        Room room
+        Workspace workspace
         Py_ssize_t i, a, b, W = beliefs.shape[1], K = marginals.shape[1], failed = -1
         const floating* values = &messages[0, 0] if messages.shape[0] else NULL
         double* pair
     open_field(field, &f, <floating*> values)
-    partition_room(&f, &work[0], &room)
+    partition_workspace(&f, &work[0], &workspace)
     pair = &work[(5 + K) * W]
     with nogil:
         for i in range(slots.shape[0]):
-            if full_pair_belief(&f, slots[i, 0], slots[i, 1], &beliefs[0, 0], values, &room, pair) == -INFINITY:
+            if full_pair_belief(&f, slots[i, 0], slots[i, 1], &beliefs[0, 0], values, &workspace, pair) == -INFINITY:
                 failed = i
                 break
             for a in range(K):

@@ -97,9 +97,9 @@ cdef inline double pair_score(const Field* f, int32_t half_edge, Py_ssize_t a, P
     return score
 
 
-cdef inline const floating* half_edge_factor(const Field* f, int32_t half_edge, floating* room,
+cdef inline const floating* half_edge_factor(const Field* f, int32_t half_edge, floating* workspace,
                                              double* shift) noexcept nogil:
-    """Rows (K, width) from the starting end's states to the other's; written to ``room`` if they are not stored."""
+    """Rows (K, width) from the starting end's states to the other's; written to ``workspace`` if not stored."""
     cdef:
         Py_ssize_t K = f.n_columns, W = f.width, a, b
         int32_t row = f.factor[half_edge >> 1]
@@ -110,15 +110,15 @@ cdef inline const floating* half_edge_factor(const Field* f, int32_t half_edge, 
     for a in range(K):
         for b in range(K):
             score = pair_score(f, half_edge, a, b, <floating*> NULL)
-            room[a * W + b] = <floating> score
+            workspace[a * W + b] = <floating> score
             if score > top:
                 top = score
         for b in range(K, W):
-            room[a * W + b] = -INFINITY
+            workspace[a * W + b] = -INFINITY
     shift[0] = top
     for a in range(K * W):
         if f.semiring == MAX_SCORE:
-            room[a] = <floating> (room[a] - top) if top > -INFINITY else -INFINITY
+            workspace[a] = <floating> (workspace[a] - top) if top > -INFINITY else -INFINITY
         else:
-            room[a] = <floating> exp(room[a] - top) if top > -INFINITY else 0
-    return room
+            workspace[a] = <floating> exp(workspace[a] - top) if top > -INFINITY else 0
+    return workspace

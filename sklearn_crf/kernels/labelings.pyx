@@ -13,7 +13,7 @@ def labeling_terms(
     const int32_t[::1] labels,  # IN (N,)
     double[::1] terms,  # OUT (N,) unary score of each node, and the scores of the edges that begin there
 ):
-    """What each node adds to the score of a labeling."""
+    """Share of each node in the score of a labeling."""
     cdef:
         bint weighted = edge_weight.shape[0] > 0
         Py_ssize_t n_features = tables.shape[1]

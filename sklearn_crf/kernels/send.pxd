@@ -42,7 +42,7 @@ cdef enum:
     FEW_EDGES = 8
 
 
-cdef struct Room:
+cdef struct Workspace:
     void* cavity  # (width,) of floating, as the next three
     void* fresh  # (width,)
     void* shifted  # (width,)
@@ -51,18 +51,19 @@ cdef struct Room:
     double* n_forbidding  # (width,)
 
 
-cdef inline void partition_room(const Field* f, double* work, Room* room) noexcept nogil:
+cdef inline void partition_workspace(const Field* f, double* work, Workspace* workspace) noexcept nogil:
     """Places in work space of (5 + K) * width numbers."""
     cdef Py_ssize_t W = f.width
-    room.total = work
-    room.n_forbidding = work + W
-    room.cavity = work + 2 * W
-    room.fresh = work + 3 * W
-    room.shifted = work + 4 * W
-    room.factor = work + 5 * W
+    workspace.total = work
+    workspace.n_forbidding = work + W
+    workspace.cavity = work + 2 * W
+    workspace.fresh = work + 3 * W
+    workspace.shifted = work + 4 * W
+    workspace.factor = work + 5 * W
 
 
-cdef inline void total_messages(const Field* f, Py_ssize_t s, const floating* messages, Room* room) noexcept nogil:
+cdef inline void total_messages(const Field* f, Py_ssize_t s, const floating* messages,
+                                Workspace* workspace) noexcept nogil:
     """Product (sum of scores) of all messages to a node of many edges, in double precision.
 
     Messages of probability 0 (score -inf) are counted apart, so that one can be taken out again.
@@ -73,34 +74,35 @@ cdef inline void total_messages(const Field* f, Py_ssize_t s, const floating* me
         double value
         bint products = f.semiring == SUM_PROBABILITY
     for a in range(W):
-        room.total[a] = base[a]
-        room.n_forbidding[a] = 0
+        workspace.total[a] = base[a]
+        workspace.n_forbidding[a] = 0
     for q in range(f.ptr[s], f.ptr[s + 1]):
         for a in range(W):
             value = messages[q * W + a]
             if value == (0 if products else -INFINITY):
-                room.n_forbidding[a] += 1
+                workspace.n_forbidding[a] += 1
             elif products:
-                room.total[a] *= value
+                workspace.total[a] *= value
             else:
-                room.total[a] += value
+                workspace.total[a] += value
 
 
-cdef inline void take_out(const Field* f, const floating* message, const Room* room, floating* cavity) noexcept nogil:
+cdef inline void take_out(const Field* f, const floating* message, const Workspace* workspace,
+                          floating* cavity) noexcept nogil:
     """The total without one message."""
     cdef:
         Py_ssize_t a
         bint products = f.semiring == SUM_PROBABILITY
         floating none = 0 if products else -INFINITY
     for a in range(f.width):
-        if room.n_forbidding[a] > (1 if message[a] == none else 0):
+        if workspace.n_forbidding[a] > (1 if message[a] == none else 0):
             cavity[a] = none
         elif message[a] == none:
-            cavity[a] = <floating> room.total[a]
+            cavity[a] = <floating> workspace.total[a]
         elif products:
-            cavity[a] = <floating> (room.total[a] / message[a])
+            cavity[a] = <floating> (workspace.total[a] / message[a])
         else:
-            cavity[a] = <floating> (room.total[a] - message[a])
+            cavity[a] = <floating> (workspace.total[a] - message[a])
 
 
 cdef inline void reweight_cavity(const Field* f, const floating* message, double power,
@@ -112,14 +114,14 @@ cdef inline void reweight_cavity(const Field* f, const floating* message, double
 
 
 cdef inline void divide_out(const floating* message, floating power, Py_ssize_t width, floating* cavity,
-                            floating* room) noexcept nogil:
+                            floating* workspace) noexcept nogil:
     """The same for probabilities, to which a message is a factor of the power ``power``, 0 where it is 0."""
     cdef Py_ssize_t a
     for a in range(width):
-        room[a] = message[a]
-    row_power(room, power, width)
+        workspace[a] = message[a]
+    row_power(workspace, power, width)
     for a in range(width):
-        cavity[a] = cavity[a] * room[a]
+        cavity[a] = cavity[a] * workspace[a]
 
 
 cdef inline double sum_in_scores(const Field* f, int32_t half_edge, const floating* cavity, Py_ssize_t b,
@@ -154,7 +156,7 @@ cdef inline floating exp_of(floating x) noexcept nogil:
 
 
 cdef inline void apply_factor(const Field* f, int32_t half_edge, const floating* x, Py_ssize_t n, floating* out,
-                              floating* room, double* shift) noexcept nogil:
+                              floating* workspace, double* shift) noexcept nogil:
     """Sum (or max) over the first n states of x times (plus) the factor of a half-edge."""
     cdef:
         Py_ssize_t K = f.n_columns, W = f.width
@@ -170,21 +172,22 @@ cdef inline void apply_factor(const Field* f, int32_t half_edge, const floating*
         else:
             potts_sum_product(x, on, off, K, W, out)
         return
-    factor = half_edge_factor(f, half_edge, room, shift)
+    factor = half_edge_factor(f, half_edge, workspace, shift)
     if f.semiring == MAX_SCORE:
         max_sum(factor, x, n, W, out)
     else:
         sum_product(factor, x, n, W, out)
 
 
-cdef inline double replace_sums_in_scores(const Field* f, int32_t half_edge, Room* room, floating* kept, Py_ssize_t n,
-                                          Py_ssize_t n_other, double damping, double power) noexcept nogil:
+cdef inline double replace_sums_in_scores(const Field* f, int32_t half_edge, Workspace* workspace, floating* kept,
+                                          Py_ssize_t n, Py_ssize_t n_other, double damping,
+                                          double power) noexcept nogil:
     """A message of sums kept as scores; the largest change of its probabilities (of best 1), or -1 if all are zero."""
     cdef:
         Py_ssize_t W = f.width, a, b
-        floating* cavity = <floating*> room.cavity
-        floating* fresh = <floating*> room.fresh
-        floating* x = <floating*> room.shifted
+        floating* cavity = <floating*> workspace.cavity
+        floating* fresh = <floating*> workspace.fresh
+        floating* x = <floating*> workspace.shifted
         floating top
         # Terms lost by underflow do not matter in a sum above this; a smaller sum is done again in scores.
         double least = 1e-30 if floating is float else 1e-290
@@ -194,7 +197,7 @@ cdef inline double replace_sums_in_scores(const Field* f, int32_t half_edge, Roo
     if row_max(x, W) == -INFINITY:
         return -1
     top = exponentiate(x, n, W)
-    apply_factor(f, half_edge, x, n, fresh, <floating*> room.factor, &shift)
+    apply_factor(f, half_edge, x, n, fresh, <floating*> workspace.factor, &shift)
     for b in range(n_other):
         if fresh[b] > least:
             fresh[b] = log_of(fresh[b])
@@ -218,7 +221,7 @@ cdef inline double replace_sums_in_scores(const Field* f, int32_t half_edge, Roo
 
 
 cdef inline double replace_powers(const floating* fresh, floating* kept, Py_ssize_t width, double damping,
-                                  floating* room, floating* other_room) noexcept nogil:
+                                  floating* workspace, floating* other_room) noexcept nogil:
     """Replace probabilities whose logarithms are damped: powers of what is all but 0 reach other messages too."""
     cdef:
         Py_ssize_t a
@@ -226,23 +229,23 @@ cdef inline double replace_powers(const floating* fresh, floating* kept, Py_ssiz
     if damping <= 0:
         return replace_probabilities(fresh, kept, width, damping)
     for a in range(width):
-        room[a] = kept[a]
+        workspace[a] = kept[a]
     change = replace_probabilities(fresh, kept, width, 0)
     if change < 0:
         return change
     for a in range(width):
         other_room[a] = kept[a]
-    row_power(room, <floating> damping, width)
+    row_power(workspace, <floating> damping, width)
     row_power(other_room, <floating> (1 - damping), width)
     for a in range(width):
-        other_room[a] = room[a] * other_room[a]
+        other_room[a] = workspace[a] * other_room[a]
     if replace_probabilities(<const floating*> other_room, kept, width, -1) < 0:
         return -1
     return change
 
 
 cdef inline double send_message(const Field* f, Py_ssize_t s, Py_ssize_t q, floating* messages, double damping,
-                                Room* room) noexcept nogil:
+                                Workspace* workspace) noexcept nogil:
     """Renew the message that node s sends along its slot q; its largest change, or -1 if no state is left.
 
     A node of more than FEW_EDGES edges needs total_messages first.
@@ -253,8 +256,8 @@ cdef inline double send_message(const Field* f, Py_ssize_t s, Py_ssize_t q, floa
         int32_t half_edge = f.half_edge[q], row
         const floating* base = (<const floating*> f.unary) + s * W
         floating* kept = messages + <Py_ssize_t> f.reverse[q] * W
-        floating* cavity = <floating*> room.cavity
-        floating* fresh = <floating*> room.fresh
+        floating* cavity = <floating*> workspace.cavity
+        floating* fresh = <floating*> workspace.fresh
         double power = 1, shift = 0
     if f.semiring == SUM_PROBABILITY and W * <Py_ssize_t> sizeof(floating) == VECTOR_BYTES:
         if last - first <= FEW_EDGES and f.appearance == NULL:
@@ -268,7 +271,7 @@ cdef inline double send_message(const Field* f, Py_ssize_t s, Py_ssize_t q, floa
                                        half_edge_factor(f, half_edge, <floating*> NULL, &shift),
                                        <floating> 0, <floating> 0, n, f.n_columns, kept, damping)
     if last - first > FEW_EDGES:
-        take_out(f, <const floating*> messages + q * W, room, cavity)
+        take_out(f, <const floating*> messages + q * W, workspace, cavity)
     elif f.semiring == SUM_PROBABILITY:
         product_of_rows(base, <const floating*> messages, first, last, q, W, cavity)
     else:
@@ -280,15 +283,15 @@ cdef inline double send_message(const Field* f, Py_ssize_t s, Py_ssize_t q, floa
         else:
             reweight_cavity(f, <const floating*> messages + q * W, 1 - 1 / power, cavity)
     if f.semiring == SUM_PROBABILITY:
-        apply_factor(f, half_edge, <const floating*> cavity, n, fresh, <floating*> room.factor, &shift)
+        apply_factor(f, half_edge, <const floating*> cavity, n, fresh, <floating*> workspace.factor, &shift)
         if f.appearance != NULL:
             row_power(fresh, <floating> power, W)
-            return replace_powers(<const floating*> fresh, kept, W, damping, cavity, <floating*> room.shifted)
+            return replace_powers(<const floating*> fresh, kept, W, damping, cavity, <floating*> workspace.shifted)
         return replace_probabilities(<const floating*> fresh, kept, W, damping)
     if f.semiring == MAX_SCORE:
-        apply_factor(f, half_edge, <const floating*> cavity, n, fresh, <floating*> room.factor, &shift)
+        apply_factor(f, half_edge, <const floating*> cavity, n, fresh, <floating*> workspace.factor, &shift)
         if power != 1:
             for a in range(f.n_columns):
                 fresh[a] = <floating> (power * fresh[a])
         return replace_scores(fresh, kept, W, damping)
-    return replace_sums_in_scores(f, half_edge, room, kept, n, states_of(f, f.neighbor[q]), damping, power)
+    return replace_sums_in_scores(f, half_edge, workspace, kept, n, states_of(f, f.neighbor[q]), damping, power)

@@ -344,11 +344,11 @@ class PenalisedRisk:
         return self._at(coef)[1] is not None
 
     def inference_gap(self, coef):
-        """What the sum of losses may be too small by, where they are maxima that were not proven."""
+        """Bound on the error of the sum of losses, where they are maxima that were not proven."""
         return self._at(coef)[3].gap
 
     def _at(self, coef):
-        """What was found at some weights; free where they are those evaluated last."""
+        """Result at some weights; free where they are those evaluated last."""
         if self._last is None or not np.array_equal(self._last[0], coef):
             self.evaluate(coef)
         return self._last

@@ -10,7 +10,7 @@ from libc.math cimport INFINITY, isinf
 
 from sklearn_crf.kernels.field cimport Field, open_field, states_of
 from sklearn_crf.kernels.rows cimport sum_of_rows
-from sklearn_crf.kernels.send cimport Room, partition_room, replace_sums_in_scores
+from sklearn_crf.kernels.send cimport Workspace, partition_workspace, replace_sums_in_scores
 
 
 cdef inline void share_of_edge(const double* total, const double* message, double degree, Py_ssize_t width,
@@ -33,14 +33,14 @@ def renew_messages(
     """Renew all messages of one direction; the largest change of one, or -1 - t if no state is left to node t."""
     cdef:
         Field f
-        Room room
+        Workspace workspace
         Py_ssize_t i, s, t, q, degree, n_nodes = field.unary.shape[0], W = field.width
         double change, worst = 0.0
         double* values = &messages[0, 0] if messages.shape[0] else NULL
         double* total
     open_field(field, &f, values)
-    partition_room(&f, &work[0], &room)
-    total = room.total
+    partition_workspace(&f, &work[0], &workspace)
+    total = workspace.total
     with nogil:
         for i in range(n_nodes):
             s = i if direction > 0 else n_nodes - 1 - i
@@ -51,8 +51,8 @@ def renew_messages(
                 t = f.neighbor[q]
                 if direction * (t - s) < 0:
                     continue
-                share_of_edge(total, values + q * W, degree, W, <double*> room.cavity)
-                change = replace_sums_in_scores(&f, f.half_edge[q], &room, values + <Py_ssize_t> f.reverse[q] * W,
+                share_of_edge(total, values + q * W, degree, W, <double*> workspace.cavity)
+                change = replace_sums_in_scores(&f, f.half_edge[q], &workspace, values + <Py_ssize_t> f.reverse[q] * W,
                                                 states_of(&f, s), states_of(&f, t), 0.0, 1.0)
                 if change < 0:
                     worst = -1.0 - t
@@ -72,13 +72,13 @@ def shares_of_messages(
     """The shares of all edges that messages stand for."""
     cdef:
         Field f
-        Room room
+        Workspace workspace
         Py_ssize_t s, q, n_nodes = field.unary.shape[0], W = field.width
         const double* values = &messages[0, 0] if messages.shape[0] else NULL
         double* total
     open_field(field, &f, <double*> values)
-    partition_room(&f, &work[0], &room)
-    total = room.total
+    partition_workspace(&f, &work[0], &workspace)
+    total = workspace.total
     with nogil:
         for s in range(n_nodes):
             sum_of_rows(<const double*> f.unary + s * W, values, f.ptr[s], f.ptr[s + 1], f.ptr[s + 1], W, total)

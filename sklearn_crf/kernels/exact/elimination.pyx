@@ -165,39 +165,39 @@ cdef void sum_one_by_one(const Bucket* b, const double* left, double* product) n
 
 
 cdef void marginals_one_by_one(const Bucket* b, double* left, const double* product, const double* above,
-                               double* room) noexcept nogil:
+                               double* workspace) noexcept nogil:
     """Tables of scores become marginals."""
     cdef:
         Py_ssize_t i, j, a, cell, W = padded(b.own), R = padded(b.right), size = b.left * W + b.own * R
         double* right = left + b.left * W
         double joint
-    memset(room, 0, size * sizeof(double))
+    memset(workspace, 0, size * sizeof(double))
     for i in range(b.left):
         for a in range(b.own):
             for j in range(b.right):
                 cell = i * R + j
                 if above[cell] > 0.0:
                     joint = exp(left[i * W + a] + right[a * R + j] - product[cell]) * above[cell]
-                    room[i * W + a] += joint
-                    room[b.left * W + a * R + j] += joint
+                    workspace[i * W + a] += joint
+                    workspace[b.left * W + a * R + j] += joint
     for cell in range(size):
-        left[cell] = room[cell]
+        left[cell] = workspace[cell]
 
 
 cdef void marginals_by_products(const Bucket* b, double* left, double* product, const double* above,
-                                double* room) noexcept nogil:
+                                double* workspace) noexcept nogil:
     """Exponentiated tables become marginals; product is used up."""
     cdef:
         Py_ssize_t cell, W = padded(b.own), R = padded(b.right), n_left = b.left * W, n_right = b.own * R
         double* right = left + n_left
-        double* turned = room + n_left + n_right
+        double* turned = workspace + n_left + n_right
     row_quotient(above, <const double*> product, b.left * R, product)
     transpose(right, b.own, b.right, R, W, turned)
-    multiply(product, turned, b.left, b.right, R, W, room)
+    multiply(product, turned, b.left, b.right, R, W, workspace)
     transpose(left, b.left, b.own, W, b.left, turned)
-    multiply(turned, product, b.own, b.left, b.left, R, room + n_left)
+    multiply(turned, product, b.own, b.left, b.left, R, workspace + n_left)
     for cell in range(n_left + n_right):
-        left[cell] *= room[cell]
+        left[cell] *= workspace[cell]
 
 
 def send_maxima(
@@ -205,7 +205,7 @@ def send_maxima(
     const int64_t[:, ::1] parts,  # IN (n_parts, 5) those of Part
     const int64_t[:, ::1] axes,  # IN (n_axes, 3) those of Axis
     const double[::1] values,  # IN scores of factors
-    double[::1] room,  # work space for the tables of the largest bucket
+    double[::1] workspace,  # work space for the tables of the largest bucket
     double[::1] messages,  # OUT best scores
     state_t[::1] best,  # OUT states of the nodes that have them
 ):
@@ -218,8 +218,8 @@ def send_maxima(
     with nogil:
         for k in range(buckets.shape[0]):
             b = <const Bucket*> &buckets[k, 0]
-            fill_tables(b, parts_of(parts), axes_of(axes), values_of(values), &messages[0], &room[0])
-            maximise(b, &room[0], &messages[b.message], &best[b.message])
+            fill_tables(b, parts_of(parts), axes_of(axes), values_of(values), &messages[0], &workspace[0])
+            maximise(b, &workspace[0], &messages[b.message], &best[b.message])
 
 
 def send_sums(
@@ -274,7 +274,7 @@ def return_marginals(
     double[::1] products,  # INOUT as send_sums left them; used up
     double[::1] messages,  # OUT marginals of separators
     const uint8_t[::1] is_log,  # IN (n_buckets,)
-    double[::1] room,  # work space
+    double[::1] workspace,  # work space
     double[::1] nodes,  # OUT marginals of nodes
     double[::1] values,  # INOUT those of factors are added
 ):
@@ -294,9 +294,9 @@ def return_marginals(
                 # Separators have two joint states at least: this is the last node of its component.
                 messages[b.message] = 1.0
             if is_log[k]:
-                marginals_one_by_one(b, left, &products[b.message], &messages[b.message], &room[0])
+                marginals_one_by_one(b, left, &products[b.message], &messages[b.message], &workspace[0])
             else:
-                marginals_by_products(b, left, &products[b.message], &messages[b.message], &room[0])
+                marginals_by_products(b, left, &products[b.message], &messages[b.message], &workspace[0])
             for a in range(b.own):
                 nodes[b.node + a] = 0.0
                 for i in range(b.left):

@@ -42,7 +42,7 @@ cdef struct Examples:
     const double* sign  # (K, K) its factor
 
 
-cdef struct Room:
+cdef struct Workspace:
     double* scores  # (nodes of the largest example, K)
     double* tables  # (n_tables, 2, K, K) each also transposed
     double* mixed  # (2, K, K) of one edge
@@ -107,20 +107,20 @@ cdef inline void open_examples(object arrays, const floating[:, ::1] features, E
     p.sign = &sign[0, 0]
 
 
-cdef inline void partition_room(const Examples* p, Py_ssize_t largest, double* work, int32_t* found,
-                                Room* room) noexcept nogil:
+cdef inline void partition_workspace(const Examples* p, Py_ssize_t largest, double* work, int32_t* found,
+                                Workspace* workspace) noexcept nogil:
     cdef Py_ssize_t square = p.n_states * p.n_states
-    room.tables = work
-    room.mixed = room.tables + 2 * p.n_tables * square
-    room.best = room.mixed + 2 * square
-    room.scores = room.best + p.n_states
-    room.local = room.scores + largest * p.n_states
-    room.partial = room.local + largest * p.n_states
-    room.found = found
-    room.tried = found + largest
+    workspace.tables = work
+    workspace.mixed = workspace.tables + 2 * p.n_tables * square
+    workspace.best = workspace.mixed + 2 * square
+    workspace.scores = workspace.best + p.n_states
+    workspace.local = workspace.scores + largest * p.n_states
+    workspace.partial = workspace.local + largest * p.n_states
+    workspace.found = found
+    workspace.tried = found + largest
 
 
-cdef inline void expand_tables(const Examples* p, const double* x, Room* room) noexcept nogil:
+cdef inline void expand_tables(const Examples* p, const double* x, Workspace* workspace) noexcept nogil:
     """Tables of weights, each also transposed."""
     cdef:
         Py_ssize_t K = p.n_states, k, a, b
@@ -128,7 +128,7 @@ cdef inline void expand_tables(const Examples* p, const double* x, Room* room) n
         double* table
     for k in range(p.n_tables):
         weights = x + p.tables_at + k * p.n_table_weights
-        table = room.tables + 2 * k * K * K
+        table = workspace.tables + 2 * k * K * K
         for a in range(K):
             for b in range(K):
                 table[a * K + b] = p.sign[a * K + b] * weights[p.index[a * K + b]]
@@ -137,23 +137,23 @@ cdef inline void expand_tables(const Examples* p, const double* x, Room* room) n
                 table[(K + a) * K + b] = table[b * K + a]
 
 
-cdef inline const double* table_towards(const Examples* p, int32_t half_edge, Room* room,
+cdef inline const double* table_towards(const Examples* p, int32_t half_edge, Workspace* workspace,
                                         floating* precision) noexcept nogil:
     """Scores (K, K) of an edge by the state of the end that a half-edge starts from, then the other's."""
     cdef:
         Py_ssize_t square = p.n_states * p.n_states, R = p.n_edge_features, edge = half_edge >> 1, r, i
         Py_ssize_t transposed = square * (half_edge & 1)
         const floating* weight
-        const double* table = room.tables + 2 * p.edge_type[edge] * R * square
+        const double* table = workspace.tables + 2 * p.edge_type[edge] * R * square
     if p.edge_weight == NULL:
         return table + transposed
     weight = (<const floating*> p.edge_weight) + edge * R
     for i in range(square):
-        room.mixed[i] = 0.0
+        workspace.mixed[i] = 0.0
     for r in range(R):
         for i in range(square):
-            room.mixed[i] += weight[r] * table[2 * r * square + transposed + i]
-    return room.mixed
+            workspace.mixed[i] += weight[r] * table[2 * r * square + transposed + i]
+    return workspace.mixed
 
 
 cdef inline void score_states(const Examples* p, Py_ssize_t node, const double* x, double* scores,
@@ -190,9 +190,9 @@ cdef inline void score_states(const Examples* p, Py_ssize_t node, const double* 
             scores[a] = -INFINITY
 
 
-cdef inline double most_violated(const Examples* p, Py_ssize_t i, const double* x, Room* room,
+cdef inline double most_violated(const Examples* p, Py_ssize_t i, const double* x, Workspace* workspace,
                                  floating* precision) noexcept nogil:
-    """Labels of example i of the highest cost plus score, in ``room.found``; what that is above the true score."""
+    """Labels of example i of the highest cost plus score, in ``workspace.found``; what that is above the true score."""
     cdef:
         Py_ssize_t K = p.n_states, first = p.node_ptr[i], s, k, a
         double value, total = 0.0
@@ -200,7 +200,7 @@ cdef inline double most_violated(const Examples* p, Py_ssize_t i, const double* 
         const double* cost
         double* scores
     for s in range(first, p.node_ptr[i + 1]):
-        scores = room.scores + (s - first) * K
+        scores = workspace.scores + (s - first) * K
         score_states(p, s, x, scores, <floating*> NULL)
         total -= scores[p.labels[s]]
         cost = p.cost + p.labels[s] * K
@@ -208,14 +208,15 @@ cdef inline double most_violated(const Examples* p, Py_ssize_t i, const double* 
         for a in range(K):
             scores[a] += value * cost[a]
     for k in range(p.edge_ptr[i], p.edge_ptr[i + 1]):
-        table = table_towards(p, <int32_t> (2 * k), room, <floating*> NULL)
+        table = table_towards(p, <int32_t> (2 * k), workspace, <floating*> NULL)
         total -= table[p.labels[p.edges[2 * k]] * K + p.labels[p.edges[2 * k + 1]]]
     if p.has_cycles[i]:
-        return total + enumerate_labelings(p, i, room, <floating*> NULL)
-    return total + pass_messages(p, i, room, <floating*> NULL)
+        return total + enumerate_labelings(p, i, workspace, <floating*> NULL)
+    return total + pass_messages(p, i, workspace, <floating*> NULL)
 
 
-cdef inline double enumerate_labelings(const Examples* p, Py_ssize_t i, Room* room, floating* precision) noexcept nogil:
+cdef inline double enumerate_labelings(const Examples* p, Py_ssize_t i, Workspace* workspace,
+                                       floating* precision) noexcept nogil:
     """The best of all labelings, node after node, by the scores of each state given those of the nodes before."""
     cdef:
         Py_ssize_t K = p.n_states, first = p.node_ptr[i], n_nodes = p.node_ptr[i + 1] - first, depth = 0, a, k, other
@@ -224,37 +225,38 @@ cdef inline double enumerate_labelings(const Examples* p, Py_ssize_t i, Room* ro
         double* local
         const double* table
         bint fresh = True
-    room.partial[0] = 0.0
+    workspace.partial[0] = 0.0
     while depth >= 0:
-        local = room.local + depth * K
+        local = workspace.local + depth * K
         if fresh:
-            room.tried[depth] = -1
+            workspace.tried[depth] = -1
             for a in range(K):
-                local[a] = room.scores[depth * K + a]
+                local[a] = workspace.scores[depth * K + a]
             for k in range(p.earlier_ptr[first + depth], p.earlier_ptr[first + depth + 1]):
                 half_edge = p.earlier[k]
                 other = p.edges[2 * (half_edge >> 1) + 1 - (half_edge & 1)] - first
-                table = table_towards(p, half_edge, room, <floating*> NULL) + room.tried[other]
+                table = table_towards(p, half_edge, workspace, <floating*> NULL) + workspace.tried[other]
                 for a in range(K):
                     local[a] += table[a * K]
-        room.tried[depth] += 1
+        workspace.tried[depth] += 1
         fresh = False
-        if room.tried[depth] == K:
+        if workspace.tried[depth] == K:
             depth -= 1
             continue
-        value = room.partial[depth] + local[room.tried[depth]]
+        value = workspace.partial[depth] + local[workspace.tried[depth]]
         if depth < n_nodes - 1:
             depth += 1
-            room.partial[depth] = value
+            workspace.partial[depth] = value
             fresh = True
         elif value > best:
             best = value
             for k in range(n_nodes):
-                room.found[k] = room.tried[k]
+                workspace.found[k] = workspace.tried[k]
     return best
 
 
-cdef inline double pass_messages(const Examples* p, Py_ssize_t i, Room* room, floating* precision) noexcept nogil:
+cdef inline double pass_messages(const Examples* p, Py_ssize_t i, Workspace* workspace,
+                                 floating* precision) noexcept nogil:
     """The best labeling of a forest, by messages of maxima from the leaves to the roots."""
     cdef:
         Py_ssize_t K = p.n_states, first = p.node_ptr[i], s, a, b, place
@@ -268,23 +270,23 @@ cdef inline double pass_messages(const Examples* p, Py_ssize_t i, Room* room, fl
         parent = p.parent[s]
         if parent < 0:
             continue
-        table = table_towards(p, p.half_edge[s], room, <floating*> NULL)
-        scores = room.scores + (s - first) * K
-        target = room.scores + (parent - first) * K
+        table = table_towards(p, p.half_edge[s], workspace, <floating*> NULL)
+        scores = workspace.scores + (s - first) * K
+        target = workspace.scores + (parent - first) * K
         for b in range(K):
-            room.best[b] = -INFINITY
+            workspace.best[b] = -INFINITY
         for a in range(K):
             for b in range(K):
                 value = scores[a] + table[a * K + b]
-                room.best[b] = value if value > room.best[b] else room.best[b]
+                workspace.best[b] = value if value > workspace.best[b] else workspace.best[b]
         for b in range(K):
-            target[b] += room.best[b]
+            target[b] += workspace.best[b]
     for place in range(first, p.node_ptr[i + 1]):
         s = p.order[place]
         parent = p.parent[s]
-        scores = room.scores + (s - first) * K
+        scores = workspace.scores + (s - first) * K
         if parent >= 0:
-            table = table_towards(p, p.half_edge[s], room, <floating*> NULL) + room.found[parent - first]
+            table = table_towards(p, p.half_edge[s], workspace, <floating*> NULL) + workspace.found[parent - first]
         best = 0
         top = -INFINITY
         for a in range(K):
@@ -292,13 +294,13 @@ cdef inline double pass_messages(const Examples* p, Py_ssize_t i, Room* room, fl
             if value > top:
                 top = value
                 best = <int32_t> a
-        room.found[s - first] = best
+        workspace.found[s - first] = best
         if parent < 0:
             total += top
     return total
 
 
-cdef inline double add_plane(const Examples* p, Py_ssize_t i, const Room* room, double* slope,
+cdef inline double add_plane(const Examples* p, Py_ssize_t i, const Workspace* workspace, double* slope,
                              floating* precision) noexcept nogil:
     """Add the slope of the plane of the labels found of example i; the plane's offset."""
     cdef:
@@ -310,7 +312,7 @@ cdef inline double add_plane(const Examples* p, Py_ssize_t i, const Room* room, 
         const floating* edge_weight = <const floating*> p.edge_weight
         double* part
     for s in range(first, p.node_ptr[i + 1]):
-        truth, found = p.labels[s], room.found[s - first]
+        truth, found = p.labels[s], workspace.found[s - first]
         if truth == found:
             continue
         cost += p.cost[truth * K + found] * (1.0 if p.node_weight == NULL else p.node_weight[s])
@@ -337,7 +339,7 @@ cdef inline double add_plane(const Examples* p, Py_ssize_t i, const Room* room, 
     for k in range(p.edge_ptr[i], p.edge_ptr[i + 1]):
         tail, head = p.edges[2 * k], p.edges[2 * k + 1]
         true_cell = p.labels[tail] * K + p.labels[head]
-        cell = room.found[tail - first] * K + room.found[head - first]
+        cell = workspace.found[tail - first] * K + workspace.found[head - first]
         if cell == true_cell:
             continue
         for r in range(R):

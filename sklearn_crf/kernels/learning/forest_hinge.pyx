@@ -6,12 +6,12 @@ from libc.stdint cimport int32_t
 
 from sklearn_crf.kernels.learning.forest_hinge cimport (
     Examples,
-    Room,
+    Workspace,
     add_plane,
     expand_tables,
     most_violated,
     open_examples,
-    partition_room,
+    partition_workspace,
 )
 
 
@@ -29,15 +29,15 @@ def highest_planes(
     """Plane of each example's hinge that touches it at x."""
     cdef:
         Examples p
-        Room room
+        Workspace workspace
         Py_ssize_t i
     open_examples(examples, features, &p)
-    partition_room(&p, found.shape[0] // 2, &work[0], &found[0], &room)
+    partition_workspace(&p, found.shape[0] // 2, &work[0], &found[0], &workspace)
     with nogil:
-        expand_tables(&p, &x[0], &room)
+        expand_tables(&p, &x[0], &workspace)
         for i in range(start, stop):
-            most_violated(&p, i, &x[0], &room, <floating*> NULL)
-            offsets[i - start] = add_plane(&p, i, &room, &slopes[i - start, 0], <floating*> NULL)
+            most_violated(&p, i, &x[0], &workspace, <floating*> NULL)
+            offsets[i - start] = add_plane(&p, i, &workspace, &slopes[i - start, 0], <floating*> NULL)
 
 
 def sum_of_planes(
@@ -53,16 +53,16 @@ def sum_of_planes(
     """Sum of the planes that touch the hinges of the examples start to stop at x: its slope and value there."""
     cdef:
         Examples p
-        Room room
+        Workspace workspace
         Py_ssize_t i
         double value = 0.0
     open_examples(examples, features, &p)
-    partition_room(&p, found.shape[0] // 2, &work[0], &found[0], &room)
+    partition_workspace(&p, found.shape[0] // 2, &work[0], &found[0], &workspace)
     with nogil:
-        expand_tables(&p, &x[0], &room)
+        expand_tables(&p, &x[0], &workspace)
         for i in range(start, stop):
-            value += p.weight[i] * most_violated(&p, i, &x[0], &room, <floating*> NULL)
-            add_plane(&p, i, &room, &slope[0], <floating*> NULL)
+            value += p.weight[i] * most_violated(&p, i, &x[0], &workspace, <floating*> NULL)
+            add_plane(&p, i, &workspace, &slope[0], <floating*> NULL)
     return value
 
 
@@ -83,22 +83,22 @@ def frank_wolfe_steps(
     """One step for each example; what was added to the offsets, and the slacks met, summed."""
     cdef:
         Examples p
-        Room room
+        Workspace workspace
         Py_ssize_t place, i, k, n = x.shape[0]
         double total = 0.0, total_slack = 0.0, slack, share, recent
         double* row
         double* slope
     open_examples(examples, features, &p)
-    partition_room(&p, found.shape[0] // 2, &work[n], &found[0], &room)
+    partition_workspace(&p, found.shape[0] // 2, &work[n], &found[0], &workspace)
     row = &work[0]
     with nogil:
         for place in range(members.shape[0]):
             i = members[place]
             slope = &slopes[i, 0]
-            expand_tables(&p, &x[0], &room)
-            slack = p.weight[i] * most_violated(&p, i, &x[0], &room, <floating*> NULL)
+            expand_tables(&p, &x[0], &workspace)
+            slack = p.weight[i] * most_violated(&p, i, &x[0], &workspace, <floating*> NULL)
             slack -= offsets[i] + negate_and_multiply(slope, &x[0], row, n)
-            share = add_plane(&p, i, &room, row, <floating*> NULL) - offsets[i]
+            share = add_plane(&p, i, &workspace, row, <floating*> NULL) - offsets[i]
             if slack > 0:
                 total_slack += slack
                 slack /= max(squared_length(row, n), DBL_MIN)

@@ -137,7 +137,7 @@ def change_costs(
     double[::1] cost,  # OUT (N,)
     SearchWorkspace workspace,
 ):
-    """What the best change of the label of each node would cost, 0 where there is no other."""
+    """Cost of the best change of the label of each node, 0 where there is no other."""
     cdef Problem[floating] p
     open_problem(problem, &p, unary)
     with nogil:

@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t
 
 from sklearn_crf.kernels.field cimport Field, open_field
 from sklearn_crf.kernels.rows cimport prefetch
-from sklearn_crf.kernels.send cimport FEW_EDGES, Room, partition_room, send_message, total_messages
+from sklearn_crf.kernels.send cimport FEW_EDGES, Workspace, partition_workspace, send_message, total_messages
 
 # A node of more edges than this reads all its messages to send one; for the callers that leave some unset.
 READS_ALL_ABOVE = FEW_EDGES
@@ -29,12 +29,12 @@ def send(
     """Let nodes send messages in turn; the largest change of one, or -1 - t if no state is left to node t."""
     cdef:
         Field f
-        Room room
+        Workspace workspace
         Py_ssize_t i, s, q
         double change, worst = 0.0
         floating* values = &messages[0, 0] if messages.shape[0] else NULL
     open_field(field, &f, values)
-    partition_room(&f, &work[0], &room)
+    partition_workspace(&f, &work[0], &workspace)
     with nogil:
         for i in range(start, stop):
             if i + AHEAD < stop:
@@ -44,11 +44,11 @@ def send(
                     prefetch(values + <Py_ssize_t> f.reverse[q] * f.width)
             s = nodes[i if direction >= 0 else start + stop - 1 - i]
             if f.ptr[s + 1] - f.ptr[s] > FEW_EDGES:
-                total_messages(&f, s, <const floating*> values, &room)
+                total_messages(&f, s, <const floating*> values, &workspace)
             for q in range(f.ptr[s], f.ptr[s + 1]):
                 if direction != 0 and direction * (rank[f.neighbor[q]] - rank[s]) < 0:
                     continue
-                change = send_message(&f, s, q, values, damping, &room)
+                change = send_message(&f, s, q, values, damping, &workspace)
                 if change < 0:
                     worst = -1.0 - f.neighbor[q]
                     break
@@ -73,13 +73,13 @@ def send_by_residual(
     """Let nodes send, always the one whose input changed most; the highest priority left, or -1 - t."""
     cdef:
         Field f
-        Room room
+        Workspace workspace
         Py_ssize_t _, s, q, t
         double change, worst
         int failed = -1
         floating* values = &messages[0, 0] if messages.shape[0] else NULL
     open_field(field, &f, values)
-    partition_room(&f, &work[0], &room)
+    partition_workspace(&f, &work[0], &workspace)
     if priority.shape[0] == 0:
         return 0.0
     with nogil:
@@ -91,10 +91,10 @@ def send_by_residual(
             priority[s] = 0
             sift_down(&priority[0], &heap[0], &position[0], priority.shape[0])
             if f.ptr[s + 1] - f.ptr[s] > FEW_EDGES:
-                total_messages(&f, s, <const floating*> values, &room)
+                total_messages(&f, s, <const floating*> values, &workspace)
             for q in range(f.ptr[s], f.ptr[s + 1]):
                 t = f.neighbor[q]
-                change = send_message(&f, s, q, values, damping, &room)
+                change = send_message(&f, s, q, values, damping, &workspace)
                 if change < 0:
                     failed = <int> t
                     break

@@ -47,7 +47,7 @@ cdef inline const double* cross_of(const Layers* f, const Numbers* c, const doub
 
 cdef inline double sum_of_others(const Layers* f, const Numbers* c, const double* cross, Py_ssize_t slot,
                                  Py_ssize_t target, Py_ssize_t a) noexcept nogil:
-    """What nodes of a factor besides that of ``slot`` and the target keep of the scores of state a at ``slot``."""
+    """Scores of state a at ``slot`` by the nodes of its factor other than that of ``slot`` and the target."""
     cdef:
         Py_ssize_t factor = f.slot_factor[slot], other
         double total = 0
@@ -61,7 +61,7 @@ cdef inline double sum_of_others(const Layers* f, const Numbers* c, const double
 
 cdef inline void weigh_states(const Layers* f, const Numbers* c, const double* messages, const double* cross,
                               const double* beliefs, Py_ssize_t slot, Py_ssize_t target, double* state) noexcept nogil:
-    """What node and factor know of the states at a slot, seen from the target."""
+    """Scores of the states at a slot by its node and its factor, seen from the target."""
     cdef:
         Py_ssize_t K = f.n_columns, node = f.slot_node[slot], a
         double scale = 1 / (c.unit * c.toward[target])

@@ -7,7 +7,7 @@ from libc.stdint cimport int32_t
 from sklearn_crf.kernels.decoding cimport decode_in_order
 from sklearn_crf.kernels.field cimport Field, open_field, pair_score, states_of
 from sklearn_crf.kernels.rows cimport sum_of_rows
-from sklearn_crf.kernels.send cimport Room, apply_factor, partition_room
+from sklearn_crf.kernels.send cimport Workspace, apply_factor, partition_workspace
 
 
 cdef inline double take_out_best(floating* row, Py_ssize_t n) noexcept nogil:
@@ -25,16 +25,16 @@ cdef inline double take_out_best(floating* row, Py_ssize_t n) noexcept nogil:
 
 
 cdef double renew_messages(
-    const Field* f, const Room* room, floating* values, const double* share, Py_ssize_t n_nodes, int direction
+    const Field* f, const Workspace* workspace, floating* values, const double* share, Py_ssize_t n_nodes, int direction
 ) noexcept nogil:
     """One pass over the nodes; sum of all that was taken out, -inf if no labeling is allowed."""
     cdef:
         Py_ssize_t i, s, t, q, a, n_other, W = f.width
         double bound = 0.0, best, shift = 0.0
         const floating* unary = <const floating*> f.unary
-        floating* total = <floating*> room.shifted
-        floating* cavity = <floating*> room.cavity
-        floating* fresh = <floating*> room.fresh
+        floating* total = <floating*> workspace.shifted
+        floating* cavity = <floating*> workspace.cavity
+        floating* fresh = <floating*> workspace.fresh
         floating* kept
     for i in range(n_nodes):
         s = i if direction > 0 else n_nodes - 1 - i
@@ -54,7 +54,7 @@ cdef double renew_messages(
                 else:
                     cavity[a] = <floating> (share[s] * total[a] - values[q * W + a])
             apply_factor(f, f.half_edge[q], <const floating*> cavity, states_of(f, s), fresh,
-                         <floating*> room.factor, &shift)
+                         <floating*> workspace.factor, &shift)
             n_other = states_of(f, t)
             best = take_out_best(fresh, n_other)
             bound += best + shift
@@ -96,13 +96,13 @@ def sequential_pass(
     """
     cdef:
         Field f
-        Room room
+        Workspace workspace
         double bound
         floating* values = &messages[0, 0] if messages.shape[0] else NULL
     open_field(field, &f, values)
-    partition_room(&f, &work[0], &room)
+    partition_workspace(&f, &work[0], &workspace)
     with nogil:
-        bound = renew_messages(&f, &room, values, &share[0], share.shape[0], direction)
+        bound = renew_messages(&f, &workspace, values, &share[0], share.shape[0], direction)
     return bound
 
 
@@ -119,16 +119,16 @@ def sequential_iteration(
     """
     cdef:
         Field f
-        Room room
+        Workspace workspace
         Py_ssize_t n_nodes = share.shape[0]
         double bound, score = -INFINITY
         floating* values = &messages[0, 0] if messages.shape[0] else NULL
     open_field(field, &f, values)
-    partition_room(&f, &work[0], &room)
+    partition_workspace(&f, &work[0], &workspace)
     with nogil:
-        bound = renew_messages(&f, &room, values, &share[0], n_nodes, 1)
+        bound = renew_messages(&f, &workspace, values, &share[0], n_nodes, 1)
         if bound > -INFINITY:
-            bound = renew_messages(&f, &room, values, &share[0], n_nodes, -1)
+            bound = renew_messages(&f, &workspace, values, &share[0], n_nodes, -1)
         if bound > -INFINITY:
             decode_in_order(&f, values, <const int32_t*> NULL, <const int32_t*> NULL, n_nodes, &labels[0], &work[0])
             score = score_in_order(&f, <const floating*> f.unary, &labels[0], n_nodes)

@@ -13,7 +13,7 @@ nodes in which both agree, plus one, which changes nothing as u sums to one, and
 from libc.math cimport INFINITY, sqrt
 from libc.stdint cimport int32_t, int64_t
 
-from sklearn_crf.kernels.relaxations.joint_states cimport BINARY_PAIR, Factor, Kind, Room, best_state, score_of
+from sklearn_crf.kernels.relaxations.joint_states cimport BINARY_PAIR, Factor, Kind, Workspace, best_state, score_of
 
 cdef enum:
     MOST_INNER = 200
@@ -124,27 +124,27 @@ cdef inline void put(const Factor* f, Active* active, Py_ssize_t i, const int32_
     active.score[i], active.weight[i] = score, weight
 
 
-cdef inline double best_weights(const Factor* f, Active* active, const Room* room, double scale,
+cdef inline double best_weights(const Factor* f, Active* active, const Workspace* workspace, double scale,
                                 Py_ssize_t stride) noexcept nogil:
-    """Weights of the active joint states, without regard to their signs, in ``room.v``; the gain that all have."""
+    """Weights of the active joint states, without regard to their signs, in ``workspace.v``; the gain that all have."""
     cdef:
         Py_ssize_t i, j, n = active.n
         double sum_b = 0, sum_ones = 0, multiplier
     for i in range(n):
-        room.b[i] = scale * active.score[i]
+        workspace.b[i] = scale * active.score[i]
         for j in range(f.arity):
-            room.b[i] += room.a[j * f.width + active.place[i * f.arity + j]]
-        room.ones[i] = 1
-    solve_lower(room.system, n, stride, room.b)
-    solve_upper(room.system, n, stride, room.b)
-    solve_lower(room.system, n, stride, room.ones)
-    solve_upper(room.system, n, stride, room.ones)
+            workspace.b[i] += workspace.a[j * f.width + active.place[i * f.arity + j]]
+        workspace.ones[i] = 1
+    solve_lower(workspace.system, n, stride, workspace.b)
+    solve_upper(workspace.system, n, stride, workspace.b)
+    solve_lower(workspace.system, n, stride, workspace.ones)
+    solve_upper(workspace.system, n, stride, workspace.ones)
     for i in range(n):
-        sum_b += room.b[i]
-        sum_ones += room.ones[i]
+        sum_b += workspace.b[i]
+        sum_ones += workspace.ones[i]
     multiplier = (1 - sum_b) / sum_ones
     for i in range(n):
-        room.v[i] = room.b[i] + multiplier * room.ones[i]
+        workspace.v[i] = workspace.b[i] + multiplier * workspace.ones[i]
     return 1 - multiplier
 
 
@@ -188,55 +188,57 @@ cdef inline void marginals_of(const Factor* f, const Active* active, double* q) 
             q[j * f.width + active.place[i * f.arity + j]] += active.weight[i]
 
 
-cdef inline void solve_active(const Factor* f, Kind kind, Active* active, Room* room, double scale, Py_ssize_t capacity,
-                              double* q) noexcept nogil:
+cdef inline void solve_active(const Factor* f, Kind kind, Active* active, Workspace* workspace, double scale,
+                              Py_ssize_t capacity, double* q) noexcept nogil:
     """The quadratic problem, beginning with the active joint states that there are."""
     cdef:
         Py_ssize_t i, j, gone, _inner
         double level, share, value, squared, score
     if active.n == 0:
-        best_state(f, kind, room.a, scale, room, room.best)
+        best_state(f, kind, workspace.a, scale, workspace, workspace.best)
         active.n = 1
-        put(f, active, 0, room.best, score_of(f, kind, room.best), 1)
-    factorise(f, active, 0, room.system, capacity)
+        put(f, active, 0, workspace.best, score_of(f, kind, workspace.best), 1)
+    factorise(f, active, 0, workspace.system, capacity)
     for _inner in range(MOST_INNER):
-        level = best_weights(f, active, room, scale, capacity)
-        gone = first_to_vanish(active.weight, room.v, active.n, &share)
+        level = best_weights(f, active, workspace, scale, capacity)
+        gone = first_to_vanish(active.weight, workspace.v, active.n, &share)
         for i in range(active.n):
-            active.weight[i] += share * (room.v[i] - active.weight[i])
+            active.weight[i] += share * (workspace.v[i] - active.weight[i])
         if gone >= 0:
             drop(f, active, gone)
-            factorise(f, active, gone, room.system, capacity)
+            factorise(f, active, gone, workspace.system, capacity)
             continue
         marginals_of(f, active, q)
         for j in range(f.arity * f.width):
-            room.gain[j] = room.a[j] - q[j]
-        value = best_state(f, kind, room.gain, scale, room, room.best)
+            workspace.gain[j] = workspace.a[j] - q[j]
+        value = best_state(f, kind, workspace.gain, scale, workspace, workspace.best)
         if value <= level + 1e-11 * (1 + (level if level > 0 else -level)):
             return
-        score = score_of(f, kind, room.best)
-        squared = append_row(f, active, active.n, room.best, room.system, capacity, room.h)
+        score = score_of(f, kind, workspace.best)
+        squared = append_row(f, active, active.n, workspace.best, workspace.system, capacity, workspace.h)
         if squared <= DEPENDENT:
-            exchange(f, active, room.best, score, room.h, room.system, capacity)
+            exchange(f, active, workspace.best, score, workspace.h, workspace.system, capacity)
         elif active.n < capacity:
-            put(f, active, active.n, room.best, score, 0)
+            put(f, active, active.n, workspace.best, score, 0)
             active.n += 1
-            factorise(f, active, active.n - 1, room.system, capacity)
+            factorise(f, active, active.n - 1, workspace.system, capacity)
         else:
             return
     marginals_of(f, active, q)
 
 
-cdef inline void partition(Room* room, double* work, int32_t* numbers, Py_ssize_t arity, Py_ssize_t width,
+cdef inline void partition(Workspace* workspace, double* work, int32_t* numbers, Py_ssize_t arity, Py_ssize_t width,
                            Py_ssize_t capacity) noexcept nogil:
     """Places in work space of 3 arity width + capacity (capacity + 4) + arity numbers, and 2 arity integers."""
     cdef Py_ssize_t row = arity * width
-    room.r, room.a, room.gain = work, work + row, work + 2 * row
-    room.system = work + 3 * row
-    room.b = room.system + capacity * capacity
-    room.ones, room.v, room.h = room.b + capacity, room.b + 2 * capacity, room.b + 3 * capacity
-    room.sorted = room.b + 4 * capacity
-    room.order, room.best = numbers, numbers + arity
+    workspace.r, workspace.a, workspace.gain = work, work + row, work + 2 * row
+    workspace.system = work + 3 * row
+    workspace.b = workspace.system + capacity * capacity
+    workspace.ones = workspace.b + capacity
+    workspace.v = workspace.b + 2 * capacity
+    workspace.h = workspace.b + 3 * capacity
+    workspace.sorted = workspace.b + 4 * capacity
+    workspace.order, workspace.best = numbers, numbers + arity
 
 
 def solve_factors(
@@ -270,10 +272,10 @@ def solve_factors(
         Kind kind
         Factor f
         Active active
-        Room room
+        Workspace workspace
     if start >= stop:
         return
-    partition(&room, &work[0], &numbers[0], largest_arity, width, most_active)
+    partition(&workspace, &work[0], &numbers[0], largest_arity, width, most_active)
     f.width = width
     f.n_states = &n_states[0]
     with nogil:
@@ -288,16 +290,16 @@ def solve_factors(
             for j in range(f.arity):
                 slot, node = scope_ptr[i] + j, f.node[j]
                 for k in range(width):
-                    room.r[j * width + k] = share[node, k] + multipliers[slot, k]
-                    room.a[j * width + k] = fractional[node, k] + scale * room.r[j * width + k]
-            best[i] = best_state(&f, kind, room.r, 1, &room, room.best)
+                    workspace.r[j * width + k] = share[node, k] + multipliers[slot, k]
+                    workspace.a[j * width + k] = fractional[node, k] + scale * workspace.r[j * width + k]
+            best[i] = best_state(&f, kind, workspace.r, 1, &workspace, workspace.best)
             if kind == BINARY_PAIR:
-                solve_binary_pair(f.score, room.a, width, scale, &marginals[scope_ptr[i], 0])
+                solve_binary_pair(f.score, workspace.a, width, scale, &marginals[scope_ptr[i], 0])
                 continue
             capacity = active_ptr[i + 1] - active_ptr[i]
             active.n = n_active[i]
             active.place = &active_place[active_place_ptr[i]]
             active.weight = &active_weight[active_ptr[i]]
             active.score = &active_score[active_ptr[i]]
-            solve_active(&f, kind, &active, &room, scale, capacity, &marginals[scope_ptr[i], 0])
+            solve_active(&f, kind, &active, &workspace, scale, capacity, &marginals[scope_ptr[i], 0])
             n_active[i] = <int32_t> active.n

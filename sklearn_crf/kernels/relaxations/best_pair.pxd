@@ -56,7 +56,7 @@ cdef inline void offer(Pair* best, Py_ssize_t a, Py_ssize_t b, double score) noe
 
 
 cdef inline void best_pair(const Field* f, int edge, const double* x, const double* y, Py_ssize_t n_x,
-                           Py_ssize_t n_y, double* room, Pair* best) noexcept nogil:
+                           Py_ssize_t n_y, double* workspace, Pair* best) noexcept nogil:
     """Best of x(a) + y(b) + score of the edge, over the first states of both ends; first of equals."""
     cdef:
         Py_ssize_t a, b, W = f.width
@@ -68,7 +68,7 @@ cdef inline void best_pair(const Field* f, int edge, const double* x, const doub
                         best)
         best.score += f.shift[row_of_edge]
         return
-    row = half_edge_factor(f, 2 * edge, room, &shift)
+    row = half_edge_factor(f, 2 * edge, workspace, &shift)
     best.a = best.b = 0
     best.score = -INFINITY
     for a in range(n_x):

@@ -10,7 +10,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from sklearn_crf.kernels.relaxations.best_pair cimport Pair, best_pair
 from sklearn_crf.kernels.field cimport Field, open_field, pair_score, states_of
-from sklearn_crf.kernels.send cimport Room, apply_factor, partition_room
+from sklearn_crf.kernels.send cimport Workspace, apply_factor, partition_workspace
 
 
 cdef inline uint64_t next_random(uint64_t* state) noexcept nogil:
@@ -162,7 +162,7 @@ def decode_shares(
     """
     cdef:
         Field f
-        Room room
+        Workspace workspace
         Py_ssize_t i, s, t, q, a, best, n_nodes = labels.shape[0], W = base.shape[1]
         int32_t half_edge
         double shift = 0
@@ -171,9 +171,9 @@ def decode_shares(
         double* x
         double* fresh
     open_field(field, &f, &work[0])
-    partition_room(&f, &work[0], &room)
+    partition_workspace(&f, &work[0], &workspace)
     unary = <const double*> f.unary
-    total, x, fresh = <double*> room.total, <double*> room.cavity, <double*> room.fresh
+    total, x, fresh = <double*> workspace.total, <double*> workspace.cavity, <double*> workspace.fresh
     with nogil:
         for i in range(n_nodes):
             s = i if direction > 0 else n_nodes - 1 - i
@@ -187,7 +187,7 @@ def decode_shares(
                         total[a] += pair_score(&f, half_edge, a, labels[t], x)
                     continue
                 add_rows(&base[t, 0], &moved[half_edge ^ 1, 0], W, x)
-                apply_factor(&f, half_edge ^ 1, <const double*> x, states_of(&f, t), fresh, <double*> room.factor,
+                apply_factor(&f, half_edge ^ 1, <const double*> x, states_of(&f, t), fresh, <double*> workspace.factor,
                              &shift)
                 for a in range(f.n_columns):
                     total[a] += fresh[a]

@@ -21,7 +21,7 @@ cdef struct Factor:
     const int32_t* n_states  # (N,)
 
 
-cdef struct Room:
+cdef struct Workspace:
     double* r  # (arity, width)
     double* a  # (arity, width)
     double* gain  # (arity, width)
@@ -79,7 +79,7 @@ cdef inline void sort_descending(double* x, int32_t* order, Py_ssize_t n) noexce
         x[root], order[root] = value, number
 
 
-cdef inline double best_counted(const Factor* f, const double* x, double scale, Room* room,
+cdef inline double best_counted(const Factor* f, const double* x, double scale, Workspace* workspace,
                                 int32_t* best) noexcept nogil:
     """The nodes that gain most are counted, as many as is best of all numbers that the runs hold."""
     cdef:
@@ -93,30 +93,30 @@ cdef inline double best_counted(const Factor* f, const double* x, double scale, 
                 other = k
         best[j] = <int32_t> other
         base += x[j * f.width + other]
-        room.sorted[j] = x[j * f.width + counted] - x[j * f.width + other]
-        room.order[j] = <int32_t> j
-    sort_descending(room.sorted, room.order, f.arity)
+        workspace.sorted[j] = x[j * f.width + counted] - x[j * f.width + other]
+        workspace.order[j] = <int32_t> j
+    sort_descending(workspace.sorted, workspace.order, f.arity)
     for run in range(f.n_cells):
         gained = 0
         for n in range(f.run[2 * run + 1] + 1):
             if n > 0:
-                gained += room.sorted[n - 1]
+                gained += workspace.sorted[n - 1]
             if n >= f.run[2 * run]:
                 score = base + gained + scale * f.score[run]
                 if score > top:
                     top = score
                     n_best = n
     for n in range(n_best):
-        j = room.order[n]
+        j = workspace.order[n]
         best[j] = f.place[j]
     return top
 
 
-cdef inline double best_state(const Factor* f, Kind kind, const double* x, double scale, Room* room,
+cdef inline double best_state(const Factor* f, Kind kind, const double* x, double scale, Workspace* workspace,
                               int32_t* best) noexcept nogil:
     """Largest sum of scale * c and a row of x for each node; its joint state goes to ``best``."""
     if kind == COUNTED:
-        return best_counted(f, x, scale, room, best)
+        return best_counted(f, x, scale, workspace, best)
     return best_listed(f, x, scale, best)
 
 
