@@ -1,9 +1,12 @@
-"""Versions of all that is installed, and how kernels run on this machine."""
+"""Versions of all that is installed and of pickled estimators, and how kernels run on this machine."""
 
 import os
 import sys
+import warnings
 
 import sklearn
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import InconsistentVersionWarning
 
 from sklearn_crf.kernels import VECTOR_LEVEL
 from sklearn_crf.kernels.vector_level import available_levels
@@ -33,3 +36,25 @@ def show_versions() -> None:
     print(f"vector level: {VECTOR_LEVEL} (of {', '.join(available_levels())})")
     print(f"processors: {os.cpu_count()}")
     sklearn.show_versions()
+
+
+def versioned_state(estimator):
+    """State for a pickle, with the version of this package; to be assigned to ``__getstate__`` of a class."""
+    return dict(BaseEstimator.__getstate__(estimator), _sklearn_crf_version=sys.modules[__package__].__version__)
+
+
+def restore_versioned_state(estimator, state):
+    """Set the state of a pickle, with a warning if another version made it; to be assigned to ``__setstate__``."""
+    state = dict(state)
+    pickled_by = state.pop("_sklearn_crf_version", "before 0.1.0")
+    current = sys.modules[__package__].__version__
+    if pickled_by != current:
+        warnings.warn(
+            InconsistentVersionWarning(
+                estimator_name=type(estimator).__name__,
+                current_sklearn_version=f"{current} of sklearn_crf",
+                original_sklearn_version=f"{pickled_by} of sklearn_crf",
+            ),
+            stacklevel=2,
+        )
+    BaseEstimator.__setstate__(estimator, state)

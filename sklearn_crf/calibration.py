@@ -7,6 +7,7 @@ from scipy.optimize import minimize_scalar
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.encoding import object_array
 from sklearn_crf.encoding._labels import missing_nodes
 from sklearn_crf.inference import Inference, able, convergence_left_to_caller
@@ -72,6 +73,8 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     >>> calibrated.predict_proba(X).shape
     (12, 6, 6, 2)
     """
+
+    __getstate__, __setstate__ = versioned_state, restore_versioned_state
 
     def __init__(self, estimator, *, cv=5, inference: Inference | None = None):
         self.estimator = estimator

@@ -13,6 +13,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
+from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.encoding import Example
 from sklearn_crf.estimators.trw import TRWCRF
 from sklearn_crf.graphs import Graph
@@ -127,6 +128,8 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     >>> len(field.edges_)
     3
     """
+
+    __getstate__, __setstate__ = versioned_state, restore_versioned_state
 
     _parameter_constraints: ClassVar[dict] = {
         "estimator": [HasMethods(["fit", "predict"]), None],

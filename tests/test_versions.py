@@ -2,14 +2,20 @@
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 
 import numpy as np
+import pytest
 from numpy.testing import assert_allclose
+from sklearn.base import clone
+from sklearn.exceptions import InconsistentVersionWarning
 
 import sklearn_crf
+from sklearn_crf.calibration import TemperatureScaling
 from sklearn_crf.kernels.vector_level import available_levels
+from sklearn_crf.preprocessing import ClassifierScores, SequenceVectorizer
 
 CODE = """
 import json, os
@@ -61,3 +67,38 @@ def test_versions_name_the_level(capsys):
     shown = capsys.readouterr().out
     assert f"sklearn_crf: {sklearn_crf.__version__}\nvector level: " in shown
     assert "scipy" in shown
+
+
+PICKLED = [
+    sklearn_crf.TRWCRF(),
+    sklearn_crf.M3NClassifier(),
+    sklearn_crf.DenseCRF(),
+    sklearn_crf.RegressionTreeField(),
+    sklearn_crf.MultiConditionalMFA(),
+    sklearn_crf.MultiLabelField(),
+    TemperatureScaling(sklearn_crf.DRFClassifier()),
+    SequenceVectorizer(),
+    ClassifierScores(sklearn_crf.DRFClassifier()),
+]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("estimator", PICKLED, ids=lambda estimator: type(estimator).__name__)
+def test_pickles_of_another_version_warn(estimator, monkeypatch):
+    pickled = pickle.dumps(estimator)
+    same = pickle.loads(pickled)
+    assert str(clone(same)) == str(estimator)
+    assert vars(same).keys() == vars(estimator).keys()
+    monkeypatch.setattr(sklearn_crf, "__version__", "9.9")
+    with pytest.warns(InconsistentVersionWarning) as found:
+        pickle.loads(pickled)
+    # an estimator that holds another one warns of both, the inner one first
+    assert f"{type(estimator).__name__} from version " in str(found[-1].message)
+
+
+def test_pickles_without_a_version_warn():
+    field = sklearn_crf.TRWCRF(C=2.0)
+    loaded = sklearn_crf.TRWCRF()
+    with pytest.warns(InconsistentVersionWarning, match="from version before 0.1.0 of sklearn_crf"):
+        loaded.__setstate__(vars(field))
+    assert loaded.C == 2.0

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._callbacks import CallbackSupportMixin, fit_callbacks, progress_reporter
 from sklearn_crf._threads import map_tasks, single_threaded_blas
+from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.dense._bandwidth_search import BandwidthSearch
 from sklearn_crf.dense._examples import read_examples
 from sklearn_crf.dense._gaussian_kernels import Bilateral, Spatial, build_filters, check_kernels
@@ -135,6 +136,8 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     >>> field.score(X[3:], y[3:]) > 0.95
     True
     """
+
+    __getstate__, __setstate__ = versioned_state, restore_versioned_state
 
     _parameter_constraints: ClassVar[dict] = {
         "kernels": [list, tuple, None],

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._callbacks import CallbackSupportMixin, fit_callbacks
 from sklearn_crf._threads import single_threaded_blas
+from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.encoding import encode_X, encode_y, make_batches, tie_constant_edges, validate_sample_weight
 from sklearn_crf.inference import NAMES, Inference, NamedInference, resolve_inference
 from sklearn_crf.learning import (
@@ -46,6 +47,8 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     An estimator has the constructor parameters of ``_parameter_constraints``; it says what predicts (``_decoding``),
     what is minimised (``_objective``), how (``_train``), and what is kept (``_store``).
     """
+
+    __getstate__, __setstate__ = versioned_state, restore_versioned_state
 
     _parameter_constraints: ClassVar[dict] = {
         "C": [Interval(Real, 0, None, closed="neither")],

@@ -10,6 +10,7 @@ from sklearn.utils import check_array, check_random_state, check_scalar
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.mfa._densities import conditional_means, factor_means, joint_log_density
 from sklearn_crf.mfa._parameters import MixtureParameters
 
@@ -25,6 +26,8 @@ def _maximises_the_joint_likelihood(estimator):
 
 class FittedMixture(BaseEstimator):
     """Base of the estimators with the fitted attributes of `MultiConditionalMFA`: methods that need nothing else."""
+
+    __getstate__, __setstate__ = versioned_state, restore_versioned_state
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -12,6 +12,7 @@ from sklearn.utils import get_tags
 from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.encoding import object_array
 from sklearn_crf.encoding._batches import aligned_frames, read_layout
 from sklearn_crf.model_selection import cross_val_predict
@@ -86,6 +87,8 @@ class ClassifierScores(TransformerMixin, MetaEstimatorMixin, BaseEstimator, auto
     >>> field.score(X[20:], y[20:]) > alone.score(X[20:].reshape(-1, 3), y[20:].ravel())
     True
     """
+
+    __getstate__, __setstate__ = versioned_state, restore_versioned_state
 
     _parameter_constraints: ClassVar[dict] = {
         "estimator": [HasMethods("fit")],

@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, TransformerMixin, _fit_context
 from sklearn.utils._param_validation import Interval, InvalidParameterError
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.encoding import Example, object_array
 from sklearn_crf.graphs import lattice
 from sklearn_crf.preprocessing._feature_dicts import read_tokens
@@ -66,6 +67,8 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
     >>> chains[1].toarray()
     array([[1., 0., 0., 1.]])
     """
+
+    __getstate__, __setstate__ = versioned_state, restore_versioned_state
 
     _parameter_constraints: ClassVar[dict] = {
         "dtype": "no_validation",

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._callbacks import CallbackSupportMixin, fit_callbacks
 from sklearn_crf._threads import map_tasks, single_threaded_blas
+from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.encoding._batches import validate_sample_weight
 from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.models import GaussianModel
@@ -92,6 +93,8 @@ _NESTED |= {"inference": "ConjugateGradient", "filter_bank": "FilterBank"}
 
 class FieldEstimator(CallbackSupportMixin, BaseEstimator):
     """Base of the estimators that predict by the mean of a regression tree field."""
+
+    __getstate__, __setstate__ = versioned_state, restore_versioned_state
 
     _parameter_constraints: ClassVar[dict] = {
         "window": [Integral, "array-like", Window],
