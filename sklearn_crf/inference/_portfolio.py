@@ -185,10 +185,10 @@ def _explore(candidates, model, entries, max_iter, n_threads):
 
 
 def _search(candidates, n_threads):
-    """Large neighbourhoods from the best labels, where the bound leaves much room above them."""
-    best, labels = candidates.best
-    if not np.isfinite(candidates.bound):
+    """Large neighbourhoods from the best labels, where the bound is far above their score."""
+    if candidates.certain or not np.isfinite(candidates.bound):
         return
+    best, labels = candidates.best
     arrays, unary = search_problem(candidates.model)
     n_sweeps = min(_SEARCH_SWEEPS, _SEARCH_WORK / arrays.work_of_sweep)
     cost = arrays.mean_cost_of_change(unary, labels, arrays.cells(unary, labels))
