@@ -197,9 +197,9 @@ def as_scores(values: ArrayLike, name: str, dtype: DTypeLike | None = None, *, m
     dtype = given.dtype if dtype is None else np.dtype(dtype)
     limit = SCORE_LIMITS[dtype]
     # Two passes without a temporary; NaN comes out of both.
-    smallest, largest = given.min(initial=0.0), given.max(initial=0.0)
+    smallest, largest = float(given.min(initial=0.0)), float(given.max(initial=0.0))
     if smallest == -np.inf and may_forbid:
-        smallest = given.min(initial=0.0, where=given > -np.inf)
+        smallest = float(given.min(initial=0.0, where=given > -np.inf))
     if not -limit <= smallest <= largest <= limit:
         found = "NaN" if np.isnan(smallest) else f"{largest if largest > limit else smallest:g}"
         allowed = "finite or -inf" if may_forbid else "finite"

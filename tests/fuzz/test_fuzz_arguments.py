@@ -127,7 +127,7 @@ def test_malformed_arguments(function, tmp_path, monkeypatch):
                 values = [
                     value
                     for value in values
-                    if not (isinstance(value, int | float | np.number) and np.real(value) > MANY)
+                    if not (isinstance(value, int | float | np.number) and float(np.real(value)) > MANY)
                 ]
             arguments[name] = values[rng.integers(len(values))]
         call(run, function, arguments, tmp_path, clear=clear)
