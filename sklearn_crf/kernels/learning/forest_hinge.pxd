@@ -108,7 +108,7 @@ cdef inline void open_examples(object arrays, const floating[:, ::1] features, E
 
 
 cdef inline void partition_workspace(const Examples* p, Py_ssize_t largest, double* work, int32_t* found,
-                                Workspace* workspace) noexcept nogil:
+                                     Workspace* workspace) noexcept nogil:
     cdef Py_ssize_t square = p.n_states * p.n_states
     workspace.tables = work
     workspace.mixed = workspace.tables + 2 * p.n_tables * square
