@@ -37,6 +37,9 @@ ENTROPIES = ("trw", "trivial")
 _MAX_ITER = [Interval(Integral, 1, None, closed="left")]
 _TOL = [Interval(Real, 0, None, closed="neither")]
 
+# Tolerances of an inner problem that follows the outer one: between them it is as accurate as that.
+_LEAST_TOL, _LARGEST_TOL = 1e-6, 1e-4
+
 
 class Exact(Formulation):
     """The exact log-partition: on forests by messages, elsewhere by a junction tree.
@@ -141,11 +144,11 @@ class Relaxation(Formulation):
         self.tol = tol
 
     def for_tolerance(self, tol):
-        return self if self.tol is not None else clone(self).set_params(tol=min(max(tol, 1e-6), 1e-4))
+        return self if self.tol is not None else clone(self).set_params(tol=min(max(tol, _LEAST_TOL), _LARGEST_TOL))
 
     @property
     def _limits(self):
-        return {"max_iter": self.max_iter, "tol": 1e-4 if self.tol is None else self.tol}
+        return {"max_iter": self.max_iter, "tol": _LARGEST_TOL if self.tol is None else self.tol}
 
     def likelihood(self, has_cycles, has_factors):
         if has_factors:
@@ -552,7 +555,7 @@ def resolve_formulation(formulation: str | Formulation | Objective, is_narrow: b
     Formulation
         With the tolerance of its inner problem, where it has one.
     """
-    if isinstance(formulation, Objective) and not isinstance(formulation, Formulation):
+    if isinstance(formulation, Objective):
         return OwnFormulation(formulation)
     if isinstance(formulation, Formulation):
         found = clone(formulation)
