@@ -6,6 +6,7 @@ VENV ?= .venv
 BENCH ?= inference_speed
 PYTEST_ARGS ?=
 FUZZ_SECONDS ?= 60
+FUZZ_COUNT ?= 10
 FUZZ_SEED ?= 0
 SANITIZED ?= tests
 
@@ -80,10 +81,10 @@ sanitize: $(STAMPS)/dev
 coverage: $(STAMPS)/dev $(STAMPS)/build
 	$(BIN)/python $(PYTEST) --cov --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
 
-# In one process, so that what was tried is counted.
+# In one process, so that what was tried is counted. With FUZZ_SECONDS=0 each fuzzer tries FUZZ_COUNT seeds.
 fuzz: $(STAMPS)/dev $(STAMPS)/build
-	SKLEARN_CRF_FUZZ_SECONDS=$(FUZZ_SECONDS) SKLEARN_CRF_FUZZ_SEED=$(FUZZ_SEED) $(BIN)/python -m pytest -q \
-		$(PYTEST_ARGS) tests/fuzz
+	SKLEARN_CRF_FUZZ_SECONDS=$(FUZZ_SECONDS) SKLEARN_CRF_FUZZ_COUNT=$(FUZZ_COUNT) \
+		SKLEARN_CRF_FUZZ_SEED=$(FUZZ_SEED) $(BIN)/python -m pytest -q $(PYTEST_ARGS) tests/fuzz
 
 # The tests run from another folder, so that the installed wheel is what they import.
 oldest: dist/.stamp $(VENV)-oldest/.stamp

@@ -1,6 +1,6 @@
 """Counts of what the fuzzers tried, at the end of the report."""
 
-from fuzzing import SECONDS, SEED, TRIED
+from fuzzing import COUNT, SECONDS, SEED, TRIED
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -8,4 +8,5 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.section("fuzzing")
         for name, count in sorted(TRIED.items()):
             terminalreporter.write_line(f"{count:8} {name}")
-        terminalreporter.write_line(f"from seed {SEED} on, {SECONDS:g} s each")
+        budget = f"{SECONDS:g} s each" if SECONDS else f"{COUNT} seeds each"
+        terminalreporter.write_line(f"from seed {SEED} on, {budget}")

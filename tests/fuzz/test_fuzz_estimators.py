@@ -39,8 +39,9 @@ BAD_X = [
     np.zeros((0, 2)),
     np.full((2, 3, 3, 2), np.nan),
     np.full((2, 3, 3, 2), np.inf),
-    np.zeros((2, 3, 3, 9)),
 ]
+# Right for a fit, but not the number of features that was fitted.
+OTHER_FEATURES = np.zeros((2, 3, 3, 9))
 
 
 def some_data(cls, rng):
@@ -97,7 +98,8 @@ class Trial:
         self.X, self.predicted = X, self.model.predict(X)
 
     def predict_badly(self):
-        call(self.model.predict, BAD_X[self.rng.integers(len(BAD_X))])
+        bad = [*BAD_X, OTHER_FEATURES]
+        call(self.model.predict, bad[self.rng.integers(len(bad))])
 
     def toggle_warm_start(self):
         if "warm_start" in self.model.get_params():
