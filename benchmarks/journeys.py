@@ -1,12 +1,14 @@
 """How far a reader travels: files, functions and depth of calls of fit and predict of every estimator.
 
-    python benchmarks/journeys.py
+    python benchmarks/journeys.py [--files ESTIMATOR]
 
 Counts Python frames of the estimator's own package (scikit-learn for LogisticRegression) on small data, imports left
 out. Depth is the largest number of such frames on the stack at once. Beside them: classes of the package among an
-estimator's bases, its private methods, own and inherited, and its constructor parameters.
+estimator's bases, its private methods, own and inherited, and its constructor parameters. With ``--files`` the files
+of one estimator are listed instead, with the functions entered in each, and the deepest stack.
 """
 
+import argparse
 import inspect
 import sys
 import threading
@@ -27,7 +29,7 @@ class Journey:
     def __init__(self, package):
         self.folder = str(Path(package.__file__).parent)
         self.places = set()
-        self.depth = 0
+        self.deepest = []
 
     def __enter__(self):
         threading.setprofile(self._enter)
@@ -44,14 +46,24 @@ class Journey:
         if frame.f_code.co_name == "<module>":
             return
         self.places.add((frame.f_code.co_filename, frame.f_code.co_qualname))
-        depth = 0
+        stack = []
         while frame is not None:
-            depth += frame.f_code.co_filename.startswith(self.folder)
+            if frame.f_code.co_filename.startswith(self.folder):
+                stack.append((frame.f_code.co_filename, frame.f_code.co_qualname))
             frame = frame.f_back
-        self.depth = max(self.depth, depth)
+        self.deepest = max(self.deepest, stack, key=len)
 
     def __str__(self):
-        return f"{len({file for file, _ in self.places}):3d} files {len(self.places):4d} functions {self.depth:3d} deep"
+        n_files = len({file for file, _ in self.places})
+        return f"{n_files:3d} files {len(self.places):4d} functions {len(self.deepest):3d} deep"
+
+    def list_files(self):
+        """Print every file with the functions entered, then the deepest stack."""
+        for file in sorted({file for file, _ in self.places}):
+            names = sorted(name for place, name in self.places if place == file)
+            print(f"    {Path(file).relative_to(self.folder)}: {', '.join(names)}")
+        for file, name in reversed(self.deepest):
+            print(f"    > {Path(file).relative_to(self.folder)} {name}")
 
 
 def shape_of(estimator):
@@ -92,15 +104,24 @@ def problems():
 
 
 def main():
+    parser = argparse.ArgumentParser(description="Files, functions and depth of calls of fit and predict.")
+    parser.add_argument("--files", metavar="ESTIMATOR", help="list the files of this estimator")
+    listed = parser.parse_args().files
     warnings.simplefilter("ignore")
     for estimator, X, y in problems():
         package = sklearn if estimator.__module__.startswith("sklearn.") else sklearn_crf
         name = type(estimator).__name__
+        if listed not in (None, name):
+            continue
         with Journey(package) as fit:
             estimator.fit(X, y)
         with Journey(package) as predict:
             estimator.predict(X)
         print(f"{name:30s} fit {fit}   predict {predict}   {shape_of(estimator)}", flush=True)
+        if listed:
+            for title, journey in [("fit", fit), ("predict", predict)]:
+                print(title)
+                journey.list_files()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.encoding import object_array
 from sklearn_crf.encoding._labels import missing_nodes
-from sklearn_crf.inference import Inference, able, convergence_left_to_caller
+from sklearn_crf.inference import Inference, convergence_left_to_caller
 from sklearn_crf.model_selection import example_splits, take_examples
 from sklearn_crf.objectives import at_temperature
 
@@ -128,7 +128,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return _Probabilities(fitted, X, y)
 
     def _marginals_of(self, fitted):
-        return able("marginals", fitted._decoding().inference) if self.inference is None else clone(self.inference)
+        return fitted._able("marginals") if self.inference is None else clone(self.inference)
 
     def predict(self, X):
         """Labels by the estimator, which the temperature does not change where they are a best labeling.

@@ -52,11 +52,9 @@ FAMILIES = {
     ],
     "objectives": ["likelihood", "margin", "contrastive"],
 }
-# Modules of fewer lines with a single importer belong into it, but for these.
+# Modules of fewer lines with a single importer belong into it, but for these, each with a reason.
 SATELLITE_LINES = 100
-SATELLITES = {
-    "sklearn_crf.estimators._certificates": "proofs of optimality are an idea of their own",
-}
+SATELLITES: dict[str, str] = {}
 
 STANDS_ALONE = {"kernels", "optimize"}  # these know nothing of the package
 # Learning minimises over weights, and some inference over what it shares out among subproblems. Who stands between

@@ -19,10 +19,20 @@ from sklearn_crf.encoding import (
     require_complete,
     validate_sample_weight,
 )
-from sklearn_crf.estimators._certificates import Certificates, certify
 from sklearn_crf.estimators._field import TrainableField
-from sklearn_crf.inference import Inference, TreeBestLabelings, TreeInference, able, resolve_inference
-from sklearn_crf.models import FactorGraph, PairwiseModel, clamped, score_terms
+from sklearn_crf.inference import (
+    MPLP,
+    TRWS,
+    AutoMarginals,
+    ClusterTightening,
+    Inference,
+    Labeling,
+    TreeBestLabelings,
+    TreeInference,
+    convergence_left_to_caller,
+    resolve_inference,
+)
+from sklearn_crf.models import FactorGraph, PairwiseModel, clamped, score, score_terms
 
 _Method = TypeVar("_Method", bound=Callable)
 
@@ -39,6 +49,29 @@ class LogLikelihood(NamedTuple):
 
     values: np.ndarray
     bound: str | None
+
+
+class Certificates(NamedTuple):
+    """Bounds on the scores of the best labelings.
+
+    Attributes
+    ----------
+    scores : ndarray of shape (n_examples,)
+        Of the labels that were predicted.
+    bounds : ndarray of shape (n_examples,)
+        That no labeling exceeds.
+    gaps : ndarray of shape (n_examples,)
+        Bounds less scores: 0 proves that no labeling scores higher.
+    """
+
+    scores: np.ndarray
+    bounds: np.ndarray
+    gaps: np.ndarray
+
+    @property
+    def optimal(self) -> np.ndarray:
+        """True where the gap is zero up to rounding: no labeling scores higher, (n_examples,) of bool."""
+        return self.gaps <= 1e-9 * np.maximum(1.0, np.abs(self.scores))
 
 
 def _of_a_distribution(method: _Method) -> _Method:
@@ -82,6 +115,11 @@ class FieldClassifier(TrainableField):
         """The inference that a method asks, and the rule by which it labels."""
         return self._decoding() if inference is None else resolve_inference(inference)
 
+    def _able(self, task, inference=None):
+        """That inference if it can do a task, else the automatic choice for marginals and samples."""
+        asked = self._asked(inference).inference
+        return asked if task in asked.tasks else AutoMarginals()
+
     def _predict_columns(self, X, evidence=None, inference=None):
         """Encoded X, its batches, and the column of each node's label for every batch."""
         check_is_fitted(self)
@@ -108,7 +146,7 @@ class FieldClassifier(TrainableField):
     def _mean_marginals(self, X, evidence=None, inference=None):
         """Node marginals of every batch, averaged over the voters."""
         encoded, batches, potentials, weights = self._prepare(X, evidence)
-        chosen = able("marginals", self._asked(inference).inference)
+        chosen = self._able("marginals", inference)
         voters = self._voters(weights)
 
         def run(batch, n_threads):
@@ -282,7 +320,7 @@ class FieldClassifier(TrainableField):
         ]
         with single_threaded_blas():
             named = [batch.named_in_errors for batch in single]
-            return certify(models, labels, chosen, max_work, named, self.n_jobs)
+            return _certify(models, labels, chosen, max_work, named, self.n_jobs)
 
     def predict_topk(self, X: Any, k: int = 5, evidence: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """The k best labelings of every example, exactly: examples without cycles.
@@ -398,7 +436,7 @@ class FieldClassifier(TrainableField):
             If a graph has cycles and the inference gives no marginals of edges there, or an example has factors.
         """
         _, batches, potentials, weights = self._prepare(X, evidence)
-        asked = able("marginals", self._asked(inference).inference)
+        asked = self._able("marginals", inference)
 
         def run(batch, n_threads):
             require_no_factors(batch, "predict_edge_proba")
@@ -444,7 +482,7 @@ class FieldClassifier(TrainableField):
             If the inference has no log-partition.
         """
         encoded, batches, potentials, weights = self._prepare(X, y, name="y")
-        chosen = able("marginals", self._asked(inference).inference)
+        chosen = self._able("marginals", inference)
 
         def run(batch, n_threads):
             model = self._scores(potentials, weights, batch)
@@ -498,7 +536,7 @@ class FieldClassifier(TrainableField):
             of arrays with that leading axis.
         """
         encoded, batches, potentials, weights = self._prepare(X, evidence)
-        chosen = able("sample", self._asked(inference).inference)
+        chosen = self._able("sample", inference)
         seeds = check_random_state(random_state).randint(np.iinfo(np.int32).max, size=len(batches))
 
         def run(task, n_threads):
@@ -516,6 +554,29 @@ class FieldClassifier(TrainableField):
                 decoded[i] = np.moveaxis(labels, -1, 0)
             return decoded
         return np.moveaxis(decoded, -1, 0)
+
+
+def _certify(models, labels, inference, max_work, named, n_jobs):
+    """Certificates of one labeling of each model; ``named[i]()`` is a context that names the example in errors."""
+    tightening = ClusterTightening(max_work) if inference is None and max_work else None
+    if inference is None:
+        inference = MPLP() if any(isinstance(model, FactorGraph) for model in models) else TRWS()
+
+    def run(i, n_threads):
+        model, reached = models[i], score(models[i], labels[i])
+        with named[i]():
+            best = inference.map(model, n_threads=n_threads)
+            found = Labeling(labels[i], reached, max(best.bound, reached))
+            if tightening is None or found.certified or not tightening.fits(model):
+                return reached, found.bound
+            # The budget is the user's choice: a gap that remains is the answer.
+            with convergence_left_to_caller():
+                tightened = tightening.map(model, init=labels[i], n_threads=n_threads)
+        return reached, max(min(found.bound, tightened.bound), reached)
+
+    found = map_tasks(run, range(len(models)), n_jobs)
+    scores, bounds = np.array(found, dtype=np.float64).reshape(-1, 2).T
+    return Certificates(scores, bounds, bounds - scores)
 
 
 _OPPOSITE = {"exact": "exact", "upper": "lower", "lower": "upper"}

@@ -1,8 +1,15 @@
 """Graphs: topology, lattices, spanning trees and distributions over them."""
 
-from sklearn_crf.graphs._chains import chain_probabilities, follows_chains
 from sklearn_crf.graphs._covering import covering_trees, snakes
-from sklearn_crf.graphs._graph import Graph, disjoint_union, from_adjacency, lattice, lattice_offsets
+from sklearn_crf.graphs._graph import (
+    Graph,
+    chain_probabilities,
+    disjoint_union,
+    follows_chains,
+    from_adjacency,
+    lattice,
+    lattice_offsets,
+)
 from sklearn_crf.graphs._probabilities import (
     check_edge_probabilities,
     effective_resistances,

@@ -5,7 +5,6 @@ from sklearn_crf.inference._automatic import (
     AutoMap,
     AutoMarginals,
     NamedInference,
-    able,
     exact_inference,
     resolve_inference,
 )

@@ -567,18 +567,3 @@ def resolve_inference(inference: str | Inference) -> NamedInference:
         raise ValueError(f"inference must be an Inference or one of {listed}; got {inference!r}.")
     make, rule = _MAKERS[inference]
     return NamedInference(make(), rule)
-
-
-def able(task: str, inference: Inference) -> Inference:
-    """The given inference if it can do a task, else the automatic choice for marginals and samples.
-
-    Parameters
-    ----------
-    task : {"marginals", "sample"}
-    inference : Inference
-
-    Returns
-    -------
-    Inference
-    """
-    return inference if task in inference.tasks else AutoMarginals()

@@ -21,7 +21,7 @@ class RecentFall:
         return self._bounds[-1 - _PATIENCE] - bound if len(self._bounds) > _PATIENCE else np.inf
 
 
-def labeling_by_descent(algorithm, model, run):
+def labeling_by_descent(algorithm, model, run, depth=2):
     """Lower the bound until it has come to stand still or a labeling meets it; the best labeling of all iterations.
 
     Parameters
@@ -32,6 +32,8 @@ def labeling_by_descent(algorithm, model, run):
     run : object
         ``run.lower()`` does an iteration and returns what ``run.bound`` fell by, ``run.labels()`` the labels that it
         has come to, ``run.state`` what a warm start needs.
+    depth : int, default=2
+        Calls from the public method to this function, for warnings.
 
     Returns
     -------
@@ -51,7 +53,7 @@ def labeling_by_descent(algorithm, model, run):
         size = max(1.0, abs(run.bound))
         converged = recent.after(run.bound) <= algorithm.tol * size or run.bound - best_score <= 1e-12 * size
     if not converged:
-        algorithm._warn_unconverged(still_falling(algorithm, fall), depth=2)
+        algorithm._warn_unconverged(still_falling(algorithm, fall), depth=depth)
     result = algorithm._labeling(model, best, n_iter=n_iter, converged=converged, state=run.state)
     return result._replace(bound=max(run.bound, result.score))
 
@@ -67,7 +69,7 @@ def still_falling(algorithm, fall):
     )
 
 
-def marginals_by_descent(algorithm, run, bound):
+def marginals_by_descent(algorithm, run, bound, depth=2):
     """Lower the bound until messages stand still, and the marginals there.
 
     Parameters
@@ -79,6 +81,8 @@ def marginals_by_descent(algorithm, run, bound):
         with these fields.
     bound : {"exact", "upper"} or None
         What the bound is, in the end, of the log-partition.
+    depth : int, default=2
+        Calls from the public method to this function, for warnings.
 
     Returns
     -------
@@ -94,7 +98,7 @@ def marginals_by_descent(algorithm, run, bound):
         algorithm._warn_unconverged(
             f"{type(algorithm).__name__} stopped after max_iter={algorithm.max_iter} iterations with probabilities of "
             f"messages still changing by {change:.2g}, more than tol={algorithm.tol:g}: raise max_iter.",
-            depth=2,
+            depth=depth,
         )
     kind = "upper" if bound == "exact" and not converged else bound
     return run.marginals(bound=kind, n_iter=n_iter, converged=converged)

@@ -1,11 +1,20 @@
-"""A model made ready for message passing, and the marginals and log-partition of its messages."""
+"""A model and its edge probabilities as arrays for message passing; marginals and log-partition of its messages."""
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from sklearn_crf._threads import run_fixed_ranges
+from sklearn_crf.graphs import (
+    SpanningTrees,
+    chain_probabilities,
+    check_edge_probabilities,
+    effective_resistances,
+    uniform_edge_probabilities,
+)
 from sklearn_crf.inference._base import Marginals
+from sklearn_crf.inference._tree_choice import spanning_trees_of, trees_of_components
 from sklearn_crf.kernels.beliefs import edge_beliefs, node_beliefs, pair_statistics
 from sklearn_crf.kernels.factors import fill_factors, range_of_tables, rows_below_best
 from sklearn_crf.kernels.messages.edge_messages import send
@@ -65,6 +74,47 @@ class Field(NamedTuple):
     def send(self, messages, *how):
         """Let nodes send messages in turn, see the kernel."""
         return send(self, messages, *how)
+
+
+def _covering_probabilities(graph):
+    """Edge probabilities of the trees that :class:`TightenBound` chooses by default."""
+    if graph.n_components == 1:
+        return spanning_trees_of(graph, "minimal", 0).edge_probabilities
+    # The same to the last bit as for each component alone.
+    probabilities = np.empty(graph.n_edges)
+    for edges, trees in trees_of_components(graph, "minimal", 0):
+        probabilities[edges] = trees.edge_probabilities
+    return probabilities
+
+
+_EDGE_PROBABILITIES = {
+    "auto": effective_resistances,
+    "uniform": uniform_edge_probabilities,
+    "chains": chain_probabilities,
+    "covering": _covering_probabilities,
+}
+
+
+def edge_probabilities_of(graph, choice):
+    """Edge probabilities by name, of trees or as they are given: valid and positive, (E,) float64."""
+    if isinstance(choice, str):
+        if choice not in _EDGE_PROBABILITIES:
+            raise ValueError(
+                f'edge_probabilities must be "auto", "uniform", "chains", "covering" or an array, got {choice!r}.'
+            )
+        # Training runs inference on the same graphs hundreds of times, and a factorisation takes longer than a sweep.
+        return graph.keep(("edge probabilities", choice), partial(_EDGE_PROBABILITIES[choice], graph))
+    if isinstance(choice, SpanningTrees):
+        if not np.array_equal(choice.graph.edges, graph.edges):
+            raise ValueError("edge_probabilities must be of spanning trees of the model's graph.")
+        probabilities = choice.edge_probabilities
+    else:
+        probabilities = np.asarray(choice, dtype=np.float64)
+        check_edge_probabilities(graph, probabilities)
+    if not np.all(probabilities > 0):
+        e = int(np.argmin(probabilities))
+        raise ValueError(f"edge_probabilities[{e}] is {probabilities[e]:g}: every edge must be in a tree.")
+    return probabilities
 
 
 def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False):
@@ -217,10 +267,12 @@ def _kinds_of_edges(field):
 
 def _with_potts_factors(field):
     on, off = field.tables[:, :, 0, 0], field.tables[:, :, 0, 1]
-    if field.is_tied:
-        on, off = on[:, 0], off[:, 0]
+    weight = field.edge_weight
+    if len(weight):
+        on = np.einsum("er,er->e", weight, on[field.edge_type])
+        off = np.einsum("er,er->e", weight, off[field.edge_type])
     else:
-        on, off = (np.einsum("er,er->e", field.edge_weight, part[field.edge_type]) for part in (on, off))
+        on, off = on[:, 0], off[:, 0]
     shift = np.maximum(on, off)
     possible = shift > -np.inf
     on, off = (np.subtract(part, shift, where=possible, out=np.full_like(part, -np.inf)) for part in (on, off))

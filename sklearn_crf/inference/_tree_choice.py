@@ -2,16 +2,7 @@
 
 import numpy as np
 
-from sklearn_crf.graphs import (
-    Graph,
-    SpanningTrees,
-    chain_probabilities,
-    check_edge_probabilities,
-    covering_trees,
-    effective_resistances,
-    snakes,
-    uniform_edge_probabilities,
-)
+from sklearn_crf.graphs import Graph, SpanningTrees, covering_trees, snakes
 
 # Shares of trees that differ by less are the same but for rounding.
 _DIGITS = 12
@@ -90,63 +81,6 @@ def side_by_side(graph, parts):
     for (edges, trees), end in zip(parts, ends, strict=True):
         chosen[:, edges] = trees.trees[np.searchsorted(end, middles)]
     return SpanningTrees._trusted(graph, chosen, np.diff(cuts))
-
-
-def _covering_probabilities(graph):
-    """Those of the trees that :class:`TightenBound` chooses by itself."""
-    if graph.n_components == 1:
-        return spanning_trees_of(graph, "minimal", 0).edge_probabilities
-    # The same to the last bit as for each component alone.
-    probabilities = np.empty(graph.n_edges)
-    for edges, trees in trees_of_components(graph, "minimal", 0):
-        probabilities[edges] = trees.edge_probabilities
-    return probabilities
-
-
-_MAKERS = {
-    "auto": effective_resistances,
-    "uniform": uniform_edge_probabilities,
-    "chains": chain_probabilities,
-    "covering": _covering_probabilities,
-}
-
-
-def edge_probabilities_of(graph, choice):
-    """Valid edge probabilities, all positive.
-
-    Parameters
-    ----------
-    graph : Graph
-    choice : {"auto", "uniform", "chains", "covering"}, SpanningTrees or array-like of shape (E,)
-
-    Returns
-    -------
-    ndarray of shape (E,), float64
-
-    Raises
-    ------
-    ValueError
-        If the choice is unknown, or the probabilities belong to no distribution over spanning trees or leave an edge
-        out.
-    """
-    if isinstance(choice, str):
-        if choice not in _MAKERS:
-            raise ValueError(
-                f'edge_probabilities must be "auto", "uniform", "chains", "covering" or an array, got {choice!r}.'
-            )
-        # Training runs inference on the same graphs hundreds of times, and a factorisation takes longer than a sweep.
-        return graph.keep(("edge probabilities", choice), lambda: _MAKERS[choice](graph))
-    if isinstance(choice, SpanningTrees):
-        if not np.array_equal(choice.graph.edges, graph.edges):
-            raise ValueError("edge_probabilities must be of spanning trees of the model's graph.")
-        probabilities = choice.edge_probabilities
-    else:
-        probabilities = np.asarray(choice, dtype=np.float64)
-        check_edge_probabilities(graph, probabilities)
-    if not np.all(probabilities > 0):
-        e = int(np.argmin(probabilities))
-        raise ValueError(f"edge_probabilities[{e}] is {probabilities[e]:g}: every edge must be in a tree.")
-    return probabilities
 
 
 def spanning_trees_of(graph, trees, random_state):

@@ -9,11 +9,11 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from sklearn_crf.inference import (
     AutoMap,
+    AutoMarginals,
     Inference,
     NamedInference,
     TreeInference,
     TRWMessagePassing,
-    able,
     resolve_inference,
 )
 from sklearn_crf.learning._solvers import LBFGS, SELECTIONS, SGD, AnchoredBundle, GradientSteps, Solver
@@ -245,7 +245,7 @@ class MaximumLikelihood(SmoothRule):
     name = "likelihood"
 
     def objective(self, decoding):
-        exact = able("marginals", decoding.inference)
+        exact = decoding.inference if "marginals" in decoding.inference.tasks else AutoMarginals()
         return Likelihood(exact if exact.exact_on == "any" else TreeInference())
 
 

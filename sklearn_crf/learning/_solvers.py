@@ -147,18 +147,16 @@ class LBFGS(Solver):
                 return report(point.x) or (not exact and _diverges(record.errors))
 
             visit(start)
-
-            def minimize(x):
-                limits = {"max_iter": run.max_iter + 1 - record.n_iter, "tol": run.tol, "callback": callback}
-                if self.l1_ratio or len(start) > _MANY_WEIGHTS:
-                    return minimize_owlqn(problem.evaluate, x, l1=problem.l1, **limits)
+            if self.l1_ratio or len(start) > _MANY_WEIGHTS:
+                minimize, options = minimize_owlqn, {"l1": problem.l1}
+            else:
                 history_size = _LONG_HISTORY if len(start) <= _FEW_WEIGHTS else _SHORT_HISTORY
-                return minimize_lbfgs(problem.evaluate, x, history_size=history_size, **limits)
-
-            result = minimize(start)
+                minimize, options = minimize_lbfgs, {"history_size": history_size}
+            options.update(tol=run.tol, callback=callback)
+            result = minimize(problem.evaluate, start, max_iter=run.max_iter + 1 - record.n_iter, **options)
             while not result.success and record.n_iter <= run.max_iter and problem.risk.objective.settle(0.0):
                 # An inner problem that was solved too roughly for this iterate.
-                result = minimize(result.x)
+                result = minimize(problem.evaluate, result.x, max_iter=run.max_iter + 1 - record.n_iter, **options)
             settled = exact or not _diverges(record.errors)
             record.coef, record.best_iter, record.stop_reason = result.x, record.n_iter - 1, result.message
             record.converged = bool(result.success and record.inference_converged and settled)

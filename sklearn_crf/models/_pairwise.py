@@ -1,5 +1,6 @@
 """Values on a topology: the score of every labeling of a graph."""
 
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import singledispatch
 from typing import Any, NamedTuple
@@ -173,16 +174,22 @@ class PairwiseModel:
     @cached_property
     def is_potts(self) -> bool:
         """True if every table has one value on and one off its diagonal: its messages cost O(K), not O(K^2)."""
-        n_columns = self.n_columns
+        n_columns = self.tables.shape[-1]
         if n_columns == 1:
             return True
         diagonal = np.eye(n_columns, dtype=bool)
         # The first table alone rules out most models.
-        return all(
-            bool(np.all(part == part[..., :1]))
-            for tables in (self.tables[:1], self.tables)
-            for part in (tables[..., diagonal], tables[..., ~diagonal])
-        )
+        for tables in (self.tables[:1], self.tables):
+            on, off = tables[..., diagonal], tables[..., ~diagonal]
+            if np.any(on != on[..., :1]) or np.any(off != off[..., :1]):
+                return False
+        return True
+
+    def _with_edge_weight(self, edge_weight):
+        """The same model with other weights of edges, which are not checked: finite, (E, R)."""
+        model = copy(self)
+        object.__setattr__(model, "edge_weight", np.ascontiguousarray(edge_weight, dtype=self.dtype))
+        return model
 
     def edge_tables(self, edges: Any = slice(None)) -> np.ndarray:
         """Table of each edge, weights applied: for small models and tests, as it takes E x K x K numbers.

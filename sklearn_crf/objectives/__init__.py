@@ -10,10 +10,9 @@ from sklearn_crf.objectives.contrastive._generators import Generator, GibbsGener
 from sklearn_crf.objectives.likelihood._discrete import MaximumMarginal, SaddlePoint
 from sklearn_crf.objectives.likelihood._dual_blocks import DualBlock
 from sklearn_crf.objectives.likelihood._joint_risk import JointRisk
-from sklearn_crf.objectives.likelihood._likelihood import Likelihood
+from sklearn_crf.objectives.likelihood._likelihood import Likelihood, RelaxedLikelihood
 from sklearn_crf.objectives.likelihood._piecewise import Piecewise
 from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood
-from sklearn_crf.objectives.likelihood._relaxed_likelihood import RelaxedLikelihood
 from sklearn_crf.objectives.margin._forest_examples import are_exact_by_kernel
 from sklearn_crf.objectives.margin._forest_planes import ForestDual, ForestPlanes
 from sklearn_crf.objectives.margin._hinge import StructuredHinge

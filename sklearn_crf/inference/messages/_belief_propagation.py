@@ -241,7 +241,6 @@ class MessagePassing(EdgeMarginals, Inference):
     tasks = frozenset({"map", "marginals"})
     exact_on = "forest"
     _schedules = ("auto", *SCHEDULES)
-    _sweep_depth = 2  # calls from the public method to the loop over sweeps
 
     def _make_field(self, model, maximum):
         """Field and shift of the unary rows, as :func:`~sklearn_crf.inference._field.make_field` returns them."""
@@ -280,16 +279,20 @@ class MessagePassing(EdgeMarginals, Inference):
             messages, _, converged = self._iterate(model.graph, field, init, run)
         return _state(field, messages), converged
 
+    def _by_factors(self, model):
+        """Whether messages between factors and nodes solve a model, in place of those along edges."""
+        return isinstance(model, FactorGraph)
+
     def _factor_marginals(self, model, init):
-        """Marginals of a factor graph, for an algorithm that takes one."""
+        """Marginals by messages of factors."""
         raise NotImplementedError(type(self).__name__)
 
     def _factor_labeling(self, model, init):
-        """Labels of a factor graph, for an algorithm that takes one."""
+        """Labels by messages of factors."""
         raise NotImplementedError(type(self).__name__)
 
     def _marginals(self, model, *, init=None, n_threads=1):
-        if isinstance(model, FactorGraph):
+        if self._by_factors(model):
             return self._factor_marginals(model, init)
         field, unary_shift = self._make_field(model, maximum=False)
         with range_runner(n_threads) as run:
@@ -308,7 +311,7 @@ class MessagePassing(EdgeMarginals, Inference):
         return self._bounded(model, found)
 
     def _map(self, model, *, init=None, n_threads=1):
-        if isinstance(model, FactorGraph):
+        if self._by_factors(model):
             return self._factor_labeling(model, init)
         graph = model.graph
         field, _ = self._make_field(model, maximum=True)
@@ -361,7 +364,7 @@ class MessagePassing(EdgeMarginals, Inference):
                 # Whatever was left within the tolerance: this sweep is exact from any start.
                 SCHEDULES["sequential"](graph, field, messages, 0.0, self.tol, run)()
             return messages, n_iter, True
-        self._warn_unconverged(self._unsteady(field.semiring == MAX_SCORE, change), depth=self._sweep_depth)
+        self._warn_unconverged(self._unsteady(field.semiring == MAX_SCORE, change), depth=2)
         return messages, self.max_iter, False
 
     def _unsteady(self, maximum, change):

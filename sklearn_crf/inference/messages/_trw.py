@@ -1,15 +1,12 @@
 """Tree-reweighted belief propagation."""
 
-from dataclasses import replace
-
 import numpy as np
 from scipy.special import logsumexp
 
 from sklearn_crf.graphs import follows_chains
 from sklearn_crf.inference._dual_descent import labeling_by_descent, marginals_by_descent
-from sklearn_crf.inference._field import infeasible_at_node, make_field
+from sklearn_crf.inference._field import edge_probabilities_of, infeasible_at_node, make_field
 from sklearn_crf.inference._relaxed_problem import in_double_precision, table_blocks
-from sklearn_crf.inference._tree_choice import edge_probabilities_of
 from sklearn_crf.inference.messages._belief_propagation import SCHEDULES, MessagePassing
 from sklearn_crf.inference.messages._norm_product import start_messages
 
@@ -203,7 +200,6 @@ class TRWMessagePassing(MessagePassing):
     """
 
     _schedules = (*MessagePassing._schedules, "convergent")
-    _sweep_depth = 3
     convex = True
 
     def __init__(self, edge_probabilities="auto", max_iter=200, tol=1e-4, damping=0.0, schedule="auto"):
@@ -214,17 +210,13 @@ class TRWMessagePassing(MessagePassing):
         self.schedule = schedule
 
     def _make_field(self, model, maximum):
-        probabilities = self._probabilities(model.graph)
+        probabilities = edge_probabilities_of(model.graph, self.edge_probabilities)
         if np.all(probabilities == 1):
             return make_field(model, maximum)
         if not maximum and _is_coarse(model):
             model = in_double_precision(model)
         weight = 1.0 if model.edge_weight is None else model.edge_weight
-        divided = replace(model, edge_weight=weight / probabilities[:, None])
-        return make_field(divided, maximum, probabilities)
-
-    def _probabilities(self, graph):
-        return edge_probabilities_of(graph, self.edge_probabilities)
+        return make_field(model._with_edge_weight(weight / probabilities[:, None]), maximum, probabilities)
 
     def _sum_bound(self, graph):
         return "upper"
@@ -236,30 +228,27 @@ class TRWMessagePassing(MessagePassing):
     def _schedule(self, graph):
         return SCHEDULES["sequential"] if self.schedule == "convergent" else super()._schedule(graph)
 
-    def _marginals(self, model, *, init=None, n_threads=1):
-        if self._by_norm_products(model.graph):
-            run, bound = start_messages(model, "trw", self.edge_probabilities, 1, init, self.tol)
-            return marginals_by_descent(self, run, bound)
-        return super()._marginals(model, init=init, n_threads=n_threads)
+    def _by_factors(self, model):
+        graph = model.graph
+        return self.schedule == "convergent" and not graph.is_forest and not self._along_chains(graph)
 
-    def _map(self, model, *, init=None, n_threads=1):
-        if self._by_norm_products(model.graph):
-            run, _ = start_messages(model, "trw", self.edge_probabilities, 0, init)
-            return labeling_by_descent(self, model, run)
-        return super()._map(model, init=init, n_threads=n_threads)
+    def _factor_marginals(self, model, init):
+        run, bound = start_messages(model, "trw", self.edge_probabilities, 1, init, self.tol)
+        return marginals_by_descent(self, run, bound, depth=3)
+
+    def _factor_labeling(self, model, init):
+        run, _ = start_messages(model, "trw", self.edge_probabilities, 0, init)
+        return labeling_by_descent(self, model, run, depth=3)
 
     def _edge_marginals(self, model, edges, init, n_threads):
-        if self._by_norm_products(model.graph):
+        if self._by_factors(model):
             raise ValueError(
                 'edge_marginals with schedule="convergent" needs edge_probabilities="chains"; other schedules take any.'
             )
         return super()._edge_marginals(model, edges, init, n_threads)
 
-    def _by_norm_products(self, graph):
-        return self.schedule == "convergent" and not graph.is_forest and not self._along_chains(graph)
-
     def _along_chains(self, graph):
-        return follows_chains(graph, self._probabilities(graph))
+        return follows_chains(graph, edge_probabilities_of(graph, self.edge_probabilities))
 
     def _check_model(self, model):
         super()._check_model(model)
@@ -277,7 +266,9 @@ class TRWMessagePassing(MessagePassing):
     def _bound_terms(self, model, state, **how):
         with np.errstate(divide="ignore"):
             messages = state.values if state.as_scores else np.log(state.values)
-        return reweighted_bound_terms(model, messages, self._probabilities(model.graph), **how)
+        return reweighted_bound_terms(
+            model, messages, edge_probabilities_of(model.graph, self.edge_probabilities), **how
+        )
 
     def _max_bound(self, model, state):
         is_descent = self.schedule == "convergent" and not model.graph.is_forest
