@@ -24,7 +24,6 @@ def solve(model, seconds):
     Parameters
     ----------
     model : PairwiseModel or FactorGraph
-        The former with finite scores.
     seconds : int
     """
     context = multiprocessing.get_context("spawn")
@@ -62,29 +61,36 @@ def _solve(model, seconds, sender):
 
 
 def _add_edges(network, model):
-    """Add all of a pairwise model; its nodes."""
+    """Add all of a pairwise model; its nodes. What is forbidden costs more than all else together."""
+    tables = model.edge_tables()
+    most = _most([model.unary, tables], model.graph.n_nodes + model.graph.n_edges)
     for node in range(model.graph.n_nodes):
         network.AddVariable(f"x{node}", range(model.n_columns))
-        network.AddFunction([node], _costs(model.unary[node]))
-    for (tail, head), table in zip(model.graph.edges.tolist(), model.edge_tables(), strict=True):
-        network.AddFunction([tail, head], _costs(table))
+        network.AddFunction([node], _costs(model.unary[node], most))
+    for (tail, head), table in zip(model.graph.edges.tolist(), tables, strict=True):
+        network.AddFunction([tail, head], _costs(table, most))
     return range(model.graph.n_nodes)
 
 
 def _add_factors(network, model):
-    """The same for a factor graph, where what is forbidden costs more than all else together."""
+    """The same for a factor graph."""
     for node, n_states in enumerate(model.n_states.tolist()):
         network.AddVariable(f"x{node}", range(n_states))
-    finite = model.log_table[np.isfinite(model.log_table)]
-    most = 1 + (np.abs(finite).max(initial=0.0) * 2) * model.n_factors
+    most = _most([model.log_table], model.n_factors)
     for factors, scope in model.by_arity():
         for factor, nodes in zip(factors.tolist(), scope.tolist(), strict=True):
             if nodes:
                 table = np.asarray(model.dense_table(factor), dtype=float)
-                network.AddFunction(nodes, _costs(np.maximum(table, table.max() - most)))
+                network.AddFunction(nodes, _costs(table, most))
     return range(model.n_nodes)
 
 
-def _costs(scores):
+def _most(arrays, n_factors):
+    """More than all finite scores of so many factors can differ by."""
+    largest = max(np.abs(array[np.isfinite(array)]).max(initial=0.0) for array in arrays)
+    return 1 + 2 * float(largest) * n_factors
+
+
+def _costs(scores, most):
     """Costs of all joint states, the last node changing fastest; at least 0."""
-    return (scores.max() - scores).ravel().round(DECIMALS).tolist()
+    return np.minimum(scores.max() - scores.astype(float), most).ravel().round(DECIMALS).tolist()

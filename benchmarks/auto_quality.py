@@ -1,28 +1,39 @@
-"""The automatic choices against all algorithms: 200 models of 20 kinds.
+"""The automatic choices against all algorithms and toulbar2: 215 models of 27 kinds.
 
-    python benchmarks/auto_quality.py [--quick] [--kinds chain spins] [--toulbar2 30]
+    SKLEARN_CRF_DATA=folder python benchmarks/auto_quality.py [--models 3] [--kinds chain horses] [--toulbar2 30]
+        [--tasks labelings marginals] [--results found.json] [--tables docs/results/auto_quality]
+
+Kinds are those of ``_auto_kinds.py``: random models, the 28 models of the UAI 2014 competition, and models of fitted
+estimators (handwritten words, horses, snakes, scenes of superpixels). Without the data folder the random ones remain.
 
 For labelings, every other algorithm that takes the model gets about a third of the time of the processor that
-``AutoMap`` took, by as many iterations as fit in. Per kind: how many labelings ``AutoMap`` says to be optimal, on how
-many models it is below ICM with five restarts or one of the others, the worst of what it lacks to the best score of
-all (per cent of it; with ``--toulbar2`` that solver is one of them), the mean of what the best other algorithm lacks to
-``AutoMap``, and milliseconds. For marginals, where elimination within 4 GB tells the truth: mean total variation
-distance of the marginals of nodes, of ``AutoMarginals``, loopy belief propagation, the same damped by a half, and
-tree-reweighted messages, and the ratio of the first to the best of the others (errors below 0.002 count as that); and
-the algorithms that the automatic choice took. ``--quick`` takes three models of each kind, in some two minutes.
+``AutoMap`` took, by as many iterations as fit in; ICM gets five restarts whatever they take. Where ``AutoMap`` has no
+proof, toulbar2 gets ``--toulbar2`` seconds; 0 leaves it out. Per kind: how many labelings are proven optimal, on how
+many models ``AutoMap`` is below one of the others, the worst of what it lacks to the best score of all (per cent of
+it), the mean of what the best of our other algorithms lacks to ``AutoMap``, and the worst of what toulbar2 lacks to it
+or is ahead (then negative), and milliseconds.
 
-Rules and budgets of the automatic choices were set on other seeds than these.
+For marginals, the truth is that of elimination within 4 GB, on smaller models of the kind where it takes more. Mean
+total variation distance of the marginals of nodes: of ``AutoMarginals``, loopy belief propagation, the same damped by a
+half, and tree-reweighted messages, and the ratio of the first to the best of the others (errors below 0.002 count as
+that); and the algorithm that the automatic choice took most often.
+
+``--models`` of each kind are the most that are taken. With ``--results`` a run that was cut off goes on where it ended,
+and ``--tables`` writes the rows that the user guide shows. Rules and budgets of the automatic choices were set on other
+seeds and models than these.
 """
 
 import argparse
+import json
 import time
 import warnings
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
-from scipy.spatial import Delaunay
+from _auto_kinds import all_kinds
+from _record import read_record, write_record
 
-from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import (
     AD3,
     ICM,
@@ -36,98 +47,7 @@ from sklearn_crf.inference import (
     LoopyBP,
     TRWMessagePassing,
 )
-from sklearn_crf.models import FactorGraph, PairwiseModel
-
-SPIN = np.array([[1.0, -1.0], [-1.0, 1.0]])
-FIRST_SEED = 50_000
-
-
-def spins(graph, rng, coupling, field=0.5):
-    unary = field * rng.normal(size=(graph.n_nodes, 2))
-    return PairwiseModel(graph, unary, SPIN[None], edge_weight=coupling * rng.normal(size=graph.n_edges))
-
-
-def tables(graph, rng, n_states, scale=1.0):
-    shape = (graph.n_edges, n_states, n_states)
-    unary = rng.normal(size=(graph.n_nodes, n_states))
-    return PairwiseModel(graph, unary, scale * rng.normal(size=shape), np.arange(graph.n_edges))
-
-
-def potts(graph, rng, n_states, gain):
-    return PairwiseModel(graph, rng.normal(size=(graph.n_nodes, n_states)), gain * np.eye(n_states)[None])
-
-
-def truncated(graph, rng, n_states):
-    states = np.arange(n_states)
-    table = -0.3 * np.minimum(np.abs(states[:, None] - states), 3.0)
-    return PairwiseModel(graph, rng.normal(size=(graph.n_nodes, n_states)), table[None])
-
-
-def tree(rng, n_nodes=60):
-    return Graph(n_nodes, [[s, int(rng.integers(s))] for s in range(1, n_nodes)])
-
-
-def clique(n_nodes):
-    return Graph(n_nodes, [[s, t] for s in range(n_nodes) for t in range(s)])
-
-
-def regular(rng, n_nodes=120, degree=4):
-    ends = rng.permutation(np.repeat(np.arange(n_nodes), degree)).reshape(-1, 2)
-    return Graph(n_nodes, np.unique(np.sort(ends[ends[:, 0] != ends[:, 1]], axis=1), axis=0))
-
-
-def planar(rng, n_nodes=200):
-    triangles = Delaunay(rng.random((n_nodes, 2))).simplices
-    pairs = np.concatenate((triangles[:, :2], triangles[:, 1:], triangles[:, ::2]))
-    return Graph(n_nodes, np.unique(np.sort(pairs, axis=1), axis=0))
-
-
-def skip_chain(rng, n_nodes=80, n_skips=8):
-    skips = np.sort(rng.integers(n_nodes, size=(n_skips, 2)), axis=1)
-    skips = skips[skips[:, 1] > skips[:, 0] + 1]
-    chain = np.stack((np.arange(n_nodes - 1), np.arange(1, n_nodes)), axis=1)
-    return Graph(n_nodes, np.unique(np.concatenate((chain, skips)), axis=0))
-
-
-def forbidding(rng, n_states=5):
-    model = tables(lattice((12, 12)), rng, n_states)
-    forbidden = np.where(rng.random(model.tables.shape) < 0.15, -np.inf, model.tables)
-    truth = rng.integers(n_states, size=144)
-    tails, heads = model.graph.edges.T
-    forbidden[np.arange(len(tails)), 0, truth[tails], truth[heads]] = 0.0
-    return PairwiseModel(model.graph, model.unary, forbidden, model.edge_type)
-
-
-def triples(rng, n_nodes=60, n_factors=80):
-    factors = [((s,), rng.normal(size=3)) for s in range(n_nodes)]
-    for _ in range(n_factors):
-        factors.append((tuple(map(int, rng.choice(n_nodes, 3, replace=False))), rng.normal(size=(3, 3, 3))))
-    return FactorGraph.from_factors([3] * n_nodes, factors)
-
-
-KINDS = {
-    "chain": lambda rng: tables(lattice((200,)), rng, 8),
-    "tree": lambda rng: tables(tree(rng), rng, 5),
-    "ladder": lambda rng: tables(lattice((2, 60)), rng, 6),
-    "clique of 14": lambda rng: tables(clique(14), rng, 2),
-    "skip chain": lambda rng: tables(skip_chain(rng), rng, 4),
-    "3 x 100": lambda rng: tables(lattice((3, 100)), rng, 3),
-    "spins 9 x 9": lambda rng: spins(lattice((9, 9)), rng, 2.0),
-    "spins 15 x 15": lambda rng: spins(lattice((15, 15)), rng, 1.0),
-    "spins 40 x 40": lambda rng: spins(lattice((40, 40)), rng, 1.0),
-    "submodular": lambda rng: potts(lattice((40, 40)), rng, 2, 0.6),
-    "weak attraction": lambda rng: potts(lattice((14, 14)), rng, 3, 0.4),
-    "Potts": lambda rng: potts(lattice((30, 30)), rng, 4, 0.6),
-    "truncated linear": lambda rng: truncated(lattice((20, 20)), rng, 8),
-    "repelling": lambda rng: potts(lattice((20, 20)), rng, 3, -1.0),
-    "any tables": lambda rng: tables(lattice((8, 8)), rng, 5),
-    "64 states": lambda rng: tables(lattice((5, 5)), rng, 64),
-    "volume": lambda rng: tables(lattice((6, 6, 6)), rng, 3),
-    "random regular": lambda rng: tables(regular(rng), rng, 3),
-    "planar": lambda rng: tables(planar(rng), rng, 4, 0.7),
-    "forbidden pairs": forbidding,
-    "triples": triples,
-}
+from sklearn_crf.models import FactorGraph, pairwise_model_of, score
 
 OTHERS = {
     "BP": lambda n: LoopyBP(max_iter=n),
@@ -137,6 +57,12 @@ OTHERS = {
     "MPLP": lambda n: MPLP(max_iter=n),
     "IncMP": lambda n: IncMP(max_iter=n),
     "expansion": lambda n: AlphaExpansion(max_iter=n, nonsubmodular="truncate"),
+}
+MARGINALS = {
+    "auto": AutoMarginals,
+    "BP": LoopyBP,
+    "damped": lambda: LoopyBP(damping=0.5),
+    "TRW": lambda: TRWMessagePassing(max_iter=200),
 }
 
 
@@ -163,94 +89,162 @@ def best_within(make, model, seconds):
     return best
 
 
-def compare_labelings(models, toulbar2):
-    n_optimal = n_below = 0
-    lacking, ahead, seconds, used = 0.0, [], [], Counter()
-    for model in models:
-        found, took = timed(lambda model=model: AutoMap().map(model))
-        used[found.method] += 1
-        seconds.append(took)
-        n_optimal += found.certified
-        scores = [best_within(make, model, took / 3) for make in OTHERS.values()]
-        scores += [best_within(lambda n: ICM(n_restarts=5, random_state=n), model, 0.0)]
-        scores = [value for value in scores if value is not None]
-        n_below += any(value > found.score + 1e-6 * abs(found.score) for value in scores)
-        best = max([found.score, *scores, *_solved(model, toulbar2)])
-        lacking = max(lacking, 100 * (best - found.score) / abs(best))
-        ahead.append(100 * (found.score - max(scores)) / abs(best))
-    return n_optimal, n_below, lacking, float(np.mean(ahead)), 1e3 * float(np.mean(seconds)), used.most_common(1)[0][0]
+def is_pairwise(model):
+    """Whether a factor graph has no factors of more than two nodes."""
+    return isinstance(model, FactorGraph) and model.arity.max(initial=0) <= 2
 
 
-def _solved(model, seconds):
-    if not seconds or isinstance(model, FactorGraph) or np.isneginf(model.tables).any():
-        return []
-    from _toulbar2 import solve
+def labeled(model, peer_seconds):
+    """What became of one model: scores of ``AutoMap``, the other algorithms and toulbar2."""
+    found, took = timed(lambda: AutoMap().map(model))
+    record = {
+        "score": found.score,
+        "proven": bool(found.certified),
+        "method": found.method,
+        "seconds": took,
+        "peer_seconds": peer_seconds,
+        "peer": None,
+        "peer_proven": False,
+    }
+    if is_pairwise(model):
+        # More algorithms take it like this.
+        model = pairwise_model_of(model)
+    scores = {name: best_within(make, model, took / 3) for name, make in OTHERS.items()}
+    scores["ICM"] = best_within(lambda n: ICM(n_restarts=5, random_state=0), model, 0.0)
+    record["others"] = {name: value for name, value in scores.items() if value is not None and np.isfinite(value)}
+    if peer_seconds and not found.certified:
+        from _toulbar2 import solve
 
-    from sklearn_crf.models import score
-
-    labels, _, _ = solve(model, seconds)
-    return [] if labels is None else [score(model, labels)]
-
-
-MARGINALS = {
-    "auto": AutoMarginals,
-    "BP": LoopyBP,
-    "damped": lambda: LoopyBP(damping=0.5),
-    "TRW": lambda: TRWMessagePassing(max_iter=200),
-}
+        labels, record["peer_proven"], _ = solve(model, peer_seconds)
+        record["peer"] = None if labels is None else score(model, labels)
+    return record
 
 
-def compare_marginals(models):
-    errors, used = {name: [] for name in MARGINALS}, Counter()
-    for model in models:
+def summed(model):
+    """Errors of the marginals of one model, None where the truth is not known."""
+    try:
+        exact = JunctionTree(max_memory=4e9).marginals(model).unary
+    except ValueError:
+        return {"errors": None}
+    # More algorithms take it like this.
+    pairwise = pairwise_model_of(model) if is_pairwise(model) else model
+    errors, record = {}, {}
+    for name, make in MARGINALS.items():
         try:
-            exact = JunctionTree(max_memory=4e9).marginals(model).unary
-        except ValueError:
+            found = make().marginals(model if name == "auto" else pairwise)
+        except TypeError:
             continue
-        for name, make in MARGINALS.items():
-            try:
-                found = make().marginals(model)
-            except TypeError:
-                continue
-            errors[name].append(np.abs(found.unary - exact).sum(axis=1).mean() / 2)
-            if name == "auto":
-                used[found.method] += 1
-    means = {name: float(np.mean(values)) if values else np.inf for name, values in errors.items()}
-    return means, used.most_common(1)[0][0] if used else None
+        errors[name] = float(np.abs(found.unary - exact).sum(axis=1).mean() / 2)
+        if name == "auto":
+            record["method"] = found.method
+    return record | {"errors": errors}
+
+
+def row_of_labelings(kind, records):
+    """One row of the table: its figures by name."""
+    lacks, ahead, peer, n_below = [], [], [], 0
+    for record in records:
+        others = max(record["others"].values())
+        rivals = [record["score"], others] + ([] if record["peer"] is None else [record["peer"]])
+        size = max(1.0, abs(max(rivals)))
+        n_below += others > record["score"] + 1e-6 * abs(record["score"])
+        lacks.append(100 * (max(rivals) - record["score"]) / size)
+        ahead.append(100 * (record["score"] - others) / size)
+        if record["peer"] is not None:
+            peer.append(100 * (record["score"] - record["peer"]) / size)
+    return {
+        "kind": kind,
+        "models": len(records),
+        "proven": sum(record["proven"] for record in records),
+        "below": int(n_below),
+        "lacks": max(lacks),
+        "ahead": float(np.mean(ahead)),
+        "peer_models": len(peer),
+        "peer_least": min(peer, default=None),
+        "peer_most": max(peer, default=None),
+        "milliseconds": 1e3 * float(np.mean([record["seconds"] for record in records])),
+        "method": Counter(record["method"] for record in records).most_common(1)[0][0],
+    }
+
+
+def row_of_marginals(kind, records):
+    """The same for marginals; None where the truth of no model is known."""
+    known = [record for record in records if record["errors"] is not None]
+    if not known:
+        return None
+    row = {"kind": kind, "models": len(known)}
+    for name in MARGINALS:
+        values = [record["errors"][name] for record in known if name in record["errors"]]
+        row[name] = float(np.mean(values)) if len(values) == len(known) else None
+    best = min(row[name] for name in MARGINALS if name != "auto" and row[name] is not None)
+    row["ratio"] = max(row["auto"], 0.002) / max(best, 0.002)
+    row["method"] = Counter(record["method"] for record in known).most_common(1)[0][0]
+    return row
+
+
+def line_of(row):
+    """A row as text."""
+    cells = [f"{row['kind']:<18}"]
+    for name, value in row.items():
+        if isinstance(value, float):
+            cells.append(f"{name} {value:.4g}")
+        elif name not in ("kind", "method") and value is not None:
+            cells.append(f"{name} {value}")
+    return "  ".join([*cells, row["method"]])
+
+
+def run(task, kind, options, record, save):
+    """Records of all models of a kind; those that are there are kept."""
+    known, make = all_kinds()[kind], {"labelings": "labeled", "marginals": "summed"}[task]
+    records = []
+    for number in range(min(known.n_models, options.models or known.n_models)):
+        key = f"{task}/{kind}/{number}"
+        if key not in record:
+            model = getattr(known, make)(number)
+            record[key] = labeled(model, options.toulbar2) if task == "labelings" else summed(model)
+            save()
+        records.append(record[key])
+    return records
+
+
+def conclusion(task, rows):
+    """The lines that the figures are held to."""
+    if task == "marginals":
+        ratios = np.array([row["ratio"] for row in rows])
+        return f"ratio at most 1.1 on {np.sum(ratios <= 1.1)} of {len(ratios)} kinds, at most {ratios.max():.2f} on all"
+    n_models, n_proven, n_below = (sum(row[name] for row in rows) for name in ("models", "proven", "below"))
+    n_close = sum(row["lacks"] <= 0.2 for row in rows)
+    return (
+        f"{n_models} models, {n_proven} proven optimal, {n_below} below another algorithm; within 0.2 % of the best on "
+        f"{n_close} of {len(rows)} kinds"
+    )
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--kinds", nargs="*", default=list(KINDS))
+    parser.add_argument("--models", type=int, default=0, help="of each kind; 0 takes all")
+    parser.add_argument("--kinds", nargs="*", default=list(all_kinds()))
+    parser.add_argument("--tasks", nargs="*", default=["labelings", "marginals"])
     parser.add_argument("--toulbar2", type=int, default=0, metavar="SECONDS")
+    parser.add_argument("--results", type=Path)
+    parser.add_argument("--tables", type=Path)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    n_models, totals = 3 if options.quick else 10, [0, 0, 0, 0, 0]
-    print("labelings" + " " * 12 + f"{'optimal':>9}{'below':>7}{'lacks %':>9}{'ahead %':>9}{'ms':>7}  method")
-    for kind in options.kinds:
-        models = [KINDS[kind](np.random.default_rng(FIRST_SEED + k)) for k in range(n_models)]
-        n_optimal, n_below, lacking, ahead, ms, method = compare_labelings(models, options.toulbar2)
-        totals = [totals[0] + n_models, totals[1] + n_optimal, totals[2] + n_below, totals[3] + (lacking <= 0.2), 0]
-        row = f"{kind:<21}{n_optimal:>9}{n_below:>7}{lacking:>9.3f}{ahead:>9.3f}{ms:>7.0f}  {method}"
-        print(row, flush=True)
-    print(f"{totals[0]} models, {totals[1]} optimal, {totals[2]} below another; within 0.2 % on {totals[3]} kinds")
-    print("\nmarginals" + " " * 12 + "".join(f"{name:>9}" for name in MARGINALS) + "    ratio  method")
-    ratios = []
-    for kind in options.kinds:
-        models = [KINDS[kind](np.random.default_rng(FIRST_SEED + k)) for k in range(n_models)]
-        means, method = compare_marginals(models)
-        if method is None:
-            print(f"{kind:<21}elimination is too wide to tell")
-            continue
-        others = min(value for name, value in means.items() if name != "auto")
-        ratios.append(max(means["auto"], 0.002) / max(others, 0.002))
-        print(
-            f"{kind:<21}" + "".join(f"{value:>9.4f}" for value in means.values()) + f"{ratios[-1]:>9.2f}  {method}",
-            flush=True,
-        )
-    ratios = np.array(ratios)
-    print(f"ratio at most 1.1 on {np.sum(ratios <= 1.1)} of {len(ratios)} kinds, at most {ratios.max():.2f} on all")
+    record = read_record(options.results, {})
+    for task in options.tasks:
+        rows = []
+        for kind in options.kinds:
+            records = run(task, kind, options, record, lambda: write_record(options.results, record))
+            row = (row_of_labelings if task == "labelings" else row_of_marginals)(kind, records)
+            if row is None:
+                print(f"{kind:<18}elimination is too wide to tell", flush=True)
+                continue
+            rows.append(row)
+            print(line_of(row), flush=True)
+        print(conclusion(task, rows), end="\n\n")
+        if options.tables:
+            text = json.dumps({"toulbar2_seconds": options.toulbar2, "rows": rows}, indent=1)
+            (options.tables / f"{task}.json").write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

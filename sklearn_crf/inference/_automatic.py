@@ -451,7 +451,8 @@ class AutoMap(Inference):
         name = type(chosen).__name__
         usable = init is not None and init.chosen == name and name in ("JunctionTree", "TRWS")
         found = chosen._map(model, init=init.state if usable else None, n_threads=n_threads)
-        return found._replace(state=AutoMapState(name, found.state, n_not_submodular(model)), method=name)
+        n_nonsubmodular = 0 if name == "GraphCut" else n_not_submodular(model)
+        return found._replace(state=AutoMapState(name, found.state, n_nonsubmodular), method=name)
 
     def _by_both(self, model, affordable, init, n_threads):
         """Elimination on the components that can afford it, approximation on the others."""

@@ -15,6 +15,9 @@ from sklearn_crf.kernels.cuts.fusion_moves import (
 )
 from sklearn_crf.models import PairwiseModel
 
+# Types of edges that are looked at one by one: for so few that takes less than arrays do.
+_FEW_TYPES = 16
+
 
 class CutState(NamedTuple):
     """Edges and nodes that a minimum cut could not decide.
@@ -164,10 +167,9 @@ def _not_submodular(model):
     """First edge that is not submodular or -1, by how much it is not, and the number of such edges."""
     tables, weight = model.tables, model.edge_weight
     # Types that are submodular, times weights that are not negative, make edges that are: no need to look at each.
-    if len(tables) < model.graph.n_edges and (weight is None or weight.min() >= 0):
-        with np.errstate(invalid="ignore"):
-            slack = tables[..., 0, 0] + tables[..., 1, 1] - tables[..., 0, 1] - tables[..., 1, 0]
-        if np.all(slack >= 0):
+    if len(tables) <= min(_FEW_TYPES, model.graph.n_edges - 1) and (weight is None or weight.min() >= 0):
+        slack = (a + d - b - c for a, b, c, d in tables.reshape(-1, 4).tolist())
+        if all(value >= 0 for value in slack):
             return -1, 0.0, 0
     return find_not_submodular(*pairwise_values(model), precision(model))
 

@@ -164,8 +164,10 @@ def n_labelings(n_nodes, n_states):
     >>> n_labelings(10, 2), n_labelings(10_000, 2)
     (1024.0, inf)
     """
-    with np.errstate(over="ignore"):
-        return float(np.power(float(n_states), n_nodes))
+    try:
+        return float(n_states) ** int(n_nodes)
+    except OverflowError:
+        return float("inf")
 
 
 @singledispatch
