@@ -1,6 +1,6 @@
 """Fully connected fields with Gaussian edges: estimator, kernels, examples, losses."""
 
-from sklearn_crf.dense._bandwidth_search import BandwidthSearch
+from sklearn_crf.dense._bandwidth_search import BandwidthGradient, BandwidthSearch
 from sklearn_crf.dense._estimator import DenseCRF
 from sklearn_crf.dense._examples import DenseExample
 from sklearn_crf.dense._gaussian_kernels import Bilateral, Spatial
@@ -9,6 +9,7 @@ from sklearn_crf.dense._refinement import refine
 from sklearn_crf.dense._report import GridField, RefinementReport, refinement_report
 
 __all__ = [
+    "BandwidthGradient",
     "BandwidthSearch",
     "Bilateral",
     "DenseCRF",

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_crf._callbacks import CallbackSupportMixin, fit_callbacks, progress_reporter
 from sklearn_crf._threads import map_tasks, single_threaded_blas
 from sklearn_crf._versions import restore_versioned_state, versioned_state
-from sklearn_crf.dense._bandwidth_search import BandwidthSearch
+from sklearn_crf.dense._bandwidth_search import BandwidthGradient, BandwidthSearch
 from sklearn_crf.dense._examples import read_examples
 from sklearn_crf.dense._gaussian_kernels import Bilateral, Spatial, build_filters, check_kernels
 from sklearn_crf.dense._losses import ExpectedIoU, LogLoss
@@ -25,6 +25,9 @@ from sklearn_crf.models import DenseModel, clamped
 from sklearn_crf.optimize import minimize_lbfgs
 
 LEARNING = {"auto": LogLoss, "log_loss": LogLoss, "expected_iou": ExpectedIoU}
+BANDWIDTHS = {"held_out": BandwidthSearch, "learned": BandwidthGradient}
+# Weights follow a change of bandwidths in a few iterations: they start from those found before.
+_ITERATIONS_PER_CHOICE = 10
 
 
 class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
@@ -54,9 +57,10 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         kernels are used as they are.
     inference : DenseMeanField, default=None
         None is ``DenseMeanField(max_iter=10)``. With ``updates="convergent"`` learned weights are kept non-negative.
-    bandwidths : {"given", "held_out"} or BandwidthSearch, default="given"
+    bandwidths : {"given", "held_out", "learned"}, BandwidthSearch or BandwidthGradient, default="given"
         Held out: bandwidths are chosen by :class:`~sklearn_crf.dense.BandwidthSearch`, by the loss on examples held out
-        of training.
+        of training. Learned: they are trained with the weights, from the given ones, by
+        :class:`~sklearn_crf.dense.BandwidthGradient`.
     image_channels : int, default=3
         Where X holds arrays: number of channels at the end of their last axis that are the image.
     C : float, default=1.0
@@ -93,7 +97,8 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     kernels_ : list
         The kernels, with the chosen bandwidths.
     bandwidth_trace_ : list of (str, float)
-        Kernels tried in the search and their held-out loss; empty if bandwidths are given.
+        Kernels tried and their loss per labelled pixel, on held-out examples or of training; empty if bandwidths are
+        given.
     loss_curve_ : ndarray of shape (n_iter_ + 1,)
         The objective at the start and after each iteration.
     n_iter_ : int
@@ -145,7 +150,11 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "unaries": [StrOptions({"scores", "linear"})],
         "learning": [StrOptions({*LEARNING, "fixed"}), HasMethods(["totals", "value", "gradient"])],
         "inference": [DenseMeanField, None],
-        "bandwidths": [StrOptions({"given", "held_out"}), HasMethods(["split", "choose"])],
+        "bandwidths": [
+            StrOptions({"given", *BANDWIDTHS}),
+            HasMethods(["split", "choose"]),
+            HasMethods(["descend"]),
+        ],
         "image_channels": [Interval(Integral, 0, None, closed="left")],
         "C": [Interval(Real, 0, None, closed="neither")],
         "class_weight": [dict, StrOptions({"balanced"}), None],
@@ -244,8 +253,11 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             def on_iteration(found):
                 return iteration(lambda: self._attributes(data, labels.classes_, layout.unpack(found.x), kernels))
 
-            if not isinstance(self.bandwidths, str) or self.bandwidths != "given":
-                kernels, trace = self._choose_bandwidths(tasks, layout, kernels, start)
+            rule = self._bandwidth_rule()
+            if hasattr(rule, "descend"):
+                kernels, trace, start = self._descend_bandwidths(rule, tasks, layout, kernels, start)
+            elif rule is not None:
+                kernels, trace = self._choose_bandwidths(rule, tasks, layout, kernels, start)
             if self._loss() is None:
                 # Lattices that cannot be built are an error of fit, not only of predict.
                 self._lattices(kernels, tasks)
@@ -289,6 +301,12 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         if not isinstance(self.learning, str):
             return self.learning
         return None if self.learning == "fixed" else LEARNING[self.learning]()
+
+    def _bandwidth_rule(self):
+        """How bandwidths are chosen, None if they are given."""
+        if not isinstance(self.bandwidths, str):
+            return self.bandwidths
+        return None if self.bandwidths == "given" else BANDWIDTHS[self.bandwidths]()
 
     def _check_scores(self, data, classes):
         if self.unaries == "scores" and data.n_scores != len(classes):
@@ -383,8 +401,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                 callback=callback,
             )
 
-    def _choose_bandwidths(self, tasks, layout, kernels, start):
-        search = BandwidthSearch() if isinstance(self.bandwidths, str) else self.bandwidths
+    def _choose_bandwidths(self, search, tasks, layout, kernels, start):
         labelled = [task for task in tasks if task.weight.any()]
         held_out, kept = ([labelled[i] for i in part] for part in search.split(len(labelled)))
         weights = start
@@ -393,12 +410,28 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             nonlocal weights
             if self._loss() is not None:
                 risk = self._risk(kept, layout, kernels)
-                # Weights follow a change of bandwidths in a few iterations: they start from those found before.
-                found = self._train(risk, risk.best_scaled(weights), min(self.max_iter, 10))
+                found = self._train(risk, risk.best_scaled(weights), min(self.max_iter, _ITERATIONS_PER_CHOICE))
                 weights = layout.unpack(found.x)
             return self._risk(held_out, layout, kernels).value(weights)
 
         return search.choose(kernels, evaluate)
+
+    def _descend_bandwidths(self, rule, tasks, layout, kernels, start):
+        weights, least = start, np.inf
+
+        def value_grad(kernels):
+            nonlocal weights, least
+            risk = self._risk(tasks, layout, kernels)
+            if self._loss() is None:
+                return risk.value(start), risk.bandwidth_slopes(start)
+            begin = risk.best_scaled(weights) if np.isinf(least) else weights
+            result = self._train(risk, begin, min(self.max_iter, _ITERATIONS_PER_CHOICE))
+            found, loss = layout.unpack(result.x), float(result.fun)
+            if loss < least:
+                weights, least = found, loss
+            return loss, risk.bandwidth_slopes(found)
+
+        return *rule.descend(kernels, value_grad), weights
 
     def _attributes(self, data, classes, weights, kernels):
         return {

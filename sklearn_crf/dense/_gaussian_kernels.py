@@ -31,16 +31,24 @@ class GaussianKernel:
         value = np.multiply(getattr(self, parameter), factor).tolist()
         return replace(self, **{parameter: tuple(value) if isinstance(value, list) else value})
 
+    def _by_bandwidths(self, by_columns, n_axes):
+        """Derivatives by the logarithms of all bandwidths, of those by the scales of the columns of features."""
+        positions, channels = np.split(by_columns, [n_axes])
+        parts = {"bandwidth": positions[_columns_of_axes(n_axes)], "channel_bandwidth": channels}
+        return np.concatenate(
+            [
+                parts[name] if np.ndim(getattr(self, name)) else parts[name].sum(keepdims=True)
+                for name in self._bandwidths
+            ]
+        )
+
     def _features(self, example, name, n_channels=0):
         """Coordinates in units of the bandwidth, then columns for channels, (*lattice, n_axes + n_channels)."""
         n_axes = len(example.shape)
         bandwidth = _per_axis(self.bandwidth, n_axes, f"{name}.bandwidth", "axes of the lattice")
         step = np.ones(n_axes) if example.spacing is None else np.asarray(example.spacing, dtype=np.float64)
         features = np.empty((*example.shape, n_axes + n_channels), example.scores.dtype)
-        for axis in range(n_axes):
-            # The order decides how the lattice is turned, and so the error of the filter. pydensecrf has x before y on
-            # images and the order of the axes elsewhere: with the same order results are the same.
-            column = 1 - axis if n_axes == 2 else axis
+        for axis, column in enumerate(_columns_of_axes(n_axes)):
             coordinate = np.arange(example.shape[axis]) * (step[axis] / bandwidth[axis])
             features[..., column] = coordinate.reshape(-1, *[1] * (n_axes - 1 - axis))
         return features
@@ -142,6 +150,12 @@ class Bilateral(GaussianKernel):
         return features.reshape(-1, features.shape[-1])
 
 
+def _columns_of_axes(n_axes):
+    # The order decides how the lattice is turned, and so the error of the filter. pydensecrf has x before y on images
+    # and the order of the axes elsewhere: with the same order results are the same.
+    return [1, 0] if n_axes == 2 else list(range(n_axes))
+
+
 def _per_axis(bandwidth, n, name, what):
     bandwidth = np.asarray(bandwidth, dtype=np.float64)
     if bandwidth.ndim and bandwidth.shape != (n,):
@@ -167,6 +181,29 @@ def check_kernels(kernels):
         raise TypeError(f"kernels must be a tuple of kernels such as Spatial() and Bilateral(), got {kernels!r}.")
     for m, kernel in enumerate(kernels):
         kernel._check(f"kernels[{m}]")
+
+
+def scaled_kernels(kernels, factors):
+    """The kernels with every bandwidth multiplied by a factor of its own.
+
+    Parameters
+    ----------
+    kernels : sequence of GaussianKernel
+    factors : ndarray of shape (n_bandwidths,)
+        Of the bandwidths of the first kernel, then of the next ones; a bandwidth given per axis counts once per axis.
+
+    Returns
+    -------
+    list of GaussianKernel
+    """
+    scaled = []
+    for kernel in kernels:
+        for name in kernel._bandwidths:
+            size = np.size(getattr(kernel, name))
+            own, factors = factors[:size], factors[size:]
+            kernel = kernel._scaled(name, own if np.ndim(getattr(kernel, name)) else own[0])
+        scaled.append(kernel)
+    return scaled
 
 
 def build_filters(kernels, example, *, name, blur="single", max_memory=2**33, n_threads=1):

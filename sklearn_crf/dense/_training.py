@@ -127,6 +127,7 @@ class Gradient(NamedTuple):
 
     unary: np.ndarray  # (N, K)
     tables: np.ndarray  # (M, K, K), all entries as independent variables
+    columns: list  # per kernel (d,): by the logarithm of the scale of each column of its features
 
 
 def marginals_of_updates(model, inference, n_threads=1):
@@ -155,7 +156,42 @@ def marginals_of_updates(model, inference, n_threads=1):
     return trajectory
 
 
-def pull_back(model, trajectory, slope, n_threads=1):
+class _ScaleSlopes:
+    r"""Derivative of :math:`h' \hat K q` by the logarithm of the scale :math:`\theta_a` of each column of features.
+
+    The derivative of the Gaussian kernel, :math:`k(i, j) (f_{ia} - f_{ja})^2`, is filtered by the lattice; the lattice
+    itself is not differentiated, as points move over its cells.
+    """
+
+    def __init__(self, smooth, features, n_threads):
+        self._smooth, self._n_threads = smooth, n_threads
+        # Only differences count, and moments about the centre lose fewer digits.
+        self._features = features - features.mean(axis=0)
+        squares = self._features**2
+        # Barycentric weights sum to one, so that rows of the filter's weights sum to the factors n_i of normalisation.
+        norm = smooth.weight.sum(axis=1, keepdims=True)
+        own, first, second = (self._filtered(values / norm) for values in (1, self._features, squares))
+        # Derivative of the logarithm of n_i^-2, the sum of row i.
+        by_sums = norm * (squares * own - 2 * self._features * first + second)
+        self._moments = (squares - by_sums / 2).astype(np.float64)
+
+    def of(self, left, right, adjoint):
+        """Derivatives (d,); ``adjoint`` is the transposed filter applied to ``left``, all (N, K)."""
+        pairs = _row_products(left, self._filtered(right)) + _row_products(adjoint, right)
+        found = pairs @ self._moments
+        for a, column in enumerate(self._features.T):
+            found[a] -= 2 * (column @ _row_products(left, self._filtered(column[:, np.newaxis] * right)))
+        return found
+
+    def _filtered(self, values):
+        return self._smooth.apply(values, n_threads=self._n_threads)
+
+
+def _row_products(a, b):
+    return np.einsum("ik,ik->i", a, b, dtype=np.float64)
+
+
+def pull_back(model, trajectory, slope, n_threads=1, features=()):
     r"""Derivatives by unary scores and compatibilities, given that by the last logits.
 
     Logits are :math:`s_t = u + \sum_m \hat K_m q_{t-1} \mu_m`, so that with g the derivative by s_t, that by
@@ -170,12 +206,16 @@ def pull_back(model, trajectory, slope, n_threads=1):
     slope : ndarray of shape (N, K)
         Derivative of the loss by the logits of the last marginals.
     n_threads : int, default=1
+    features : sequence of ndarray of shape (N, d)
+        Those of each filter, where the derivative by their scales is wanted. It takes d + 1 more filterings.
 
     Returns
     -------
     Gradient
     """
     tables = model.tables
+    scales = [_ScaleSlopes(*pair, n_threads) for pair in zip(model.filters, features, strict=bool(features))]
+    by_columns = [np.zeros(own.shape[1]) for own in features]
     by_tables = np.zeros(tables.shape)
     by_unary = slope.copy()
     for q in reversed(trajectory[:-1]):
@@ -184,10 +224,14 @@ def pull_back(model, trajectory, slope, n_threads=1):
         for m, smooth in enumerate(model.filters):
             adjoint = smooth.apply(slope, adjoint=True, n_threads=n_threads)
             by_tables[m] += product_over_nodes(q, adjoint)
-            by_q += adjoint @ tables[m].T.astype(slope.dtype)
+            table = tables[m].T.astype(slope.dtype)
+            by_neighbors = adjoint @ table
+            by_q += by_neighbors
+            if features:
+                by_columns[m] += scales[m].of(slope @ table, q, by_neighbors)
         slope = through_softmax(q, by_q)
         by_unary += slope
-    return Gradient(by_unary, by_tables)
+    return Gradient(by_unary, by_tables, by_columns)
 
 
 class Task(NamedTuple):
@@ -286,11 +330,7 @@ class UnrolledRisk:
         totals = self._totals(weights) if self.loss.needs_totals else None
 
         def run(task, n_threads):
-            model = self._model(weights, task, n_threads)
-            trajectory = marginals_of_updates(model, self.inference, n_threads)
-            own = self.loss.totals(trajectory[-1], task.labels, task.weight)
-            slope = self.loss.gradient(totals, trajectory[-1], task.labels, task.weight)
-            found = pull_back(model, trajectory, slope, n_threads)
+            own, found = self._pulled_back(weights, totals, task, n_threads)
             return own, self.layout.gradient(found.tables, found.unary, task.example.rows)
 
         found = map_tasks(run, self.tasks, self.n_jobs)
@@ -298,6 +338,28 @@ class UnrolledRisk:
         gradient = sum(part for _, part in found) / self.total_weight
         penalty = np.where(self.layout.penalised, flat, 0.0) * self.strength
         return value + 0.5 * float(penalty @ flat), gradient + penalty
+
+    def bandwidth_slopes(self, weights):
+        """Estimated derivative of f by the logarithm of each bandwidth of each kernel, (n_bandwidths,)."""
+        totals = self._totals(weights) if self.loss.needs_totals else None
+        kernels = self.lattices.kernels
+
+        def run(task, n_threads):
+            features = [kernel.features(task.example, f"kernels[{m}]") for m, kernel in enumerate(kernels)]
+            columns = self._pulled_back(weights, totals, task, n_threads, features)[1].columns
+            n_axes = len(task.example.shape)
+            parts = [kernel._by_bandwidths(own, n_axes) for kernel, own in zip(kernels, columns, strict=True)]
+            return np.concatenate([np.zeros(0), *parts])
+
+        return sum(map_tasks(run, self.tasks, self.n_jobs)) / self.total_weight
+
+    def _pulled_back(self, weights, totals, task, n_threads, features=()):
+        """Totals of the loss of one example, and its derivatives."""
+        model = self._model(weights, task, n_threads)
+        trajectory = marginals_of_updates(model, self.inference, n_threads)
+        own = self.loss.totals(trajectory[-1], task.labels, task.weight)
+        slope = self.loss.gradient(totals, trajectory[-1], task.labels, task.weight)
+        return own, pull_back(model, trajectory, slope, n_threads, features)
 
     def _totals(self, weights):
         def run(task, n_threads):

@@ -307,7 +307,7 @@ def test_custom_loss(data):
         ({"learning": "hinge"}, "'learning' parameter"),
         ({"inference": "mean_field"}, "'inference' parameter"),
         ({"C": -1.0}, "'C' parameter"),
-        ({"bandwidths": "learned"}, "'bandwidths' parameter"),
+        ({"bandwidths": "gradient"}, "'bandwidths' parameter"),
         ({"bandwidths": BandwidthSearch(validation_fraction=1.0)}, "validation_fraction must lie"),
         ({"bandwidths": BandwidthSearch(factor=1.0)}, "factor must be finite and greater than 1"),
         ({"bandwidths": BandwidthSearch(max_rounds=0)}, "max_rounds must be a positive integer"),
