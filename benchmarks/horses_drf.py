@@ -32,6 +32,7 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn_crf import DRFClassifier
 from sklearn_crf.datasets import load_weizmann_horses
 from sklearn_crf.learning import PMA, SPA, GradientSteps
+from sklearn_crf.potentials import PairwiseTables
 from sklearn_crf.preprocessing import LocalImageFeatures, NodeTransformer
 
 REDUCTION = 3
@@ -47,7 +48,7 @@ METHODS = {
     ),
     "TRW + TRW": (PMA(), "auto", [{}]),
     "PL + MAP": ("pl", "map", [{"C": 10.0**power} for power in (-8, -7, -6, -5, -4, -2, 0)]),
-    "PL, edges + MAP": ("pl", "map", [{"edge_C": 10.0**power} for power in (-7, -6, -5, -4)]),
+    "PL, edges + MAP": ("pl", "map", [{"pairwise": PairwiseTables(C=10.0**power)} for power in (-7, -6, -5, -4)]),
 }
 # The same weights under the other inference.
 CROSSED = {

@@ -21,6 +21,7 @@ from sklearn_crf.datasets import make_noisy_digits
 from sklearn_crf.display import CouplingAuditDisplay, ReliabilityDisplay
 from sklearn_crf.learning import SPA
 from sklearn_crf.model_selection import coupling_audit
+from sklearn_crf.potentials import PairwiseTables
 
 X, y, _ = make_noisy_digits(40, random_state=0)
 
@@ -33,7 +34,7 @@ estimators = {
     "PMA": DRFClassifier(learning="pma", inference="mpm"),
     "SPA": DRFClassifier(learning=SPA(solver="bundle"), inference="map"),
     "PL": DRFClassifier(learning="pl", inference="icm"),
-    "PL, edge_C=0.01": DRFClassifier(learning="pl", inference="icm", edge_C=0.01),
+    "PL, C=0.01 of edges": DRFClassifier(learning="pl", inference="icm", pairwise=PairwiseTables(C=0.01)),
 }
 inference = {"MAP": "map", "MPM": "mpm", "ICM": "icm"}
 audit = coupling_audit(estimators, X, y, inference=inference, cv=3, random_state=0)

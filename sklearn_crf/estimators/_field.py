@@ -52,7 +52,6 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     _parameter_constraints: ClassVar[dict] = {
         "C": [Interval(Real, 0, None, closed="neither")],
-        "edge_C": [Interval(Real, 0, None, closed="neither"), None],
         "inference": [StrOptions(set(NAMES)), Inference],
         "pairwise": [StrOptions({"auto", *PAIRWISE_FORMS}), PairwiseTables],
         "edge_features": [str, callable],
@@ -204,7 +203,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
             run = TrainingRun(
                 C=self.C,
-                edge_C=self.edge_C,
+                edge_C=self._tables().C,
                 max_iter=self.max_iter,
                 tol=self.tol,
                 rng=rng,

@@ -38,9 +38,6 @@ class ContrastiveCRF(FieldClassifier):
     ----------
     C : float, default=1.0
         Inverse strength of the penalty; intercepts are free.
-    edge_C : float, optional
-        That of the penalty on the weights of edges alone; None is ``C``. The objective has the factor ``C / edge_C``
-        before the squares of these weights.
     generator : str, Generator, list or None, default="map"
         What finds labelings: "map", max-product from random messages; "icm", iterated conditional modes from random
         labels, quicker and weaker; "gibbs", ten Gibbs sweeps from the truth. "icm_mv", "map_mv" and "gibbs_mv" add the
@@ -60,7 +57,7 @@ class ContrastiveCRF(FieldClassifier):
     pairwise : str or PairwiseTables, default="auto"
         Weights of a pairwise table: "auto", "ising", "potts", "symmetric" or "full", see
         :func:`~sklearn_crf.potentials.pairwise_form`; or a :class:`~sklearn_crf.potentials.PairwiseTables`, which can
-        also forbid pairs of labels and let tables of a lattice differ by direction.
+        also have a ``C`` of its own, forbid pairs of labels, and let tables of a lattice differ by direction.
     edge_features : str or callable, default="difference"
         As in :class:`DRFClassifier`.
     connectivity : int or array-like of shape (n_offsets, ndim), default=1
@@ -154,7 +151,6 @@ class ContrastiveCRF(FieldClassifier):
         self,
         C=1.0,
         *,
-        edge_C=None,
         generator="map",
         sets="pl",
         solver="lbfgs",
@@ -174,7 +170,6 @@ class ContrastiveCRF(FieldClassifier):
         verbose=0,
     ):
         self.C = C
-        self.edge_C = edge_C
         self.generator = generator
         self.sets = sets
         self.solver = solver

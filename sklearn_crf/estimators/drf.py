@@ -30,9 +30,6 @@ class DRFClassifier(FieldClassifier):
         Inverse strength of the penalty in :math:`\tfrac12 \lVert w \rVert^2 + C \sum_i \ell_i`; intercepts are
         free. It applies to ``learning`` "pma", "pl" and "likelihood"; steps of SPA, MMA and CD have no penalty, and the
         bundle method of SPA has one on the distance to the start.
-    edge_C : float, optional
-        That of the penalty on the weights of edges alone; None is ``C``. The objective has the factor ``C / edge_C``
-        before the squares of these weights.
     learning : str, LearningRule or Objective, default="auto"
         What replaces the expectations: pseudo-marginals ("pma"), the best labeling ("spa", saddle point
         approximation), the labeling of largest marginals ("mma", maximum marginal approximation), each node given
@@ -55,7 +52,7 @@ class DRFClassifier(FieldClassifier):
     pairwise : str or PairwiseTables, default="auto"
         Weights of a pairwise table: "auto", "ising", "potts", "symmetric" or "full", see
         :func:`~sklearn_crf.potentials.pairwise_form`; or a :class:`~sklearn_crf.potentials.PairwiseTables`, which can
-        also forbid pairs of labels and let tables of a lattice differ by direction.
+        also have a ``C`` of its own, forbid pairs of labels, and let tables of a lattice differ by direction.
     edge_features : str or callable, default="difference"
         Features of an edge: "difference" is :math:`[1, |x_i - x_j|]`, "constant" is :math:`[1]` (a conventional
         Markov random field), or a registered name or a callable ``f(x_tail, x_head)``.
@@ -149,7 +146,6 @@ class DRFClassifier(FieldClassifier):
         self,
         C=1.0,
         *,
-        edge_C=None,
         learning="auto",
         inference="auto",
         cost=None,
@@ -168,7 +164,6 @@ class DRFClassifier(FieldClassifier):
         verbose=0,
     ):
         self.C = C
-        self.edge_C = edge_C
         self.learning = learning
         self.inference = inference
         self.cost = cost

@@ -50,9 +50,6 @@ class M3NClassifier(FieldClassifier):
     ----------
     C : float, default=1.0
         Inverse strength of the penalty, as in scikit-learn's LinearSVC.
-    edge_C : float, optional
-        That of the penalty on the weights of edges alone; None is ``C``. The objective has the factor ``C / edge_C``
-        before the squares of these weights.
     formulation : str, MarginFormulation or Objective, default="max_margin"
         What stands for the maximum:
 
@@ -89,10 +86,9 @@ class M3NClassifier(FieldClassifier):
     pairwise : str or PairwiseTables, default="auto"
         Weights of a pairwise table: "auto", "ising", "potts", "symmetric" or "full", see
         :func:`~sklearn_crf.potentials.pairwise_form`; or a :class:`~sklearn_crf.potentials.PairwiseTables`, which can
-        also forbid pairs of labels and let tables of a lattice differ by direction.
-        "associative" is "auto" with
-        weights that are not negative, so that equal labels are never worse and min-cut stays exact throughout
-        training; edge features must not be negative either.
+        also have a ``C`` of its own, forbid pairs of labels, and let tables of a lattice differ by direction.
+        "associative" is "auto" with weights that are not negative, so that equal labels are never worse and min-cut
+        stays exact throughout training; edge features must not be negative either.
     edge_features : str or callable, default="difference"
         Features of an edge: "difference" is :math:`[1, |x_i - x_j|]`, "constant" is :math:`[1]`, or a registered name
         or a callable ``f(x_tail, x_head)``.
@@ -185,7 +181,6 @@ class M3NClassifier(FieldClassifier):
         self,
         C=1.0,
         *,
-        edge_C=None,
         formulation="max_margin",
         solver="auto",
         class_weight=None,
@@ -205,7 +200,6 @@ class M3NClassifier(FieldClassifier):
         verbose=0,
     ):
         self.C = C
-        self.edge_C = edge_C
         self.formulation = formulation
         self.solver = solver
         self.class_weight = class_weight

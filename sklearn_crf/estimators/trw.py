@@ -39,9 +39,6 @@ class TRWCRF(FieldClassifier):
     ----------
     C : float, default=1.0
         Inverse strength of the penalty on weights; intercepts are free. ``C = 1 / (2 c2)`` in terms of CRFsuite.
-    edge_C : float, optional
-        That of the penalty on the weights of edges and factors; None is ``C``. The objective has the factor
-        ``C / edge_C`` before the squares of these weights.
     formulation : str, Formulation or Objective, default="auto"
         What stands for :math:`\log Z` in training (with factors besides edges, one of "exact", "relaxation",
         "piecewise", "pseudolikelihood", "loopy"):
@@ -79,7 +76,7 @@ class TRWCRF(FieldClassifier):
     pairwise : str or PairwiseTables, default="full"
         Weights of a pairwise table: "auto", "ising", "potts", "symmetric" or "full", see
         :func:`~sklearn_crf.potentials.pairwise_form`; or a :class:`~sklearn_crf.potentials.PairwiseTables`, which can
-        also forbid pairs of labels and let tables of a lattice differ by direction.
+        also have a ``C`` of its own, forbid pairs of labels, and let tables of a lattice differ by direction.
     edge_features : str or callable, default="constant"
         Features of an edge: "constant" is :math:`[1]`, "difference" is :math:`[1, |x_i - x_j|]`, or a registered
         name or a callable ``f(x_tail, x_head)``, which may return a CSR matrix of many features.
@@ -186,7 +183,6 @@ class TRWCRF(FieldClassifier):
         self,
         C=1.0,
         *,
-        edge_C=None,
         formulation="auto",
         solver="lbfgs",
         inference="auto",
@@ -206,7 +202,6 @@ class TRWCRF(FieldClassifier):
         verbose=0,
     ):
         self.C = C
-        self.edge_C = edge_C
         self.formulation = formulation
         self.solver = solver
         self.inference = inference

@@ -13,7 +13,7 @@ from sklearn_crf.models import PairwiseModel
 _ROWS = 8192
 
 
-class Weights(NamedTuple):
+class LinearWeights(NamedTuple):
     """The flat vector of weights, seen by its parts.
 
     Attributes
@@ -121,12 +121,12 @@ class LinearPotentials:
 
         Returns
         -------
-        Weights
+        LinearWeights
             Views of the vector.
         """
         first = prod(self._coef_shape)
         second = first + prod(self._intercept_shape)
-        return Weights(
+        return LinearWeights(
             coef[:first].reshape(self._coef_shape),
             coef[first:second].reshape(self._intercept_shape),
             coef[second:].reshape(self._edge_shape),
@@ -138,7 +138,7 @@ class LinearPotentials:
         Parameters
         ----------
         coef, intercept, edge_coef : array-like
-            As in :class:`Weights`.
+            As in :class:`LinearWeights`.
 
         Returns
         -------

@@ -1,11 +1,12 @@
 """Pairwise tables: which entries share a weight, and which pairs of labels are forbidden."""
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils._param_validation import StrOptions
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_crf._threads import cached_property
 
@@ -212,6 +213,9 @@ class PairwiseTables(BaseEstimator):
         left to the weights.
     edge_types : {"tied", "offset"}, default="tied"
         Whether all edges of a lattice share their weights, or those of one offset.
+    C : float, optional
+        Inverse strength of the penalty on the weights of edges (and factors), where the estimator has one; None is the
+        estimator's ``C``, which otherwise penalises the weights of nodes alone.
 
     Examples
     --------
@@ -229,12 +233,14 @@ class PairwiseTables(BaseEstimator):
         "form": [StrOptions({"auto", "associative", *PAIRWISE_FORMS})],
         "forbidden": ["array-like", StrOptions(set(_SCHEMES)), None],
         "edge_types": [StrOptions({"tied", "offset"})],
+        "C": [Interval(Real, 0, None, closed="neither"), None],
     }
 
-    def __init__(self, form: str = "auto", forbidden=None, edge_types: str = "tied"):
+    def __init__(self, form: str = "auto", forbidden=None, edge_types: str = "tied", C: float | None = None):
         self.form = form
         self.forbidden = forbidden
         self.edge_types = edge_types
+        self.C = C
 
     def forbidden_pairs(self, classes: np.ndarray) -> np.ndarray | None:
         """The pairs that are forbidden, as a mask.

@@ -18,7 +18,8 @@ class SparsePotentials(LinearPotentials):
 
     .. math:: u_{s, k} = \sum_{f : (f, k) \in P} w_{f k} \, x_{s f} + b_k
 
-    Weights are in the order of the features and take memory for the pairs alone. ``Weights.coef`` is their vector.
+    Weights are in the order of the features and take memory for the pairs alone; ``LinearWeights.coef`` is the vector
+    of them.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""edge_C: the penalty on the weights of edges, apart from that on nodes."""
+"""PairwiseTables(C=...): the penalty on the weights of edges, apart from that on nodes."""
 
 import numpy as np
 import pytest
@@ -7,6 +7,7 @@ from numpy.testing import assert_allclose
 from sklearn.model_selection import GridSearchCV
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier
+from sklearn_crf.potentials import PairwiseTables
 
 C, EDGE_C = 0.5, 0.02
 ROOT = np.sqrt(EDGE_C / C)
@@ -18,7 +19,7 @@ def constant(x_tail, x_head):
 
 
 def scaled(x_tail, x_head):
-    """The same features, so much shorter that the one penalty weighs the weights of edges as edge_C does."""
+    """The same features, so much shorter that the one penalty weighs the weights of edges as EDGE_C does."""
     return ROOT * constant(x_tail, x_head)
 
 
@@ -39,9 +40,10 @@ FIELDS = [
 def test_the_penalty_of_edges_is_that_of_scaled_edge_features(field):
     X, y = noisy_blobs(4, 4)
     field.set_params(C=C)
-    apart = field.set_params(edge_C=EDGE_C, edge_features=constant).fit(X, y)
+    form = field.pairwise
+    apart = field.set_params(pairwise=PairwiseTables(form, C=EDGE_C), edge_features=constant).fit(X, y)
     coef, edge_coef = apart.coef_.copy(), apart.edge_coef_.copy()
-    together = field.set_params(edge_C=None, edge_features=scaled).fit(X, y)
+    together = field.set_params(pairwise=form, edge_features=scaled).fit(X, y)
     assert_allclose(coef, together.coef_, atol=1e-2)
     assert_allclose(edge_coef, ROOT * together.edge_coef_, atol=1e-2)
 
@@ -49,7 +51,7 @@ def test_the_penalty_of_edges_is_that_of_scaled_edge_features(field):
 def test_a_strong_penalty_leaves_the_nodes_alone():
     X, y = noisy_blobs(6, 8)
     plain = DRFClassifier(learning="pl", edge_features="constant").fit(X, y)
-    strong = DRFClassifier(learning="pl", edge_features="constant", edge_C=1e-6).fit(X, y)
+    strong = DRFClassifier(learning="pl", edge_features="constant", pairwise=PairwiseTables(C=1e-6)).fit(X, y)
     assert abs(strong.edge_coef_.item()) < 0.05 * abs(plain.edge_coef_.item())
     alone = DRFClassifier().fit(X.reshape(-1, X.shape[-1]), y.ravel())
     assert_allclose(strong.coef_, alone.coef_, rtol=0.1)
@@ -58,13 +60,13 @@ def test_a_strong_penalty_leaves_the_nodes_alone():
 def test_one_number_for_both_is_the_plain_penalty():
     X, y = noisy_blobs(4, 6)
     plain = DRFClassifier(C=0.3, learning="pl").fit(X, y)
-    same = DRFClassifier(C=0.3, edge_C=0.3, learning="pl").fit(X, y)
+    same = DRFClassifier(C=0.3, pairwise=PairwiseTables(C=0.3), learning="pl").fit(X, y)
     np.testing.assert_array_equal(plain.edge_coef_, same.edge_coef_)
 
 
 def test_the_loss_curve_holds_both_penalties():
     X, y = noisy_blobs(4, 6)
-    fields = [DRFClassifier(C=2.0, edge_C=edge_C, learning="pl") for edge_C in (2.0, 0.5)]
+    fields = [DRFClassifier(C=2.0, pairwise=PairwiseTables(C=edge_C), learning="pl") for edge_C in (2.0, 0.5)]
     start = DRFClassifier(learning="pl").fit(X, y)
     losses = []
     for field in fields:
@@ -77,12 +79,14 @@ def test_the_loss_curve_holds_both_penalties():
 
 def test_grid_search_over_the_penalty_of_edges():
     X, y = noisy_blobs(6, 8)
-    search = GridSearchCV(DRFClassifier(learning="pl"), {"edge_C": [1e-3, 1.0]}, cv=2, error_score="raise").fit(X, y)
-    assert search.best_params_["edge_C"] in (1e-3, 1.0)
+    search = GridSearchCV(
+        DRFClassifier(learning="pl", pairwise=PairwiseTables()), {"pairwise__C": [1e-3, 1.0]}, cv=2, error_score="raise"
+    ).fit(X, y)
+    assert search.best_params_["pairwise__C"] in (1e-3, 1.0)
 
 
 @pytest.mark.parametrize("edge_C", [0.0, -1.0, np.nan])
 def test_a_penalty_that_is_none_is_an_error(edge_C):
     X, y = noisy_blobs(2, 4)
-    with pytest.raises(ValueError, match="edge_C"):
-        DRFClassifier(edge_C=edge_C).fit(X, y)
+    with pytest.raises(ValueError, match="'C' parameter of PairwiseTables"):
+        DRFClassifier(pairwise=PairwiseTables(C=edge_C)).fit(X, y)

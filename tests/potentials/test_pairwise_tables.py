@@ -5,7 +5,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from sklearn_crf import DRFClassifier, M3NClassifier, TRWCRF
+from sklearn_crf import TRWCRF, DRFClassifier, M3NClassifier
 from sklearn_crf.metrics import entities
 from sklearn_crf.potentials import PairwiseTables
 

@@ -67,11 +67,11 @@ class EdgeEntropyBP(Inference):
         self.tol = tol
 
     def _marginals(self, model, *, init=None, n_threads=1):
-        return marginals_by_descent(self, _Run(model, init), "upper")
+        return marginals_by_descent(self, _EdgeEntropyBound(model, init), "upper")
 
 
-class _Run:
-    """Messages as they have come to be, in double precision."""
+class _EdgeEntropyBound:
+    """Current messages, in double precision."""
 
     def __init__(self, model, init):
         self.dtype, self.model = model.dtype, in_double_precision(model)

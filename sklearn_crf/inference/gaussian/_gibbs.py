@@ -119,7 +119,7 @@ class GaussianGibbs(GaussianInference):
         covariance = inverse_blocks(model.diagonal)
         root = np.linalg.cholesky(covariance)
         chains = [
-            _Chain(model, start.astype(np.float64), covariance, root, (int(seed), number), run)
+            _GaussianChain(model, start.astype(np.float64), covariance, root, (int(seed), number), run)
             for number, start in enumerate(starts)
         ]
         for chain in chains:
@@ -128,7 +128,7 @@ class GaussianGibbs(GaussianInference):
         return chains
 
 
-class _Chain:
+class _GaussianChain:
     """One Markov chain: its values, in place, and where it is in its stream of random numbers."""
 
     def __init__(self, model, values, covariance, root, stream, run):

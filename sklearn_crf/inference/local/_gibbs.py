@@ -129,10 +129,10 @@ class GibbsSampler(Inference):
         seed = rng.randint(np.iinfo(np.int64).max, dtype=np.int64)
         chains = []
         for number, labels in enumerate(self._starts(model, init, rng)):
-            chain = self._burnt_in(_Chain(model, without_violations(model, labels), seed, number, run))
+            chain = self._burnt_in(_LabelChain(model, without_violations(model, labels), seed, number, run))
             if not is_feasible(model, chain.labels):
                 # Once allowed, labels remain so.
-                chain = self._burnt_in(_Chain(model, self._searched(model, chain.labels), seed, number, run))
+                chain = self._burnt_in(_LabelChain(model, self._searched(model, chain.labels), seed, number, run))
             chains.append(chain)
         return chains
 
@@ -212,13 +212,13 @@ def gibbs_sweeps(model, labels, n_sweeps, seed, n_threads=1, frozen=None):
         if frozen.shape != labels.shape:
             raise ValueError(f"frozen must have shape {labels.shape}, got {frozen.shape}.")
     with range_runner(n_threads) as run:
-        chain = _Chain(model, labels, seed, 0, run, frozen)
+        chain = _LabelChain(model, labels, seed, 0, run, frozen)
         for _ in range(n_sweeps):
             chain.sweep()
     return labels
 
 
-class _Chain:
+class _LabelChain:
     """One Markov chain: its labels, in place, and where it is in its stream of random numbers."""
 
     def __init__(self, model, labels, seed, number, run, frozen=None):

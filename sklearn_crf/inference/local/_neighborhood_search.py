@@ -161,10 +161,10 @@ class LargeNeighborhoodSearch(Inference):
             labels = np.zeros(0, dtype=np.int32)
             return Labeling(labels, score(model, labels), bound=score(model, labels), state=labels)
         start = task.unary.argmax(axis=1) if init is None else _checked_start(task.arrays.n_states, init)
-        first = _Chain(task, 0, start.astype(np.int32))
+        first = _Restart(task, 0, start.astype(np.int32))
         is_exact, chains = first.solve(), [first]
         if not is_exact:
-            chains += [_Chain(task, number) for number in range(1, self.n_restarts)]
+            chains += [_Restart(task, number) for number in range(1, self.n_restarts)]
             _search(chains, n_threads, anneal_first=init is None)
         labels = _joined(chains)
         if init is not None and score(model, start) > score(model, labels):
@@ -250,7 +250,7 @@ class _Task:
         return Region(largest, _MOST_CELLS, size, few >= min(n_nodes, _MOST_NODES))
 
 
-class _Chain:
+class _Restart:
     """One restart: the best labels that it knows, and how much of the budget it has used."""
 
     def __init__(self, task, number, labels=None):

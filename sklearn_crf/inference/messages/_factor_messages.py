@@ -119,7 +119,7 @@ class Reader:
 
 
 class MessageRun:
-    """Messages as they have come to be.
+    """Current messages.
 
     Parameters
     ----------

@@ -73,11 +73,11 @@ class MPLP(Inference):
         self.climb = climb
 
     def _map(self, model, *, init=None, n_threads=1):
-        return labeling_by_descent(self, model, _Run(LayeredModel(model), init))
+        return labeling_by_descent(self, model, _MPLPMessages(LayeredModel(model), init))
 
 
-class _Run:
-    """Messages and bound as they have come to be."""
+class _MPLPMessages:
+    """Current messages and bound."""
 
     def __init__(self, layered, init):
         layers = layered.layers._replace(maximum=True)

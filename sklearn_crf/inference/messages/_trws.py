@@ -102,7 +102,7 @@ class TRWS(Inference):
     def _map(self, model, *, init=None, n_threads=1):
         if model.graph.is_forest:
             return TreeInference()._map(model)
-        run, recent = _Run(model, init), RecentFall()
+        run, recent = _SequentialSweeps(model, init), RecentFall()
         for n_iter in range(1, self.max_iter + 1):
             checkpoint()
             fall = run.iterate()
@@ -119,8 +119,8 @@ class TRWS(Inference):
         return found._replace(bound=max(run.bound, found.score))
 
 
-class _Run:
-    """Messages, bound and labels as they have come to be. All in double precision, so that the bound can be trusted."""
+class _SequentialSweeps:
+    """Current messages, bound and labels, all in double precision, so that the bound can be trusted."""
 
     def __init__(self, model, init):
         self.model = in_double_precision(model)

@@ -138,7 +138,7 @@ class AD3(Inference):
             return found._replace(fractional=one_hot(found.labels, model.n_columns))
         problem = (EdgesProblem if isinstance(model, PairwiseModel) else FactorsProblem)(model, self.climb)
         with range_runner(n_threads) as run_ranges:
-            run = _Run(problem, self.penalty, init, run_ranges)
+            run = _AugmentedLagrangian(problem, self.penalty, init, run_ranges)
             n_iter, certain, converged = 0, False, not len(problem.pieces.kind)
             while n_iter < self.max_iter and not converged:
                 checkpoint()
@@ -164,8 +164,8 @@ class AD3(Inference):
         )
 
 
-class _Run:
-    """Marginals, multipliers, penalty and bound as they have come to be."""
+class _AugmentedLagrangian:
+    """Current marginals, multipliers, penalty and bound."""
 
     def __init__(self, problem, penalty, init, run_ranges):
         self.problem, self.pieces, self.run_ranges = problem, problem.pieces, run_ranges

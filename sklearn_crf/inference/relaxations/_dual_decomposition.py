@@ -156,12 +156,12 @@ class DualDecomposition(SubgradientMap):
         if model.graph.is_forest:
             return TreeInference()._map(model)
         trees = spanning_trees_of(model.graph, self.trees, self.random_state)
-        kind = _PolyakRun if self.step == "polyak" else _AnnealedRun
+        kind = _PolyakSteps if self.step == "polyak" else _AnnealedSteps
         with ordered_map(n_threads) as mapped, single_threaded_blas():
             return self._minimised(model, kind(model, init, trees, mapped, self.climb, self.random_state))
 
 
-class _Run(Run):
+class _DualSteps(Run):
     """Scores of the trees, and the best labels of each."""
 
     def __init__(self, model, init, trees, mapped, climb, random_state):
@@ -196,7 +196,7 @@ class _Run(Run):
         self.note(value)
 
 
-class _AnnealedRun(_Run):
+class _AnnealedSteps(_DualSteps):
     """A step is a multiple of the standard deviation of the scores."""
 
     def first_step(self, least):
@@ -208,7 +208,7 @@ class _AnnealedRun(_Run):
         self.x = self.scores.project(self.x)
 
 
-class _PolyakRun(_Run):
+class _PolyakSteps(_DualSteps):
     """A step is a multiple of the gap by the squared length of the subgradient."""
 
     def first_step(self, least):

@@ -152,14 +152,14 @@ class IncMP(SubgradientMap):
     def _map(self, model, *, init=None, n_threads=1):
         if model.graph.is_forest:
             return TreeInference()._map(model)
-        run = _Run(model, init, self.climb, check_random_state(self.random_state))
+        run = _IncMPMessages(model, init, self.climb, check_random_state(self.random_state))
         found = self._minimised(model, run)
         # What solves the problem itself solves its relaxation.
         certain = RecentStates(found.labels, model.n_columns) if found.certified else run.recent
         return found._replace(fractional=certain.average)
 
 
-class _Run(Run):
+class _IncMPMessages(Run):
     """Shares of the edges."""
 
     def __init__(self, model, init, climb, rng):

@@ -69,7 +69,7 @@ def first_step(change_of_gap, unit, least):
 
 
 class Run(ABC):
-    """The dual variables, the bound that they give, and labels, as they have come to be.
+    """Current dual variables, the bound that they give, and labels.
 
     Parameters
     ----------

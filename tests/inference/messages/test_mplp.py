@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import MPLP, BruteForce, LinearProgram, NormProductBP, convergence_left_to_caller
 from sklearn_crf.inference.messages._factor_layers import LayeredModel
-from sklearn_crf.inference.messages._mplp import _Run
+from sklearn_crf.inference.messages._mplp import _MPLPMessages
 from sklearn_crf.models import FactorGraph, PairwiseModel, at_most_one, exactly_one, score
 
 
@@ -44,7 +44,7 @@ def test_sweeps_are_those_of_the_reference():
         tables = [rng.normal(size=n_states[scope]) for scope in scopes]
         messages = [[np.zeros(n) for n in n_states[scope]] for scope in scopes]
         factors = [((s,), table) for s, table in enumerate(unary)]
-        run = _Run(
+        run = _MPLPMessages(
             LayeredModel(FactorGraph.from_factors(n_states, factors + list(zip(scopes, tables, strict=True)))), None
         )
         for _ in range(3):
@@ -61,7 +61,7 @@ def test_sweeps_are_those_of_the_reference():
 def test_bounds_of_factor_graphs(model):
     best = BruteForce().map(model).score
     relaxed = LinearProgram().map(model).bound
-    run = _Run(LayeredModel(model), None)
+    run = _MPLPMessages(LayeredModel(model), None)
     falls = [run.lower() for _ in range(20)]
     assert np.all(np.array(falls) >= -1e-10)
     assert run.bound >= relaxed - 1e-7 * (1 + abs(relaxed))
