@@ -19,6 +19,7 @@ from sklearn_crf.inference import NAMES, Inference, NamedInference, resolve_infe
 from sklearn_crf.learning import (
     TrainingRun,
     initial_weights,
+    with_class_weights,
     with_node_weights,
 )
 from sklearn_crf.models import numbers_of_states
@@ -111,6 +112,10 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _check_parameters(self):
         """Raise ValueError where parameters do not go together, before any work is done."""
 
+    def _class_weight(self, labels):
+        """Factor of the nodes of each class in a loss that is a sum over nodes, (K,); None is one for all."""
+        return None
+
     def _check_labels(self, labels):
         """Raise ValueError where a parameter does not fit the classes."""
 
@@ -174,16 +179,24 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self._check_labels(labels)
         layout = self._weight_layout(labels.classes_)
         weight = validate_sample_weight(sample_weight, encoded.n_examples)
+        class_weight = self._class_weight(labels)
+        if class_weight is not None and encoded.layout == "nodes":
+            # A row is an example of one node.
+            weight = (1.0 if weight is None else weight) * np.append(class_weight, 1.0)[labels.labels]
+            class_weight = None
         rng = check_random_state(self.random_state)
         batches = make_batches(
             encoded, labels.labels, weight, prepare=layout.prepare(encoded), **self._packing(encoded)
         )
         batches = with_node_weights(node_weight, encoded, batches)
+        if class_weight is not None:
+            batches = with_class_weights(class_weight, batches)
         potentials = layout.potentials(encoded, labels.classes_, batches)
         objective = self._objective(encoded, batches, labels, potentials)
-        if node_weight is not None and not objective.weighs_nodes:
+        if not objective.weighs_nodes and not (node_weight is None and class_weight is None):
+            name = "class_weight" if node_weight is None else "node_weight"
             raise ValueError(
-                f"node_weight weighs nodes, but the loss of {type(self).__name__} is no sum over nodes and has no "
+                f"{name} weighs nodes, but the loss of {type(self).__name__} is no sum over nodes and has no "
                 "cost here: use sample_weight, or DRFClassifier(learning='pl'), M3NClassifier() or "
                 "TRWCRF(formulation=Relaxation(cost='hamming'))."
             )
@@ -315,31 +328,13 @@ _COUNTS = {
 
 
 class WeightLayout(NamedTuple):
-    """Which weights a field has, by its constructor parameters.
-
-    From ``coef_``, ``intercept_``, ``edge_coef_`` and ``factor_coef_`` to flat vectors and back. Sparse features have
-    :class:`SparsePotentials`, whose weights are in the order of the features.
-
-    Attributes
-    ----------
-    form : PairwiseForm
-        Weights of a pairwise table.
-    fit_intercept : bool
-    forbidden : ndarray of shape (K, K), bool, or None
-        Pairs of classes that no edge may join.
-    seen_only : bool
-        Whether weights are only for what occurs in training.
-    seen_only_on_edges : bool
-        The same for sparse features of edges.
-    takes_factors : bool
-        Whether examples may have factors besides nodes and edges.
-    """
+    """Which weights a field has: from fitted attributes to flat vectors and back."""
 
     form: PairwiseForm
     fit_intercept: bool
-    forbidden: np.ndarray | None = None
-    seen_only: bool = False
-    seen_only_on_edges: bool = True
+    forbidden: np.ndarray | None = None  # (K, K) bool: pairs of classes that no edge may join
+    seen_only: bool = False  # weights only for what occurs in training
+    seen_only_on_edges: bool = True  # the same for sparse features of edges
     takes_factors: bool = False
 
     # Training ------------------------------------------------------------------------------------------------------

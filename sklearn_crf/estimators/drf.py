@@ -3,11 +3,12 @@
 from typing import ClassVar
 
 import numpy as np
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_array
 
 from sklearn_crf.estimators._classifier import FieldClassifier
 from sklearn_crf.inference import NamedInference, TRWMessagePassing, exact_inference, resolve_inference
-from sklearn_crf.learning import LEARNING_CONSTRAINTS, PMA, PenalisedRisk, resolve_learning
+from sklearn_crf.learning import LEARNING_CONSTRAINTS, PMA, PenalisedRisk, class_weights, resolve_learning
 
 
 class DRFClassifier(FieldClassifier):
@@ -49,6 +50,10 @@ class DRFClassifier(FieldClassifier):
     cost : array-like of shape (n_classes, n_classes), optional
         ``cost[a, b]`` of predicting class a where b is true, in the order of ``classes_``; labels of least expected
         cost under the marginals are predicted (Jancsary 2012, Eq. 42 to 47). None is one for every error.
+    class_weight : dict, "balanced" or None, default=None
+        Factor of the loss of the nodes of each true class, "balanced" in inverse proportion to their numbers. It equals
+        the ``node_weight`` of ``fit``, so that nodes with neighbours need ``learning="pl"``, whose loss is a sum over
+        nodes; plain rows, which have none, take it with every rule.
     pairwise : str or PairwiseTables, default="auto"
         Weights of a pairwise table: "auto", "ising", "potts", "symmetric" or "full", see
         :func:`~sklearn_crf.potentials.pairwise_form`; or a :class:`~sklearn_crf.potentials.PairwiseTables`, which can
@@ -140,6 +145,7 @@ class DRFClassifier(FieldClassifier):
         **FieldClassifier._parameter_constraints,
         "learning": LEARNING_CONSTRAINTS,
         "cost": ["array-like", None],
+        "class_weight": [dict, StrOptions({"balanced"}), None],
     }
 
     def __init__(
@@ -149,6 +155,7 @@ class DRFClassifier(FieldClassifier):
         learning="auto",
         inference="auto",
         cost=None,
+        class_weight=None,
         pairwise="auto",
         edge_features="difference",
         connectivity=1,
@@ -167,6 +174,7 @@ class DRFClassifier(FieldClassifier):
         self.learning = learning
         self.inference = inference
         self.cost = cost
+        self.class_weight = class_weight
         self.pairwise = pairwise
         self.edge_features = edge_features
         self.connectivity = connectivity
@@ -192,6 +200,9 @@ class DRFClassifier(FieldClassifier):
     def _check_labels(self, labels):
         if self.cost is not None:
             self._checked_cost(len(labels.classes_))
+
+    def _class_weight(self, labels):
+        return None if self.class_weight is None else class_weights(self.class_weight, labels)
 
     def _packing(self, encoded):
         rule = self._rule()

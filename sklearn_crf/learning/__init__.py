@@ -63,10 +63,12 @@ from sklearn_crf.learning._training import (
     PenalisedRisk,
     TrainingRecord,
     TrainingRun,
+    class_weights,
     cost_matrix,
     initial_weights,
     penalty_factors,
     require_associative,
+    with_class_weights,
     with_node_weights,
 )
 

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import compute_class_weight
 from sklearn.utils.validation import check_array
 
-from sklearn_crf.encoding import Batch, Example
+from sklearn_crf.encoding import Batch, EncodedLabels, Example
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import LoopyBP
 from sklearn_crf.objectives import EmpiricalRisk, Likelihood
@@ -20,24 +20,7 @@ from sklearn_crf.optimize import minimize_lbfgs
 
 
 def with_node_weights(node_weight, encoded, batches):
-    """Batches with the weight of each node.
-
-    Parameters
-    ----------
-    node_weight : sequence of array-like, or None
-        One for each example, of the shape of its labels: a factor of its cost. None is one.
-    encoded : Encoded
-    batches : list of Batch
-
-    Returns
-    -------
-    list of Batch
-
-    Raises
-    ------
-    ValueError
-        If an array is missing, has another shape, is negative or not finite.
-    """
+    """Batches with the weight of each node; ``node_weight`` holds an array of the shape of its labels per example."""
     if node_weight is None:
         return batches
     if len(node_weight) != encoded.n_examples:
@@ -78,18 +61,34 @@ def cost_matrix(cost, class_weight, labels):
     n_classes = len(labels.classes_)
     matrix = 1.0 - np.eye(n_classes) if isinstance(cost, str) else _checked(cost, n_classes)
     if isinstance(cost, str) and cost == "weighted":
-        matrix = matrix * _class_weights("balanced", labels)
-    return matrix if class_weight is None else matrix * _class_weights(class_weight, labels)
+        matrix = matrix * class_weights("balanced", labels)
+    return matrix if class_weight is None else matrix * class_weights(class_weight, labels)
 
 
-def _class_weights(class_weight, labels):
-    n_classes = len(labels.classes_)
+def with_class_weights(weight, batches):
+    """Batches whose nodes weigh as much more as their classes do, by a weight (K,) of each class."""
+    weight = np.append(weight, 1.0)  # the last is that of nodes without a label
+    factors = [weight[batch.labels] for batch in batches]
+    return [
+        replace(batch, node_weight=factor if batch.node_weight is None else batch.node_weight * factor)
+        for batch, factor in zip(batches, factors, strict=True)
+    ]
+
+
+def class_weights(class_weight: dict | str, labels: EncodedLabels) -> np.ndarray:
+    """The weight of each class, (K,) float64, by name or ``"balanced"`` as scikit-learn balances all labelled nodes."""
+    classes = labels.classes_.tolist()
     parts = labels.labels if isinstance(labels.labels, list) else [np.ravel(labels.labels)]
     columns = np.concatenate(parts)
+    columns = columns[columns >= 0]
     present = np.unique(columns)
     if isinstance(class_weight, dict):
-        weight = np.array([class_weight.get(name, 1.0) for name in labels.classes_], dtype=np.float64)
+        unknown = [name for name in class_weight if name not in classes]
+        if unknown:
+            raise ValueError(f"class_weight names the class {unknown[0]!r}, but the classes are {classes}.")
+        weight = np.array([class_weight.get(name, 1.0) for name in classes], dtype=np.float64)
     else:
+        n_classes = len(classes)
         weight = np.ones(n_classes)
         weight[present] = compute_class_weight(class_weight, classes=present, y=columns)
     if not np.all(np.isfinite(weight) & (weight >= 0)):
