@@ -35,7 +35,6 @@ def test_check_estimator(options):
     passed = passed_checks(drf_classifier(**options))
     assert missing_checks(passed) <= {
         "check_class_weight_balanced_linear_classifier",
-        "check_class_weight_classifiers",
         "check_sparsify_coefficients",
     }
     assert len(passed) >= 55
