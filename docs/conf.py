@@ -31,6 +31,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
+    "matplotlib.sphinxext.plot_directive",
     "numpydoc",
     "sphinx_copybutton",
     "sphinx_design",
@@ -65,6 +66,15 @@ def local_mathjax():
 
 mathjax_folder, mathjax_path = local_mathjax()
 html_static_path.append(mathjax_folder)
+
+# -- Pictures -------------------------------------------------------------------------------------
+
+plot_basedir = str(DOCS)
+plot_formats = [("png", 120)]
+plot_html_show_formats = False
+plot_html_show_source_link = False
+plot_rcparams = {"figure.figsize": (7, 3.4), "figure.constrained_layout.use": True}
+plot_apply_rcparams = True
 
 # -- API pages ------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """The examples of the user guide run as printed, and its sources can be read side by side."""
 
 import doctest
+import re
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,15 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 WRITTEN_BY_SPHINX = {"sg_execution_times"}
 SOURCES = [
     page
-    for page in sorted([*DOCS.parent.glob("*.rst"), *DOCS.glob("*.rst"), *DOCS.glob("user_guide/*.rst")])
+    for folder in (DOCS.parent, DOCS, DOCS / "user_guide", DOCS / "tutorial", DOCS / "results")
+    for page in sorted(folder.glob("*.rst"))
     if page.stem not in WRITTEN_BY_SPHINX
 ]
 PAGES = [page for page in SOURCES if page.parent != DOCS.parent and ">>>" in page.read_text(encoding="utf-8")]
 MAX_COLUMNS = 120
+LESSONS = [page for page in SOURCES if page.parent.name in {"user_guide", "tutorial"} and page.stem != "index"]
+MAX_WORDS = 1500
+PICTURE = re.compile(r"^\.\. (?:figure|image|plot):: (\S+)", re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -28,3 +33,26 @@ def test_page(page):
 def test_lines_are_short(page):
     lines = page.read_text(encoding="utf-8").splitlines()
     assert not [f"line {i}" for i, line in enumerate(lines, 1) if len(line) > MAX_COLUMNS]
+
+
+@pytest.mark.parametrize("page", LESSONS, ids=lambda page: page.stem)
+def test_a_page_of_the_guide_is_short(page):
+    assert len(page.read_text(encoding="utf-8").split()) <= MAX_WORDS
+
+
+def picture_paths(page):
+    """Files of the pictures of a page; plots are relative to docs/, as in `plot_basedir`."""
+    for name in PICTURE.findall(page.read_text(encoding="utf-8")):
+        inside = name.startswith(("pictures/", "/"))
+        yield DOCS / name.lstrip("/") if inside else page.parent / name
+
+
+def test_pages_of_the_guide_have_pictures():
+    without = [page.stem for page in LESSONS if not list(picture_paths(page))]
+    assert not without, f"guide pages without picture: {len(without)}"
+    assert not [path for page in SOURCES for path in picture_paths(page) if not path.exists()]
+
+
+def test_every_picture_is_on_a_page():
+    shown = {path.resolve() for page in SOURCES for path in picture_paths(page)}
+    assert {path.resolve() for path in (DOCS / "pictures").glob("*.py")} <= shown
