@@ -243,7 +243,8 @@ def main():
             print(line_of(row), flush=True)
         print(conclusion(task, rows), end="\n\n")
         if options.tables:
-            text = json.dumps({"toulbar2_seconds": options.toulbar2, "rows": rows}, indent=1)
+            kept = [{name: round(x, 6) if isinstance(x, float) else x for name, x in row.items()} for row in rows]
+            text = json.dumps({"toulbar2_seconds": options.toulbar2, "rows": kept}, indent=1)
             (options.tables / f"{task}.json").write_text(text + "\n", encoding="utf-8")
 
 

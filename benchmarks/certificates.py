@@ -44,7 +44,7 @@ def proof(inference, model):
     start = time.process_time()
     found = inference.map(model)
     gap = 0.0 if found.certified else found.gap / max(1.0, abs(found.score))
-    return {"gap": gap, "score": found.score, "seconds": time.process_time() - start}
+    return {"gap": round(gap, 9), "score": round(found.score, 9), "seconds": round(time.process_time() - start, 3)}
 
 
 def proofs(name, model, options, with_peer):
@@ -56,8 +56,8 @@ def proofs(name, model, options, with_peer):
         from _toulbar2 import solve
 
         labels, proven, used = solve(model, options.peer)
-        reached = None if labels is None else score(model, labels)
-        row["toulbar2"] = {"proven": bool(proven), "score": reached, "seconds": used}
+        reached = None if labels is None else round(score(model, labels), 9)
+        row["toulbar2"] = {"proven": bool(proven), "score": reached, "seconds": round(used, 3)}
     return row
 
 

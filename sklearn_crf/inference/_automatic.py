@@ -223,9 +223,9 @@ class AutoMarginals(Inference):
     Forests go to :class:`TreeInference`; connected components of graphs with cycles to :class:`JunctionTree` as far as
     :func:`exact_inference` says that elimination is affordable, the others to :class:`LoopyBP`. Where its messages do
     not settle, they begin anew with damping of at least 0.5, and where that does not settle either, marginals are
-    averages over 100 further sweeps, nearer to the true ones than those of any sweep or of a convex bound. Where equal
-    states attract each other so strongly that messages may have several fixed points, on up to 2,000 nodes, marginals
-    are those of all that are found, weighted by their log-partitions. ``method`` of the result names what was used.
+    averages over 100 further sweeps, nearer to the true ones than those of any sweep or of a convex bound. Where edges
+    are so strong that messages may have several fixed points, on up to 2,000 nodes of a pairwise model, marginals are
+    those of all that are found, weighted by their log-partitions. ``method`` of the result names what was used.
 
     Samples are exact where marginals are, and Gibbs samples otherwise; of factor graphs, exact by
     :class:`JunctionTree`.
@@ -238,6 +238,9 @@ class AutoMarginals(Inference):
         Its tolerance: largest change of a normalised message.
     damping : float, default=0.0
         Its damping to begin with, in [0, 1).
+    search : bool, default=True
+        Whether the search for several fixed points begins near labelings of high score too, besides those of one state
+        everywhere. Learning does without it: labelings change in leaps from one model to the next.
 
     Examples
     --------
@@ -256,10 +259,14 @@ class AutoMarginals(Inference):
     exact_on = "forest"
     takes = (PairwiseModel, FactorGraph)
 
-    def __init__(self, max_iter=100, tol=1e-4, damping=0.0):
+    def __init__(self, max_iter=100, tol=1e-4, damping=0.0, search=True):
         self.max_iter = max_iter
         self.tol = tol
         self.damping = damping
+        self.search = search
+
+    def for_learning(self):
+        return clone(self).set_params(search=False)
 
     def is_exact_for(self, model):
         return exact_inference(model) is not None
@@ -301,39 +308,38 @@ class AutoMarginals(Inference):
             **{name: getattr(exact, name) + getattr(loopy, name) for name in sums},
         )
 
-    def _messages(self):
-        return LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=self.damping)
-
     def _by_messages(self, model, init, n_threads):
         """Marginals of messages, of all their fixed points where edges attract strongly."""
         phases = init if isinstance(init, PhaseState) else None
-        with convergence_left_to_caller():
-            start = init if phases is None else phases.plain
-            found = self._messages()._marginals(model, init=start, n_threads=n_threads)
-            if found.converged and may_have_phases(model):
-                found = found._replace(method="LoopyBP")
-                return mixture_of_phases(self._messages(), model, found, phases, n_threads)
-        return self._settled(model, found, n_threads)
+        start = init if phases is None else phases.plain
+        found, inference = self._settled(model, start, n_threads)
+        if found.converged and may_have_phases(model):
+            with convergence_left_to_caller():
+                return mixture_of_phases(inference, model, found, phases, self.search, n_threads)
+        return found
 
-    def _settled(self, model, found, n_threads):
-        """The marginals of messages if these settled, else of damped ones, else averages."""
-        if found.converged:
-            return found._replace(method="LoopyBP")
-        damped = self._messages().set_params(damping=max(self.damping, _DAMPING))
+    def _settled(self, model, init, n_threads):
+        """The marginals of messages if these settle, else of damped ones, else averages; and what ran last."""
+        inference = LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=self.damping)
         with convergence_left_to_caller():
-            again = damped._marginals(model, n_threads=n_threads)
+            found = inference._marginals(model, init=init, n_threads=n_threads)
+            if found.converged:
+                return found._replace(method="LoopyBP"), inference
+            inference.set_params(damping=max(self.damping, _DAMPING))
+            again = inference._marginals(model, n_threads=n_threads)
             n_iter = found.n_iter + again.n_iter
-            method = f"LoopyBP(damping={damped.damping:g})"
+            method = f"LoopyBP(damping={inference.damping:g})"
             if again.converged:
-                return again._replace(method=method, n_iter=n_iter)
-            found = _averaged(damped.set_params(max_iter=_SWEEPS_OF_A_PART), model, again, n_threads)
+                return again._replace(method=method, n_iter=n_iter), inference
+            found = _averaged(clone(inference).set_params(max_iter=_SWEEPS_OF_A_PART), model, again, n_threads)
         self._warn_unconverged(
             f"Messages of belief propagation did not settle in {n_iter} sweeps, and marginals are averages over more: "
             'take inference="trw" for marginals of a convex bound, "gibbs" for samples, or an AutoMarginals of larger '
             f"max_iter (now {self.max_iter}).",
             depth=3,
         )
-        return found._replace(method=f"{method}, averaged", n_iter=n_iter + _PARTS * _SWEEPS_OF_A_PART)
+        found = found._replace(method=f"{method}, averaged", n_iter=n_iter + _PARTS * _SWEEPS_OF_A_PART)
+        return found, inference
 
     def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
         sampler = exact_inference(model) or (JunctionTree() if isinstance(model, FactorGraph) else GibbsSampler())

@@ -351,6 +351,16 @@ class Inference(BaseEstimator):
         self._require("sample", model)
         return self._sample(model, n_samples, random_state=random_state, n_threads=n_threads)
 
+    def for_learning(self) -> "Inference":
+        """The same algorithm with options for the many models of training, which change a little at a time.
+
+        Returns
+        -------
+        Inference
+            Itself, where no option is for single models alone.
+        """
+        return self
+
     def is_exact_for(self, model: Any) -> bool:
         """Whether results for a model are known to be exact, by its structure.
 

@@ -1,5 +1,6 @@
-"""Several fixed points of belief propagation: where edges attract strongly, each is a phase of its own."""
+"""Several fixed points of belief propagation: where edges are strong, each is a phase of its own."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -7,35 +8,48 @@ import numpy as np
 from scipy.special import logsumexp, softmax
 
 from sklearn_crf.inference._base import Marginals
+from sklearn_crf.inference.local._icm import ICM, random_labels
+from sklearn_crf.inference.local._neighborhood_search import LargeNeighborhoodSearch
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP
 from sklearn_crf.models import FactorGraph, PairwiseModel
 
 # Phases of larger models outweigh each other by so much that one remains, and take long to find.
 _MOST_NODES = 2000
 
-# States that are favoured one after the other.
-_MOST_PHASES = 5
+# Entries of the tables of all edges: what has more takes long to look at.
+_MOST_ENTRIES = 2**22
 
-# Sweeps that favour a state, and by how much of the largest attraction of an edge.
-_SWEEPS, _FAVOUR = 20, 2.0
+# Labelings that are favoured one after the other: one state everywhere, those of a search that reads as much as so many
+# sweeps over the edges, and those that single changes of random labels end with.
+_N_STATES, _N_SEARCHES, _SEARCH_SWEEPS, _N_CLIMBS = 5, 2, 100, 4
+
+# After so many labelings, one of them from a search, that lead to one fixed point no others are tried.
+_N_PROBES = 3
+
+# Sweeps that favour a labeling, and by how much of the strongest influence of an edge.
+_SWEEPS, _FAVOUR = 20, 1.0
 
 # Fixed points are alike up to this difference of a probability.
 _ALIKE = 0.01
 
 
 class PhaseState(NamedTuple):
-    """State of a mixture: that of the run that favours nothing, and those of the others."""
+    """State of a mixture: that of the run that favours nothing, and those of the others that came to something else."""
 
     plain: Any
     favoured: tuple
 
 
 def may_have_phases(model: PairwiseModel | FactorGraph) -> bool:
-    r"""Whether equal states attract each other so strongly that messages may have several fixed points.
+    r"""Whether edges are so strong that messages may have several fixed points.
 
-    Messages of a Potts model with gains :math:`g_e \ge 0` have one fixed point only if
+    With the influence of an edge
 
-    .. math:: \max_s \max_{e \ni s} \sum_{f \ni s, f \ne e} \tanh(g_f / 2) < 1,
+    .. math:: d_e = \max_{a, a', b, b'} \theta_e(a, b) + \theta_e(a', b') - \theta_e(a, b') - \theta_e(a', b),
+
+    there is only one fixed point if
+
+    .. math:: \max_s \max_{e \ni s} \sum_{f \ni s, f \ne e} \tanh(d_f / 4) < 1,
 
     whatever the scores of nodes (J. Mooij and H. Kappen. Sufficient conditions for convergence of the sum-product
     algorithm. IEEE Trans. Information Theory 53, 2007).
@@ -50,13 +64,10 @@ def may_have_phases(model: PairwiseModel | FactorGraph) -> bool:
     """
     if isinstance(model, FactorGraph) or model.graph.n_nodes > _MOST_NODES or not model.graph.n_edges:
         return False
-    if model.n_columns < 2 or model.n_states is not None or not model.is_potts:
-        return False
-    gains = _gains_of_edges(model)
-    if not np.all(gains >= 0):
+    if model.n_columns < 2 or model.graph.n_edges * model.n_columns**2 > _MOST_ENTRIES:
         return False
     ends = model.graph.edges.ravel()
-    influence = np.repeat(np.tanh(gains / 2), 2)
+    influence = np.repeat(np.tanh(_influences(model) / 4), 2)
     total = np.bincount(ends, influence, model.graph.n_nodes)
     least = np.full(model.graph.n_nodes, np.inf)
     np.minimum.at(least, ends, influence)
@@ -64,15 +75,16 @@ def may_have_phases(model: PairwiseModel | FactorGraph) -> bool:
 
 
 def mixture_of_phases(
-    inference: LoopyBP, model: PairwiseModel, plain: Marginals, init: PhaseState | None, n_threads: int
+    inference: LoopyBP, model: PairwiseModel, plain: Marginals, init: PhaseState | None, search: bool, n_threads: int
 ) -> Marginals:
     r"""Marginals of all fixed points that are found, weighted by their Bethe log-partitions.
 
     .. math::
         p(y_s) = \sum_m w_m \, p_m(y_s), \qquad w_m \propto Z_m, \qquad \log Z = \log \sum_m Z_m
 
-    Besides the messages that begin at nothing, others begin where one state is favoured at all nodes. Each phase has a
-    fixed point of its own, and a single one of them, whichever messages happen to come to, can be far from the truth.
+    Besides the messages that begin at nothing, others begin where one labeling is favoured: one state at all nodes, or
+    labels of high score. Each phase has a fixed point of its own, and a single one of them, whichever messages happen
+    to come to, can be far from the truth.
 
     Parameters
     ----------
@@ -83,6 +95,8 @@ def mixture_of_phases(
         Settled ones.
     init : PhaseState or None
         Of a former mixture.
+    search : bool
+        Whether to favour labels of high score.
     n_threads : int
 
     Returns
@@ -90,41 +104,71 @@ def mixture_of_phases(
     Marginals
         With a :class:`PhaseState`.
     """
-    runs, distinct = [plain], [plain]
-    for place, state in enumerate(_likeliest_states(model)):
-        start = _favouring(inference, model, state, n_threads) if init is None else init.favoured[place]
+    distinct, n_iter = [plain], plain.n_iter
+    starts = _starts(inference, model, search, n_threads) if init is None else iter(init.favoured)
+    for number, start in enumerate(starts, 1):
         found = inference._marginals(model, init=start, n_threads=n_threads)
-        runs.append(found)
+        n_iter += found.n_iter
         if found.converged and all(np.abs(found.unary - other.unary).max() > _ALIKE for other in distinct):
             distinct.append(found)
-        if init is None and len(runs) == 3 and len(distinct) == 1:
-            # If there are phases at all, those of the two likeliest states differ.
-            return plain
-    mixed = _mixed(distinct) if len(distinct) > 1 else plain
-    states = PhaseState(plain.state, tuple(run.state for run in runs[1:]))
-    return mixed._replace(state=states, n_iter=sum(run.n_iter for run in runs))
+        if init is None and number == _N_PROBES - (not search) and len(distinct) == 1:
+            break
+    states = PhaseState(plain.state, tuple(run.state for run in distinct[1:]))
+    found = _mixed(distinct) if len(distinct) > 1 else plain
+    return found._replace(state=states, n_iter=n_iter)
 
 
-def _gains_of_edges(model):
-    gains = (model.tables[:, :, 0, 0].astype(np.float64) - model.tables[:, :, 0, 1])[model.edge_type]
-    # An edge of weight zero whose states must be equal has no gain.
-    with np.errstate(invalid="ignore"):
-        return (gains if model.edge_weight is None else gains * model.edge_weight).sum(axis=1)
+def _influences(model):
+    """How much the table of each edge depends on both states at once, (E,); inf where pairs are forbidden."""
+    is_tied = model.edge_weight is None or model.tables.shape[1] == 1
+    tables = model.tables[:, 0] if is_tied else model.edge_tables()
+    allowed = np.isfinite(tables).all(axis=(1, 2))
+    tables = np.where(allowed[:, None, None], tables, 0).astype(np.float64)
+    largest = np.zeros(len(tables))
+    for state in range(model.n_columns - 1):
+        difference = tables[:, state + 1 :] - tables[:, state, None]
+        np.maximum(largest, np.ptp(difference, axis=2).max(axis=1), out=largest)
+    largest[~allowed] = np.inf
+    if not is_tied:
+        return largest
+    largest = largest[model.edge_type]
+    # Tables with forbidden pairs have no weights but zero and those that make no difference.
+    return largest if model.edge_weight is None else np.nan_to_num(np.abs(model.edge_weight[:, 0]) * largest, nan=0.0)
+
+
+def _starts(inference, model, search, n_threads) -> Iterator[Any]:
+    """Messages to begin with, each where one labeling had higher scores for some sweeps."""
+    influences = _influences(model)
+    favour = _FAVOUR * influences[np.isfinite(influences)].max(initial=1.0)
+    rough = LoopyBP(max_iter=_SWEEPS, tol=inference.tol, damping=inference.damping)
+    nodes = np.arange(model.graph.n_nodes)
+    for labels in _labelings(model, search):
+        unary = model.unary.copy()
+        unary[nodes, labels] += favour
+        yield rough._marginals(replace(model, unary=unary), n_threads=n_threads).state
+
+
+def _labelings(model, search):
+    """Labelings that different phases may be near to, in an order by which the first few tell whether there are any."""
+    n_nodes = model.graph.n_nodes
+    constant = [np.full(n_nodes, state) for state in _likeliest_states(model)]
+    if not search:
+        yield from constant
+        return
+    yield from constant[:2]
+    work = _SEARCH_SWEEPS * 2.0 * model.graph.n_edges * model.n_columns
+    for seed in range(_N_SEARCHES):
+        yield LargeNeighborhoodSearch(work, n_restarts=1, random_state=seed)._map(model).labels
+    yield from constant[2:]
+    rng = np.random.RandomState(0)
+    for _ in range(_N_CLIMBS):
+        yield ICM()._map(model, init=random_labels(model, rng)).labels
 
 
 def _likeliest_states(model):
     nodes = model.unary.astype(np.float64)
     total = softmax(nodes, axis=1).sum(axis=0)
-    return np.argsort(-total, kind="stable")[:_MOST_PHASES]
-
-
-def _favouring(inference, model, state, n_threads):
-    """Messages where one state has a higher score at all nodes."""
-    gains = _gains_of_edges(model)
-    unary = model.unary.copy()
-    unary[:, state] += _FAVOUR * gains[np.isfinite(gains)].max(initial=1.0)
-    rough = LoopyBP(max_iter=_SWEEPS, tol=inference.tol, damping=inference.damping)
-    return rough._marginals(replace(model, unary=unary), n_threads=n_threads).state
+    return np.argsort(-total, kind="stable")[:_N_STATES]
 
 
 def _mixed(runs):
@@ -139,4 +183,4 @@ def _mixed(runs):
     means["unary"] = means["unary"].astype(runs[0].unary.dtype)
     total = float(logsumexp(log_z))
     means["log_z_terms"] += (total - means["log_z_terms"].sum()) / len(means["log_z_terms"])
-    return runs[0]._replace(log_z=total, bound=None, method=f"LoopyBP, {len(runs)} fixed points", **means)
+    return runs[0]._replace(log_z=total, bound=None, method=f"{runs[0].method}, {len(runs)} fixed points", **means)

@@ -141,10 +141,9 @@ class Objective(BaseEstimator):
         """
         if "inference" not in self.get_params(deep=False) or self.inference is not None:
             return clone(self)
-        able = self.needs <= inference.tasks
-        return clone(self).set_params(
-            inference=inference if able else AutoMarginals() if "marginals" in self.needs else AutoMap()
-        )
+        if not self.needs <= inference.tasks:
+            inference = AutoMarginals() if "marginals" in self.needs else AutoMap()
+        return clone(self).set_params(inference=inference.for_learning())
 
     def augmented(self, model, labels, node_weight=None):
         """The model that inference is asked about: the given one, unless errors cost or a temperature divides.

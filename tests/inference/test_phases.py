@@ -1,6 +1,7 @@
-"""Mixtures of the fixed points of belief propagation where edges attract strongly."""
+"""Mixtures of the fixed points of belief propagation where edges are strong."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -8,14 +9,26 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import AutoMarginals, JunctionTree, LoopyBP, convergence_left_to_caller
-from sklearn_crf.inference._phases import PhaseState, may_have_phases
+from sklearn_crf.inference._phases import PhaseState, _influences, may_have_phases
 from sklearn_crf.models import PairwiseModel, factor_graph_of
+from sklearn_crf.objectives import MaximumMarginal
 
 
 def potts(shape, n_states, gain, seed, dtype=np.float64, field=1.0):
     graph = lattice(shape)
     unary = field * np.random.default_rng(seed).normal(size=(graph.n_nodes, n_states))
     return PairwiseModel(graph, unary.astype(dtype), gain * np.eye(n_states)[None])
+
+
+def with_renamed_states(model, seed):
+    """The same distribution with the states of every node in an order of its own."""
+    rng = np.random.default_rng(seed)
+    order = np.argsort(rng.random(model.unary.shape), axis=1)
+    tails, heads = model.graph.edges.T
+    edges = np.arange(model.graph.n_edges)[:, None, None]
+    tables = model.edge_tables()[edges, order[tails][:, :, None], order[heads][:, None]]
+    unary = np.take_along_axis(model.unary, order, axis=1)
+    return PairwiseModel(model.graph, unary, tables, np.arange(model.graph.n_edges))
 
 
 def by_messages(model, init=None, **options):
@@ -41,6 +54,43 @@ def test_mixtures_are_nearer_to_the_truth(dtype):
             errors.append((error(found, exact), error(plain, exact)))
     mixed, plain = np.mean(errors, axis=0)
     assert mixed < 0.5 * plain
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_phases_need_no_names_in_common(dtype):
+    errors = []
+    for seed in range(4):
+        model = with_renamed_states(potts((8, 8), 3, 2.0, seed, dtype), seed)
+        exact = JunctionTree().marginals(model)
+        assert may_have_phases(model)
+        found = by_messages(model)
+        assert found.unary.dtype == dtype
+        assert found.log_z_terms.sum() == pytest.approx(found.log_z, rel=1e-6)
+        errors.append((error(found, exact), error(by_messages(model, search=False), exact)))
+    with_search, without = np.mean(errors, axis=0)
+    assert with_search < 0.05
+    assert with_search < 0.5 * without
+
+
+def test_learning_leaves_out_the_search():
+    assert AutoMarginals(max_iter=7).for_learning().get_params() == AutoMarginals(max_iter=7, search=False).get_params()
+    automatic = MaximumMarginal().coupled(AutoMarginals()).inference
+    assert automatic.search is False
+    assert MaximumMarginal().coupled(LoopyBP(max_iter=7)).inference.max_iter == 7
+
+
+def test_forbidden_pairs_and_numbers_of_states_that_differ():
+    rng = np.random.default_rng(0)
+    model = potts((7, 7), 3, 2.0, 0)
+    tables = model.edge_tables().copy()
+    tables[::5, 0, 1] = -np.inf
+    counts = rng.integers(2, 4, size=49)
+    forbidding = PairwiseModel(model.graph, model.unary, tables, np.arange(model.graph.n_edges), n_states=counts)
+    exact = JunctionTree().marginals(forbidding)
+    found = by_messages(forbidding)
+    assert np.all(np.isfinite(found.unary))
+    assert np.all(found.unary[np.arange(3) >= counts[:, None]] == 0)
+    assert error(found, exact) < 0.05
 
 
 def test_marginals_are_the_gradient_of_the_log_partition():
@@ -84,7 +134,10 @@ def test_symmetry_is_kept():
     [
         (potts((10, 10), 3, 2.0, 0), True),
         (potts((10, 10), 3, 0.5, 0), False),
-        (potts((10, 10), 3, -2.0, 0), False),
+        (potts((10, 10), 3, -2.0, 0), True),
+        (potts((10, 10), 3, -0.5, 0), False),
+        (with_renamed_states(potts((10, 10), 3, 2.0, 0), 0), True),
+        (with_renamed_states(potts((10, 10), 3, 0.5, 0), 0), False),
         (potts((50,), 3, 5.0, 0), False),
         (potts((60, 60), 3, 2.0, 0), False),
         (factor_graph_of(potts((4, 4), 3, 2.0, 0)), False),
@@ -92,8 +145,21 @@ def test_symmetry_is_kept():
         (PairwiseModel(lattice((4, 4)), np.zeros((16, 1)), np.ones((1, 1, 1))), False),
     ],
 )
-def test_strong_attraction_on_small_graphs_with_cycles_alone(model, expected):
+def test_strong_edges_on_small_graphs_with_cycles_alone(model, expected):
     assert may_have_phases(model) is expected
+
+
+@pytest.mark.parametrize("weight", [None, 1, 2])
+def test_influences_of_edges(weight):
+    rng, graph = np.random.default_rng(0), lattice((3, 4))
+    tables = rng.normal(size=(2, weight or 1, 3, 3))
+    edge_weight = None if weight is None else rng.normal(size=(graph.n_edges, weight))
+    model = PairwiseModel(graph, np.zeros((12, 3)), tables, rng.integers(2, size=graph.n_edges), edge_weight)
+    expected = [
+        max(table[a, b] + table[c, d] - table[a, d] - table[c, b] for a, b, c, d in product(range(3), repeat=4))
+        for table in model.edge_tables()
+    ]
+    assert_allclose(_influences(model), expected)
 
 
 def test_weak_edges_have_one_fixed_point():
