@@ -36,6 +36,8 @@ class Formulation(BaseEstimator):
         Whether examples may have factors besides nodes and edges.
     needs_labels : bool
         Whether every node needs a label; otherwise those without one are summed out.
+    init_with_cycles : {"auto", "zeros", "independent"}
+        Where training starts on examples with cycles: "independent" are the weights of the nodes alone.
 
     Examples
     --------
@@ -51,6 +53,7 @@ class Formulation(BaseEstimator):
     name: ClassVar[str] = ""
     takes_factors: ClassVar[bool] = False
     needs_labels: ClassVar[bool] = False
+    init_with_cycles: ClassVar[str] = "auto"
     remedy: ClassVar[str] = "decrease C, or take formulation='relaxation', which is convex"
 
     def __init__(self, cost=None, temperature: float = 1.0):

@@ -37,8 +37,11 @@ ENTROPIES = ("trw", "trivial")
 _MAX_ITER = [Interval(Integral, 1, None, closed="left")]
 _TOL = [Interval(Real, 0, None, closed="neither")]
 
-# Tolerances of an inner problem that follows the outer one: between them it is as accurate as that.
-_LEAST_TOL, _LARGEST_TOL = 1e-6, 1e-4
+# Tolerances at which an inner problem that follows the outer one ends, of the tolerance of that.
+_LEAST_TOL, _LARGEST_TOL, _TOL_OF_ESTIMATOR = 1e-6, 1e-3, 10.0
+
+# And where it begins.
+_FIRST_TOL = 3e-2
 
 
 class Exact(Formulation):
@@ -109,8 +112,9 @@ class Relaxation(Formulation):
         Most iterations of the inner problem, for one example, in training and where the formulation's own marginals
         predict.
     tol : float, default=None
-        Its tolerance: change of messages, difference between trees' marginals. None is the ``tol`` of the estimator,
-        kept within 1e-6 and 1e-4: an inner problem need not be solved better than the outer one.
+        Its tolerance: change of messages, difference between trees' marginals. With None it falls with the gradient,
+        since bounds hold at any accuracy, to ten times the ``tol`` of the estimator, kept within 1e-6 and 1e-3: errors
+        of single messages cancel in the gradient.
     cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
         What errors cost in the loss, as of :class:`Formulation`.
     temperature : float, default=1.0
@@ -133,6 +137,9 @@ class Relaxation(Formulation):
     }
     name = "relaxation"
     takes_factors = True
+    init_with_cycles = "independent"
+    _final_tol: float = _LARGEST_TOL
+    _follows_gradient: ClassVar[bool] = True
     remedy = "increase the max_iter of the formulation, or decrease C"
 
     def __init__(
@@ -144,27 +151,36 @@ class Relaxation(Formulation):
         self.tol = tol
 
     def for_tolerance(self, tol):
-        return self if self.tol is not None else clone(self).set_params(tol=min(max(tol, _LEAST_TOL), _LARGEST_TOL))
+        found = clone(self)
+        found._final_tol = min(max(_TOL_OF_ESTIMATOR * tol, _LEAST_TOL), _LARGEST_TOL)
+        return found
 
     @property
     def _limits(self):
-        return {"max_iter": self.max_iter, "tol": _LARGEST_TOL if self.tol is None else self.tol}
+        return {"max_iter": self.max_iter, "tol": self._final_tol if self.tol is None else self.tol}
 
     def likelihood(self, has_cycles, has_factors):
-        if has_factors:
-            return RelaxedLikelihood(self._factor_inference(has_cycles))
-        if self.entropy == "trivial":
-            return RelaxedLikelihood(EdgeEntropyBP(**self._limits))
-        return RelaxedLikelihood(*self._tree_reweighted())
+        solvers = self._solvers(has_cycles, has_factors)
+        if self.tol is not None or not self._follows_gradient:
+            return RelaxedLikelihood(*solvers)
+        final_tol = solvers[0].tol
+        for inference in solvers:
+            inference.set_params(tol=_FIRST_TOL)
+        return RelaxedLikelihood(*solvers, final_tol=final_tol)
 
     def inference(self, has_cycles, has_factors):
-        likelihood = self.likelihood(has_cycles, has_factors)
-        if likelihood.fallback is None:
-            return likelihood.inference
-        return MarginalsWithFallback(likelihood.inference, likelihood.fallback)
+        solvers = self._solvers(has_cycles, has_factors)
+        return solvers[0] if len(solvers) == 1 else MarginalsWithFallback(*solvers)
+
+    def _solvers(self, has_cycles, has_factors):
+        """The inference that solves the relaxation, and the one that does where that does not converge, if any."""
+        if has_factors:
+            return (self._factor_inference(has_cycles),)
+        if self.entropy == "trivial":
+            return (EdgeEntropyBP(**self._limits),)
+        return self._tree_reweighted()
 
     def _tree_reweighted(self):
-        """The inference that solves the relaxation, and the one that does where that does not converge."""
         return TRWMessagePassing("covering", **self._limits), TightenBound(**self._limits)
 
     def _factor_inference(self, has_cycles):
@@ -259,10 +275,10 @@ class OptimalEdgeProbabilities(Reparameterization):
 
     name = "edge_probabilities"
 
-    def likelihood(self, has_cycles, has_factors):
+    def _solvers(self, has_cycles, has_factors):
         if self.entropy == "trivial":
             raise ValueError("formulation='edge_probabilities' is about spanning trees: it needs entropy='trw'.")
-        return super().likelihood(has_cycles, has_factors)
+        return super()._solvers(has_cycles, has_factors)
 
     def _tree_reweighted(self):
         return (TightenBound("optimal", **self._limits),)
@@ -297,6 +313,7 @@ class JointRelaxation(Relaxation):
 
     name = "joint"
     takes_factors = False
+    _follows_gradient = False
     needs_labels = True
 
     def cyclic_nodes(self):
@@ -344,6 +361,8 @@ class DualRelaxation(Relaxation):
 
     name = "dual"
     takes_factors = False
+    init_with_cycles = "zeros"
+    _follows_gradient = False
     needs_labels = True
 
     def cyclic_nodes(self):

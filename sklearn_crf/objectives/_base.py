@@ -112,13 +112,18 @@ class Objective(BaseEstimator):
         """
         return self.exact_on == "any" or (self.exact_on == "forest" and bool(model.graph.is_forest))
 
-    def settle(self, gradient: float) -> bool:
+    @property
+    def is_settled(self) -> bool:
+        """Whether its inner problem, if it has one, is solved to its final accuracy."""
+        return True
+
+    def settle(self, gradient: float | None = None) -> bool:
         """Let an inner problem be as accurate as an iterate deserves.
 
         Parameters
         ----------
-        gradient : float
-            Largest entry of the gradient of the risk, per labelled node.
+        gradient : float, optional
+            Largest entry of the gradient of the risk, per labelled node; None asks for ten times the accuracy.
 
         Returns
         -------

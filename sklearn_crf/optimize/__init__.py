@@ -6,7 +6,7 @@ from sklearn_crf.optimize._cycles import CycleDetector, detect_cycle
 from sklearn_crf.optimize._exponentiated_gradient import exponentiated_gradient
 from sklearn_crf.optimize._frank_wolfe import frank_wolfe
 from sklearn_crf.optimize._gradient_ascent import gradient_ascent
-from sklearn_crf.optimize._lbfgs import minimize_lbfgs
+from sklearn_crf.optimize._lbfgs import minimize_lbfgs, scaling_by_differences
 from sklearn_crf.optimize._owlqn import minimize_owlqn
 from sklearn_crf.optimize._pqn import minimize_pqn
 from sklearn_crf.optimize._sgd import minimize_sgd
@@ -27,5 +27,6 @@ __all__ = [
     "minimize_sgd",
     "minimize_spg",
     "one_slack",
+    "scaling_by_differences",
     "subgradient",
 ]

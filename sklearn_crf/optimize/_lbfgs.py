@@ -23,6 +23,7 @@ def minimize_lbfgs(
     max_iter: int = 100,
     tol: float = 0.0001,
     history_size: int = 10,
+    scaling: ArrayLike | None = None,
     callback: Callback | None = None,
 ) -> OptimizeResult:
     r"""Minimize a smooth function by limited-memory BFGS.
@@ -45,6 +46,8 @@ def minimize_lbfgs(
         LogisticRegression.
     history_size : int, default=10
         Steps whose changes of the gradient are kept.
+    scaling : array-like of shape (n, n), optional
+        A: steps are made in z of x = x0 + A z, such as by :func:`scaling_by_differences`. Not with ``lower_bounded``.
     callback : callable, optional
         ``callback(intermediate)`` after each iteration, with fields ``x``, ``fun``, ``jac``, ``nit``. Returning a true
         value or raising StopIteration stops here; any other exception goes through.
@@ -58,7 +61,8 @@ def minimize_lbfgs(
     Raises
     ------
     ValueError
-        If ``x0`` is not a finite vector, or ``fun`` is not finite there.
+        If ``x0`` is not a finite vector, or ``fun`` is not finite there; or if ``scaling`` has another shape, is not
+        finite, or comes with bounds.
 
     Notes
     -----
@@ -84,6 +88,7 @@ def minimize_lbfgs(
     """
     start = checked_start(x0)
     bounded = checked_bounds(lower_bounded, len(start))
+    scaled = _ScaledVariables(start, _checked_scaling(scaling, bounded))
     start[bounded] = np.maximum(start[bounded], 0.0)
     check_max_iter(max_iter)
     seen = _CountedEvaluations(fun)
@@ -97,31 +102,118 @@ def minimize_lbfgs(
     bounds = np.stack((np.where(bounded, 0.0, -np.inf), np.full(len(start), np.inf)), axis=1) if bounded.any() else None
     options = {
         "maxiter": max_iter,
-        "gtol": tol,
+        # The tolerance is that of the gradient by x.
+        "gtol": 0.0,
         "ftol": _VALUE_TOL,
         "maxls": 50,
         "maxfun": 10**9,
         "maxcor": history_size,
     }
+
+    def iteration(z):
+        run.iteration(scaled.x(z))
+        if run.steepest(*seen.last[::2]) <= tol:
+            raise StopIteration
+
     try:
         found = minimize(
-            seen, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options, callback=run.iteration
+            lambda z: scaled.derivative(*seen(scaled.x(z))),
+            scaled.first,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
+            options=options,
+            callback=iteration,
         )
     except _NonFiniteValue:
         return run.result(None, tol, "ABNORMAL: fun is not finite on the way", failed=True)
     if run.stopped:
         return run.result(run.x, tol, "STOP: by the callback", failed=False)
-    if found.status == 0 and run.steepest(found.x, found.jac) <= tol:
-        return run.result(found.x, tol, "CONVERGENCE: gradient within tol", failed=False)
+    x = scaled.x(found.x)
+    if found.status in (0, _STOPPED) and run.steepest(x, seen(x)[1]) <= tol:
+        return run.result(x, tol, "CONVERGENCE: gradient within tol", failed=False)
     if found.status == 0 and run.stands_still():
         return run.result(None, tol, "CONVERGENCE: the value no longer changes", failed=False)
     if found.status == 1:
-        return run.result(found.x, tol, f"STOP: max_iter={max_iter} iterations made", failed=True)
+        return run.result(x, tol, f"STOP: max_iter={max_iter} iterations made", failed=True)
     return run.result(None, tol, "ABNORMAL: no better point on the line, value and gradient disagree", failed=True)
 
 
 # Relative, as in scikit-learn's LogisticRegression; so small that the gradient decides.
 _VALUE_TOL = 64 * np.finfo(float).eps
+
+
+# Status of scipy.optimize.minimize where its callback has stopped it.
+_STOPPED = 99
+
+
+def scaling_by_differences(fun: ValueGradient, x0: ArrayLike, *, step: float = 0.01, floor: float = 1e-4) -> np.ndarray:
+    r"""Scaling in which a function is about equally curved in all directions near a point.
+
+    .. math:: A = V \max(\Lambda, \mathrm{floor} \cdot \lambda_{\max})^{-1/2}, \qquad \nabla^2 f(x_0) = V \Lambda V^\top
+
+    Parameters
+    ----------
+    fun : callable
+        As of :func:`minimize_lbfgs`; called n + 1 times.
+    x0 : array-like of shape (n,)
+    step : float, default=0.01
+        Of the forward differences of gradients.
+    floor : float, default=1e-4
+        Least curvature that is told from rounding, and from what inference leaves inexact, of the largest.
+
+    Returns
+    -------
+    ndarray of shape (n, n)
+        The identity where the function is not convex in any direction.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.optimize import scaling_by_differences
+    >>> curvature = np.array([100.0, 4.0])
+    >>> scaling = scaling_by_differences(lambda x: (curvature @ x**2 / 2, curvature * x), [1.0, 1.0])
+    >>> np.abs(scaling).round(3)
+    array([[0. , 0.1],
+           [0.5, 0. ]])
+    """
+    start = checked_start(x0)
+    gradient = np.array(fun(start)[1], dtype=np.float64)
+    rows = [np.subtract(fun(start + shift)[1], gradient) / step for shift in step * np.eye(len(start))]
+    hessian = np.reshape(rows, (len(start), len(start)))
+    if not np.all(np.isfinite(hessian)):
+        return np.eye(len(start))
+    curvature, directions = np.linalg.eigh((hessian + hessian.T) / 2)
+    if not len(start) or curvature[-1] <= 0:
+        return np.eye(len(start))
+    return directions / np.sqrt(np.maximum(curvature, floor * curvature[-1]))
+
+
+def _checked_scaling(scaling, bounded):
+    if scaling is None:
+        return None
+    matrix = np.asarray(scaling, dtype=np.float64)
+    if matrix.shape != (len(bounded), len(bounded)) or not np.all(np.isfinite(matrix)):
+        n = len(bounded)
+        raise ValueError(f"scaling must be a finite array of shape ({n}, {n}), got shape {matrix.shape}.")
+    if bounded.any():
+        raise ValueError("scaling must be None where entries of x are bounded: bounds are on x, not on z.")
+    return matrix
+
+
+class _ScaledVariables:
+    """Variables z of x = x0 + A z; x itself without A."""
+
+    def __init__(self, start, matrix):
+        self.start, self.matrix = start, matrix
+        self.first = start if matrix is None else np.zeros(len(start))
+
+    def x(self, z):
+        return z if self.matrix is None else self.start + self.matrix @ z
+
+    def derivative(self, value, gradient):
+        """Value and gradient by z."""
+        return value, gradient if self.matrix is None else self.matrix.T @ gradient
 
 
 class _NonFiniteValue(Exception):

@@ -13,10 +13,10 @@ from sklearn_crf import DRFClassifier, Example
 from sklearn_crf.datasets import make_noisy_digits, make_noisy_shapes
 from sklearn_crf.encoding import Batch
 from sklearn_crf.graphs import Graph, lattice
-from sklearn_crf.inference import TRWMessagePassing
+from sklearn_crf.inference import TightenBound, TRWMessagePassing
 from sklearn_crf.learning import PMA
 from sklearn_crf.learning._training import risk_near_labels
-from sklearn_crf.objectives import EmpiricalRisk, RelaxedLikelihood
+from sklearn_crf.objectives import EmpiricalRisk, RelaxedLikelihood, SoftmaxMargin
 from sklearn_crf.potentials import LinearPotentials, pairwise_form
 
 
@@ -127,13 +127,25 @@ def test_convex_learning_is_that_of_a_tight_inner_problem():
 
 def test_the_inner_tolerance_follows_the_gradient():
     objective = RelaxedLikelihood(TRWMessagePassing(tol=0.1), final_tol=1e-3)
-    assert objective.settle(1e-3)
-    assert objective.inference.tol == pytest.approx(0.03)
+    assert objective.settle(5e-3)
+    assert objective.inference.tol == pytest.approx(0.05)
     assert not objective.settle(1.0)
+    assert objective.settle()
+    assert objective.inference.tol == pytest.approx(0.005)
+    assert not objective.is_settled
     assert objective.settle(0.0)
     assert objective.inference.tol == 1e-3
+    assert objective.is_settled
     assert not objective.settle(0.0)
     assert not RelaxedLikelihood(TRWMessagePassing()).settle(0.0)
+
+
+def test_the_fallback_is_as_accurate_as_the_inference():
+    objective = RelaxedLikelihood(TRWMessagePassing(tol=0.1), TightenBound(tol=0.1), final_tol=1e-3)
+    objective.settle(5e-3)
+    assert objective.fallback.tol == objective.inference.tol
+    assert SoftmaxMargin(objective).settle(0.0)
+    assert objective.fallback.tol == objective.inference.tol == 1e-3
 
 
 # Few labels --------------------------------------------------------------------------------------------------------

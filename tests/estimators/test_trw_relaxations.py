@@ -262,6 +262,18 @@ def test_prediction_falls_back_as_training_does():
         )
 
 
+def test_the_inner_problem_follows_the_gradient_by_default_alone():
+    accurate, given = TRWCRF(tol=1e-5)._formulation(False), TRWCRF(formulation=Relaxation(tol=1e-5))._formulation(False)
+    objective = accurate.likelihood(True, False)
+    assert not objective.is_settled
+    while objective.settle():
+        pass
+    assert objective.inference.tol == pytest.approx(1e-4)
+    assert accurate.inference(True, False).inference.tol == pytest.approx(1e-4)
+    assert given.likelihood(True, False).is_settled
+    assert given.likelihood(True, False).inference.tol == 1e-5
+
+
 def test_an_inner_problem_that_does_not_converge_is_named():
     X, y = graphs(n=3)
     with pytest.warns(ConvergenceWarning, match="increase the max_iter of the formulation"):

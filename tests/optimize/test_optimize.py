@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.special import expit
 
-from sklearn_crf.optimize import CycleDetector, detect_cycle, gradient_ascent, minimize_lbfgs, minimize_sgd
+from sklearn_crf.optimize import (
+    CycleDetector,
+    detect_cycle,
+    gradient_ascent,
+    minimize_lbfgs,
+    minimize_sgd,
+    scaling_by_differences,
+)
 
 
 def quadratic(seed=0, n=6):
@@ -33,6 +40,53 @@ def logistic_regression(seed=0, n_samples=200, n_features=4):
 
 
 class TestLBFGS:
+    def test_scaling_spares_evaluations_of_what_is_curved_unevenly(self):
+        rng = np.random.default_rng(0)
+        directions = np.linalg.qr(rng.normal(size=(12, 12)))[0]
+        matrix, minimum = directions * np.logspace(-3, 3, 12) @ directions.T, rng.normal(size=12)
+
+        def fun(x):
+            return 0.5 * (x - minimum) @ matrix @ (x - minimum), matrix @ (x - minimum)
+
+        start = np.zeros(12)
+        scaling = scaling_by_differences(fun, start, floor=1e-8)
+        assert_allclose(scaling.T @ matrix @ scaling, np.eye(12), atol=1e-5)
+        plain = minimize_lbfgs(fun, start, tol=1e-8, max_iter=500)
+        found = minimize_lbfgs(fun, start, tol=1e-8, max_iter=500, scaling=scaling)
+        assert found.success
+        assert found.message == "CONVERGENCE: gradient within tol"
+        assert np.abs(found.jac).max() <= 1e-8
+        assert_allclose(found.x, minimum, atol=1e-4)
+        assert found.nfev + 13 < plain.nfev / 2
+
+    def test_callback_of_scaled_steps_sees_unscaled_iterates(self):
+        fun, minimum = quadratic()
+        seen = []
+
+        def callback(point):
+            assert_allclose(point.jac, fun(point.x)[1])
+            seen.append(point.x)
+
+        scaling = 3 * np.eye(6)
+        found = minimize_lbfgs(fun, np.ones(6), tol=1e-9, max_iter=200, scaling=scaling, callback=callback)
+        assert_allclose(found.x, minimum, atol=1e-6)
+        assert_allclose(seen[-1], found.x)
+        stopped = minimize_lbfgs(fun, np.ones(6), tol=0, scaling=scaling, callback=lambda point: point.nit == 2)
+        assert (stopped.nit, stopped.message) == (2, "STOP: by the callback")
+
+    def test_scaling_of_what_is_not_convex_is_none(self):
+        assert_allclose(scaling_by_differences(lambda x: (-x @ x, -2 * x), np.ones(3)), np.eye(3))
+        assert_allclose(scaling_by_differences(lambda x: (0.0, np.full(3, np.nan)), np.ones(3)), np.eye(3))
+
+    @pytest.mark.parametrize("scaling", [np.eye(5), np.full((6, 6), np.nan), np.ones(6)])
+    def test_scaling_that_does_not_fit(self, scaling):
+        with pytest.raises(ValueError, match=r"scaling must be a finite array of shape \(6, 6\)"):
+            minimize_lbfgs(quadratic()[0], np.zeros(6), scaling=scaling)
+
+    def test_scaling_and_bounds_exclude_each_other(self):
+        with pytest.raises(ValueError, match="scaling must be None where entries of x are bounded"):
+            minimize_lbfgs(quadratic()[0], np.zeros(6), scaling=np.eye(6), lower_bounded=[True] + 5 * [False])
+
     @given(seed=st.integers(0, 1000), n=st.integers(1, 20))
     @settings(max_examples=30, deadline=None)
     def test_finds_the_minimum(self, seed, n):

@@ -7,7 +7,7 @@ from sklearn_crf.models import PairwiseModel, Statistics, check_labels, labeling
 from sklearn_crf.objectives._base import Loss, Objective, observed_model
 
 # Messages are far more numerous than weights: their errors cancel in a gradient that is a sum over nodes.
-_TOL_OF_GRADIENT = 30.0
+_TOL_OF_GRADIENT = 10.0
 
 # Probabilities above exp(-600) are normal numbers, with some to spare for their products.
 _WIDEST_RANGE = 600.0
@@ -134,12 +134,20 @@ class RelaxedLikelihood(Objective):
         self.fallback = fallback
         self.final_tol = final_tol
 
-    def settle(self, gradient):
-        if self.final_tol is None:
+    @property
+    def is_settled(self):
+        return self.final_tol is None or self.inference.tol <= self.final_tol
+
+    def settle(self, gradient=None):
+        if self.is_settled:
             return False
         before = self.inference.tol
-        self.inference.tol = min(before, max(self.final_tol, _TOL_OF_GRADIENT * gradient))
-        return self.inference.tol < before
+        deserved = before / 10 if gradient is None else _TOL_OF_GRADIENT * gradient
+        tol = min(before, max(self.final_tol, deserved))
+        for inference in (self.inference, self.fallback):
+            if inference is not None:
+                inference.tol = tol
+        return tol < before
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
         free_state, fixed_state = (None, None) if state is None else state

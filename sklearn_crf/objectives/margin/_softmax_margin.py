@@ -57,6 +57,13 @@ class SoftmaxMargin(Objective):
             model = loss_augmented(model, labels, self.cost, node_weight)
         return at_temperature(model, self.temperature)
 
+    @property
+    def is_settled(self):
+        return self.likelihood.is_settled
+
+    def settle(self, gradient=None):
+        return self.likelihood.settle(gradient)
+
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1, node_weight=None):
         loss = self.likelihood.loss_statistics(
             self.augmented(model, labels, node_weight), labels, state=state, seed=seed, n_threads=n_threads
