@@ -10,16 +10,11 @@ from sklearn_crf.learning._contrastive import (
 from sklearn_crf.learning._formulation import Formulation, are_narrow, have_cycles, have_factors
 from sklearn_crf.learning._formulations import (
     FORMULATION_CONSTRAINTS,
-    DualRelaxation,
     Exact,
-    JointRelaxation,
     LoopyTraining,
     MeanFieldTraining,
-    OptimalEdgeProbabilities,
     PiecewiseTraining,
     PseudolikelihoodTraining,
-    Relaxation,
-    Reparameterization,
     resolve_formulation,
     resolve_solver,
 )
@@ -45,6 +40,13 @@ from sklearn_crf.learning._margin_training import (
     Subgradient,
     resolve_margin_solver,
     train_by_margins,
+)
+from sklearn_crf.learning._relaxations import (
+    DualRelaxation,
+    JointRelaxation,
+    OptimalEdgeProbabilities,
+    Relaxation,
+    Reparameterization,
 )
 from sklearn_crf.learning._rules import (
     CD,

@@ -24,7 +24,7 @@ from sklearn_crf.inference import (
     edge_shares_of,
 )
 from sklearn_crf.learning import Relaxation
-from sklearn_crf.learning._formulations import MarginalsWithFallback
+from sklearn_crf.learning._relaxations import MarginalsWithFallback
 from sklearn_crf.models import score
 from sklearn_crf.objectives import JointRisk, Likelihood, Piecewise, RelaxedLikelihood
 

@@ -1,0 +1,343 @@
+"""Formulations of TRWCRF by a convex relaxation of log Z: recipes of the thesis."""
+
+from numbers import Integral, Real
+from typing import ClassVar
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from sklearn_crf.inference import (
+    EdgeEntropyBP,
+    Inference,
+    NormProductBP,
+    TightenBound,
+    TRWMessagePassing,
+    convergence_left_to_caller,
+)
+from sklearn_crf.learning._formulation import Formulation, have_cycles
+from sklearn_crf.learning._solvers import SGD, DualAscent
+from sklearn_crf.objectives import JointRisk, RelaxedLikelihood
+
+#: Entropies of relaxations.
+ENTROPIES = ("trw", "trivial")
+
+_MAX_ITER = [Interval(Integral, 1, None, closed="left")]
+_TOL = [Interval(Real, 0, None, closed="neither")]
+
+# Tolerances at which an inner problem that follows the outer one ends, of the tolerance of that.
+_LEAST_TOL, _LARGEST_TOL, _TOL_OF_ESTIMATOR = 1e-6, 1e-3, 10.0
+
+# And where it begins.
+_FIRST_TOL = 3e-2
+
+
+class MarginalsWithFallback(Inference):
+    """Marginals of one algorithm where it converges, of another elsewhere.
+
+    Parameters
+    ----------
+    inference : Inference
+    fallback : Inference
+        Of the same relaxation.
+    """
+
+    tasks = frozenset({"marginals"})
+
+    def __init__(self, inference: Inference, fallback: Inference):
+        self.inference = inference
+        self.fallback = fallback
+
+    def _marginals(self, model, *, init=None, n_threads=1):
+        with convergence_left_to_caller():
+            found = self.inference.marginals(model, n_threads=n_threads)
+        return found if found.converged else self.fallback.marginals(model, n_threads=n_threads)
+
+
+class Relaxation(Formulation):
+    r"""A convex upper bound on the log-partition, by messages.
+
+    .. math:: \tilde A(\theta) = \max_{\tau \in L} \langle \theta, \tau \rangle + \tilde H(\tau)
+
+    Tree-reweighted messages, and the same bound over shares of trees where they do not settle. On forests it is exact
+    for the tree-reweighted entropy. Source: Jancsary 2012, CRF recipe 1.
+
+    Parameters
+    ----------
+    entropy : {"trw", "trivial"}, default="trw"
+        Of the relaxation: of a distribution over spanning trees, or the sum of those of the edges, looser and quicker.
+    max_iter : int, default=2000
+        Most iterations of the inner problem, for one example, in training and where the formulation's own marginals
+        predict.
+    tol : float, default=None
+        Its tolerance: change of messages, difference between trees' marginals. With None it falls with the gradient,
+        since bounds hold at any accuracy, to ten times the ``tol`` of the estimator, kept within 1e-6 and 1e-3: errors
+        of single messages cancel in the gradient.
+    cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
+        What errors cost in the loss, as of :class:`Formulation`.
+    temperature : float, default=1.0
+        Of the distribution, as of :class:`Formulation`.
+
+    Examples
+    --------
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.learning import Relaxation
+    >>> crf = TRWCRF(formulation=Relaxation(entropy="trivial"))
+    >>> crf.set_params(formulation__tol=1e-4).formulation
+    Relaxation(entropy='trivial', tol=0.0001)
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "entropy": [StrOptions(set(ENTROPIES))],
+        "max_iter": _MAX_ITER,
+        "tol": [*_TOL, None],
+        **Formulation._parameter_constraints,
+    }
+    name = "relaxation"
+    takes_factors = True
+    init_with_cycles = "independent"
+    _final_tol: float = _LARGEST_TOL
+    _follows_gradient: ClassVar[bool] = True
+    remedy = "increase the max_iter of the formulation, or decrease C"
+
+    def __init__(
+        self, entropy: str = "trw", max_iter: int = 2000, tol: float | None = None, cost=None, temperature: float = 1.0
+    ):
+        super().__init__(cost, temperature)
+        self.entropy = entropy
+        self.max_iter = max_iter
+        self.tol = tol
+
+    def for_tolerance(self, tol):
+        found = clone(self)
+        found._final_tol = min(max(_TOL_OF_ESTIMATOR * tol, _LEAST_TOL), _LARGEST_TOL)
+        return found
+
+    @property
+    def _limits(self):
+        return {"max_iter": self.max_iter, "tol": self._final_tol if self.tol is None else self.tol}
+
+    def likelihood(self, has_cycles, has_factors):
+        solvers = self._solvers(has_cycles, has_factors)
+        if self.tol is not None or not self._follows_gradient:
+            return RelaxedLikelihood(*solvers)
+        final_tol = solvers[0].tol
+        for inference in solvers:
+            inference.set_params(tol=_FIRST_TOL)
+        return RelaxedLikelihood(*solvers, final_tol=final_tol)
+
+    def inference(self, has_cycles, has_factors):
+        solvers = self._solvers(has_cycles, has_factors)
+        return solvers[0] if len(solvers) == 1 else MarginalsWithFallback(*solvers)
+
+    def _solvers(self, has_cycles, has_factors):
+        """The inference that solves the relaxation, and the one that does where that does not converge, if any."""
+        if has_factors:
+            return (self._factor_inference(has_cycles),)
+        if self.entropy == "trivial":
+            return (EdgeEntropyBP(**self._limits),)
+        return self._tree_reweighted()
+
+    def _tree_reweighted(self):
+        return TRWMessagePassing("covering", **self._limits), TightenBound(**self._limits)
+
+    def _factor_inference(self, has_cycles):
+        if self.entropy == "trivial":
+            return NormProductBP("trivial", **self._limits)
+        if not has_cycles:
+            # On forests the counting numbers of trees are those of Bethe, for factors of any arity.
+            return NormProductBP("bethe", **self._limits)
+        return NormProductBP("trw", edge_probabilities="covering", **self._limits)
+
+    def cyclic_nodes(self):
+        return 512 if self.entropy == "trw" else 1
+
+    def factor_nodes(self):
+        return 512 if self.entropy == "trivial" else 1
+
+    def check_batches(self, batches):
+        super().check_batches(batches)
+        if self.entropy != "trw" or not have_cycles(batches):
+            return
+        for batch in batches:
+            for name, factors in batch.example.factors.items():
+                if len(factors.scope) and factors.scope.shape[1] > 2:
+                    raise ValueError(
+                        f"entropy='trw' is about spanning trees of edges, but X[{batch.members[0]}] has factors of "
+                        f"type {name!r} with {factors.scope.shape[1]} nodes: use Relaxation(entropy='trivial')."
+                    )
+
+
+class Reparameterization(Relaxation):
+    """The relaxation as the least bound over all ways to share the scores out among trees.
+
+    Source: Jancsary 2012, CRF recipe 3.
+
+    Parameters
+    ----------
+    entropy : {"trw", "trivial"}, default="trw"
+        As of :class:`Relaxation`.
+    max_iter : int, default=2000
+        Most iterations of the inference of one example.
+    tol : float, default=None
+        Its tolerance, as of :class:`Relaxation`.
+    cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
+        What errors cost in the loss, as of :class:`Exact`.
+    temperature : float, default=1.0
+        Of the distribution, as of :class:`Exact`.
+
+    Examples
+    --------
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.learning import Reparameterization
+    >>> TRWCRF(formulation=Reparameterization(entropy="trivial")).get_params()["formulation__entropy"]
+    'trivial'
+    """
+
+    name = "reparameterization"
+    takes_factors = False
+
+    def _tree_reweighted(self):
+        return (TightenBound(**self._limits),)
+
+    def cyclic_nodes(self):
+        return 1
+
+
+class OptimalEdgeProbabilities(Reparameterization):
+    """The relaxation with the distribution over trees that gives the least bound, for each example and iterate.
+
+    Source: Jancsary 2012, CRF recipe 2. Take ``tol=1e-3``, since conditional
+    gradients come near the optimum soon and to it slowly.
+
+    Parameters
+    ----------
+    entropy : {"trw", "trivial"}, default="trw"
+        As of :class:`Relaxation`.
+    max_iter : int, default=2000
+        Most iterations of the inference of one example.
+    tol : float, default=None
+        Its tolerance, as of :class:`Relaxation`.
+    cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
+        What errors cost in the loss, as of :class:`Exact`.
+    temperature : float, default=1.0
+        Of the distribution, as of :class:`Exact`.
+
+    Examples
+    --------
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.learning import OptimalEdgeProbabilities
+    >>> TRWCRF(formulation=OptimalEdgeProbabilities(tol=1e-3)).get_params()["formulation__tol"]
+    0.001
+    """
+
+    name = "edge_probabilities"
+
+    def _solvers(self, has_cycles, has_factors):
+        if self.entropy == "trivial":
+            raise ValueError("formulation='edge_probabilities' is about spanning trees: it needs entropy='trw'.")
+        return super()._solvers(has_cycles, has_factors)
+
+    def _tree_reweighted(self):
+        return (TightenBound("optimal", **self._limits),)
+
+
+class JointRelaxation(Relaxation):
+    """The relaxation as one problem over weights and shares of scores, without inner problem.
+
+    Source: Jancsary 2012, CRF recipe 4.; ``max_iter`` and ``tol`` are those of
+    its marginals at prediction.
+
+    Parameters
+    ----------
+    entropy : {"trw", "trivial"}, default="trw"
+        As of :class:`Relaxation`.
+    max_iter : int, default=2000
+        Most iterations of the inference of one example.
+    tol : float, default=None
+        Its tolerance, as of :class:`Relaxation`.
+    cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
+        What errors cost in the loss, as of :class:`Exact`.
+    temperature : float, default=1.0
+        Of the distribution, as of :class:`Exact`.
+
+    Examples
+    --------
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.learning import JointRelaxation
+    >>> TRWCRF(formulation=JointRelaxation(entropy="trivial")).get_params()["formulation__entropy"]
+    'trivial'
+    """
+
+    name = "joint"
+    takes_factors = False
+    _follows_gradient = False
+    needs_labels = True
+
+    def cyclic_nodes(self):
+        return 512
+
+    def check(self, solver, fit_intercept):
+        _require_all_examples(self.name, solver)
+
+    def train(self, problem, start, run, solver):
+        joint, n_weights = JointRisk(problem.risk, self.entropy), len(start)
+        both = type(problem)(joint, run.C, run.max_iter, run.edge_C)
+        start = np.concatenate((start, np.zeros(joint.potentials.n_coef - n_weights)))
+        weights_only = run._replace(on_iteration=lambda coef: run.on_iteration(coef[:n_weights]))
+        record = solver.train(both, start, weights_only, self.remedy)
+        record.coef = record.coef[:n_weights]
+        return record
+
+
+class DualRelaxation(Relaxation):
+    """The relaxation in the dual, by exponentiated gradient steps in the marginals of one example after the other.
+
+    Source: Jancsary 2012, CRF recipe 5. Every weight is penalised:
+    ``fit_intercept=False``.
+
+    Parameters
+    ----------
+    entropy : {"trw", "trivial"}, default="trw"
+        As of :class:`Relaxation`.
+    max_iter : int, default=2000
+        Most iterations of the inference of one example.
+    tol : float, default=None
+        Its tolerance, as of :class:`Relaxation`.
+    cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
+        What errors cost in the loss, as of :class:`Exact`.
+    temperature : float, default=1.0
+        Of the distribution, as of :class:`Exact`.
+
+    Examples
+    --------
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.learning import DualRelaxation
+    >>> TRWCRF(formulation=DualRelaxation(), fit_intercept=False).get_params()["formulation__entropy"]
+    'trw'
+    """
+
+    name = "dual"
+    takes_factors = False
+    init_with_cycles = "zeros"
+    _follows_gradient = False
+    needs_labels = True
+
+    def cyclic_nodes(self):
+        return 1
+
+    def check(self, solver, fit_intercept):
+        _require_all_examples(self.name, solver)
+        if fit_intercept or solver.l1_ratio:
+            raise ValueError(
+                "formulation='dual' needs fit_intercept=False and l1_ratio=0, since every weight has the penalty "
+                "w'w / 2 there: a feature that is one everywhere stands in for the intercepts."
+            )
+
+    def train(self, problem, start, run, solver):
+        return DualAscent().train(problem, start, run, self.remedy)
+
+
+def _require_all_examples(name, solver):
+    if isinstance(solver, SGD):
+        raise ValueError(f"formulation={name!r} needs solver='lbfgs': it has unknowns of its own.")
