@@ -5,15 +5,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress_reporter(verbose, max_iter, title):
-    """Yield a function that is called with the trace once an iteration.
-
-    Parameters
-    ----------
-    verbose : int
-        0 is silence.
-    max_iter : int
-    title : str
-    """
+    """Yield a function that is called with the trace once an iteration."""
     if not verbose:
         yield lambda trace: None
         return
@@ -41,21 +33,10 @@ except ImportError:  # scikit-learn before 1.9
 
 @contextmanager
 def fit_callbacks(estimator, X, y, max_iter):
-    """Tell an estimator's callbacks of its iterations.
-
-    Parameters
-    ----------
-    estimator : estimator
-    X, y : object
-        What it is fitted to.
-    max_iter : int
-        Most iterations.
-
-    Yields
-    ------
-    callable(attributes) -> bool
-        To be called after each iteration with a function that returns the fitted attributes of now; True asks to stop.
-    """
+    """Tell an estimator's callbacks of its iterations."""
+    # X, y: what it is fitted to
+    # returns to be called after each iteration with a function that returns the fitted attributes of now; True asks
+    # to stop
     if not hasattr(estimator, "_skl_callbacks"):
         yield lambda attributes: False
         return

@@ -14,24 +14,8 @@ SCORE_LIMITS = {np.dtype(np.float32): 1e18, np.dtype(np.float64): 1e100}
 
 
 def as_integer(value: Any, name: str, *, lowest: int = 0, highest: int = MAX_INT32) -> int:
-    """A number as int, if it is an integer within the two bounds.
-
-    Parameters
-    ----------
-    value : object
-    name : str
-        What errors call it.
-    lowest, highest : int
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    ValueError
-        If it is no integer or out of bounds.
-    """
+    """A number as int, if it is an integer within the two bounds."""
+    # name: what errors call it
     try:
         number = index(value)
     except TypeError:
@@ -51,30 +35,10 @@ def as_integers(
     dtype: DTypeLike = np.int32,
     kinds: str = "iu",
 ) -> np.ndarray:
-    """Contiguous integers in a type into which all of them fit.
-
-    Parameters
-    ----------
-    values : array-like of int
-    name : str
-        What errors call it.
-    shape : tuple of int, optional
-        None allows any.
-    lowest, highest : int, optional
-        Bounds; None is what the type holds.
-    dtype : dtype, default=int32
-    kinds : str, default="iu"
-        Kinds of NumPy types that are taken as integers.
-
-    Returns
-    -------
-    ndarray
-
-    Raises
-    ------
-    ValueError
-        If the shape is another, or values are no integers or out of bounds.
-    """
+    """Contiguous integers in a type into which all of them fit."""
+    # name: what errors call it
+    # lowest, highest: bounds; None is what the type holds
+    # kinds: kinds of NumPy types that are taken as integers
     values = _as_array(values, name)
     if shape is not None and values.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, got {values.shape}.")
@@ -96,23 +60,8 @@ def as_reals(values: Any, name: str, dtype: DTypeLike | None = None) -> Any:
     """An array or CSR matrix in ``dtype``, or in float32 or float64 as it is; anything else becomes float64.
 
     Values are not checked: NaN and infinity pass.
-
-    Parameters
-    ----------
-    values : array-like or sparse matrix
-    name : str
-        What errors call it.
-    dtype : dtype, optional
-
-    Returns
-    -------
-    ndarray or CSR matrix
-
-    Raises
-    ------
-    ValueError
-        If values are complex or no numbers, or a sparse matrix has indices outside of its shape.
     """
+    # name: what errors call it
     values = sound_csr(values, name) if sp.issparse(values) else _as_array(values, name)
     if values.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: {name} must hold numbers, got {values.dtype}.")
@@ -132,22 +81,8 @@ def sound_csr(matrix: Any, name: str) -> Any:
     """A sparse matrix in CSR format, all of whose indices lie inside of its shape.
 
     SciPy and compiled code read at these indices without looking.
-
-    Parameters
-    ----------
-    matrix : sparse matrix or array
-    name : str
-        What errors call it.
-
-    Returns
-    -------
-    CSR matrix or array
-
-    Raises
-    ------
-    ValueError
-        If an index lies outside, or pointers do not ascend.
     """
+    # name: what errors call it
     if matrix.format in ("csr", "csc", "bsr"):
         n_major, n_minor = matrix.shape[:: -1 if matrix.format == "csc" else 1]
         if matrix.format == "bsr":
@@ -173,26 +108,8 @@ def _check_indices(indices, length, name):
 
 
 def as_scores(values: ArrayLike, name: str, dtype: DTypeLike | None = None, *, may_forbid: bool = True) -> np.ndarray:
-    """Scores in ``dtype``, or in float32 or float64 as they are; anything else becomes float64.
-
-    Parameters
-    ----------
-    values : array-like
-    name : str
-        What errors call them.
-    dtype : dtype, optional
-    may_forbid : bool, default=True
-        Whether -inf is allowed.
-
-    Returns
-    -------
-    ndarray
-
-    Raises
-    ------
-    ValueError
-        If one is NaN, complex, +inf, or in magnitude above 1e100, in float32 above 1e18.
-    """
+    """Scores in ``dtype``, or in float32 or float64 as they are; anything else becomes float64."""
+    # name: what errors call them; may_forbid: whether -inf is allowed
     given = as_reals(values, name)
     dtype = given.dtype if dtype is None else np.dtype(dtype)
     limit = SCORE_LIMITS[dtype]
@@ -208,17 +125,8 @@ def as_scores(values: ArrayLike, name: str, dtype: DTypeLike | None = None, *, m
 
 
 def check_product(weight: np.ndarray, values: np.ndarray, name: str) -> None:
-    """Raise ValueError if products of weights and scores, summed over features, may pass the limit on scores.
-
-    Parameters
-    ----------
-    weight : ndarray of shape (E, R)
-        Finite.
-    values : ndarray of shape (T, R, ...)
-        Finite or -inf.
-    name : str
-        What the error calls the product.
-    """
+    """Raise ValueError if products of weights and scores, summed over features, may pass the limit on scores."""
+    # weight: (E, R), finite; values: (T, R, ...), finite or -inf; name: what the error calls the product
     limit = SCORE_LIMITS[values.dtype]
     largest_weight = np.abs(weight).max(axis=0, initial=0.0).astype(np.float64)
     size = np.where(np.isneginf(values), 0.0, np.abs(values)).astype(np.float64)

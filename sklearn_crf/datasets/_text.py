@@ -22,16 +22,9 @@ _LONGEST_WORD = 400
 
 
 class Text(NamedTuple):
-    """A file of an optional leading word and numbers.
+    """A file of an optional leading word and numbers."""
 
-    Attributes
-    ----------
-    heading : str
-        The first word in capitals if it does not begin a number, else empty.
-    numbers : NumberReader
-    """
-
-    heading: str
+    heading: str  # The first word in capitals if it does not begin a number, else empty
     numbers: "NumberReader"
 
 
@@ -104,16 +97,9 @@ def _heading(chunks):
 
 
 class NumberReader:
-    """The numbers of a file one after the other, each checked when it is taken.
+    """The numbers of a file one after the other, each checked when it is taken."""
 
-    Parameters
-    ----------
-    values : ndarray of shape (n,), float64
-    path : path
-        Named in errors.
-    has_heading : bool
-        Whether a word comes before them.
-    """
+    # values: (n,) float64; has_heading: whether a word comes before them
 
     def __init__(self, values, path, has_heading):
         self.values = values

@@ -94,24 +94,13 @@ def _checked_image(image, scores):
 
 @dataclass(frozen=True, eq=False)
 class DenseInput:
-    """X as a list of examples, with the shapes that labels must have.
+    """X as a list of examples, with the shapes that labels must have."""
 
-    Parameters
-    ----------
-    is_array : bool
-        Whether X is one array: predictions come back as an array, else as an object array of arrays.
-    examples : list of DenseExample
-    lattice_ndim : int
-        Axes of every lattice.
-    n_scores, n_channels : int
-        Of every example.
-    """
-
-    is_array: bool
+    is_array: bool  # Whether X is one array: predictions come back as an array, else as an object array of arrays
     examples: list
-    lattice_ndim: int
-    n_scores: int
-    n_channels: int
+    lattice_ndim: int  # Axes of every lattice
+    n_scores: int  # Of every example
+    n_channels: int  # Of every example
 
     # Name by which the encoding of labels recognises this input.
     layout = "dense"
@@ -127,30 +116,13 @@ class DenseInput:
         return self.n_scores + self.n_channels
 
     def label_shape(self, i):
-        """Shape of the labels of example i.
-
-        Parameters
-        ----------
-        i : int
-
-        Returns
-        -------
-        tuple of int
-        """
+        """Shape of the labels of example i."""
         return self.examples[i].shape
 
     def decode(self, rows):
-        """Values of nodes in the form of X.
-
-        Parameters
-        ----------
-        rows : list of ndarray of shape (n_nodes,) or (n_nodes, n_columns)
-
-        Returns
-        -------
-        ndarray
-            Of shape (n_examples, *lattice) or with a last axis; of objects where X is a list.
-        """
+        """Values of nodes in the form of X."""
+        # rows: list of (n_nodes,) or (n_nodes, n_columns)
+        # returns of shape (n_examples, *lattice) or with a last axis; of objects where X is a list
         parts = [
             part.reshape(example.shape + part.shape[1:]) for part, example in zip(rows, self.examples, strict=True)
         ]
@@ -158,23 +130,9 @@ class DenseInput:
 
 
 def read_examples(X, image_channels):
-    """Read X: a list of :class:`DenseExample`, or arrays whose last channels are the image.
-
-    Parameters
-    ----------
-    X : list of DenseExample, array-like of shape (n_examples, *lattice, n_scores + image_channels), or list of such
-    image_channels : int
-        Channels at the end of the last axis that are the image; 0 for none.
-
-    Returns
-    -------
-    DenseInput
-
-    Raises
-    ------
-    ValueError
-        If X is neither, or examples differ in their axes, scores or channels.
-    """
+    """Read X: a list of :class:`DenseExample`, or arrays whose last channels are the image."""
+    # X: list of (n_examples, *lattice, n_scores + image_channels)
+    # image_channels: channels at the end of the last axis that are the image; 0 for none
     if isinstance(X, DenseExample):
         raise ValueError("X is one DenseExample: pass a list of examples, [X].")
     is_array = getattr(X, "dtype", np.dtype(object)) != np.dtype(object)

@@ -164,19 +164,7 @@ def _per_axis(bandwidth, n, name, what):
 
 
 def check_kernels(kernels):
-    """Raise if the kernels of a field are invalid.
-
-    Parameters
-    ----------
-    kernels : sequence of GaussianKernel
-
-    Raises
-    ------
-    TypeError
-        If ``kernels`` is not a list or tuple of kernels.
-    ValueError
-        If a bandwidth is not positive, or a weight not finite.
-    """
+    """Raise if the kernels of a field are invalid."""
     if not isinstance(kernels, list | tuple) or not all(isinstance(kernel, GaussianKernel) for kernel in kernels):
         raise TypeError(f"kernels must be a tuple of kernels such as Spatial() and Bilateral(), got {kernels!r}.")
     for m, kernel in enumerate(kernels):
@@ -184,18 +172,9 @@ def check_kernels(kernels):
 
 
 def scaled_kernels(kernels, factors):
-    """The kernels with every bandwidth multiplied by a factor of its own.
-
-    Parameters
-    ----------
-    kernels : sequence of GaussianKernel
-    factors : ndarray of shape (n_bandwidths,)
-        Of the bandwidths of the first kernel, then of the next ones; a bandwidth given per axis counts once per axis.
-
-    Returns
-    -------
-    list of GaussianKernel
-    """
+    """The kernels with every bandwidth multiplied by a factor of its own."""
+    # factors: (n_bandwidths,), of the bandwidths of the first kernel, then of the next ones; a bandwidth given per
+    # axis counts once per axis
     scaled = []
     for kernel in kernels:
         for name in kernel._bandwidths:
@@ -207,28 +186,8 @@ def scaled_kernels(kernels, factors):
 
 
 def build_filters(kernels, example, *, name, blur="single", max_memory=2**33, n_threads=1):
-    """The filters of an example, one per kernel.
-
-    Parameters
-    ----------
-    kernels : sequence of GaussianKernel
-    example : DenseExample
-    name : str
-        Name of the example in errors.
-    blur, max_memory, n_threads
-        As in :class:`~sklearn_crf.models.PermutohedralFilter`; the memory is that of all filters.
-
-    Returns
-    -------
-    tuple of PermutohedralFilter
-
-    Raises
-    ------
-    ValueError
-        If a kernel needs an image and the example has none, or bandwidths are too small for its lattice.
-    MemoryError
-        If the lattices would take more than ``max_memory``.
-    """
+    """The filters of an example, one per kernel."""
+    # name: name of the example in errors
     filters, left = [], max_memory
     for m, kernel in enumerate(kernels):
         where = f"kernels[{m}]"

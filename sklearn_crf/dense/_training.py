@@ -13,22 +13,12 @@ from sklearn_crf.models import DenseModel
 
 
 class Weights(NamedTuple):
-    """Weights of a field.
+    """Weights of a field."""
 
-    Attributes
-    ----------
-    compatibility : ndarray of shape (M,), (M, K) or (M, K, K)
-    unary_scale : float
-        Factor of given scores; 1 where unary scores are linear in features.
-    coef : ndarray of shape (K, F) or None
-    intercept : ndarray of shape (K,) or None
-        Of linear unary scores.
-    """
-
-    compatibility: np.ndarray
-    unary_scale: float = 1.0
-    coef: np.ndarray | None = None
-    intercept: np.ndarray | None = None
+    compatibility: np.ndarray  # (M,)
+    unary_scale: float = 1.0  # Factor of given scores; 1 where unary scores are linear in features
+    coef: np.ndarray | None = None  # (K, F) or None
+    intercept: np.ndarray | None = None  # (K,) or None: of linear unary scores
 
     def unary(self, rows):
         """Unary scores of the rows of an example."""
@@ -38,15 +28,9 @@ class Weights(NamedTuple):
 
 
 class Layout:
-    """Conversion between the weights of a field and one flat vector.
+    """Conversion between the weights of a field and one flat vector."""
 
-    Parameters
-    ----------
-    n_kernels, n_classes : int
-    compatibility : {"potts", "diagonal", "full"}
-    n_features : int or None
-        Of linear unary scores; None where scores are given.
-    """
+    # n_features: of linear unary scores; None where scores are given
 
     def __init__(self, n_kernels, n_classes, compatibility, n_features=None):
         self.n_kernels, self.n_classes, self.n_features = n_kernels, n_classes, n_features
@@ -131,19 +115,9 @@ class Gradient(NamedTuple):
 
 
 def marginals_of_updates(model, inference, n_threads=1):
-    """Marginals at the start and after each update.
-
-    Parameters
-    ----------
-    model : DenseModel
-    inference : DenseMeanField
-        Its updates must not average with old scores.
-    n_threads : int, default=1
-
-    Returns
-    -------
-    list of ndarray of shape (N, K)
-    """
+    """Marginals at the start and after each update."""
+    # returns list of (N, K)
+    # inference: its updates must not average with old scores
     with range_runner(n_threads) as run:
         updates = DenseUpdates(model, run)
         trajectory = [updates.marginals]
@@ -197,22 +171,10 @@ def pull_back(model, trajectory, slope, n_threads=1, features=()):
     Logits are :math:`s_t = u + \sum_m \hat K_m q_{t-1} \mu_m`, so that with g the derivative by s_t, that by
     :math:`\mu_m` is :math:`q_{t-1}' (\hat K_m' g)` and that by :math:`q_{t-1}` is
     :math:`\sum_m (\hat K_m' g) \mu_m'`: one adjoint filtering per kernel and update.
-
-    Parameters
-    ----------
-    model : DenseModel
-    trajectory : list of ndarray of shape (N, K)
-        As returned by :func:`marginals_of_updates`.
-    slope : ndarray of shape (N, K)
-        Derivative of the loss by the logits of the last marginals.
-    n_threads : int, default=1
-    features : sequence of ndarray of shape (N, d)
-        Those of each filter, where the derivative by their scales is wanted. It takes d + 1 more filterings.
-
-    Returns
-    -------
-    Gradient
     """
+    # trajectory: list of (N, K), as returned by :func:`marginals_of_updates`
+    # slope: (N, K), derivative of the loss by the logits of the last marginals
+    # features: (N, d), those of each filter, where the derivative by their scales is wanted
     tables = model.tables
     scales = [_ScaleSlopes(*pair, n_threads) for pair in zip(model.filters, features, strict=bool(features))]
     by_columns = [np.zeros(own.shape[1]) for own in features]
@@ -244,17 +206,9 @@ class Task(NamedTuple):
 
 
 class Lattices:
-    """Filters of the training examples, kept up to a limit of memory and rebuilt in each iteration beyond it.
+    """Filters of the training examples, kept up to a limit of memory and rebuilt in each iteration beyond it."""
 
-    Parameters
-    ----------
-    kernels : sequence of GaussianKernel
-    tasks : list of Task
-    blur : str
-    max_memory : float
-        Of all filters together.
-    n_jobs : int or None
-    """
+    # max_memory: of all filters together
 
     def __init__(self, kernels, tasks, *, blur, max_memory, n_jobs):
         self.kernels = kernels
@@ -292,17 +246,6 @@ class UnrolledRisk:
         f(w) = \frac{1}{C W} \Big(\tfrac12 \lVert w \rVert^2 + C \, R(q^{(T)}(w))\Big)
 
     W is the sum of the weights of nodes.
-
-    Parameters
-    ----------
-    tasks : list of Task
-    lattices : Lattices
-    layout : Layout
-    loss : object
-        Such as :class:`LogLoss`.
-    inference : DenseMeanField
-    C : float
-    n_jobs : int or None
     """
 
     def __init__(self, tasks, lattices, layout, loss, inference, C, n_jobs):

@@ -4,13 +4,7 @@ import numpy as np
 
 
 class GridCanvas:
-    """Nodes of a 2-D lattice, a pixel each.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        (H, W).
-    """
+    """Nodes of a 2-D lattice, a pixel each."""
 
     stacked = False
 
@@ -31,13 +25,7 @@ class GridCanvas:
 
 
 class ChainCanvas:
-    """Nodes of a chain, from left to right.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        (T,).
-    """
+    """Nodes of a chain, from left to right."""
 
     stacked = True
     size = (8.0, 0.55)
@@ -52,13 +40,9 @@ class ChainCanvas:
 
 
 class GraphCanvas:
-    """Nodes at given places, joined by their edges.
+    """Nodes at given places, joined by their edges."""
 
-    Parameters
-    ----------
-    positions : ndarray of shape (N, 2)
-    edges : ndarray of shape (E, 2)
-    """
+    # positions: (N, 2); edges: (E, 2)
 
     stacked = False
     size = (3.2, 3.2)

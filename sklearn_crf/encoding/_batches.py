@@ -87,26 +87,10 @@ _MOST_LATTICE_AXES = 3
 
 
 def read_layout(X, lattice_ndim=None):
-    """Tell the layout of X.
-
-    Parameters
-    ----------
-    X : array-like, sparse matrix, list of array-like, or list of Example
-    lattice_ndim : int, optional
-        Number of lattice axes of an example; None reads it from X.
-
-    Returns
-    -------
-    layout : {"nodes", "array", "list"}
-    X : object
-        As given, for ``"nodes"`` (scikit-learn's own validation does the rest); ndarray for ``"array"``; for
-        ``"list"`` a list either of Example, or of arrays and CSR matrices of one number of axes.
-
-    Raises
-    ------
-    ValueError
-        If X is empty, mixes kinds of examples, or does not have the axes that ``lattice_ndim`` asks for.
-    """
+    """Tell the layout of X."""
+    # lattice_ndim: number of lattice axes of an example; None reads it from X
+    # returns X: as given, for ``"nodes"`` (scikit-learn's own validation does the rest); ndarray for ``"array"``; for
+    # ``"list"`` a list either of Example, or of arrays and CSR matrices of one number of axes
     if lattice_ndim is not None and (not isinstance(lattice_ndim, Integral) or lattice_ndim < 0):
         raise ValueError(f"lattice_ndim must be None or an integer of at least 0, got {lattice_ndim!r}.")
     if isinstance(X, Example):
@@ -125,27 +109,11 @@ def read_layout(X, lattice_ndim=None):
 
 
 def aligned_frames(X, expected=None):
-    """Lists of data frames as arrays whose columns have one order.
-
-    Parameters
-    ----------
-    X : object
-        Only lists, tuples and 1-D object arrays of data frames are changed.
-    expected : ndarray of str, optional
-        Names of the columns; None takes those of the first frame.
-
-    Returns
-    -------
-    X : object
-        As given, or a list of ndarray.
-    names : ndarray of str or None
-        Names of the columns; None where X is no list of frames, or their columns are not named by strings.
-
-    Raises
-    ------
-    ValueError
-        If a frame has other columns, a column twice, or frames and arrays are mixed.
-    """
+    """Lists of data frames as arrays whose columns have one order."""
+    # X: only lists, tuples and 1-D object arrays of data frames are changed
+    # expected: names of the columns; None takes those of the first frame
+    # returns X: as given, or a list of ndarray; names: names of the columns; None where X is no list of frames, or
+    # their columns are not named by strings
     is_list = isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1)
     if not is_list or not len(X) or not any(hasattr(x, "columns") for x in X):
         return X, None

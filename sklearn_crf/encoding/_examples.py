@@ -16,18 +16,10 @@ from sklearn_crf.graphs import Graph
 
 
 class Factors(NamedTuple):
-    """Factors of one type in an example.
+    """Factors of one type in an example."""
 
-    Attributes
-    ----------
-    scope : ndarray of shape (n_factors, arity), int32
-        Their nodes.
-    features : ndarray of shape (n_factors, R), float64, or None
-        None is one that is 1.
-    """
-
-    scope: np.ndarray
-    features: np.ndarray | None = None
+    scope: np.ndarray  # (n_factors, arity) int32: their nodes
+    features: np.ndarray | None = None  # (n_factors, R) float64 or None: none is one that is 1
 
 
 class Example:
@@ -234,17 +226,7 @@ def _as_fixed_factors(factors, n_nodes):
 
 
 def joined_factors(examples):
-    """Factors of the disjoint union of examples.
-
-    Parameters
-    ----------
-    examples : sequence of Example
-
-    Returns
-    -------
-    factors : dict of str to Factors
-    fixed_factors : list of (scope, table)
-    """
+    """Factors of the disjoint union of examples."""
     first = np.cumsum([0, *(example.n_nodes for example in examples[:-1])]).tolist()
     found, fixed_factors = {}, []
     for example, start in zip(examples, first, strict=True):
@@ -508,21 +490,8 @@ def register_edge_features(name, function):
 
 
 def edge_feature_function(edge_features):
-    """The function behind ``edge_features``, a registered name or a callable.
-
-    Parameters
-    ----------
-    edge_features : str or callable
-
-    Returns
-    -------
-    callable(x_tail, x_head) -> ndarray or CSR of shape (E, R)
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown, or it is neither name nor callable.
-    """
+    """The function behind ``edge_features``, a registered name or a callable."""
+    # returns (E, R)
     if callable(edge_features):
         return edge_features
     function = EDGE_FEATURES.get(edge_features) if isinstance(edge_features, str) else None
@@ -533,25 +502,9 @@ def edge_feature_function(edge_features):
 
 
 def compute_edge_features(function, node_features, edges):
-    """Edge features of a graph, checked.
-
-    Parameters
-    ----------
-    function : callable
-        As :func:`edge_feature_function` returns.
-    node_features : ndarray or CSR of shape (N, F)
-    edges : ndarray of shape (E, 2)
-
-    Returns
-    -------
-    ndarray or CSR of shape (E, R)
-        In the precision of ``node_features``.
-
-    Raises
-    ------
-    ValueError
-        If the function gives another shape, or NaN or infinity.
-    """
+    """Edge features of a graph, checked."""
+    # node_features: (N, F); edges: (E, 2)
+    # returns (E, R), in the precision of ``node_features``
     values = function(node_features[edges[:, 0]], node_features[edges[:, 1]])
     values = values.tocsr() if sp.issparse(values) else np.asarray(values)
     if values.ndim != 2 or values.shape[0] != len(edges):
@@ -567,17 +520,7 @@ def compute_edge_features(function, node_features, edges):
 
 
 def one_computed_edge(function, node_features):
-    """Features of one edge by a function, to tell how many there are and whether they are sparse.
-
-    Parameters
-    ----------
-    function : callable
-        As :func:`edge_feature_function` returns.
-    node_features : ndarray or CSR of shape (N, F)
-        Of one node or more; the first is tried on itself.
-
-    Returns
-    -------
-    ndarray or CSR of shape (1, R)
-    """
+    """Features of one edge by a function, to tell how many there are and whether they are sparse."""
+    # returns (1, R)
+    # node_features: (N, F), of one node or more; the first is tried on itself
     return compute_edge_features(function, node_features[:1], np.zeros((1, 2), dtype=np.int32))

@@ -22,17 +22,9 @@ def without_violations(model, labels):
 
     Violations are removed node by node; where that gets stuck, from labels that satisfy a spanning forest. So
     on a forest a feasible labeling is found if there is one, elsewhere the result may still have violations.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-    labels : ndarray of shape (N,), int32
-
-    Returns
-    -------
-    ndarray of shape (N,), int32
-        The labels themselves if nothing is forbidden in them.
     """
+    # labels: (N,) int32
+    # returns (N,) int32, the labels themselves if nothing is forbidden in them
     if np.isfinite(model.tables).all() or is_feasible(model, labels):
         return labels
     repaired = _repaired(model, labels)
@@ -98,22 +90,9 @@ def allowed_labels(model, labels):
     others. The other decides the node first whose best state is the farthest ahead of its second, by its own scores
     and the best that each of its factors can still do. What is found is changed one node at a time as long as that
     gains.
-
-    Parameters
-    ----------
-    model : PairwiseModel or FactorGraph
-    labels : ndarray of shape (N,), int32
-
-    Returns
-    -------
-    ndarray of shape (N,), int32, or None
-        None if both searches were given up.
-
-    Raises
-    ------
-    ValueError
-        If a search shows that there are none.
     """
+    # labels: (N,) int32
+    # returns (N,) int32 or None, none if both searches were given up
     if not isinstance(model, FactorGraph):
         repaired = without_violations(model, labels)
         if is_feasible(model, repaired):
@@ -131,16 +110,11 @@ class _Search:
     """Which places nodes still may have, and how to take back what was decided.
 
     A subclass writes ``_decision``.
-
-    Attributes
-    ----------
-    possible : ndarray of shape (N, K), bool
-        By place among the allowed states of a node.
-    own : ndarray of shape (N, K)
-        Scores of the places alone.
-    dead_ends : ndarray of shape (N,)
-        One more than the number of times that a piece of the node was left no joint state.
     """
+
+    # own: (N, K), scores of the places alone
+    # possible: (N, K) bool, by place among the allowed states of a node
+    # dead_ends: (N,), one more than the number of times that a piece of the node was left no joint state
 
     def __init__(self, polytope):
         self.pieces = polytope.pieces

@@ -9,21 +9,9 @@ from sklearn_crf.models import check_labels, score
 
 
 class BestLabels:
-    """Candidates are offered; the one of the highest score is kept.
+    """Candidates are offered; the one of the highest score is kept."""
 
-    Parameters
-    ----------
-    model : PairwiseModel
-    climb : bool
-        Whether to change candidates one node at a time as long as that gains (iterated conditional modes).
-    init : array-like of shape (N,) of int, optional
-        Labels to begin with.
-
-    Attributes
-    ----------
-    labels : ndarray of shape (N,), int32
-    score : float
-    """
+    # labels: (N,) int32
 
     def __init__(self, model, climb, init=None):
         self.model, self.climb = model, climb
@@ -51,13 +39,9 @@ class RecentStates:
 
     Averages of the solutions of the parts approach a solution of the linear relaxation, which single ones never do, so
     the states that are most frequent in them make good candidates.
-
-    Parameters
-    ----------
-    labels : ndarray of shape (N,) of int
-        To begin with.
-    n_columns : int
     """
+
+    # labels: (N,), to begin with
 
     # The last ten iterations or so: older ones belong to other dual variables.
     RATE = 0.1
@@ -66,19 +50,9 @@ class RecentStates:
         self.average = (np.arange(n_columns) == labels[:, None]).astype(np.float64)
 
     def add(self, nodes, states, weights):
-        """Move towards the states of this iteration, and return the labels that are then most frequent.
-
-        Parameters
-        ----------
-        nodes, states : ndarray of shape (n,) of int
-            A node may come several times.
-        weights : ndarray of shape (n,)
-            For each node one in sum.
-
-        Returns
-        -------
-        ndarray of shape (N,), int32
-        """
+        """Move towards the states of this iteration, and return the labels that are then most frequent."""
+        # weights: (n,), for each node one in sum; returns (N,) int32
+        # nodes, states: (n,), a node may come several times
         n_columns = self.average.shape[1]
         fresh = np.bincount(nodes * n_columns + states, weights, self.average.size).reshape(self.average.shape)
         self.average += self.RATE * (fresh - self.average)

@@ -59,16 +59,6 @@ def climber_of(model):
 
 
 def climbed(model, labels):
-    """Labels of no lower score that no change of one node improves.
-
-    Parameters
-    ----------
-    model : PairwiseModel or FactorGraph
-    labels : ndarray of shape (N,), int32
-        With a finite score.
-
-    Returns
-    -------
-    ndarray of shape (N,), int32
-    """
+    """Labels of no lower score that no change of one node improves."""
+    # labels: (N,) int32, with a finite score; returns (N,) int32
     return climber_of(model).climb(labels.copy())

@@ -22,23 +22,11 @@ class RecentFall:
 
 
 def labeling_by_descent(algorithm, model, run, depth=2):
-    """Lower the bound until it has come to stand still or a labeling meets it; the best labeling of all iterations.
-
-    Parameters
-    ----------
-    algorithm : Inference
-        With ``max_iter`` and ``tol``, which is relative to the size of the bound.
-    model : PairwiseModel or FactorGraph
-    run : object
-        ``run.lower()`` does an iteration and returns what ``run.bound`` fell by, ``run.labels()`` the labels that it
-        has come to, ``run.state`` what a warm start needs.
-    depth : int, default=2
-        Calls from the public method to this function, for warnings.
-
-    Returns
-    -------
-    Labeling
-    """
+    """Lower the bound until it has come to stand still or a labeling meets it; the best labeling of all iterations."""
+    # algorithm: with ``max_iter`` and ``tol``, which is relative to the size of the bound
+    # run: ``run.lower()`` does an iteration and returns what ``run.bound`` fell by, ``run.labels()`` the labels that
+    # it has come to, ``run.state`` what a warm start needs
+    # depth: calls from the public method to this function, for warnings
     best, best_score, converged, n_iter = None, -np.inf, False, 0
     recent = RecentFall()
     while not converged and n_iter < algorithm.max_iter:
@@ -70,24 +58,13 @@ def still_falling(algorithm, fall):
 
 
 def marginals_by_descent(algorithm, run, bound, depth=2):
-    """Lower the bound until messages stand still, and the marginals there.
-
-    Parameters
-    ----------
-    algorithm : Inference
-        With ``max_iter`` and ``tol``, the largest change of the probabilities of a message that counts as none.
-    run : object
-        ``run.iterate()`` does an iteration and returns the largest change, ``run.marginals(**fields)`` gives the result
-        with these fields.
-    bound : {"exact", "upper"} or None
-        What the bound is, in the end, of the log-partition.
-    depth : int, default=2
-        Calls from the public method to this function, for warnings.
-
-    Returns
-    -------
-    Marginals or FactorMarginals
-    """
+    """Lower the bound until messages stand still, and the marginals there."""
+    # algorithm: with ``max_iter`` and ``tol``, the largest change of the probabilities of a message that counts as
+    # none
+    # run: ``run.iterate()`` does an iteration and returns the largest change, ``run.marginals(**fields)`` gives the
+    # result with these fields
+    # bound: what the bound is, in the end, of the log-partition
+    # depth: calls from the public method to this function, for warnings
     change, n_iter = np.inf, 0
     while change > algorithm.tol and n_iter < algorithm.max_iter:
         checkpoint()

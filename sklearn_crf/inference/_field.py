@@ -122,30 +122,13 @@ def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False
 
     Sums are kept as probabilities if the range of the model's scores permits it, in double precision if single
     is too narrow, else as scores.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-        For tree-reweighted messages, with tables or edge weights divided by ``appearance``.
-    maximum : bool
-        Maxima instead of sums.
-    appearance : ndarray of shape (E,), optional
-        Edge appearance probabilities.
-    unbounded : bool, default=False
-        Keep probabilities in spite of forbidden pairs, which let the range of messages grow without a bound known
-        beforehand; the caller looks at what came out.
-    as_scores : bool, default=False
-        Keep sums as scores in any case.
-
-    Returns
-    -------
-    Field, unary_shift : ndarray of shape (N,), float64
-
-    Raises
-    ------
-    ValueError
-        If a table forbids every pair of states.
     """
+    # maximum: maxima instead of sums; as_scores: keep sums as scores in any case; returns Field, unary_shift: (N,)
+    # float64
+    # model: for tree-reweighted messages, with tables or edge weights divided by ``appearance``
+    # appearance: (E,) or None, edge appearance probabilities
+    # unbounded: keep probabilities in spite of forbidden pairs, which let the range of messages grow without a bound
+    # known beforehand; the caller looks at what came out
     if maximum or as_scores:
         semiring, dtype = MAX_SCORE if maximum else SUM_SCORE, model.dtype
     else:
@@ -289,18 +272,7 @@ class Messages(NamedTuple):
 
 
 def initial_messages(field, init=None):
-    """Uniform messages of the field's width and precision, or those of a former result.
-
-    Parameters
-    ----------
-    field : Field
-    init : Messages or None
-
-    Raises
-    ------
-    ValueError
-        If ``init`` belongs to another topology or number of states, or is no state at all.
-    """
+    """Uniform messages of the field's width and precision, or those of a former result."""
     n_slots, n_columns = len(field.neighbor), field.tables.shape[3]
     as_scores = field.semiring != SUM_PROBABILITY
     padding = -np.inf if as_scores else 0.0
@@ -381,20 +353,9 @@ def infeasible_at_node(node):
 
 
 def beliefs_of(field, messages, run):
-    """Beliefs of nodes (their logarithms if the field keeps scores) and the log of each node's normaliser.
-
-    Parameters
-    ----------
-    field : Field
-    messages : ndarray of shape (2E, width)
-    run : callable
-        As :func:`~sklearn_crf._threads.range_runner` gives it.
-
-    Returns
-    -------
-    beliefs : ndarray of shape (N, width)
-    log_z_terms : ndarray of shape (N,), float64
-    """
+    """Beliefs of nodes (their logarithms if the field keeps scores) and the log of each node's normaliser."""
+    # messages: (2E, width); returns beliefs: (N, width), log_z_terms: (N,) float64
+    # run: as :func:`~sklearn_crf._threads.range_runner` gives it
     beliefs = np.empty_like(field.unary)
     log_z_terms = np.empty(len(beliefs))
     failed, work_size = [], field.work_space().size
@@ -409,22 +370,10 @@ def beliefs_of(field, messages, run):
 
 
 def marginals_of(field, dtype, unary_shift, messages, run, exact=False, **fields):
-    """The :class:`Marginals` of messages, with the Bethe (or reweighted Bethe) log-partition.
-
-    Parameters
-    ----------
-    field : Field
-    dtype : dtype
-        Precision of the result.
-    unary_shift : ndarray of shape (N,)
-        As :func:`~sklearn_crf.inference._field.make_field` returns it.
-    messages : ndarray of shape (2E, width)
-    run : callable
-    exact : bool, default=False
-        The messages are a fixed point up to rounding, which saves work.
-    **fields
-        The other fields of the result.
-    """
+    """The :class:`Marginals` of messages, with the Bethe (or reweighted Bethe) log-partition."""
+    # dtype: precision of the result; messages: (2E, width); **fields: the other fields of the result
+    # unary_shift: (N,), as :func:`~sklearn_crf.inference._field.make_field` returns it
+    # exact: the messages are a fixed point up to rounding, which saves work
     n_columns = field.tables.shape[3]
     beliefs, log_z_terms = beliefs_of(field, messages, run)
     log_z_terms += unary_shift
@@ -488,17 +437,8 @@ def _tied_factors(field):
 
 
 def edge_numbers(graph, edges):
-    """Numbers of edges that are asked for, all if None; ValueError where there is no such edge.
-
-    Parameters
-    ----------
-    graph : Graph
-    edges : array-like of int or None
-
-    Returns
-    -------
-    ndarray of shape (n,)
-    """
+    """Numbers of edges that are asked for, all if None; ValueError where there is no such edge."""
+    # returns (n,)
     if edges is None:
         return np.arange(graph.n_edges)
     edges = np.asarray(edges)
@@ -510,21 +450,8 @@ def edge_numbers(graph, edges):
 
 
 def edge_marginals_of(field, model, messages, edges, run):
-    """Pairwise beliefs of single edges.
-
-    Parameters
-    ----------
-    field : Field
-    model : PairwiseModel
-    messages : ndarray of shape (2E, width)
-    edges : array-like of int or None
-        Numbers of edges; None is all.
-    run : callable
-
-    Returns
-    -------
-    ndarray of shape (n_edges, K, K)
-    """
+    """Pairwise beliefs of single edges."""
+    # messages: (2E, width); edges: numbers of edges; None is all; returns (n_edges, K, K)
     graph = model.graph
     edges = edge_numbers(graph, edges)
     n_columns = field.tables.shape[3]

@@ -7,17 +7,10 @@ from sklearn_crf.models import COUNT, SPARSE, states_of_cells
 
 
 class TablePiece:
-    """A factor as a list of its allowed joint states.
+    """A factor as a list of its allowed joint states."""
 
-    Parameters
-    ----------
-    nodes : list of int
-        Its free nodes.
-    places : ndarray of shape (n_cells, n_nodes)
-        Joint states, each as the place among the allowed states of its node.
-    scores : ndarray of shape (n_cells,)
-        Finite.
-    """
+    # scores: (n_cells,), finite
+    # places: (n_cells, n_nodes), joint states, each as the place among the allowed states of its node
 
     def __init__(self, nodes, places, scores):
         self.nodes, self.places, self.scores = nodes, places, scores
@@ -43,17 +36,11 @@ class TablePiece:
 
 
 class CountPiece:
-    """A count table over many nodes: runs of counts with the same finite score.
+    """A count table over many nodes: runs of counts with the same finite score."""
 
-    Parameters
-    ----------
-    nodes : list of int
-        Its free nodes that may be in the counted state.
-    place : list of int
-        Place of the counted state among the allowed states of each.
-    runs : list of (first, last, score)
-        Counts among these nodes, both ends included.
-    """
+    # nodes: its free nodes that may be in the counted state
+    # place: place of the counted state among the allowed states of each
+    # runs: counts among these nodes, both ends included
 
     def __init__(self, nodes, place, runs):
         self.nodes, self.place, self.runs = nodes, place, runs
@@ -87,17 +74,7 @@ class CountPiece:
 
 
 class LocalPolytope:
-    """Scores of free nodes, pieces that join them, and a constant.
-
-    Parameters
-    ----------
-    model : FactorGraph
-
-    Raises
-    ------
-    ValueError
-        If a node or a factor allows no state.
-    """
+    """Scores of free nodes, pieces that join them, and a constant."""
 
     def __init__(self, model):
         self.problem = problem = Reduction(model)
@@ -174,17 +151,8 @@ class LocalPolytope:
         self.pieces.append(CountPiece(nodes, place, runs))
 
     def bound(self, messages):
-        """Upper bound on the score of every labeling, whatever the messages.
-
-        Parameters
-        ----------
-        messages : list of list of ndarray
-            For each piece and each of its nodes, what is moved from the node's scores into the piece.
-
-        Returns
-        -------
-        float
-        """
+        """Upper bound on the score of every labeling, whatever the messages."""
+        # messages: for each piece and each of its nodes, what is moved from the node's scores into the piece
         nodes = self.reparameterised(messages)
         best = sum(scores.max() for scores in nodes.values())
         pieces = sum(piece.best(message) for piece, message in zip(self.pieces, messages, strict=True))
@@ -199,17 +167,8 @@ class LocalPolytope:
         return scores
 
     def rounded(self, messages, confidence):
-        """Labels node by node, the surest first: best own score plus what the pieces can still get.
-
-        Parameters
-        ----------
-        messages : list of list of ndarray
-        confidence : ndarray of shape (N,)
-
-        Returns
-        -------
-        ndarray of shape (N,), int32
-        """
+        """Labels node by node, the surest first: best own score plus what the pieces can still get."""
+        # confidence: (N,); returns (N,) int32
         places = np.where(self.problem.is_free, -1, 0)
         order = sorted(self.free_nodes, key=lambda s: (-confidence[s], s))
         self._visit(order, places, self.reparameterised(messages), self._around(messages))

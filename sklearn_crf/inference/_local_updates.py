@@ -31,16 +31,7 @@ class LocalArguments(NamedTuple):
 
 
 def local_arguments(model):
-    """The arguments of ``model`` for kernels that look at one node given its neighbours.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-
-    Returns
-    -------
-    LocalArguments
-    """
+    """The arguments of ``model`` for kernels that look at one node given its neighbours."""
     ptr, neighbor, half_edge, _ = model.graph.incidence
     edge_weight = np.empty((0, 0), dtype=model.dtype) if model.edge_weight is None else model.edge_weight
     return LocalArguments(
@@ -62,19 +53,8 @@ def check_schedule(schedule):
 
 
 def visits(graph, schedule, frozen=None):
-    """Arrays of nodes to visit one after the other; the nodes of a coloured array may be visited at once.
-
-    Parameters
-    ----------
-    graph : Graph
-    schedule : {"sequential", "checkerboard"}
-    frozen : ndarray of shape (N,) of bool, optional
-        Nodes that are left out.
-
-    Returns
-    -------
-    list of ndarray of int32
-    """
+    """Arrays of nodes to visit one after the other; the nodes of a coloured array may be visited at once."""
+    # frozen: (N,) bool or None, nodes that are left out
     if schedule == "sequential":
         groups = [np.arange(graph.n_nodes, dtype=np.int32)]
     else:
@@ -86,23 +66,10 @@ def visits(graph, schedule, frozen=None):
 
 
 def sweep(run, groups, update, unary, *arguments):
-    """Call ``update(nodes, start, stop, unary, *arguments, scores)`` over each group of :func:`visits` in turn.
-
-    Parameters
-    ----------
-    run : callable
-        What :func:`~sklearn_crf._threads.range_runner` yields.
-    groups : list of ndarray of int32
-    update : callable
-        A kernel that visits ``nodes[start:stop]``; ``scores`` is its work space, (K,) float64.
-    unary : ndarray of shape (N, K)
-    *arguments : object
-
-    Returns
-    -------
-    list
-        What the calls returned, in no particular order.
-    """
+    """Call ``update(nodes, start, stop, unary, *arguments, scores)`` over each group of :func:`visits` in turn."""
+    # unary: (N, K)
+    # update: a kernel that visits ``nodes[start:stop]``; ``scores`` is its work space, (K,) float64
+    # returns what the calls returned, in no particular order
     returned = []
 
     def part(nodes, start, stop):
@@ -123,13 +90,7 @@ def table_buffers(model, n_items):
 
 
 def random_labels(model, rng):
-    """Labels drawn evenly from the states that ``unary`` allows, (N,) int32.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-    rng : numpy.random.RandomState
-    """
+    """Labels drawn evenly from the states that ``unary`` allows, (N,) int32."""
     allowed = ~np.isneginf(model.unary)
     rank = (rng.uniform(size=len(allowed)) * allowed.sum(axis=1)).astype(np.int64)
     return np.argmax(np.cumsum(allowed, axis=1) > rank[:, None], axis=1).astype(np.int32)

@@ -120,23 +120,9 @@ class Candidates:
 def best_of_portfolio(
     model: PairwiseModel | FactorGraph, max_iter: int, init=None, n_threads: int = 1, search: bool = True
 ) -> Labeling:
-    """The best labeling of several algorithms, which share a budget of table entries read, climbed and fused.
-
-    Parameters
-    ----------
-    model : PairwiseModel or FactorGraph
-    max_iter : int
-        Most iterations of each algorithm.
-    init : PortfolioState, optional
-        Of a former labeling. Where scores changed a little only, that and the algorithm that bounds are enough.
-    n_threads : int, default=1
-    search : bool, default=True
-        Whether to search large neighbourhoods where the bound stays far above the best score.
-
-    Returns
-    -------
-    Labeling
-    """
+    """The best labeling of several algorithms, which share a budget of table entries read, climbed and fused."""
+    # max_iter: most iterations of each algorithm; init: of a former labeling
+    # search: whether to search large neighbourhoods where the bound stays far above the best score
     if isinstance(model, FactorGraph):
         if model.arity.max(initial=0) > 2:
             return _of_factors(model, max_iter, init, n_threads, search)

@@ -9,17 +9,7 @@ from sklearn_crf.models import DENSE
 
 
 class Reduction:
-    """The factors of a model over the nodes that are free: those with more than one allowed state.
-
-    Parameters
-    ----------
-    model : FactorGraph
-
-    Raises
-    ------
-    ValueError
-        If no state of some node is allowed.
-    """
+    """The factors of a model over the nodes that are free: those with more than one allowed state."""
 
     def __init__(self, model):
         self.model = model
@@ -61,17 +51,10 @@ class Reduction:
         return bool(np.all(self.n_states == self.model.n_states))
 
     def storage(self):
-        """Places of the scores of :meth:`table`.
-
-        Returns
-        -------
-        start : list of int
-            For each factor, where its scores start among those that are needed; factors of one table share them where
-            their nodes allow the same states.
-        cells : ndarray of int64, or None
-            Of each of these its place in ``log_table`` with ``table_default`` behind it; None if they are all of
-            ``log_table`` as it stands.
-        """
+        """Places of the scores of :meth:`table`."""
+        # returns start: for each factor, where its scores start among those that are needed; factors of one table
+        # share them where their nodes allow the same states; cells: of each of these its place in ``log_table`` with
+        # ``table_default`` behind it; None if they are all of ``log_table`` as it stands
         model = self.model
         if self._has_all_states and np.all(model.table_kind == DENSE):
             return model.table_ptr[model.table_id].tolist(), None

@@ -30,19 +30,6 @@ def consistent(model):
 
     No allowed labeling uses such a state, and no fractional one, but where its score stays finite a dual algorithm
     rules it out in the limit only.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-
-    Returns
-    -------
-    PairwiseModel
-
-    Raises
-    ------
-    ValueError
-        If a node has no state left.
     """
     if not np.isneginf(model.tables).any():
         return model

@@ -9,17 +9,9 @@ _DIGITS = 12
 
 
 def connected_parts(graph):
-    """The components of a graph that have edges, each as a graph.
-
-    Parameters
-    ----------
-    graph : Graph
-
-    Returns
-    -------
-    list of (ndarray of int, Graph)
-        The numbers of a component's edges in the whole graph, and the component: nodes and edges in the same order.
-    """
+    """The components of a graph that have edges, each as a graph."""
+    # returns the numbers of a component's edges in the whole graph, and the component: nodes and edges in the same
+    # order
     if not graph.n_edges:
         return []
     of_node = graph.component
@@ -38,19 +30,8 @@ def connected_parts(graph):
 
 
 def trees_of_components(graph, rule, random_state):
-    """Covering trees of each component that has edges, as if it were alone.
-
-    Parameters
-    ----------
-    graph : Graph
-    rule : str or int
-    random_state : int
-
-    Returns
-    -------
-    list of (ndarray of int, SpanningTrees)
-        The numbers of a component's edges in the whole graph, and its trees, each once.
-    """
+    """Covering trees of each component that has edges, as if it were alone."""
+    # returns the numbers of a component's edges in the whole graph, and its trees, each once
     return [
         (edges, covering_trees(part, rule, random_state=random_state).merged())
         for edges, part in connected_parts(graph)
@@ -62,17 +43,8 @@ def side_by_side(graph, parts):
 
     Every edge keeps its probability. A forest takes from each component the tree at one and the same quantile, so that
     there are few: where all components have two equally likely trees, two.
-
-    Parameters
-    ----------
-    graph : Graph
-    parts : list of (ndarray of int, SpanningTrees)
-        Of each component with edges, the numbers of its edges in the graph, and its trees.
-
-    Returns
-    -------
-    SpanningTrees
     """
+    # parts: of each component with edges, the numbers of its edges in the graph, and its trees
     ends = [np.cumsum(trees.weights)[:-1] for _, trees in parts]
     cuts = np.concatenate([[0.0, 1.0], *ends])
     cuts = cuts[np.unique(np.round(cuts, _DIGITS), return_index=True)[1]]
@@ -84,25 +56,9 @@ def side_by_side(graph, parts):
 
 
 def spanning_trees_of(graph, trees, random_state):
-    """The distribution over trees, each of them once, that covers every edge.
-
-    Parameters
-    ----------
-    graph : Graph
-    trees : {"minimal", "uniform", "snakes"}, int, SpanningTrees or list of array-like of int
-        A rule, a number of trees, or trees themselves; a list holds the numbers of the edges of each.
-    random_state : int, RandomState instance or None
-        Picks among trees that cover equally well.
-
-    Returns
-    -------
-    SpanningTrees
-
-    Raises
-    ------
-    ValueError
-        If trees are of another graph or leave an edge uncovered.
-    """
+    """The distribution over trees, each of them once, that covers every edge."""
+    # trees: a rule, a number of trees, or trees themselves; a list holds the numbers of the edges of each
+    # random_state: picks among trees that cover equally well
     if isinstance(trees, SpanningTrees):
         if not np.array_equal(trees.graph.edges, graph.edges):
             raise ValueError("trees must be spanning trees of the model's graph.")

@@ -383,13 +383,9 @@ class JointMargin(SmoothedMargin):
 
 
 class OwnMargin(MaxMargin):
-    """The formulation of an objective of the user's own, a maximum of planes.
+    """The formulation of an objective of the user's own, a maximum of planes."""
 
-    Parameters
-    ----------
-    own : Objective
-        A subclass of :class:`~sklearn_crf.objectives.StructuredHinge`.
-    """
+    # own: a subclass of :class:`~sklearn_crf.objectives.StructuredHinge`
 
     name = "own"
 
@@ -418,16 +414,7 @@ MARGIN_CONSTRAINTS = [StrOptions(set(MARGIN_FORMULATIONS)), MarginFormulation, H
 
 
 def resolve_margin_formulation(formulation: str | MarginFormulation | Objective) -> MarginFormulation:
-    """The formulation of a constructor parameter.
-
-    Parameters
-    ----------
-    formulation : str, MarginFormulation or Objective
-
-    Returns
-    -------
-    MarginFormulation
-    """
+    """The formulation of a constructor parameter."""
     if isinstance(formulation, MarginFormulation):
         found = clone(formulation)
         found._validate_params()

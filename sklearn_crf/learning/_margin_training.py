@@ -387,69 +387,31 @@ MARGIN_SOLVERS: dict[str, type[PlaneSolver] | type[LBFGS]] = {
 
 
 def resolve_margin_solver(solver: str | PlaneSolver | LBFGS) -> PlaneSolver | LBFGS:
-    """The solver of a constructor parameter that is not "auto".
-
-    Parameters
-    ----------
-    solver : str, PlaneSolver or LBFGS
-
-    Returns
-    -------
-    PlaneSolver or LBFGS
-    """
+    """The solver of a constructor parameter that is not "auto"."""
     return MARGIN_SOLVERS[solver]() if isinstance(solver, str) else clone(solver)
 
 
 class MarginSetting(NamedTuple):
-    """The problem of training by margins: its kind, inference, solver and bounds.
-
-    Attributes
-    ----------
-    problem : {"planes", "smoothed", "joint", "dual"}
-    inference : Inference
-        That of prediction.
-    solver : PlaneSolver, LBFGS or None
-        None for "dual", which has steps of its own.
-    scale : ndarray of shape (n_coef,)
-        Solvers see weights divided by it, and penalise those.
-    lower_bounded : ndarray of shape (n_coef,), bool
-        Weights that must not be negative.
-    """
+    """The problem of training by margins: its kind, inference, solver and bounds."""
 
     problem: str
-    inference: Inference
-    solver: PlaneSolver | LBFGS | None
-    scale: np.ndarray
-    lower_bounded: np.ndarray
+    inference: Inference  # That of prediction
+    solver: PlaneSolver | LBFGS | None  # None for "dual", which has steps of its own
+    scale: np.ndarray  # (n_coef,): solvers see weights divided by it, and penalise those
+    lower_bounded: np.ndarray  # (n_coef,) bool: weights that must not be negative
 
 
 @dataclass(eq=False)
 class MarginRecord:
-    """Iterates of training by margins, and its result.
+    """Iterates of training by margins, and its result."""
 
-    Attributes
-    ----------
-    loss, calls : list
-        The objective, and the best labelings of one example asked for, at each iterate.
-    dual : float
-        The latest dual value.
-    coef : ndarray of shape (n_coef,) or None
-    found : OptimizeResult or None
-    gap : float
-        Of the objective at ``coef``, including what inference could not prove.
-    calls_curve : ndarray or None
-        ``calls`` at each point of the optimizer's curves.
-    n_inference_calls : int
-    interrupted : BaseException or None
-    """
-
-    loss: list = field(default_factory=list)
-    calls: list = field(default_factory=list)
-    dual: float = 0.0
-    coef: np.ndarray | None = None
+    loss: list = field(default_factory=list)  # The objective at each iterate
+    calls: list = field(default_factory=list)  # Best labelings of one example asked for until then
+    dual: float = 0.0  # The latest dual value
+    coef: np.ndarray | None = None  # (n_coef,) or None
     found: OptimizeResult | None = None
-    gap: float = np.inf
-    calls_curve: np.ndarray | None = None
+    gap: float = np.inf  # Of the objective at ``coef``, including what inference could not prove
+    calls_curve: np.ndarray | None = None  # ``calls`` at each point of the optimizer's curves
     n_inference_calls: int = 0
     interrupted: BaseException | None = None
 
@@ -497,21 +459,8 @@ class PenalisedHinge:
 
 
 def train_by_margins(risk, start: np.ndarray, setting: MarginSetting, run: TrainingRun) -> MarginRecord:
-    """Minimise half the squared weights plus C times the structured hinges.
-
-    Parameters
-    ----------
-    risk : EmpiricalRisk
-        Of a :class:`~sklearn_crf.objectives.StructuredHinge`.
-    start : ndarray of shape (n_coef,)
-        For the bundle method; those that go block by block begin at zero.
-    setting : MarginSetting
-    run : TrainingRun
-
-    Returns
-    -------
-    MarginRecord
-    """
+    """Minimise half the squared weights plus C times the structured hinges."""
+    # start: (n_coef,), for the bundle method; those that go block by block begin at zero
     train = {"planes": _train_by_planes, "dual": _train_dual}.get(setting.problem, _train_smoothed)
     name = setting.problem if setting.solver is None else type(setting.solver).__name__
     with progress_reporter(run.verbose, run.max_iter, name) as show:

@@ -91,22 +91,13 @@ class MixtureParameters:
 
     The components of all classes stand in one axis of length ``S = n_classes * n_components``, class by class.
     Kelm, Pal & McCallum 2006, Eq. (8)-(10).
-
-    Parameters
-    ----------
-    log_prior : ndarray of shape (C,)
-    log_weights : ndarray of shape (C, K)
-        Each row is the log of a distribution over the components of its class.
-    means : ndarray of shape (S, d)
-    loadings : ndarray of shape (S, d, p)
-    log_noise : ndarray of shape (G, d)
-        Logarithm of the diagonal of ``Psi``; ``G`` is 1, ``C`` or ``S`` for tied, class and component noise.
     """
 
-    log_prior: np.ndarray
-    log_weights: np.ndarray
-    means: np.ndarray
-    loadings: np.ndarray
+    log_prior: np.ndarray  # (C,)
+    log_weights: np.ndarray  # (C, K): each row is the log of a distribution over the components of its class
+    means: np.ndarray  # (S, d)
+    loadings: np.ndarray  # (S, d, p)
+    # (G, d): logarithm of the diagonal of ``Psi``; ``G`` is 1, ``C`` or ``S`` for tied, class and component noise
     log_noise: np.ndarray
 
     @property
@@ -155,13 +146,7 @@ def n_noise_groups(noise, n_classes, n_components):
 
 
 class ParameterVector:
-    """Flat vector <-> parameters: softmax of ``pi`` and ``Omega``, logarithm of ``Psi``, the rest as it is.
-
-    Parameters
-    ----------
-    n_classes, n_components, n_features, n_factors : int
-    noise : {"tied", "class", "component"}
-    """
+    """Flat vector <-> parameters: softmax of ``pi`` and ``Omega``, logarithm of ``Psi``, the rest as it is."""
 
     def __init__(self, n_classes, n_components, n_features, n_factors, noise):
         n_all = n_classes * n_components

@@ -71,18 +71,10 @@ class MissingPattern(NamedTuple):
 
 
 class SampleBlocks:
-    """Samples by the features they miss and by class, in blocks whose scratch arrays stay in the cache.
+    """Samples by the features they miss and by class, in blocks whose scratch arrays stay in the cache."""
 
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-        NaN where a value is missing.
-    labels : ndarray of shape (n,), int
-    weight : ndarray of shape (n,)
-    n_classes : int
-    width : int
-        Numbers that a pass writes for one sample; decides how long blocks are.
-    """
+    # X: (n, d), NaN where a value is missing; labels: (n,); weight: (n,)
+    # width: numbers that a pass writes for one sample; decides how long blocks are
 
     def __init__(self, X, labels, weight, n_classes, width):
         self.n_features = X.shape[1]

@@ -32,19 +32,9 @@ class Ascent(NamedTuple):
 
 
 class NegativeCriterion:
-    """Mean negative criterion minus log prior, over flat vectors.
+    """Mean negative criterion minus log prior, over flat vectors."""
 
-    Parameters
-    ----------
-    samples : StandardisedSamples
-    data : SampleBlocks
-        The same samples.
-    criterion : Criterion
-    prior : PriorPrecisions
-    packing : ParameterVector
-    run : callable
-        Maps a function over blocks.
-    """
+    # run: maps a function over blocks
 
     def __init__(self, samples, data, criterion, prior, packing, run=map):
         self.samples, self.data = samples, data

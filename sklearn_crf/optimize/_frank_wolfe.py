@@ -29,16 +29,10 @@ class BlockDual:
     Of each term the combined plane is kept. It begins as the plane that is zero everywhere, which every term must have
     (that of the true labeling). The multipliers :math:`\nu \ge 0` of entries bounded below are always at their best,
     :math:`\max(0, \sum a s)`, so that x is a projection.
-
-    Parameters
-    ----------
-    oracle : callable
-        As of :func:`frank_wolfe`.
-    sizes : sequence of int
-        Terms of each block.
-    bounded : ndarray of shape (n,) of bool
-        Entries of x that must not be negative.
     """
+
+    # sizes: terms of each block
+    # bounded: (n,) bool, entries of x that must not be negative
 
     def __init__(self, oracle, sizes, bounded):
         n = len(bounded)

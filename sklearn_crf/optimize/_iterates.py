@@ -39,19 +39,11 @@ def stopped_at(callback, x, primal, dual, nit):
 
 
 class Checks:
-    """Points at which the primal value was computed, and the best of them.
+    """Points at which the primal value was computed, and the best of them."""
 
-    Parameters
-    ----------
-    risk : callable
-        ``risk(x)``: P without its penalty.
-    state : object
-        With ``x``, the iterate, and ``dual``, a lower bound on the least P.
-    tol : float
-        Duality gap, of the primal value, at which to stop.
-    callback : callable or None
-        Hears of every epoch.
-    """
+    # risk: ``risk(x)``: P without its penalty; callback: hears of every epoch
+    # state: with ``x``, the iterate, and ``dual``, a lower bound on the least P
+    # tol: duality gap, of the primal value, at which to stop
 
     def __init__(self, risk, state, tol, callback):
         self.x, self.fun = state.x.copy(), np.inf

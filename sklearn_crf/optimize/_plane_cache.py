@@ -17,17 +17,10 @@ class PlaneCache:
 
     Every term begins with the plane that is zero everywhere. Multipliers :math:`\nu` of entries bounded below are
     always at their best, so that x is a projection.
-
-    Parameters
-    ----------
-    sizes : sequence of int
-        Terms of each block.
-    bounded : ndarray of shape (n,) of bool
-        Entries of x that must not be negative.
-    max_planes : int
-        Planes of one term, at least 2. Where there are more, those without weight go, then the two of least weight are
-        added up into one.
     """
+
+    # sizes: terms of each block; max_planes: planes of one term, at least 2
+    # bounded: (n,) bool, entries of x that must not be negative
 
     def __init__(self, sizes, bounded, max_planes):
         n = len(bounded)

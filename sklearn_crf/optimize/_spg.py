@@ -37,21 +37,12 @@ def check_options(max_iter, tol, *, counts, shares):
 
 
 class ProjectedRun:
-    """Iterations of a projected method.
+    """Iterations of a projected method."""
 
-    Attributes
-    ----------
-    x, value, gradient
-        The last point, with its value and gradient.
-    moved, turned
-        The last step, and by what the gradient changed along it.
-    residual : float
-        Largest entry of the projected gradient.
-    nit : int
-        Iterations made.
-    stopped : bool
-        Whether the callback asked to stop.
-    """
+    # stopped: whether the callback asked to stop
+    # x, value, gradient: the last point, with its value and gradient
+    # moved, turned: the last step, and by what the gradient changed along it
+    # residual: largest entry of the projected gradient
 
     def __init__(self, fun, project, x0, history, callback, precision):
         self.fun, self.project, self.callback = fun, project, callback

@@ -139,17 +139,8 @@ def _shape_of(example, factors, name, n_classes, i):
 
 
 def states_of(example, n_classes):
-    """Number of states of each node.
-
-    Parameters
-    ----------
-    example : Example
-    n_classes : int
-
-    Returns
-    -------
-    ndarray of shape (N,)
-    """
+    """Number of states of each node."""
+    # returns (N,)
     return np.full(example.n_nodes, n_classes) if example.n_states is None else example.n_states
 
 

@@ -216,17 +216,11 @@ class FactorPotentials:
 
 
 class WeightsByType(NamedTuple):
-    """The flat vector of weights of factor potentials, seen by its parts.
+    """The flat vector of weights of factor potentials, seen by its parts."""
 
-    Attributes
-    ----------
-    pairwise : ndarray
-        Flat vector of the potentials of nodes and edges.
-    factors : dict of str to ndarray of shape (n_features, n_listed + 1)
-        Of each type, in the order of its listed joint states; the last is that of all others.
-    """
-
-    pairwise: np.ndarray
+    pairwise: np.ndarray  # Flat vector of the potentials of nodes and edges
+    # (n_features, n_listed + 1): of each type, in the order of its listed joint states; the last is that of all
+    # others
     factors: dict
 
 

@@ -14,21 +14,11 @@ _ROWS = 8192
 
 
 class LinearWeights(NamedTuple):
-    """The flat vector of weights, seen by its parts.
+    """The flat vector of weights, seen by its parts."""
 
-    Attributes
-    ----------
-    coef : ndarray of shape (n_node_types, n_columns, n_features)
-        ``n_columns`` is 1 for two classes.
-    intercept : ndarray of shape (n_node_types, n_columns)
-        Of size 0 without intercepts.
-    edge_coef : ndarray of shape (n_edge_types, n_edge_features, n_table_weights)
-        Weights of the pairwise tables.
-    """
-
-    coef: np.ndarray
-    intercept: np.ndarray
-    edge_coef: np.ndarray
+    coef: np.ndarray  # (n_node_types, n_columns, n_features): ``n_columns`` is 1 for two classes
+    intercept: np.ndarray  # (n_node_types, n_columns): of size 0 without intercepts
+    edge_coef: np.ndarray  # (n_edge_types, n_edge_features, n_table_weights): weights of the pairwise tables
 
 
 class LinearPotentials:

@@ -147,33 +147,16 @@ class SparsePotentials(LinearPotentials):
 
 
 def add_scores(features, pairs, weights, scores):
-    """Add to each row of scores the weights of its features.
-
-    Parameters
-    ----------
-    features : FeatureColumns
-    pairs : FeaturePairs
-    weights : ndarray of shape (n_pairs,)
-    scores : ndarray of shape (n_rows, n_columns), float64
-        Added to.
-    """
+    """Add to each row of scores the weights of its features."""
+    # weights: (n_pairs,); scores: (n_rows, n_columns) float64, added to
     weights = np.ascontiguousarray(weights, dtype=np.float64)
     pair_scores(*features.arrays, pairs.ptr, pairs.column, weights, scores, np.empty(pairs.n_columns))
 
 
 def add_gradient(features, pairs, columns, gradient, limits=None):
-    """Add to the weights of each feature the statistics of its rows, the adjoint of :func:`add_scores`.
-
-    Parameters
-    ----------
-    features : FeatureColumns
-    pairs : FeaturePairs
-    columns : ndarray of shape (n_rows, n_columns)
-    gradient : ndarray of shape (n_pairs,), float64
-        Added to.
-    limits : tuple of int, optional
-        First and last feature to do; None is all.
-    """
+    """Add to the weights of each feature the statistics of its rows, the adjoint of :func:`add_scores`."""
+    # columns: (n_rows, n_columns); gradient: (n_pairs,) float64, added to
+    # limits: first and last feature to do; None is all
     columns = np.ascontiguousarray(columns, dtype=np.float64)
     start, stop = (0, len(features.feature)) if limits is None else np.searchsorted(features.feature, limits)
     work = np.empty(pairs.n_columns)
@@ -181,19 +164,8 @@ def add_gradient(features, pairs, columns, gradient, limits=None):
 
 
 def add_gradients(blocks, pairs, gradient, ranges, n_jobs):
-    """:func:`add_gradient` of many blocks in their order, by threads that share the features.
-
-    Parameters
-    ----------
-    blocks : list of (FeatureColumns, ndarray)
-        Features and statistics of each.
-    pairs : FeaturePairs
-    gradient : ndarray of shape (n_pairs,), float64
-        Added to.
-    ranges : sequence of (int, int)
-        As :func:`ranges_of_features` returns.
-    n_jobs : int or None
-    """
+    """:func:`add_gradient` of many blocks in their order, by threads that share the features."""
+    # blocks: features and statistics of each; gradient: (n_pairs,) float64, added to
 
     def run(limits, n_threads):
         for features, columns in blocks:
@@ -203,17 +175,7 @@ def add_gradients(blocks, pairs, gradient, ranges, n_jobs):
 
 
 def ranges_of_features(columns, pairs):
-    """Ranges of features with about as many entries each.
-
-    Parameters
-    ----------
-    columns : iterable of FeatureColumns
-    pairs : FeaturePairs
-
-    Returns
-    -------
-    list of (int, int)
-    """
+    """Ranges of features with about as many entries each."""
     n_features = len(pairs.ptr) - 1
     entries = np.zeros(n_features, dtype=np.int64)
     for features in columns:

@@ -30,10 +30,6 @@ class GaussianPseudolikelihood:
         m_s = A_s^{-1} (h_s - \sum_{t \ne s} J_{st} y_t)
 
     Convex in the values of the field.
-
-    References
-    ----------
-    J. Jancsary. Approximate discriminative training of graphical models, 2012, Eq. (258) to (267).
     """
 
     def loss(self, model, y, *, weight=None, state=None, n_threads=1):
@@ -62,24 +58,13 @@ class PredictionLoss:
 
     The derivative takes one more solve, :math:`c = J^{-1} \nabla \ell`: by ``h`` it is c, by a block (s, t) of J it is
     :math:`-c_s u_t^\top`, with the prediction u.
-
-    Parameters
-    ----------
-    loss : callable
-        ``loss(prediction, target)`` of an image of shape ``(*lattice, D)`` returns the value and the derivative by the
-        prediction.
-    solver : ConjugateGradient
-    offset, scale : float or ndarray of shape (D,)
-        The field predicts ``(value - offset) / scale``.
-    weighted_loss : callable, optional
-        ``weighted_loss(prediction, target, weight)``, where pixels have weights of their own, of shape
-        ``(*lattice, 1)``.
-
-    References
-    ----------
-    J. Jancsary. Approximate discriminative training of graphical models, 2012, Figure 51 and Eq. (278), whose term
-    with the derivative of J lacks its minus sign.
     """
+
+    # loss: ``loss(prediction, target)`` of an image of shape ``(*lattice, D)`` returns the value and the derivative
+    # by the prediction
+    # offset, scale: (D,), the field predicts ``(value - offset) / scale``
+    # weighted_loss: ``weighted_loss(prediction, target, weight)``, where pixels have weights of their own, of shape
+    # ``(*lattice, 1)``
 
     def __init__(self, loss, solver, offset=0.0, scale=1.0, weighted_loss=None):
         self.loss_function = loss
@@ -123,17 +108,10 @@ class FieldRisk:
     .. math:: R(w) = \frac{1}{\sum_i \omega_i} \sum_i \omega_i \, \ell_i (B(x_i) w)
 
     Images are added in their order, whatever the number of threads; warm starts belong to images.
-
-    Parameters
-    ----------
-    objective : GaussianPseudolikelihood or PredictionLoss
-    potentials : RegressionTreePotentials
-    images : list of FieldImage
-    targets : list of ndarray of shape (N, D)
-    weights : list of ndarray of shape (N,), or None
-        Of each pixel of each image; they are divided by their mean.
-    n_jobs : int or None, default=None
     """
+
+    # targets: list of (N, D)
+    # weights: list of (N,) or None, of each pixel of each image; they are divided by their mean
 
     def __init__(self, objective, potentials, images, targets, weights=None, n_jobs=None):
         self.objective = objective
@@ -226,15 +204,6 @@ class GaussianLikelihood:
         \qquad u = J^{-1} h
 
     Convex in the values of the field. It takes the whole inverse of J, so that fields are limited to 4096 values.
-
-    Raises
-    ------
-    ValueError
-        If a field is larger, or its precision is not positive definite.
-
-    References
-    ----------
-    J. Jancsary. Approximate discriminative training of graphical models, 2012, Eq. (246) to (254).
     """
 
     def loss(self, model, y, *, weight=None, state=None, n_threads=1):

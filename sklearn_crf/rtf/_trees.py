@@ -78,23 +78,14 @@ class RegressionTree(NamedTuple):
 
     The response at a pixel is a channel at an offset, or that less another channel at another offset; or the
     magnitude of either.
-
-    Attributes
-    ----------
-    children : ndarray of shape (n_nodes, 2), int32
-        Nodes for responses up to the threshold and above it; -1 at a leaf. Node 0 is the root.
-    test : ndarray of shape (n_nodes, 7), int32
-        Channel, rows down and columns right of it, the same of what is subtracted (channel -1 for nothing), and 1 for
-        the magnitude of that.
-    threshold : ndarray of shape (n_nodes,), float64
-    leaf : ndarray of shape (n_nodes,), int32
-        Number of each leaf, -1 at inner nodes.
     """
 
-    children: np.ndarray
+    children: np.ndarray  # (n_nodes, 2) int32: nodes for responses up to the threshold and above it; -1 at a leaf
+    # (n_nodes, 7) int32: channel, rows down and columns right of it, the same of what is subtracted (channel -1 for
+    # nothing), and 1 for the magnitude of that
     test: np.ndarray
-    threshold: np.ndarray
-    leaf: np.ndarray
+    threshold: np.ndarray  # (n_nodes,) float64
+    leaf: np.ndarray  # (n_nodes,) int32: number of each leaf, -1 at inner nodes
 
     @classmethod
     def stump(cls):
@@ -209,24 +200,14 @@ def projected_norm(linear, square, precision, bounds):
 
 
 class GradientNorm:
-    r"""Criterion of joint training: squared norm of the projected gradient, from sums of its terms.
+    """Criterion of joint training: squared norm of the projected gradient, from sums of its terms.
 
     Both new leaves keep the parameters of the old one, so that their gradients are sums of the terms that fall into
     them.
-
-    Parameters
-    ----------
-    precision : ndarray of shape (m, m)
-        Of the leaf.
-    bounds : (float, float)
-        Of its eigenvalues.
-    slopes : ndarray of shape (I, m, m)
-        By which it grows with channels, eigenvalues from 0 to the upper bound.
-
-    References
-    ----------
-    J. Jancsary. Approximate discriminative training of graphical models, 2012, Proposition 6.
     """
+
+    # precision: (m, m), of the leaf
+    # slopes: (I, m, m), by which it grows with channels, eigenvalues from 0 to the upper bound
 
     def __init__(self, precision, bounds, slopes):
         self.precision, self.bounds, self.slopes = precision, bounds, slopes

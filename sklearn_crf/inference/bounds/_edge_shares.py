@@ -173,16 +173,8 @@ def edge_shared_bound(model, shares):
 
 
 def add_by_type(total, edge_type, weight, pairs):
-    """Add what every edge has, times its weights, to the tables of its type.
-
-    Parameters
-    ----------
-    total : ndarray of shape (T, R, K, K)
-        Added to.
-    edge_type : ndarray of shape (E,) of int
-    weight : ndarray of shape (E, R), or None for one
-    pairs : ndarray of shape (E, K, K)
-    """
+    """Add what every edge has, times its weights, to the tables of its type."""
+    # total: (T, R, K, K), added to; edge_type: (E,); weight: (E, R) or None; pairs: (E, K, K)
     order = np.argsort(edge_type, kind="stable")
     types, starts = np.unique(edge_type[order], return_index=True)
     sorted_pairs = pairs if np.array_equal(order, np.arange(len(order))) else pairs[order]

@@ -59,15 +59,10 @@ class NodeShares:
     That is no loss. Trees that agree on the marginals of nodes agree on those of edges too: of all joint
     distributions with given ends only one is :math:`\exp(\theta_e / \nu_e)` times a function of each end. So the
     minimum over scores of nodes is one over all scores, with a third of the unknowns for two states.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-    trees : SpanningTrees
-        That cover all edges.
-    mapped : callable
-        As :func:`~sklearn_crf._threads.ordered_map` gives it.
     """
+
+    # trees: that cover all edges
+    # mapped: as :func:`~sklearn_crf._threads.ordered_map` gives it
 
     def __init__(self, model, trees, mapped):
         self.graph, self.trees, self.mapped, self.weights = model.graph, trees, mapped, trees.weights
@@ -119,13 +114,8 @@ class NodeShares:
         return values
 
     def from_messages(self, messages):
-        """The vector of tree-reweighted messages, of which a fixed point is the minimum.
-
-        Parameters
-        ----------
-        messages : Messages
-            For the edge probabilities of these trees. Any messages give scores that add up.
-        """
+        """The vector of tree-reweighted messages, of which a fixed point is the minimum."""
+        # messages: for the edge probabilities of these trees
         scores = messages.values
         if not messages.as_scores:
             with np.errstate(divide="ignore"):

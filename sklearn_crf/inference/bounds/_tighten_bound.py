@@ -47,18 +47,10 @@ class Tight(NamedTuple):
 
 
 class Tightening:
-    """Options of the minimisation for trees.
+    """Options of the minimisation for trees."""
 
-    Parameters
-    ----------
-    model : PairwiseModel
-    mapped : callable
-        As :func:`~sklearn_crf._threads.ordered_map` gives it.
-    solver : {"spg", "pqn"}
-    start_sweeps, max_iter, tol
-        As :class:`TightenBound` takes them.
-    n_threads : int
-    """
+    # mapped: as :func:`~sklearn_crf._threads.ordered_map` gives it
+    # start_sweeps, max_iter, tol: as :class:`TightenBound` takes them
 
     def __init__(self, model, mapped, solver, start_sweeps, max_iter, tol, n_threads):
         self.model, self.mapped, self.solver, self.max_iter, self.tol = model, mapped, SOLVERS[solver], max_iter, tol
@@ -137,23 +129,8 @@ class Chosen(NamedTuple):
 
 
 def choose_trees(tightening, trees, start, outer_iter, outer_step):
-    """Conditional gradients over the spanning tree polytope (OPTIMALTREES).
-
-    Parameters
-    ----------
-    tightening : Tightening
-    trees : SpanningTrees
-        To begin with.
-    start : ndarray
-        Scores of these.
-    outer_iter : int
-        Most trees to add.
-    outer_step : {"harmonic", "armijo"}
-
-    Returns
-    -------
-    Chosen
-    """
+    """Conditional gradients over the spanning tree polytope (OPTIMALTREES)."""
+    # outer_iter: most trees to add
     current = best = tightening.tighten(tightening.scores(trees), start)
     n_trees, n_iter, bounds, step = trees.n_trees, current.n_iter, [current.bound], 1.0
     tree, gap = _steepest_tree(current)

@@ -37,12 +37,7 @@ def groups_of(trees):
 
 
 class TreeMeans:
-    """Means over trees, weighted by their probabilities.
-
-    Parameters
-    ----------
-    trees : SpanningTrees
-    """
+    """Means over trees, weighted by their probabilities."""
 
     def __init__(self, trees):
         self.weights = trees.weights
@@ -73,15 +68,10 @@ class TreeScores:
     in which the Euclidean metric is the one weighted by :math:`\rho(T)`: every tree then moves by its own labels,
     whatever its probability, and projecting takes out weighted means. What is forbidden in the model is so in every
     tree.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-    trees : SpanningTrees
-        That cover all edges.
-    mapped : callable
-        As :func:`~sklearn_crf._threads.ordered_map` gives it.
     """
+
+    # trees: that cover all edges
+    # mapped: as :func:`~sklearn_crf._threads.ordered_map` gives it
 
     def __init__(self, model, trees, mapped):
         graph, n_columns = model.graph, model.n_columns

@@ -18,15 +18,9 @@ _NODES_PER_BLOCK = 1 << 16
 
 
 class LatticeFlow:
-    """Buffers of the flow on a lattice: residual capacities by node and direction, no lists of arcs.
+    """Buffers of the flow on a lattice: residual capacities by node and direction, no lists of arcs."""
 
-    Parameters
-    ----------
-    graph : Graph
-        Made by ``lattice``; see :meth:`fits`.
-    dtype : dtype
-        int32 or int64, of capacities.
-    """
+    # graph: made by ``lattice``; see :meth:`fits`; dtype: int32 or int64, of capacities
 
     def __init__(self, graph, dtype):
         self.shape = np.array(graph.shape, dtype=np.int64)
@@ -139,17 +133,11 @@ def _used_offsets(graph):
 
 
 class SlotFlow:
-    """Buffers of the flow on any graph: residual capacities by slot of ``graph.incidence``.
+    """Buffers of the flow on any graph: residual capacities by slot of ``graph.incidence``."""
 
-    Parameters
-    ----------
-    graph : Graph
-    dtype : dtype
-        int32 or int64, of capacities.
-    mirrored : bool, default=False
-        Add a mirror image of every node, with the opposite excess, for edges that lead from a node to the mirror
-        image of another.
-    """
+    # dtype: int32 or int64, of capacities
+    # mirrored: add a mirror image of every node, with the opposite excess, for edges that lead from a node to the
+    # mirror image of another
 
     def __init__(self, graph, dtype, mirrored=False):
         copies = 2 if mirrored else 1
@@ -215,13 +203,9 @@ class CutNetwork:
     Capacities are integers, ``scale`` units to a unit of score: every step of the flow is exact. The scale is as
     large as int64 (where a float32 model loses nothing by it: int32) allows for the capacities around a node, so that
     each term is rounded by at most 2**-60 of them. An excess beyond all capacities of its node is cut off.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-    mirrored : bool, default=False
-        Join the graph to its mirror image, for edges that are not submodular (roof duality).
     """
+
+    # mirrored: join the graph to its mirror image, for edges that are not submodular (roof duality)
 
     def __init__(self, model, mirrored=False):
         self.model = model
@@ -256,24 +240,10 @@ class CutNetwork:
         return dtype
 
     def cut(self, keep, take, mode=STOP, n_threads=1):
-        """Nodes that had better take the state on offer; all others had better, or may as well, keep theirs.
-
-        Parameters
-        ----------
-        keep, take : ndarray of shape (N,), int32
-        mode : int, default=STOP
-            What becomes of edges that are not submodular: STOP, TRUNCATE or CROSS.
-        n_threads : int, default=1
-
-        Returns
-        -------
-        taken : ndarray of shape (N,), bool
-            (2N,) if mirrored: nodes 0 to N, then their mirror images.
-
-        Raises
-        ------
-        NotSubmodular
-        """
+        """Nodes that had better take the state on offer; all others had better, or may as well, keep theirs."""
+        # keep, take: (N,) int32
+        # mode: what becomes of edges that are not submodular: STOP, TRUNCATE or CROSS
+        # returns taken: (N,) bool, (2N,) if mirrored: nodes 0 to N, then their mirror images
         model, flow = self.model, self._flow
         cost = np.empty(model.graph.n_nodes)
         node_terms(model.unary, keep, take, cost)

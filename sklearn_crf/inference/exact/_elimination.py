@@ -25,17 +25,8 @@ class Elimination(NamedTuple):
 
 
 def degeneracy(adjacency):
-    """Largest smallest degree of a subgraph: a lower bound on the width of every elimination order.
-
-    Parameters
-    ----------
-    adjacency : list of set
-        Neighbours of each node.
-
-    Returns
-    -------
-    int
-    """
+    """Largest smallest degree of a subgraph: a lower bound on the width of every elimination order."""
+    # adjacency: neighbours of each node
     degree = [len(neighbors) for neighbors in adjacency]
     heap = [(d, s) for s, d in enumerate(degree)]
     heapify(heap)
@@ -54,20 +45,10 @@ def degeneracy(adjacency):
 
 
 def min_fill_order(adjacency, log_states):
-    """Eliminate the node whose neighbours lack the fewest edges; of equals, the one with the smallest clique.
-
-    Parameters
-    ----------
-    adjacency : list of set
-        Neighbours of each node. Used up.
-    log_states : list of float
-        Logarithm of the number of states of each node.
-
-    Returns
-    -------
-    list
-        The nodes in the order of their elimination.
-    """
+    """Eliminate the node whose neighbours lack the fewest edges; of equals, the one with the smallest clique."""
+    # adjacency: neighbours of each node
+    # log_states: logarithm of the number of states of each node
+    # returns the nodes in the order of their elimination
     fill = _initial_fill(adjacency)
     log_size = [sum(log_states[t] for t in neighbors) + log_states[s] for s, neighbors in enumerate(adjacency)]
     heap = [(fill[s], log_size[s], s) for s in range(len(adjacency))]
@@ -122,19 +103,8 @@ def _join(nodes, adjacency, fill, log_size, log_states, touched):
 
 
 def eliminate(adjacency, order, log_states):
-    """Separators of an elimination order.
-
-    Parameters
-    ----------
-    adjacency : list of set
-        Neighbours of each node. Used up.
-    order : list of int
-    log_states : list of float
-
-    Returns
-    -------
-    Elimination
-    """
+    """Separators of an elimination order."""
+    # adjacency: neighbours of each node
     position = {node: k for k, node in enumerate(order)}
     separators, log_size = [], np.zeros(len(order))
     for k, node in enumerate(order):
@@ -160,17 +130,8 @@ def best_order(adjacency, log_states):
 
     Candidates are the min-fill order, the same with its ties broken at random (from a fixed seed, so that the result is
     deterministic), and the order of smallest bandwidth, which is the better one on some lattices.
-
-    Parameters
-    ----------
-    adjacency : list of set
-        Neighbours of each node.
-    log_states : list of float
-
-    Returns
-    -------
-    Elimination
     """
+    # adjacency: neighbours of each node
     best = _planned(adjacency, min_fill_order(list(map(set, adjacency)), log_states), log_states)
     if _cost(best) <= np.log(_FEW_CELLS):
         return best
@@ -225,21 +186,9 @@ class Limits(NamedTuple):
 
 
 def planned_order(problem, order, limits):
-    """Order of elimination of the free nodes, and the separator of each.
-
-    Parameters
-    ----------
-    problem : Reduction
-    order : sequence of int or None
-        Order of all nodes; None looks for a good one.
-    limits : Limits
-
-    Returns
-    -------
-    order : list of int
-    separators : list of list of int
-        In the order of their own elimination.
-    """
+    """Order of elimination of the free nodes, and the separator of each."""
+    # order: order of all nodes; None looks for a good one
+    # returns separators: in the order of their own elimination
     log_states = np.log(problem.n_states).tolist()
     _refuse_wide_factors(problem, limits)
     adjacency = [set() for _ in log_states]
@@ -303,16 +252,10 @@ class EliminationPlan:
     of earlier buckets. Parts that have nodes of the separator in common are summed in the same one of two tables, which
     kernels join to a message without ever making the whole. A message has the nodes of the left table first, then
     those of the right one.
-
-    Parameters
-    ----------
-    problem : Reduction
-    order : sequence of int or None
-        Order of elimination of all nodes; None looks for a good one.
-    limits : Limits
-    keep : str
-        What is kept of the tables, for ``limits``.
     """
+
+    # order: order of elimination of all nodes; None looks for a good one
+    # keep: what is kept of the tables, for ``limits``
 
     def __init__(self, problem, order, limits, keep):
         self.structure = problem.structure

@@ -32,20 +32,8 @@ if hasattr(os, "register_at_fork"):
 
 
 def plan_of(problem, init, limits, keep):
-    """The plan for a problem: that of a former result, or of another problem of its structure, or a new one.
-
-    Parameters
-    ----------
-    problem : Reduction
-    init : EliminationPlan, array-like of int, or None
-        State of a former result, or an order of elimination.
-    limits : Limits
-    keep : {"best", "conditional"}
-
-    Returns
-    -------
-    EliminationPlan
-    """
+    """The plan for a problem: that of a former result, or of another problem of its structure, or a new one."""
+    # init: state of a former result, or an order of elimination
     if isinstance(init, EliminationPlan):
         if init.structure == problem.structure:
             init.require(limits, keep)
@@ -69,29 +57,15 @@ def plan_of(problem, init, limits, keep):
 
 
 def planned_cells(model: PairwiseModel | FactorGraph) -> np.ndarray:
-    """Table cells that elimination takes in each connected component, before any of them is made.
-
-    Parameters
-    ----------
-    model : PairwiseModel or FactorGraph
-
-    Returns
-    -------
-    ndarray of shape (n_components,), float64
-    """
+    """Table cells that elimination takes in each connected component, before any of them is made."""
+    # returns (n_components,) float64
     graph = model if isinstance(model, FactorGraph) else factor_graph_of(model)
     plan = plan_of(Reduction(graph), None, Limits(np.inf, np.inf), "best")
     return np.bincount(graph.component[plan.nodes], plan.n_cells, graph.n_components)
 
 
 class Buckets:
-    """The buckets of one model.
-
-    Parameters
-    ----------
-    problem : Reduction
-    plan : EliminationPlan
-    """
+    """The buckets of one model."""
 
     def __init__(self, problem, plan):
         self.problem = problem
@@ -100,12 +74,8 @@ class Buckets:
         self._messages = np.empty(plan.n_messages)
 
     def best(self):
-        """Labels of the highest score.
-
-        Returns
-        -------
-        ndarray of shape (N,), int32
-        """
+        """Labels of the highest score."""
+        # returns (N,) int32
         plan = self.plan
         workspace = np.empty(int(plan.workspace["best"]))
         best = np.empty(plan.n_messages, dtype=index_type(plan.buckets[:, 0].max(initial=1)))
@@ -114,13 +84,8 @@ class Buckets:
         return self._backward(1, lambda k, left, right: best[plan.message_cells(k, left, right)])[0]
 
     def sum_out(self):
-        """Send the messages of sums.
-
-        Returns
-        -------
-        terms : ndarray of shape (N,), float64
-            As of :meth:`terms`.
-        """
+        """Send the messages of sums."""
+        # returns terms: (N,) float64
         plan = self.plan
         self._tables, self._products = np.empty(plan.n_tables), np.empty(plan.n_messages)
         self.is_log = np.zeros(len(plan.buckets), dtype=np.uint8)
@@ -138,12 +103,8 @@ class Buckets:
         return self.terms()
 
     def terms(self):
-        """Message of the root of each component and scores of what is decided, at the component's first node.
-
-        Returns
-        -------
-        ndarray of shape (N,), float64
-        """
+        """Message of the root of each component and scores of what is decided, at the component's first node."""
+        # returns (N,) float64
         plan, problem = self.plan, self.problem
         terms = np.zeros(problem.model.n_nodes)
         np.add.at(terms, plan.fixed_node, self._values[plan.fixed_start])
@@ -154,14 +115,8 @@ class Buckets:
         return terms
 
     def marginals(self):
-        """Marginals of nodes and of stored scores, after :meth:`sum_out`, whose tables are used up.
-
-        Returns
-        -------
-        unary : ndarray of shape (N, K), float64
-        log_table : ndarray of shape (n_cells,), float64
-        table_default : ndarray of shape (T,), float64
-        """
+        """Marginals of nodes and of stored scores, after :meth:`sum_out`, whose tables are used up."""
+        # returns unary: (N, K) float64, log_table: (n_cells,) float64, table_default: (T,) float64
         plan, problem = self.plan, self.problem
         nodes = np.empty(plan.n_own)
         values = np.bincount(plan.fixed_start, minlength=len(self._values)).astype(np.float64)
@@ -183,17 +138,8 @@ class Buckets:
         return unary, *plan.stored(problem.model, values)
 
     def draw(self, n_samples, rng):
-        """Labelings from the distribution, after :meth:`sum_out`.
-
-        Parameters
-        ----------
-        n_samples : int
-        rng : RandomState
-
-        Returns
-        -------
-        ndarray of shape (n_samples, N), int32
-        """
+        """Labelings from the distribution, after :meth:`sum_out`."""
+        # returns (n_samples, N) int32
 
         def choose(k, left, right):
             of_left, of_right = self.plan.tables(k, self._tables)

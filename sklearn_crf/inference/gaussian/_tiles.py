@@ -51,24 +51,14 @@ class Rectangle(NamedTuple):
 
 
 class TiledMean(NamedTuple):
-    """Mean of a Gaussian field on a plane.
+    """Mean of a Gaussian field on a plane."""
 
-    Attributes
-    ----------
-    mean : ndarray of shape (H, W, D)
-    others : ndarray of shape (H, W, ...), or None
-        What ``and_also`` made of the models.
-    residual : float
-        Norm of what tiles disagree about at their seams, ``h - J mean`` but for the residuals of their own solves, as a
-        share of the norm of ``h``.
-    margins : list of int
-        Margin that each tile ended with.
-    """
-
-    mean: np.ndarray
-    others: np.ndarray | None
+    mean: np.ndarray  # (H, W, D)
+    others: np.ndarray | None  # (H, W, ...) or None: what ``and_also`` made of the models
+    # Norm of what tiles disagree about at their seams, ``h - J mean`` but for the residuals of their own solves, as a
+    # share of the norm of ``h``
     residual: float
-    margins: list
+    margins: list  # Margin that each tile ended with
 
 
 def mean_in_tiles(model_of, shape, solver, *, n_jobs=None, reach=0, and_also=None, n_pixels=_TILE, margin=_MARGIN):
@@ -80,31 +70,15 @@ def mean_in_tiles(model_of, shape, solver, *, n_jobs=None, reach=0, and_also=Non
     missing to a solution are the rows of pixels whose neighbours belong to other tiles: those see what their own tile
     thought of the neighbours. Tiles that leave too much missing there are solved again with twice the margin, if need
     be up to the whole plane.
-
-    Parameters
-    ----------
-    model_of : callable
-        ``model_of(window, n_threads)`` is the :class:`~sklearn_crf.models.GaussianModel` of a window of the
-        plane, with the factors inside it.
-    shape : (int, int)
-        Rows and columns of the plane.
-    solver : ConjugateGradient
-        Its ``tol`` is that of the whole.
-    n_jobs : int or None, default=None
-        Threads over tiles; results do not depend on it.
-    reach : int, default=0
-        How far from the border of a window its model may differ from the model of the plane.
-    and_also : callable, optional
-        ``and_also(model, n_threads)`` gives further values (N, ...), of which each tile gives those of its pixels.
-    n_pixels : int
-        Most pixels of a tile.
-    margin : int
-        Rows and columns around a tile at first.
-
-    Returns
-    -------
-    TiledMean
     """
+    # shape: rows and columns of the plane; solver: its ``tol`` is that of the whole; n_pixels: most pixels of a tile
+    # model_of: ``model_of(window, n_threads)`` is the :class:`~sklearn_crf.models.GaussianModel` of a window of the
+    # plane, with the factors inside it
+    # n_jobs: threads over tiles; results do not depend on it
+    # reach: how far from the border of a window its model may differ from the model of the plane
+    # and_also: ``and_also(model, n_threads)`` gives further values (N, ...), of which each tile gives those of its
+    # pixels
+    # margin: rows and columns around a tile at first
     margins = {tile: max(margin, reach) for tile in _tiles(shape, n_pixels)}
     seams, mean, others, norms = {}, None, None, {}
     again = list(margins)
@@ -143,22 +117,12 @@ def _tiles(shape, n_pixels):
 
 
 class _Seam(NamedTuple):
-    """Edges that leave a tile, and what the tile thought of the pixels at their other ends.
+    """Edges that leave a tile, and what the tile thought of the pixels at their other ends."""
 
-    Attributes
-    ----------
-    inner, outer : ndarray of shape (n,)
-        Pixels at the two ends, as numbers in the plane.
-    blocks : ndarray of shape (n, D, D)
-        Of J, in rows of the inner ends.
-    thought : ndarray of shape (n, D)
-        Means of the outer ends.
-    """
-
-    inner: np.ndarray
-    outer: np.ndarray
-    blocks: np.ndarray
-    thought: np.ndarray
+    inner: np.ndarray  # (n,): pixels at the two ends, as numbers in the plane
+    outer: np.ndarray  # (n,): pixels at the two ends, as numbers in the plane
+    blocks: np.ndarray  # (n, D, D): of J, in rows of the inner ends
+    thought: np.ndarray  # (n, D): means of the outer ends
 
     def missing(self, mean):
         """Squared norm of what rows of the tile are off by, given the mean of the plane."""

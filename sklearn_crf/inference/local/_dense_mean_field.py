@@ -178,17 +178,10 @@ class DenseMeanField(Inference):
 
 
 class DenseUpdates:
-    """Parallel updates of the marginals of one model, with all the memory they need.
+    """Parallel updates of the marginals of one model, with all the memory they need."""
 
-    Parameters
-    ----------
-    model : DenseModel
-    run : callable
-        As yielded by ``range_runner``.
-    init : ndarray of shape (N, K) or (N,), optional
-    inertia : float, default=0
-        Weight of the old logits in the average with the new ones.
-    """
+    # run: as yielded by ``range_runner``; init: (N, K) or (N,) or None
+    # inertia: weight of the old logits in the average with the new ones
 
     def __init__(self, model, run, *, init=None, inertia=0.0):
         self._model = model

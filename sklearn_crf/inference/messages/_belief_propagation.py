@@ -152,22 +152,14 @@ def takes_odds(field):
 
 
 class OddsField(NamedTuple):
-    r"""The arrays of the kernel.
+    """The arrays of the kernel.
 
     A table is :math:`r(a) + c(b) + J [a = b]` up to a constant. The parts r and c are taken to the nodes, and the
     messages of a reparameterised model differ from those of the original by them.
-
-    Attributes
-    ----------
-    arrays : tuple of ndarray
-        Graph, unary, coupling and power, as the kernel takes them.
-    offset : ndarray of shape (2E,), float64
-        What the edge of a slot adds to the log-odds of the node there.
-    largest_degree : int
     """
 
-    arrays: tuple
-    offset: np.ndarray
+    arrays: tuple  # Graph, unary, coupling and power, as the kernel takes them
+    offset: np.ndarray  # (2E,) float64: what the edge of a slot adds to the log-odds of the node there
     largest_degree: int
 
     @classmethod

@@ -56,22 +56,8 @@ class Split(NamedTuple):
 
 
 def counting_numbers_of(choice, layered, edge_probabilities):
-    """Numbers of nodes and of factors of two nodes or more, and what the approximation is of the entropy.
-
-    Parameters
-    ----------
-    choice : {"trivial", "trw", "bethe"} or CountingNumbers
-    layered : LayeredModel
-    edge_probabilities : {"auto", "uniform"} or array-like
-        Of ``"trw"``.
-
-    Returns
-    -------
-    node : ndarray of shape (N,)
-        By place, not by node.
-    factor : ndarray of shape (F,)
-    bound : {"exact", "upper"} or None
-    """
+    """Numbers of nodes and of factors of two nodes or more, and what the approximation is of the entropy."""
+    # returns node: (N,), by place, not by node, factor: (F,)
     layers = layered.layers
     degree = np.diff(layers.node_ptr)
     factor = np.ones(layers.n_factors)
@@ -167,22 +153,8 @@ def split_counting_numbers(layered, node, factor):
         c_F = c_{FF} + \sum_{s \in F} c_{sF}, \qquad c_s = c_{ss} - \sum_{F \ni s} c_{sF}
 
     with all terms not negative, and the smallest :math:`c_{FF}` as large as it can be: messages move by it.
-
-    Parameters
-    ----------
-    layered : LayeredModel
-    node : ndarray of shape (N,)
-    factor : ndarray of shape (F,)
-
-    Returns
-    -------
-    Split
-
-    Raises
-    ------
-    ValueError
-        If there is none, with a node that lacks some of its number.
     """
+    # node: (N,); factor: (F,)
     layers = layered.layers
     n_slots = len(layers.slot_node)
     if np.all(node >= 0):

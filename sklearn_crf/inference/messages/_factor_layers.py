@@ -84,28 +84,13 @@ class LayeredModel:
 
     That is the order they have, component after component, or on forests the one from roots to leaves, in which two
     sweeps are exact and labels can be read off one by one.
-
-    Parameters
-    ----------
-    model : PairwiseModel or FactorGraph
-
-    Attributes
-    ----------
-    layers : FactorLayers
-        With maxima off and scales of one.
-    order : ndarray of shape (N,)
-        Node of the model at each place.
-    components : ndarray of shape (n_components, 2), int32
-        First place of each component, and the one behind its last.
-    factors : ndarray of shape (F,)
-        Numbers of the factors of two nodes or more.
-    node_scores : ndarray of shape (N, K), float64
-        What smaller factors say of each place's states, -inf past their number.
-    constant : float
-        What factors without nodes say.
-    graph : Graph or None
-        Of a pairwise model.
     """
+
+    # layers: with maxima off and scales of one; order: (N,), node of the model at each place; constant: what factors
+    # without nodes say; graph: of a pairwise model
+    # components: (n_components, 2) int32, first place of each component, and the one behind its last
+    # factors: (F,), numbers of the factors of two nodes or more
+    # node_scores: (N, K) float64, what smaller factors say of each place's states, -inf past their number
 
     def __init__(self, model):
         self.graph = None if isinstance(model, FactorGraph) else model.graph
@@ -158,19 +143,9 @@ class LayeredModel:
         return terms
 
     def statistics(self, unary, leaves):
-        """Derivative by the scores of the model.
-
-        Parameters
-        ----------
-        unary : ndarray of shape (N, K)
-            Marginals of the model's nodes.
-        leaves : ndarray of shape (n_leaves,)
-            Summed beliefs of joint states, where the paths of ``layers`` end.
-
-        Returns
-        -------
-        FactorStatistics
-        """
+        """Derivative by the scores of the model."""
+        # unary: (N, K), marginals of the model's nodes
+        # leaves: (n_leaves,), summed beliefs of joint states, where the paths of ``layers`` end
         model = self.model
         log_table, table_default = np.zeros(model.log_table.size), np.zeros(model.n_tables)
         stored = self._leaf_cell >= 0
@@ -191,16 +166,7 @@ def _runs(numbers):
 
 
 def is_forest_of_factors(model):
-    """Whether no cycle leads through nodes and factors: as many ends of factors as a forest of both has edges.
-
-    Parameters
-    ----------
-    model : FactorGraph
-
-    Returns
-    -------
-    bool
-    """
+    """Whether no cycle leads through nodes and factors: as many ends of factors as a forest of both has edges."""
     arity = model.arity[model.arity >= 2]
     return int(arity.sum()) == model.n_nodes + len(arity) - model.n_components
 
@@ -263,16 +229,9 @@ class _Tables:
 
 
 def _prefix_tree(states):
-    """Distinct beginnings of sorted joint states, and one more for whatever is not among them, layer by layer.
-
-    Returns
-    -------
-    sizes : list of int
-        Positions before each node.
-    children : list of ndarray
-        For each node, where the children of each position begin and end, then the state that leads to each child, then
-        the position whose child it is. All other states lead to the last position.
-    """
+    """Distinct beginnings of sorted joint states, and one more for whatever is not among them, layer by layer."""
+    # returns sizes: positions before each node; children: for each node, where the children of each position begin
+    # and end, then the state that leads to each child, then the position whose child it is
     n_listed, arity = states.shape
     first = np.ones(n_listed, dtype=bool)
     number, count, sizes, children = np.zeros(n_listed, dtype=np.int64), 1, [], []

@@ -47,19 +47,7 @@ class Numbers(NamedTuple):
 
 
 def initial_messages(shape, cross_size, init):
-    """Uniform messages, or those of a former result.
-
-    Parameters
-    ----------
-    shape : tuple
-    cross_size : int
-    init : FactorMessages or None
-
-    Raises
-    ------
-    ValueError
-        If ``init`` belongs to another topology or other counting numbers, or is no state at all.
-    """
+    """Uniform messages, or those of a former result."""
     if init is None:
         return np.zeros(shape), np.zeros(cross_size)
     if not isinstance(init, FactorMessages):
@@ -77,22 +65,10 @@ def initial_messages(shape, cross_size, init):
 
 
 class Reader:
-    """Positions of the paths through all factors, and labels that are read off them.
+    """Positions of the paths through all factors, and labels that are read off them."""
 
-    Parameters
-    ----------
-    layered : LayeredModel
-    layers : FactorLayers
-        With the scales of ``own`` plus ``conditional``, and sums or maxima.
-    unit : float
-        Temperature, or 1 for maxima.
-    own : ndarray of shape (F,)
-        c_FF.
-    conditional : ndarray of shape (n_slots,)
-        c_sF.
-    node : ndarray of shape (N,), optional
-        c_ss.
-    """
+    # unit: temperature, or 1 for maxima; own: (F,), c_FF; conditional: (n_slots,), c_sF; node: (N,) or None, c_ss
+    # layers: with the scales of ``own`` plus ``conditional``, and sums or maxima
 
     def __init__(self, layered, layers, unit, own, conditional, node=0.0):
         own_of_slot = own[layers.slot_factor]
@@ -119,21 +95,11 @@ class Reader:
 
 
 class MessageRun:
-    """Current messages.
+    """Current messages."""
 
-    Parameters
-    ----------
-    layered : LayeredModel
-    split : Split
-        Terms of the counting numbers; those of nodes may be negative, at the price of convergence.
-    temperature : float
-        0 is maxima.
-    init : FactorMessages or None
-    damping : float, default=0.0
-    tol : float, default=-1.0
-        Largest change of a message in an iteration after which its component rests: it needs no more iterations, and
-        ends at no other messages, than if it were alone. Negative: none rests.
-    """
+    # split: terms of the counting numbers; those of nodes may be negative, at the price of convergence
+    # tol: largest change of a message in an iteration after which its component rests: it needs no more iterations,
+    # and ends at no other messages, than if it were alone
 
     def __init__(self, layered, split, temperature, init, damping=0.0, tol=-1.0):
         layers = layered.layers
@@ -220,19 +186,9 @@ class MessageRun:
 
 
 def marginals_of(layered, beliefs, leaves, values, **fields):
-    """The marginals of the model's own type, from those of places and leaves.
-
-    Parameters
-    ----------
-    layered : LayeredModel
-    beliefs : ndarray of shape (N, K)
-        Probabilities of the states of places.
-    leaves : ndarray of shape (n_leaves,)
-    values : ndarray of shape (N,)
-        What places add to ``log_z``.
-    **fields
-        The other fields of the result.
-    """
+    """The marginals of the model's own type, from those of places and leaves."""
+    # leaves: (n_leaves,); values: (N,), what places add to ``log_z``; **fields: the other fields of the result
+    # beliefs: (N, K), probabilities of the states of places
     unary = layered.in_order_of_nodes(beliefs)
     terms = layered.terms(values)
     statistics = layered.statistics(unary, leaves)

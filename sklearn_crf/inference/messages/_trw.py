@@ -27,22 +27,11 @@ def reweighted_bound_terms(model, messages, probabilities, *, maximum, along_cha
 
     for each edge, t being the end away from the root; for the best score, with maxima for sums. The bound is the
     average of that, with the worse end for each edge. At a fixed point both are zero.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-    messages : ndarray of shape (2E, K)
-        Scores by the slot of the receiving node, raised to the power of the edge probability.
-    probabilities : ndarray of shape (E,)
-    maximum : bool
-    along_chains : bool, default=False
-        The probabilities are those of chains that ascend through the nodes: t is always the later end.
-
-    Returns
-    -------
-    ndarray of shape (N,), float64
-        An edge counts for its first node.
     """
+    # probabilities: (E,)
+    # messages: (2E, K), scores by the slot of the receiving node, raised to the power of the edge probability
+    # along_chains: the probabilities are those of chains that ascend through the nodes: t is always the later end
+    # returns (N,) float64, an edge counts for its first node
     graph = model.graph
     reparameterized = _Reparameterization(model, messages, maximum)
     terms = reparameterized.constants
@@ -70,15 +59,10 @@ def _largest_score(scores):
 
 
 class _Reparameterization:
-    """The same scores after messages went from edges to nodes.
+    """The same scores after messages went from edges to nodes."""
 
-    Attributes
-    ----------
-    nodes : ndarray of shape (N, K), float64
-        beta.
-    constants : ndarray of shape (N,), float64
-        What was taken out of beta.
-    """
+    # nodes: (N, K) float64, beta
+    # constants: (N,) float64, what was taken out of beta
 
     def __init__(self, model, messages, maximum):
         incidence = model.graph.incidence

@@ -46,13 +46,7 @@ class Pieces(NamedTuple):
 
 
 def pieces_of_pairwise(model):
-    """Every edge is a factor.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-        In double precision.
-    """
+    """Every edge is a factor."""
     graph, n_columns = model.graph, model.n_columns
     possible = ~np.isneginf(model.unary)
     parts = [(np.zeros(0), np.zeros((0, 2), np.int64), np.zeros(0, np.int64))]
@@ -73,12 +67,7 @@ def pieces_of_pairwise(model):
 
 
 def pieces_of_polytope(polytope):
-    """Factors between the free nodes of a factor graph, which are numbered anew in their order.
-
-    Parameters
-    ----------
-    polytope : LocalPolytope
-    """
+    """Factors between the free nodes of a factor graph, which are numbered anew in their order."""
     number = {node: k for k, node in enumerate(polytope.free_nodes)}
     n_states = np.array([len(polytope.unary[node]) for node in polytope.free_nodes], dtype=np.int64)
     unary = np.full((len(number), n_states.max(initial=1)), -np.inf)

@@ -24,13 +24,9 @@ class Regions:
 
     A region holds others as its parts, with which its table has to agree: nodes are parts of pairs and factors, pairs
     are parts of triplets and of factors of more nodes.
-
-    Parameters
-    ----------
-    model : FactorGraph
-    most_cells : int
-        Of a cluster; larger ones are not added.
     """
+
+    # most_cells: of a cluster; larger ones are not added
 
     def __init__(self, model: FactorGraph, most_cells: int):
         self.n_states = model.n_states.tolist()

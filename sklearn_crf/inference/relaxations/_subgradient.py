@@ -21,18 +21,6 @@ class AnnealedSteps:
 
     The sum of all steps is then infinite, so that the bound converges to its minimum (Nedic and Bertsekas 2001), and
     those before ``least`` are what makes it fall fast.
-
-    Parameters
-    ----------
-    start, least : float
-        The first step, and where harmonic ones begin.
-    decay, backoff : float
-        Factors in (0, 1] after a fall of the bound, and after none.
-
-    Attributes
-    ----------
-    step : float
-        The present one.
     """
 
     def __init__(self, start, least, decay, backoff):
@@ -54,39 +42,19 @@ def first_step(change_of_gap, unit, least):
     """First step of a warm start, relative to that of a cold one: between ``least`` and 1.
 
     A start that is off by some amount needs steps of that amount; larger ones would lose what it knows.
-
-    Parameters
-    ----------
-    change_of_gap : float
-        What the gap has changed by since the former result.
-    unit : float
-        What the bound can change by in an iteration with a step of 1.
-    least : float
     """
+    # change_of_gap: what the gap has changed by since the former result
+    # unit: what the bound can change by in an iteration with a step of 1
     if not np.isfinite(change_of_gap):
         return 1.0
     return float(np.clip(abs(change_of_gap) / unit, min(least, 1.0), 1.0))
 
 
 class Run(ABC):
-    """Current dual variables, the bound that they give, and labels.
+    """Current dual variables, the bound that they give, and labels."""
 
-    Parameters
-    ----------
-    model : PairwiseModel
-    climb : bool
-        As in :class:`BestLabels`.
-    init : NamedTuple with ``labels`` and ``gap``, or None
-
-    Attributes
-    ----------
-    model : PairwiseModel
-        In double precision and arc consistent.
-    spread : float
-        Standard deviation of its scores.
-    present, bound : float
-        The dual now, and the least of all so far.
-    """
+    # model: in double precision and arc consistent; spread: standard deviation of its scores
+    # present, bound: the dual now, and the least of all so far
 
     def __init__(self, model, climb, init):
         self.model = consistent(in_double_precision(model))

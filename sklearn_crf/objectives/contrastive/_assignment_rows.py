@@ -18,13 +18,7 @@ _LEAST_PACKED = 0.25
 
 
 class Rows:
-    """Rows of different lengths in flat columns. What is appended is put together when it is read, and not before.
-
-    Parameters
-    ----------
-    *dtypes : dtype
-        Of the columns.
-    """
+    """Rows of different lengths in flat columns. What is appended is put together when it is read, and not before."""
 
     def __init__(self, *dtypes):
         self._pieces = [[np.zeros(0, dtype=dtype)] for dtype in dtypes]
@@ -51,14 +45,9 @@ class NodeStates:
     """States that assignments give to nodes: of the changed ones a number each, or of all nodes a few bits each.
 
     An assignment is kept in whichever way is smaller.
-
-    Parameters
-    ----------
-    labels : ndarray of shape (N,), int32
-        The truth.
-    n_columns : int
-        K.
     """
+
+    # labels: (N,) int32, the truth
 
     def __init__(self, labels, n_columns):
         self._labels, self._n_columns = labels, n_columns
@@ -68,14 +57,9 @@ class NodeStates:
         self._n_bits = next((n_bits for n_bits in (1, 2, 4, 8) if n_columns <= 2**n_bits), None)
 
     def append(self, changes, first, n_nodes):
-        """Keep the :class:`Changes` of further assignments.
-
-        Parameters
-        ----------
-        changes : Changes
-        first, n_nodes : ndarray of shape (n_rows,), int64
-            The nodes of an assignment are those of its example, the n_nodes from first on.
-        """
+        """Keep the :class:`Changes` of further assignments."""
+        # first, n_nodes: (n_rows,) int64, the nodes of an assignment are those of its example, the n_nodes from first
+        # on
         is_packed = self._is_packed(changes, n_nodes)
         listed = ~is_packed[changes.row]
         codes = changes.node[listed] * self._n_columns + changes.state[listed]
@@ -117,19 +101,10 @@ class NodeStates:
         return *self._packed.columns, self._packed.ptr, first, n_nodes, self._n_bits, self._n_columns
 
     def gains(self, unary_gain, first, n_nodes):
-        """Scores of the assignments less that of the truth, edges left out.
-
-        Parameters
-        ----------
-        unary_gain : ndarray of shape (N, K), float64
-            Score of each state less that of the true one.
-        first, n_nodes : ndarray of shape (m,), int64
-            As they were when the assignments were appended.
-
-        Returns
-        -------
-        ndarray of shape (m,), float64
-        """
+        """Scores of the assignments less that of the truth, edges left out."""
+        # returns (m,) float64
+        # unary_gain: (N, K) float64, score of each state less that of the true one
+        # first, n_nodes: (m,) int64, as they were when the assignments were appended
         gains = np.empty(len(first))
         node_gains(*self._listed.columns, self._listed.ptr, unary_gain.reshape(-1), gains)
         if len(self._packed.columns[0]):
@@ -200,16 +175,7 @@ class AllPairs:
 
 
 def smallest_codes(n_codes):
-    """The smallest integers that the kernels know and that count so far.
-
-    Parameters
-    ----------
-    n_codes : int
-
-    Returns
-    -------
-    dtype
-    """
+    """The smallest integers that the kernels know and that count so far."""
     if n_codes > 2**32:
         raise ValueError(f"assignments need at most 2**32 states of nodes or entries of tables, got {n_codes}.")
     return np.uint16 if n_codes <= 2**16 else np.uint32

@@ -10,19 +10,10 @@ from sklearn_crf.objectives.contrastive._assignment_rows import AllPairs, Listed
 
 
 class Changes(NamedTuple):
-    """States that assignments give to nodes, other than the true ones.
+    """States that assignments give to nodes, other than the true ones."""
 
-    Attributes
-    ----------
-    row : ndarray of int64
-        Number of the assignment, ascending from 0, none left out.
-    node : ndarray of int64
-        Ascending within a row.
-    state : ndarray of int32
-    """
-
-    row: np.ndarray
-    node: np.ndarray
+    row: np.ndarray  # Number of the assignment, ascending from 0, none left out
+    node: np.ndarray  # Ascending within a row
     state: np.ndarray
 
     @property
@@ -36,52 +27,25 @@ class Changes(NamedTuple):
         return int(self.row[-1]) + 1 if len(self.row) else 0
 
     def chosen(self, rows):
-        """Some of the assignments, numbered anew.
-
-        Parameters
-        ----------
-        rows : ndarray of shape (n_rows,), bool
-
-        Returns
-        -------
-        Changes
-        """
+        """Some of the assignments, numbered anew."""
+        # rows: (n_rows,) bool
         kept = rows[self.row]
         number = np.cumsum(rows) - 1
         return Changes(number[self.row[kept]], self.node[kept], self.state[kept])
 
 
 class PairChanges(NamedTuple):
-    """How many times more than the truth assignments use entries of the flat tables, edge weights counted.
+    """How many times more than the truth assignments use entries of the flat tables, edge weights counted."""
 
-    Attributes
-    ----------
-    row : ndarray of int64
-        Ascending; a row without entries is one that no edge sees.
-    code : ndarray of int64, in no order within a row
-        Entry ``((type * R + feature) * K + tail state) * K + head state``.
-    change : ndarray of float64
-    """
-
-    row: np.ndarray
-    code: np.ndarray
+    row: np.ndarray  # Ascending; a row without entries is one that no edge sees
+    code: np.ndarray  # Entry ``((type * R + feature) * K + tail state) * K + head state``
     change: np.ndarray
 
 
 def pair_changes(model, truth, changes):
-    """Changes of the statistics of the tables, from the edges of the changed nodes alone.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-        Its graph, edge types and edge weights are read, its scores are not.
-    truth : ndarray of shape (N,), int32
-    changes : Changes
-
-    Returns
-    -------
-    PairChanges
-    """
+    """Changes of the statistics of the tables, from the edges of the changed nodes alone."""
+    # truth: (N,) int32
+    # model: its graph, edge types and edge weights are read, its scores are not
     n_types, n_features, n_columns = model.tables.shape[:3]
     n_cells, n_edges = n_types * n_features * n_columns**2, model.graph.n_edges
     node_ptr, neighbor, half_edge, _ = model.graph.incidence

@@ -28,19 +28,8 @@ def takes_enumeration(size, n_columns):
 
 
 def enumerated_marginals(model, start, size):
-    """Marginals of blocks, each of which has consecutive nodes and edges to no other.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-        In float64.
-    start, size : ndarray of shape (n_blocks,)
-        First node and number of nodes of each block.
-
-    Returns
-    -------
-    BlockMarginals
-    """
+    """Marginals of blocks, each of which has consecutive nodes and edges to no other."""
+    # start, size: (n_blocks,), first node and number of nodes of each block
     unary, tables = np.zeros(model.unary.shape), np.zeros(model.tables.shape)
     terms = np.zeros(len(unary))
     for n_nodes, first, edges in _alike(model.graph, start, size):
@@ -164,25 +153,9 @@ class BlockLikelihood(Objective):
 
 
 def checked_block(block, n_nodes, name):
-    """Nodes of a block in ascending order.
-
-    Parameters
-    ----------
-    block : array-like of int
-    n_nodes : int
-        Of the graph, or of the example that the block is of.
-    name : str
-        Of the block, for errors.
-
-    Returns
-    -------
-    ndarray of int64
-
-    Raises
-    ------
-    ValueError
-        If it names a node twice or one that there is not.
-    """
+    """Nodes of a block in ascending order."""
+    # name: of the block, for errors
+    # n_nodes: of the graph, or of the example that the block is of
     block = np.asarray(block)
     if block.ndim != 1 or (block.size and block.dtype.kind not in "iu"):
         raise ValueError(f"{name} must be a vector of integers, got {block.dtype} of shape {block.shape}.")

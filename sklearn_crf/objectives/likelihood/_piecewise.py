@@ -16,16 +16,8 @@ def factor_pieces(model):
 
     What a table does not list is as many joint states of one score; a count of c nodes out of n is as many as there
     are labelings with it. Factors that share a table are worked out once.
-
-    Parameters
-    ----------
-    model : FactorGraph
-
-    Returns
-    -------
-    terms : ndarray of shape (F,)
-    statistics : FactorStatistics
     """
+    # returns terms: (F,)
     statistics = FactorStatistics(np.zeros(model.log_table.size), np.zeros(model.n_tables))
     terms = _dense_pieces(model, statistics)[model.table_id]
     is_dense = model.table_kind[model.table_id] == DENSE

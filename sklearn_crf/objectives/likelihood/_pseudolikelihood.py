@@ -27,26 +27,9 @@ def factor_conditionals(model, labels, node_weight=None):
     .. math::
         \ell_s = \log \sum_k e^{f_s(k)} - f_s(y_s), \qquad
         f_s(k) = \sum_{f \ni s} \theta_f(y_f \text{ with } y_s = k)
-
-    Parameters
-    ----------
-    model : FactorGraph
-    labels : ndarray of shape (N,) of int
-        State of every node.
-    node_weight : ndarray of shape (N,), optional
-        Weights of the sum, not negative; None is one.
-
-    Returns
-    -------
-    terms : ndarray of shape (N,)
-        Without the weights.
-    statistics : FactorStatistics
-
-    Raises
-    ------
-    ValueError
-        If a label is forbidden given the others.
     """
+    # labels: (N,), state of every node; returns terms: (N,), without the weights
+    # node_weight: (N,) or None, weights of the sum, not negative; None is one
     changed = list(_changes(model, labels))
     scores = np.where(np.arange(model.n_columns) < model.n_states[:, None], 0.0, -np.inf)
     for part in changed:
@@ -97,34 +80,12 @@ def pseudolikelihood_terms(model, labels, node_weight=None, n_threads=1):
 
     The gradient of :math:`\sum_s w_s \ell_s` is :math:`\sum_s w_s` times the statistics of node s and its edges
     expected under :math:`p(\cdot \mid y_{n(s)})`, minus the counted ones: an edge enters once for each end.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-    labels : array-like of shape (N,) of int
-        State of every node.
-    node_weight : array-like of shape (N,), optional
-        Weights :math:`w_s`, not negative; None is one. A node of weight 0 still conditions its neighbours.
-    n_threads : int, default=1
-        Threads inside this one model; results do not depend on it.
-
-    Returns
-    -------
-    terms : ndarray of shape (N,), float64
-        :math:`\ell_s`, without the weights.
-    gradient : Statistics
-        Derivatives of the weighted sum by ``model.unary``, in its precision, and ``model.tables``, float64.
-
-    Raises
-    ------
-    ValueError
-        If ``labels`` or ``node_weight`` do not fit the model, or the label of a node of positive weight is
-        forbidden given its neighbours'.
-
-    References
-    ----------
-    J. Besag. Statistical Analysis of Non-Lattice Data. The Statistician 24, 1975.
     """
+    # labels: (N,), state of every node
+    # node_weight: (N,) or None, weights :math:`w_s`, not negative; None is one
+    # n_threads: threads inside this one model; results do not depend on it
+    # returns terms: (N,) float64, :math:`\ell_s`, without the weights; gradient: derivatives of the weighted sum by
+    # ``model.unary``, in its precision, and ``model.tables``, float64
     labels = check_labels(model, labels)
     n_nodes = len(labels)
     weight = np.empty(0) if node_weight is None else _check_weight(node_weight, n_nodes)

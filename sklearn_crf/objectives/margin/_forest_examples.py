@@ -84,24 +84,10 @@ ENUMERABLE = 4096
 
 
 def forest_examples(batch, potentials, cost, C, constant):
-    """The arrays of a batch of forests.
-
-    Parameters
-    ----------
-    batch : Batch
-        With labels.
-    potentials : LinearPotentials
-    cost : ndarray of shape (K, K)
-        Of each state, then the true one.
-    C : float
-        Factor of the hinge of an example of weight one.
-    constant : float
-        Feature whose weights are the intercepts.
-
-    Returns
-    -------
-    ForestExamples
-    """
+    """The arrays of a batch of forests."""
+    # cost: (K, K), of each state, then the true one
+    # C: factor of the hinge of an example of weight one
+    # constant: feature whose weights are the intercepts
     example, form = batch.example, potentials.form
     graph, features = example.graph, example.node_features
     _, neighbor, half_edge, _ = graph.incidence
@@ -151,16 +137,8 @@ def _edge_ptr(batch):
 
 
 def n_cycles_of_members(batch):
-    """Number of independent cycles of each member of a batch.
-
-    Parameters
-    ----------
-    batch : Batch
-
-    Returns
-    -------
-    ndarray of shape (m,) of int
-    """
+    """Number of independent cycles of each member of a batch."""
+    # returns (m,)
     components = np.maximum.reduceat(batch.example.graph.component, batch.node_ptr[:-1]) + 1
     n_components = np.diff(components, prepend=0)
     return np.diff(_edge_ptr(batch)) - np.diff(batch.node_ptr) + n_components
@@ -177,15 +155,7 @@ def _earlier_edges(graph):
 
 
 def edge_members(batch):
-    """Which member of a batch each edge is of.
-
-    Parameters
-    ----------
-    batch : Batch
-
-    Returns
-    -------
-    ndarray of shape (E,), int32
-    """
+    """Which member of a batch each edge is of."""
+    # returns (E,) int32
     tails = batch.example.graph.edges[:, 0]
     return (np.searchsorted(batch.node_ptr, tails, side="right") - 1).astype(np.int32)

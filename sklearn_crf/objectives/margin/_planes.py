@@ -14,37 +14,15 @@ from sklearn_crf.potentials import SparsePotentials
 
 
 def joined_batches(batches, max_nodes=4096):
-    """Batches in which small examples with cycles are together, as forests are from the start.
-
-    Parameters
-    ----------
-    batches : list of Batch
-    max_nodes : int
-
-    Returns
-    -------
-    list of Batch
-        Edges of one member come one after the other.
-    """
+    """Batches in which small examples with cycles are together, as forests are from the start."""
+    # returns edges of one member come one after the other
     return [union_of(group) for group in groups_to_join(batches, max_nodes)]
 
 
 def groups_to_join(batches, max_nodes, may_join=None, one_weight=False):
-    """Consecutive batches that can be joined.
-
-    Parameters
-    ----------
-    batches : list of Batch
-    max_nodes : int
-    may_join : callable, optional
-        Whether a batch with cycles may be joined with others; None is always.
-    one_weight : bool, default=False
-        Whether examples of different weights stay apart.
-
-    Returns
-    -------
-    list of list of Batch
-    """
+    """Consecutive batches that can be joined."""
+    # may_join: whether a batch with cycles may be joined with others; None is always
+    # one_weight: whether examples of different weights stay apart
     groups, n_nodes = [], 0
     for batch in batches:
         alone = batch.example.graph.is_forest or not (may_join is None or may_join(batch))
@@ -69,19 +47,8 @@ def _alike(a, b, one_weight):
 
 
 def union_of(batches, as_lattice=False):
-    """One batch of several.
-
-    Parameters
-    ----------
-    batches : list of Batch
-    as_lattice : bool, default=False
-        Lattices of one shape become one of an axis more, for which minimum cuts have kernels of their own. Edges are
-        then in the order of offsets, not of members.
-
-    Returns
-    -------
-    Batch
-    """
+    """One batch of several."""
+    # as_lattice: lattices of one shape become one of an axis more, for which minimum cuts have kernels of their own
     if len(batches) == 1:
         return batches[0]
     examples = [batch.example for batch in batches]

@@ -18,21 +18,10 @@ def best_by_cost(model, cost):
 
     By dynamic programming from the leaves: each node knows, for each of its states and each cost of what hangs below
     it, the best score there.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-        On a forest.
-    cost : ndarray of shape (N, K) of int
-        Of every state of every node, not negative.
-
-    Returns
-    -------
-    profile : ndarray of shape (most + 1,), float64
-        -inf where no labeling costs that.
-    labels_at : callable
-        Total cost to the best labeling there, ndarray of shape (N,), int32.
     """
+    # cost: (N, K), of every state of every node, not negative
+    # returns profile: (most + 1,) float64, -inf where no labeling costs that; labels_at: total cost to the best
+    # labeling there, ndarray of shape (N,), int32
     graph, (order, slot) = model.graph, model.graph.forest
     _, neighbor, half_edge, _ = graph.incidence
     has_parent = slot >= 0
@@ -91,40 +80,20 @@ def _joined(own, message):
 
 
 class Priced(NamedTuple):
-    """A labeling of the highest score plus price times cost.
+    """A labeling of the highest score plus price times cost."""
 
-    Attributes
-    ----------
-    labels : ndarray of shape (N,), int32
-    cost : float
-    slack : float
-        One plus its score, less that of the truth.
-    bound : float
-        No labeling has a higher slack plus price times cost.
-    """
-
-    labels: np.ndarray
+    labels: np.ndarray  # (N,) int32
     cost: float
-    slack: float
-    bound: float
+    slack: float  # One plus its score, less that of the truth
+    bound: float  # No labeling has a higher slack plus price times cost
 
 
 class Product(NamedTuple):
-    """Result of a search.
+    """Result of a search."""
 
-    Attributes
-    ----------
-    labels : ndarray of shape (N,), int32, or None
-        None where no labeling has a positive product.
-    value : float
-        Its cost times its slack, 0 for none.
-    bound : float
-        No labeling has a higher product.
-    """
-
-    labels: np.ndarray | None
-    value: float
-    bound: float
+    labels: np.ndarray | None  # (N,) int32 or None: none where no labeling has a positive product
+    value: float  # Its cost times its slack, 0 for none
+    bound: float  # No labeling has a higher product
 
 
 def largest_product(best_at, costliest, integral, *, max_calls=30, tol=1e-9):
@@ -140,24 +109,10 @@ def largest_product(best_at, costliest, integral, *, max_calls=30, tol=1e-9):
     price: then what was found is less than the bound. Whole costs are looked at one by one in the bound.
 
     Source: Sarawagi and Gupta 2008; Choi, Meshi and Srebro 2016.
-
-    Parameters
-    ----------
-    best_at : callable
-        Price, a float, to a :class:`Priced`.
-    costliest : Priced
-        A labeling of the highest cost of all.
-    integral : bool
-        Whether all costs are whole numbers.
-    max_calls : int, default=30
-        Most prices.
-    tol : float, default=1e-9
-        Difference of bound and product, relative to the larger of it and 1, at which to stop.
-
-    Returns
-    -------
-    Product
     """
+    # best_at: price, a float, to a :class:`Priced`; integral: whether all costs are whole numbers
+    # costliest: a labeling of the highest cost of all
+    # tol: difference of bound and product, relative to the larger of it and 1, at which to stop
     hull = _Hull(costliest, integral)
     cheapest = hull.add(0.0, best_at(0.0))
     # What is below zero has no positive product: there is no need to know how far below.
