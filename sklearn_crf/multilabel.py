@@ -17,6 +17,8 @@ from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.encoding import Example
 from sklearn_crf.estimators.trw import TRWCRF
 from sklearn_crf.graphs import Graph
+from sklearn_crf.inference import Inference
+from sklearn_crf.models import FactorGraph, PairwiseModel
 
 __all__ = ["MultiLabelField", "chow_liu_edges"]
 
@@ -177,13 +179,20 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         self.values_ = values
         return self
 
-    def predict(self, X: ArrayLike) -> np.ndarray:
+    def predict(
+        self, X: ArrayLike, evidence: ArrayLike | None = None, *, inference: str | Inference | None = None
+    ) -> np.ndarray:
         """Labels of each row, by the decoding of the field.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
             Features of the rows.
+        evidence : array-like of shape (n_samples, n_labels), optional
+            Labels that are known to be there or not, as in y, with NaN or None for the others: these are predicted
+            given the former.
+        inference : str or Inference, optional
+            What predicts; None is the field's own.
 
         Returns
         -------
@@ -191,16 +200,23 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             Zeros and ones, or the values of training.
         """
         examples = self._fitted_examples(X)
-        return self.values_[np.stack(self.estimator_.predict(examples)).astype(np.intp)]
+        labels = self.estimator_.predict(examples, self._known(evidence, len(examples)), inference=inference)
+        return self.values_[np.stack(labels).astype(np.intp)]
 
     @available_if(_estimator_has("predict_proba"))
-    def predict_proba(self, X: ArrayLike) -> np.ndarray:
+    def predict_proba(
+        self, X: ArrayLike, evidence: ArrayLike | None = None, *, inference: str | Inference | None = None
+    ) -> np.ndarray:
         """Probability of each label, its marginal in the field.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
             Features of the rows.
+        evidence : array-like of shape (n_samples, n_labels), optional
+            As in ``predict``.
+        inference : str or Inference, optional
+            What gives the marginals; None is the field's own.
 
         Returns
         -------
@@ -208,7 +224,39 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             As of :class:`~sklearn.multiclass.OneVsRestClassifier` and :class:`~sklearn.multioutput.ClassifierChain`.
         """
         examples = self._fitted_examples(X)
-        return np.stack(self.estimator_.predict_proba(examples))[:, :, 1]
+        known = self._known(evidence, len(examples))
+        return np.stack(self.estimator_.predict_proba(examples, known, inference=inference))[:, :, 1]
+
+    def models(self, X: ArrayLike, evidence: ArrayLike | None = None) -> list[PairwiseModel | FactorGraph]:
+        """The field of the labels of each row under the fitted weights.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Features of the rows.
+        evidence : array-like of shape (n_samples, n_labels), optional
+            As in ``predict``: states that contradict it are forbidden.
+
+        Returns
+        -------
+        list of PairwiseModel
+            One for each row: a node for each label, whose states are that the row has not, or has, it.
+        """
+        examples = self._fitted_examples(X)
+        return self.estimator_.models(examples, self._known(evidence, len(examples)))
+
+    def _known(self, evidence, n_rows):
+        """Evidence in the labels of the field, 0 and 1, NaN where a label is open; None if nothing is known."""
+        if evidence is None:
+            return None
+        table = np.array(evidence, dtype=np.float64)
+        if table.shape != (n_rows, len(self.classes_)):
+            raise ValueError(f"evidence must have shape ({n_rows}, {len(self.classes_)}), got {table.shape}.")
+        is_open = np.isnan(table)
+        wrong = ~is_open & ~np.isin(table, self.values_)
+        if wrong.any():
+            raise ValueError(f"evidence holds {table[wrong][0]:g}, but the values of y are {self.values_.tolist()}.")
+        return list(np.where(is_open, np.nan, table == self.values_[1]))
 
     def _fitted_examples(self, X):
         check_is_fitted(self)

@@ -15,6 +15,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from sklearn.utils.fixes import parse_version
 
 from sklearn_crf import TRWCRF, DRFClassifier, M3NClassifier, MultiLabelField
+from sklearn_crf.inference import BruteForce
 from sklearn_crf.multilabel import chow_liu_edges
 
 X, Y = make_multilabel_classification(n_samples=80, n_features=5, n_classes=4, random_state=0)
@@ -145,3 +146,35 @@ def test_a_label_that_no_row_has():
 def test_bad_arguments(y, options, message):
     with pytest.raises(ValueError, match=message):
         MultiLabelField(**options).fit(X, y)
+
+
+@pytest.mark.parametrize("values", [(0, 1), (-1, 1)], ids=str)
+def test_evidence_clamps_labels(values):
+    table = np.where(Y > 0, values[1], values[0])
+    field = MultiLabelField().fit(X, table)
+    evidence = np.full(Y.shape, np.nan)
+    evidence[:, 0] = values[1]
+    assert np.all(field.predict(X, evidence)[:, 0] == values[1])
+    proba = field.predict_proba(X, evidence)
+    np.testing.assert_allclose(proba[:, 0], 1)
+    assert np.abs(proba - field.predict_proba(X))[:, 1:].max() > 1e-3
+    # By hand: the joint of the other labels given the first.
+    for row, model in zip(proba[:3], field.models(X[:3], evidence[:3]), strict=True):
+        np.testing.assert_allclose(BruteForce().marginals(model).unary[:, 1], row, atol=1e-9)
+
+
+def test_another_inference_predicts():
+    field = MultiLabelField().fit(X, Y)
+    np.testing.assert_allclose(field.predict_proba(X, inference="brute_force"), field.predict_proba(X), atol=1e-9)
+    best = np.stack([BruteForce().map(model).labels for model in field.models(X)])
+    np.testing.assert_array_equal(field.predict(X, inference=BruteForce()).shape, best.shape)
+    np.testing.assert_array_equal(field.predict(X, inference="map"), best)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "message"),
+    [(np.zeros((2, 4)), "evidence must have shape"), (np.full(Y.shape, 2.0), "evidence holds 2, but the values of y")],
+)
+def test_wrong_evidence_is_an_error(evidence, message):
+    with pytest.raises(ValueError, match=message):
+        MultiLabelField().fit(X, Y).predict(X, evidence)

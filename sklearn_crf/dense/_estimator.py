@@ -448,8 +448,15 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     # Predictions ---------------------------------------------------------------------------------------------------
 
-    def _marginals(self, X, evidence=None):
+    def _marginals(self, X, evidence=None, inference=None):
         """The examples of X and the marginals of each."""
+        inference = self._inference() if inference is None else inference
+        if not isinstance(inference, DenseMeanField):
+            raise ValueError(f"inference must be a DenseMeanField or None, got {inference!r}.")
+        return self._map_models(lambda model, threads: inference.node_marginals(model, n_threads=threads), X, evidence)
+
+    def _map_models(self, run, X, evidence):
+        """The examples of X, and ``run(model, n_threads)`` of the model of each; filters are dropped after it."""
         check_is_fitted(self)
         data = read_examples(X, self.image_channels)
         self._check_fits(data)
@@ -459,9 +466,8 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                 evidence, data, missing_label=self.missing_label, classes=self.classes_, name="evidence"
             ).labels
         weights = Weights(self.compatibility_, self.unary_scale_, self.coef_, self.intercept_)
-        inference = self._inference()
 
-        def run(task, n_threads):
+        def run_example(task, n_threads):
             i, example, observed = task
             filters = build_filters(
                 self.kernels_,
@@ -475,13 +481,13 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             if observed is not None:
                 model = clamped(model, observed)
             try:
-                return inference.node_marginals(model, n_threads=n_threads)
+                return run(model, n_threads)
             except ValueError as error:
                 raise ValueError(f"X[{i}]: {error}") from error
 
         tasks = list(zip(range(data.n_examples), data.examples, known, strict=True))
         with single_threaded_blas():
-            return data, map_tasks(run, tasks, self.n_jobs)
+            return data, map_tasks(run_example, tasks, self.n_jobs)
 
     def _check_fits(self, data):
         found = (data.n_features, data.n_channels, data.lattice_ndim)
@@ -494,7 +500,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                 f"with {wanted[1]} and {wanted[2]}."
             )
 
-    def predict(self, X, evidence=None) -> np.ndarray:
+    def predict(self, X, evidence=None, *, inference=None) -> np.ndarray:
         """Labels of every pixel, each the likeliest under its marginals.
 
         Parameters
@@ -504,16 +510,18 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         evidence : array-like, optional
             Labels that are known, in the form of y, with ``missing_label`` for the others: these are predicted given
             the former.
+        inference : DenseMeanField, optional
+            What predicts; None is the estimator's own.
 
         Returns
         -------
         ndarray
             Of shape ``(n_examples, *lattice)``; for a list, a 1-D object array of arrays.
         """
-        data, marginals = self._marginals(X, evidence)
+        data, marginals = self._marginals(X, evidence, inference)
         return data.decode([self.classes_[q.argmax(axis=1)] for q in marginals])
 
-    def predict_proba(self, X, evidence=None) -> np.ndarray:
+    def predict_proba(self, X, evidence=None, *, inference=None) -> np.ndarray:
         """Marginal probability of each class at every pixel.
 
         Parameters
@@ -522,14 +530,34 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             As in ``fit``.
         evidence : array-like, optional
             As in ``predict``.
+        inference : DenseMeanField, optional
+            As in ``predict``.
 
         Returns
         -------
         ndarray
             As ``predict`` gives, with a last axis of ``n_classes``.
         """
-        data, marginals = self._marginals(X, evidence)
+        data, marginals = self._marginals(X, evidence, inference)
         return data.decode(marginals)
+
+    def models(self, X, evidence=None) -> list[DenseModel]:
+        """The model of every example under the fitted weights.
+
+        Parameters
+        ----------
+        X : list of DenseExample or array-like
+            As in ``fit``. The filters of all examples are in memory together.
+        evidence : array-like, optional
+            Labels that are known, in the form of y, with ``missing_label`` for the others: all other states of these
+            pixels are forbidden.
+
+        Returns
+        -------
+        list of DenseModel
+            One for each example; states are in the order of ``classes_``.
+        """
+        return self._map_models(lambda model, n_threads: model, X, evidence)[1]
 
     def score(self, X, y, sample_weight=None) -> float:
         """Accuracy over labelled pixels.

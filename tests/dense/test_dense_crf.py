@@ -367,3 +367,25 @@ def test_forbidden_classes_stay_forbidden(data):
     field = DenseCRF(KERNELS, max_iter=10).fit([example, *X[1:]], y)
     assert np.isfinite(field.compatibility_).all()
     assert np.all(np.take_along_axis(field.predict_proba([example])[0], wrong[..., np.newaxis], axis=-1) == 0)
+
+
+def test_models_are_those_that_predict():
+    X, y = coloured_regions()
+    field = DenseCRF(kernels=KERNELS, inference=FEW_UPDATES, max_iter=2).fit(X, y)
+    evidence = [np.where(np.arange(labels.size).reshape(labels.shape) < 5, labels, -1) for labels in y]
+    field.set_params(missing_label=-1)
+    for known in (None, evidence):
+        for proba, model in zip(field.predict_proba(X, known), field.models(X, known), strict=True):
+            assert_array_equal(FEW_UPDATES.node_marginals(model).reshape(proba.shape), proba)
+
+
+def test_another_inference_predicts():
+    X, y = coloured_regions()
+    field = DenseCRF(kernels=KERNELS, inference=FEW_UPDATES, max_iter=2).fit(X, y)
+    longer = DenseMeanField(max_iter=20)
+    of_longer = field.predict_proba(X, inference=longer)[0]
+    assert_array_equal(of_longer, field.set_params(inference=longer).predict_proba(X)[0])
+    field.set_params(inference=FEW_UPDATES)
+    assert np.abs(of_longer - field.predict_proba(X)[0]).max() > 1e-6
+    with pytest.raises(ValueError, match="inference must be a DenseMeanField"):
+        field.predict(X, inference="trw")
