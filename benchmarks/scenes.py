@@ -5,7 +5,7 @@
 
 Superpixels: 519 features of each node, standardised; 66 images to learn from and 33 to test on, by order. CamVid:
 colours, their means and deviations around a pixel and its place, with their products; the customary split. Edges see a
-constant and how alike their two ends are. Unlabelled nodes are summed out, but for piecewise and pseudolikelihood
+constant and how alike their two ends are. Unlabelled nodes are summed out, except for piecewise and pseudolikelihood
 training, which leave them and their edges out. Labels are those of the largest marginals; without edges the field is
 logistic regression, and "drf" is DRFClassifier as it comes, pseudo-marginals by loopy belief propagation. What is
 right is the share of labelled test nodes, and the mean of such shares over classes.

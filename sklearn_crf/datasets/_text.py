@@ -42,7 +42,7 @@ def read_numbers_of(path, *, comment=None, max_bytes=MAX_BYTES) -> Text:
         chunk = next(chunks, b"")
         is_last = not chunk
         buffer += chunk
-        # A number takes at least two bytes, but for the last of the file.
+        # A number takes at least two bytes, except for the last of the file.
         values = np.empty(len(buffer) // 2 + 1)
         n_read, position, n_lines, is_number = read_numbers(buffer, 0, is_last, values)
         line += n_lines

@@ -138,7 +138,7 @@ class BandwidthGradient(BaseEstimator):
 
     The derivative runs through all updates of mean field and the normalisation of the kernel. Its sums over pairs are
     filters of :math:`q`, :math:`f_a q` and :math:`f_a^2 q`: it is the derivative of the kernel, up to the error of the
-    filter, and not that of the lattice, which is rough. Weights are trained anew for each choice of bandwidths, by at
+    filter, and not that of the lattice, which is rough. Weights are trained again for each choice of bandwidths, by at
     most ten iterations of L-BFGS from the best ones so far. A step counts if the training loss, filtered on the lattice
     of the new bandwidths, has fallen, and is halved otherwise. Steps are those of BFGS within a trust region.
 

@@ -343,7 +343,7 @@ def make_batches(
     -------
     list of Batch
         In the order of the examples; edge features and edge types resolved. Where edge features would take much
-        memory they are computed anew whenever ``batch.example.edge_features`` is read.
+        memory they are recomputed whenever ``batch.example.edge_features`` is read.
 
     Examples
     --------

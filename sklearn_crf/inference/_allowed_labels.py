@@ -77,7 +77,7 @@ def _feasible_on_spanning_forest(model):
 _MOST_LOOKS = 100_000
 _STATES_OF_A_LOOK = 1000
 
-# Dead ends after which it begins anew, knowing which pieces made them; twice as many each time.
+# Dead ends after which it starts again, knowing which pieces made them; twice as many each time.
 _FIRST_PATIENCE = 20
 
 
@@ -147,7 +147,7 @@ class _Search:
         return None
 
     def _decision(self, nodes):
-        """One of the open nodes, and the place that it shall have."""
+        """One of the open nodes, and the place that it takes."""
         raise NotImplementedError
 
     def _descend(self, patience):

@@ -5,7 +5,7 @@ import numpy as np
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.models import score
 
-# Messages have to come across the graph before a bound that stands still is known to have come to its end.
+# Messages have to cross the graph before a bound that no longer falls is known to have converged.
 _PATIENCE = 10
 
 
@@ -22,7 +22,7 @@ class RecentFall:
 
 
 def labeling_by_descent(algorithm, model, run, depth=2):
-    """Lower the bound until it has come to stand still or a labeling meets it; the best labeling of all iterations."""
+    """Lower the bound until it converges or a labeling attains it, and return the best labeling of all iterations."""
     # algorithm: with ``max_iter`` and ``tol``, which is relative to the size of the bound
     # run: ``run.lower()`` does an iteration and returns what ``run.bound`` fell by, ``run.labels()`` the labels that
     # it has come to, ``run.state`` what a warm start needs
@@ -47,7 +47,7 @@ def labeling_by_descent(algorithm, model, run, depth=2):
 
 
 def still_falling(algorithm, fall):
-    """The warning of a bound that has not come to stand still, of what it fell by in the last iteration."""
+    """The warning that a bound has not converged, by what it fell in the last iteration."""
     stopped = f"{type(algorithm).__name__} stopped after max_iter={algorithm.max_iter} iterations"
     if np.isinf(fall):
         return f"{stopped}, and one alone cannot tell whether the bound still falls: raise max_iter."
@@ -58,7 +58,7 @@ def still_falling(algorithm, fall):
 
 
 def marginals_by_descent(algorithm, run, bound, depth=2):
-    """Lower the bound until messages stand still, and the marginals there."""
+    """Lower the bound until messages converge, and return the marginals there."""
     # algorithm: with ``max_iter`` and ``tol``, the largest change of the probabilities of a message that counts as
     # none
     # run: ``run.iterate()`` does an iteration and returns the largest change, ``run.marginals(**fields)`` gives the

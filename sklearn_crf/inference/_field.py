@@ -23,7 +23,7 @@ from sklearn_crf.models import PairwiseModel
 # How messages add up, the numbers that the kernels know.
 SUM_PROBABILITY, SUM_SCORE, MAX_SCORE = 0, 1, 2
 
-# Most bytes for tables that differ from edge to edge; past it they are worked out anew for each message.
+# Most bytes for tables that differ from edge to edge; past it they are recomputed for each message.
 FACTOR_BUDGET = 256 * 2**20
 
 # Largest range (as a difference of scores) that the messages to a node may span together if they are kept as

@@ -4,7 +4,7 @@ import numpy as np
 
 from sklearn_crf.graphs import Graph, SpanningTrees, covering_trees, snakes
 
-# Shares of trees that differ by less are the same but for rounding.
+# Shares of trees that differ by less are the same up to rounding.
 _DIGITS = 12
 
 

@@ -19,7 +19,7 @@ class CycleDetector:
     - it is left when :math:`E_t > (1 + \mathrm{departure}) m_t`;
     - a cycle is complete when the zone is entered after it was left, or when ``patience`` iterations have passed in
       a row without leaving it;
-    - a new minimum is progress, however small: counting begins anew;
+    - a new minimum is progress, however small: counting starts again;
     - cycles count only once ``min_iter`` iterations have passed without a new minimum.
 
     So no descent is taken for cycles, whether slow or oscillating with any period, and what lies between the two bounds

@@ -47,7 +47,7 @@ def minimize_pqn(
     inner_iter : int, default=10
         Most iterations on the quadratic model.
     backtracking, sufficient_decrease, precision, callback
-        As in :func:`minimize_spg`, but for the default of ``backtracking``.
+        As in :func:`minimize_spg`, except for the default of ``backtracking``.
 
     Returns
     -------

@@ -202,7 +202,7 @@ class FactorPotentials:
         return Statistics(unary, pairwise_statistics(shell, statistics.log_table))
 
     def _shell(self, example):
-        """The model of nodes and edges but for its scores."""
+        """The model of nodes and edges without its scores."""
         n_classes = self.n_classes
         shape, edge_type, edge_weight = self.pairwise.edge_layout(example)
         return PairwiseModel(

@@ -91,7 +91,7 @@ def feature_columns(features, node_type=None, what="features"):
         index = index + n_features * np.repeat(node_type, np.diff(features.indptr)).astype(np.int64)
     occurring, width = None, n_features * n_types
     if width > _COUNTED * len(index):
-        # Numbered anew, so that time does not depend on how many features there might be.
+        # Renumbered, so that time does not depend on how many features there might be.
         occurring, index = np.unique(index, return_inverse=True)
         width = len(occurring)
     is_one = bool(np.all(features.data == 1))

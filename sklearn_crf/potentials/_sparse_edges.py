@@ -19,7 +19,7 @@ class SparseEdgePotentials(SparsePotentials):
     .. math:: \theta_e = \mathrm{form}(v_e), \qquad v_{e, p} = \sum_{f : (f, p) \in P} w_{f p} \, x_{e f}
 
     Weights of edges are for given pairs of a feature and a weight of the form, such as those of a feature and two
-    labels that occur together. Tables are worked out anew for every model and take memory for one batch only.
+    labels that occur together. Tables are recomputed for every model and take memory for one batch only.
 
     Parameters
     ----------

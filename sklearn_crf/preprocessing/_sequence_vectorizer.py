@@ -41,7 +41,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
     edge_features : callable, optional
         ``f(token, next_token)`` that gives features of the edge between two neighbouring tokens, in the form of those
         of a token. Sequences then become :class:`~sklearn_crf.Example`, with sparse features of nodes and of edges.
-        Edges have no constant term but for one that the function names, such as "bias".
+        Edges have no constant term unless the function names one, such as "bias".
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Corruptions of clean images that training draws afresh in every round."""
+"""Corruptions of clean images that training draws again in every round."""
 
 from numbers import Real
 

@@ -146,7 +146,7 @@ class FieldSolver(Options):
         Projected quasi-Newton steps, or spectral projected gradients. The loss never rises with the first; the second
         needs less memory.
     max_samples : int, None or "auto", default="auto"
-        Most pixels of all images together that a round of training looks at, chosen anew for every round. The
+        Most pixels of all images together that a round of training looks at, chosen again for every round. The
         pseudolikelihood is summed over pixels of squares chosen at random, given all that is around them; other losses
         are of rectangles of images. None is all; ``"auto"`` is 100,000 for losses of predictions of images, else all.
     shrinkage : float or "auto", default="auto"

@@ -191,7 +191,7 @@ class AlphaExpansion(_MoveMaking):
 class AlphaBetaSwap(_MoveMaking):
     r"""Labeling that no exchange between two states can improve, for two or more states.
 
-    In a swap move for states :math:`\alpha` and :math:`\beta` the nodes that have either choose anew between the two;
+    In a swap move for states :math:`\alpha` and :math:`\beta` the nodes that have either choose again between the two;
     the best such move is a minimum cut if every edge satisfies, with its weights applied,
 
     .. math::

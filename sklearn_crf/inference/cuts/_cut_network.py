@@ -63,7 +63,7 @@ class LatticeFlow:
 
     def solve(self, n_threads=1):
         """Nodes on the demand side of the minimum cut, of the smallest such set."""
-        # Seeds among nodes without scores had better stay where they are.
+        # Seeds among nodes without scores stay where they are.
         if 2 * np.count_nonzero(self.excess) > len(self.excess):
             spread_excess(self.residual, self.excess, self.delta, True)
             spread_excess(self.residual, self.excess, self.delta, False)
@@ -240,7 +240,7 @@ class CutNetwork:
         return dtype
 
     def cut(self, keep, take, mode=STOP, n_threads=1):
-        """Nodes that had better take the state on offer; all others had better, or may as well, keep theirs."""
+        """Nodes whose score is higher with the state on offer; all others keep theirs."""
         # keep, take: (N,) int32
         # mode: what becomes of edges that are not submodular: STOP, TRUNCATE or CROSS
         # returns taken: (N,) bool, (2N,) if mirrored: nodes 0 to N, then their mirror images

@@ -24,7 +24,7 @@ class LinearProgram(Inference):
     constraints on the number of nodes in a state are the convex hull of what the table allows, so that "at most one"
     takes one inequality.
 
-    The bound is computed anew from the dual variables, so that it holds whatever the tolerances of the solver. Where
+    The bound is recomputed from the dual variables, so that it holds whatever the tolerances of the solver. Where
     the relaxation is tight, the labels are optimal and the gap is zero up to rounding (``certified``). Where it is
     not, labels are rounded node by node, the surest first, and then changed one at a time as long as that gains.
 

@@ -55,7 +55,7 @@ class TiledMean(NamedTuple):
 
     mean: np.ndarray  # (H, W, D)
     others: np.ndarray | None  # (H, W, ...) or None: what ``and_also`` made of the models
-    # Norm of what tiles disagree about at their seams, ``h - J mean`` but for the residuals of their own solves, as a
+    # Norm of what tiles disagree about at their seams, ``h - J mean`` up to the residuals of their own solves, as a
     # share of the norm of ``h``
     residual: float
     margins: list  # Margin that each tile ended with

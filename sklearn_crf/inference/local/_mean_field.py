@@ -107,7 +107,7 @@ class MeanField(Inference):
         return range_runner(n_threads if self.schedule == "checkerboard" else 1)
 
     def _ascend(self, model, init, run):
-        """Sweep until the marginals stand still; marginals, number of sweeps, and whether they do."""
+        """Sweep until the marginals converge; marginals, number of sweeps, and whether they converged."""
         q = starting_marginals(model, init)
         arguments, groups = local_arguments(model), visits(model.graph, self.schedule)
         for n_iter in range(1, self.max_iter + 1):

@@ -1,4 +1,4 @@
-"""Belief propagation: schedules of messages, sweeps until they stand still, and the plain kind of it."""
+"""Belief propagation: schedules of messages, sweeps until they converge, and plain belief propagation."""
 
 from functools import partial
 from itertools import pairwise
@@ -225,7 +225,7 @@ def _padded(values, dtype):
 
 
 class MessagePassing(EdgeMarginals, Inference):
-    """Base of the algorithms that renew messages until they stand still.
+    """Base of the algorithms that update messages until they converge.
 
     A subclass makes the field of a model, and says on which side the bounds of its results err.
     """
@@ -265,7 +265,7 @@ class MessagePassing(EdgeMarginals, Inference):
             return edge_marginals_of(field, model, messages, edges, run)
 
     def _sent(self, model, init=None, n_threads=1):
-        """Messages for marginals, and whether they stand still."""
+        """Messages for marginals, and whether they converged."""
         field, _ = self._make_field(model, maximum=False)
         with range_runner(n_threads) as run:
             messages, _, converged = self._iterate(model.graph, field, init, run)

@@ -9,7 +9,7 @@ from scipy.optimize import linprog
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._field import edge_probabilities_of
 
-# Share of an entropy that is as good as none: messages would stand still before anything is solved.
+# Share of an entropy that is practically zero: messages would stop changing before anything is solved.
 _LEAST_SHARE = 1e-7
 
 # With more forests the shares of factors are more alike.

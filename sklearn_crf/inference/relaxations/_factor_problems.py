@@ -67,7 +67,7 @@ def pieces_of_pairwise(model):
 
 
 def pieces_of_polytope(polytope):
-    """Factors between the free nodes of a factor graph, which are numbered anew in their order."""
+    """Factors between the free nodes of a factor graph, which are renumbered in their order."""
     number = {node: k for k, node in enumerate(polytope.free_nodes)}
     n_states = np.array([len(polytope.unary[node]) for node in polytope.free_nodes], dtype=np.int64)
     unary = np.full((len(number), n_states.max(initial=1)), -np.inf)

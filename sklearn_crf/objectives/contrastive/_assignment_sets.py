@@ -27,7 +27,7 @@ class Changes(NamedTuple):
         return int(self.row[-1]) + 1 if len(self.row) else 0
 
     def chosen(self, rows):
-        """Some of the assignments, numbered anew."""
+        """Some of the assignments, renumbered."""
         # rows: (n_rows,) bool
         kept = rows[self.row]
         number = np.cumsum(rows) - 1

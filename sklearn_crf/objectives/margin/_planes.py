@@ -271,7 +271,7 @@ def risk_in_blocks(risk):
         return risk, make_blocks(risk.batches)
 
     def may_join(batch):
-        # Edge features that are worked out anew each time would have to be kept.
+        # Edge features that are recomputed each time would have to be kept.
         few = n_labelings(batch.example.n_nodes, potentials.n_classes) <= objective.inference.enumerates
         return type(batch.example) is Example and not few
 
