@@ -1,10 +1,12 @@
 """Calibration of structured probabilities: one temperature for all scores, chosen on examples left out."""
 
 from numbers import Integral
+from typing import ClassVar
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, _fit_context, clone
+from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._versions import restore_versioned_state, versioned_state
@@ -76,6 +78,12 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     __getstate__, __setstate__ = versioned_state, restore_versioned_state
 
+    _parameter_constraints: ClassVar[dict] = {
+        "estimator": [HasMethods(["fit", "predict"])],
+        "cv": ["cv_object"],
+        "inference": [Inference, None],
+    }
+
     def __init__(self, estimator, *, cv=5, inference: Inference | None = None):
         self.estimator = estimator
         self.cv = cv
@@ -86,6 +94,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         tags.input_tags = self.estimator.__sklearn_tags__().input_tags
         return tags
 
+    @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X, y) -> "TemperatureScaling":
         """Find the temperature on examples left out, then fit to all.
 
@@ -123,7 +132,8 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return self
 
     def _left_out(self, fitted, X, y):
-        if hasattr(fitted, "models"):
+        # Dense and regression tree fields have models as well, but no inference of marginals at another temperature.
+        if hasattr(fitted, "_able"):
             return _Models(fitted, X, y, self._marginals_of(fitted))
         return _Probabilities(fitted, X, y)
 
@@ -160,7 +170,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             As ``predict`` gives, with a last axis of ``n_classes``.
         """
         check_is_fitted(self)
-        if not hasattr(self.estimator_, "models"):
+        if not hasattr(self.estimator_, "_able"):
             return _flattened(self.estimator_.predict_proba(X), self.temperature_)
         labels, inference = self.estimator_.predict(X), self._marginals_of(self.estimator_)
         found = [

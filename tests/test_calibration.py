@@ -9,7 +9,7 @@ from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 
-from sklearn_crf import TRWCRF, DRFClassifier, M3NClassifier
+from sklearn_crf import TRWCRF, DenseCRF, DRFClassifier, M3NClassifier
 from sklearn_crf.calibration import TemperatureScaling
 from sklearn_crf.learning import SPA
 
@@ -100,3 +100,12 @@ def test_fewer_than_two_folds_are_an_error(cv):
     X, y = noisy_blobs(4, 4)
     with pytest.raises(ValueError, match="cv"):
         TemperatureScaling(DRFClassifier(), cv=cv).fit(X, y)
+
+
+def test_of_a_dense_field_by_its_probabilities():
+    rng = np.random.default_rng(0)
+    y = np.arange(8)[:, np.newaxis] // 4 + np.zeros((6, 8, 6), dtype=int)
+    X = np.concatenate([np.eye(2)[y] + rng.normal(size=(6, 8, 6, 2)), 50.0 * y[..., np.newaxis]], axis=-1)
+    field = TemperatureScaling(DenseCRF(image_channels=1, max_iter=30, tol=0.1), cv=2).fit(X, y)
+    assert field.log_loss_[1] <= field.log_loss_[0]
+    np.testing.assert_allclose(field.predict_proba(X).sum(axis=-1), 1)

@@ -3,12 +3,15 @@
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from numbers import Integral
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy.stats import wilcoxon
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator, _fit_context, clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils._param_validation import HasMethods
+from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf.dense._estimator import DenseCRF
 from sklearn_crf.dense._examples import read_examples
@@ -42,11 +45,18 @@ class GridField(BaseEstimator):
     array([0, 0, 0, 1, 1, 1])
     """
 
+    _parameter_constraints: ClassVar[dict] = {
+        "field": [HasMethods(["fit", "predict", "set_params"]), None],
+        "missing_label": "no_validation",
+        "n_jobs": [Integral, None],
+    }
+
     def __init__(self, field=None, *, missing_label=None, n_jobs: int | None = None):
         self.field = field
         self.missing_label = missing_label
         self.n_jobs = n_jobs
 
+    @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X, y):
         """Learn the weights.
 
@@ -81,6 +91,7 @@ class GridField(BaseEstimator):
         -------
         ndarray of shape (n_examples,), of object
         """
+        check_is_fitted(self)
         with self._default_field_is_silent():
             return self.field_.predict(self._arrays(X))
 

@@ -9,6 +9,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils._param_validation import InvalidParameterError
 
 import sklearn_crf
+import sklearn_crf.calibration
+import sklearn_crf.dense
 import sklearn_crf.mfa
 import sklearn_crf.preprocessing
 from sklearn_crf.preprocessing import FilterBank
@@ -40,9 +42,11 @@ ARGUMENTS = {
     "ChannelUnion": {"transformers": [FilterBank("haar")]},
     "ClassifierScores": {"estimator": LogisticRegression()},
     "NodeTransformer": {"transformer": StandardScaler()},
+    "TemperatureScaling": {"estimator": sklearn_crf.DRFClassifier()},
 }
 DATA = {
     "DenseCRF": (RNG.normal(size=(2, 8, 8, 5)), RNG.integers(2, size=(2, 8, 8))),
+    "GridField": ([sklearn_crf.DenseExample(np.eye(2)[MASKS[0]], 50.0 * MASKS[0])], MASKS[:1]),
     "MultiConditionalMFA": (ROWS, LABELS),
     "MultiConditionalMFACV": (ROWS, LABELS),
     "MultiLabelField": (ROWS, np.eye(3, dtype=int)[np.arange(30) % 3]),
@@ -55,7 +59,7 @@ DATA = {
 def estimators():
     """Public classes with a method fit, by name."""
     found = {}
-    for module in (sklearn_crf, sklearn_crf.preprocessing, sklearn_crf.mfa):
+    for module in (sklearn_crf, sklearn_crf.preprocessing, sklearn_crf.mfa, sklearn_crf.dense, sklearn_crf.calibration):
         for name in module.__all__:
             kind = getattr(module, name)
             if inspect.isclass(kind) and hasattr(kind, "fit"):
@@ -92,7 +96,7 @@ def test_every_parameter_has_a_constraint(name):
 
 
 def test_no_estimator_is_left_out():
-    assert len(ESTIMATORS) >= 17
+    assert len(ESTIMATORS) >= 19
     n_parameters = sum(len(parameters_of(name)) for name in ESTIMATORS)
     n_cases = sum(len(cases_of(name)) for name in ESTIMATORS)
     n_taken = sum(len(TAKEN.get(key, [])) for name in ESTIMATORS for key in parameters_of(name))
