@@ -87,7 +87,7 @@ _MOST_LATTICE_AXES = 3
 
 
 def read_layout(X, lattice_ndim=None):
-    """Tell the layout of X."""
+    """Find the layout of X."""
     # lattice_ndim: number of lattice axes of an example; None reads it from X
     # returns X: as given, for ``"nodes"`` (scikit-learn's own validation does the rest); ndarray for ``"array"``; for
     # ``"list"`` a list either of Example, or of arrays and CSR matrices of one number of axes
@@ -157,7 +157,7 @@ def _to_array_or_list(X):
 
 
 def _read_sequence(X):
-    """A list of examples stays one; nested lists of numbers become the array that they spell."""
+    """A list of examples stays one; nested lists of numbers become an array."""
     if not X:
         raise ValueError("Found array with 0 sample(s) (X is an empty list) while a minimum of 1 is required.")
     if any(_is_example(x) for x in X):

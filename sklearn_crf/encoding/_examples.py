@@ -314,7 +314,7 @@ def stacked_types(types, lengths):
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Examples on which inference runs at once: their disjoint union, and who is who.
+    """Examples on which inference runs at once: their disjoint union, and which nodes are of which example.
 
     Forests are packed, many examples a batch, since exact inference treats them apart anyway and one kernel call
     costs less than hundreds. An example with cycles or factors is a batch of its own, so that its result depends on
@@ -353,7 +353,7 @@ class Batch:
 
     @contextmanager
     def named_in_errors(self):
-        """Context that says in a ValueError which example of X it is about; an algorithm knows its model alone."""
+        """Context that names the example of X in errors of an algorithm, which knows only its model."""
         try:
             yield
         except ValueError as error:

@@ -61,7 +61,7 @@ class MarginFormulation(BaseEstimator):
         self.intercept_scaling = intercept_scaling
 
     def automatic_inference(self) -> Inference:
-        """Best labelings that match the formulation.
+        """The inference of best labelings that matches the formulation.
 
         Returns
         -------
@@ -70,7 +70,7 @@ class MarginFormulation(BaseEstimator):
         return AD3()
 
     def inference(self, inference: str | Inference, name: str) -> Inference:
-        """Best labelings of training and prediction, of the constructor parameter of an estimator of that name.
+        """The inference of training and prediction, by the parameter ``inference`` of an estimator.
 
         Parameters
         ----------
@@ -117,7 +117,7 @@ class MarginFormulation(BaseEstimator):
 
 
 class MaxMargin(MarginFormulation):
-    r"""The maximum itself, over whatever finds best labelings.
+    r"""The maximum itself, by any inference of best labelings.
 
     .. math:: \max_y \bigl[ \Delta(y, y_i) + \mathrm{score}(y) \bigr] - \mathrm{score}(y_i)
 
@@ -296,7 +296,7 @@ class SmoothedMargin(DualMargin):
 
 
 class ReparameterizedMargin(SmoothedMargin):
-    """The same as the least bound over all ways to share the scores out among trees.
+    """The smoothed maximum as the least bound over all ways to share the scores out among trees.
 
     At ``temperature=0`` it is the linear relaxation, shared among edges by
     :class:`~sklearn_crf.inference.IncMP`, and takes the solvers of planes. Source: Jancsary 2012, M3N recipe 3.
@@ -349,7 +349,7 @@ class ReparameterizedMargin(SmoothedMargin):
 
 
 class JointMargin(SmoothedMargin):
-    """The same in one problem over weights and shares, without inner problem.
+    """The smoothed maximum in one problem over weights and shares, without an inner problem.
 
     Source: Jancsary 2012, M3N recipe 4.
 

@@ -274,7 +274,7 @@ class PlaneSolver(BaseEstimator):
 
 
 class CuttingPlane(PlaneSolver):
-    """Mini-batches of examples, the worst labelings found of each are kept (the n-slack method).
+    """Cutting planes of mini-batches, which keep the worst labelings found of each example (the n-slack method).
 
     Examples
     --------
@@ -337,7 +337,7 @@ class FrankWolfe(PlaneSolver):
 
 
 class Subgradient(PlaneSolver):
-    """Steps of Pegasos.
+    """Subgradient steps, as those of Pegasos.
 
     Examples
     --------
