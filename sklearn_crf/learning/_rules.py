@@ -126,16 +126,7 @@ class LearningRule(BaseEstimator):
 
 
 class SmoothRule(LearningRule):
-    """Base of the rules that have a smooth loss.
-
-    Parameters
-    ----------
-    solver : {"auto", "lbfgs", "gradient", "sgd"} or Solver, default="auto"
-        "auto" is L-BFGS, or gradient steps where the inference has no log-partition.
-    init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
-        Where training starts: zero, normal random numbers, or the weights of the field without edges. "auto" is zero
-        where the loss is convex, and "independent" for approximate marginals, which may be led astray from zero.
-    """
+    """Base of the rules that have a smooth loss."""
 
     _parameter_constraints: ClassVar[dict] = {
         "solver": [StrOptions({"auto", "lbfgs", "gradient", "sgd"}), Solver],
@@ -170,7 +161,7 @@ class PMA(SmoothRule):
 
     With exact inference it is maximum likelihood. Inference by a convex bound (``"trw"``) makes it a convex problem
     where all nodes are labelled: messages then go on from step to step, and are as accurate as the gradient is small.
-    Belief propagation starts afresh at every step, for it may have several fixed points. Source: Kumar et al. 2005,
+    Belief propagation starts again at every step, since it may have several fixed points. Source: Kumar et al. 2005,
     section 4.1.
 
     Parameters
@@ -179,7 +170,7 @@ class PMA(SmoothRule):
         "auto" is L-BFGS, or gradient steps where the inference has no log-partition.
     init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
         Where training starts: zero, normal random numbers, or the weights of the field without edges. "auto" is zero
-        where the loss is convex, and "independent" for approximate marginals, which may be led astray from zero.
+        where the loss is convex, and "independent" for approximate marginals, whose training may go wrong from zero.
     reach : int or None, default=4
         Where few nodes are labelled, only those are learned from that are at most this many edges away from one, if
         that spares half of them: of the others, what is known about their labels hardly changes. None takes all.
@@ -225,10 +216,9 @@ class MaximumLikelihood(SmoothRule):
     Parameters
     ----------
     solver : {"auto", "lbfgs", "gradient", "sgd"} or Solver, default="auto"
-        "auto" is L-BFGS, or gradient steps where the inference has no log-partition.
+        As of :class:`PMA`.
     init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
-        Where training starts: zero, normal random numbers, or the weights of the field without edges. "auto" is zero
-        where the loss is convex, and "independent" for approximate marginals, which may be led astray from zero.
+        As of :class:`PMA`.
 
     Examples
     --------
@@ -257,10 +247,9 @@ class PL(SmoothRule):
     Parameters
     ----------
     solver : {"auto", "lbfgs", "gradient", "sgd"} or Solver, default="auto"
-        "auto" is L-BFGS, or gradient steps where the inference has no log-partition.
+        As of :class:`PMA`.
     init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
-        Where training starts: zero, normal random numbers, or the weights of the field without edges. "auto" is zero
-        where the loss is convex, and "independent" for approximate marginals, which may be led astray from zero.
+        As of :class:`PMA`.
 
     Examples
     --------
@@ -281,24 +270,7 @@ class PL(SmoothRule):
 
 
 class SteppedRule(LearningRule):
-    """Base of the rules that follow no smooth loss, by steps that may end in cycles.
-
-    Parameters
-    ----------
-    step_size : float, default=0.1
-        Length of a step; the gradient is the mean over labelled nodes. See :class:`GradientSteps`.
-    step_schedule : {"constant", "annealed"}, default="constant"
-        Whether steps shrink. Annealing makes the rules settle, at the price of a bias.
-    batch_size : int or None, default=None
-        Examples of a mini-batch; None makes steps for all examples.
-    select : {"best", "last", "averaged", "voted"}, default="best"
-        Weights of the trajectory that are kept: those with the fewest training errors by the rule's own inference
-        (Kumar et al. 2005, section 7.2), the last, the mean of all, or a vote of several at prediction.
-    n_cycles : int, default=3
-        Training stops after this many cycles of the errors; rules that count none take ``max_iter`` steps.
-    init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
-        Where training starts: "auto" and "independent" are the weights of the field without edges.
-    """
+    """Base of the rules that follow no smooth loss, by steps that may end in cycles."""
 
     _parameter_constraints: ClassVar[dict] = {
         "step_size": [Interval(Real, 0, None, closed="neither")],
@@ -413,18 +385,17 @@ class MMA(SteppedRule):
     Parameters
     ----------
     step_size : float, default=0.1
-        Length of a step; the gradient is the mean over labelled nodes. See :class:`GradientSteps`.
+        As of :class:`SPA`.
     step_schedule : {"constant", "annealed"}, default="constant"
-        Whether steps shrink. Annealing makes the rule settle, at the price of a bias.
+        As of :class:`SPA`.
     batch_size : int or None, default=None
-        Examples of a mini-batch; None makes steps for all examples.
+        As of :class:`SPA`.
     select : {"best", "last", "averaged", "voted"}, default="best"
-        Weights of the trajectory that are kept: those with the fewest training errors by the rule's own inference
-        (Kumar et al. 2005, section 7.2), the last, the mean of all, or a vote of several at prediction.
+        As of :class:`SPA`.
     n_cycles : int, default=3
-        Training stops after this many cycles of the errors.
+        As of :class:`SPA`.
     init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
-        Where training starts: "auto" and "independent" are the weights of the field without edges.
+        As of :class:`SPA`.
 
     Examples
     --------
@@ -454,11 +425,11 @@ class CD(SteppedRule):
     n_sweeps : int, default=1
         Gibbs sweeps k.
     step_size : float, default=0.1
-        Length of a step, as of :class:`SPA`.
+        As of :class:`SPA`.
     step_schedule : {"constant", "annealed"}, default="constant"
-        Whether steps shrink.
+        As of :class:`SPA`.
     batch_size : int or None, default=None
-        Examples of a mini-batch; None makes steps for all examples.
+        As of :class:`SPA`.
     select : {"best", "last", "averaged", "voted"}, default="best"
         As of :class:`SPA`; the rule counts no errors, so that "best" is the last.
     n_cycles : int, default=3
