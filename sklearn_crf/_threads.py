@@ -22,10 +22,6 @@ class cached_property(Generic[_Value]):
 
     Python 3.11 computes ``functools.cached_property`` under a lock that all instances share. A process that is forked
     while another thread holds it waits for ever. Here threads that meet compute twice, and all keep the first result.
-
-    Parameters
-    ----------
-    function : callable(instance) -> object
     """
 
     def __init__(self, function: Callable[[Any], _Value]):
@@ -93,18 +89,8 @@ def _pool(n_threads):
 
 
 def split_threads(n_jobs, n_tasks):
-    """Threads over tasks and threads inside a task, ``outer * inner <= n_jobs``.
-
-    Parameters
-    ----------
-    n_jobs : int or None
-        As everywhere in scikit-learn: None is 1 unless a ``joblib.parallel_config`` says otherwise, -1 is all.
-    n_tasks : int
-
-    Returns
-    -------
-    outer, inner : int
-    """
+    """Threads over tasks and threads inside a task, ``outer * inner <= n_jobs``."""
+    # n_jobs: as everywhere in scikit-learn: None is 1 unless a ``joblib.parallel_config`` says otherwise, -1 is all
     n_jobs = effective_n_jobs(n_jobs)
     outer = max(1, min(n_jobs, n_tasks))
     return outer, max(1, n_jobs // outer)
@@ -115,16 +101,6 @@ def map_tasks(function, tasks, n_jobs=None):
 
     Kernels release the GIL, so threads are enough, and they share memory. What comes back does not depend on
     ``n_jobs``: the caller adds results up in the order of the list.
-
-    Parameters
-    ----------
-    function : callable(task, n_threads) -> object
-    tasks : sequence
-    n_jobs : int or None
-
-    Returns
-    -------
-    list
     """
     tasks = list(tasks)
     outer, inner = split_threads(n_jobs, len(tasks))
@@ -160,10 +136,6 @@ def range_runner(n_threads):
     Yields ``run(kernel, n_items)``, which calls ``kernel(start, stop)`` on a partition of ``range(n_items)``
     and returns when all are done. Kernels must write to disjoint places: then results do not depend on the
     partition. Sums belong in :func:`run_fixed_ranges`.
-
-    Parameters
-    ----------
-    n_threads : int
     """
     if n_threads <= 1:
         yield run_alone
@@ -208,13 +180,6 @@ def run_fixed_ranges(run, kernel, n_items, n_ranges=16):
     """Call ``kernel(k, start, stop)`` for every range k of :func:`fixed_ranges`, shared by the threads of ``run``.
 
     A kernel adds into a buffer of its own range; the caller adds the buffers up in their order.
-
-    Parameters
-    ----------
-    run : callable
-        What :func:`range_runner` yields.
-    kernel : callable(k, start, stop)
-    n_items, n_ranges : int
     """
     ranges = fixed_ranges(n_items, n_ranges)
     if run is run_alone:
@@ -246,10 +211,6 @@ def ordered_map(n_threads):
 
     For a list of blocks that is mapped over many times, as in the passes of one training run. A single block is worked
     on where it is.
-
-    Parameters
-    ----------
-    n_threads : int
     """
     if n_threads <= 1:
         yield _checked_map
@@ -271,10 +232,6 @@ def even_map(n_threads):
     """As :func:`ordered_map`, for items of about equal cost, too short to be handed over one by one.
 
     Each thread takes a range of them. Few results are kept before the caller has seen them.
-
-    Parameters
-    ----------
-    n_threads : int
     """
     if n_threads <= 1:
         yield _checked_map

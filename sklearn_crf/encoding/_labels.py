@@ -146,18 +146,7 @@ def _hint_features(part, encoded, i):
 
 
 def missing_nodes(labels, missing_label):
-    """Where labels are missing, in an array of any shape.
-
-    Parameters
-    ----------
-    labels : ndarray
-    missing_label : object
-        As in :func:`encode_y`; ``None`` in object arrays is missing whatever this says.
-
-    Returns
-    -------
-    ndarray of bool of the same shape
-    """
+    """Where labels are missing, in an array of any shape."""
     if np.ndim(missing_label):
         raise InvalidParameterError(f"missing_label must be one value, got {missing_label!r}.")
     if labels.dtype == object:
@@ -174,23 +163,8 @@ def missing_nodes(labels, missing_label):
 
 
 def from_objects(values, name):
-    """Labels out of an object array, in the one type they share.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n,), of object
-    name : str
-        What errors call them.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-
-    Raises
-    ------
-    ValueError
-        If strings and other labels are mixed.
-    """
+    """Labels out of an object array, in the one type they share."""
+    # values: (n,) object; name: what errors call them; returns (n,)
     n_strings = sum(isinstance(value, str) for value in values)
     if n_strings not in (0, len(values)):
         other = next(value for value in values if not isinstance(value, str))

@@ -53,14 +53,6 @@ def may_have_phases(model: PairwiseModel | FactorGraph) -> bool:
 
     whatever the scores of nodes (J. Mooij and H. Kappen. Sufficient conditions for convergence of the sum-product
     algorithm. IEEE Trans. Information Theory 53, 2007).
-
-    Parameters
-    ----------
-    model : PairwiseModel or FactorGraph
-
-    Returns
-    -------
-    bool
     """
     if isinstance(model, FactorGraph) or model.graph.n_nodes > _MOST_NODES or not model.graph.n_edges:
         return False
@@ -85,25 +77,9 @@ def mixture_of_phases(
     Besides the messages that begin at nothing, others begin where one labeling is favoured: one state at all nodes, or
     labels of high score. Each phase has a fixed point of its own, and a single one of them, whichever messages happen
     to come to, can be far from the truth.
-
-    Parameters
-    ----------
-    inference : LoopyBP
-    model : PairwiseModel
-        Of :func:`may_have_phases`.
-    plain : Marginals
-        Settled ones.
-    init : PhaseState or None
-        Of a former mixture.
-    search : bool
-        Whether to favour labels of high score.
-    n_threads : int
-
-    Returns
-    -------
-    Marginals
-        With a :class:`PhaseState`.
     """
+    # init: of a former mixture
+    # search: whether to favour labels of high score
     distinct, n_iter = [plain], plain.n_iter
     starts = _starts(inference, model, search, n_threads) if init is None else iter(init.favoured)
     for number, start in enumerate(starts, 1):

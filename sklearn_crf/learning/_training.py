@@ -38,26 +38,9 @@ def with_node_weights(node_weight, encoded, batches):
 
 
 def cost_matrix(cost, class_weight, labels):
-    """Cost of every state of a node given its true class.
-
-    Parameters
-    ----------
-    cost : {"hamming", "weighted"} or array-like of shape (K, K)
-        ``cost[a, b]`` of class a where b is true. "weighted" is one over the frequency of b, with a mean of one over
-        all nodes.
-    class_weight : dict, "balanced" or None
-        Factors of the true classes.
-    labels : EncodedLabels
-
-    Returns
-    -------
-    ndarray of shape (K, K), float64
-
-    Raises
-    ------
-    ValueError
-        If it has another shape, negative entries, or costs for being right.
-    """
+    """Cost of every state of a node given its true class."""
+    # class_weight: factors of the true classes; returns (K, K) float64
+    # cost: (K, K), ``cost[a, b]`` of class a where b is true
     n_classes = len(labels.classes_)
     matrix = 1.0 - np.eye(n_classes) if isinstance(cost, str) else _checked(cost, n_classes)
     if isinstance(cost, str) and cost == "weighted":
@@ -117,12 +100,7 @@ def _checked(cost, n_classes):
 
 
 def require_associative(batches):
-    """Raise ValueError unless weights that are not negative make every edge prefer equal states.
-
-    Parameters
-    ----------
-    batches : list of Batch
-    """
+    """Raise ValueError unless weights that are not negative make every edge prefer equal states."""
     for batch in batches:
         edge_features = batch.example.edge_features
         if edge_features is not None and np.any(edge_features < 0):
@@ -139,81 +117,38 @@ _RECORD_LIMIT = 2_000_000
 
 
 class TrainingRun(NamedTuple):
-    """Options of an estimator for any trainer.
+    """Options of an estimator for any trainer."""
 
-    Attributes
-    ----------
-    C : float
-        Inverse strength of the penalty.
-    edge_C : float or None
-        That of the penalty on the weights of edges and factors; None is C.
-    max_iter : int
-    tol : float
-    rng : RandomState
-    n_jobs : int or None
-    verbose : int
-    keeps_interrupted : bool
-        Whether the weights so far are kept after Ctrl-C.
-    on_iteration : callable(coef) -> bool
-        Called with every accepted iterate; True asks to stop.
-    """
-
-    C: float
-    edge_C: float | None
+    C: float  # Inverse strength of the penalty
+    edge_C: float | None  # That of the penalty on the weights of edges and factors; None is C
     max_iter: int
     tol: float
     rng: RandomState
     n_jobs: int | None
     verbose: int
-    keeps_interrupted: bool
-    on_iteration: Callable[[np.ndarray], bool]
+    keeps_interrupted: bool  # Whether the weights so far are kept after Ctrl-C
+    on_iteration: Callable[[np.ndarray], bool]  # Called with every accepted iterate; True asks to stop
 
 
 @dataclass(eq=False)
 class TrainingRecord:
-    """Iterates of training, an entry each, and its result.
+    """Iterates of training, an entry each, and its result."""
 
-    Attributes
-    ----------
-    loss, errors, gradient_norm, n_nonsubmodular : list
-        The penalised objective, weighted wrong labels, norm of the gradient per node, edges that no cut represents.
-    coef_path, gradient_path : list of ndarray of shape (n_coef,)
-        Of models of few weights.
-    inference_converged : bool
-        At the latest entry.
-    latest : ndarray of shape (n_coef,) or None
-        The latest weights.
-    coef : ndarray of shape (n_coef,) or None
-        The weights that were chosen.
-    voters : ndarray of shape (n_voters, n_coef) or None
-        Where several weights vote.
-    interrupted : BaseException or None
-        To be raised once the weights are stored.
-    converged : bool
-        Whether training came to its own end, with an inference that did.
-    stop_reason : str
-        Why it ended.
-    best_iter : int or None
-        The entry whose weights were chosen; None where they are a mean or those of several.
-    gap : float
-        What the objective may be above its least at most; NaN where that is not known.
-    """
-
-    loss: list = field(default_factory=list)
-    errors: list = field(default_factory=list)
-    gradient_norm: list = field(default_factory=list)
-    n_nonsubmodular: list = field(default_factory=list)
-    coef_path: list = field(default_factory=list)
-    gradient_path: list = field(default_factory=list)
-    inference_converged: bool = True
-    latest: np.ndarray | None = None
-    coef: np.ndarray | None = None
-    voters: np.ndarray | None = None
-    interrupted: BaseException | None = None
-    converged: bool = False
-    stop_reason: str = ""
-    best_iter: int | None = None
-    gap: float = np.nan
+    loss: list = field(default_factory=list)  # The penalised objective
+    errors: list = field(default_factory=list)  # Weighted wrong labels
+    gradient_norm: list = field(default_factory=list)  # Per node
+    n_nonsubmodular: list = field(default_factory=list)  # Edges that no cut represents
+    coef_path: list = field(default_factory=list)  # (n_coef,) each, of models of few weights
+    gradient_path: list = field(default_factory=list)  # (n_coef,) each, of models of few weights
+    inference_converged: bool = True  # At the latest entry
+    latest: np.ndarray | None = None  # (n_coef,) or None: the latest weights
+    coef: np.ndarray | None = None  # (n_coef,) or None: the weights that were chosen
+    voters: np.ndarray | None = None  # (n_voters, n_coef) or None: where several weights vote
+    interrupted: BaseException | None = None  # To be raised once the weights are stored
+    converged: bool = False  # Whether training came to its own end, with an inference that did
+    stop_reason: str = ""  # Why it ended
+    best_iter: int | None = None  # The entry whose weights were chosen; None where they are a mean or those of several
+    gap: float = np.nan  # What the objective may be above its least at most; NaN where that is not known
 
     def choose(self, selection: "Selection") -> None:
         """Take the weights that a selection has chosen."""
@@ -240,19 +175,8 @@ class TrainingRecord:
 
 
 def penalty_factors(potentials, C: float, edge_C: float | None) -> np.ndarray:
-    """Factor of each weight in the penalty: 0 for intercepts, 1 for nodes, C / edge_C for edges and factors.
-
-    Parameters
-    ----------
-    potentials : LinearPotentials or FactorPotentials
-    C : float
-    edge_C : float or None
-        None is C.
-
-    Returns
-    -------
-    ndarray of shape (n_coef,), float64
-    """
+    """Factor of each weight in the penalty: 0 for intercepts, 1 for nodes, C / edge_C for edges and factors."""
+    # returns (n_coef,) float64
     factors = potentials.penalised.astype(np.float64)
     if edge_C is not None:
         factors[potentials.on_edges] *= C / edge_C
@@ -269,25 +193,10 @@ class PenalisedRisk:
     :math:`\lambda_j` is 0 for intercepts, 1 for the weights of nodes, C / edge_C for those of edges and factors.
     Optimizers see f, whose gradients do not grow with the data: ``tol`` then means what it means for scikit-learn's
     LogisticRegression. The record holds P.
-
-    Parameters
-    ----------
-    risk : EmpiricalRisk
-    C : float
-        Inverse strength of the penalty. Rules without a smooth loss are homogeneous in the weights or follow no loss:
-        no penalty suits them, f is then R / N and P is R.
-    max_iter : int
-        Decides whether weights are recorded in full.
-    edge_C : float, optional
-        Inverse strength of the penalty on the weights of edges and factors; None is C.
-
-    Attributes
-    ----------
-    penalty : ndarray of shape (n_coef,)
-        The factors :math:`\lambda`.
-    l1_ratio : float
-        Share alpha of the L1 penalty. :meth:`evaluate` leaves it to the optimizer, who is given :attr:`l1`.
     """
+
+    # l1_ratio: share alpha of the L1 penalty
+    # penalty: (n_coef,), the factors :math:`\lambda`
 
     def __init__(self, risk, C, max_iter, edge_C=None):
         self.risk = risk
@@ -310,20 +219,10 @@ class PenalisedRisk:
         return self.l1_ratio * self._strength * self.penalty if self.l1_ratio else 0.0
 
     def evaluate(self, coef, members=None):
-        """One pass over the examples.
-
-        Parameters
-        ----------
-        coef : ndarray of shape (n_coef,)
-        members : sequence of int, optional
-            Batches to visit; their sum stands for all.
-
-        Returns
-        -------
-        value : float or None
-            f without its L1 penalty; None if the rule has no loss.
-        gradient : ndarray of shape (n_coef,)
-        """
+        """One pass over the examples."""
+        # coef: (n_coef,)
+        # members: batches to visit; their sum stands for all
+        # returns value: f without its L1 penalty; None if the rule has no loss; gradient: (n_coef,)
         result = self.risk.value_grad(coef, members)
         share = 1.0 if members is None else self.risk.labelled_share(members)
         n_nodes = self.n_nodes * share
@@ -386,14 +285,10 @@ _MOST_VOTERS = 9
 
 
 class Selection:
-    """Choice among the weights that an iteration without a limit has visited.
+    """Choice among the weights that an iteration without a limit has visited."""
 
-    Parameters
-    ----------
-    rule : {"best", "last", "averaged", "voted"}
-        Fewest training errors (of ties the last), the last, the mean, or the ``9`` with the fewest errors among
-        those visited, which vote at prediction.
-    """
+    # rule: fewest training errors (of ties the last), the last, the mean, or the ``9`` with the fewest errors among
+    # those visited, which vote at prediction
 
     def __init__(self, rule):
         self.rule = rule
@@ -423,14 +318,8 @@ class Selection:
         return -self._kept[0][1] - 1 if len(self._kept) == 1 else None
 
     def chosen(self):
-        """The weights kept, and the voters (None unless several vote).
-
-        Returns
-        -------
-        coef : ndarray of shape (n_coef,)
-            The mean of the voters, where several vote.
-        voters : ndarray of shape (n_voters, n_coef) or None
-        """
+        """The weights kept, and the voters (None unless several vote)."""
+        # returns coef: (n_coef,), the mean of the voters, where several vote; voters: (n_voters, n_coef) or None
         if self.rule == "averaged":
             return self._mean, None
         kept = [coef for _, _, coef in self._kept]
@@ -484,19 +373,9 @@ def weights_without_edges(risk, run):
 
 
 def risk_near_labels(risk: EmpiricalRisk, reach: int) -> EmpiricalRisk:
-    """The risk of the nodes near labelled ones, where that spares half of the nodes.
-
-    Parameters
-    ----------
-    risk : EmpiricalRisk
-    reach : int
-        Edges between a node and the nearest labelled one, at most.
-
-    Returns
-    -------
-    EmpiricalRisk
-        The given one where most nodes are near, or where features are kept by column.
-    """
+    """The risk of the nodes near labelled ones, where that spares half of the nodes."""
+    # reach: edges between a node and the nearest labelled one, at most
+    # returns the given one where most nodes are near, or where features are kept by column
     if type(risk) is not EmpiricalRisk:
         return risk
     near = [_near(batch, reach) for batch in risk.batches]
