@@ -258,7 +258,8 @@ def _with_potts_factors(field):
         on, off = on[:, 0], off[:, 0]
     shift = np.maximum(on, off)
     possible = shift > -np.inf
-    on, off = [np.subtract(part, shift, where=possible, out=np.full_like(part, -np.inf)) for part in (on, off)]
+    on = np.subtract(on, shift, where=possible, out=np.full_like(on, -np.inf))
+    off = np.subtract(off, shift, where=possible, out=np.full_like(off, -np.inf))
     if field.semiring != MAX_SCORE:
         on, off = np.exp(on), np.exp(off)
     return field._replace(on=on, off=off, shift=shift.astype(np.float64))
