@@ -20,7 +20,7 @@ DOCS = Path(__file__).resolve().parent
 EXAMPLES = DOCS.parent / "examples"
 sys.path.insert(0, str(DOCS))
 
-from result_tables import result_tables  # noqa: E402
+from result_tables import plain_tables, result_tables  # noqa: E402
 
 project = "sklearn_crf"
 author = "the sklearn_crf developers"
@@ -170,16 +170,21 @@ autosummary_generate = write_api_pages()
 
 
 def write_result_tables():
-    """What pages include: docs/generated/tables/NAME_full.inc and NAME_quick.inc for each folder of docs/results."""
+    """What pages include: docs/generated/tables/NAME_full.inc and so on for each folder of docs/results."""
     folder = DOCS / "generated" / "tables"
     folder.mkdir(parents=True, exist_ok=True)
     for results, rival in RIVALS.items():
         for name, text in result_tables(DOCS / "results" / results, rival).items():
             write_if_changed(folder / f"{results}_{name}.inc", text)
+    for results in TABLES:
+        for name, text in plain_tables(DOCS / "results" / results).items():
+            write_if_changed(folder / f"{results}_{name}.inc", text)
 
 
 # Folders of rows, and what their differences are to.
 RIVALS = {"rtf_denoising": "BM3D", "rtf_jpeg": "input", "rtf_dust": "input"}
+# Folders of whole tables.
+TABLES = ["ccg_camvid"]
 
 write_result_tables()
 

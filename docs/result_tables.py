@@ -1,4 +1,4 @@
-"""Tables of the user guide out of the figures that benchmarks keep: docs/results/NAME holds one JSON file a row."""
+"""Tables of the user guide out of the figures that benchmarks keep: JSON files in docs/results/NAME, a row or a table each."""
 
 import json
 
@@ -47,6 +47,12 @@ def cells(row):
         str(row.get("options", {}).get("images", "")),
         "{} ({})".format(*minutes) if minutes else "",
     ]
+
+
+def plain_tables(folder):
+    """Text of the tables that a benchmark keeps as rows of cells, headings first, in files table_NAME.json."""
+    paths = sorted(folder.glob("table_*.json"))
+    return {path.stem.removeprefix("table_"): list_table(json.loads(path.read_text("utf-8"))) for path in paths}
 
 
 def list_table(rows):
