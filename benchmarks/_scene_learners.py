@@ -164,7 +164,11 @@ def contrastive(generator, init="pl", sweeps=10, kind=CostedCCG, n_rounds=None, 
         rounds = n_rounds or (protocol.n_rounds_tried if tried else protocol.n_rounds)
         epochs = {"solver": SGD(step_size=0.5), "max_iter": 2 * protocol.n_rounds} if by_epochs else {}
         sets = GrowingSets(
-            init=init, n_new=protocol.n_new, generated_weight=protocol.generated_weight, max_rounds=rounds
+            init=init,
+            n_new=protocol.n_new,
+            generated_weight=protocol.generated_weight,
+            max_rounds=rounds,
+            max_round_iter=None,
         )
         kinds = {"gibbs": GibbsGenerator(sweeps), "icm": MapGenerator(ICM()), "map": MapGenerator(MESSAGES)}
         violated = "mv" in generator

@@ -1,7 +1,8 @@
 """Table 1 of Vickrey et al. 2010 on street frames of CamVid: every learner, pixel-wise error of one split, tests.
 
     SKLEARN_CRF_DATA=folder python benchmarks/ccg_camvid.py run [--learners PL "CCG(ICM+PL)"] [--frames 100]
-    SKLEARN_CRF_DATA=folder python benchmarks/ccg_camvid.py sizes [--sizes 46 92 184 367]
+    SKLEARN_CRF_DATA=folder python benchmarks/ccg_camvid.py sizes [--sizes 46 92 184]
+    SKLEARN_CRF_DATA=folder python benchmarks/ccg_camvid.py drives
     python benchmarks/ccg_camvid.py table [--save docs/results/ccg_camvid]
     python benchmarks/ccg_camvid.py margin
 
@@ -13,7 +14,8 @@ for choosing. The row "CCG, chosen" is the generator that is best there.
 
 Frames of a drive are alike. Ten consecutive test frames therefore count as one observation of the tests, and frames of
 a drive that lie within 300 of a training frame are left out; the two drives are also reported apart. ``--frames`` takes
-so many frames of each part. Every fit goes into a JSON file, and a run goes on where it stopped. ``sizes`` trains some
+so many frames of each part. ``drives`` tests the frames for choosing, which come from a drive that is also trained on,
+as no frame for testing does. Every fit goes into a JSON file, and a run goes on where it stopped. ``sizes`` trains some
 learners on fewer frames with the C chosen before. ``margin`` is a task of its own, where a margin and a likelihood
 differ by construction.
 """
@@ -41,12 +43,12 @@ from _scene_learners import (
     margin,
     shared,
 )
-from _street_regions import Streets
+from _street_regions import BLOCK, Streets
 from ccg_scenes import holm
 from scipy.stats import ttest_1samp
 from sklearn.exceptions import ConvergenceWarning
 
-from sklearn_crf import ContrastiveCRF, M3NClassifier
+from sklearn_crf import TRWCRF, ContrastiveCRF, M3NClassifier
 
 STREETS = replace(
     REGIONS, n_regions=None, n_components=44, generated_weight=1.0, n_rounds=15, n_rounds_tried=15, n_planes=40,
@@ -202,6 +204,21 @@ def sizes(options):
             run.kept(f"{name} of {size} frames", fit, chosen_strength(run, name))
 
 
+def drives(options):
+    """Errors by frame on the frames for choosing, which are of a drive that is also trained on."""
+    run = Run(options)
+    for name in options.learners:
+        C = chosen_strength(run, name)
+
+        def fit(name=name, C=C):
+            model, entry = best_visit(run, name, C, slice(None))
+            wrong, total = run.streets.wrong_and_total("val", model, "icm")
+            blocks = (np.arange(len(wrong)) // BLOCK).tolist()
+            return entry | {"wrong": wrong.tolist(), "total": total.tolist(), "blocks": blocks, "C": C}
+
+        run.kept(f"{name} where options are chosen", fit, C)
+
+
 # Tests -------------------------------------------------------------------------------------------------------------
 
 #: The paper finds the first of each to err less.
@@ -221,11 +238,11 @@ OTHERS = [
 ]
 
 
-def block_differences(results, a, b, field="wrong"):
+def block_differences(results, a, b):
     """Error of a less the error of b in each block of consecutive frames."""
-    blocks = np.array(results["frames"]["blocks"])
+    blocks = np.array(results[a].get("blocks", results["frames"]["blocks"]))
     total = np.bincount(blocks, results[a]["total"])
-    return (np.bincount(blocks, results[a][field]) - np.bincount(blocks, results[b][field])) / total
+    return (np.bincount(blocks, results[a]["wrong"]) - np.bincount(blocks, results[b]["wrong"])) / total
 
 
 def difference(results, a, b):
@@ -284,6 +301,12 @@ def table(options):
     tests = [*test_rows(results, CLAIMED), *test_rows(results, OTHERS)]
     print("\nDifferences, half of their 95 % intervals, p of t-tests over blocks, corrected by Holm in each group")
     show(test_headings, tests)
+    near = " where options are chosen"
+    found = [name.removesuffix(near) for name in results if name.endswith(near)]
+    pairs = [(a + near, b + near) for a, b in [*CLAIMED, *OTHERS] if a in found and b in found]
+    own = [[a.removesuffix(near), b.removesuffix(near), *rest] for a, b, *rest in test_rows(results, pairs)]
+    print("\nThe same on frames for choosing")
+    show(test_headings, own)
     size_rows = rows_by_size(results)
     if size_rows:
         print()
@@ -291,6 +314,7 @@ def table(options):
     if options.save:
         options.save.mkdir(parents=True, exist_ok=True)
         tables = {"errors": [headings, *rows], "tests": [test_headings, *tests], "sizes": size_rows}
+        tables["drives"] = [test_headings, *own] if own else []
         for name, content in tables.items():
             if content:
                 write_record(options.save / f"table_{name}.json", content)
@@ -345,16 +369,19 @@ def margin_task(options):
         rng = np.random.default_rng(seed)
         (X, y), (X_test, y_test) = no_majority(1000, rng), no_majority(1000, rng)
         models = {
+            "Likelihood": TRWCRF(),
             "PL": ContrastiveCRF(generator=None),
+            "CCG(Gibbs-10+PL)": ContrastiveCRF(generator="gibbs", random_state=0),
+            "CCG(MP+PL)": ContrastiveCRF(generator="map", random_state=0),
             "CCG(MP-MV+PL)": ContrastiveCRF(generator="map_mv", random_state=0),
-            "MM": M3NClassifier(),
+            "MM": M3NClassifier(random_state=0),
         }
         for name, model in models.items():
             model.fit(X, y)
             print(f"{name:16s} {1 - model.score(X_test, y_test):.3f}  {np.abs(model.coef_).max():.3f}", flush=True)
 
 
-COMMANDS = {"run": run_all, "sizes": sizes, "table": table, "margin": margin_task}
+COMMANDS = {"run": run_all, "sizes": sizes, "drives": drives, "table": table, "margin": margin_task}
 
 
 def main():
@@ -367,8 +394,8 @@ def main():
     parser.add_argument("--results", type=Path, default=default)
     parser.add_argument("--save", type=Path, help="folder for the tables of the documentation")
     options = parser.parse_args()
-    few = ["Independent", "PL", "MM(ICM-MV)", "CCG(ICM-MV+PL)"]
-    options.learners = options.learners or (few if options.what == "sizes" else list(LEARNERS))
+    few = ["Independent", "PL", "MM(ICM-MV)", "CCG(MP-MV+PL)"]
+    options.learners = options.learners or (few if options.what in ("sizes", "drives") else list(LEARNERS))
     warnings.simplefilter("ignore", ConvergenceWarning)
     COMMANDS[options.what](options)
 

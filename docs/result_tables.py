@@ -1,4 +1,4 @@
-"""Tables of the user guide out of the figures that benchmarks keep: JSON files in docs/results/NAME, a row or a table each."""
+"""Tables of the user guide out of figures that benchmarks keep: docs/results/NAME holds a JSON file a row or table."""
 
 import json
 

@@ -128,10 +128,13 @@ def check_product(weight: np.ndarray, values: np.ndarray, name: str) -> None:
     """Raise ValueError if products of weights and scores, summed over features, may pass the limit on scores."""
     # weight: (E, R), finite; values: (T, R, ...), finite or -inf; name: what the error calls the product
     limit = SCORE_LIMITS[values.dtype]
-    largest_weight = np.abs(weight).max(axis=0, initial=0.0).astype(np.float64)
     size = np.where(np.isneginf(values), 0.0, np.abs(values)).astype(np.float64)
     largest = size.max(axis=(0, *range(2, values.ndim)), initial=0.0)
     with np.errstate(over="ignore"):
+        # NumPy's maxima over all entries take a fraction of the time of maxima of columns, and mostly they suffice.
+        if float(max(weight.max(initial=0.0), -weight.min(initial=0.0))) * float(largest.sum()) <= limit:
+            return
+        largest_weight = np.abs(weight).max(axis=0, initial=0.0).astype(np.float64)
         product = float(largest_weight @ largest)
     if not product <= limit:
         raise ValueError(

@@ -65,7 +65,7 @@ class ContrastiveCRF(FieldClassifier):
     fit_intercept : bool, default=True
         Whether nodes have a constant term.
     max_iter : int, default=200
-        Most iterations of a round; epochs of "sgd".
+        Most iterations of the last round, and of those before it with ``sets__max_round_iter=None``; epochs of "sgd".
     tol : float, default=1e-4
         Largest entry of the gradient per node at which a round stops.
     missing_label : object, default=None

@@ -121,8 +121,11 @@ class GrowingSets(BaseEstimator):
         term for each node; "n_nodes" weighs the set as much.
     n_new : int, default=1
         Labelings of each example, generator and round.
-    max_rounds : int, default=20
+    max_rounds : int, default=10
         Most rounds of generation; for stochastic gradient descent, epochs with generation.
+    max_round_iter : int or None, default=10
+        Most iterations of L-BFGS in a round that is followed by generation. The last round has ``max_iter`` of the
+        estimator, and so does the one after a round cut short that found nothing new; None gives it to all rounds.
 
     Examples
     --------
@@ -140,6 +143,7 @@ class GrowingSets(BaseEstimator):
         "generated_weight": [Interval(Real, 0, None, closed="neither"), StrOptions({"n_nodes"})],
         "n_new": [Interval(Integral, 1, None, closed="left")],
         "max_rounds": [Interval(Integral, 0, None, closed="left")],
+        "max_round_iter": [Interval(Integral, 1, None, closed="left"), None],
     }
 
     def __init__(
@@ -150,7 +154,8 @@ class GrowingSets(BaseEstimator):
         given_weight=None,
         generated_weight: float | str = 1.0,
         n_new: int = 1,
-        max_rounds: int = 20,
+        max_rounds: int = 10,
+        max_round_iter: int | None = 10,
     ):
         self.init = init
         self.blocks = blocks
@@ -159,6 +164,7 @@ class GrowingSets(BaseEstimator):
         self.generated_weight = generated_weight
         self.n_new = n_new
         self.max_rounds = max_rounds
+        self.max_round_iter = max_round_iter
 
     def check(self) -> None:
         """Raise where a parameter is out of its range or has no meaning beside another."""
@@ -508,23 +514,31 @@ def train_by_rounds(risk, start: np.ndarray, sets: GrowingSets, solver: Solver, 
 
 def _train_in_rounds(problem, generate, sets, solver, run, report):
     record, generators = problem.record, problem.risk.objective.generators
-    limits = {"max_iter": run.max_iter, "tol": run.tol}
+    n_rounds = sets.max_rounds if generators else 0
+    n_short = run.max_iter if sets.max_round_iter is None else min(run.max_iter, sets.max_round_iter)
+    is_last = not n_rounds
     while True:
         # The same weights have another loss since the sets have grown.
         problem.evaluate(record.coef)
         record.round_starts.append(record.n_iter)
         problem.visit(record.coef)
-        found = minimize_lbfgs(problem.evaluate, record.coef, callback=lambda p: problem.visit(p.x), **limits)
+        max_iter = run.max_iter if is_last else n_short
+        found = minimize_lbfgs(
+            problem.evaluate, record.coef, callback=lambda p: problem.visit(p.x), max_iter=max_iter, tol=run.tol
+        )
         record.coef = found.x
         if report(found.x):
             break
-        if len(record.n_generated) == sets.max_rounds or not generators:
+        if len(record.n_generated) == n_rounds:
             record.converged = not generators
             break
         record.n_generated.append(generate(found.x))
-        if not record.n_generated[-1]:
+        is_finished = found.success or max_iter == run.max_iter
+        if not record.n_generated[-1] and is_finished:
             record.converged = True
             break
+        # Weights of a round cut short may miss what better ones find.
+        is_last = not record.n_generated[-1] or len(record.n_generated) == n_rounds
     record.stop_reason, record.best_iter = found.message, record.n_iter - 1
     if not found.success:
         warn_of_lbfgs(found, problem)

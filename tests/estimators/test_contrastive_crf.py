@@ -177,6 +177,32 @@ def test_no_round_raises_the_objective_on_its_sets(generator, init):
         assert model.loss_curve_[stop] >= model.loss_curve_[stop - 1]
 
 
+def test_rounds_before_the_last_are_short():
+    X, y = noisy_blobs(8, n_classes=3)
+    options = {"generator": "map_mv", "max_rounds": 4, "random_state": 0, **TIGHT}
+    short = contrastive_crf(max_round_iter=2, **options).fit(X, y)
+    # The start of a round is an entry, too.
+    lengths = np.diff([*short.round_starts_, len(short.loss_curve_)])
+    assert not short.converged_
+    assert np.all(lengths[:-1] == 3)
+    assert lengths[-1] > 3
+    assert short.gradient_norm_curve_[-1] < 1e-7
+    long = contrastive_crf(max_round_iter=None, **options).fit(X, y)
+    assert np.diff(long.round_starts_).min() > 3
+
+
+def test_a_short_round_that_finds_nothing_new_is_not_the_last():
+    X, y = chains(8)
+    y = [np.minimum(labels, 1) for labels in y]
+    options = {"generator": "map_mv", "generator_inference": "graph_cut", "max_rounds": 50, **TIGHT}
+    model = contrastive_crf(max_round_iter=1, **options).fit(X, y)
+    assert model.converged_
+    assert model.n_generated_[-1] == 0
+    assert model.gradient_norm_curve_[-1] < 1e-7
+    # Its sets hold all that rounds to the end find.
+    assert_allclose(weights(model), weights(contrastive_crf(max_round_iter=None, **options).fit(X, y)), atol=0.1)
+
+
 def test_rounds_end_where_nothing_is_new():
     rng = np.random.default_rng(0)
     y = (rng.random((10, 3)) < 0.5).astype(int)

@@ -89,7 +89,7 @@ def drf_classifier(C=1.0, **options):
 
 def contrastive_crf(C=1.0, **options):
     """ContrastiveCRF of flat options."""
-    sets = _take(options, "init", "blocks", "n_new", "generated_weight", "max_rounds")
+    sets = _take(options, "init", "blocks", "n_new", "generated_weight", "max_rounds", "max_round_iter")
     sets |= {
         new: options.pop(old) for old, new in {"sets": "given", "set_weight": "given_weight"}.items() if old in options
     }
