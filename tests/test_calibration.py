@@ -7,11 +7,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV
 
 from sklearn_crf import TRWCRF, DenseCRF, DRFClassifier, M3NClassifier
 from sklearn_crf.calibration import TemperatureScaling
 from sklearn_crf.learning import SPA
+from sklearn_crf.mfa import MultiConditionalMFA
 
 
 class Overconfident(TRWCRF):
@@ -85,6 +87,22 @@ def test_plain_rows_and_a_classifier_without_models():
     other = TemperatureScaling(LogisticRegression(C=100.0), cv=3).fit(X, y)
     assert_allclose(field.temperature_, other.temperature_, rtol=0.01)
     assert_allclose(field.predict_proba(X), other.predict_proba(X), atol=5e-3)
+
+
+def test_probabilities_of_mixtures_are_calibrated():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(2, size=1200)
+    table = rng.normal(size=(1200, 6)) + 0.8 * labels[:, np.newaxis]
+    # Each feature counts three times, which makes independent noise too sure.
+    table = np.hstack([table + 0.05 * rng.normal(size=table.shape) for _ in range(3)])
+    mixture = MultiConditionalMFA(1, 0, objective="joint", n_init=1, random_state=0)
+    calibrated = TemperatureScaling(mixture, cv=3).fit(table[:200], labels[:200])
+    plain = calibrated.estimator_
+    assert 2 < calibrated.temperature_ < 4
+    assert_array_equal(calibrated.predict(table), plain.predict(table))
+    before, after = (log_loss(labels[200:], model.predict_proba(table[200:])) for model in (plain, calibrated))
+    assert after < 0.85 * before
+    assert after < np.log(2)
 
 
 def test_it_is_searched_like_any_estimator():
