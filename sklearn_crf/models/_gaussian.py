@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
+from scipy.sparse.linalg import LinearOperator
 
 from sklearn_crf._numbers import as_reals, as_scores
 from sklearn_crf._threads import cached_property
@@ -39,6 +40,10 @@ class GaussianModel:
         Blocks B of T types of edges.
     edge_type : array-like of shape (E,), optional
         Type of each edge; None is 0 for all, ``arange(E)`` unties all blocks.
+    precision_operator : LinearOperator of shape (N * D, N * D), optional
+        Symmetric and positive semidefinite, added to J, such as :math:`K^\top K` of observations :math:`K y`. Where it
+        has an attribute ``diagonal``, an array of N * D numbers, conjugate gradients are preconditioned with that. No
+        other algorithm takes such a model.
 
     Raises
     ------
@@ -64,6 +69,7 @@ class GaussianModel:
     diagonal: np.ndarray
     blocks: np.ndarray
     edge_type: np.ndarray | None = None
+    precision_operator: LinearOperator | None = None
 
     def __post_init__(self):
         n_nodes, n_edges = self.graph.n_nodes, self.graph.n_edges
@@ -77,6 +83,10 @@ class GaussianModel:
         object.__setattr__(self, "diagonal", diagonal)
         object.__setattr__(self, "blocks", blocks)
         object.__setattr__(self, "edge_type", check_edge_type(self.edge_type, n_edges, len(blocks), "blocks"))
+        if self.precision_operator is not None and self.precision_operator.shape != (h.size, h.size):
+            raise ValueError(
+                f"precision_operator must have shape ({h.size}, {h.size}), got {self.precision_operator.shape}."
+            )
 
     @property
     def n_values(self) -> int:
@@ -90,9 +100,10 @@ class GaussianModel:
 
     @cached_property
     def operator(self):
-        """Products with J in pieces: ``operator(vector, start, stop, out)`` writes nodes or rows start to stop.
+        """Products with J, without ``precision_operator``, in pieces.
 
-        ``operator.n_items`` says how many there are.
+        ``operator(vector, start, stop, out)`` writes nodes or rows start to stop; ``operator.n_items`` says how many
+        there are.
         """
         graph = self.graph
         is_plane = graph.offsets is not None and len(graph.shape) in (1, 2)
@@ -114,6 +125,8 @@ class GaussianModel:
             raise ValueError(f"vector must have shape {self.h.shape}, got {vector.shape}.")
         out = np.empty_like(vector)
         self.operator(vector, 0, self.operator.n_items, out)
+        if self.precision_operator is not None:
+            out += self.precision_operator.matvec(vector.ravel()).reshape(vector.shape)
         return out
 
     def precision_matrix(self) -> sp.csc_matrix:
@@ -122,7 +135,14 @@ class GaussianModel:
         Returns
         -------
         scipy.sparse.csc_matrix of shape (N * D, N * D)
+
+        Raises
+        ------
+        ValueError
+            If the model has a ``precision_operator``.
         """
+        if self.precision_operator is not None:
+            raise ValueError("precision_matrix needs a model without precision_operator: use product.")
         n_nodes, n_values = self.h.shape
         tails, heads = self.graph.edges.T
         nodes = np.arange(n_nodes)

@@ -2,11 +2,14 @@
 
 from sklearn_crf.rtf._classifier import RegressionTreeFieldClassifier
 from sklearn_crf.rtf._corruption import JPEG, GaussianNoise, MissingPixels
+from sklearn_crf.rtf._degradation import Blur, Downsampling
 from sklearn_crf.rtf._options import FieldSolver, Splits, Window
 from sklearn_crf.rtf._regressor import RegressionTreeField
 
 __all__ = [
     "JPEG",
+    "Blur",
+    "Downsampling",
     "FieldSolver",
     "GaussianNoise",
     "MissingPixels",

@@ -20,6 +20,7 @@ from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.models import GaussianModel
 from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchShrinkage
 from sklearn_crf.preprocessing._filter_bank import BANKS
+from sklearn_crf.rtf._degradation import Degradations, Observation
 from sklearn_crf.rtf._input import Planes, check_multipliers, chosen_channels, multiplier_channels
 from sklearn_crf.rtf._objectives import GaussianLikelihood, GaussianPseudolikelihood, PredictionLoss
 from sklearn_crf.rtf._options import OPTION_CLASSES, FieldSolver, Splits, Window, as_options
@@ -84,6 +85,7 @@ class FieldProblem(NamedTuple):
     scale: float
     corrupted: object = None
     missing: tuple = ()  # channels of X that may be NaN
+    degradations: Degradations | None = None
 
 
 # Class to name in the error where a nested parameter is set but the parameter holds a name.
@@ -162,12 +164,15 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         check_is_fitted(self)
         return self._models_of(self._planes_to_predict(X), evidence)
 
-    def _models_of(self, planes, evidence):
+    def _models_of(self, planes, evidence, observations=None):
+        if evidence is not None and observations is not None:
+            raise ValueError("evidence cannot be combined with degradation.")
         known = None if evidence is None else self._known_values(planes, evidence)
         field = self._fitted_field()
         found = []
         for i, plane in enumerate(planes.features):
-            model = in_units(field.model(plane, 1), self.target_mean_, self.target_scale_)
+            observation = None if observations is None else observations[i]
+            model = in_units(field.model(plane, 1, observation), self.target_mean_, self.target_scale_)
             found.append(model if known is None else conditioned(model, known[i]))
         return found
 
@@ -215,7 +220,11 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         rng = check_random_state(self.random_state)
         window, solver, split = (as_options(getattr(self, name), name) for name in ("window", "solver", "split"))
         planes, is_table = problem.planes, problem.planes.encoded.layout == "nodes"
-        pairs = Pairs(planes.features, problem.targets, problem.weights)
+        observe, choices = None, None
+        if problem.degradations is not None:
+            observe = partial(Observation.of, mean=problem.mean, scale=problem.scale)
+            choices = problem.degradations.choices
+        pairs = Pairs(planes.features, problem.targets, problem.weights, choices)
         chosen = self._chosen(planes, pairs, solver)
         pairs, held_out = self._held_out(pairs, is_table, solver, chosen, rng)
         sampled = None
@@ -225,12 +234,13 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
             margin = int(np.abs(planes.offsets).max(initial=0)) + split.feature_radius
             sampled = partial(sampled_variables, max_samples=chosen.max_samples, margin=margin)
         seed = int(rng.randint(np.iinfo(np.int32).max))
-        rounds = Rounds(pairs, planes.graph_of, problem.corrupted, chosen.max_samples, sampled, seed, self.n_jobs)
+        made = planes.graph_of, problem.corrupted, observe
+        rounds = Rounds(pairs, *made, chosen.max_samples, sampled, seed, self.n_jobs)
         inputs = [rounds.input_of(i, 0) for i in range(min(len(pairs.inputs), _IMAGES_OF_BANK))]
         rounds.bank = bank = self._fitted_bank(problem, inputs)
         validation = None
         if held_out is not None:
-            of_held_out = Rounds(held_out, planes.graph_of, problem.corrupted, None, None, seed + 1, self.n_jobs)
+            of_held_out = Rounds(held_out, *made, None, None, seed + 1, self.n_jobs)
             of_held_out.bank = bank
             validation = of_held_out(0)
         # A warm start draws other parts and another corruption than the rounds of the last call.
@@ -239,7 +249,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         types, channels = self._templates(window, bank, planes.offsets, data.features)
         with single_threaded_blas():
             whitening = whitening_of_types(data, types, rng, self.n_jobs)
-        start = self._start(types, whitening, problem.targets[0].shape[1], solver)
+        start = self._start(types, whitening, pairs, solver)
         options = self._training_options(chosen, window, solver, split, len(planes.offsets))
         attributes = attributes | {
             "offsets_": planes.offsets,
@@ -288,10 +298,14 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         types = factor_templates(offsets, channels, multipliers)
         return types, range(n_channels) if channels is None else channels
 
-    def _start(self, types, whitening, n_values, solver):
+    def _start(self, types, whitening, pairs, solver):
         """The field of the last fit for a warm start, else trees of one leaf."""
+        n_values = pairs.targets[0].shape[1]
         if not self._continues():
-            return TreeField.stumps(types, whitening, n_values, tuple(solver.eigenvalue_bounds))
+            bounds = tuple(solver.eigenvalue_bounds)
+            if pairs.choices is not None:
+                return TreeField.smooth(types, whitening, bounds, pairs)
+            return TreeField.stumps(types, whitening, n_values, bounds)
         trees = [RegressionTree(**tree) for tree in self.trees_]
         return TreeField.restored(types, whitening, n_values, trees, self.precisions_, self.weights_, self.slopes_)
 
@@ -358,7 +372,10 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         if isinstance(bank, str) and bank == "auto":
             if not is_image or inputs[0].shape[2] > MOST_CHANNELS:
                 return None
-            bank = default_bank(inputs, [problem.mean + problem.scale * y for y in problem.targets[:n_images]])
+            noise = None
+            if problem.degradations is not None:
+                noise = [own[0].noise for own in problem.degradations.choices[:n_images]]
+            bank = default_bank(inputs, [problem.mean + problem.scale * y for y in problem.targets[:n_images]], noise)
         if bank is None:
             return None
         if not is_image:
@@ -383,14 +400,17 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
             self.filter_bank_,
         )
 
-    def _field_means(self, planes, and_also=None):
+    def _field_means(self, planes, and_also=None, observations=None):
         """Means of the fields of planes in standardised units, and the results of a function of their models."""
         field = self._fitted_field()
         solver = self._solver(1e-5)
+
+        def one(i, n_threads):
+            observation = None if observations is None else observations[i]
+            return field.mean(planes.features[i], solver, n_threads, and_also, observation)
+
         with single_threaded_blas():
-            found = map_tasks(
-                lambda plane, n_threads: field.mean(plane, solver, n_threads, and_also), planes.features, self.n_jobs
-            )
+            found = map_tasks(one, range(len(planes.features)), self.n_jobs)
         return [mean for mean, _ in found], [other for _, other in found]
 
     def _known_channels(self):

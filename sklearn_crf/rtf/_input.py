@@ -21,6 +21,7 @@ class TrainingData(NamedTuple):
     graphs: list
     targets: list  # (N, D) each, of mean 0 and variance 1
     weights: list | None  # (N,) each
+    observations: list | None = None  # what degraded images add to the field of each
 
     @property
     def n_pixels(self):

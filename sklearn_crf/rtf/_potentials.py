@@ -18,6 +18,7 @@ from sklearn_crf.kernels.rtf.leaf_models import (
     linear_values,
 )
 from sklearn_crf.models import GaussianModel
+from sklearn_crf.rtf._degradation import Observation
 
 
 def packed_inputs(whitening, paired):
@@ -129,21 +130,25 @@ class FieldImage:
         Leaf of each factor, for each type.
     chosen : dict of tuple to ndarray
         The channels of types whose linear models do not see all.
+    observation : Observation or None
+        What a degraded image adds to the field.
     """
 
     features: np.ndarray
     graph: Graph
     leaves: list
     chosen: dict = field(default_factory=dict)
+    observation: Observation | None = None
 
     @classmethod
-    def of(cls, features, graph, types, trees, n_threads=1):
+    def of(cls, features, graph, types, trees, n_threads=1, observation=None):
         """Look up the leaves."""
         # features: (H, W, F)
         with range_runner(n_threads) as run:
             leaves = [tree.leaves(features, kind, run) for tree, kind in zip(trees, types, strict=True)]
         chosen = {kind.channels: kind for kind in types if kind.channels is not None}
-        return cls(features, graph, leaves, {key: kind.seen(features) for key, kind in chosen.items()})
+        seen = {key: kind.seen(features) for key, kind in chosen.items()}
+        return cls(features, graph, leaves, seen, observation)
 
     def seen(self, kind):
         """The channels that linear models of a type see."""
@@ -296,7 +301,11 @@ class RegressionTreePotentials:
                     blocks.append(precision[:, :d, d:])
                     np.add(place, np.int32(n_blocks), out=edge_type[n_edges : n_edges + len(place)])
                     n_blocks, n_edges = n_blocks + len(precision), n_edges + len(place)
-        return GaussianModel(image.graph, h, diagonal, np.concatenate(blocks), edge_type)
+        more = None
+        if image.observation is not None:
+            h += image.observation.linear
+            more = image.observation.precision
+        return GaussianModel(image.graph, h, diagonal, np.concatenate(blocks), edge_type, more)
 
     def _linear_values(self, image, kind, weight, leaf, run):
         features = image.seen(kind)

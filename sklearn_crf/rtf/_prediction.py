@@ -1,6 +1,7 @@
 """Means of a trained regression tree field, on planes of any size."""
 
 from copy import copy
+from dataclasses import replace
 
 import numpy as np
 
@@ -50,7 +51,7 @@ class FittedField:
         of_pairs = int(np.abs(self.offsets).max(initial=0))
         return of_tests + of_pairs + (0 if self.filter_bank is None else self.filter_bank.reach_)
 
-    def model(self, plane, n_threads):
+    def model(self, plane, n_threads, observation=None):
         """The Gaussian field of a plane, or of a window of one."""
         # plane: (H, W, F)
         features = np.ascontiguousarray(plane)
@@ -60,15 +61,16 @@ class FittedField:
         shape = features.shape[:2]
         if shape not in self._graphs:
             self._graphs[shape] = plane_graph(shape, self.offsets, self.n_axes)
-        image = FieldImage.of(features, self._graphs[shape], self.types, self.trees, n_threads)
+        image = FieldImage.of(features, self._graphs[shape], self.types, self.trees, n_threads, observation)
         return self.potentials.model(self.coef, image, n_threads)
 
-    def mean(self, plane, solver, n_threads, and_also=None):
+    def mean(self, plane, solver, n_threads, and_also=None, observation=None):
         """Mean of the field of a plane."""
         # plane: (H, W, F); mean: (N, D); others: (N, D)
         shape = plane.shape[:2]
-        if shape[0] * shape[1] <= _MOST_PIXELS:
-            model = self.model(plane, n_threads)
+        # Observations of blurred pixels reach over all of the image, so that it is not cut into tiles.
+        if shape[0] * shape[1] <= _MOST_PIXELS or observation is not None:
+            model = self.model(plane, n_threads, observation)
             mean = solver.marginals(model, n_threads=n_threads).mean
             return mean.astype(np.float64), None if and_also is None else and_also(model, n_threads)
         found = mean_in_tiles(
@@ -103,9 +105,10 @@ def in_units(model, mean, scale):
         model.diagonal.astype(np.float64) / scale**2,
         model.blocks.astype(np.float64) / scale**2,
         model.edge_type,
+        None if model.precision_operator is None else model.precision_operator.scaled(1 / scale**2),
     )
     shift = doubled.product(np.broadcast_to(mean, doubled.h.shape))
-    return GaussianModel(doubled.graph, doubled.h + shift, doubled.diagonal, doubled.blocks, doubled.edge_type)
+    return replace(doubled, h=doubled.h + shift)
 
 
 def conditioned(model, known):

@@ -1,11 +1,11 @@
 """Regression tree fields: Gaussian fields whose parameters trees look up in the input."""
 
-from copy import copy
+from functools import partial
 from numbers import Integral
 from typing import ClassVar
 
 import numpy as np
-from sklearn.base import RegressorMixin, _fit_context, clone
+from sklearn.base import RegressorMixin, _fit_context
 from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
@@ -14,8 +14,19 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf.encoding import object_array
 from sklearn_crf.inference import GaussianDirect, GaussianGibbs
+from sklearn_crf.models import GaussianModel
 from sklearn_crf.rtf._base import LIKELIHOODS, FieldEstimator, FieldProblem, known_pixels
+from sklearn_crf.rtf._cascade import fit_stages, seen_by_last
 from sklearn_crf.rtf._corruption import corrupting
+from sklearn_crf.rtf._degradation import (
+    Blur,
+    Degradations,
+    Downsampling,
+    Observation,
+    check_degradation,
+    degrading,
+    lifted,
+)
 from sklearn_crf.rtf._input import (
     centre_and_scale,
     put_back,
@@ -80,6 +91,11 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         :class:`numpy.random.Generator`, such as :class:`~sklearn_crf.rtf.GaussianNoise`,
         :class:`~sklearn_crf.rtf.JPEG` and :class:`~sklearn_crf.rtf.MissingPixels`. It is drawn anew in every round, so
         that leaves cannot learn one noise by heart. ``fit(images)`` of clean images is then enough.
+    degradation : Blur, Downsampling, list of them or None, default=None
+        What is known to have made X out of y besides noise: :class:`~sklearn_crf.rtf.Blur` or
+        :class:`~sklearn_crf.rtf.Downsampling`. The likelihood of X becomes part of the field, for deblurring and
+        super-resolution. A list has one for each image of X; with ``fit(images)`` of clean images one of the list is
+        drawn for each image and round. It needs a loss of predictions, and as many channels in X as in y.
     clip : "auto", (float, float) or None, default="auto"
         Bounds of predictions. ``"auto"``, for images, is the range and type of y: rounded bytes are predicted for
         bytes, and float32 for float32, within the values seen. None is what the field predicts, in float64.
@@ -159,6 +175,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     ----------
     J. Jancsary. Approximate discriminative training of graphical models, PhD thesis, TU Wien 2012, Part III, Eq. (277),
     Figures 51, 58 and 59. J. Jancsary, S. Nowozin, T. Sharp and C. Rother. Regression Tree Fields. CVPR 2012.
+    U. Schmidt, C. Rother, S. Nowozin, J. Jancsary and S. Roth. Discriminative non-blind deblurring. CVPR 2013.
 
     Examples
     --------
@@ -180,6 +197,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         **FieldEstimator._parameter_constraints,
         "loss": [StrOptions({*LIKELIHOODS, *_LOSSES}), callable],
         "corruption": [callable, None],
+        "degradation": [Blur, Downsampling, list, tuple, None],
         "clip": [StrOptions({"auto"}), tuple, list, None],
         "cascade": [Interval(Integral, 1, None, closed="left")],
     }
@@ -192,6 +210,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         max_depth="auto",
         filter_bank="auto",
         corruption=None,
+        degradation=None,
         clip="auto",
         split="gradient",
         solver="pqn",
@@ -209,6 +228,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         self.max_depth = max_depth
         self.filter_bank = filter_bank
         self.corruption = corruption
+        self.degradation = degradation
         self.clip = clip
         self.split = split
         self.solver = solver
@@ -234,10 +254,11 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         ----------
         X : array-like of shape (n, H, W, F), or list of array-like of shape (H, W, F)
             Images of F channels; chains (n, T, F) and plain samples (n, F) too. Read as float32. NaN in images are
-            missing pixels. With ``corruption``, what is corrupted.
+            missing pixels. With ``corruption``, what is corrupted. Downsampled images are smaller than those of y.
         y : array-like of shape (n, H, W) or (n, H, W, D), or list of such images
             Values to predict; NaN where they are not known, for losses of predictions and the pseudolikelihood. None,
-            with ``corruption``, is X: then images without an axis of channels, (n, H, W) or list of (H, W), are grey.
+            with ``corruption`` or ``degradation``, is X: then images without an axis of channels, (n, H, W) or list of
+            (H, W), are grey.
         sample_weight : array-like of shape (n,), optional
             One weight for each image.
 
@@ -253,19 +274,29 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             If X and y do not fit, have two readings, or hold infinity.
         """
         self._check_options()
-        is_grey = False
-        if y is None and self.corruption is not None:
+        is_grey, is_clean = False, y is None
+        if y is None and (self.corruption is not None or self.degradation is not None):
             X, y, is_grey = of_clean_images(X)
+        degradations = None
+        if self.degradation is not None:
+            degradations = Degradations.of(self.degradation, len(X), is_clean)
+            X = X if is_clean else lifted(X, degradations)
         if self.cascade > 1:
-            fit_stages(self, X, y, sample_weight)
+            fit_stages(self, X, y, sample_weight, degradations)
             self._is_grey = is_grey
         else:
-            self._fit_one(X, y, sample_weight, is_grey)
+            self.fit_lifted(X, y, sample_weight, is_grey, degradations)
         return self
 
     def _check_options(self):
         if hasattr(self.corruption, "check"):
             self.corruption.check()
+        if self.degradation is not None:
+            check_degradation(self.degradation)
+            if self.corruption is not None:
+                raise ValueError("corruption cannot be combined with degradation, which has noise of its own.")
+            if not self._is_prediction_loss():
+                raise ValueError(f"degradation needs a loss of predictions such as 'mse', got loss={self.loss!r}.")
         if self.clip is None or isinstance(self.clip, str):
             return
         bounds = np.asarray(self.clip)
@@ -275,7 +306,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
                 f"Got {self.clip!r} instead."
             )
 
-    def _fit_one(self, X, y, sample_weight, is_grey):
+    def fit_lifted(self, X, y, sample_weight, is_grey, degradations):
+        """Fit one field to images on the lattice of y; parameters are valid."""
         if as_options(self.window, "window").lattice_ndim is None:
             require_one_reading(X, y, sequences=False)
         planes = read_planes(self, X, reset=not self._continues())
@@ -285,6 +317,10 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
                 raise ValueError("corruption needs images without missing pixels as X.")
             corrupted, missing = corrupting(self.corruption, planes.features, is_grey)
         targets, has_channels = read_targets(planes, y, missing=planes.encoded.lattice_ndim > 0)
+        if degradations is not None:
+            if planes.encoded.lattice_ndim != 2 or missing:
+                raise ValueError("degradation needs images without missing pixels as X.")
+            corrupted = degrading(planes.features, degradations, targets[0].shape[1])
         weights = self._weights(planes, sample_weight)
         if self._continues():
             mean, scale = self._known_scale(targets, has_channels, planes)
@@ -305,10 +341,10 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             "_has_channels": has_channels,
             "_is_grey": is_grey,
         }
-        problem = FieldProblem(planes, scaled, weights, objective, mean, scale, corrupted, missing)
+        problem = FieldProblem(planes, scaled, weights, objective, mean, scale, corrupted, missing, degradations)
         self._fit_field(X, y, problem, attributes)
 
-    def predict(self, X, return_std=False, *, evidence=None):
+    def predict(self, X, return_std=False, *, evidence=None, degradation=None):
         """Mean of the field, clipped to the range of y.
 
         Images of more than a million pixels are solved in tiles, with margins so large that the tiles agree at their
@@ -323,6 +359,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             sweeps of Gibbs sampling. Only after training by a likelihood.
         evidence : array-like or list of array-like, optional
             Values that are known, in the layout of y, NaN elsewhere: the mean is conditioned on them.
+        degradation : Blur, Downsampling or list of them, optional
+            What made X, one for all images or one for each; by default that of the estimator, if that is one.
 
         Returns
         -------
@@ -334,25 +372,35 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         Raises
         ------
         ValueError
-            If ``return_std`` is asked for after training for a loss of predictions.
+            If ``return_std`` is asked for after training for a loss of predictions, ``evidence`` of a field with
+            ``degradation``, or ``degradation`` is missing or unexpected.
         """
         check_is_fitted(self)
         if return_std:
             self._require_distribution("return_std")
-        planes = self._planes_to_predict(X)
+        planes, observations = self._observed_planes(X, degradation)
         if evidence is None:
-            means, deviations = self._field_means(planes, _deviation if return_std else None)
-            means = [self.target_mean_ + self.target_scale_ * mean for mean in means]
+            means, deviations = self._field_means(planes, _deviation if return_std else None, observations)
             deviations = [self.target_scale_ * own for own in deviations] if return_std else None
         else:
-            models = self._models_of(planes, evidence)
+            models = self._models_of(planes, evidence, observations)
             solver = self._solver(1e-5)
-            means = [solver.marginals(model).mean for model in models]
+            means = [(solver.marginals(model).mean - self.target_mean_) / self.target_scale_ for model in models]
             deviations = [_deviation(model, 1) for model in models] if return_std else None
-        predicted = put_back(planes, [self._clipped(mean) for mean in means], self._has_channels)
+        predicted = self._in_layout(planes, means)
         if not return_std:
             return predicted
         return predicted, put_back(planes, deviations, self._has_channels)
+
+    def predict_lifted(self, X, degradations):
+        """The prediction for images on the lattice of y."""
+        planes, observations = self._planes_on_lattice(X, degradations)
+        return self._in_layout(planes, self._field_means(planes, None, observations)[0])
+
+    def _in_layout(self, planes, means):
+        """Means in standardised units as values of y, clipped, in the layout of X."""
+        values = [self._clipped(self.target_mean_ + self.target_scale_ * mean) for mean in means]
+        return put_back(planes, values, self._has_channels)
 
     @available_if(_has_distribution)
     def sample(self, X, n_samples=1, random_state=None) -> np.ndarray:
@@ -436,11 +484,66 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             raise ValueError("warm_start needs targets of as many channels and the window of the last call of fit.")
         return self.target_mean_, self.target_scale_
 
+    def models(self, X, evidence=None, *, degradation=None) -> list[GaussianModel]:
+        r"""Gaussian field of every example under the fitted weights, in the units of y.
+
+        .. math::
+            p(y \mid x) \propto \exp(-\tfrac12 y^\top J(x) \, y + h(x)^\top y)
+
+        Any inference for :class:`~sklearn_crf.models.GaussianModel` can be run on them; ``predict`` uses their means.
+
+        Parameters
+        ----------
+        X : array-like or list of array-like
+            Examples, as in ``predict``.
+        evidence : array-like or list of array-like, optional
+            Known values, in the layout of y; NaN where they are not known. Known nodes keep their place in the graph
+            without edges, with the known value as mean, and their neighbours are conditioned on them.
+        degradation : Blur, Downsampling or list of them, optional
+            As in ``predict``. Models then have a ``precision_operator``, which
+            :class:`~sklearn_crf.inference.ConjugateGradient` takes.
+
+        Returns
+        -------
+        list of GaussianModel
+            In float64. Plain samples are one model.
+        """
+        check_is_fitted(self)
+        planes, observations = self._observed_planes(X, degradation)
+        return self._models_of(planes, evidence, observations)
+
     def _planes_to_predict(self, X):
+        return self._observed_planes(X, None)[0]
+
+    def _observed_planes(self, X, degradation):
+        """Planes of X, and what they add to the fields of degraded images."""
         X = self._with_channel_axis(X)
-        if self.cascade == 1:
-            return read_planes(self, X, reset=False)
-        return read_planes(self.stages_[-1], seen_by_last(self.stages_, X, self.n_jobs), reset=False)
+        degradations = self._degradations_of(X, degradation)
+        X = X if degradations is None else lifted(X, degradations)
+        seen = X if self.cascade == 1 else seen_by_last(self.stages_, X, self.n_jobs, degradations)
+        return self._planes_on_lattice(seen, degradations)
+
+    def _planes_on_lattice(self, X, degradations):
+        """Planes of images that were lifted to the lattice of y, and what they add to the fields."""
+        planes = read_planes(self if self.cascade == 1 else self.stages_[-1], X, reset=False)
+        if degradations is None:
+            return planes, None
+        made = partial(Observation.of, mean=self.target_mean_, scale=self.target_scale_)
+        return planes, [made(own[0], x) for own, x in zip(degradations.choices, planes.features, strict=True)]
+
+    def _degradations_of(self, X, given):
+        if self.degradation is None:
+            if given is not None:
+                raise ValueError("degradation needs a field that was trained with a degradation.")
+            return None
+        if given is None and isinstance(self.degradation, list | tuple):
+            raise ValueError(
+                "predict needs degradation=, one for all images or a list with one for each: the field was trained for "
+                "several."
+            )
+        if given is not None:
+            check_degradation(given)
+        return Degradations.of(self.degradation if given is None else given, len(X), of_clean=False)
 
     def _known_values(self, planes, evidence):
         return read_targets(planes, evidence, "evidence", missing=True)[0]
@@ -452,86 +555,6 @@ def _deviation(model, n_threads):
     else:
         found = GaussianGibbs(random_state=0).marginals(model, n_threads=n_threads)
     return np.sqrt(np.diagonal(found.covariance, axis1=1, axis2=2))
-
-
-# Attributes of the last field of a cascade that are the estimator's as well.
-_OF_LAST = (
-    "trees_",
-    "precisions_",
-    "weights_",
-    "offsets_",
-    "slopes_",
-    "pairwise_channels_",
-    "precision_channels_",
-    "target_mean_",
-    "target_scale_",
-    "loss_curve_",
-    "round_ends_",
-    "validation_curve_",
-    "n_iter_",
-    "lattice_ndim_",
-    "filter_bank_",
-    "missing_channels_",
-    "target_dtype_",
-    "target_range_",
-    "_has_channels",
-)
-
-
-def fit_stages(estimator, X, y, sample_weight):
-    """Fit the fields of a cascade and copy the attributes of the last one to the estimator."""
-    # sample_weight: (n,)
-    if estimator.warm_start:
-        raise ValueError(f"warm_start goes on from a single field, got cascade={estimator.cascade}.")
-    seed = int(check_random_state(estimator.random_state).randint(np.iinfo(np.int32).max))
-    stages, seen = [], X
-    for k in range(estimator.cascade):
-        options = {"cascade": 1, "clip": estimator.clip if k == estimator.cascade - 1 else None}
-        if stages:
-            # Later fields see a corruption that the former ones were not trained on.
-            own = X if estimator.corruption is None else _corrupted_images(estimator.corruption, X, [seed, k])
-            seen = own
-            for stage in stages:
-                seen = with_channels(own, stage.predict(seen))
-            options["corruption"] = None
-        # Callbacks of the estimator hear of every stage as of a fit of its own, and are not kept with it.
-        stage = clone(estimator).set_params(**options).fit(seen, y, sample_weight)
-        vars(stage).pop("_skl_callbacks", None)
-        stages.append(stage)
-    estimator.stages_ = stages
-    estimator.n_features_in_ = stages[0].n_features_in_
-    if hasattr(stages[0], "feature_names_in_"):
-        estimator.feature_names_in_ = stages[0].feature_names_in_
-    for name in _OF_LAST:
-        setattr(estimator, name, getattr(stages[-1], name))
-
-
-def seen_by_last(stages, X, n_jobs):
-    """Input of the last field of a cascade."""
-    seen = X
-    for stage in stages[:-1]:
-        # A copy runs on the present number of threads; the kept fields do not change.
-        seen = with_channels(X, copy(stage).set_params(n_jobs=n_jobs).predict(seen))
-    return seen
-
-
-def _corrupted_images(corruption, X, seeds):
-    drawn = [
-        np.asarray(corruption(np.asarray(x), np.random.default_rng([*seeds, i])), np.float32) for i, x in enumerate(X)
-    ]
-    return drawn if isinstance(X, list | tuple) else np.stack(drawn)
-
-
-def with_channels(X, predicted):
-    """Images with more channels, in the layout of X."""
-    if isinstance(X, list | tuple) or np.asarray(X).dtype == np.object_:
-        return object_array([_joined(x, p) for x, p in zip(X, predicted, strict=True)])
-    return _joined(X, predicted)
-
-
-def _joined(x, values):
-    x, values = np.asarray(x, dtype=np.float32), np.asarray(values, dtype=np.float32)
-    return np.concatenate([x, values[..., None] if values.ndim < x.ndim else values], axis=-1)
 
 
 def of_clean_images(X):

@@ -27,11 +27,24 @@ class Pairs(NamedTuple):
     inputs: list  # (H, W, C) each, before corruption
     targets: list  # (N, D) float32 each, scaled
     weights: list | None  # (N,) each
+    choices: list | None = None  # degradations of each, to draw from
 
     @property
     def n_pixels(self):
         """Pixels of all images."""
         return sum(len(target) for target in self.targets)
+
+    def mean_square_difference(self, kind):
+        """Of the targets at the two pixels of the factors of a type."""
+        total, count = 0.0, 0
+        for plane, target in zip(self.inputs, self.targets, strict=True):
+            target = target.reshape(*plane.shape[:2], -1)
+            first, second = kind.ends(plane.shape[:2])
+            squares = (target[first] - target[second]) ** 2
+            known = ~np.isnan(squares)
+            total += float(squares[known].sum(dtype=np.float64))
+            count += int(known.sum())
+        return total / max(count, 1)
 
     def taken(self, members):
         """Some of the images."""
@@ -42,18 +55,23 @@ class Pairs(NamedTuple):
         own = [None if part is None else [part[0][members]] for part in (self.targets, self.weights)]
         return Pairs([np.ascontiguousarray(self.inputs[0][:, members])], *own)
 
+    @property
+    def step(self):
+        """Sides of parts of images are multiples of this."""
+        return 1 if self.choices is None else self.choices[0][0].step
+
     def columns(self, start, stop):
         """Columns of all images, from start to stop as shares of their width."""
-        parts = []
+        parts, step = [], self.step
         for i, plane in enumerate(self.inputs):
             height, width = plane.shape[:2]
-            own = slice(int(start * width), int(stop * width))
+            own = slice(*(int(share * width) // step * step for share in (start, stop)))
             rest = [None if part is None else part[i] for part in (self.targets, self.weights)]
             cut = [None if p is None else p.reshape(height, width, *p.shape[1:])[:, own] for p in rest]
             flat = [None if c is None else c.reshape(-1, *c.shape[2:]) for c in cut]
             parts.append((plane[:, own], *flat))
         inputs, targets, weights = (list(column) for column in zip(*parts, strict=True))
-        return Pairs(inputs, targets, None if self.weights is None else weights)
+        return Pairs(inputs, targets, None if self.weights is None else weights, self.choices)
 
 
 def split_off(pairs, fraction, rng):
@@ -83,7 +101,9 @@ class Rounds:
     bank : transformer of images, or None
         Makes the channels that trees and leaves see.
     corrupted : callable, or None
-        ``corrupted(image, i, rng)`` of an input.
+        ``corrupted(image, degradation, rng)`` of an input.
+    observe : callable, or None
+        ``observe(degradation, image)`` of an input after corruption.
     max_samples : int or None
         Pixels of a round.
     sampled : callable, or None
@@ -92,11 +112,12 @@ class Rounds:
     n_jobs : int or None
     """
 
-    def __init__(self, pairs, graph_of, corrupted, max_samples, sampled, seed, n_jobs):
+    def __init__(self, pairs, graph_of, corrupted, observe, max_samples, sampled, seed, n_jobs):
         self.pairs = pairs
         self.graph_of = graph_of
         self.bank = None
         self.corrupted = corrupted
+        self.observe = observe
         self.max_samples = max_samples
         self.sampled = sampled
         self.seed = seed
@@ -125,8 +146,20 @@ class Rounds:
             inputs = [self.input_of(i, level) for i in members]
             features = inputs if self.bank is None else filtered(self.bank, inputs, self.n_jobs)
             graphs = [self.graph_of(plane.shape[:2]) for plane in features]
-            self._whole = TrainingData(features, graphs, self.pairs.targets, self.pairs.weights)
+            observations = self._observations(members, inputs, level)
+            self._whole = TrainingData(features, graphs, self.pairs.targets, self.pairs.weights, observations)
         return self._whole
+
+    def _observations(self, members, inputs, level):
+        if self.observe is None:
+            return None
+        return [self.observe(self._degradation_of(i, level), plane) for i, plane in zip(members, inputs, strict=True)]
+
+    def _degradation_of(self, i, level):
+        if self.pairs.choices is None:
+            return None
+        own = self.pairs.choices[i]
+        return own[0] if len(own) == 1 else own[np.random.default_rng([self.seed, level, i, 1]).integers(len(own))]
 
     def input_of(self, i, level):
         """An input as the round sees it, before filters."""
@@ -134,7 +167,7 @@ class Rounds:
         plane = self.pairs.inputs[i]
         if self.corrupted is None:
             return plane
-        return self.corrupted(plane, i, np.random.default_rng([self.seed, level, i]))
+        return self.corrupted(plane, self._degradation_of(i, level), np.random.default_rng([self.seed, level, i]))
 
     def _rectangles(self, level, rng):
         """One rectangle of each image, or of some images, filtered as part of the whole image."""
@@ -147,21 +180,22 @@ class Rounds:
 
         def one(cut, n_threads):
             i, rows, columns = cut
-            return self._cut(i, rows, columns, self.input_of(i, level), n_threads)
+            return self._cut(i, rows, columns, level, n_threads)
 
         return joined(map_tasks(one, cuts, self.n_jobs))
 
     def _random_rectangle(self, i, share, rng):
         shape = self.pairs.inputs[i].shape[:2]
-        n_axes = 1 if shape[0] == 1 else 2
+        n_axes, step = 1 if shape[0] == 1 else 2, self.pairs.step
         sides = []
         for length in shape:
-            kept = max(1, int(share ** (1 / n_axes) * length))
-            start = rng.randint(length - kept + 1)
-            sides.append(slice(start, start + kept))
+            kept = max(1, int(share ** (1 / n_axes) * length) // step)
+            start = rng.randint(length // step - kept + 1)
+            sides.append(slice(step * start, step * (start + kept)))
         return i, *sides
 
-    def _cut(self, i, rows, columns, plane, n_threads):
+    def _cut(self, i, rows, columns, level, n_threads):
+        plane = self.input_of(i, level)
         height, width = plane.shape[:2]
         reach = 0 if self.bank is None else self.bank.reach_
         around = [
@@ -182,7 +216,8 @@ class Rounds:
 
         weights = None if self.pairs.weights is None else [of(self.pairs.weights[i])]
         graph = self.graph_of(features.shape[:2])
-        return TrainingData([features], [graph], [of(self.pairs.targets[i])], weights)
+        observations = self._observations([i], [plane[rows, columns]], level)
+        return TrainingData([features], [graph], [of(self.pairs.targets[i])], weights, observations)
 
 
 # Least number of squares of an image, and bounds of their sides: small squares are spread better, large ones have
@@ -268,10 +303,10 @@ _SPREAD, _N_LEVELS = 1.5, 6
 MOST_CHANNELS = 4
 
 
-def default_bank(inputs, targets):
+def default_bank(inputs, targets, noise=None):
     """Derivatives of Gaussians, and copies of the image denoised by thresholds in proportion to its noise."""
-    # inputs: list of (H, W, C); targets: list of (N, D)
-    levels = [_deviation(x, y) for x, y in zip(inputs, targets, strict=True)]
+    # inputs: list of (H, W, C); targets: list of (N, D); noise: of each image, where it is known
+    levels = [_deviation(x, y) for x, y in zip(inputs, targets, strict=True)] if noise is None else noise
     low, middle, high = np.quantile(levels, (0.1, 0.5, 0.9))
     if high <= _SPREAD * low or low == 0:
         thresholds = middle * np.array(_MULTIPLES)

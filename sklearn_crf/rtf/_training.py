@@ -268,6 +268,19 @@ class TreeField(NamedTuple):
         return cls([RegressionTree.stump() for _ in types], potentials, potentials.project(potentials.start(), bounds))
 
     @classmethod
+    def smooth(cls, types, whitening, bounds, pairs):
+        """Trees of one leaf, where pairs differ as much as in the targets and nothing else is known."""
+        n_values = pairs.targets[0].shape[1]
+        field = cls.stumps(types, whitening, n_values, bounds)
+        n_pairs = max(1, len(types) - 1)
+        for kind, part in zip(types, field.potentials.unpack(field.coef), strict=True):
+            part.precision[:] = bounds[0] * np.eye(part.precision.shape[1])
+            if kind.paired:
+                weight = min(1 / (n_pairs * max(pairs.mean_square_difference(kind), 1e-6)), bounds[1] / 2)
+                part.precision[:] += weight * np.kron([[1, -1], [-1, 1]], np.eye(n_values))
+        return field._replace(coef=field.potentials.project(field.coef, bounds))
+
+    @classmethod
     def restored(cls, types, whitening, n_values, trees, precisions, weights, slopes):
         """The field of fitted attributes, with linear models of whitened inputs."""
         potentials = RegressionTreePotentials(types, [tree.n_leaves for tree in trees], whitening, n_values)
@@ -293,9 +306,15 @@ class TreeField(NamedTuple):
 
     def images(self, data, n_jobs):
         """Images of a set with the leaves of their factors."""
-        pairs = list(zip(data.features, data.graphs, strict=True))
+        observations = [None] * len(data.features) if data.observations is None else data.observations
+        parts = list(zip(data.features, data.graphs, observations, strict=True))
         types = self.potentials.types
-        return map_tasks(lambda pair, n_threads: FieldImage.of(*pair, types, self.trees, n_threads), pairs, n_jobs)
+
+        def one(part, n_threads):
+            features, graph, observation = part
+            return FieldImage.of(features, graph, types, self.trees, n_threads, observation)
+
+        return map_tasks(one, parts, n_jobs)
 
     def risk(self, objective, data, n_jobs):
         """Mean loss over a set."""

@@ -67,9 +67,14 @@ class GaussianInference(Inference):
     """
 
     takes = (GaussianModel,)
+    _takes_operators = False
 
     def _check_model(self, model):
         """Raise ValueError if the algorithm cannot take this model."""
+        if model.precision_operator is not None and not self._takes_operators:
+            raise ValueError(
+                f"model has a precision_operator, which {type(self).__name__} cannot take: use ConjugateGradient."
+            )
 
 
 class Doubled(NamedTuple):

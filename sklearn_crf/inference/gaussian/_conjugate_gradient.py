@@ -96,6 +96,7 @@ class ConjugateGradient(GaussianInference):
     """
 
     tasks = frozenset({"marginals"})
+    _takes_operators = True
 
     def __init__(self, max_iter=1000, tol=1e-6, n_probes=0, random_state=None):
         self.max_iter = max_iter
@@ -104,6 +105,7 @@ class ConjugateGradient(GaussianInference):
         self.random_state = random_state
 
     def _check_model(self, model):
+        super()._check_model(model)
         self._require_at_least(n_probes=0)
 
     def solve(self, model, right_hand_side, *, init=None, n_threads=1):
@@ -166,14 +168,26 @@ class ConjugateGradient(GaussianInference):
         return (total + total.transpose(0, 2, 1)) / (2 * self.n_probes)
 
 
+def _whole_diagonal(model):
+    """Diagonal blocks with the diagonal of ``precision_operator``, where that is known."""
+    # returns (N, D, D)
+    more = getattr(model.precision_operator, "diagonal", None)
+    if more is None:
+        return model.diagonal
+    n_nodes, n_values = model.h.shape
+    more = np.reshape(more, (n_nodes, n_values, 1)).astype(model.dtype)
+    return model.diagonal + more * np.eye(n_values, dtype=model.dtype)
+
+
 class _System:
     """The matrix, its preconditioner, and the vectors that iterations work on."""
 
     def __init__(self, model, run):
         self.run = run
         self.operator = model.operator
-        self.has_edges = model.graph.n_edges > 0
-        self.inverse = inverse_blocks(model.diagonal, model.dtype)
+        self.more = model.precision_operator
+        self.is_block_diagonal = model.graph.n_edges == 0 and self.more is None
+        self.inverse = inverse_blocks(_whole_diagonal(model), model.dtype)
         self.n_nodes = len(model.h)
         ranges = fixed_ranges(self.n_nodes, max(1, min(16, model.h.size // _SMALLEST_RANGE)))
         self.bounds = np.array([start for start, _ in ranges] + [self.n_nodes], dtype=np.int64)
@@ -182,7 +196,7 @@ class _System:
 
     def solve(self, b, x, tol, max_iter):
         """Improve ``x`` in place; the residual's share and the number of iterations."""
-        if not self.has_edges:
+        if self.is_block_diagonal:
             # Node by node, so that no node's result depends on the others that it happens to be solved with.
             x[:] = np.einsum("sab,sb->sa", self.inverse, b)
             return 0.0, 0
@@ -212,6 +226,8 @@ class _System:
         n_rows = self.operator.n_items
         least = max(1, _SMALLEST_RANGE * n_rows // max(vector.size, 1))
         self.run(partial(self._multiply_rows, vector), n_rows, smallest_range=least)
+        if self.more is not None:
+            self.product += self.more.matvec(vector.ravel()).reshape(vector.shape)
 
     def _multiply_rows(self, vector, start, stop):
         self.operator(vector, start, stop, self.product)

@@ -78,6 +78,7 @@ class GaussianGibbs(GaussianInference):
         self.random_state = random_state
 
     def _check_model(self, model):
+        super()._check_model(model)
         self._require_at_least(n_sweeps=1, burn_in=0, thin=1, n_chains=1)
 
     def _marginals(self, model, *, init=None, n_threads=1):

@@ -1,0 +1,354 @@
+"""Known linear degradations of images, whose likelihood is part of a field: blur and downsampling."""
+
+from numbers import Integral, Real
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import scipy.fft
+import scipy.ndimage
+from scipy.sparse.linalg import LinearOperator
+from sklearn.utils._param_validation import Interval, InvalidParameterError
+
+from sklearn_crf.encoding import object_array
+from sklearn_crf.rtf._options import Options
+
+
+class Degradation(Options):
+    """Base of the degradations of a known kind: ``K`` of :math:`x = K y + n`."""
+
+    _parameter_constraints: ClassVar[dict] = {"noise": [Interval(Real, 0, None, closed="neither")]}
+
+    # Sides of images and of their parts are multiples of this.
+    step = 1
+
+    def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """The degraded image, with noise.
+
+        Parameters
+        ----------
+        image : ndarray of shape (H, W) or (H, W, C)
+        rng : numpy.random.Generator
+
+        Returns
+        -------
+        ndarray, float32
+        """
+        self.check()
+        image = np.asarray(image, dtype=np.float32)
+        found = self._degraded(image[..., None] if image.ndim == 2 else image)
+        found += np.float32(self.noise) * rng.standard_normal(found.shape, dtype=np.float32)
+        return found[..., 0] if image.ndim == 2 else found
+
+
+class Blur(Degradation):
+    r"""Convolution with a known kernel, and white noise.
+
+    .. math::
+        x_i = \sum_a k_a \, y_{i - a + c} + \sigma \epsilon_i, \qquad \epsilon_i \sim N(0, 1)
+
+    with the kernel's middle c, as in :func:`scipy.ndimage.convolve`. Calling the object on an image repeats the pixels
+    at its border; a field trusts the observations only where the kernel lies within the image.
+
+    Parameters
+    ----------
+    kernel : array-like of shape (h, w)
+        Usually of sum 1.
+    noise : float
+        Standard deviation :math:`\sigma`, in units of the image.
+
+    References
+    ----------
+    U. Schmidt, C. Rother, S. Nowozin, J. Jancsary and S. Roth. Discriminative non-blind deblurring. CVPR 2013.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.rtf import Blur
+    >>> image = np.zeros((5, 5))
+    >>> image[2, 2] = 9
+    >>> Blur(np.full((3, 3), 1 / 9), noise=1e-6)(image, np.random.default_rng(0)).round(2)[1:4, 1:4].tolist()
+    [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
+    """
+
+    _parameter_constraints: ClassVar[dict] = {**Degradation._parameter_constraints, "kernel": ["array-like"]}
+
+    def __init__(self, kernel, noise: float):
+        self.kernel = kernel
+        self.noise = noise
+
+    def check(self) -> None:
+        """Raise InvalidParameterError for the first parameter that is not valid."""
+        super().check()
+        kernel = np.asarray(self.kernel)
+        if kernel.ndim != 2 or kernel.dtype.kind not in "iuf" or not np.isfinite(kernel).all() or not kernel.any():
+            raise InvalidParameterError(
+                "The 'kernel' parameter of Blur must be a matrix of finite numbers that are not all 0, got an array of "
+                f"shape {kernel.shape} and type {kernel.dtype}."
+            )
+
+    def _degraded(self, image):
+        kernel = np.asarray(self.kernel, dtype=np.float64)
+        return np.stack(
+            [scipy.ndimage.convolve(image[..., c], kernel, mode="nearest") for c in range(image.shape[2])], axis=2
+        )
+
+    def lifted(self, observed):
+        """The observation on the lattice of the image."""
+        return observed
+
+    def observed(self, plane):
+        """The observation that was lifted to a plane."""
+        return plane
+
+    def transform(self, shape):
+        """K of images of a shape."""
+        return _Convolution(np.asarray(self.kernel, dtype=np.float64), shape)
+
+
+class Downsampling(Degradation):
+    r"""Means of squares of pixels, and white noise: the inverse task is super-resolution.
+
+    .. math::
+        x_{ij} = \frac{1}{f^2} \sum_{a, b < f} y_{f i + a, \, f j + b} + \sigma \epsilon_{ij}
+
+    Parameters
+    ----------
+    factor : int
+        Side f of a square, by which height and width are divided.
+    noise : float
+        Standard deviation :math:`\sigma`, in units of the image.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.rtf import Downsampling
+    >>> image = np.arange(16.0).reshape(4, 4)
+    >>> Downsampling(2, noise=1e-6)(image, np.random.default_rng(0)).round(2).tolist()
+    [[2.5, 4.5], [10.5, 12.5]]
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        **Degradation._parameter_constraints,
+        "factor": [Interval(Integral, 2, None, closed="left")],
+    }
+
+    def __init__(self, factor: int, noise: float):
+        self.factor = factor
+        self.noise = noise
+
+    @property
+    def step(self):
+        """Sides of images are multiples of the factor."""
+        return self.factor
+
+    def _degraded(self, image):
+        return _block_means(image, self.factor)
+
+    def lifted(self, observed):
+        """A smooth image of the full size whose means of squares are the observation."""
+        smooth = scipy.ndimage.zoom(
+            observed, (self.factor, self.factor, 1), order=3, mode="nearest", grid_mode=True
+        ).astype(np.float32)
+        return smooth + _repeated(observed - _block_means(smooth, self.factor), self.factor)
+
+    def observed(self, plane):
+        """The observation that was lifted to a plane."""
+        return _block_means(plane, self.factor)
+
+    def transform(self, shape):
+        """K of images of a shape."""
+        return _Averaging(self.factor, shape)
+
+
+def _block_means(image, factor):
+    # image: (f * h, f * w, D); returns (h, w, D)
+    height, width = (side // factor for side in image.shape[:2])
+    return image.reshape(height, factor, width, factor, -1).mean(axis=(1, 3), dtype=np.float64).astype(image.dtype)
+
+
+def _repeated(image, factor):
+    return image.repeat(factor, axis=0).repeat(factor, axis=1)
+
+
+class _Convolution:
+    """Convolution of images of one shape, where the kernel lies within the image, and its adjoint."""
+
+    def __init__(self, kernel, shape):
+        self.shape = shape
+        # Circular convolution is that of the plane wherever the kernel lies within it.
+        self.padded = [scipy.fft.next_fast_len(side, real=True) for side in shape]
+        self.spectrum, self.of_squares = (self._transformed(k) for k in (kernel, kernel**2))
+        self.is_inside = np.zeros((*shape, 1), dtype=bool)
+        low = [size - 1 - size // 2 for size in kernel.shape]
+        high = [side - size // 2 for side, size in zip(shape, kernel.shape, strict=True)]
+        self.is_inside[low[0] : max(high[0], 0), low[1] : max(high[1], 0)] = True
+
+    def _transformed(self, kernel):
+        # Kernels larger than the image have no place in it: what is cut off does not matter.
+        height, width = (min(size, side) for size, side in zip(kernel.shape, self.padded, strict=True))
+        plane = np.zeros(self.padded)
+        plane[:height, :width] = kernel[:height, :width]
+        plane = np.roll(plane, [-(size // 2) for size in kernel.shape], axis=(0, 1))
+        return scipy.fft.rfft2(plane)[..., None].astype(np.complex64)
+
+    def _filtered(self, image, spectrum):
+        spectra = scipy.fft.rfft2(image, self.padded, axes=(0, 1))
+        spectra *= spectrum
+        return scipy.fft.irfft2(spectra, self.padded, axes=(0, 1))[: self.shape[0], : self.shape[1]]
+
+    def __call__(self, image):
+        """K times an image, 0 where the kernel leaves it."""
+        return self.masked(self._filtered(image, self.spectrum))
+
+    def masked(self, observed):
+        """The observation with 0 where it is not used."""
+        return np.where(self.is_inside, observed, observed.dtype.type(0))
+
+    def adjoint(self, observed):
+        """K transposed times an observation that is 0 where it is not used."""
+        return self._filtered(observed, self.spectrum.conj())
+
+    def squares(self):
+        """Diagonal of K'K."""
+        # returns (H, W, 1)
+        found = self._filtered(self.is_inside.astype(np.float32), self.of_squares.conj())
+        return np.maximum(found, 0)
+
+
+class _Averaging:
+    """Means of squares of images of one shape, and the adjoint."""
+
+    def __init__(self, factor, shape):
+        self.factor = factor
+        self.shape = shape
+
+    def __call__(self, image):
+        """K times an image."""
+        return _block_means(image, self.factor)
+
+    def masked(self, observed):
+        """The observation, all of which is used."""
+        return observed
+
+    def adjoint(self, observed):
+        """K transposed times an observation."""
+        return _repeated(observed, self.factor) / observed.dtype.type(self.factor**2)
+
+    def squares(self):
+        """Diagonal of K'K."""
+        # returns (H, W, 1)
+        return np.full((*self.shape, 1), self.factor**-4.0)
+
+
+class ObservationPrecision(LinearOperator):
+    r"""The precision :math:`\lambda K^\top K` that observations of an image of D values a pixel add to its field."""
+
+    def __init__(self, transform, n_values, strength):
+        self.transform = transform
+        self.n_values = n_values
+        self.strength = strength
+        n = int(np.prod(transform.shape)) * n_values
+        super().__init__(np.float32, (n, n))
+        # (N * D,)
+        self.diagonal = np.repeat(strength * transform.squares().ravel(), n_values)
+
+    def scaled(self, factor):
+        """The precision times a number."""
+        return ObservationPrecision(self.transform, self.n_values, factor * self.strength)
+
+    def _matvec(self, vector):
+        image = np.reshape(vector, (*self.transform.shape, self.n_values))
+        return vector.dtype.type(self.strength) * self.transform.adjoint(self.transform(image)).ravel()
+
+
+class Observation(NamedTuple):
+    """What a degraded image adds to the Gaussian field of the image."""
+
+    linear: np.ndarray  # (N, D)
+    precision: ObservationPrecision
+
+    @classmethod
+    def of(cls, degradation, plane, mean, scale):
+        r"""The likelihood of ``m + s u`` given a degraded image, as a function of u.
+
+        .. math::
+            -\frac{1}{2 \sigma^2} \| K (m + s u) - x \|^2
+        """
+        # plane: (H, W, C) with the lifted observation in its first D channels; mean: (D,)
+        transform = degradation.transform(plane.shape[:2])
+        strength = (scale / degradation.noise) ** 2
+        expected = transform(np.broadcast_to(mean.astype(np.float32), (*plane.shape[:2], len(mean))))
+        rest = transform.masked((degradation.observed(plane[..., : len(mean)]) - expected) / np.float32(scale))
+        linear = np.float32(strength) * transform.adjoint(rest.astype(np.float32))
+        return cls(linear.reshape(-1, len(mean)), ObservationPrecision(transform, len(mean), strength))
+
+
+class Degradations(NamedTuple):
+    """Degradations of the images of a set."""
+
+    choices: list  # a tuple for each image: its degradation, or those to draw from
+    of_clean: bool  # whether the images are clean, and are degraded anew in every round
+
+    @classmethod
+    def of(cls, given, n_images, of_clean):
+        """Read the parameter of the estimator, or of ``predict``."""
+        several = isinstance(given, list | tuple)
+        if of_clean or not several:
+            return cls([tuple(given) if several else (given,)] * n_images, of_clean)
+        if len(given) != n_images:
+            raise ValueError(
+                f"degradation holds {len(given)} degradations for {n_images} degraded images: pass one for all, or one "
+                "for each."
+            )
+        return cls([(own,) for own in given], of_clean)
+
+    @property
+    def step(self):
+        """Sides of images are multiples of this."""
+        return self.choices[0][0].step
+
+
+def check_degradation(given, name="degradation"):
+    """Raise InvalidParameterError if a parameter holds anything but degradations with valid parameters."""
+    members = list(given) if isinstance(given, list | tuple) else [given]
+    if not members or not all(isinstance(own, Degradation) for own in members):
+        raise InvalidParameterError(
+            f"{name} must be Blur, Downsampling, or a list of them, one for each image, got {given!r}."
+        )
+    for own in members:
+        own.check()
+    if len({own.step for own in members}) > 1:
+        raise InvalidParameterError(f"{name} must hold degradations of one factor, got {given!r}.")
+
+
+def lifted(X, degradations):
+    """Degraded images on the lattices of the images."""
+    # X: (n, h, w, C), or list of (h, w, C)
+    if degradations.step == 1:
+        return X
+    found = [own[0].lifted(np.asarray(x, dtype=np.float32)) for x, own in zip(X, degradations.choices, strict=True)]
+    return object_array(found) if isinstance(X, list | tuple) or np.asarray(X).dtype == object else np.stack(found)
+
+
+def degrading(planes, degradations, n_values):
+    """A function (plane, degradation, rng) that gives the inputs of a round."""
+    # planes: list of (H, W, D)
+    for i, plane in enumerate(planes):
+        height, width, n_channels = plane.shape
+        if n_channels < n_values:
+            raise ValueError(f"degradation needs as many channels in X as in y, got {n_channels} and {n_values}.")
+        step = degradations.step
+        if height % step or width % step:
+            raise ValueError(
+                f"X[{i}] has {height} x {width} pixels, but Downsampling needs sides that are multiples of "
+                f"factor={step}: crop it."
+            )
+        for own in degradations.choices[i]:
+            sides = np.shape(getattr(own, "kernel", np.ones((1, 1))))
+            if sides[0] > height or sides[1] > width:
+                raise ValueError(f"X[{i}] has {height} x {width} pixels, less than the kernel of Blur, {sides}.")
+
+    def degraded(plane, degradation, rng):
+        return np.ascontiguousarray(degradation.lifted(degradation(plane, rng)))
+
+    return degraded if degradations.of_clean else None
