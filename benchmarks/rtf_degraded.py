@@ -49,9 +49,7 @@ def best(candidates, clean):
 def blur_rivals(images, clean, kernel):
     """PSNR of each image by deconvolutions of scikit-image."""
     shares = [image / 255 for image in images]
-    iterated = [
-        [255 * richardson_lucy(np.clip(x, 1e-3, 1), kernel, num_iter=n) for x in shares] for n in ITERATIONS
-    ]
+    iterated = [[255 * richardson_lucy(np.clip(x, 1e-3, 1), kernel, num_iter=n) for x in shares] for n in ITERATIONS]
     filtered = [[255 * wiener(x, kernel, balance, clip=False) for x in shares] for balance in BALANCES]
     alone = [255 * unsupervised_wiener(x, kernel, clip=False, rng=0)[0] for x in shares]
     return {
