@@ -93,15 +93,44 @@ class Blur(Degradation):
         )
 
     def lifted(self, observed):
-        """The observation on the lattice of the image."""
+        """The observation on the lattice of the image.
+
+        Parameters
+        ----------
+        observed : ndarray of shape (h, w, C)
+
+        Returns
+        -------
+        ndarray of shape (H, W, C)
+        """
         return observed
 
     def observed(self, plane):
-        """The observation that was lifted to a plane."""
+        """The observation that was lifted to a plane.
+
+        Parameters
+        ----------
+        plane : ndarray of shape (H, W, C)
+
+        Returns
+        -------
+        ndarray of shape (h, w, C)
+        """
         return plane
 
     def transform(self, shape):
-        """K of images of a shape."""
+        """K of images of a shape.
+
+        Parameters
+        ----------
+        shape : (int, int)
+            Height and width.
+
+        Returns
+        -------
+        callable
+            From an image to its observation, with the methods ``masked``, ``adjoint`` and ``squares``.
+        """
         return _Convolution(np.asarray(self.kernel, dtype=np.float64), shape)
 
 
@@ -145,18 +174,47 @@ class Downsampling(Degradation):
         return _block_means(image, self.factor)
 
     def lifted(self, observed):
-        """A smooth image of the full size whose means of squares are the observation."""
+        """A smooth image of the full size whose means of squares are the observation.
+
+        Parameters
+        ----------
+        observed : ndarray of shape (h, w, C)
+
+        Returns
+        -------
+        ndarray of shape (H, W, C)
+        """
         smooth = scipy.ndimage.zoom(
             observed, (self.factor, self.factor, 1), order=3, mode="nearest", grid_mode=True
         ).astype(np.float32)
         return smooth + _repeated(observed - _block_means(smooth, self.factor), self.factor)
 
     def observed(self, plane):
-        """The observation that was lifted to a plane."""
+        """The observation that was lifted to a plane.
+
+        Parameters
+        ----------
+        plane : ndarray of shape (H, W, C)
+
+        Returns
+        -------
+        ndarray of shape (h, w, C)
+        """
         return _block_means(plane, self.factor)
 
     def transform(self, shape):
-        """K of images of a shape."""
+        """K of images of a shape.
+
+        Parameters
+        ----------
+        shape : (int, int)
+            Height and width.
+
+        Returns
+        -------
+        callable
+            From an image to its observation, with the methods ``masked``, ``adjoint`` and ``squares``.
+        """
         return _Averaging(self.factor, shape)
 
 
