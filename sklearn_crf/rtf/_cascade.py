@@ -48,10 +48,10 @@ def fit_stages(estimator, X, y, sample_weight, degradations):
             own, own_degradations = _redrawn(estimator.corruption, X, degradations, [seed, k])
             seen = own
             for stage in stages:
-                seen = with_channels(own, stage.predict_lifted(seen, own_degradations))
+                seen = with_channels(own, stage._predict_lifted(seen, own_degradations))
             options["corruption"] = None
         stage = clone(estimator).set_params(**options)
-        stage.fit_lifted(seen, y, sample_weight, False, own_degradations)
+        stage._fit_lifted(seen, y, sample_weight, False, own_degradations)
         # Callbacks of the estimator hear of every stage as of a fit of its own, and are not kept with it.
         vars(stage).pop("_skl_callbacks", None)
         stages.append(stage)
@@ -68,7 +68,7 @@ def seen_by_last(stages, X, n_jobs, degradations=None):
     seen = X
     for stage in stages[:-1]:
         # A copy runs on the present number of threads; the kept fields do not change.
-        seen = with_channels(X, copy(stage).set_params(n_jobs=n_jobs).predict_lifted(seen, degradations))
+        seen = with_channels(X, copy(stage).set_params(n_jobs=n_jobs)._predict_lifted(seen, degradations))
     return seen
 
 

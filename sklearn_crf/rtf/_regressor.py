@@ -285,7 +285,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             fit_stages(self, X, y, sample_weight, degradations)
             self._is_grey = is_grey
         else:
-            self.fit_lifted(X, y, sample_weight, is_grey, degradations)
+            self._fit_lifted(X, y, sample_weight, is_grey, degradations)
         return self
 
     def _check_options(self):
@@ -306,7 +306,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
                 f"Got {self.clip!r} instead."
             )
 
-    def fit_lifted(self, X, y, sample_weight, is_grey, degradations):
+    def _fit_lifted(self, X, y, sample_weight, is_grey, degradations):
         """Fit one field to images on the lattice of y; parameters are valid."""
         if as_options(self.window, "window").lattice_ndim is None:
             require_one_reading(X, y, sequences=False)
@@ -392,7 +392,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             return predicted
         return predicted, put_back(planes, deviations, self._has_channels)
 
-    def predict_lifted(self, X, degradations):
+    def _predict_lifted(self, X, degradations):
         """The prediction for images on the lattice of y."""
         planes, observations = self._planes_on_lattice(X, degradations)
         return self._in_layout(planes, self._field_means(planes, None, observations)[0])
