@@ -198,7 +198,9 @@ def build_filters(kernels, example, *, name, blur="single", max_memory=2**33, n_
                 kernel.features(example, where), blur=blur, max_memory=left, n_threads=n_threads
             )
         except (ValueError, MemoryError) as error:
-            raise type(error)(f"{name}, {where}: {error}") from error
+            # NumPy's own MemoryError is not made from a message.
+            kind = MemoryError if isinstance(error, MemoryError) else ValueError
+            raise kind(f"{name}, {where}: {error}") from error
         filters.append(smooth)
         left -= smooth.memory
     return tuple(filters)

@@ -231,13 +231,10 @@ def resolve_generators(generator, labels) -> list[Generator]:
 
 def _generator(item, labels):
     if isinstance(item, MostViolated):
-        return MostViolated(_generator(item.generator, labels), cost_matrix(item.cost, None, labels))
+        generator = _generator(item.generator, labels)
+        return clone(item).set_params(generator=generator, cost=cost_matrix(item.cost, None, labels))
     if isinstance(item, MapGenerator):
-        # Residual scheduling is the paper's.
-        is_auto = isinstance(item.inference, str) and item.inference == "auto"
-        return MapGenerator(
-            LoopyBP(schedule="residual") if is_auto else map_inference(item.inference, "a generator of labelings")
-        )
+        return clone(item).set_params(inference=_generating_inference(item.inference))
     if isinstance(item, Generator):
         return item
     if item not in GENERATORS:
@@ -245,6 +242,13 @@ def _generator(item, labels):
     kind, _, violated = item.partition("_")
     generator = GibbsGenerator(10) if kind == "gibbs" else MapGenerator(ICM() if kind == "icm" else "auto")
     return _generator(MostViolated(generator, "hamming") if violated else generator, labels)
+
+
+def _generating_inference(inference):
+    if isinstance(inference, str) and inference == "auto":
+        # Residual scheduling is the paper's.
+        return LoopyBP(schedule="residual")
+    return map_inference(inference, "a generator of labelings")
 
 
 class ContrastiveObjective(BatchObjectives):

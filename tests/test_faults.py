@@ -1,0 +1,391 @@
+"""Faults during a fit, estimator by fault: the error that reaches the user, and the state that is left behind."""
+
+import itertools
+import multiprocessing
+import os
+import pickle
+import signal
+import tempfile
+import threading
+import time
+
+import numpy as np
+import pytest
+from callback_recorder import Recorder
+from field_data import noisy_blobs
+from numpy.testing import assert_array_equal
+from sklearn.base import clone
+from sklearn.datasets import make_multilabel_classification
+
+from sklearn_crf import (
+    TRWCRF,
+    ContrastiveCRF,
+    DenseCRF,
+    DRFClassifier,
+    M3NClassifier,
+    MultiConditionalMFA,
+    MultiLabelField,
+    RegressionTreeField,
+    RegressionTreeFieldClassifier,
+    Spatial,
+)
+from sklearn_crf.dense import LogLoss
+from sklearn_crf.inference import ICM, ConjugateGradient, DenseMeanField
+from sklearn_crf.learning import MMA, GrowingSets, MaxMargin, Relaxation
+from sklearn_crf.mfa import ScaledLBFGS
+from sklearn_crf.objectives import MapGenerator
+from sklearn_crf.rtf import Splits
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class UserError(Exception):
+    """Raised by code that a user has written."""
+
+
+class UserCode:
+    """Code of a user, called inside of a fit: counts its calls, and raises at one of them."""
+
+    def __init__(self):
+        self.reset()
+
+    def reset(self, fails_at=None):
+        self.fails_at, self.n_calls = fails_at, 0
+
+    def __call__(self):
+        self.n_calls += 1
+        if self.n_calls == self.fails_at:
+            raise UserError(f"call {self.n_calls}")
+
+
+user_code = UserCode()
+
+
+class UsersICM(ICM):
+    def _map(self, model, *, init=None, n_threads=1):
+        user_code()
+        return super()._map(model, init=init, n_threads=n_threads)
+
+
+class UsersMeanField(DenseMeanField):
+    def node_marginals(self, model, *, init=None, n_threads=1):
+        user_code()
+        return super().node_marginals(model, init=init, n_threads=n_threads)
+
+
+class UsersConjugateGradient(ConjugateGradient):
+    def solve(self, model, right_hand_side, *, init=None, n_threads=1):
+        user_code()
+        return super().solve(model, right_hand_side, init=init, n_threads=n_threads)
+
+
+class UsersMMA(MMA):
+    def objective(self, decoding):
+        user_code()
+        return super().objective(decoding)
+
+
+class UsersRelaxation(Relaxation):
+    def likelihood(self, has_cycles, has_factors):
+        user_code()
+        return super().likelihood(has_cycles, has_factors)
+
+
+class UsersMargin(MaxMargin):
+    def objective(self, inference, cost, batches):
+        user_code()
+        return super().objective(inference, cost, batches)
+
+
+class UsersGenerator(MapGenerator):
+    def __call__(self, model, labels, rng, **options):
+        user_code()
+        return super().__call__(model, labels, rng, **options)
+
+
+class UsersLoss(LogLoss):
+    def gradient(self, totals, q, labels, weight):
+        user_code()
+        return super().gradient(totals, q, labels, weight)
+
+
+class UsersSolver(ScaledLBFGS):
+    def _minimize(self, objective, start, max_iter, tol, seed, on_iteration):
+        user_code()
+        return super()._minimize(objective, start, max_iter, tol, seed, on_iteration)
+
+
+def users_image_loss(prediction, target):
+    user_code()
+    difference = prediction - target
+    return float(np.mean(difference**2)), 2 * difference / difference.size
+
+
+def users_edge_features(*args):
+    user_code()
+    return np.ones((len(args[-1]), 1))
+
+
+def images(n=4, side=6):
+    return noisy_blobs(n, side=side)
+
+
+def targets(n=4, side=6):
+    X, y = noisy_blobs(n, side=side)
+    return X, y.astype(float)
+
+
+def scored(n=4, side=6):
+    X, y = noisy_blobs(n, side=side)
+    return np.concatenate([-np.square(X), -np.square(X - 1)], axis=-1), y
+
+
+def rows(n=4, side=6):
+    X, y = noisy_blobs(n, side=side)
+    return np.column_stack([X.reshape(-1, 1), np.roll(X.reshape(-1, 1), 1)]), y.ravel()
+
+
+def labelled_rows(n=4, side=6):
+    return make_multilabel_classification(n_samples=n * side, n_classes=4, random_state=0)
+
+
+TREES = {"max_depth": 0, "split": Splits(min_samples_leaf=20), "random_state": 0, "filter_bank": None}
+
+
+def multi_label(max_iter=5, tol=1e-4, n_jobs=None, **options):
+    return MultiLabelField(TRWCRF(pairwise="ising", max_iter=max_iter, tol=tol, n_jobs=n_jobs, **options))
+
+
+def dense(**options):
+    return DenseCRF((Spatial(1.5),), **{"image_channels": 0, "inference": DenseMeanField(3), "max_iter": 5, **options})
+
+
+def contrastive(**options):
+    return ContrastiveCRF(**{"sets": GrowingSets(max_rounds=3), "random_state": 0, "max_iter": 5, **options})
+
+
+def with_defaults(kind, **defaults):
+    return lambda **options: kind(**{**defaults, **options})
+
+
+MAKERS = {
+    "DRFClassifier": (with_defaults(DRFClassifier, max_iter=5), images),
+    "TRWCRF": (with_defaults(TRWCRF, max_iter=5), images),
+    "M3NClassifier": (with_defaults(M3NClassifier, max_iter=5, random_state=0), images),
+    "ContrastiveCRF": (contrastive, images),
+    "DenseCRF": (dense, scored),
+    "MultiLabelField": (multi_label, labelled_rows),
+    "MultiConditionalMFA": (with_defaults(MultiConditionalMFA, n_factors=1, max_iter=5, random_state=0), rows),
+    "RegressionTreeField": (with_defaults(RegressionTreeField, max_iter=2, **TREES), targets),
+    "RegressionTreeFieldClassifier": (with_defaults(RegressionTreeFieldClassifier, max_iter=2, **TREES), images),
+}
+
+USER_CODE = {
+    ("DRFClassifier", "inference"): {"inference": UsersICM(), "learning": "spa"},
+    ("DRFClassifier", "learning"): {"learning": UsersMMA(), "inference": "icm"},
+    ("DRFClassifier", "features"): {"edge_features": users_edge_features},
+    ("TRWCRF", "learning"): {"formulation": UsersRelaxation()},
+    ("TRWCRF", "features"): {"edge_features": users_edge_features},
+    ("M3NClassifier", "inference"): {"inference": UsersICM()},
+    ("M3NClassifier", "learning"): {"formulation": UsersMargin()},
+    ("M3NClassifier", "features"): {"edge_features": users_edge_features},
+    ("ContrastiveCRF", "inference"): {"generator": MapGenerator(UsersICM())},
+    ("ContrastiveCRF", "learning"): {"generator": UsersGenerator(ICM())},
+    ("ContrastiveCRF", "features"): {"edge_features": users_edge_features},
+    ("DenseCRF", "inference"): {"inference": UsersMeanField(3)},
+    ("DenseCRF", "learning"): {"learning": UsersLoss()},
+    ("MultiLabelField", "learning"): {"formulation": UsersRelaxation()},
+    ("MultiConditionalMFA", "learning"): {"solver": UsersSolver()},
+    ("RegressionTreeField", "inference"): {"inference": UsersConjugateGradient()},
+    ("RegressionTreeField", "learning"): {"loss": users_image_loss},
+}
+
+
+def fitted_state(model):
+    return {key: pickle.dumps(value) for key, value in vars(model).items() if key.endswith("_")}
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize(("name", "hook"), USER_CODE)
+def test_errors_of_user_code_pass_through(name, hook, n_jobs):
+    make, data = MAKERS[name]
+    X, y = data()
+    model = make(n_jobs=n_jobs, **USER_CODE[name, hook])
+    user_code.reset()
+    model.fit(X, y)
+    n_calls, before, predicted = user_code.n_calls, fitted_state(model), model.predict(X)
+    assert n_calls
+    for fails_at in {1, (n_calls + 1) // 2, n_calls}:
+        user_code.reset(fails_at)
+        with pytest.raises(UserError):
+            model.fit(X[::-1].copy(), y[::-1].copy())
+        assert fitted_state(model) == before
+    user_code.reset()
+    assert_array_equal(model.fit(X, y).predict(X), predicted)
+
+
+class FailingCallback(Recorder):
+    """A callback that fails at the end of the second iteration, if there is one."""
+
+    def on_fit_task_end(self, estimator, context, **options):
+        super().on_fit_task_end(estimator, context, **options)
+        if len(self.fitted) == 2:
+            raise UserError("callback")
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_errors_of_callbacks_pass_through(name):
+    pytest.importorskip("sklearn.callback")
+    make, data = MAKERS[name]
+    X, y = data()
+    model = make().fit(X, y)
+    if not hasattr(model, "set_callbacks"):
+        pytest.skip("has no callbacks: those of the field inside are its own")
+    before = fitted_state(model)
+    model.set_callbacks(FailingCallback())
+    with pytest.raises(UserError):
+        model.fit(X[::-1].copy(), y[::-1].copy())
+    assert fitted_state(model) == before
+
+
+LONG_FITS = {
+    "DRFClassifier": {"max_iter": 10_000, "tol": 0.0},
+    "TRWCRF": {"max_iter": 10_000, "tol": 0.0},
+    "M3NClassifier": {"max_iter": 10_000, "tol": 1e-12},
+    "ContrastiveCRF": {"max_iter": 10_000, "tol": 0.0},
+    "DenseCRF": {"max_iter": 10_000, "tol": 0.0},
+    "MultiLabelField": {"max_iter": 10_000, "tol": 0.0},
+    "MultiConditionalMFA": {"max_iter": 10_000, "tol": 0.0, "n_init": 50},
+    "RegressionTreeField": {"max_depth": 8, "max_iter": 10_000},
+    "RegressionTreeFieldClassifier": {"max_depth": 8, "max_iter": 10_000},
+}
+
+
+@pytest.fixture
+def interruptible():
+    """Python's own reaction to Ctrl-C, which a shell switches off in what it starts in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.usefixtures("interruptible")
+def test_interrupts_at_random_moments(name, n_jobs):
+    make, data = MAKERS[name]
+    model = make(n_jobs=n_jobs).fit(*data())
+    before, main = fitted_state(model), threading.main_thread().ident
+    long = make(n_jobs=n_jobs, **LONG_FITS[name])
+    vars(long).update({key: value for key, value in vars(model).items() if key.endswith("_")})
+    X, y = data(40, 40)
+    sent = []
+
+    def interrupt():
+        sent.append(time.monotonic())
+        signal.pthread_kill(main, signal.SIGINT)
+
+    moment = np.random.default_rng([n_jobs, len(name)]).uniform(0.02, 0.4)
+    timer = threading.Timer(moment, interrupt)
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            long.fit(X, y)
+        stopped = time.monotonic()
+    finally:
+        timer.cancel()
+    # One second on a machine that does nothing else.
+    assert stopped - sent[0] < 3
+    assert fitted_state(long) == before
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_no_temporary_folder_is_needed(name, monkeypatch, tmp_path):
+    make, data = MAKERS[name]
+    X, y = data()
+    expected = make(n_jobs=2).fit(X, y).predict(X)
+    missing = str(tmp_path / "missing")
+    monkeypatch.setattr(tempfile, "tempdir", missing)
+    for variable in ("TMPDIR", "JOBLIB_TEMP_FOLDER"):
+        monkeypatch.setenv(variable, missing)
+    assert_array_equal(make(n_jobs=2).fit(X, y).predict(X), expected)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_forked_child_fits_after_threads_ran(name):
+    make, data = MAKERS[name]
+    X, y = data()
+    expected = make(n_jobs=2).fit(X, y).predict(X)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if np.array_equal(make(n_jobs=2).fit(X, y).predict(X), expected) else 1)
+    deadline = time.monotonic() + 60
+    while (done := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if done == (0, 0):
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        pytest.fail("the child gave no answer in 60 s")
+    assert os.waitstatus_to_exitcode(done[1]) == 0
+
+
+def refitted_prediction(model, X, y):
+    return clone(model).fit(X, y).predict(X)
+
+
+def test_spawned_children_fit_and_predict_the_same():
+    problems = [(make(n_jobs=2), *data()) for make, data in MAKERS.values()]
+    expected = list(itertools.starmap(refitted_prediction, problems))
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        found = pool.starmap_async(refitted_prediction, problems).get(timeout=300)
+    for name, own, other in zip(MAKERS, expected, found, strict=True):
+        assert_array_equal(own, other, err_msg=name)
+
+
+ALLOCATIONS = ("empty", "zeros", "ones", "full", "empty_like", "zeros_like")
+
+
+class Memory:
+    """Functions of NumPy that allocate, counted; one call among them finds no memory."""
+
+    def __init__(self, monkeypatch):
+        self.n_calls, self.fails_at = 0, None
+        self._lock = threading.Lock()
+        for name in ALLOCATIONS:
+            monkeypatch.setattr(np, name, self._counted(getattr(np, name)))
+
+    def reset(self, fails_at=None):
+        self.n_calls, self.fails_at = 0, fails_at
+
+    def _counted(self, allocate):
+        def counted(*args, **options):
+            with self._lock:
+                self.n_calls += 1
+                fails = self.n_calls == self.fails_at
+            if fails:
+                raise MemoryError
+            return allocate(*args, **options)
+
+        return counted
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_fit_without_memory_raises_and_changes_nothing(name, n_jobs, monkeypatch):
+    make, data = MAKERS[name]
+    X, y = data()
+    model = make(n_jobs=n_jobs).fit(X, y)
+    before, predicted = fitted_state(model), model.predict(X)
+    # What fails is a fit to other data, which would give another state.
+    other = X[::-1].copy(), y[::-1].copy()
+    memory = Memory(monkeypatch)
+    clone(model).fit(*other)
+    n_calls = memory.n_calls
+    for fails_at in np.random.default_rng(0).integers(1, n_calls + 1, size=5):
+        memory.reset(int(fails_at))
+        with pytest.raises(MemoryError):
+            model.fit(*other)
+        memory.reset()
+        assert fitted_state(model) == before
+    assert_array_equal(model.fit(X, y).predict(X), predicted)
