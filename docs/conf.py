@@ -37,14 +37,21 @@ extensions = [
     "sphinx_design",
 ]
 templates_path = ["_templates"]
-exclude_patterns = ["_build", "_templates"]
+# pages of run times load scripts from the network
+exclude_patterns = ["_build", "_templates", "sg_execution_times.rst", "**/sg_execution_times.rst"]
 
 html_theme = "pydata_sphinx_theme"
 html_title = "sklearn_crf"  # the default, with version and "documentation", covers the navigation bar
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
-html_theme_options = {"navigation_with_keys": False, "show_prev_next": False, "navbar_align": "left"}
+html_theme_options = {
+    "navigation_with_keys": False,
+    "show_prev_next": False,
+    "navbar_align": "left",
+    "header_links_before_dropdown": 6,
+}
+toc_object_entries_show_parents = "hide"  # the column beside the page is narrow
 html_sidebars = {"index": [], "quickstart": [], "install": []}
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True

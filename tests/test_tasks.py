@@ -1,4 +1,4 @@
-"""The scripts of twelve tasks: short, and they run."""
+"""The scripts of twelve tasks, and the tiles of the first page: short, and they run."""
 
 import re
 import runpy
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 TASKS = sorted((Path(__file__).resolve().parents[1] / "examples" / "tasks").glob("*.py"))
+TILES = sorted((Path(__file__).resolve().parents[1] / "docs" / "tiles").glob("*.py"))
 NEEDS = {"long_table": "pandas", "photo_strokes": "skimage", "save_and_load": "skops"}
 
 
@@ -30,3 +31,15 @@ def test_script_runs(path, capsys):
     printed = capsys.readouterr().out
     assert printed
     assert not re.search(r"\bnan\b", printed)
+
+
+@pytest.mark.parametrize("path", TILES, ids=lambda path: path.stem)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_tile_is_short_and_runs(path):
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert len([line for line in lines if line.strip()]) <= 15
+    assert max(map(len, lines)) <= 62  # the width of a tile
+    plt = pytest.importorskip("matplotlib.pyplot", reason="a tile draws what it made")
+    plt.switch_backend("Agg")
+    runpy.run_path(str(path))
+    plt.close("all")

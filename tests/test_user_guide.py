@@ -18,7 +18,7 @@ PAGES = [page for page in SOURCES if page.parent != DOCS.parent and ">>>" in pag
 MAX_COLUMNS = 120
 LESSONS = [page for page in SOURCES if page.parent.name in {"user_guide", "tutorial"} and page.stem != "index"]
 MAX_WORDS = 1500
-PICTURE = re.compile(r"^\.\. (?:figure|image|plot):: (\S+)", re.MULTILINE)
+PICTURE = re.compile(r"^ *\.\. (?:figure|image|plot):: (\S+)", re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -43,7 +43,7 @@ def test_a_page_of_the_guide_is_short(page):
 def picture_paths(page):
     """Files of the pictures of a page; plots are relative to docs/, as in `plot_basedir`."""
     for name in PICTURE.findall(page.read_text(encoding="utf-8")):
-        inside = name.startswith(("pictures/", "/"))
+        inside = name.startswith(("pictures/", "tiles/", "/"))
         yield DOCS / name.lstrip("/") if inside else page.parent / name
 
 
@@ -55,4 +55,4 @@ def test_pages_of_the_guide_have_pictures():
 
 def test_every_picture_is_on_a_page():
     shown = {path.resolve() for page in SOURCES for path in picture_paths(page)}
-    assert {path.resolve() for path in (DOCS / "pictures").glob("*.py")} <= shown
+    assert {path.resolve() for folder in ("pictures", "tiles") for path in (DOCS / folder).glob("*.py")} <= shown

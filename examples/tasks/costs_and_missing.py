@@ -8,13 +8,10 @@ rng = np.random.default_rng(0)
 y = np.zeros((10, 16, 16), dtype=int)
 y[:, 5:11, 4:12] = 1  # a lesion
 X = y[..., np.newaxis] + rng.normal(size=(*y.shape, 1))
-partly = np.where(
-    rng.random(y.shape) < 0.5, -1, y
-)  # half of the pixels are not annotated
+partly = np.where(rng.random(y.shape) < 0.5, -1, y)  # half is not annotated
 
 for cost in (None, [[0, 10], [1, 0]]):  # cost[predicted, true]: to overlook costs ten
-    options = {"edge_features": "constant", "inference": "bp"}
-    field = DRFClassifier(missing_label=-1, cost=cost, **options)
+    field = DRFClassifier(missing_label=-1, cost=cost, edge_features="constant")
     labels = field.fit(X[:6], partly[:6]).predict(X[6:])
     found = np.mean(labels[y[6:] == 1] == 1)
     wrong = np.mean(labels[y[6:] == 0] == 1)

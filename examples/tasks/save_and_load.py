@@ -16,9 +16,8 @@ field = TRWCRF().fit(X, y)
 with tempfile.TemporaryDirectory() as folder:
     path = Path(folder) / "field.skops"
     skops.io.dump(field, path)
-    types = skops.io.get_untrusted_types(
-        file=path
-    )  # look at them before you trust them
+    # look at the types of a file before you trust them
+    types = skops.io.get_untrusted_types(file=path)
     again = skops.io.load(path, trusted=types)
     print(f"{path.stat().st_size / 1024:.0f} kB, trusted: {types}")
 print(np.array_equal(again.predict(X), field.predict(X)))

@@ -9,9 +9,8 @@ disparity = np.full((40, 60), 1)
 disparity[10:30, 20:45] = 4
 right = rng.random((40, 66))
 column = np.arange(60)
-left = np.take_along_axis(right, column + disparity, axis=1) + 0.1 * rng.normal(
-    size=(40, 60)
-)
+left = np.take_along_axis(right, column + disparity, axis=1)
+left += 0.1 * rng.normal(size=(40, 60))
 
 costs = np.stack([np.abs(left - right[:, d : d + 60]) for d in range(6)], axis=-1)
 steps = np.abs(np.subtract.outer(np.arange(6), np.arange(6)))

@@ -21,4 +21,4 @@ def features(words):
 X = [features(sentence.split()) for sentence in sentences]
 tagger = make_pipeline(SequenceVectorizer(), TRWCRF(pairwise="full")).fit(X, tags)
 print(tagger.predict([features(["Paul", "left", "Rome"])])[0])
-print(top_features(tagger, 3), top_transitions(tagger, 3), sep="\n")
+print(*top_features(tagger, 3), *top_transitions(tagger, 3), sep="\n")

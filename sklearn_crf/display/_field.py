@@ -123,7 +123,7 @@ class FieldDisplay:
         ValueError
             If X_i is no single example, or a graph without ``positions``.
         """
-        final = _final_estimator(estimator)
+        final = final_estimator(estimator)
         edges = shape = None
         if isinstance(X_i, Example):
             edges, shape = X_i.edges, X_i.graph.shape
@@ -287,7 +287,7 @@ class FieldDisplay:
         return f"marginal of {classes[column]}", _probability_colours(proba[:, column])
 
 
-def _final_estimator(estimator):
+def final_estimator(estimator):
     estimator = getattr(estimator, "best_estimator_", estimator)
     return estimator.steps[-1][1] if hasattr(estimator, "steps") else estimator
 

@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import ConfusionMatrixDisplay
 
+from sklearn_crf.display._field import final_estimator
 from sklearn_crf.display._matplotlib import require_pyplot
 from sklearn_crf.metrics import flatten_nodes
 from sklearn_crf.model_selection import coupling_audit
@@ -53,7 +54,7 @@ class PairwiseTablesDisplay:
         Parameters
         ----------
         estimator : fitted field classifier
-            With dense ``edge_coef_``, ``pairwise`` and ``classes_``.
+            With dense ``edge_coef_``, ``pairwise`` and ``classes_``; or a pipeline or search that ends in one.
         edge_feature : int, default=0
             Feature of edges whose tables are drawn: 0 is the constant term of "constant" and "difference".
         axes : ndarray of matplotlib Axes, optional
@@ -68,6 +69,7 @@ class PairwiseTablesDisplay:
         ValueError
             If edges have no such feature.
         """
+        estimator = final_estimator(estimator)
         coef = estimator.edge_coef_
         if not 0 <= edge_feature < coef.shape[1]:
             raise ValueError(f"edge_feature must lie in 0 to {coef.shape[1] - 1}, got {edge_feature}.")

@@ -227,6 +227,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         pairs = Pairs(planes.features, problem.targets, problem.weights, choices)
         chosen = self._chosen(planes, pairs, solver)
         pairs, held_out = self._held_out(pairs, is_table, solver, chosen, rng)
+        problem = problem._replace(targets=pairs.targets)  # what is held out has no part in choosing filters
         sampled = None
         if is_table:
             sampled = partial(sampled_rows, max_samples=chosen.max_samples)

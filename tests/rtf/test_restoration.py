@@ -61,6 +61,15 @@ def test_filters_are_learned_from_the_images():
     assert_allclose(shrinkage.thresholds, 100 * SIGMA * np.array([1.8, 2.7, 3.5]), rtol=0.1)
 
 
+@pytest.mark.parametrize(("n", "shape"), [(4, (16, 240)), (12, (16, 16))], ids=["strips", "whole images"])
+def test_filters_are_learned_from_what_is_not_held_out(n, shape):
+    clean = clean_images(n, shape)
+    options = {**QUICK, "corruption": GaussianNoise(SIGMA), "solver": FieldSolver(early_stopping=True)}
+    field = RegressionTreeField(**options).fit(clean)
+    assert field.validation_curve_.size
+    assert_allclose(field.filter_bank_.transformers_[1].thresholds, SIGMA * np.array([1.8, 2.7, 3.5]), rtol=0.1)
+
+
 @pytest.mark.parametrize("layout", ["array", "list", "colours"])
 def test_clean_images_are_enough(layout):
     clean = clean_images(5, (32, 40), n_channels=3 if layout == "colours" else 0)

@@ -1,10 +1,10 @@
 """
-Approximations of log Z and how strongly they smooth
-====================================================
+Approximations of the log-partition and how they smooth
+=======================================================
 
-On images the log-partition of a conditional random field cannot be had, and something takes its place in training.
-Tree-reweighted and trivial entropy are convex bounds over marginals that fit together. The piecewise bound normalises
-every node and every edge by itself: edges then say again what the features of their ends have said already.
+On images the log-partition of a conditional random field is intractable, and training takes an approximation in its
+place. Tree-reweighted and trivial entropy are convex bounds over marginals that fit together. The piecewise bound
+normalises every node and every edge by itself: edges then say again what the features of their ends have said already.
 Pseudolikelihood sees true neighbours in training, and trusts them as much when they are wrong.
 """
 
