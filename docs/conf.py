@@ -91,6 +91,7 @@ FIRST_MODULES = [
     "preprocessing",
     "metrics",
     "model_selection",
+    "distributed",
     "inspection",
     "display",
     "datasets",

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from sklearn_crf._energies import marginals, solve
     from sklearn_crf._versions import show_versions
     from sklearn_crf.dense import Bilateral, DenseCRF, DenseExample, Spatial, refine
+    from sklearn_crf.distributed import Shards
     from sklearn_crf.encoding import Example
     from sklearn_crf.estimators.contrastive import ContrastiveCRF
     from sklearn_crf.estimators.drf import DRFClassifier
@@ -33,6 +34,7 @@ __all__ = [
     "MultiLabelField",
     "RegressionTreeField",
     "RegressionTreeFieldClassifier",
+    "Shards",
     "Spatial",
     "marginals",
     "refine",
@@ -55,6 +57,7 @@ _MODULE_OF = {
     "MultiLabelField": "multilabel",
     "RegressionTreeField": "rtf",
     "RegressionTreeFieldClassifier": "rtf",
+    "Shards": "distributed",
     "Spatial": "dense",
     "marginals": "_energies",
     "refine": "dense",
@@ -66,6 +69,7 @@ _SUBMODULES = {
     "datasets",
     "dense",
     "display",
+    "distributed",
     "encoding",
     "estimators",
     "graphs",

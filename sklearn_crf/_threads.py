@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cache
 from itertools import pairwise
 from typing import Any, Generic, TypeVar, overload
@@ -199,10 +199,42 @@ def _blas():
     return ThreadpoolController()
 
 
+class _SharedLimit:
+    """The limit on the threads of BLAS, which belong to the process: set by the first user, lifted by the last."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.n_users = 0
+        self.limit = None
+
+    def acquire(self):
+        with self.lock:
+            if not self.n_users and _blas().lib_controllers:
+                self.limit = _blas().limit(limits=1, user_api="blas")
+            self.n_users += 1
+
+    def release(self):
+        with self.lock:
+            self.n_users -= 1
+            if not self.n_users and self.limit is not None:
+                self.limit.restore_original_limits()
+                self.limit = None
+
+
+_blas_limit = _SharedLimit()
+
+
+@contextmanager
 def single_threaded_blas():
-    """Context in which BLAS uses one thread, so that its sums do not depend on the number of cores."""
-    controller = _blas()
-    return controller.limit(limits=1, user_api="blas") if controller.lib_controllers else nullcontext()
+    """Context in which BLAS uses one thread, so that its sums do not depend on the number of cores.
+
+    Threads may be in it at the same time, as tasks of one worker are: the limit holds until the last one leaves.
+    """
+    _blas_limit.acquire()
+    try:
+        yield
+    finally:
+        _blas_limit.release()
 
 
 @contextmanager

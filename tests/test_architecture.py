@@ -20,7 +20,7 @@ MAX_LINES = 600
 # A unit is a folder or a file right under sklearn_crf. It may import units of earlier tiers and other files of itself.
 TIERS = [
     {"kernels", "_numbers", "_threads"},
-    {"_callbacks", "_versions", "graphs"},
+    {"_callbacks", "_versions", "distributed", "graphs"},
     {"models"},
     {"optimize"},
     {"encoding"},
@@ -63,7 +63,15 @@ ONLY_FOR = {"optimize": ("inference", "learning", "dense", "rtf", "mfa", "__init
 THIRD_PARTY = {"numpy", "scipy", "sklearn", "joblib", "threadpoolctl"}
 THIRD_PARTY_OF = {"kernels": {"numpy", "scipy"}, "optimize": {"numpy", "scipy"}}
 CYTHON = {"cython", "cpython", "libc", "libcpp"}
-OPTIONAL = {"matplotlib", "pandas", "skimage", "rich", "tqdm"}  # importing the package must not need these
+OPTIONAL = {
+    "dask",
+    "distributed",
+    "matplotlib",
+    "pandas",
+    "skimage",
+    "rich",
+    "tqdm",
+}  # importing the package must not need these
 
 # Python's parser does not read Cython, whose import statements keep to one line here.
 CYTHON_FROM = re.compile(r"^\s*from\s+([\w.]+)\s+c?import\s+\(?([^)\n]*)", re.MULTILINE)

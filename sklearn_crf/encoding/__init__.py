@@ -12,8 +12,9 @@ from sklearn_crf.encoding._examples import (
     stacked,
     stacked_types,
 )
-from sklearn_crf.encoding._labels import EncodedLabels, encode_y
+from sklearn_crf.encoding._labels import EncodedLabels, encode_y, found_labels, sorted_classes
 from sklearn_crf.encoding._lattices import Encoded, encode_X
+from sklearn_crf.encoding._outlines import Outline
 
 __all__ = [
     "EDGE_FEATURES",
@@ -21,15 +22,18 @@ __all__ = [
     "Encoded",
     "EncodedLabels",
     "Example",
+    "Outline",
     "constant",
     "decode",
     "difference",
     "encode_X",
     "encode_y",
+    "found_labels",
     "make_batches",
     "object_array",
     "register_edge_features",
     "require_complete",
+    "sorted_classes",
     "stacked",
     "stacked_types",
     "tie_constant_edges",

@@ -68,6 +68,49 @@ def encode_y(y, encoded, *, missing_label=None, classes=None, name="y"):
     >>> [labels.tolist() for labels in found.labels], found.classes_.tolist()
     ([[0, 1, 1], [1, 0]], ['a', 'b'])
     """
+    parts, names = _read_labels(y, encoded, missing_label, name)
+    classes_ = sorted_classes(_values(parts) if classes is None else [], classes)
+    labels = [_columns(*part, classes_, part_name) for part, part_name in zip(parts, names, strict=True)]
+    if encoded.layout == "nodes":
+        return EncodedLabels(labels[0], classes_)
+    if encoded.layout == "list":
+        _require_states(labels, encoded.items, classes_, name)
+    return EncodedLabels(labels, classes_)
+
+
+def found_labels(y, encoded, *, missing_label=None):
+    """The labels that occur, each once.
+
+    Parameters
+    ----------
+    y : array-like or list of array-like
+        As in :func:`encode_y`.
+    encoded : Encoded
+        The X that y belongs to.
+    missing_label : object, optional
+        As in :func:`encode_y`.
+
+    Returns
+    -------
+    list of ndarray
+        For each example those that occur in it; one array for plain rows.
+
+    Examples
+    --------
+    >>> from sklearn_crf.encoding import encode_X, found_labels
+    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]])
+    >>> [found.tolist() for found in found_labels([[0, 1, 1], [2, 2]], encoded)]
+    [[0, 1], [2]]
+    """
+    return _values(_read_labels(y, encoded, missing_label, "y")[0])
+
+
+def _values(parts):
+    return [np.unique(present) for present, _ in parts]
+
+
+def _read_labels(y, encoded, missing_label, name):
+    """For every example the labels that are there and where they are, and what errors call them."""
     if y is None:
         raise ValueError("This estimator requires y to be passed, but the target y is None.")
     if encoded.layout == "nodes":
@@ -79,13 +122,7 @@ def encode_y(y, encoded, *, missing_label=None, classes=None, name="y"):
     parts = [
         _split(part, is_missing(part, missing_label), part_name) for part, part_name in zip(parts, names, strict=True)
     ]
-    classes_ = _find_classes(parts) if classes is None else _given_classes(classes)
-    labels = [_columns(*part, classes_, part_name) for part, part_name in zip(parts, names, strict=True)]
-    if encoded.layout == "nodes":
-        return EncodedLabels(labels[0], classes_)
-    if encoded.layout == "list":
-        _require_states(labels, encoded.items, classes_, name)
-    return EncodedLabels(labels, classes_)
+    return parts, names
 
 
 def _read_rows(y, encoded, missing_label, name):
@@ -217,8 +254,34 @@ def _require_discrete(present, name):
         check_classification_targets(present)
 
 
-def _find_classes(parts):
-    found = [np.unique(present) for present, _ in parts]
+def sorted_classes(found, classes=None):
+    """The classes of labels that were found, or those that are named.
+
+    Parameters
+    ----------
+    found : list of ndarray
+        As :func:`found_labels` returns.
+    classes : array-like of shape (n_classes,), optional
+        All classes, as in :func:`encode_y`.
+
+    Returns
+    -------
+    ndarray of shape (n_classes,)
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two, or strings and numbers are mixed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import sorted_classes
+    >>> sorted_classes([np.array([0, 3]), np.array([1])]).tolist()
+    [0, 1, 3]
+    """
+    if classes is not None:
+        return _given_classes(classes)
     labelled = [values for values in found if len(values)]
     if not labelled:
         raise ValueError("y holds no label at all: every node is marked as missing.")

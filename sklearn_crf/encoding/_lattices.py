@@ -153,12 +153,17 @@ class Encoded:
         ----------
         estimator : estimator
         """
-        estimator.n_features_in_ = self.n_features
-        estimator.lattice_ndim_ = self.lattice_ndim
-        if self.feature_names is not None:
-            estimator.feature_names_in_ = self.feature_names
-        elif hasattr(estimator, "feature_names_in_"):
-            del estimator.feature_names_in_
+        record_input(self, estimator)
+
+
+def record_input(encoded, estimator):
+    """Set the attributes of an estimator that say what it was fitted to."""
+    estimator.n_features_in_ = encoded.n_features
+    estimator.lattice_ndim_ = encoded.lattice_ndim
+    if encoded.feature_names is not None:
+        estimator.feature_names_in_ = encoded.feature_names
+    elif hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_
 
 
 def encode_X(

@@ -11,6 +11,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._threads import map_tasks, single_threaded_blas
+from sklearn_crf.distributed import Shards
 from sklearn_crf.encoding import (
     decode,
     encode_y,
@@ -20,6 +21,8 @@ from sklearn_crf.encoding import (
     validate_sample_weight,
 )
 from sklearn_crf.estimators._field import TrainableField
+from sklearn_crf.estimators._sharded import of_each_shard, scored_nodes
+from sklearn_crf.estimators._training_examples import require_no_factors
 from sklearn_crf.inference import (
     MPLP,
     TRWS,
@@ -169,12 +172,13 @@ class FieldClassifier(TrainableField):
             return np.argmax(probability, axis=1)
         return np.argmin(probability @ self._checked_cost(len(self.classes_)).T, axis=1)
 
+    @of_each_shard
     def predict(self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None) -> np.ndarray:
         """Labels of every node.
 
         Parameters
         ----------
-        X : array-like, sparse matrix, or list of examples
+        X : array-like, sparse matrix, list of examples, or Shards
             As in ``fit``.
         evidence : array-like, optional
             Labels that are known, in the form of y, with ``missing_label`` for the others: these are predicted given
@@ -185,20 +189,20 @@ class FieldClassifier(TrainableField):
         Returns
         -------
         ndarray
-            Of the shape of X without its last axis; for a list, a 1-D object array of arrays.
+            Of the shape of X without its last axis; for a list, a 1-D object array of arrays; for Shards a list.
         """
         encoded, batches, columns = self._predict_columns(X, evidence, inference)
         return decode(encoded, columns, batches, classes=self.classes_)
 
-    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Accuracy over labelled nodes.
 
         Parameters
         ----------
-        X : array-like, sparse matrix, or list of examples
+        X : array-like, sparse matrix, list of examples, or Shards
             As in ``fit``.
         y : array-like
-            True labels; nodes that carry ``missing_label`` are left out.
+            True labels; nodes that carry ``missing_label`` are left out. None for Shards.
         sample_weight : array-like of shape (n_examples,), optional
             One weight per example.
 
@@ -211,6 +215,13 @@ class FieldClassifier(TrainableField):
         ValueError
             If y holds a label that is not in ``classes_``: name all classes by ``classes`` where a fold may miss some.
         """
+        right, total = scored_nodes(self, X) if isinstance(X, Shards) else self._scored_nodes(X, y, sample_weight)
+        if not total:
+            raise ValueError("y has no labelled node of positive weight: there is nothing to score.")
+        return right / total
+
+    def _scored_nodes(self, X, y, sample_weight):
+        """Weights of the nodes that are labelled as they are predicted, and of all that are labelled."""
         encoded, _, columns = self._predict_columns(X)
         truth = encode_y(y, encoded, missing_label=self.missing_label, classes=self.classes_).labels
         weight = validate_sample_weight(sample_weight, encoded.n_examples)
@@ -221,9 +232,7 @@ class FieldClassifier(TrainableField):
             share = np.repeat(weight[batch.members], np.diff(batch.node_ptr))[labelled]
             right += float(share[predicted[labelled] == batch.labels[labelled]].sum())
             total += float(share.sum())
-        if not total:
-            raise ValueError("y has no labelled node of positive weight: there is nothing to score.")
-        return right / total
+        return right, total
 
     def models(self, X: Any, evidence: Any = None) -> list[PairwiseModel | FactorGraph]:
         """The model of every example under the fitted weights.
@@ -365,6 +374,7 @@ class FieldClassifier(TrainableField):
         return object_array(labels), object_array([best.scores for best in found])
 
     @_of_a_distribution
+    @of_each_shard
     def predict_proba(self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None) -> np.ndarray:
         """Marginal probability of each class at every node.
 
@@ -386,6 +396,7 @@ class FieldClassifier(TrainableField):
         return decode(encoded, marginals, batches)
 
     @_of_a_distribution
+    @of_each_shard
     def predict_log_proba(
         self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None
     ) -> np.ndarray:
@@ -587,9 +598,3 @@ def _common(bounds):
     if None in bounds or {"upper", "lower"} <= bounds:
         return None
     return next(iter(bounds - {"exact"}), "exact")
-
-
-def require_no_factors(batch, method):
-    """Raise ValueError where an example has factors besides nodes and edges."""
-    if batch.example.has_factors:
-        raise ValueError(f"X[{batch.members[0]}] has factors besides nodes and edges, which {method} does not take.")

@@ -14,16 +14,13 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_crf._callbacks import CallbackSupportMixin, fit_callbacks
 from sklearn_crf._threads import single_threaded_blas
 from sklearn_crf._versions import restore_versioned_state, versioned_state
-from sklearn_crf.encoding import encode_X, encode_y, make_batches, tie_constant_edges, validate_sample_weight
+from sklearn_crf.distributed import Shards
+from sklearn_crf.encoding import encode_X, encode_y, make_batches, tie_constant_edges
+from sklearn_crf.estimators._sharded import ShardedExamples
+from sklearn_crf.estimators._training_examples import TrainingExamples, check_examples
 from sklearn_crf.inference import NAMES, Inference, NamedInference, resolve_inference
-from sklearn_crf.learning import (
-    TrainingRun,
-    initial_weights,
-    with_class_weights,
-    with_node_weights,
-)
+from sklearn_crf.learning import TrainingRun, initial_weights
 from sklearn_crf.models import numbers_of_states
-from sklearn_crf.objectives import EmpiricalRisk, SparseRisk
 from sklearn_crf.potentials import (
     PAIRWISE_FORMS,
     FactorPotentials,
@@ -70,6 +67,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     }
     _takes_factors = False
     _takes_sparse_edges = False
+    _takes_shards = False
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -123,11 +121,18 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """Nodes up to which examples are packed: of forests, of graphs with cycles, with factors."""
         return {"max_nodes": 4096, "max_cyclic_nodes": 1, "max_factor_nodes": 1}
 
-    def _objective(self, encoded, batches, labels, potentials):
+    def _are_narrow(self, batches, potentials):
+        """Whether exact inference is affordable on all of some batches, where that decides what is chosen."""
+        return False
+
+    def _check_batches(self, batches, graphs):
+        """Raise ValueError where examples do not suit what the graphs of all have chosen."""
+
+    def _objective(self, examples, potentials):
         """The objective that is minimised."""
         raise NotImplementedError(type(self).__name__)
 
-    def _train(self, risk, encoded, make_start, run):
+    def _train(self, risk, examples, make_start, run):
         """The record of a training; ``make_start(init)`` gives the weights it starts from."""
         raise NotImplementedError(type(self).__name__)
 
@@ -135,7 +140,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """Most iterations that callbacks will hear of."""
         return self.max_iter
 
-    def _chosen(self, batches, potentials):
+    def _chosen(self, graphs):
         """Attributes that say what was chosen by the training examples, and that prediction needs."""
         return {}
 
@@ -152,16 +157,17 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     # Training ------------------------------------------------------------------------------------------------------
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y, sample_weight=None, node_weight=None):
+    def fit(self, X, y=None, sample_weight=None, node_weight=None):
         """Learn the weights.
 
         Parameters
         ----------
-        X : array-like, sparse matrix, or list of examples
+        X : array-like, sparse matrix, list of examples, or Shards
             Plain rows ``(n, F)``, chains ``(n, T, F)``, images ``(n, H, W, F)``, volumes ``(n, D, H, W, F)``, lists
-            of such examples of any sizes, or a list of :class:`~sklearn_crf.Example`.
+            of such examples of any sizes, or a list of :class:`~sklearn_crf.Example`. Or all of the training data as
+            :class:`~sklearn_crf.Shards`.
         y : array-like
-            Labels of the nodes: the shape of X without its last axis, or a list of arrays.
+            Labels of the nodes: the shape of X without its last axis, or a list of arrays. None for Shards.
         sample_weight : array-like of shape (n_examples,), optional
             One weight per example.
         node_weight : sequence of array-like, optional
@@ -174,35 +180,36 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             self
         """
         self._check_parameters()
-        encoded = self._encode(X, reset=True)
-        labels = encode_y(y, encoded, missing_label=self.missing_label, classes=self.classes)
+        examples = self._gather(X, y, sample_weight, node_weight)
+        try:
+            return self._fit(examples, X, y)
+        finally:
+            examples.finish()
+
+    def _gather(self, X, y, sample_weight, node_weight):
+        """The training examples, encoded."""
+        if not isinstance(X, Shards):
+            return TrainingExamples(self, X, y, sample_weight, node_weight, self.classes)
+        if not self._takes_shards:
+            raise ValueError(f"{type(self).__name__} takes no Shards: TRWCRF and DRFClassifier do.")
+        if any(given is not None for given in (y, sample_weight, node_weight)):
+            raise ValueError("Shards bring y and sample_weight along, from load: pass none with them, nor node_weight.")
+        return ShardedExamples(self, X)
+
+    def _fit(self, examples, X, y):
+        encoded, labels = examples.encoded, examples.labels
         self._check_labels(labels)
         layout = self._weight_layout(labels.classes_)
-        weight = validate_sample_weight(sample_weight, encoded.n_examples)
-        class_weight = self._class_weight(labels)
-        if class_weight is not None and encoded.layout == "nodes":
-            # A row is an example of one node.
-            weight = (1.0 if weight is None else weight) * np.append(class_weight, 1.0)[labels.labels]
-            class_weight = None
         rng = check_random_state(self.random_state)
-        batches = make_batches(
-            encoded, labels.labels, weight, prepare=layout.prepare(encoded), **self._packing(encoded)
-        )
-        batches = with_node_weights(node_weight, encoded, batches)
-        if class_weight is not None:
-            batches = with_class_weights(class_weight, batches)
-        potentials = layout.potentials(encoded, labels.classes_, batches)
-        objective = self._objective(encoded, batches, labels, potentials)
-        if not objective.weighs_nodes and not (node_weight is None and class_weight is None):
-            name = "class_weight" if node_weight is None else "node_weight"
+        potentials = examples.potentials(self, layout)
+        objective = self._objective(examples, potentials)
+        if examples.weighted_by is not None and not objective.weighs_nodes:
             raise ValueError(
-                f"{name} weighs nodes, but the loss of {type(self).__name__} is no sum over nodes and has no "
-                "cost here: use sample_weight, or DRFClassifier(learning='pl'), M3NClassifier() or "
+                f"{examples.weighted_by} weighs nodes, but the loss of {type(self).__name__} is no sum over nodes and "
+                "has no cost here: use sample_weight, or DRFClassifier(learning='pl'), M3NClassifier() or "
                 "TRWCRF(formulation=Relaxation(cost='hamming'))."
             )
-        make_risk = SparseRisk if potentials.by_columns else EmpiricalRisk
-        seed = int(rng.randint(np.iinfo(np.int32).max))
-        risk = make_risk(objective, potentials, batches, n_jobs=self.n_jobs, seed=seed)
+        risk = examples.risk(self, objective, potentials, int(rng.randint(np.iinfo(np.int32).max)))
         with single_threaded_blas(), fit_callbacks(self, X, y, self._n_iterations()) as iteration:
 
             def fitted_now(coef):
@@ -211,7 +218,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                     "lattice_ndim_": encoded.lattice_ndim,
                     "classes_": labels.classes_,
                     **layout.attributes(potentials, coef),
-                    **self._chosen(batches, potentials),
+                    **self._chosen(examples.graphs),
                 }
 
             run = TrainingRun(
@@ -227,11 +234,11 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             )
             former = self._former_weights(encoded, labels, potentials)
             make_start = partial(initial_weights, risk=risk, run=run) if former is None else lambda init: former
-            record = self._train(risk, encoded, make_start, run)
+            record = self._train(risk, examples, make_start, run)
         # Everything that can fail has happened: only now does the estimator change.
         encoded.record(self)
         self.classes_ = labels.classes_
-        for name, value in {**layout.attributes(potentials, record.coef), **self._chosen(batches, potentials)}.items():
+        for name, value in {**layout.attributes(potentials, record.coef), **self._chosen(examples.graphs)}.items():
             setattr(self, name, value)
         self._store(record)
         if record.interrupted is not None:
@@ -349,6 +356,11 @@ class WeightLayout(NamedTuple):
             return partial(with_feature_columns, n_node_types=encoded.n_node_types)
         return tie_constant_edges
 
+    def check(self, batches, classes):
+        """Raise ValueError where labels are a pair that no edge may join."""
+        if self.forbidden is not None:
+            _require_allowed(batches, self.forbidden, classes)
+
     def potentials(self, encoded, classes, batches):
         """Potentials for training on prepared batches."""
         pairwise = self._pairwise_potentials(encoded, classes, batches)
@@ -360,8 +372,7 @@ class WeightLayout(NamedTuple):
 
     def _pairwise_potentials(self, encoded, classes, batches):
         n_classes, form = len(classes), self.form
-        if self.forbidden is not None:
-            _require_allowed(batches, self.forbidden, classes)
+        self.check(batches, classes)
         options = {
             "n_edge_features": max(encoded.n_edge_features, 1),
             "n_node_types": encoded.n_node_types,
@@ -509,38 +520,6 @@ def _weights_of_type(field, kind):
     known = np.append(listed, -1)[place] == kind.cells
     # What was not listed had the weight of all others, the last.
     return coef[:, np.append(np.where(known, place, len(listed)), len(listed))]
-
-
-def check_examples(encoded, potentials, name):
-    """Raise ValueError where X has what the training examples of the estimator of that name had not."""
-    if isinstance(potentials, FactorPotentials):
-        check_factors(encoded.items, potentials.types, potentials.n_classes)
-        potentials = potentials.pairwise
-    n_types, n_classes = potentials.n_node_types, potentials.n_classes
-    for i, example in enumerate(encoded.items or ()):
-        # Their weights would be looked up beyond the last.
-        if example.node_type is not None and example.node_type.max() >= n_types:
-            raise ValueError(
-                f"X[{i}] has nodes of type {example.node_type.max()}, but {name} was fitted with "
-                f"{n_types} types of nodes, numbered from 0."
-            )
-        if example.n_states is not None and example.n_states.max() > n_classes:
-            raise ValueError(f"X[{i}].n_states goes up to {example.n_states.max()}, but there are {n_classes} classes.")
-    if encoded.n_edge_types:
-        _check_edges(encoded, potentials, name)
-
-
-def _check_edges(encoded, potentials, name):
-    if encoded.n_edge_types > potentials.n_edge_types:
-        raise ValueError(
-            f"X has {encoded.n_edge_types} types of edges, but {name} was fitted with {potentials.n_edge_types}."
-        )
-    if encoded.has_sparse_edges and not isinstance(potentials, SparseEdgePotentials):
-        raise ValueError(f"X has sparse edge features, but {name} was fitted with dense ones.")
-    if encoded.n_edge_features != potentials.n_edge_features:
-        raise ValueError(
-            f"X has {encoded.n_edge_features} edge features, but {name} was fitted with {potentials.n_edge_features}."
-        )
 
 
 def _seen_on_edges(batches, n_classes):

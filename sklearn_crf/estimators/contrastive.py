@@ -197,8 +197,9 @@ class ContrastiveCRF(FieldClassifier):
         resolve_generators(self.generator, labels)
         resolve_sets(self.sets).check()
 
-    def _objective(self, encoded, batches, labels, potentials):
-        objective = resolve_sets(self.sets).objective(encoded, batches, labels.classes_, potentials)
+    def _objective(self, examples, potentials):
+        labels, batches = examples.labels, examples.batches
+        objective = resolve_sets(self.sets).objective(examples.encoded, batches, labels.classes_, potentials)
         objective.generate_by(resolve_generators(self.generator, labels), [batch.node_weight for batch in batches])
         return objective
 
@@ -211,7 +212,7 @@ class ContrastiveCRF(FieldClassifier):
         n_nodes = 1 if resolve_solver(self.solver).is_stochastic else 4096
         return {"max_nodes": n_nodes, "max_cyclic_nodes": n_nodes}
 
-    def _train(self, risk, encoded, make_start, run):
+    def _train(self, risk, examples, make_start, run):
         sets, solver = resolve_sets(self.sets), resolve_solver(self.solver)
         return train_by_rounds(risk, make_start("zeros"), sets, solver, run)
 

@@ -147,6 +147,7 @@ class DRFClassifier(FieldClassifier):
         "cost": ["array-like", None],
         "class_weight": [dict, StrOptions({"balanced"}), None],
     }
+    _takes_shards = True
 
     def __init__(
         self,
@@ -211,17 +212,16 @@ class DRFClassifier(FieldClassifier):
             return {"max_nodes": 1}
         return {"max_nodes": 4096, "max_cyclic_nodes": 1024 if self._chooses_inference(rule) else 1}
 
-    def _objective(self, encoded, batches, labels, potentials):
-        inference = self._chosen_inference(batches, potentials)
-        return self._rule().objective(self._decoding_by(inference, encoded.lattice_ndim))
+    def _objective(self, examples, potentials):
+        inference = self._chosen_inference(examples.graphs)
+        return self._rule().objective(self._decoding_by(inference, examples.encoded.lattice_ndim))
 
-    def _train(self, risk, encoded, make_start, run):
+    def _train(self, risk, examples, make_start, run):
         rule = self._rule()
         risk, init = rule.restricted(risk), rule.init
         if isinstance(init, str) and init == "auto":
             # Nodes alone are quick to learn, and leave less to the passes that need inference.
-            without_cycles = all(batch.example.is_forest for batch in risk.batches)
-            init = "zeros" if risk.objective.smooth and without_cycles else "independent"
+            init = "zeros" if risk.objective.smooth and risk.is_forest else "independent"
         start = make_start(init)
         problem = PenalisedRisk(risk, run.C, run.max_iter, run.edge_C)
         return rule.solver_for(problem, start).train(problem, start, run)
@@ -230,18 +230,22 @@ class DRFClassifier(FieldClassifier):
         """Whether the training examples decide what predicts."""
         return isinstance(self.inference, str) and self.inference == "auto" and isinstance(rule, PMA)
 
-    def _chosen_inference(self, batches, potentials):
+    def _are_narrow(self, batches, potentials):
+        if not self._chooses_inference(self._rule()):
+            return False
+        cyclic = [batch.example.graph for batch in batches if not batch.example.is_forest]
+        return all(exact_inference(graph, potentials.n_classes) is not None for graph in cyclic)
+
+    def _chosen_inference(self, graphs):
         """Name of what predicts, by the training examples; that of the class of an object."""
         if not isinstance(self.inference, str):
             return type(self.inference).__name__
         if not self._chooses_inference(self._rule()):
             return self.inference
-        cyclic = [batch.example.graph for batch in batches if not batch.example.is_forest]
-        is_exact = all(exact_inference(graph, potentials.n_classes) is not None for graph in cyclic)
-        return "mpm" if is_exact else "trw"
+        return "mpm" if graphs.are_narrow else "trw"
 
-    def _chosen(self, batches, potentials):
-        return {"inference_": self._chosen_inference(batches, potentials), "learning_": self._rule().name}
+    def _chosen(self, graphs):
+        return {"inference_": self._chosen_inference(graphs), "learning_": self._rule().name}
 
     def _store(self, record):
         super()._store(record)

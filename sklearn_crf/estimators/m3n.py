@@ -283,16 +283,17 @@ class M3NClassifier(FieldClassifier):
         # Steps are made for one mini-batch after the other: of small ones there are more.
         return int(np.clip(encoded.n_nodes // 64, 1, 1024))
 
-    def _objective(self, encoded, batches, labels, potentials):
-        for batch in batches:
+    def _objective(self, examples, potentials):
+        for batch in examples.batches:
             require_complete(batch, "training by margins")
         if self._is_associative():
-            require_associative(batches)
+            require_associative(examples.batches)
         formulation = self._formulation()
-        cost = cost_matrix(formulation.cost, self.class_weight, labels)
-        return formulation.objective(self._decoding().inference, cost, batches)
+        cost = cost_matrix(formulation.cost, self.class_weight, examples.labels)
+        return formulation.objective(self._decoding().inference, cost, examples.batches)
 
-    def _train(self, risk, encoded, make_start, run):
+    def _train(self, risk, examples, make_start, run):
+        encoded = examples.encoded
         formulation, potentials = self._formulation(), risk.potentials
         bounded = np.zeros(potentials.n_coef, dtype=bool)
         potentials.unpack(bounded).edge_coef[...] = self._is_associative()

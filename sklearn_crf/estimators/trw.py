@@ -12,8 +12,6 @@ from sklearn_crf.learning import (
     Solver,
     are_narrow,
     cost_matrix,
-    have_cycles,
-    have_factors,
     resolve_formulation,
     resolve_solver,
 )
@@ -178,6 +176,7 @@ class TRWCRF(FieldClassifier):
     }
     _takes_factors = True
     _takes_sparse_edges = True
+    _takes_shards = True
 
     def __init__(
         self,
@@ -262,30 +261,33 @@ class TRWCRF(FieldClassifier):
     def _is_automatic(self):
         return isinstance(self.formulation, str) and self.formulation == "auto"
 
-    def _formulation_of(self, batches, potentials):
-        return self._formulation(self._is_automatic and are_narrow(batches, potentials))
+    def _are_narrow(self, batches, potentials):
+        return self._is_automatic and are_narrow(batches, potentials)
 
-    def _objective(self, encoded, batches, labels, potentials):
-        formulation = self._formulation_of(batches, potentials)
-        formulation.check_batches(batches)
-        likelihood = formulation.likelihood(have_cycles(batches), have_factors(batches))
+    def _check_batches(self, batches, graphs):
+        self._formulation(graphs.are_narrow).check_batches(batches)
+
+    def _objective(self, examples, potentials):
+        graphs = examples.graphs
+        formulation = self._formulation(graphs.are_narrow)
+        likelihood = formulation.likelihood(graphs.have_cycles, graphs.have_factors)
         if formulation.cost is None and formulation.temperature == 1:
             return likelihood
-        return SoftmaxMargin(likelihood, self._cost_matrix(formulation, labels), formulation.temperature)
+        return SoftmaxMargin(likelihood, self._cost_matrix(formulation, examples.labels), formulation.temperature)
 
-    def _train(self, risk, encoded, make_start, run):
-        formulation = self._formulation_of(risk.batches, risk.potentials)
+    def _train(self, risk, examples, make_start, run):
+        formulation = self._formulation(examples.graphs.are_narrow)
         problem = PenalisedRisk(risk, run.C, run.max_iter, run.edge_C)
         # Nodes alone are quick to learn, and leave less to the passes that need inference.
         nodes_first = have_cycles(risk.batches) and not have_factors(risk.batches)
         start = make_start(formulation.init_with_cycles if nodes_first else "auto")
         return formulation.train(problem, start, run, resolve_solver(self.solver))
 
-    def _chosen(self, batches, potentials):
+    def _chosen(self, graphs):
         return {
-            "formulation_": self._formulation_of(batches, potentials).name,
-            "has_cycles_": have_cycles(batches),
-            "has_factors_": have_factors(batches),
+            "formulation_": self._formulation(graphs.are_narrow).name,
+            "has_cycles_": graphs.have_cycles,
+            "has_factors_": graphs.have_factors,
         }
 
     # Prediction ----------------------------------------------------------------------------------------------------

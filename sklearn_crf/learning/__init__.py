@@ -7,7 +7,7 @@ from sklearn_crf.learning._contrastive import (
     resolve_sets,
     train_by_rounds,
 )
-from sklearn_crf.learning._formulation import Formulation, are_narrow, have_cycles, have_factors
+from sklearn_crf.learning._formulation import Formulation, GraphSummary, are_narrow, have_cycles, have_factors
 from sklearn_crf.learning._formulations import (
     FORMULATION_CONSTRAINTS,
     Exact,

@@ -1,7 +1,8 @@
 """The base of formulations: what each of them says of itself, for training and for prediction."""
 
+from collections.abc import Iterable
 from numbers import Real
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -172,6 +173,30 @@ class Formulation(BaseEstimator):
         TrainingRecord
         """
         return solver.train(problem, start, run, self.remedy)
+
+
+class GraphSummary(NamedTuple):
+    """What the graphs of the training examples have in common, by which estimators choose.
+
+    Attributes
+    ----------
+    have_cycles : bool
+        Whether some example has a cycle.
+    have_factors : bool
+        Whether some example has factors besides nodes and edges.
+    are_narrow : bool
+        Whether exact inference is affordable on all, by the standard of the estimator.
+    """
+
+    have_cycles: bool
+    have_factors: bool
+    are_narrow: bool
+
+    @classmethod
+    def joined(cls, parts: "Iterable[GraphSummary]") -> "GraphSummary":
+        """The summary of several sets of examples."""
+        have_cycles, have_factors, are_narrow = zip(*parts, strict=True)
+        return cls(any(have_cycles), any(have_factors), all(are_narrow))
 
 
 def have_cycles(batches) -> bool:

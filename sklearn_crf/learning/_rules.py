@@ -1,5 +1,6 @@
 """Learning rules of DRFClassifier: the coupling of learning to inference of Kumar et al. 2005, section 3.2."""
 
+from functools import partial
 from numbers import Integral, Real
 from typing import ClassVar
 
@@ -198,7 +199,7 @@ class PMA(SmoothRule):
         self.reach = reach
 
     def restricted(self, risk):
-        return risk if self.reach is None else risk_near_labels(risk, self.reach)
+        return risk if self.reach is None else risk.derived(partial(risk_near_labels, reach=self.reach))
 
     def objective(self, decoding):
         if not decoding.inference.convex:

@@ -363,13 +363,17 @@ def initial_weights(init, risk, run):
 
 def weights_without_edges(risk, run):
     """Weights of the same potentials on the nodes alone: logistic regression, pairwise weights zero."""
-    batches = [_without_edges(batch) for batch in risk.batches]
-    # Nothing is sent where there are no edges, and what belief propagation gives is exact.
-    nodes = type(risk)(Likelihood(LoopyBP()), risk.potentials, batches, n_jobs=risk.n_jobs)
+    nodes = risk.derived(_risk_of_nodes)
     # Rules without a smooth loss have no penalty, but their start needs one to be finite.
     problem = PenalisedRisk(nodes, run.C if risk.objective.smooth else 1.0, run.max_iter)
     start = np.zeros(risk.potentials.n_coef)
     return minimize_lbfgs(problem.evaluate, start, max_iter=run.max_iter, tol=run.tol).x
+
+
+def _risk_of_nodes(risk):
+    batches = [_without_edges(batch) for batch in risk.batches]
+    # Nothing is sent where there are no edges, and what belief propagation gives is exact.
+    return type(risk)(Likelihood(LoopyBP()), risk.potentials, batches, n_jobs=risk.n_jobs)
 
 
 def risk_near_labels(risk: EmpiricalRisk, reach: int) -> EmpiricalRisk:

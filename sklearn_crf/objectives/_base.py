@@ -328,15 +328,38 @@ class EmpiricalRisk:
         self.n_jobs = n_jobs
         self.seed = seed
         self._states = [None] * len(batches)
-        self._n_passes = 0
+        self.n_passes = 0
         self._labelled = np.array([_node_weight(batch)[batch.labels >= 0].sum() for batch in batches])
         self.n_labelled = float(self._labelled.sum())
 
     @property
+    def n_nodes(self):
+        """Nodes of all examples, labelled or not."""
+        return sum(batch.example.n_nodes for batch in self.batches)
+
+    @property
+    def n_edges(self):
+        """Edges of all examples."""
+        return sum(batch.example.graph.n_edges for batch in self.batches)
+
+    @property
+    def is_forest(self):
+        """Whether no example has a cycle."""
+        return all(batch.example.is_forest for batch in self.batches)
+
+    @property
     def edges_per_node(self):
         """Edges of all examples over their nodes."""
-        graphs = [batch.example.graph for batch in self.batches]
-        return sum(graph.n_edges for graph in graphs) / max(sum(graph.n_nodes for graph in graphs), 1)
+        return self.n_edges / max(self.n_nodes, 1)
+
+    @property
+    def carried(self):
+        """What inferences carry from pass to pass, an entry for each batch; to be given to a risk of the same."""
+        return self._states
+
+    @carried.setter
+    def carried(self, states):
+        self._states = states
 
     @cached_property
     def is_exact(self):
@@ -349,13 +372,32 @@ class EmpiricalRisk:
         return self.objective.is_exact_for(self.potentials.model(np.zeros(self.potentials.n_coef), batch.example))
 
     @property
-    def n_constant_errors(self):
-        """Weighted number of wrong labels if every node had the commonest label."""
+    def label_counts(self):
+        """Weighted number of nodes of each label."""
         counts = np.zeros(self.potentials.n_classes)
         for batch in self.batches:
             labelled = batch.labels >= 0
             counts += np.bincount(batch.labels[labelled], _node_weight(batch)[labelled], minlength=len(counts))
+        return counts
+
+    @property
+    def n_constant_errors(self):
+        """Weighted number of wrong labels if every node had the commonest label."""
+        counts = self.label_counts
         return float(counts.sum() - counts.max())
+
+    def derived(self, function):
+        """The risk that a function makes of this one, such as that of the nodes without their edges.
+
+        Parameters
+        ----------
+        function : callable(EmpiricalRisk) -> EmpiricalRisk
+
+        Returns
+        -------
+        EmpiricalRisk
+        """
+        return function(self)
 
     def oracle(self, i, coef, *, n_threads=1):
         """Loss of batch i.
@@ -401,7 +443,7 @@ class EmpiricalRisk:
         return loss
 
     def _seed_of_pass(self, i):
-        return int(np.random.SeedSequence([self.seed, i, self._n_passes]).generate_state(1, np.uint32)[0])
+        return int(np.random.SeedSequence([self.seed, i, self.n_passes]).generate_state(1, np.uint32)[0])
 
     def value_grad(self, coef, members=None):
         """Loss over batches, added in their order.
@@ -418,7 +460,7 @@ class EmpiricalRisk:
         """
         members = range(len(self.batches)) if members is None else members
         parts = map_tasks(partial(self.oracle, coef=coef), members, self.n_jobs)
-        self._n_passes += 1
+        self.n_passes += 1
         return total_of(parts, np.sum([part.gradient for part in parts], axis=0))
 
     def labelled_share(self, members):
@@ -495,5 +537,5 @@ class SparseRisk(EmpiricalRisk):
             statistics = [part.statistics for part in weighted]
             self.potentials.add_pullbacks(gradient, examples, statistics, self._ranges, n_jobs=self.n_jobs)
             parts.extend(part._replace(statistics=None) for part in weighted)
-        self._n_passes += 1
+        self.n_passes += 1
         return total_of(parts, gradient)

@@ -1,0 +1,149 @@
+"""Shards: training data in parts, which are loaded where they are used."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from sklearn_crf.distributed._executors import DaskExecutor, Executor, LocalExecutor, Shard
+
+
+class Shards:
+    """Training data in parts, in place of ``X`` and ``y``: on disk, or on the workers of a cluster.
+
+    Weights go out to the shards, a loss and a gradient come back from each, and these are added in the order of the
+    shards, in float64. The fitted weights are the same bits in this process, from disk, and on any number of workers
+    with the vector level of this process.
+
+    Parameters
+    ----------
+    paths : sequence of object
+        One for each shard, such as the path of a file.
+    load : callable(path) -> (X, y) or (X, y, sample_weight)
+        Loads one shard. On a cluster it is called by the workers. Without ``client`` only one shard is in memory at a
+        time, and every evaluation of the loss loads all of them again: formats that are read without parsing (npz,
+        memory maps) suit that best.
+    client : dask.distributed.Client or callable(shards) -> Executor, optional
+        Where the shards are: each stays on one worker, encoded. None is this process. A function makes an
+        :class:`~sklearn_crf.distributed.Executor` of a list of :class:`~sklearn_crf.distributed.Shard`.
+
+    Raises
+    ------
+    ValueError
+        If there are no paths, or ``load`` is no function.
+
+    See Also
+    --------
+    Shards.from_arrays : Shards of data that are in memory.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> from sklearn_crf import Shards, TRWCRF
+    >>> def load(path):
+    ...     with np.load(path) as part:
+    ...         return part["X"], part["y"]
+    >>> rng = np.random.default_rng(0)
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> paths = [Path(folder.name) / f"part{k}.npz" for k in range(3)]
+    >>> for path in paths:
+    ...     y = rng.integers(2, size=(10, 5))
+    ...     np.savez(path, X=y[..., np.newaxis] + rng.normal(size=(10, 5, 1)), y=y)
+    >>> shards = Shards(paths, load)
+    >>> crf = TRWCRF().fit(shards)
+    >>> [labels.shape for labels in crf.predict(shards)], 0.5 < crf.score(shards) < 1
+    ([(10, 5), (10, 5), (10, 5)], True)
+    >>> folder.cleanup()
+    """
+
+    def __init__(self, paths: Iterable, load: Callable[[Any], tuple], client: Any = None):
+        paths = [paths] if isinstance(paths, str) else list(paths)
+        if not callable(load):
+            raise ValueError(f"load must be a function of a path, got {load!r}.")
+        self._hold(
+            [Shard(k, f"shard {path!s}", partial(load, path)) for k, path in enumerate(paths)], client, keep=False
+        )
+
+    @classmethod
+    def from_arrays(cls, parts: Iterable[tuple], client: Any = None) -> "Shards":
+        """Shards of data that are in memory.
+
+        Parameters
+        ----------
+        parts : iterable of (X, y) or (X, y, sample_weight)
+            One for each shard.
+        client : dask.distributed.Client or callable(shards) -> Executor, optional
+            Where the shards go, as of the constructor.
+
+        Returns
+        -------
+        Shards
+
+        Examples
+        --------
+        >>> from sklearn_crf import Shards, TRWCRF
+        >>> parts = [([[0.0], [1.0], [0.2]], [0, 1, 0]), ([[0.9], [0.1]], [1, 0])]
+        >>> len(Shards.from_arrays(parts))
+        2
+        """
+        shards = cls.__new__(cls)
+        held = [Shard(k, f"shard {k}", partial(_given, tuple(part))) for k, part in enumerate(parts)]
+        shards._hold(held, client, keep=True)
+        return shards
+
+    def _hold(self, shards: Sequence[Shard], client: Any, keep: bool) -> None:
+        if not shards:
+            raise ValueError("Shards needs at least one shard, got none.")
+        self._shards = shards
+        self._client = client
+        self._keep = keep
+        self._executor: Executor | None = None
+
+    def __len__(self) -> int:
+        return len(self._shards)
+
+    def __repr__(self) -> str:
+        return f"Shards(n_shards={len(self)})"
+
+    def map(self, function: Callable[[Shard, Any], Any], broadcast: Any = None) -> list:
+        """Call a function on every shard, where it is.
+
+        Parameters
+        ----------
+        function : callable(shard, broadcast) -> object
+            One of a module, which workers can import.
+        broadcast : object, default=None
+            Goes to every worker.
+
+        Returns
+        -------
+        list
+            Results in the order of the shards.
+
+        Examples
+        --------
+        >>> from sklearn_crf import Shards
+        >>> shards = Shards(["a", "b"], lambda path: ([[1.0], [2.0]], [0, 1]))
+        >>> shards.map(lambda shard, label: shard.load()[1].count(label), 1)
+        [1, 1]
+        """
+        if self._executor is None:
+            self._executor = self._make_executor()
+        return self._executor.map(function, broadcast)
+
+    def _make_executor(self) -> Executor:
+        if self._client is None:
+            return LocalExecutor(self._shards, self._keep)
+        if hasattr(self._client, "scatter"):
+            return DaskExecutor(self._shards, self._client)
+        if callable(self._client):
+            return self._client(self._shards)
+        raise ValueError(
+            f"client must be a dask.distributed.Client, a function that makes an Executor, or None, got "
+            f"{type(self._client).__name__}."
+        )
+
+
+def _given(part):
+    return part

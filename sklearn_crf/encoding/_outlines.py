@@ -1,0 +1,107 @@
+"""Outlines: of encoded examples what weights depend on, without the examples."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sklearn_crf.encoding._lattices import Encoded, record_input
+
+
+@dataclass(frozen=True, eq=False)
+class Outline:
+    """What the weights of a field depend on of encoded examples that are somewhere else, in parts.
+
+    Parameters
+    ----------
+    n_features : int
+    lattice_ndim : int or None
+    is_sparse, has_sparse_edges, has_factors : bool
+    n_edge_features, n_edge_types, n_node_types : int
+    n_examples, n_nodes, n_edges : int
+    feature_names : ndarray of str or None
+        All these as of :class:`Encoded`.
+
+    Examples
+    --------
+    >>> from sklearn_crf.encoding import Outline, encode_X
+    >>> parts = [encode_X([[[0.0], [0.2]], [[0.4], [0.1]]]), encode_X([[[0.4], [0.1], [0.3]]])]
+    >>> whole = Outline.joined([Outline.of(part) for part in parts], ["part 0", "part 1"])
+    >>> whole.n_examples, whole.n_edges, whole.lattice_ndim
+    (3, 4, 1)
+    """
+
+    n_features: int
+    lattice_ndim: int | None
+    is_sparse: bool
+    has_sparse_edges: bool
+    has_factors: bool
+    n_edge_features: int
+    n_edge_types: int
+    n_node_types: int
+    n_examples: int
+    n_nodes: int
+    n_edges: int
+    feature_names: np.ndarray | None
+
+    @classmethod
+    def of(cls, encoded: Encoded) -> "Outline":
+        """The outline of some examples.
+
+        Parameters
+        ----------
+        encoded : Encoded
+
+        Returns
+        -------
+        Outline
+        """
+        return cls(**{name: getattr(encoded, name) for name in cls.__dataclass_fields__})
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Outline]", names: Sequence[str]) -> "Outline":
+        """The outline of all examples.
+
+        Parameters
+        ----------
+        parts : sequence of Outline
+        names : sequence of str
+            What errors call them.
+
+        Returns
+        -------
+        Outline
+
+        Raises
+        ------
+        ValueError
+            If parts do not belong together.
+        """
+        first = parts[0]
+        for part, name in zip(parts[1:], names[1:], strict=True):
+            for field, what in _SHARED.items():
+                before, now = getattr(first, field), getattr(part, field)
+                if not np.array_equal(before, now):
+                    raise ValueError(f"All shards need the same {what}: {names[0]} has {before}, {name} has {now}.")
+        most = {name: max(getattr(part, name) for part in parts) for name in ("n_edge_types", "n_node_types")}
+        total = {name: sum(getattr(part, name) for part in parts) for name in ("n_examples", "n_nodes", "n_edges")}
+        return replace(first, has_factors=any(part.has_factors for part in parts), **most, **total)
+
+    def record(self, estimator) -> None:
+        """Set what a fit records of its input, as :meth:`Encoded.record` does.
+
+        Parameters
+        ----------
+        estimator : estimator
+        """
+        record_input(self, estimator)
+
+
+_SHARED = {
+    "n_features": "number of features",
+    "lattice_ndim": "number of lattice axes",
+    "is_sparse": "kind of features (sparse: True, dense: False)",
+    "has_sparse_edges": "kind of edge features (sparse: True, dense: False)",
+    "n_edge_features": "number of edge features",
+    "feature_names": "names of the columns",
+}

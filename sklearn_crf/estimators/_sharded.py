@@ -1,0 +1,182 @@
+"""Examples in shards: training of a field on them, and its predictions for them."""
+
+from collections.abc import Callable
+from copy import copy
+from functools import partial, wraps
+from typing import NamedTuple, TypeVar, cast
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_crf.distributed import Shards
+from sklearn_crf.encoding import EncodedLabels, Outline, found_labels, sorted_classes
+from sklearn_crf.estimators._training_examples import TrainingExamples, risk_of, summary_of
+from sklearn_crf.kernels import VECTOR_LEVEL
+from sklearn_crf.learning import GraphSummary
+from sklearn_crf.objectives import ShardedRisk
+
+_Method = TypeVar("_Method", bound=Callable)
+
+
+class ShardedExamples:
+    """Examples that are encoded where their shards are; here is what they have in common.
+
+    Parameters
+    ----------
+    field : TrainableField
+    shards : Shards
+    """
+
+    weighted_by = None
+
+    def __init__(self, field, shards: Shards):
+        if getattr(field, "class_weight", None) is not None:
+            raise ValueError("class_weight is for X and y in memory: let the load of Shards give a sample_weight.")
+        self.shards = shards
+        # Without callbacks, which have no business on workers.
+        self._field = type(field)(**field.get_params(deep=False))
+        found = shards.map(_survey, self._field)
+        names = [part.name for part in found]
+        for part in found:
+            if part.vector_level != VECTOR_LEVEL:
+                raise ValueError(
+                    f"{part.name} is on a worker with the vector level {part.vector_level!r}, this process has "
+                    f"{VECTOR_LEVEL!r}, so that results would depend on workers: set SKLEARN_CRF_VECTOR_LEVEL="
+                    "baseline in the environment of both."
+                )
+        self.encoded = Outline.joined([part.outline for part in found], names)
+        classes = sorted_classes([labels for part in found for labels in part.labels], field.classes)
+        self.labels = EncodedLabels([], classes)
+        if self.encoded.has_factors or self.encoded.has_sparse_edges:
+            what = "factors besides nodes and edges" if self.encoded.has_factors else "sparse edge features"
+            raise ValueError(f"Examples with {what} have to be in memory, not in Shards: pass X and y.")
+
+    def potentials(self, field, layout):
+        """Potentials for training; the shards make their batches."""
+        if layout.seen_only:
+            raise ValueError("weights='seen' needs all features in memory, not Shards: use weights='all'.")
+        potentials = layout.potentials(self.encoded, self.labels.classes_, [])
+        self._plan = _Plan(self._field, self.encoded, self.labels.classes_, potentials)
+        self.graphs = GraphSummary.joined(self.shards.map(_summarise, self._plan))
+        return potentials
+
+    def risk(self, field, objective, potentials, seed):
+        """The empirical risk, which the shards work out."""
+        make_risk = partial(_shard_risk, self._plan, self.graphs, objective, seed)
+        return ShardedRisk(self.shards, make_risk, objective, potentials)
+
+    def finish(self):
+        """Let the shards drop what is kept for training alone."""
+        self.shards.map(_drop_all, None)
+
+
+class _Survey(NamedTuple):
+    """What one pass over a shard finds out."""
+
+    name: str
+    outline: Outline
+    labels: list
+    vector_level: str
+
+
+class _Plan(NamedTuple):
+    """By what shards put examples into batches."""
+
+    field: object
+    outline: Outline
+    classes: np.ndarray
+    potentials: object
+
+
+def _survey(shard, field):
+    X, y, _ = shard.load()
+    with shard.named_in_errors():
+        encoded = field._encode(X, reset=True)
+        labels = found_labels(y, encoded, missing_label=field.missing_label) if field.classes is None else []
+    distinct = [np.unique(np.concatenate(kind)) for kind in _by_kind(labels)]
+    return _Survey(shard.name, Outline.of(encoded), distinct, VECTOR_LEVEL)
+
+
+def _by_kind(labels):
+    """Arrays of strings and arrays of numbers, apart: together they would become strings."""
+    strings = [found for found in labels if len(found) and found.dtype.kind in "US"]
+    others = [found for found in labels if len(found) and found.dtype.kind not in "US"]
+    return [found for found in (strings, others) if found]
+
+
+def _shard_batches(shard, plan):
+    if "batches" not in shard.cache:
+        field, layout = plan.field, plan.field._weight_layout(plan.classes)
+        X, y, weight = shard.load()
+        with shard.named_in_errors():
+            examples = TrainingExamples(field, X, y, weight, None, plan.classes)
+            examples.prepare(field, layout, plan.outline)
+            layout.check(examples.batches, plan.classes)
+        shard.cache["batches"] = examples.batches
+    return shard.cache["batches"]
+
+
+def _summarise(shard, plan):
+    # Batches of a fit before this one, with other parameters, may still be there.
+    shard.cache.clear()
+    shard.memory.clear()
+    return summary_of(plan.field, _shard_batches(shard, plan), plan.potentials)
+
+
+def _shard_risk(plan, graphs, objective, seed, shard):
+    batches = _shard_batches(shard, plan)
+    plan.field._check_batches(batches, graphs)
+    # Batches are numbered anew in every shard, each of which draws random numbers of its own.
+    own_seed = int(np.random.SeedSequence([seed, shard.number]).generate_state(1)[0])
+    # The workers of a cluster have a thread for each of their tasks.
+    n_jobs = plan.field.n_jobs if shard.is_local else 1
+    return risk_of(objective, plan.potentials, batches, n_jobs, own_seed)
+
+
+def _drop_all(shard, _):
+    shard.cache.clear()
+    shard.memory.clear()
+
+
+def of_each_shard(method: _Method) -> _Method:
+    """A method of X that for :class:`~sklearn_crf.Shards` gives a list of what it gives for each."""
+
+    @wraps(method)
+    def called(self, X, evidence=None, **options):
+        if not isinstance(X, Shards):
+            return method(self, X, evidence, **options)
+        if evidence is not None:
+            raise ValueError("evidence is not for Shards: pass X and evidence of one part after the other.")
+        check_is_fitted(self)
+        return X.map(_call, (self, method.__name__, options))
+
+    return cast(_Method, called)
+
+
+def scored_nodes(estimator, shards: Shards) -> tuple[float, float]:
+    """Weights of the nodes of all shards that are labelled as they are predicted, and of all that are labelled."""
+    check_is_fitted(estimator)
+    right, total = zip(*shards.map(_scored_nodes, estimator), strict=True)
+    return sum(right), sum(total)
+
+
+def _call(shard, request):
+    estimator, method, options = request
+    X = shard.load()[0]
+    with shard.named_in_errors():
+        return getattr(_for_worker(estimator, shard), method)(X, **options)
+
+
+def _scored_nodes(shard, estimator):
+    X, y, weight = shard.load()
+    with shard.named_in_errors():
+        return _for_worker(estimator, shard)._scored_nodes(X, y, weight)
+
+
+def _for_worker(estimator, shard):
+    """The estimator with one thread where workers have a thread for each of their tasks."""
+    if shard.is_local:
+        return estimator
+    estimator = copy(estimator)
+    estimator.n_jobs = 1
+    return estimator

@@ -1,0 +1,236 @@
+"""The empirical risk of examples in shards: every shard adds up its own, and their sums are added in order."""
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from functools import partial
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import numpy as np
+
+from sklearn_crf._threads import single_threaded_blas
+from sklearn_crf.distributed import Shard, Shards
+from sklearn_crf.objectives._base import EmpiricalRisk, Objective, RiskValue, total_of
+
+
+class ShardedRisk:
+    r"""Sum of weighted losses over the examples of all shards.
+
+    .. math:: R(w) = \sum_p R_p(w), \qquad \nabla R = \sum_p \nabla R_p
+
+    with :math:`R_p` the :class:`EmpiricalRisk` of shard p, and the sums in the order of the shards. For one evaluation
+    the weights go out, and a value and a gradient of each shard come back.
+
+    What inferences carry from pass to pass stays with the shard. It is a function of the weights that the shard has
+    seen: where a worker is lost, another one repeats its passes, so that the result is the same.
+
+    Parameters
+    ----------
+    shards : Shards
+    make_risk : callable(Shard) -> EmpiricalRisk
+        Called where the shard is, and again where what it has made was dropped.
+    objective : Objective
+        As of all these risks.
+    potentials : LinearPotentials
+        As of all these risks.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import Shards
+    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
+    >>> from sklearn_crf.objectives import EmpiricalRisk, Pseudolikelihood, ShardedRisk
+    >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
+    >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
+    >>> def make_risk(shard):
+    ...     X, y, _ = shard.load()
+    ...     encoded = encode_X(X, edge_features="constant", edge_types="tied")
+    ...     labels = encode_y(y, encoded, classes=[0, 1]).labels
+    ...     return EmpiricalRisk(Pseudolikelihood(), potentials, make_batches(encoded, labels))
+    >>> parts = [([[[0.0], [0.2], [0.9]]], [[0, 0, 1]]), ([[[1.0], [0.8]]], [[1, 1]])]
+    >>> risk = ShardedRisk(Shards.from_arrays(parts), make_risk, Pseudolikelihood(), potentials)
+    >>> round(risk.value_grad(np.zeros(2)).value, 3), risk.n_labelled
+    (3.466, 5.0)
+    """
+
+    def __init__(
+        self, shards: Shards, make_risk: Callable[[Shard], EmpiricalRisk], objective: Objective | None, potentials: Any
+    ):
+        self.shards = shards
+        self.make_risk = make_risk
+        self.potentials = potentials
+        self._key = uuid4().hex
+        self._n_passes = 0
+        self._history: list[_Pass] = []
+        self._keeps_history = True
+        known = shards.map(_describe, _Plan(self._key, make_risk))
+        self.objective = known[0].objective if objective is None else objective
+        self.n_labelled = float(sum(part.n_labelled for part in known))
+        self.n_nodes = sum(part.n_nodes for part in known)
+        self.n_edges = sum(part.n_edges for part in known)
+        self.is_forest = all(part.is_forest for part in known)
+        self.is_exact = all(part.is_exact for part in known)
+        self.label_counts = np.sum([part.label_counts for part in known], axis=0)
+
+    edges_per_node = EmpiricalRisk.edges_per_node
+    n_constant_errors = EmpiricalRisk.n_constant_errors
+
+    @property
+    def batches(self):
+        """Examples in memory, which there are none of."""
+        raise ValueError(
+            "Examples in Shards are on disk or on workers, and this way of training goes through single examples in "
+            "memory: take a solver that asks for sums over all examples, such as 'lbfgs'."
+        )
+
+    def value_grad(self, coef: np.ndarray, members: Sequence[int] | None = None) -> RiskValue:
+        """Loss over all shards, added in their order.
+
+        Parameters
+        ----------
+        coef : ndarray of shape (n_coef,)
+        members : None
+            Batches are not known here.
+
+        Returns
+        -------
+        RiskValue
+        """
+        if members is not None:
+            return self.batches
+        asked = _Pass(self._n_passes, np.array(coef), deepcopy(self.objective))
+        found = self._pass(asked)
+        self._n_passes += 1
+        parts = [value for value, _ in found]
+        # Losses without memory need no passes repeated.
+        self._keeps_history = self._keeps_history and any(carries for _, carries in found)
+        self._history = [*self._history, asked] if self._keeps_history else []
+        return total_of(parts, np.sum([part.gradient for part in parts], axis=0))
+
+    def _pass(self, asked):
+        for _ in range(_MOST_REPAIRS):
+            found = self.shards.map(_evaluate, (self._key, asked))
+            if None not in found:
+                return found
+            # A shard was loaded anew since the pass before, by another worker.
+            self.shards.map(_catch_up, (_Plan(self._key, self.make_risk), asked.number, self._history))
+        raise RuntimeError(f"Workers were lost {_MOST_REPAIRS} times in one pass over the shards.")
+
+    def derived(self, function: Callable[[EmpiricalRisk], EmpiricalRisk]) -> "ShardedRisk":
+        """The risk that a function makes of the risk of every shard.
+
+        Parameters
+        ----------
+        function : callable(EmpiricalRisk) -> EmpiricalRisk
+            One of a module, which workers can import.
+
+        Returns
+        -------
+        ShardedRisk
+        """
+        return ShardedRisk(self.shards, partial(_derived_risk, self.make_risk, function), None, self.potentials)
+
+    def forget(self) -> None:
+        """Let the shards drop what they keep for this risk."""
+        self.shards.map(_forget, self._key)
+
+
+_MOST_REPAIRS = 10
+
+
+def _derived_risk(make_risk, function, shard):
+    return function(make_risk(shard))
+
+
+class _Plan(NamedTuple):
+    """How shards make a risk, and the name under which they keep it."""
+
+    key: str
+    make_risk: Callable
+
+
+class _Pass(NamedTuple):
+    """One evaluation: its number, the weights, and the objective, whose tolerances may change from pass to pass."""
+
+    number: int
+    coef: np.ndarray
+    objective: Objective
+
+
+class _Description(NamedTuple):
+    n_labelled: float
+    n_nodes: int
+    n_edges: int
+    is_forest: bool
+    is_exact: bool
+    label_counts: np.ndarray
+    objective: Objective
+
+
+class _Kept:
+    """What a shard keeps of a risk besides its examples."""
+
+    def __init__(self, make_risk):
+        self.make_risk = make_risk
+        self.n_passes = 0
+        self.carried = None
+        self.last = None
+
+
+def _risk_of(shard, key):
+    cached_key, risk = shard.cache.get("risk", (None, None))
+    if cached_key != key:
+        # One at a time: several training problems of one fit share the examples, and each may have a form of its own.
+        kept = shard.memory[key]
+        risk = kept.make_risk(shard)
+        if kept.carried is not None:
+            risk.carried = kept.carried
+        shard.cache["risk"] = key, risk
+    return risk
+
+
+def _describe(shard, plan):
+    shard.memory[plan.key] = _Kept(plan.make_risk)
+    with shard.named_in_errors():
+        risk = _risk_of(shard, plan.key)
+        return _Description(*(getattr(risk, name) for name in _Description._fields))
+
+
+def _evaluate(shard, request):
+    """The risk of a shard and whether its inferences carry something on; None if the shard missed a pass."""
+    key, asked = request
+    kept = shard.memory.get(key)
+    if kept is None or asked.number not in (kept.n_passes, kept.n_passes - 1):
+        return None
+    if asked.number == kept.n_passes:
+        _advance(shard, key, asked)
+    return kept.last
+
+
+def _advance(shard, key, asked):
+    kept = shard.memory[key]
+    with single_threaded_blas(), shard.named_in_errors():
+        risk = _risk_of(shard, key)
+        risk.objective, risk.n_passes = asked.objective, asked.number
+        found = risk.value_grad(asked.coef)
+    carries = any(state is not None for state in risk.carried)
+    kept.carried = risk.carried if carries else None
+    kept.last, kept.n_passes = (found, carries), asked.number + 1
+
+
+def _catch_up(shard, repair):
+    plan, number, history = repair
+    kept = shard.memory.get(plan.key)
+    if kept is not None and number in (kept.n_passes, kept.n_passes - 1):
+        return
+    kept = shard.memory[plan.key] = _Kept(plan.make_risk)
+    shard.cache.pop("risk", None)
+    for asked in history:
+        _advance(shard, plan.key, asked)
+    kept.n_passes = number
+
+
+def _forget(shard, key):
+    shard.memory.pop(key, None)
+    if shard.cache.get("risk", (None,))[0] == key:
+        del shard.cache["risk"]

@@ -1,0 +1,132 @@
+"""Training on shards that are held by the processes of a dask cluster."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from sklearn_crf import TRWCRF, DRFClassifier, Shards
+from sklearn_crf.distributed import DaskExecutor
+from sklearn_crf.learning import Relaxation
+
+distributed = pytest.importorskip("distributed", reason="dask.distributed is not installed")
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def load(seed):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(3, size=(4, 4, 4))
+    return np.eye(3)[y] + rng.normal(size=(4, 4, 4, 3)), y
+
+
+def broken(seed):
+    if seed == 1:
+        raise OSError("no such file")
+    return load(seed)
+
+
+ESTIMATORS = {
+    "exact": TRWCRF(),
+    "relaxation": TRWCRF(formulation=Relaxation(tol=1e-4)),
+    "pma": DRFClassifier(inference="trw"),
+    "spa": DRFClassifier(inference="map", max_iter=5),
+}
+
+
+def weights(estimator):
+    return np.concatenate([np.ravel(getattr(estimator, name)) for name in ("coef_", "intercept_", "edge_coef_")])
+
+
+@pytest.fixture(scope="module")
+def in_memory():
+    return {name: clone(crf).fit(Shards.from_arrays(map(load, range(4)))) for name, crf in ESTIMATORS.items()}
+
+
+def processes(n_workers):
+    return distributed.LocalCluster(
+        n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit=0
+    )
+
+
+@pytest.fixture(scope="module")
+def client():
+    with processes(2) as cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_two_workers_give_the_same_bits(name, client, in_memory):
+    fitted = clone(ESTIMATORS[name]).fit(Shards(range(4), load, client))
+    np.testing.assert_array_equal(weights(fitted), weights(in_memory[name]))
+    np.testing.assert_array_equal(fitted.loss_curve_, in_memory[name].loss_curve_)
+
+
+def test_one_worker_gives_the_same_bits(in_memory):
+    with processes(1) as cluster, distributed.Client(cluster) as client:
+        fitted = clone(ESTIMATORS["relaxation"]).fit(Shards(range(4), load, client))
+    np.testing.assert_array_equal(weights(fitted), weights(in_memory["relaxation"]))
+
+
+def test_predictions_and_errors_come_from_workers(client, in_memory):
+    shards, crf = Shards(range(4), load, client), in_memory["exact"]
+    for labels, seed in zip(crf.predict(shards), range(4), strict=True):
+        np.testing.assert_array_equal(labels, crf.predict(load(seed)[0]))
+    assert crf.score(shards) == crf.score(Shards(range(4), load))
+    with pytest.raises(RuntimeError, match="load failed for shard 1: OSError: no such file"):
+        clone(crf).fit(Shards(range(4), broken, client))
+
+
+class KillsWorkers(DaskExecutor):
+    """Kills the worker of the first shard in the middle of some calls."""
+
+    n_calls, fatal = 0, (4, 9)
+
+    def map(self, function, broadcast):
+        self.n_calls += 1
+        if self.n_calls in self.fatal:
+            distributed.wait(self._placed)
+            address = self.client.who_has(self._placed[:1])[self._placed[0].key][0]
+            os.kill(self.client.run(os.getpid, workers=[address])[address], signal.SIGKILL)
+        return super().map(function, broadcast)
+
+
+def test_killed_workers_leave_no_trace(in_memory):
+    """Messages of a relaxation are carried from pass to pass: another worker has to come by the same."""
+    engines = []
+
+    def make_engine(shards):
+        engines.append(KillsWorkers(shards, client))
+        return engines[-1]
+
+    with processes(2) as cluster, distributed.Client(cluster) as client:
+        shards = Shards(range(4), load, make_engine)
+        fitted = clone(ESTIMATORS["relaxation"]).fit(shards)
+        engines[0].fatal = (engines[0].n_calls + 1,)
+        predicted = fitted.predict(shards)
+    np.testing.assert_array_equal(weights(fitted), weights(in_memory["relaxation"]))
+    for labels, seed in zip(predicted, range(4), strict=True):
+        np.testing.assert_array_equal(labels, fitted.predict(load(seed)[0]))
+
+
+def test_a_cluster_that_goes_away_leaves_the_estimator_as_it_was(in_memory):
+    crf = clone(ESTIMATORS["exact"]).fit(*load(0))
+    before = weights(crf)
+
+    class GoesAway(DaskExecutor):
+        n_calls = 0
+
+        def map(self, function, broadcast):
+            self.n_calls += 1
+            if self.n_calls == 4:
+                cluster.close()
+            return super().map(function, broadcast)
+
+    cluster = processes(1)
+    client = distributed.Client(cluster, timeout=5)
+    with pytest.raises(RuntimeError, match="The dask cluster went away"):
+        crf.fit(Shards(range(2), load, lambda shards: GoesAway(shards, client)))
+    np.testing.assert_array_equal(weights(crf), before)
+    client.close()
