@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from time import sleep
-from typing import Any, Protocol
+from typing import Any
 
 
 class Shard:
@@ -82,8 +82,8 @@ class Shard:
             raise
 
 
-class Executor(Protocol):
-    """What a :class:`~sklearn_crf.Shards` needs of the engine that holds its shards.
+class Executor:
+    """Base of what holds the shards of a :class:`~sklearn_crf.Shards`, and calls functions on them.
 
     A shard stays where it is, with what functions keep in its ``memory``. If that is lost, because a worker is, the
     shard is loaded again elsewhere and its memory is empty.
@@ -111,9 +111,10 @@ class Executor(Protocol):
         list
             Results in the order of the shards.
         """
+        raise NotImplementedError(type(self).__name__)
 
 
-class LocalExecutor:
+class LocalExecutor(Executor):
     """Shards in this process, one after the other.
 
     Parameters
@@ -157,7 +158,7 @@ class LocalExecutor:
                 shard.cache.clear()
 
 
-class DaskExecutor:
+class DaskExecutor(Executor):
     """Shards on the workers of a dask cluster, each on the same worker for as long as that lives.
 
     Shards are dealt out in turn. Those of a worker that dies are loaded again by others.

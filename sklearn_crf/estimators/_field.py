@@ -9,15 +9,15 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context, clone
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._callbacks import CallbackSupportMixin, fit_callbacks
 from sklearn_crf._threads import single_threaded_blas
 from sklearn_crf._versions import restore_versioned_state, versioned_state
-from sklearn_crf.distributed import Shards
 from sklearn_crf.encoding import encode_X, encode_y, make_batches, tie_constant_edges
-from sklearn_crf.estimators._sharded import ShardedExamples
-from sklearn_crf.estimators._training_examples import TrainingExamples, check_examples
+from sklearn_crf.estimators._sharded import gather
+from sklearn_crf.estimators._training_examples import check_examples, partial_fit
 from sklearn_crf.inference import NAMES, Inference, NamedInference, resolve_inference
 from sklearn_crf.learning import TrainingRun, initial_weights
 from sklearn_crf.models import numbers_of_states
@@ -68,6 +68,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     _takes_factors = False
     _takes_sparse_edges = False
     _takes_shards = False
+    _takes_parts = False
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -125,6 +126,14 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """Whether exact inference is affordable on all of some batches, where that decides what is chosen."""
         return False
 
+    def _has_penalty(self, objective):
+        """Whether stochastic steps are made down a penalised loss."""
+        return objective.smooth
+
+    def _projection(self, potentials):
+        """Function that moves weights to where they may be; None where they may be anywhere."""
+        return None
+
     def _check_batches(self, batches, graphs):
         """Raise ValueError where examples do not suit what the graphs of all have chosen."""
 
@@ -180,21 +189,39 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             self
         """
         self._check_parameters()
-        examples = self._gather(X, y, sample_weight, node_weight)
+        examples = gather(self, X, y, sample_weight, node_weight)
         try:
             return self._fit(examples, X, y)
         finally:
             examples.finish()
 
-    def _gather(self, X, y, sample_weight, node_weight):
-        """The training examples, encoded."""
-        if not isinstance(X, Shards):
-            return TrainingExamples(self, X, y, sample_weight, node_weight, self.classes)
-        if not self._takes_shards:
-            raise ValueError(f"{type(self).__name__} takes no Shards: TRWCRF and DRFClassifier do.")
-        if any(given is not None for given in (y, sample_weight, node_weight)):
-            raise ValueError("Shards bring y and sample_weight along, from load: pass none with them, nor node_weight.")
-        return ShardedExamples(self, X)
+    @available_if(lambda self: self._takes_parts)
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X, y, classes=None, sample_weight=None):
+        """Learn from some examples more, by one pass of stochastic steps over them.
+
+        The weights are averages over all steps so far of adaptive gradient steps for mini-batches of 8 examples, down
+        the objective of all examples so far: what is passed twice counts twice. They come near those of ``fit``, and
+        do not reach them.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, or list of examples
+            As in ``fit``.
+        y : array-like
+            Labels of the nodes.
+        classes : array-like of shape (n_classes,), optional
+            All classes, at the first call, unless the parameter of that name has them.
+        sample_weight : array-like of shape (n_examples,), optional
+            One weight per example.
+
+        Returns
+        -------
+        estimator
+            self
+        """
+        partial_fit(self, X, y, classes, sample_weight)
+        return self
 
     def _fit(self, examples, X, y):
         encoded, labels = examples.encoded, examples.labels
@@ -241,6 +268,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         for name, value in {**layout.attributes(potentials, record.coef), **self._chosen(examples.graphs)}.items():
             setattr(self, name, value)
         self._store(record)
+        vars(self).pop("partial_fit_state_", None)
         if record.interrupted is not None:
             raise record.interrupted
         return self

@@ -18,6 +18,17 @@ from sklearn_crf.objectives import ShardedRisk
 _Method = TypeVar("_Method", bound=Callable)
 
 
+def gather(field, X, y, sample_weight, node_weight):
+    """The training examples of a fit, encoded, here or where their shards are."""
+    if not isinstance(X, Shards):
+        return TrainingExamples(field, X, y, sample_weight, node_weight, field.classes)
+    if not field._takes_shards:
+        raise ValueError(f"{type(field).__name__} takes no Shards: TRWCRF and DRFClassifier do.")
+    if any(given is not None for given in (y, sample_weight, node_weight)):
+        raise ValueError("Shards bring y and sample_weight along, from load: pass none with them, nor node_weight.")
+    return ShardedExamples(field, X)
+
+
 class ShardedExamples:
     """Examples that are encoded where their shards are; here is what they have in common.
 

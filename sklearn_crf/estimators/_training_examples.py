@@ -1,13 +1,19 @@
-"""Training examples of a field, in memory or in shards that are elsewhere, and what others must have in common."""
+"""Training examples of a field in memory, what later ones must have in common with them, and one pass over some."""
 
 import numpy as np
+from sklearn.utils import check_random_state
 
-from sklearn_crf.encoding import (
-    encode_y,
-    make_batches,
-    validate_sample_weight,
+from sklearn_crf._threads import single_threaded_blas
+from sklearn_crf.encoding import encode_y, make_batches, sorted_classes, validate_sample_weight
+from sklearn_crf.learning import (
+    ONLINE_BATCH_SIZE,
+    GraphSummary,
+    have_cycles,
+    have_factors,
+    online_pass,
+    with_class_weights,
+    with_node_weights,
 )
-from sklearn_crf.learning import GraphSummary, have_cycles, have_factors, with_class_weights, with_node_weights
 from sklearn_crf.objectives import EmpiricalRisk, SparseRisk
 from sklearn_crf.potentials import FactorPotentials, SparseEdgePotentials, check_factors
 
@@ -22,6 +28,8 @@ class TrainingExamples:
         As in its ``fit``.
     classes : array-like or None
         All classes.
+    reset : bool
+        Whether the field has not seen any before.
 
     Attributes
     ----------
@@ -29,14 +37,14 @@ class TrainingExamples:
         The argument or parameter that gives nodes weights of their own.
     """
 
-    def __init__(self, field, X, y, sample_weight, node_weight, classes):
-        self.encoded = field._encode(X, reset=True)
+    def __init__(self, field, X, y, sample_weight, node_weight, classes, reset=True):
+        self.encoded = field._encode(X, reset=reset)
         self.labels = encode_y(y, self.encoded, missing_label=field.missing_label, classes=classes)
         self._weight = sample_weight
         self._node_weight = node_weight
         self.weighted_by = None
 
-    def prepare(self, field, layout, whole=None):
+    def prepare(self, field, layout, whole=None, packing=None):
         """Put examples into batches, in the form that suits those of all shards.
 
         Parameters
@@ -45,6 +53,8 @@ class TrainingExamples:
         layout : WeightLayout
         whole : Outline, optional
             Of all shards, where these are the examples of one.
+        packing : dict, optional
+            Nodes up to which examples are packed; None leaves that to the field.
         """
         weight = validate_sample_weight(self._weight, self.encoded.n_examples)
         class_weight = field._class_weight(self.labels)
@@ -53,7 +63,7 @@ class TrainingExamples:
             weight = (1.0 if weight is None else weight) * np.append(class_weight, 1.0)[self.labels.labels]
             class_weight = None
         prepare = layout.prepare(self.encoded if whole is None else whole)
-        packing = field._packing(self.encoded)
+        packing = field._packing(self.encoded) if packing is None else packing
         batches = make_batches(self.encoded, self.labels.labels, weight, prepare=prepare, **packing)
         batches = with_node_weights(self._node_weight, self.encoded, batches)
         if self._node_weight is not None or class_weight is not None:
@@ -122,3 +132,93 @@ def require_no_factors(batch, method):
     """Raise ValueError where an example has factors besides nodes and edges."""
     if batch.example.has_factors:
         raise ValueError(f"X[{batch.members[0]}] has factors besides nodes and edges, which {method} does not take.")
+
+
+def partial_fit(field, X, y, classes, sample_weight):
+    """One pass over X; sets the fitted attributes of the field at its end."""
+    classes = _checked_classes(field, classes)
+    is_first = not hasattr(field, "classes_")
+    former = getattr(field, "partial_fit_state_", None)
+    _check_parameters(field)
+    layout = field._weight_layout(classes)
+    examples = TrainingExamples(field, X, y, sample_weight, None, classes, reset=is_first)
+    field._check_labels(examples.labels)
+    is_rows = examples.encoded.layout == "nodes"
+    examples.prepare(field, layout, packing={"max_nodes": ONLINE_BATCH_SIZE if is_rows else 1})
+    _check_examples(field, examples.encoded)
+    if is_first:
+        potentials = layout.potentials(examples.encoded, classes, examples.batches)
+    else:
+        potentials = field._fitted_potentials(examples.encoded)
+        check_examples(examples.encoded, potentials, type(field).__name__)
+        layout.check(examples.batches, classes)
+    examples.graphs = _graphs(field, examples.batches, potentials, former)
+    field._check_batches(examples.batches, examples.graphs)
+    objective = field._objective(examples, potentials)
+    if examples.weighted_by is not None and not objective.weighs_nodes:
+        raise ValueError(
+            f"{examples.weighted_by} weighs nodes, but the loss of {type(field).__name__} is no sum over nodes."
+        )
+    # Inner problems that are solved as far as the outer one has come would stay as they are.
+    objective.settle(0.0)
+    rng = check_random_state(field.random_state)
+    risk = examples.risk(field, objective, potentials, int(rng.randint(np.iinfo(np.int32).max)))
+    start = np.zeros(potentials.n_coef) if is_first else field._flat_weights(potentials)
+    with single_threaded_blas():
+        state = online_pass(
+            risk,
+            former,
+            start,
+            C=field.C if field._has_penalty(objective) else None,
+            edge_C=field._tables().C,
+            n_together=1 if is_rows else ONLINE_BATCH_SIZE,
+            rng=rng,
+            project=field._projection(potentials),
+        )
+    # Everything that can fail has happened: only now does the estimator change.
+    if is_first:
+        examples.encoded.record(field)
+    field.classes_ = classes
+    attributes = {**layout.attributes(potentials, state["average"]), **field._chosen(examples.graphs)}
+    for name, value in attributes.items():
+        setattr(field, name, value)
+    if hasattr(field, "voters_"):
+        field.voters_ = None
+    field.partial_fit_state_ = {**state, "graphs": tuple(examples.graphs)}
+
+
+def _checked_classes(field, classes):
+    fitted = getattr(field, "classes_", None)
+    given = field.classes if classes is None else classes
+    if fitted is None:
+        if given is None:
+            raise ValueError("classes must be passed on the first call to partial_fit.")
+        return sorted_classes([], given)
+    if given is not None and not np.array_equal(sorted_classes([], given), fitted):
+        raise ValueError(
+            f"`classes={np.asarray(given).tolist()}` is not the same as on last call to partial_fit, was: "
+            f"{fitted.tolist()}"
+        )
+    return fitted
+
+
+def _check_parameters(field):
+    field._check_parameters()
+    if getattr(field, "weights", None) == "seen":
+        raise ValueError("partial_fit cannot know which features later calls bring: use weights='all'.")
+    if getattr(field, "class_weight", None) == "balanced":
+        raise ValueError(
+            "class_weight='balanced' is not for partial_fit, which sees a part of the examples at a time: pass a dict "
+            "of weights."
+        )
+
+
+def _check_examples(field, encoded):
+    if encoded.has_factors or encoded.has_sparse_edges:
+        what = "factors besides nodes and edges" if encoded.has_factors else "sparse edge features"
+        raise ValueError(f"partial_fit of {type(field).__name__} takes no {what}: use fit.")
+
+
+def _graphs(field, batches, potentials, former):
+    now = summary_of(field, batches, potentials)
+    return now if former is None else GraphSummary.joined([GraphSummary(*former["graphs"]), now])

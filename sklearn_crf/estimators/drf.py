@@ -118,6 +118,8 @@ class DRFClassifier(FieldClassifier):
     inference_ : str
         The inference that predicts with ``inference="auto"``: "mpm" or "trw". Otherwise the parameter, or the class of
         an object.
+    partial_fit_state_ : dict
+        What the next ``partial_fit`` needs, where that was called last.
     n_features_in_ : int
         Features of a node.
     lattice_ndim_ : int or None
@@ -148,6 +150,7 @@ class DRFClassifier(FieldClassifier):
         "class_weight": [dict, StrOptions({"balanced"}), None],
     }
     _takes_shards = True
+    _takes_parts = True
 
     def __init__(
         self,

@@ -140,6 +140,8 @@ class M3NClassifier(FieldClassifier):
         Epochs, or planes of the bundle method.
     n_inference_calls_ : int
         Of these in all.
+    partial_fit_state_ : dict
+        What the next ``partial_fit`` needs, where that was called last.
     n_features_in_ : int
         Features of a node.
     lattice_ndim_ : int or None
@@ -176,6 +178,7 @@ class M3NClassifier(FieldClassifier):
     }
 
     _has_distribution = False
+    _takes_parts = True
 
     def __init__(
         self,
@@ -292,11 +295,24 @@ class M3NClassifier(FieldClassifier):
         cost = cost_matrix(formulation.cost, self.class_weight, examples.labels)
         return formulation.objective(self._decoding().inference, cost, examples.batches)
 
+    def _has_penalty(self, objective):
+        return True
+
+    def _projection(self, potentials):
+        if not self._is_associative():
+            return None
+        bounded = self._bounded(potentials)
+        return lambda coef: np.where(bounded, np.maximum(coef, 0.0), coef)
+
+    def _bounded(self, potentials):
+        """Which weights must not be negative."""
+        bounded = np.zeros(potentials.n_coef, dtype=bool)
+        potentials.unpack(bounded).edge_coef[...] = self._is_associative()
+        return bounded
+
     def _train(self, risk, examples, make_start, run):
         encoded = examples.encoded
         formulation, potentials = self._formulation(), risk.potentials
-        bounded = np.zeros(potentials.n_coef, dtype=bool)
-        potentials.unpack(bounded).edge_coef[...] = self._is_associative()
         # Without edges there is nothing to share.
         name = formulation.name if encoded.n_edges or formulation.name != "joint" else "smoothed"
         setting = MarginSetting(
@@ -304,7 +320,7 @@ class M3NClassifier(FieldClassifier):
             inference=self._decoding().inference,
             solver=self._solver(encoded, potentials.n_coef),
             scale=self._scale(potentials, formulation, run),
-            lower_bounded=bounded,
+            lower_bounded=self._bounded(potentials),
         )
         return train_by_margins(risk, make_start("zeros"), setting, run)
 

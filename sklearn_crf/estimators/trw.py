@@ -140,6 +140,8 @@ class TRWCRF(FieldClassifier):
         The listed joint states of each type, those seen in training, as columns of ``classes_``.
     factor_shapes_ : dict of str to ndarray of shape (arity,)
         Numbers of states of the nodes of each type.
+    partial_fit_state_ : dict
+        What the next ``partial_fit`` needs, where that was called last.
     n_features_in_ : int
         Features of a node.
     lattice_ndim_ : int or None
@@ -177,6 +179,7 @@ class TRWCRF(FieldClassifier):
     _takes_factors = True
     _takes_sparse_edges = True
     _takes_shards = True
+    _takes_parts = True
 
     def __init__(
         self,
@@ -279,7 +282,7 @@ class TRWCRF(FieldClassifier):
         formulation = self._formulation(examples.graphs.are_narrow)
         problem = PenalisedRisk(risk, run.C, run.max_iter, run.edge_C)
         # Nodes alone are quick to learn, and leave less to the passes that need inference.
-        nodes_first = have_cycles(risk.batches) and not have_factors(risk.batches)
+        nodes_first = examples.graphs.have_cycles and not examples.graphs.have_factors
         start = make_start(formulation.init_with_cycles if nodes_first else "auto")
         return formulation.train(problem, start, run, resolve_solver(self.solver))
 

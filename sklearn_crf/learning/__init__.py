@@ -41,6 +41,7 @@ from sklearn_crf.learning._margin_training import (
     resolve_margin_solver,
     train_by_margins,
 )
+from sklearn_crf.learning._online import ONLINE_BATCH_SIZE, online_pass
 from sklearn_crf.learning._relaxations import (
     DualRelaxation,
     JointRelaxation,

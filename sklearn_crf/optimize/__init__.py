@@ -1,5 +1,6 @@
 """Optimizers: plain functions on vectors that know nothing of fields, and return scipy's OptimizeResult."""
 
+from sklearn_crf.optimize._adagrad import AdaGradState, adagrad_steps
 from sklearn_crf.optimize._bundle import bmrm, one_slack
 from sklearn_crf.optimize._cutting_plane import cutting_plane
 from sklearn_crf.optimize._cycles import CycleDetector, detect_cycle
@@ -14,7 +15,9 @@ from sklearn_crf.optimize._spg import minimize_spg
 from sklearn_crf.optimize._subgradient import subgradient
 
 __all__ = [
+    "AdaGradState",
     "CycleDetector",
+    "adagrad_steps",
     "bmrm",
     "cutting_plane",
     "detect_cycle",

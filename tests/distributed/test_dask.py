@@ -47,7 +47,7 @@ def in_memory():
 
 def processes(n_workers):
     return distributed.LocalCluster(
-        n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit=0
+        n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit=0
     )
 
 

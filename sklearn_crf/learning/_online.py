@@ -1,0 +1,77 @@
+"""Training by passes of stochastic steps, each over examples that were not seen before."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.random import RandomState
+
+from sklearn_crf.learning._training import penalty_factors
+from sklearn_crf.objectives import EmpiricalRisk
+from sklearn_crf.optimize import AdaGradState, adagrad_steps
+
+#: Examples of one step.
+ONLINE_BATCH_SIZE = 8
+
+# Length of the first step of each weight.
+_STEP_SIZE = 0.3
+
+
+def online_pass(
+    risk: EmpiricalRisk,
+    former: dict | None,
+    start: np.ndarray,
+    *,
+    C: float | None,
+    edge_C: float | None,
+    n_together: int,
+    rng: RandomState,
+    project: Callable[[np.ndarray], np.ndarray] | None = None,
+) -> dict:
+    r"""One stochastic step for each mini-batch of examples, in random order.
+
+    .. math:: g_t = \frac{1}{N_B} \nabla R_B(w_t) + \frac{1}{C N} \lambda w_t
+
+    with B the mini-batch, :math:`N_B` its labelled nodes and N all those seen so far: the gradient of the objective of
+    training on all examples so far, per node, whose part of the examples the mini-batch stands for.
+
+    Parameters
+    ----------
+    risk : EmpiricalRisk
+        Of the new examples.
+    former : dict or None
+        What the pass before returned; None before the first.
+    start : ndarray of shape (n_coef,)
+        Weights before the first step.
+    C : float or None
+        Inverse strength of the penalty; None is no penalty.
+    edge_C : float or None
+        That on the weights of edges; None is C.
+    n_together : int
+        Batches of a mini-batch.
+    rng : RandomState
+        Draws the order.
+    project : callable(coef) -> coef, optional
+        Keeps weights where they have to be.
+
+    Returns
+    -------
+    dict
+        ``average``, the weights that predict; and what the next pass needs: ``x``, ``squares``, ``n_steps`` and
+        ``n_nodes``. Arrays and numbers alone.
+    """
+    if former is None:
+        former = {**AdaGradState.at(start)._asdict(), "n_nodes": 0.0}
+    n_nodes = former["n_nodes"] + risk.n_labelled
+    penalty = np.zeros(len(start)) if C is None else penalty_factors(risk.potentials, C, edge_C) / (C * n_nodes)
+
+    def gradient(members, coef):
+        n_labelled = risk.labelled_share(members) * risk.n_labelled
+        if not n_labelled:
+            return np.zeros(len(coef))
+        return risk.value_grad(coef, members).gradient / n_labelled + penalty * coef
+
+    order = rng.permutation(len(risk.batches))
+    members = [order[first : first + n_together] for first in range(0, len(order), n_together)]
+    state = AdaGradState(*(former[name] for name in AdaGradState._fields))
+    found = adagrad_steps(gradient, state, members, step_size=_STEP_SIZE, project=project)
+    return {**found._asdict(), "n_nodes": n_nodes}

@@ -1,0 +1,133 @@
+"""Training by one pass of stochastic steps after the other."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, Example, M3NClassifier
+from sklearn_crf.optimize import AdaGradState, adagrad_steps
+
+RNG = np.random.default_rng(0)
+Y = np.cumsum(RNG.random((120, 6)) < 0.3, axis=1) % 3
+X = (RNG.normal(size=(3, 4))[Y] + RNG.normal(size=(120, 6, 4))) * [1.0, 20.0, 0.05, 1.0]
+ESTIMATORS = {
+    "trw": TRWCRF(edge_features="constant", random_state=0),
+    "trw relaxation": TRWCRF(edge_features="constant", formulation="relaxation", random_state=0),
+    "drf": DRFClassifier(edge_features="constant", random_state=0),
+    "drf pl": DRFClassifier(edge_features="constant", learning="pl", class_weight={1: 2.0}, random_state=0),
+    "drf spa": DRFClassifier(edge_features="constant", inference="map", random_state=0),
+    "m3n": M3NClassifier(edge_features="constant", max_iter=30, random_state=0),
+}
+
+
+def weights(estimator):
+    return np.concatenate([np.ravel(getattr(estimator, name)) for name in ("coef_", "intercept_", "edge_coef_")])
+
+
+def in_parts(estimator, n_passes=1):
+    estimator = clone(estimator)
+    for start in list(range(0, 80, 20)) * n_passes:
+        estimator.partial_fit(X[start : start + 20], Y[start : start + 20], classes=[0, 1, 2])
+    return estimator
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_one_pass_comes_near_the_full_fit(name):
+    estimator = in_parts(ESTIMATORS[name], n_passes=2)
+    full = clone(ESTIMATORS[name]).fit(X[:80], Y[:80])
+    assert estimator.score(X[80:], Y[80:]) > full.score(X[80:], Y[80:]) - 0.06
+    assert estimator.partial_fit_state_["n_nodes"] == pytest.approx(960, rel=0.5)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_pickles_go_on_where_they_were(name):
+    estimator = clone(ESTIMATORS[name]).partial_fit(X[:20], Y[:20], classes=[0, 1, 2])
+    loaded = pickle.loads(pickle.dumps(estimator))
+    for each in (estimator, loaded):
+        each.set_params(n_jobs=2 if each is loaded else 1).partial_fit(X[20:40], Y[20:40])
+    np.testing.assert_array_equal(weights(estimator), weights(loaded))
+    assert all(isinstance(part, np.ndarray | float | int | tuple) for part in loaded.partial_fit_state_.values())
+
+
+def test_many_passes_come_nearer():
+    """The penalty fades, as examples that are seen again count again: so does that of the fit beside it."""
+    best = clone(ESTIMATORS["trw"]).set_params(C=20.0).fit(X[:80], Y[:80])
+    once, often = (in_parts(ESTIMATORS["trw"], n_passes) for n_passes in (1, 20))
+    loss = [-np.mean(each.log_likelihood(X[:80], Y[:80]).values) for each in (once, often, best)]
+    assert loss[1] - loss[2] < 0.5 * (loss[0] - loss[2])
+
+
+def test_plain_rows_and_sparse_rows_are_the_same():
+    sparse = pytest.importorskip("scipy.sparse")
+    rows, labels = X.reshape(-1, 4)[:200], Y.ravel()[:200]
+    dense = TRWCRF(random_state=0).partial_fit(rows, labels, classes=[0, 1, 2])
+    other = TRWCRF(random_state=0).partial_fit(sparse.csr_matrix(rows), labels, classes=[0, 1, 2])
+    np.testing.assert_allclose(other.coef_, dense.coef_, atol=1e-9)
+    assert dense.score(rows, labels) > TRWCRF().fit(rows, labels).score(rows, labels) - 0.1
+
+
+def test_classes_come_with_the_first_call():
+    crf = TRWCRF()
+    with pytest.raises(ValueError, match="classes must be passed on the first call to partial_fit"):
+        crf.partial_fit(X, Y)
+    crf.partial_fit(X[:4], np.zeros((4, 6), dtype=int), classes=[2, 1, 0])
+    assert crf.classes_.tolist() == [0, 1, 2]
+    before = weights(crf)
+    with pytest.raises(ValueError, match="is not the same as on last call to partial_fit"):
+        crf.partial_fit(X, Y, classes=[0, 1])
+    with pytest.raises(ValueError, match="unknown label 7"):
+        crf.partial_fit(X, Y + 7)
+    with pytest.raises(ValueError, match="3 features"):
+        crf.partial_fit(X[..., :3], Y)
+    np.testing.assert_array_equal(weights(crf), before)
+    named = TRWCRF(classes=[0, 1, 2]).partial_fit(X, Y)
+    assert named.classes_.tolist() == [0, 1, 2]
+
+
+def test_fit_begins_anew_and_partial_fit_goes_on_from_it():
+    crf = clone(ESTIMATORS["trw"])
+    plain = weights(crf.fit(X, Y))
+    np.testing.assert_array_equal(weights(in_parts(ESTIMATORS["trw"]).fit(X, Y)), plain)
+    assert not hasattr(crf, "partial_fit_state_")
+    assert crf.partial_fit(X[:8], Y[:8]).partial_fit_state_["n_steps"] == 1
+
+
+def test_a_weight_of_two_is_an_example_seen_twice():
+    crf = TRWCRF(C=1e6).partial_fit(X[:1], Y[:1], classes=[0, 1, 2], sample_weight=[2.0])
+    assert crf.partial_fit_state_["n_nodes"] == 12
+
+
+def test_associative_weights_stay_so():
+    rough = M3NClassifier(pairwise="associative", edge_features="constant")
+    rough.partial_fit(X[:8], RNG.permuted(Y[:8], axis=1), classes=[0, 1, 2])
+    assert rough.edge_coef_.min() >= 0
+
+
+def test_what_needs_all_examples_says_so():
+    with pytest.raises(ValueError, match="use weights='all'"):
+        TRWCRF(weights="seen").partial_fit(X, Y, classes=[0, 1, 2])
+    with pytest.raises(ValueError, match="class_weight='balanced' is not for partial_fit"):
+        M3NClassifier(class_weight="balanced").partial_fit(X, Y, classes=[0, 1, 2])
+    example = Example(X[0], [[0, 1]], factors={"triple": [[0, 1, 2]]})
+    with pytest.raises(ValueError, match="takes no factors besides nodes and edges: use fit"):
+        TRWCRF(edge_features="constant").partial_fit([example], [Y[0]], classes=[0, 1, 2])
+    assert not hasattr(ContrastiveCRF(), "partial_fit")
+
+
+def test_adaptive_steps_do_not_depend_on_scales():
+    def slopes(scale):
+        return lambda row, x: scale * (scale * x - row)
+
+    rows = [np.array([1.0, -2.0])] * 200
+    small = adagrad_steps(slopes(0.1), AdaGradState.at(np.zeros(2)), rows, step_size=5.0)
+    large = adagrad_steps(slopes(10.0), AdaGradState.at(np.zeros(2)), rows, step_size=0.05)
+    np.testing.assert_allclose(small.average * 0.1, large.average * 10)
+    np.testing.assert_allclose(large.average * 10, rows[0], atol=0.1)
+
+
+def test_adaptive_steps_refuse_what_is_not_finite():
+    with pytest.raises(ValueError, match="gradient must be finite, found NaN or infinity at step 0"):
+        adagrad_steps(lambda row, x: x * np.nan, AdaGradState.at(np.zeros(2)), [0])
