@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 
 import numpy as np
-from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
 
-from sklearn_crf._threads import single_threaded_blas
+from sklearn_crf._threads import single_threaded_blas, thread_count
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import NAMES, AutoMap, AutoMarginals, Inference, Labeling, Marginals, resolve_inference
 from sklearn_crf.models import PairwiseModel
@@ -87,7 +86,7 @@ def solve(
     model, shape = _as_model(unary, pairwise, edges, edge_weight, connectivity, costs)
     chosen = _able("map", inference, AutoMap)
     with single_threaded_blas():
-        found = chosen.map(model, n_threads=effective_n_jobs(n_jobs))
+        found = chosen.map(model, n_threads=thread_count(n_jobs))
     fractional = None if found.fractional is None else found.fractional.reshape(*shape, -1)
     return found._replace(labels=found.labels.reshape(shape), fractional=fractional)
 
@@ -145,7 +144,7 @@ def marginals(
     model, shape = _as_model(unary, pairwise, edges, edge_weight, connectivity, costs)
     chosen = _able("marginals", inference, AutoMarginals)
     with single_threaded_blas():
-        found = chosen.marginals(model, n_threads=effective_n_jobs(n_jobs))
+        found = chosen.marginals(model, n_threads=thread_count(n_jobs))
     return found._replace(unary=found.unary.reshape(*shape, -1))
 
 

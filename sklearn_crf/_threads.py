@@ -9,7 +9,8 @@ from itertools import pairwise
 from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
-from joblib import effective_n_jobs
+from joblib import effective_n_jobs, parallel_config
+from joblib.parallel import get_active_backend
 from sklearn import config_context, get_config
 from threadpoolctl import ThreadpoolController
 
@@ -88,10 +89,18 @@ def _pool(n_threads):
         pool.shutdown(cancel_futures=True)
 
 
+def thread_count(n_jobs):
+    """Threads of this process for ``n_jobs``, as everywhere in scikit-learn but never as many as a cluster has."""
+    if type(get_active_backend()[0]).__module__.startswith("joblib._parallel_backends"):
+        return effective_n_jobs(n_jobs)
+    # The number of workers of a cluster is for tasks of joblib.
+    with parallel_config(backend="threading"):
+        return effective_n_jobs(1 if n_jobs is None else n_jobs)
+
+
 def split_threads(n_jobs, n_tasks):
     """Threads over tasks and threads inside a task, ``outer * inner <= n_jobs``."""
-    # n_jobs: as everywhere in scikit-learn: None is 1 unless a ``joblib.parallel_config`` says otherwise, -1 is all
-    n_jobs = effective_n_jobs(n_jobs)
+    n_jobs = thread_count(n_jobs)
     outer = max(1, min(n_jobs, n_tasks))
     return outer, max(1, n_jobs // outer)
 

@@ -6,11 +6,13 @@ import threading
 import time
 import warnings
 
+import joblib
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from joblib import parallel_config
+from joblib.parallel import ParallelBackendBase
 from sklearn import config_context, get_config
 
 from sklearn_crf._threads import (
@@ -38,6 +40,26 @@ def test_none_follows_the_configuration_of_joblib():
     assert split_threads(None, 8) == (1, 1)
     with parallel_config("threading", n_jobs=3):
         assert split_threads(None, 8) == (3, 1)
+
+
+class Cluster(ParallelBackendBase):
+    """A cluster of 64 workers, of which this process is none."""
+
+    def effective_n_jobs(self, n_jobs):
+        return 64
+
+    def apply_async(self, func, callback=None):
+        raise AssertionError("no task is for the cluster")
+
+
+def test_workers_of_a_cluster_are_no_threads(monkeypatch):
+    monkeypatch.setitem(joblib.parallel.BACKENDS, "cluster", Cluster)
+    with parallel_config("cluster", n_jobs=-1):
+        assert joblib.effective_n_jobs(None) == 64
+        assert split_threads(None, 100) == (1, 1)
+        assert split_threads(2, 100) == (2, 1)
+        assert split_threads(-1, 1000) == (joblib.cpu_count(), 1)
+        assert map_tasks(lambda task, n_threads: task, range(3)) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("n_jobs", [None, 1, 2, 3])

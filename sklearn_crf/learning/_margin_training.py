@@ -5,14 +5,13 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from joblib import effective_n_jobs
 from scipy.optimize import OptimizeResult
 from scipy.special import entr
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf._callbacks import progress_reporter
-from sklearn_crf._threads import map_tasks, ordered_map
+from sklearn_crf._threads import map_tasks, ordered_map, thread_count
 from sklearn_crf.inference import Inference
 from sklearn_crf.learning._solvers import LBFGS
 from sklearn_crf.learning._training import TrainingRun, stacklevel_of_caller
@@ -504,7 +503,7 @@ def _train_by_planes(risk, start, setting, run, show):
     if not by_kernel:
         risk, blocks = risk_in_blocks(risk)
     record, problem = MarginRecord(), PenalisedHinge(risk, setting, run)
-    with ordered_map(effective_n_jobs(run.n_jobs)) as map_in_threads:
+    with ordered_map(thread_count(run.n_jobs)) as map_in_threads:
         if by_kernel:
             oracle = ForestPlanes(risk, run.C, setting.scale, map_in_threads)
         else:

@@ -5,7 +5,9 @@ import signal
 
 import numpy as np
 import pytest
+from joblib import parallel_config
 from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
 
 from sklearn_crf import TRWCRF, DRFClassifier, Shards
 from sklearn_crf.distributed import DaskExecutor
@@ -77,6 +79,16 @@ def test_predictions_and_errors_come_from_workers(client, in_memory):
     assert crf.score(shards) == crf.score(Shards(range(4), load))
     with pytest.raises(RuntimeError, match="load failed for shard 1: OSError: no such file"):
         clone(crf).fit(Shards(range(4), broken, client))
+
+
+def test_grid_search_on_a_cluster_finds_the_same(client):
+    X, y = load(0)
+    grid = {"C": [0.1, 1.0]}
+    here = GridSearchCV(TRWCRF(max_iter=20), grid, cv=2).fit(X, y)
+    with parallel_config("dask"):
+        there = GridSearchCV(TRWCRF(max_iter=20), grid, cv=2).fit(X, y)
+    np.testing.assert_array_equal(there.cv_results_["mean_test_score"], here.cv_results_["mean_test_score"])
+    np.testing.assert_array_equal(weights(there.best_estimator_), weights(here.best_estimator_))
 
 
 class KillsWorkers(DaskExecutor):
