@@ -13,7 +13,7 @@ from sklearn_crf import TRWCRF, DRFClassifier, Shards
 from sklearn_crf.distributed import DaskExecutor
 from sklearn_crf.learning import Relaxation
 
-distributed = pytest.importorskip("distributed", reason="dask.distributed is not installed")
+distributed = pytest.importorskip("dask.distributed", reason="dask.distributed is not installed")
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
