@@ -51,6 +51,7 @@ class TRWCRF(FieldClassifier):
           other (recipe 5; ``fit_intercept=False``, as a weight without penalty ties the marginals of all together).
         - "edge_probabilities": the bound that is also least over distributions over spanning trees (recipe 2).
         - "piecewise": each node and each edge by itself, without inference.
+        - "shared_pieces": each edge by itself, with an even share of the scores of its nodes, without inference.
         - "pseudolikelihood": each node given its true neighbours.
         - "loopy", "mean_field": the Bethe free energy of loopy belief propagation; the lower bound of mean field.
         - "auto": "exact" where that is affordable on all examples, as on forests and narrow graphs
@@ -88,7 +89,7 @@ class TRWCRF(FieldClassifier):
         Largest entry of the gradient per labelled node at which training stops.
     missing_label : object, default=None
         Value in y of unlabelled nodes, such as -1 or NaN, which are summed out; None if all nodes are labelled.
-        "piecewise", "pseudolikelihood", "joint" and "dual" reject them.
+        "piecewise", "shared_pieces", "pseudolikelihood", "joint" and "dual" reject them.
     classes : array-like, optional
         All classes, where some may be missing from the training labels.
     lattice_ndim : int, optional

@@ -15,6 +15,7 @@ from sklearn_crf.learning._formulations import (
     MeanFieldTraining,
     PiecewiseTraining,
     PseudolikelihoodTraining,
+    SharedPiecesTraining,
     resolve_formulation,
     resolve_solver,
 )
@@ -111,6 +112,7 @@ __all__ = [
     "RelaxedMargin",
     "Reparameterization",
     "ReparameterizedMargin",
+    "SharedPiecesTraining",
     "SmoothedMargin",
     "Solver",
     "Subgradient",

@@ -16,7 +16,7 @@ from sklearn_crf.learning._relaxations import (
     Reparameterization,
 )
 from sklearn_crf.learning._solvers import LBFGS, SGD, Solver
-from sklearn_crf.objectives import Likelihood, Objective, Piecewise, Pseudolikelihood
+from sklearn_crf.objectives import Likelihood, Objective, Piecewise, Pseudolikelihood, SharedPieces
 
 _MAX_ITER = [Interval(Integral, 1, None, closed="left")]
 _TOL = [Interval(Real, 0, None, closed="neither")]
@@ -84,6 +84,37 @@ class PiecewiseTraining(Formulation):
 
     def factor_nodes(self):
         return 512
+
+
+class SharedPiecesTraining(PiecewiseTraining):
+    """The log-partitions of edges, each by itself with an even share of the scores of its nodes: quick, less loose.
+
+    Parameters
+    ----------
+    cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
+        What errors cost in the loss, as of :class:`Exact`.
+    temperature : float, default=1.0
+        Of the distribution, as of :class:`Exact`.
+
+    See Also
+    --------
+    sklearn_crf.objectives.SharedPieces : The loss.
+
+    Examples
+    --------
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.learning import SharedPiecesTraining
+    >>> import numpy as np
+    >>> X, y = np.array([[[0.0], [0.1], [0.9], [1.0]]] * 3), np.array([[0, 0, 1, 1]] * 3)
+    >>> TRWCRF(formulation=SharedPiecesTraining()).fit(X, y).predict(X).tolist()[0]
+    [0, 0, 1, 1]
+    """
+
+    name = "shared_pieces"
+    takes_factors = False
+
+    def likelihood(self, has_cycles, has_factors):
+        return SharedPieces()
 
 
 class PseudolikelihoodTraining(PiecewiseTraining):
@@ -219,6 +250,7 @@ FORMULATIONS: dict[str, type[Formulation]] = {
         DualRelaxation,
         OptimalEdgeProbabilities,
         PiecewiseTraining,
+        SharedPiecesTraining,
         PseudolikelihoodTraining,
         LoopyTraining,
         MeanFieldTraining,

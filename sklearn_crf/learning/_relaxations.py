@@ -8,6 +8,7 @@ from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_crf.inference import (
+    CountingNumbers,
     EdgeEntropyBP,
     Inference,
     NormProductBP,
@@ -20,7 +21,7 @@ from sklearn_crf.learning._solvers import SGD, DualAscent
 from sklearn_crf.objectives import JointRisk, RelaxedLikelihood
 
 #: Entropies of relaxations.
-ENTROPIES = ("trw", "trivial")
+ENTROPIES = ("trw", "trivial", "factors")
 
 _MAX_ITER = [Interval(Integral, 1, None, closed="left")]
 _TOL = [Interval(Real, 0, None, closed="neither")]
@@ -64,8 +65,10 @@ class Relaxation(Formulation):
 
     Parameters
     ----------
-    entropy : {"trw", "trivial"}, default="trw"
-        Of the relaxation: of a distribution over spanning trees, or the sum of those of the edges, looser and quicker.
+    entropy : {"trw", "trivial", "factors"} or CountingNumbers, default="trw"
+        Of the relaxation: of a distribution over spanning trees; the sum of those of the edges, looser and quicker; the
+        sum of those of edges and nodes, the trivial one of the reference (Eq. 127, 158), looser still; or any convex
+        one, by numbers for all nodes and for all factors, such as ``CountingNumbers(0.5, 1.0)``.
     max_iter : int, default=2000
         Most iterations of the inner problem, for one example, in training and where the formulation's own marginals
         predict.
@@ -88,7 +91,7 @@ class Relaxation(Formulation):
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        "entropy": [StrOptions(set(ENTROPIES))],
+        "entropy": [StrOptions(set(ENTROPIES)), CountingNumbers],
         "max_iter": _MAX_ITER,
         "tol": [*_TOL, None],
         **Formulation._parameter_constraints,
@@ -134,30 +137,43 @@ class Relaxation(Formulation):
         """The inference that solves the relaxation, and the one that does where that does not converge, if any."""
         if has_factors:
             return (self._factor_inference(has_cycles),)
-        if self.entropy == "trivial":
-            return (EdgeEntropyBP(**self._limits),)
-        return self._tree_reweighted()
+        if self._is_by("trw"):
+            return self._tree_reweighted()
+        is_trivial = self._is_by("trivial")
+        return (EdgeEntropyBP(**self._limits) if is_trivial else NormProductBP(self.entropy, **self._limits),)
+
+    def _is_by(self, entropy):
+        return isinstance(self.entropy, str) and self.entropy == entropy
 
     def _tree_reweighted(self):
         return TRWMessagePassing("covering", **self._limits), TightenBound(**self._limits)
 
     def _factor_inference(self, has_cycles):
-        if self.entropy == "trivial":
-            return NormProductBP("trivial", **self._limits)
+        if not self._is_by("trw"):
+            return NormProductBP(self.entropy, **self._limits)
         if not has_cycles:
             # On forests the counting numbers of trees are those of Bethe, for factors of any arity.
             return NormProductBP("bethe", **self._limits)
         return NormProductBP("trw", edge_probabilities="covering", **self._limits)
 
     def cyclic_nodes(self):
-        return 512 if self.entropy == "trw" else 1
+        return 512 if self._is_by("trw") else 1
 
     def factor_nodes(self):
-        return 512 if self.entropy == "trivial" else 1
+        return 1 if self._is_by("trw") else 512
+
+    def check(self, solver, fit_intercept):
+        super().check(solver, fit_intercept)
+        if isinstance(self.entropy, CountingNumbers) and any(np.ndim(numbers) for numbers in self.entropy):
+            raise ValueError(
+                "entropy=CountingNumbers(...) must have one number for all nodes and one for all factors, for examples "
+                "differ in their graphs: those of one graph go to "
+                "formulation=RelaxedLikelihood(NormProductBP(counting_numbers=...))."
+            )
 
     def check_batches(self, batches):
         super().check_batches(batches)
-        if self.entropy != "trw" or not have_cycles(batches):
+        if not self._is_by("trw") or not have_cycles(batches):
             return
         for batch in batches:
             for name, factors in batch.example.factors.items():
@@ -234,7 +250,7 @@ class OptimalEdgeProbabilities(Reparameterization):
     name = "edge_probabilities"
 
     def _solvers(self, has_cycles, has_factors):
-        if self.entropy == "trivial":
+        if not self._is_by("trw"):
             raise ValueError("formulation='edge_probabilities' is about spanning trees: it needs entropy='trw'.")
         return super()._solvers(has_cycles, has_factors)
 
@@ -278,7 +294,12 @@ class JointRelaxation(Relaxation):
         return 512
 
     def check(self, solver, fit_intercept):
+        super().check(solver, fit_intercept)
         _require_all_examples(self.name, solver)
+        if not (self._is_by("trw") or self._is_by("trivial")):
+            raise ValueError(
+                f"formulation='joint' needs entropy='trw' or 'trivial', got {self.entropy!r}: take 'relaxation'."
+            )
 
     def train(self, problem, start, run, solver):
         joint, n_weights = JointRisk(problem.risk, self.entropy), len(start)
@@ -327,6 +348,7 @@ class DualRelaxation(Relaxation):
         return 1
 
     def check(self, solver, fit_intercept):
+        super().check(solver, fit_intercept)
         _require_all_examples(self.name, solver)
         if fit_intercept or solver.l1_ratio:
             raise ValueError(

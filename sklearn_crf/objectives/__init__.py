@@ -12,7 +12,7 @@ from sklearn_crf.objectives.likelihood._discrete import MaximumMarginal, SaddleP
 from sklearn_crf.objectives.likelihood._dual_blocks import DualBlock
 from sklearn_crf.objectives.likelihood._joint_risk import JointRisk
 from sklearn_crf.objectives.likelihood._likelihood import Likelihood, RelaxedLikelihood
-from sklearn_crf.objectives.likelihood._piecewise import Piecewise
+from sklearn_crf.objectives.likelihood._piecewise import Piecewise, SharedPieces
 from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood
 from sklearn_crf.objectives.margin._forest_examples import are_exact_by_kernel
 from sklearn_crf.objectives.margin._forest_planes import ForestDual, ForestPlanes
@@ -50,6 +50,7 @@ __all__ = [
     "RiskValue",
     "SaddlePoint",
     "ShardedRisk",
+    "SharedPieces",
     "SlackRescaledHinge",
     "SoftmaxMargin",
     "SparseRisk",

@@ -24,9 +24,9 @@ class CountingNumbers(NamedTuple):
 
     Attributes
     ----------
-    node : array-like of shape (N,)
-        :math:`c_s` of each node.
-    factor : array-like of shape (E,) or (F,)
+    node : array-like of shape (N,) or float
+        :math:`c_s` of each node, or of all.
+    factor : array-like of shape (E,), (F,) or float
         :math:`c_F` of each edge of a :class:`~sklearn_crf.models.PairwiseModel`, or each factor of a
         :class:`~sklearn_crf.models.FactorGraph`. Those of factors of one node count as their node's.
 
@@ -43,8 +43,8 @@ class CountingNumbers(NamedTuple):
     6.23
     """
 
-    node: np.ndarray
-    factor: np.ndarray
+    node: np.ndarray | float
+    factor: np.ndarray | float
 
 
 class Split(NamedTuple):
@@ -63,6 +63,8 @@ def counting_numbers_of(choice, layered, edge_probabilities):
     factor = np.ones(layers.n_factors)
     if isinstance(choice, str) and choice == "trivial":
         return np.where(degree == 0, 1.0, 0.0), factor, "upper"
+    if isinstance(choice, str) and choice == "factors":
+        return np.ones(len(degree)), factor, "upper"
     if isinstance(choice, str) and choice in ("trw", "bethe"):
         if choice == "trw":
             factor = _tree_probabilities(layered, edge_probabilities)
@@ -70,7 +72,8 @@ def counting_numbers_of(choice, layered, edge_probabilities):
         return node, factor, "exact" if layered.is_forest else "upper" if choice == "trw" else None
     if not isinstance(choice, tuple) or len(choice) != 2:
         raise ValueError(
-            f'counting_numbers must be "trivial", "trw", "bethe" or CountingNumbers(node, factor), got {choice!r}.'
+            'counting_numbers must be "trivial", "factors", "trw", "bethe" or CountingNumbers(node, factor), got '
+            f"{choice!r}."
         )
     node, factor = _checked(layered, *choice)
     covered = node + _sums_at_nodes(layers, np.repeat(factor, layers.arity))
@@ -87,6 +90,10 @@ def _checked(layered, node, factor):
     model = layered.model
     n_factors = model.n_factors if layered.graph is None else layered.graph.n_edges
     node, factor = (np.asarray(values, dtype=np.float64) for values in (node, factor))
+    if not node.ndim:
+        node = np.full(model.n_nodes, node)
+    if not factor.ndim:
+        factor = np.full(n_factors, factor)
     for name, values, length in (("node", node, model.n_nodes), ("factor", factor, n_factors)):
         if values.shape != (length,) or not np.all(np.isfinite(values)):
             raise ValueError(

@@ -33,13 +33,14 @@ class NormProductBP(Inference):
 
     Parameters
     ----------
-    counting_numbers : {"trw", "trivial", "bethe"} or CountingNumbers, default="trw"
+    counting_numbers : {"trw", "trivial", "factors", "bethe"} or CountingNumbers, default="trw"
         ``"trw"``: tree-reweighted, for factors of any arity: the share of each factor in a distribution over sets of
         factors without cycles, which on edges are spanning forests. Its entropy is at most that of all labelings alike,
         so that the bound is at most their logarithm above that of the linear relaxation. ``"trivial"``: one for every
         factor of two or more nodes (edges of a pairwise model), and one for nodes in none, which counts nodes as often
-        as they have factors: messages settle sooner, but the bound can be far above the log-partition. ``"bethe"``:
-        convex on forests only, where it is exact.
+        as they have factors: messages settle sooner, but the bound can be far above the log-partition. ``"factors"``:
+        one for every node besides, the trivial entropy of a graph with a factor at each node (Jancsary 2012, Eq. 127
+        and 158), whose bound is looser still. ``"bethe"``: convex on forests only, where it is exact.
     edge_probabilities : {"auto", "uniform"} or array-like of shape (E,), default="auto"
         Of ``"trw"`` where no factor has more than two nodes, as in :class:`TRWMessagePassing`.
     temperature : float, default=1.0

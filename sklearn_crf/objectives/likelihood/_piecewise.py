@@ -5,6 +5,7 @@ from math import log, prod
 import numpy as np
 from scipy.special import logsumexp
 
+from sklearn_crf.inference import edge_shared_bound, edge_shares_of
 from sklearn_crf.models import COUNT, DENSE, FactorGraph, FactorStatistics, Statistics, labeling_statistics, score_terms
 from sklearn_crf.objectives._base import Loss, Objective
 
@@ -98,9 +99,9 @@ class Piecewise(Objective):
         \ell(\theta) = \sum_s \log \sum_a e^{u_s(a)} + \sum_e \log \sum_{a, b} e^{\theta_e(a, b)}
             - \mathrm{score}(y; \theta)
 
-    An upper bound on the exact loss, convex, without inference. It is the dual of the relaxation by the trivial
-    entropy before scores are shared out between nodes and edges, so it is never tighter than that. Of a factor graph
-    every factor is a piece. Unlabelled nodes are rejected.
+    An upper bound on the exact loss, convex, without inference. It is the dual of the relaxation whose entropy counts
+    nodes and edges alike (``entropy="factors"``) before scores are shared out between them, and never tighter than
+    that, nor than :class:`SharedPieces`. Of a factor graph every factor is a piece. Unlabelled nodes are rejected.
 
     Source: Sutton and McCallum 2009; Jancsary 2012, Eq. 175.
 
@@ -126,6 +127,48 @@ class Piecewise(Objective):
         return Loss(
             statistics=free.minus(labeling_statistics(model, labels)),
             terms=node_terms - score_terms(model, labels),
+        )
+
+
+class SharedPieces(Objective):
+    r"""Negative log-likelihood with the log-partition of each edge by itself, scores of nodes shared out among edges.
+
+    .. math::
+        \ell(\theta) = \sum_{e = (s, t)} \log \sum_{a, b}
+            \exp \Bigl( \theta_e(a, b) + \tfrac{u_s(a)}{d_s} + \tfrac{u_t(b)}{d_t} \Bigr) - \mathrm{score}(y; \theta)
+
+    A node of degree d gives each of its edges an even share, so that edges see what their nodes look like; nodes
+    without edges are pieces themselves. An upper bound on the exact loss, convex, without inference: the dual of the
+    relaxation by the trivial entropy before the shares are optimised, and never looser than :class:`Piecewise`. Of the
+    two Jancsary 2012 has the latter alone (Eq. 175); the shares are those of his reparameterisation (recipe 4), left at
+    their start. Unlabelled nodes are rejected.
+
+    See Also
+    --------
+    sklearn_crf.inference.edge_shared_bound : The same bound at any shares.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> from sklearn_crf.objectives import SharedPieces
+    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> labels = np.array([1, 1, 1], dtype=np.int32)
+    >>> loss = SharedPieces().loss_statistics(model, labels)
+    >>> round(float(loss.terms.sum()), 3)
+    1.666
+    """
+
+    missing = "rejected"
+
+    def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
+        if np.any(labels < 0):
+            raise ValueError("formulation='shared_pieces' needs a label for every node: pieces have no missing labels.")
+        free = edge_shared_bound(model, np.zeros(edge_shares_of(model))).marginals
+        return Loss(
+            statistics=free.statistics.minus(labeling_statistics(model, labels)),
+            terms=free.log_z_terms - score_terms(model, labels),
         )
 
 
