@@ -138,6 +138,16 @@ class M3NClassifier(FieldClassifier):
         Inferences for one example that training had asked for by then.
     n_iter_ : int
         Epochs, or planes of the bundle method.
+    converged_ : bool
+        Whether training came to its own end, at a duality gap that is proven.
+    stop_reason_ : str
+        Why it ended.
+    best_iter_ : int
+        The plane, epoch or iteration whose objective is the least of those worked out, from 0.
+    learning_ : str
+        The formulation.
+    inference_ : str
+        Class of the inference that finds best labelings.
     n_inference_calls_ : int
         Of these in all.
     partial_fit_state_ : dict
@@ -329,6 +339,9 @@ class M3NClassifier(FieldClassifier):
         factors = np.where(potentials.penalised, penalty_factors(potentials, run.C, run.edge_C), 1.0)
         return np.where(potentials.penalised, 1.0 / np.sqrt(factors), formulation.intercept_scaling)
 
+    def _chosen(self, batches, potentials):
+        return {"learning_": self._formulation().name, "inference_": type(self._decoding().inference).__name__}
+
     def _store(self, record):
         found = record.found
         self.duality_gap_ = record.gap
@@ -336,6 +349,9 @@ class M3NClassifier(FieldClassifier):
         self.dual_curve_ = found.dual_curve
         self.checks_ = found.get("checks", np.arange(1, found.nit + 1))
         self.n_iter_ = found.nit
+        self.converged_ = bool(found.success)
+        self.stop_reason_ = found.message
+        self.best_iter_ = int(self.checks_[np.argmin(found.loss_curve)]) - 1
         self.inference_calls_curve_ = record.calls_curve
         self.n_inference_calls_ = record.n_inference_calls
 

@@ -27,6 +27,7 @@ from sklearn_crf.objectives import (
     risk_in_blocks,
 )
 from sklearn_crf.optimize import (
+    UNPROVEN,
     bmrm,
     cutting_plane,
     exponentiated_gradient,
@@ -206,7 +207,7 @@ def maximize_dual(risk, value_grad, setting, run, callback):
     curves = [], []
 
     def primal(x):
-        value, slope = value_grad(x)
+        (_, value), slope = value_grad(x)
         return 0.5 * float(x @ x) + value, x + slope
 
     def visit(point):
@@ -431,14 +432,12 @@ class PenalisedHinge:
     .. math:: R(x) = C \sum_i \omega_i \, \ell_i(\mathrm{scale} \cdot x), \qquad P(x) = \tfrac12 \lVert x \rVert^2 +
     R(x)
 
-    It remembers how much the best P that it met may be too small by, if losses were maxima that nothing proves.
+    R is a pair: of what the labelings found make of it, and of the upper bound that their inference proves.
     """
 
     def __init__(self, risk, setting, run):
         self.risk = risk
         self.n_inference_calls = 0
-        self.best = np.inf
-        self.lacking = 0.0
         self._C, self._scale = run.C, setting.scale
         self._n_examples = sum(len(batch.members) for batch in risk.batches)
 
@@ -447,10 +446,7 @@ class PenalisedHinge:
         result = self.risk.value_grad(self._scale * x)
         self.n_inference_calls += self._n_examples
         value = self._C * result.value
-        primal = 0.5 * float(x @ x) + value
-        if primal < self.best:
-            self.best, self.lacking = primal, self._C * result.gap
-        return value, self._C * self._scale * result.gradient
+        return (value, value + self._C * result.gap), self._C * self._scale * result.gradient
 
     def value(self, x):
         """R."""
@@ -493,7 +489,7 @@ def _train_dual(risk, start, setting, run, show):
         return run.on_iteration(setting.scale * point.x)
 
     record.found = maximize_dual(risk, problem.value_grad, setting, run, callback)
-    record.coef, record.gap = setting.scale * record.found.x, record.found.gap + problem.lacking
+    record.coef, record.gap = setting.scale * record.found.x, record.found.gap
     record.calls_curve, record.n_inference_calls = np.array(record.calls), problem.n_inference_calls
     return record
 
@@ -517,7 +513,7 @@ def _train_by_planes(risk, start, setting, run, show):
         limits = {"max_iter": run.max_iter, "tol": run.tol, "callback": callback}
         found = setting.solver._solve(problem, oracle, start, setting, run, limits)
         record.coef = oracle.weights_of(found.x)
-    record.found, record.gap = found, found.gap + problem.lacking
+    record.found, record.gap = found, found.gap
     record.n_inference_calls = problem.n_inference_calls + oracle.n_inference_calls
     record.calls_curve = np.array(record.calls)[found.get("checks", np.arange(1, found.nit + 1)) - 1]
     return record
@@ -525,9 +521,11 @@ def _train_by_planes(risk, start, setting, run, show):
 
 def _warn(found, name):
     share = found.gap / max(abs(found.fun), np.finfo(np.float64).tiny)
+    remedy = "increase max_iter or tol, decrease C, or scale the features"
+    if found.message == UNPROVEN:
+        remedy = "take an inference that proves more of its labelings, such as 'auto', decrease C, or increase tol"
     warnings.warn(
-        f"{name} ended with {found.message!r} at a duality gap of {share:.2g} of the objective: "
-        "increase max_iter or tol, decrease C, or scale the features.",
+        f"{name} ended with {found.message!r} at a duality gap of {share:.2g} of the objective: {remedy}.",
         ConvergenceWarning,
         stacklevel=stacklevel_of_caller(),
     )

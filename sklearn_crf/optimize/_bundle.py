@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult
 
 from sklearn_crf.optimize._iterates import (
+    BestPoint,
     Callback,
     Checks,
     Oracle,
@@ -103,7 +104,8 @@ def bmrm(
     Parameters
     ----------
     fun : callable
-        ``fun(x)`` returns R and a subgradient, an ndarray of shape (n,).
+        ``fun(x)`` returns R and a subgradient, an ndarray of shape (n,). For an R that is a maximum which may not have
+        been found, it may return what was found, whose plane is below R all the same, and an upper bound on R.
     x0 : array-like of shape (n,)
         Where the first plane is made.
     floor : float, optional
@@ -149,38 +151,40 @@ def bmrm(
     bundle = Bundle(checked_bounds(lower_bounded, len(x)), len(x), max_planes)
     if floor is not None:
         bundle.add(np.zeros(len(x)), floor)
-    best = OptimizeResult(x=x, fun=np.inf)
+    best = BestPoint(x)
     curves: tuple[list, list] = [], []
     message = f"STOP: max_iter={max_iter} planes made"
     for _ in range(max_iter):
         risk, slope = fun(x)
-        if not (np.isfinite(risk) and np.all(np.isfinite(slope))):
-            raise ValueError(f"fun must be finite, got value {risk}.")
-        primal = 0.5 * float(x @ x) + risk
-        curves[0].append(primal)
-        if primal < best.fun:
-            best = OptimizeResult(x=x, fun=primal)
-        bundle.add(slope, risk - slope @ x)
+        value, upper = risk if isinstance(risk, tuple) else (risk, risk)
+        if not (np.isfinite(value) and np.all(np.isfinite(slope))):
+            raise ValueError(f"fun must be finite, got value {value}.")
+        best.visit(x, risk)
+        curves[0].append(0.5 * float(x @ x) + (upper if np.isfinite(upper) else value))
+        bundle.add(slope, value - slope @ x)
         x, dual = bundle.solve()
         curves[1].append(dual)
-        stop = stopped_at(callback, best.x, best.fun, dual, len(curves[0]))
-        if is_closed(best.fun, dual, tol) or stop:
-            message = "STOP: by the callback" if stop else "CONVERGENCE: duality gap within tol"
+        stop = stopped_at(callback, best.x, best.fun(dual), dual, len(curves[0]))
+        end = best.end(dual, tol)
+        if end or stop:
+            message = "STOP: by the callback" if stop else end
             break
         # A gap of rounding size, or a fun that is not convex: the plane did not cut off its own point.
         if len(curves[1]) > 1 and curves[1][-1] <= curves[1][-2] and np.array_equal(x, bundle.former):
             message = "STOP: the last plane cut off nothing"
             break
         bundle.former = x
+    dual = curves[1][-1]
     return OptimizeResult(
         x=best.x,
-        fun=best.fun,
-        dual=curves[1][-1],
-        gap=best.fun - curves[1][-1],
-        loss_curve=np.array(curves[0]),
+        fun=best.fun(dual),
+        dual=dual,
+        gap=best.upper - dual,
+        # No plane is above what it is a plane of: P is never below the dual.
+        loss_curve=np.maximum(curves[0], dual),
         dual_curve=np.array(curves[1]),
         nit=len(curves[0]),
-        success=not message.startswith("STOP: max_iter") and not message.endswith("nothing"),
+        success=message.startswith("CONVERGENCE") or message.endswith("callback"),
         message=message,
     )
 

@@ -129,7 +129,8 @@ def frank_wolfe(
     sizes : sequence of int
         Terms of each block.
     risk : callable
-        ``risk(x)`` returns the sum of maxima, for the duality gap.
+        ``risk(x)`` returns the sum of maxima, for the duality gap; where they may not have been found, the sum of those
+        that were and an upper bound. The bounds then choose the best x and prove the gap.
     n : int
         Length of x, which starts at zero.
     lower_bounded : array-like of shape (n,) of bool, optional

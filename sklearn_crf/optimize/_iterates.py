@@ -38,6 +38,56 @@ def stopped_at(callback, x, primal, dual, nit):
     return stopped_by(callback, x=x.copy(), fun=primal, dual=dual, nit=nit)
 
 
+# What a sum of maxima is at a point; where they are not proven, that and an upper bound on it.
+Risk = float | tuple[float, float]
+
+
+class BestPoint:
+    """The point with the least upper bound on P, and where there are no bounds, of the least P.
+
+    Attributes
+    ----------
+    x : ndarray of shape (n,)
+    upper : float
+        The bound, inf if there is none.
+    least : float
+        The least P of any point, as far as it is known.
+    """
+
+    def __init__(self, x):
+        self.x, self.upper, self.least = x.copy(), np.inf, np.inf
+        self._value = np.inf
+
+    def visit(self, x, risk):
+        """Consider a point, given P there without its penalty."""
+        value, upper = risk if isinstance(risk, tuple) else (risk, risk)
+        penalty = 0.5 * float(x @ x)
+        value, upper = penalty + value, penalty + upper
+        self.least = min(self.least, value)
+        if (upper, value) < (self.upper, self._value):
+            self.x, self.upper, self._value = x.copy(), upper, value
+
+    @property
+    def is_proven(self):
+        """Whether there is a bound."""
+        return bool(np.isfinite(self.upper))
+
+    def fun(self, dual):
+        """P at x at most, or at least where there is no bound: it is never below the dual."""
+        return self.upper if self.is_proven else max(self._value, dual)
+
+    def end(self, dual, tol):
+        """Why to stop at a dual value, or None."""
+        if self.is_proven and is_closed(self.upper, dual, tol):
+            return "CONVERGENCE: duality gap within tol"
+        # More planes of maxima that fall short would change nothing.
+        return UNPROVEN if is_closed(self.least, dual, tol) else None
+
+
+#: Message of a duality gap that would be within its tolerance if all maxima were what they are taken for.
+UNPROVEN = "STOP: the gap left is what the maxima are not proven to"
+
+
 class Checks:
     """Points at which the primal value was computed, and the best of them."""
 
@@ -46,7 +96,7 @@ class Checks:
     # tol: duality gap, of the primal value, at which to stop
 
     def __init__(self, risk, state, tol, callback):
-        self.x, self.fun = state.x.copy(), np.inf
+        self._best = BestPoint(state.x)
         self._risk, self._state, self._tol, self._callback = risk, state, tol, callback
         self._epochs, self._primal, self._dual = [], [], []
         self._message = None
@@ -55,35 +105,36 @@ class Checks:
         """Whether to stop after this epoch; the candidates are evaluated if a check is due."""
         if due:
             self._check(epoch, candidates)
-        if stopped_at(self._callback, self._state.x, self.fun, self._state.dual, epoch):
+        dual = self._state.dual
+        if stopped_at(self._callback, self._state.x, self._best.fun(dual), dual, epoch):
             if not due:
                 self._check(epoch, candidates)
             self._message = "STOP: by the callback"
-        if due and is_closed(self.fun, self._state.dual, self._tol):
-            self._message = "CONVERGENCE: duality gap within tol"
+        if due:
+            self._message = self._best.end(dual, self._tol) or self._message
         return self._message is not None
 
     def _check(self, epoch, candidates):
         for x in candidates:
-            primal = 0.5 * float(x @ x) + self._risk(x)
-            if primal < self.fun:
-                self.x, self.fun = x.copy(), primal
+            self._best.visit(x, self._risk(x))
         self._epochs.append(epoch)
-        self._primal.append(self.fun)
+        self._primal.append(self._best.fun(self._state.dual))
         self._dual.append(self._state.dual)
 
     def result(self, n_epochs, max_iter):
         """Result of the optimizer."""
+        dual = self._state.dual
         return OptimizeResult(
-            x=self.x,
-            fun=self.fun,
-            dual=self._state.dual,
-            gap=self.fun - self._state.dual,
-            loss_curve=np.array(self._primal),
+            x=self._best.x,
+            fun=self._best.fun(dual),
+            dual=dual,
+            gap=self._best.upper - dual,
+            # No plane is above what it is a plane of: P is never below the dual.
+            loss_curve=np.maximum(self._primal, dual),
             dual_curve=np.array(self._dual),
             checks=np.array(self._epochs),
             nit=n_epochs,
-            success=self._message is not None,
+            success=self._message not in (None, UNPROVEN),
             message=self._message or f"STOP: max_iter={max_iter} epochs made",
         )
 

@@ -140,7 +140,14 @@ def test_the_gap_counts_what_inference_cannot_prove():
     X, y = noisy_blobs(6)
     proven = m3n_classifier(random_state=0, pairwise="associative", edge_features="constant").fit(X, y)
     assert proven.duality_gap_ <= 1.1e-3 * proven.loss_curve_[-1]
-    assert m3n_classifier(random_state=0, inference="icm", tol=0.1).fit(X, y).duality_gap_ == np.inf
+    assert (proven.converged_, proven.learning_, proven.inference_) == (True, "max_margin", "AutoMap")
+    assert proven.stop_reason_ == "CONVERGENCE: duality gap within tol"
+    with pytest.warns(ConvergenceWarning, match="take an inference that proves more of its labelings") as caught:
+        unproven = m3n_classifier(random_state=0, inference="icm", tol=0.1).fit(X, y)
+    assert caught[0].filename == __file__
+    assert unproven.duality_gap_ == np.inf
+    assert not unproven.converged_
+    assert np.all(unproven.loss_curve_ >= unproven.dual_curve_)
 
 
 def test_warm_start_of_the_bundle_method():
