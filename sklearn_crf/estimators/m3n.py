@@ -17,8 +17,10 @@ from sklearn_crf.learning import (
     CuttingPlane,
     FrankWolfe,
     MarginSetting,
+    OneSlack,
     PlaneSolver,
     cost_matrix,
+    have_cycles,
     penalty_factors,
     require_associative,
     resolve_margin_formulation,
@@ -73,8 +75,8 @@ class M3NClassifier(FieldClassifier):
         solution and slower to an accurate one; "bmrm" is the bundle method, one plane for each pass over all examples
         (1-slack), deterministic; "one_slack" is the same, but makes planes of the last labelings of each example as
         long as those will do; "subgradient" makes steps of Pegasos. "auto" is the bundle method without edges and for
-        sparse features, cutting planes where there are up to 1,000 weights, Frank-Wolfe otherwise. Formulations with
-        a temperature have "lbfgs" alone, and "dual" has steps of its own.
+        sparse features; up to 1,000 weights one slack where examples have cycles and cutting planes on forests;
+        Frank-Wolfe otherwise. Formulations with a temperature have "lbfgs" alone, and "dual" has steps of its own.
     class_weight : dict, "balanced" or None, default=None
         Multiplies the cost of nodes of each true class.
     inference : str or Inference, default="auto"
@@ -268,7 +270,7 @@ class M3NClassifier(FieldClassifier):
         self._decoding()
         cost_matrix(self._formulation().cost, self.class_weight, labels)
 
-    def _solver(self, encoded, n_coef=None):
+    def _solver(self, encoded, n_coef=None, has_cycles=False):
         """The solver; None for formulations with steps of their own."""
         formulation = self._formulation()
         if self.solver != "auto":
@@ -277,7 +279,10 @@ class M3NClassifier(FieldClassifier):
             return LBFGS() if formulation.is_smooth else None
         if not encoded.n_edges or encoded.is_sparse:
             return BundleMethod()
-        return CuttingPlane() if n_coef is not None and n_coef <= _MOST_WEIGHTS_FOR_PLANES else FrankWolfe()
+        if n_coef is None or n_coef > _MOST_WEIGHTS_FOR_PLANES:
+            return FrankWolfe()
+        # Planes of single examples are cheap on forests alone, where a kernel finds them.
+        return OneSlack() if has_cycles else CuttingPlane()
 
     def _packing(self, encoded):
         return {"max_nodes": self._batch_nodes(encoded)}
@@ -328,7 +333,7 @@ class M3NClassifier(FieldClassifier):
         setting = MarginSetting(
             problem="planes" if formulation.by_planes else name,
             inference=self._decoding().inference,
-            solver=self._solver(encoded, potentials.n_coef),
+            solver=self._solver(encoded, potentials.n_coef, have_cycles(risk.batches)),
             scale=self._scale(potentials, formulation, run),
             lower_bounded=self._bounded(potentials),
         )
