@@ -20,7 +20,7 @@ DOCS = Path(__file__).resolve().parent
 EXAMPLES = DOCS.parent / "examples"
 sys.path.insert(0, str(DOCS))
 
-from result_tables import plain_tables, result_tables  # noqa: E402
+from result_tables import plain_tables, quality_tables, result_tables  # noqa: E402
 
 project = "sklearn_crf"
 author = "the sklearn_crf developers"
@@ -178,7 +178,10 @@ autosummary_generate = write_api_pages()
 
 
 def write_result_tables():
-    """What pages include: docs/generated/tables/NAME_full.inc and so on for each folder of docs/results."""
+    """What pages include: docs/generated/tables/NAME_full.inc and NAME_quick.inc for each folder of docs/results.
+
+    Those of the automatic choices are auto_labelings.inc and so on.
+    """
     folder = DOCS / "generated" / "tables"
     folder.mkdir(parents=True, exist_ok=True)
     for results, rival in RIVALS.items():
@@ -187,6 +190,8 @@ def write_result_tables():
     for results in TABLES:
         for name, text in plain_tables(DOCS / "results" / results).items():
             write_if_changed(folder / f"{results}_{name}.inc", text)
+    for name, text in quality_tables(DOCS / "results" / "auto_quality").items():
+        write_if_changed(folder / f"auto_{name}.inc", text)
 
 
 # Folders of rows, and what their differences are to.

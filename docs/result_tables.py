@@ -55,6 +55,49 @@ def plain_tables(folder):
     return {path.stem.removeprefix("table_"): list_table(json.loads(path.read_text("utf-8"))) for path in paths}
 
 
+def quality_tables(folder):
+    """Text of the tables on the automatic choices and on proofs of optimality, by name."""
+    tables = {}
+    for name, rows_of in (("labelings", labeling_rows), ("marginals", marginal_rows), ("certificates", proof_rows)):
+        found = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+        tables[name] = list_table(rows_of(found))
+    return tables
+
+
+def labeling_rows(found):
+    def signless_zero(value):
+        return f"{round(value, 2) + 0.0:.2f}"
+
+    rows = [["kind", "models", "proven", "below", "lacks", "ahead", "of toulbar2", "ms"]]
+    for row in found["rows"]:
+        counts = [str(row[name]) for name in ("models", "proven", "below")]
+        ends = [f"{round(row[name], 2) + 0.0:+.2f}" for name in ("peer_least", "peer_most") if row["peer_models"]]
+        shares = [signless_zero(row[name]) for name in ("lacks", "ahead")]
+        rows.append([row["kind"], *counts, *shares, " to ".join(ends), f"{row['milliseconds']:.1f}"])
+    return rows
+
+
+def marginal_rows(found):
+    names = ["auto", "BP", "damped", "TRW"]
+    rows = [["kind", "models", *names, "ratio", "mostly by"]]
+    for row in found["rows"]:
+        errors = ["" if row[name] is None else f"{row[name]:.4f}" for name in names]
+        rows.append([row["kind"], str(row["models"]), *errors, f"{row['ratio']:.2f}", f"``{row['method']}``"])
+    return rows
+
+
+def proof_rows(found):
+    """Models that are not proven by the first relaxation or the smallest budget."""
+    works = [f"clusters, {work:.0e}".replace("e+0", "e") for work in found["work"]]
+    rows = [["model", "TRW-S or MPLP", *works, f"toulbar2, {found['toulbar2_seconds']} s"]]
+    for row in found["rows"]:
+        gaps = [row["relaxed"]["gap"], *(proof["gap"] for proof in row["tightened"])]
+        if gaps[0] and gaps[1]:
+            theirs = "proven" if row["toulbar2"]["proven"] else "no proof"
+            rows.append([row["model"], *(f"{100 * gap:.1f} %" if gap else "proven" for gap in gaps), theirs])
+    return rows
+
+
 def list_table(rows):
     lines = [".. list-table::", "   :header-rows: 1", ""]
     for row in rows:
