@@ -13,7 +13,13 @@ from sklearn.base import clone
 
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._base import Inference, convergence_left_to_caller
-from sklearn_crf.inference._phases import PhaseState, may_have_phases, mixture_of_phases
+from sklearn_crf.inference._phases import (
+    PhaseState,
+    can_be_favoured,
+    may_have_phases,
+    mixture_of_phases,
+    with_node_factors,
+)
 from sklearn_crf.inference._portfolio import best_of_portfolio
 from sklearn_crf.inference._reduction import Reduction
 from sklearn_crf.inference.bounds._edge_entropy import EdgeEntropyBP
@@ -224,8 +230,9 @@ class AutoMarginals(Inference):
     :func:`exact_inference` says that elimination is affordable, the others to :class:`LoopyBP`. Where its messages do
     not settle, they begin anew with damping of at least 0.5, and where that does not settle either, marginals are
     averages over 100 further sweeps, nearer to the true ones than those of any sweep or of a convex bound. Where edges
-    are so strong that messages may have several fixed points, on up to 2,000 nodes of a pairwise model, marginals are
-    those of all that are found, weighted by their log-partitions. ``method`` of the result names what was used.
+    are so strong that messages may have several fixed points, on up to 2,000 nodes without larger factors than pairs,
+    marginals are those of all that are found, weighted by their log-partitions. ``method`` of the result names what was
+    used.
 
     Samples are exact where marginals are, and Gibbs samples otherwise; of factor graphs, exact by
     :class:`JunctionTree`.
@@ -309,14 +316,20 @@ class AutoMarginals(Inference):
         )
 
     def _by_messages(self, model, init, n_threads):
-        """Marginals of messages, of all their fixed points where edges attract strongly."""
+        """Marginals of messages, of all their fixed points where edges are strong."""
+        if can_be_favoured(model):
+            found = self._by_phases(with_node_factors(model), init, n_threads)
+            own = found.log_table[: len(model.log_table)], found.table_default[: model.n_tables]
+            return found._replace(log_table=own[0], table_default=own[1])
+        return self._by_phases(model, init, n_threads)
+
+    def _by_phases(self, model, init, n_threads):
         phases = init if isinstance(init, PhaseState) else None
-        start = init if phases is None else phases.plain
-        found, inference = self._settled(model, start, n_threads)
-        if found.converged and may_have_phases(model):
-            with convergence_left_to_caller():
-                return mixture_of_phases(inference, model, found, phases, self.search, n_threads)
-        return found
+        found, inference = self._settled(model, init if phases is None else phases.plain, n_threads)
+        if not found.converged or not may_have_phases(model):
+            return found
+        with convergence_left_to_caller():
+            return mixture_of_phases(inference, model, found, phases, self.search, n_threads)
 
     def _settled(self, model, init, n_threads):
         """The marginals of messages if these settle, else of damped ones, else averages; and what ran last."""
@@ -336,7 +349,7 @@ class AutoMarginals(Inference):
             f"Messages of belief propagation did not settle in {n_iter} sweeps, and marginals are averages over more: "
             'take inference="trw" for marginals of a convex bound, "gibbs" for samples, or an AutoMarginals of larger '
             f"max_iter (now {self.max_iter}).",
-            depth=3,
+            depth=4,
         )
         found = found._replace(method=f"{method}, averaged", n_iter=n_iter + _PARTS * _SWEEPS_OF_A_PART)
         return found, inference

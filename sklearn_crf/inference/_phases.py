@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import logsumexp, softmax
 
-from sklearn_crf.inference._base import Marginals
+from sklearn_crf.inference._base import FactorMarginals, Marginals
 from sklearn_crf.inference.local._icm import ICM, random_labels
 from sklearn_crf.inference.local._neighborhood_search import LargeNeighborhoodSearch
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP
-from sklearn_crf.models import FactorGraph, PairwiseModel
+from sklearn_crf.models import FactorGraph, PairwiseModel, pairwise_model_of, union_of_factors
 
 # Phases of larger models outweigh each other by so much that one remains, and take long to find.
 _MOST_NODES = 2000
@@ -54,7 +54,9 @@ def may_have_phases(model: PairwiseModel | FactorGraph) -> bool:
     whatever the scores of nodes (J. Mooij and H. Kappen. Sufficient conditions for convergence of the sum-product
     algorithm. IEEE Trans. Information Theory 53, 2007).
     """
-    if isinstance(model, FactorGraph) or model.graph.n_nodes > _MOST_NODES or not model.graph.n_edges:
+    if isinstance(model, FactorGraph):
+        return can_be_favoured(model) and may_have_phases(pairwise_model_of(model))
+    if model.graph.n_nodes > _MOST_NODES or not model.graph.n_edges:
         return False
     if model.n_columns < 2 or model.graph.n_edges * model.n_columns**2 > _MOST_ENTRIES:
         return False
@@ -66,9 +68,27 @@ def may_have_phases(model: PairwiseModel | FactorGraph) -> bool:
     return bool(np.max(total[ends] - least[ends]) >= 1)
 
 
+def can_be_favoured(model: PairwiseModel | FactorGraph) -> bool:
+    """Whether a model is a factor graph whose phases are looked for, by its structure."""
+    if not isinstance(model, FactorGraph):
+        return False
+    return bool(model.n_nodes <= _MOST_NODES and model.arity.max(initial=0) <= 2)
+
+
+def with_node_factors(model: FactorGraph) -> FactorGraph:
+    """A factor graph with one more factor of each node, all of whose scores are zero, after the others."""
+    zero = [((node,), np.zeros(size, dtype=model.dtype)) for node, size in enumerate(model.n_states.tolist())]
+    return union_of_factors(model, FactorGraph.from_factors(model.n_states, zero))
+
+
 def mixture_of_phases(
-    inference: LoopyBP, model: PairwiseModel, plain: Marginals, init: PhaseState | None, search: bool, n_threads: int
-) -> Marginals:
+    inference: LoopyBP,
+    model: PairwiseModel | FactorGraph,
+    plain: Marginals | FactorMarginals,
+    init: PhaseState | None,
+    search: bool,
+    n_threads: int,
+) -> Marginals | FactorMarginals:
     r"""Marginals of all fixed points that are found, weighted by their Bethe log-partitions.
 
     .. math::
@@ -78,6 +98,7 @@ def mixture_of_phases(
     labels of high score. Each phase has a fixed point of its own, and a single one of them, whichever messages happen
     to come to, can be far from the truth.
     """
+    # model: of may_have_phases, a factor graph by with_node_factors
     # init: of a former mixture
     # search: whether to favour labels of high score
     distinct, n_iter = [plain], plain.n_iter
@@ -114,14 +135,23 @@ def _influences(model):
 
 def _starts(inference, model, search, n_threads) -> Iterator[Any]:
     """Messages to begin with, each where one labeling had higher scores for some sweeps."""
-    influences = _influences(model)
+    pairwise = pairwise_model_of(model) if isinstance(model, FactorGraph) else model
+    influences = _influences(pairwise)
     favour = _FAVOUR * influences[np.isfinite(influences)].max(initial=1.0)
     rough = LoopyBP(max_iter=_SWEEPS, tol=inference.tol, damping=inference.damping)
-    nodes = np.arange(model.graph.n_nodes)
-    for labels in _labelings(model, search):
+    for labels in _labelings(pairwise, search):
+        yield rough._marginals(_favoured(model, labels, favour), n_threads=n_threads).state
+
+
+def _favoured(model, labels, favour):
+    """The model with higher scores of one labeling."""
+    if isinstance(model, PairwiseModel):
         unary = model.unary.copy()
-        unary[nodes, labels] += favour
-        yield rough._marginals(replace(model, unary=unary), n_threads=n_threads).state
+        unary[np.arange(len(labels)), labels] += favour
+        return replace(model, unary=unary)
+    log_table, own = model.log_table.copy(), model.table_ptr[-1 - model.n_nodes : -1]
+    log_table[own + np.minimum(labels, model.n_states - 1)] += favour
+    return replace(model, log_table=log_table)
 
 
 def _labelings(model, search):
@@ -150,7 +180,7 @@ def _likeliest_states(model):
 def _mixed(runs):
     log_z = np.array([run.log_z for run in runs])
     weights = softmax(log_z)
-    names = [*runs[0].statistics._fields, "log_z_terms"]
+    names = {"unary", *runs[0].statistics._fields, "log_z_terms"}
     means = {
         name: sum(w * getattr(run, name).astype(np.float64) for w, run in zip(weights, runs, strict=True))
         for name in names
