@@ -16,8 +16,8 @@ from sklearn_crf.optimize._spg import minimize_spg
 from sklearn_crf.optimize._subgradient import subgradient
 
 __all__ = [
-    "AdaGradState",
     "UNPROVEN",
+    "AdaGradState",
     "CycleDetector",
     "adagrad_steps",
     "bmrm",
