@@ -20,7 +20,6 @@ from sklearn_crf.learning import (
     OneSlack,
     PlaneSolver,
     cost_matrix,
-    have_cycles,
     penalty_factors,
     require_associative,
     resolve_margin_formulation,
@@ -333,7 +332,7 @@ class M3NClassifier(FieldClassifier):
         setting = MarginSetting(
             problem="planes" if formulation.by_planes else name,
             inference=self._decoding().inference,
-            solver=self._solver(encoded, potentials.n_coef, have_cycles(risk.batches)),
+            solver=self._solver(encoded, potentials.n_coef, examples.graphs.have_cycles),
             scale=self._scale(potentials, formulation, run),
             lower_bounded=self._bounded(potentials),
         )
@@ -344,7 +343,7 @@ class M3NClassifier(FieldClassifier):
         factors = np.where(potentials.penalised, penalty_factors(potentials, run.C, run.edge_C), 1.0)
         return np.where(potentials.penalised, 1.0 / np.sqrt(factors), formulation.intercept_scaling)
 
-    def _chosen(self, batches, potentials):
+    def _chosen(self, graphs):
         return {"learning_": self._formulation().name, "inference_": type(self._decoding().inference).__name__}
 
     def _store(self, record):
