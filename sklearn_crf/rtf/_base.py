@@ -227,7 +227,8 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         pairs = Pairs(planes.features, problem.targets, problem.weights, choices)
         chosen = self._chosen(planes, pairs, solver)
         pairs, held_out = self._held_out(pairs, is_table, solver, chosen, rng)
-        problem = problem._replace(targets=pairs.targets)  # what is held out has no part in choosing filters
+        # What is held out has no part in choosing filters.
+        problem = problem._replace(targets=pairs.targets)
         sampled = None
         if is_table:
             sampled = partial(sampled_rows, max_samples=chosen.max_samples)
@@ -238,7 +239,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         made = planes.graph_of, problem.corrupted, observe
         rounds = Rounds(pairs, *made, chosen.max_samples, sampled, seed, self.n_jobs)
         inputs = [rounds.input_of(i, 0) for i in range(min(len(pairs.inputs), _IMAGES_OF_BANK))]
-        rounds.bank = bank = self._fitted_bank(problem, inputs)
+        rounds.bank = bank = self._fitted_bank(problem, inputs, pairs.choices)
         validation = None
         if held_out is not None:
             of_held_out = Rounds(held_out, *made, None, None, seed + 1, self.n_jobs)
@@ -363,7 +364,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         order = rng.permutation(n_rows)
         return pairs.rows(np.sort(order[n_out:])), pairs.rows(np.sort(order[:n_out]))
 
-    def _fitted_bank(self, problem, inputs):
+    def _fitted_bank(self, problem, inputs, choices):
         """The filter bank, fitted to the channels of X, or None."""
         if self._continues():
             return self.filter_bank_
@@ -373,9 +374,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         if isinstance(bank, str) and bank == "auto":
             if not is_image or inputs[0].shape[2] > MOST_CHANNELS:
                 return None
-            noise = None
-            if problem.degradations is not None:
-                noise = [own[0].noise for own in problem.degradations.choices[:n_images]]
+            noise = None if choices is None else [own[0].noise for own in choices[:n_images]]
             bank = default_bank(inputs, [problem.mean + problem.scale * y for y in problem.targets[:n_images]], noise)
         if bank is None:
             return None
