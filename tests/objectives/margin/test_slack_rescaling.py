@@ -235,7 +235,9 @@ def test_inference_that_does_not_take_the_model_says_so():
     with pytest.raises(ValueError, match="without cycles"):
         m3n_classifier(rescaling="slack", inference=TreeInference()).fit(X, y)
     assert (
-        m3n_classifier(rescaling="slack", inference=GraphCut(nonsubmodular="qpbo"), max_iter=3, tol=1.0)
+        m3n_classifier(
+            solver="cutting_plane", rescaling="slack", inference=GraphCut(nonsubmodular="qpbo"), max_iter=3, tol=1.0
+        )
         .fit(X, y)
         .score(X, y)
         > 0.5
