@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from interrupting import interrupted_after
 from joblib import parallel_config
 from joblib.parallel import ParallelBackendBase
 from sklearn import config_context, get_config
@@ -142,10 +143,7 @@ def test_interrupt_stops_workers(n_jobs):
             running.discard(task)
 
     # A signal to the main thread wakes it where it waits for workers; one that is only noted does not.
-    main = threading.main_thread().ident
-    timer = threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted_after(0.2), pytest.raises(KeyboardInterrupt):
         map_tasks(work, range(4), n_jobs)
     wait_until(lambda: not running)
     assert not done
@@ -174,9 +172,7 @@ def test_interrupt_stops_threads_inside_of_tasks(maker, n_jobs):
             else:
                 list(run(item, range(1000)))
 
-    main = threading.main_thread().ident
-    threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted_after(0.3), pytest.raises(KeyboardInterrupt):
         map_tasks(work, range(n_jobs), n_jobs)
     after = n_done[0]
     time.sleep(0.1)

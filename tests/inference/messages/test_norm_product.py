@@ -290,7 +290,7 @@ def test_errors():
     with pytest.warns(ConvergenceWarning, match="max_iter=1 iterations, and one alone cannot tell"):
         NormProductBP("trivial", max_iter=1, tol=0).map(model)
     for params, message in (
-        ({"counting_numbers": "tree"}, 'counting_numbers must be "trivial", "trw", "bethe" or'),
+        ({"counting_numbers": "tree"}, 'counting_numbers must be "trivial", "factors", "trw", "bethe" or'),
         ({"counting_numbers": CountingNumbers(np.ones(5), np.zeros(5))}, "factor 0 has 0"),
         ({"counting_numbers": CountingNumbers(np.ones(4), np.ones(5))}, r"node must be 5 finite numbers"),
         ({"counting_numbers": CountingNumbers(np.ones(5), np.full(5, np.nan))}, "factor must be 5 finite"),

@@ -1,0 +1,30 @@
+"""Ctrl-C at a chosen moment."""
+
+import signal
+import threading
+import time
+from contextlib import contextmanager
+
+
+@contextmanager
+def interrupted_after(moment):
+    """Send SIGINT to the main thread after some seconds, and again every second: Python drops one inside of a callback.
+
+    Yields the list of times at which it was sent.
+    """
+    main, over, sent = threading.main_thread().ident, threading.Event(), []
+
+    def send():
+        wait = moment
+        while not over.wait(wait):
+            sent.append(time.monotonic())
+            signal.pthread_kill(main, signal.SIGINT)
+            wait = 1.0
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield sent
+    finally:
+        over.set()
+        thread.join()
