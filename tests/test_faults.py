@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from callback_recorder import Recorder
 from field_data import noisy_blobs
-from interrupting import interrupted_after
+from interrupting import interrupted_after, may_drop_interrupts
 from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import make_multilabel_classification
@@ -272,6 +272,7 @@ def interruptible():
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
 @pytest.mark.parametrize("name", MAKERS)
+@may_drop_interrupts
 @pytest.mark.usefixtures("interruptible")
 def test_interrupts_at_random_moments(name, n_jobs):
     make, data = MAKERS[name]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from interrupting import interrupted_after
+from interrupting import interrupted_after, may_drop_interrupts
 from joblib import parallel_config
 from joblib.parallel import ParallelBackendBase
 from sklearn import config_context, get_config
@@ -128,6 +128,7 @@ def interruptible():
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
+@may_drop_interrupts
 @pytest.mark.usefixtures("interruptible")
 def test_interrupt_stops_workers(n_jobs):
     running, done = set(), []
@@ -151,6 +152,7 @@ def test_interrupt_stops_workers(n_jobs):
 
 @pytest.mark.parametrize("maker", [range_runner, even_map, ordered_map])
 @pytest.mark.parametrize("n_jobs", [1, 2])
+@may_drop_interrupts
 @pytest.mark.usefixtures("interruptible")
 def test_interrupt_stops_threads_inside_of_tasks(maker, n_jobs):
     """After Ctrl-C no item is begun, neither in threads of the caller nor in those of its tasks."""

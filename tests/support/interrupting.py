@@ -5,6 +5,11 @@ import threading
 import time
 from contextlib import contextmanager
 
+import pytest
+
+# Python reports an interrupt that it drops inside of a callback; the next one is not dropped.
+may_drop_interrupts = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 
 @contextmanager
 def interrupted_after(moment):
