@@ -136,18 +136,6 @@ class LocalExecutor(Executor):
         self.keep = keep
 
     def map(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> list:
-        """Call a function on every shard, as :class:`Executor` says.
-
-        Parameters
-        ----------
-        function : callable(shard, broadcast) -> object
-        broadcast : object
-
-        Returns
-        -------
-        list
-            Results in the order of the shards.
-        """
         return [self._call(function, shard, broadcast) for shard in self.shards]
 
     def _call(self, function, shard, broadcast):

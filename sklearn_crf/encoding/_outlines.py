@@ -10,7 +10,7 @@ from sklearn_crf.encoding._lattices import Encoded, record_input
 
 @dataclass(frozen=True, eq=False)
 class Outline:
-    """What the weights of a field depend on of encoded examples that are somewhere else, in parts.
+    """Properties of encoded examples, which may be elsewhere in parts, that the weights of a field depend on.
 
     Parameters
     ----------

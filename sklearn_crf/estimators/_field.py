@@ -17,7 +17,7 @@ from sklearn_crf._threads import single_threaded_blas
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.encoding import encode_X, encode_y, make_batches, tie_constant_edges
 from sklearn_crf.estimators._sharded import gather
-from sklearn_crf.estimators._training_examples import check_examples, partial_fit
+from sklearn_crf.estimators._training_examples import check_examples, partial_fit, require_node_losses
 from sklearn_crf.inference import NAMES, Inference, NamedInference, resolve_inference
 from sklearn_crf.learning import TrainingRun, initial_weights
 from sklearn_crf.models import numbers_of_states
@@ -230,12 +230,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         rng = check_random_state(self.random_state)
         potentials = examples.potentials(self, layout)
         objective = self._objective(examples, potentials)
-        if examples.weighted_by is not None and not objective.weighs_nodes:
-            raise ValueError(
-                f"{examples.weighted_by} weighs nodes, but the loss of {type(self).__name__} is no sum over nodes and "
-                "has no cost here: use sample_weight, or DRFClassifier(learning='pl'), M3NClassifier() or "
-                "TRWCRF(formulation=Relaxation(cost='hamming'))."
-            )
+        require_node_losses(self, examples, objective)
         risk = examples.risk(self, objective, potentials, int(rng.randint(np.iinfo(np.int32).max)))
         with single_threaded_blas(), fit_callbacks(self, X, y, self._n_iterations()) as iteration:
 

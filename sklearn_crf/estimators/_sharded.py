@@ -82,7 +82,7 @@ class ShardedExamples:
 
 
 class _Survey(NamedTuple):
-    """What one pass over a shard finds out."""
+    """Findings of one pass over a shard."""
 
     name: str
     outline: Outline
@@ -129,8 +129,7 @@ def _shard_batches(shard, plan):
 
 def _summarise(shard, plan):
     # Batches of a fit before this one, with other parameters, may still be there.
-    shard.cache.clear()
-    shard.memory.clear()
+    _drop_all(shard, None)
     return summary_of(plan.field, _shard_batches(shard, plan), plan.potentials)
 
 

@@ -91,8 +91,18 @@ def risk_of(objective, potentials, batches, n_jobs, seed):
     return make_risk(objective, potentials, batches, n_jobs=n_jobs, seed=seed)
 
 
+def require_node_losses(field, examples, objective):
+    """Raise ValueError where nodes have weights, but the loss is no sum over nodes."""
+    if examples.weighted_by is not None and not objective.weighs_nodes:
+        raise ValueError(
+            f"{examples.weighted_by} weighs nodes, but the loss of {type(field).__name__} is no sum over nodes and "
+            "has no cost here: use sample_weight, or DRFClassifier(learning='pl'), M3NClassifier() or "
+            "TRWCRF(formulation=Relaxation(cost='hamming'))."
+        )
+
+
 def summary_of(field, batches, potentials):
-    """What the graphs of batches have in common."""
+    """Properties of the graphs of batches, by which estimators choose."""
     return GraphSummary(have_cycles(batches), have_factors(batches), field._are_narrow(batches, potentials))
 
 
@@ -155,10 +165,7 @@ def partial_fit(field, X, y, classes, sample_weight):
     examples.graphs = _graphs(field, examples.batches, potentials, former)
     field._check_batches(examples.batches, examples.graphs)
     objective = field._objective(examples, potentials)
-    if examples.weighted_by is not None and not objective.weighs_nodes:
-        raise ValueError(
-            f"{examples.weighted_by} weighs nodes, but the loss of {type(field).__name__} is no sum over nodes."
-        )
+    require_node_losses(field, examples, objective)
     # Inner problems that are solved as far as the outer one has come would stay as they are.
     objective.settle(0.0)
     rng = check_random_state(field.random_state)

@@ -176,7 +176,7 @@ class Formulation(BaseEstimator):
 
 
 class GraphSummary(NamedTuple):
-    """What the graphs of the training examples have in common, by which estimators choose.
+    """Properties that the graphs of the training examples share, by which estimators choose.
 
     Attributes
     ----------

@@ -354,7 +354,7 @@ class EmpiricalRisk:
 
     @property
     def carried(self):
-        """What inferences carry from pass to pass, an entry for each batch; to be given to a risk of the same."""
+        """State of the inferences between passes, an entry for each batch; to be given to a risk of the same."""
         return self._states
 
     @carried.setter

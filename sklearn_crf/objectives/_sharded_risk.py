@@ -168,7 +168,7 @@ class _Description(NamedTuple):
 
 
 class _Kept:
-    """What a shard keeps of a risk besides its examples."""
+    """State of a risk that a shard keeps besides its examples."""
 
     def __init__(self, make_risk):
         self.make_risk = make_risk

@@ -10,6 +10,7 @@ from scipy.sparse.linalg import LinearOperator
 from sklearn.utils._param_validation import Interval, InvalidParameterError
 
 from sklearn_crf.encoding import object_array
+from sklearn_crf.rtf._corruption import GaussianNoise
 from sklearn_crf.rtf._options import Options
 
 
@@ -36,8 +37,49 @@ class Degradation(Options):
         self.check()
         image = np.asarray(image, dtype=np.float32)
         found = self._degraded(image[..., None] if image.ndim == 2 else image)
-        found += np.float32(self.noise) * rng.standard_normal(found.shape, dtype=np.float32)
+        found = GaussianNoise(self.noise)(found, rng)
         return found[..., 0] if image.ndim == 2 else found
+
+    def lifted(self, observed):
+        """The observation on the lattice of the image.
+
+        Parameters
+        ----------
+        observed : ndarray of shape (h, w, C)
+
+        Returns
+        -------
+        ndarray of shape (H, W, C)
+        """
+        return observed
+
+    def observed(self, plane):
+        """The observation that was lifted to a plane.
+
+        Parameters
+        ----------
+        plane : ndarray of shape (H, W, C)
+
+        Returns
+        -------
+        ndarray of shape (h, w, C)
+        """
+        return plane
+
+    def transform(self, shape):
+        """K of images of a shape.
+
+        Parameters
+        ----------
+        shape : (int, int)
+            Height and width.
+
+        Returns
+        -------
+        callable
+            From an image to its observation, with the methods ``masked``, ``adjoint`` and ``squares``.
+        """
+        raise NotImplementedError(type(self).__name__)
 
 
 class Blur(Degradation):
@@ -92,45 +134,7 @@ class Blur(Degradation):
             [scipy.ndimage.convolve(image[..., c], kernel, mode="nearest") for c in range(image.shape[2])], axis=2
         )
 
-    def lifted(self, observed):
-        """The observation on the lattice of the image.
-
-        Parameters
-        ----------
-        observed : ndarray of shape (h, w, C)
-
-        Returns
-        -------
-        ndarray of shape (H, W, C)
-        """
-        return observed
-
-    def observed(self, plane):
-        """The observation that was lifted to a plane.
-
-        Parameters
-        ----------
-        plane : ndarray of shape (H, W, C)
-
-        Returns
-        -------
-        ndarray of shape (h, w, C)
-        """
-        return plane
-
     def transform(self, shape):
-        """K of images of a shape.
-
-        Parameters
-        ----------
-        shape : (int, int)
-            Height and width.
-
-        Returns
-        -------
-        callable
-            From an image to its observation, with the methods ``masked``, ``adjoint`` and ``squares``.
-        """
         return _Convolution(np.asarray(self.kernel, dtype=np.float64), shape)
 
 
@@ -174,47 +178,15 @@ class Downsampling(Degradation):
         return _block_means(image, self.factor)
 
     def lifted(self, observed):
-        """A smooth image of the full size whose means of squares are the observation.
-
-        Parameters
-        ----------
-        observed : ndarray of shape (h, w, C)
-
-        Returns
-        -------
-        ndarray of shape (H, W, C)
-        """
         smooth = scipy.ndimage.zoom(
             observed, (self.factor, self.factor, 1), order=3, mode="nearest", grid_mode=True
         ).astype(np.float32)
         return smooth + _repeated(observed - _block_means(smooth, self.factor), self.factor)
 
     def observed(self, plane):
-        """The observation that was lifted to a plane.
-
-        Parameters
-        ----------
-        plane : ndarray of shape (H, W, C)
-
-        Returns
-        -------
-        ndarray of shape (h, w, C)
-        """
         return _block_means(plane, self.factor)
 
     def transform(self, shape):
-        """K of images of a shape.
-
-        Parameters
-        ----------
-        shape : (int, int)
-            Height and width.
-
-        Returns
-        -------
-        callable
-            From an image to its observation, with the methods ``masked``, ``adjoint`` and ``squares``.
-        """
         return _Averaging(self.factor, shape)
 
 
@@ -320,7 +292,7 @@ class ObservationPrecision(LinearOperator):
 
 
 class Observation(NamedTuple):
-    """What a degraded image adds to the Gaussian field of the image."""
+    """The terms that a degraded image adds to the Gaussian field of the image."""
 
     linear: np.ndarray  # (N, D)
     precision: ObservationPrecision

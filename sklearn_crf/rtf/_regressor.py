@@ -381,11 +381,12 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         planes, observations = self._observed_planes(X, degradation)
         if evidence is None:
             means, deviations = self._field_means(planes, _deviation if return_std else None, observations)
+            means = self._unscaled(means)
             deviations = [self.target_scale_ * own for own in deviations] if return_std else None
         else:
             models = self._models_of(planes, evidence, observations)
             solver = self._solver(1e-5)
-            means = [(solver.marginals(model).mean - self.target_mean_) / self.target_scale_ for model in models]
+            means = [solver.marginals(model).mean for model in models]
             deviations = [_deviation(model, 1) for model in models] if return_std else None
         predicted = self._in_layout(planes, means)
         if not return_std:
@@ -395,12 +396,15 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     def _predict_lifted(self, X, degradations):
         """The prediction for images on the lattice of y."""
         planes, observations = self._planes_on_lattice(X, degradations)
-        return self._in_layout(planes, self._field_means(planes, None, observations)[0])
+        return self._in_layout(planes, self._unscaled(self._field_means(planes, None, observations)[0]))
 
-    def _in_layout(self, planes, means):
-        """Means in standardised units as values of y, clipped, in the layout of X."""
-        values = [self._clipped(self.target_mean_ + self.target_scale_ * mean) for mean in means]
-        return put_back(planes, values, self._has_channels)
+    def _unscaled(self, means):
+        """Means in standardised units as values of y."""
+        return [self.target_mean_ + self.target_scale_ * mean for mean in means]
+
+    def _in_layout(self, planes, values):
+        """Values of y, clipped, in the layout of X."""
+        return put_back(planes, [self._clipped(value) for value in values], self._has_channels)
 
     @available_if(_has_distribution)
     def sample(self, X, n_samples=1, random_state=None) -> np.ndarray:
