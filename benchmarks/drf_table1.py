@@ -1,23 +1,30 @@
-"""Table 1 of Kumar, August & Hebert (2005): five learning rules under three inferences.
+"""Table 1 of Kumar, August & Hebert (2005): learning rules under three inferences.
 
 The protocol is the paper's: binary images of 64 x 64 pixels, features [1, I] of pixels and [1, |I_i - I_j|] of pairs,
 10 noisy copies of one shape to learn from, 50 of each of four shapes to test on, two noise models, each rule used with
-each inference, rules that cycle learned from several random starts. The paper's images are not to be had, so the shapes
-are our own: read the order of the entries, not their size. Nothing is chosen on test images: the length of steps is the
-one with which a rule's first start makes the fewest errors on training images. Times are CPU seconds on one thread.
+each inference, rules that cycle learned from several random starts. The paper's images are not available, so the shapes
+are our own: read the order of the entries, not their size. Beside the paper's five rules with its step there are steps
+of a chosen length, SPA from the weights of single pixels and as a convex problem, PMA by tree-reweighted marginals, and
+pseudolikelihood with a penalty on edges. Nothing is chosen on test images: the length of steps is the one with which a
+rule's first start makes the fewest errors on training images, the penalty the one that makes the fewest by MPM. Times
+are CPU seconds on one thread.
 
     python benchmarks/drf_table1.py                  # the whole of it
     python benchmarks/drf_table1.py --parts table    # without times, scales and starts
     python benchmarks/drf_table1.py --quick          # two starts, 40 test images
+    python benchmarks/drf_table1.py --parts table --records table1.json    # goes on where it stopped
+    python benchmarks/drf_table1.py --parts table --records table1.json --save docs/results/drf_table1
 """
 
 import argparse
 import copy
 import time
 import warnings
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from _record import read_record, write_record
 from scipy.stats import wilcoxon
 from sklearn.exceptions import ConvergenceWarning
 
@@ -25,23 +32,58 @@ from sklearn_crf import DRFClassifier
 from sklearn_crf.datasets import make_binary_shapes, make_noisy_shapes
 from sklearn_crf.inference import LoopyBP
 from sklearn_crf.learning import CD, MMA, PL, PMA, SPA, GradientSteps
+from sklearn_crf.potentials import PairwiseTables
 
 NOISES = ("gaussian", "bimodal")
 # The paper's 1e-5 times the sum over 10 * 64 * 64 pixels, as a step along their mean.
 PAPER_STEP = 0.41
 # How long a step is next to the start is what matters to rules without a loss, and the paper's starts are not known.
 STEPS = (0.1, PAPER_STEP, 2.0)
-RULES = ("pma", "spa", "mma", "pl", "cd")
 INFERENCES = ("map", "mpm", "icm")
 PARTS = ("table", "times", "scales", "starts")
 # The paper's seconds of learning by SPA over those of its min-cuts are 300; some trajectories need more.
 MAX_ITER = 400
+# Inverse strengths of a penalty on edges to choose from.
+EDGE_CS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 # What a rule learns with; pl and cd need no inference to learn. The labels of largest marginals are known long before
 # the marginals (section 6 of the paper), so that few sweeps are enough for mma.
 LEARNS_WITH = {"pma": "mpm", "spa": "map", "mma": LoopyBP(max_iter=20), "pl": "mpm", "cd": "mpm"}
-# Losses: they start where the estimator starts them. The others start at random, several times; contrastive divergence,
-# whose gradient nearly vanishes long before it settles, starts from the weights of single pixels with several seeds.
-STARTS_ONCE = ("pma", "pl")
+
+
+class Row(NamedTuple):
+    """One way of learning."""
+
+    rule: str
+    # Options to choose from on training images by the first start.
+    options: tuple = ({},)
+    # Losses start where the estimator starts them, the others at random, several times; contrastive divergence, whose
+    # gradient nearly vanishes long before it settles, starts from the weights of single pixels with several seeds.
+    starts: str = "one"
+
+
+FIXED = ({"step_size": PAPER_STEP},)
+ROWS = {
+    "PMA": Row("pma"),
+    "PMA, tree-reweighted": Row("pma", ({"inference": "trw"},)),
+    "SPA, paper's step": Row("spa", FIXED, "random"),
+    "SPA, chosen step": Row("spa", tuple({"step_size": step} for step in STEPS), "random"),
+    "SPA, own start": Row("spa", FIXED),
+    "SPA, convex": Row("spa", ({"solver": "bundle"},)),
+    "MMA, paper's step": Row("mma", FIXED, "random"),
+    "MMA, chosen step": Row("mma", tuple({"step_size": step} for step in STEPS), "random"),
+    "PL": Row("pl"),
+    "PL, penalty on edges": Row("pl", tuple({"pairwise": PairwiseTables(C=C)} for C in EDGE_CS)),
+    "CD": Row("cd", FIXED, "seeds"),
+}
+# By what the paper's claims are read: its rules with its step, and at their best.
+AS_PRINTED = {"pma": "PMA", "spa": "SPA, paper's step", "mma": "MMA, paper's step", "pl": "PL", "cd": "CD"}
+AT_BEST = {
+    "pma": "PMA",
+    "spa": "SPA, own start",
+    "mma": "MMA, chosen step",
+    "pl": "PL, penalty on edges",
+    "cd": "CD",
+}
 # Per cent of wrong test pixels by MAP, MPM and ICM, and seconds of learning, as printed in the paper.
 PAPER = {
     "gaussian": {
@@ -59,7 +101,6 @@ PAPER = {
         "cd": (8.88, 6.29, 8.92),
     },
 }
-PAPER_SECONDS = {"pma": 1183.13, "spa": 81.52, "mma": 635.78, "pl": 299.75, "cd": 206.93}
 
 
 class Data(NamedTuple):
@@ -82,6 +123,11 @@ class Cell(NamedTuple):
         """Mean error in per cent."""
         return 100 * self.errors.mean()
 
+    @property
+    def spread(self):
+        """Standard deviation over starts, in per cent."""
+        return 100 * self.errors.mean(axis=1).std()
+
 
 def make_data(noise, n_train, n_test):
     """Noisy copies of the first shape to learn from, and of all four to test on."""
@@ -95,7 +141,7 @@ def learn(rule, data, **parameters):
     """Fitted estimator of one rule, and the seconds it took; options are the rule's or the estimator's."""
     kind = {"pma": PMA, "spa": SPA, "mma": MMA, "pl": PL, "cd": CD}[rule]
     own = {name: parameters.pop(name) for name in kind().get_params() if name in parameters}
-    estimator = DRFClassifier(learning=kind(**own), inference=LEARNS_WITH[rule], **parameters)
+    estimator = DRFClassifier(learning=kind(**own), **{"inference": LEARNS_WITH[rule], **parameters})
     start = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -127,107 +173,133 @@ def weight_norm(estimator):
     return float(np.sqrt(sum(np.sum(np.square(part)) for part in parts)))
 
 
-def run(noise, n_starts, n_test, steps):
-    """Every entry of the table for one noise model, with seconds of learning by rule and of inference."""
+def run(noise, n_starts, n_test, record, save):
+    """Every entry of the table for one noise model; ``record`` holds those of runs before this one."""
     data = make_data(noise, 10, n_test)
-    true_length = boundary_length(data.y_test)
-    cells, learning_seconds, inference_seconds = {}, {}, dict.fromkeys(INFERENCES, 0.0)
-    print(f"\n{noise} noise: weights, and pixels wrong on the training images by the rule's own inference")
-    for rule in RULES:
-        runs = [learn(rule, data)] if rule in STARTS_ONCE else learn_several(rule, data, n_starts, steps)
-        learning_seconds[rule] = np.mean([seconds for _, seconds in runs])
-        print_runs(rule, runs, data)
-        for inference in INFERENCES:
-            start = time.process_time()
-            labels = [use(estimator, inference, data) for estimator, _ in runs]
-            inference_seconds[inference] += (time.process_time() - start) / (len(runs) * len(RULES))
-            cells[rule, inference] = Cell(
-                np.array([error_rates(each, data.y_test) for each in labels]),
-                np.mean([boundary_length(each) for each in labels]) / true_length,
-            )
-    return cells, learning_seconds, inference_seconds
+    for name, row in ROWS.items():
+        key = f"{noise}, {name}, {n_starts} starts, {n_test} images"
+        if key not in record:
+            record[key] = measure(row, data, n_starts)
+            save()
+        found = record[key]
+        seconds = f"{np.mean(found['learning_seconds']):.1f} s to learn, {found['seconds']:.0f} s in all"
+        print(f"  {noise}, {name}: {found['options']}, {seconds}", *found["weights"], sep="\n    ", flush=True)
+        yield name, found
 
 
-def learn_several(rule, data, n_starts, steps):
-    """One run per start, with the steps that serve the first one best."""
-    if rule == "cd":
-        return [
-            learn(rule, data, step_size=PAPER_STEP, max_iter=MAX_ITER, random_state=seed) for seed in range(n_starts)
+def measure(row, data, n_starts):
+    """What one way of learning leads to, in plain lists and numbers."""
+    begin = time.process_time()
+    options, runs = learn_row(row, data, n_starts)
+    found = {
+        "options": repr(options),
+        "learning_seconds": [seconds for _, seconds in runs],
+        "weights": [described(estimator, data) for estimator, _ in runs],
+        "entries": {},
+    }
+    for inference in INFERENCES:
+        labels = [use(estimator, inference, data) for estimator, _ in runs]
+        found["entries"][inference] = {
+            "wrong": [np.sum(each != data.y_test, axis=(1, 2)).tolist() for each in labels],
+            "length": np.mean([boundary_length(each) for each in labels]) / boundary_length(data.y_test),
+        }
+    return {**found, "seconds": time.process_time() - begin}
+
+
+def learn_row(row, data, n_starts):
+    """The options that were chosen, and one run per start."""
+    first = [(options, learn(row.rule, data, **start_of(row, 0), **options)) for options in row.options]
+    counts = [training_errors(row, estimator, data) for _, (estimator, _) in first] if len(first) > 1 else [0]
+    options, run_of_first = first[int(np.argmin(counts))]
+    seeds = range(1, n_starts if row.starts != "one" else 1)
+    return options, [run_of_first, *(learn(row.rule, data, **start_of(row, seed), **options) for seed in seeds)]
+
+
+def start_of(row, seed):
+    """Options that say where a run starts and how long it may be."""
+    if row.starts == "random":
+        return {"init": "random", "random_state": seed, "max_iter": MAX_ITER}
+    return {"random_state": seed, "max_iter": MAX_ITER}
+
+
+def training_errors(row, estimator, data):
+    """Wrong training pixels, by the rule's own inference where it has one."""
+    if row.rule in ("spa", "mma"):
+        return np.min(estimator.error_curve_)
+    return np.sum(estimator.predict(data.X_train) != data.y_train)
+
+
+def described(estimator, data):
+    """What was learned, and how training went."""
+    weights = np.concatenate([estimator.intercept_, estimator.coef_.ravel(), estimator.edge_coef_.ravel()])
+    errors = np.nanmin(np.append(estimator.error_curve_, np.inf)) / data.y_train.size
+    counted = f"{100 * errors:5.2f} % of training pixels wrong" if np.isfinite(errors) else "errors not counted"
+    return f"{np.round(weights, 2)} {counted}, {estimator.n_iter_} iterations"
+
+
+def cells_of(found, n_pixels=64 * 64):
+    """Entries of one record by inference."""
+    return {
+        inference: Cell(np.array(entry["wrong"]) / n_pixels, entry["length"])
+        for inference, entry in found["entries"].items()
+    }
+
+
+def table_of(noise, cells, learning_seconds):
+    """Ours beside the paper's, headings first."""
+    paper = {row: PAPER[noise][rule] for rule, row in AS_PRINTED.items()}
+    rows = [["learned by", *(name.upper() for name in INFERENCES), "CPU seconds to learn", "in the paper"]]
+    for name, entries in cells.items():
+        texts = [
+            f"{entry.percent:.2f}" + (f" ± {entry.spread:.2f}" if len(entry.errors) > 1 else "")
+            for entry in entries.values()
         ]
-    first = {step: learn_from_random(rule, data, 0, step) for step in steps}
-    fewest = {step: np.min(estimator.error_curve_) for step, (estimator, _) in first.items()}
-    chosen = min(fewest, key=fewest.get)
-    counted = ", ".join(f"{100 * errors / data.y_train.size:.2f} % by {step}" for step, errors in fewest.items())
-    print(f"  {rule:4} steps, by errors on training images: {counted}")
-    return [first[chosen], *(learn_from_random(rule, data, seed, chosen) for seed in range(1, n_starts))]
+        printed = " / ".join(f"{value:.2f}" for value in paper[name]) if name in paper else ""
+        rows.append([name, *texts, f"{learning_seconds[name]:.1f}", printed])
+    return rows
 
 
-def learn_from_random(rule, data, seed, step_size):
-    """One run from a random start."""
-    return learn(rule, data, init="random", step_size=step_size, max_iter=MAX_ITER, random_state=seed)
-
-
-def print_runs(rule, runs, data):
-    """One line per start: what was learned."""
-    for seed, (estimator, seconds) in enumerate(runs):
-        weights = np.concatenate([estimator.intercept_, estimator.coef_.ravel(), estimator.edge_coef_.ravel()])
-        errors = np.nanmin(np.append(estimator.error_curve_, np.inf)) / data.y_train.size
-        counted = f"{100 * errors:5.2f} %" if np.isfinite(errors) else "      -"
-        print(f"  {rule:4} start {seed}: {np.round(weights, 2)} {counted} {estimator.n_iter_:4d} it {seconds:6.1f} s")
-
-
-def print_table(noise, cells, learning_seconds, inference_seconds):
-    """Ours beside the paper's."""
-    print(f"\n{noise} noise: wrong test pixels in per cent, ours (paper's); +- is over starts; seconds of learning")
-    print("      " + "".join(f"{name.upper():>24}" for name in INFERENCES) + f"{'learning':>18}")
-    for rule in RULES:
-        line = f"{rule.upper():6}"
-        for inference, paper in zip(INFERENCES, PAPER[noise][rule], strict=True):
-            cell = cells[rule, inference]
-            spread = 100 * cell.errors.mean(axis=1).std()
-            line += f"{cell.percent:9.2f} +-{spread:5.2f} ({paper:5.2f})"
-        print(f"{line} {learning_seconds[rule]:7.2f} ({PAPER_SECONDS[rule]:7.2f})")
-    print("time  " + "".join(f"{inference_seconds[name]:18.2f} s    " for name in INFERENCES))
-    print("boundary length, predicted / true:")
-    for rule in RULES:
-        print(f"{rule.upper():6}" + "".join(f"{cells[rule, name].length:24.2f}" for name in INFERENCES))
-
-
-def is_better(cells, first, second):
+def is_better(first, second):
     """Whether one entry has fewer errors than another, and the p of a Wilcoxon test paired over test images."""
-    difference = cells[first].errors.mean(axis=0) - cells[second].errors.mean(axis=0)
+    difference = first.errors.mean(axis=0) - second.errors.mean(axis=0)
     p = wilcoxon(difference).pvalue if np.any(difference) else 1.0
-    return difference.mean() < 0 and p < 0.01, p
+    return bool(difference.mean() < 0 and p < 0.01), p
 
 
-def check_pattern(noise, cells, learning_seconds):
-    """The paper's statements, one a line."""
-    print(f"\n{noise} noise: the paper's pattern (Wilcoxon tests paired over test images, p < 0.01)")
-    for inference, best in (("map", "spa"), ("mpm", "pma"), ("mpm", "mma")):
-        for other in RULES:
-            if other != best and {best, other} != {"pma", "mma"}:
-                better, p = is_better(cells, (best, inference), (other, inference))
-                report(better, f"{inference.upper()}: {best} better than {other}", cells, best, other, inference, p)
-    better, p = is_better(cells, ("pma", "mpm"), ("mma", "mpm"))
-    report(better, "MPM: pma better than mma", cells, "pma", "mma", "mpm", p)
-    verdict("MAP with MMA's weights is too smooth", cells["mma", "map"].length, "<", 0.9)
-    verdict("MPM with SPA's weights is too rough", cells["spa", "mpm"].length, ">", 1.1)
-    for rule in RULES:
-        best = min(cells[rule, name].percent for name in ("map", "mpm"))
-        verdict(f"ICM is behind with {rule.upper()}'s weights", cells[rule, "icm"].percent, ">", best)
-    verdict("seconds of learning, PMA by L-BFGS over SPA", learning_seconds["pma"] / learning_seconds["spa"], ">", 10)
+def claims_of(cells, learning_seconds):
+    """The paper's statements, with its step and with each rule at its best, headings first."""
+    columns = (AS_PRINTED, AT_BEST)
+    rows = [["the paper says", "with its step", "each rule at its best"]]
+    better = [("map", "spa", other) for other in ("pma", "mma", "pl", "cd")]
+    better += [("mpm", best, other) for best in ("pma", "mma") for other in ("spa", "pl", "cd")]
+    for inference, best, other in [*better, ("mpm", "pma", "mma")]:
+        texts = [compared(cells[row[best]][inference], cells[row[other]][inference]) for row in columns]
+        rows.append([f"{inference.upper()}: {best.upper()} beats {other.upper()}", *texts])
+    lengths = [[cells[row[rule]][name].length for row in columns] for rule, name in (("mma", "map"), ("spa", "mpm"))]
+    rows.append(["MAP with MMA's weights is too smooth", *(verdict(value, "<", 0.9) for value in lengths[0])])
+    rows.append(["MPM with SPA's weights is too rough", *(verdict(value, ">", 1.1) for value in lengths[1])])
+    ratios = [learning_seconds[row["pma"]] / learning_seconds[row["spa"]] for row in columns]
+    rows.append(["SPA learns ten times as fast as PMA", *(verdict(ratio, ">", 10) for ratio in ratios)])
+    return rows
 
 
-def report(holds, claim, cells, first, second, inference, p):
+def compared(first, second):
     """A comparison of two entries of a column."""
-    found = f"{cells[first, inference].percent:.2f} against {cells[second, inference].percent:.2f} %, p = {p:.1g}"
-    print(f"  [{'holds' if holds else 'NO':5}] {claim}: {found}")
+    better, p = is_better(first, second)
+    return f"{'holds' if better else 'does not hold'}: {first.percent:.2f} against {second.percent:.2f}, p = {p:.1g}"
 
 
-def verdict(claim, value, relation, bound):
+def verdict(value, relation, bound):
     """A comparison of a number with a bound."""
     holds = value > bound if relation == ">" else value < bound
-    print(f"  [{'holds' if holds else 'NO':5}] {claim}: {value:.2f} {relation} {bound:.2f}")
+    return f"{'holds' if holds else 'does not hold'}: {value:.2f} {relation} {bound:.2f}"
+
+
+def show(rows):
+    """Print a table, its columns as wide as their entries."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def print_scales(noise, n_test):
@@ -252,10 +324,10 @@ def print_times(noise):
     steps = {"pma": smooth, "spa": cycling, "mma": cycling}
     seconds = {rule: learn(rule, data, max_iter=100, tol=0.0, **own)[1] for rule, own in steps.items()}
     print(f"\n{noise} noise: 100 gradient steps", ", ".join(f"{rule} {each:.1f} s" for rule, each in seconds.items()))
-    verdict("seconds of 100 steps, PMA over SPA", seconds["pma"] / seconds["spa"], ">", 10)
-    verdict("seconds of 100 steps, PMA over MMA", seconds["pma"] / seconds["mma"], ">", 1)
+    print("  PMA over SPA,", verdict(seconds["pma"] / seconds["spa"], ">", 10))
+    print("  PMA over MMA,", verdict(seconds["pma"] / seconds["mma"], ">", 1))
     runs = {
-        "SPA, random start": learn_from_random("spa", data, 0, STEPS[0]),
+        "SPA, random start": learn("spa", data, init="random", step_size=STEPS[0], max_iter=MAX_ITER, random_state=0),
         "SPA, unary start": learn("spa", data, step_size=PAPER_STEP, max_iter=150),
         "PMA, gradient steps, random start": learn(
             "pma", data, init="random", random_state=0, max_iter=300, tol=0.0, **smooth
@@ -289,7 +361,7 @@ def print_pma_starts(noise, n_starts, n_test):
     data = make_data(noise, 10, n_test)
     print(f"\n{noise} noise: PMA from random starts")
     runs = [learn("pma", data, init="random", random_state=seed) for seed in range(n_starts)]
-    print_runs("pma", runs, data)
+    print(*(f"  {described(estimator, data)}, {seconds:.1f} s" for estimator, seconds in runs), sep="\n")
     found = [100 * error_rates(use(estimator, "mpm", data), data.y_test).mean() for estimator, _ in runs]
     print("  MPM on test images:", ", ".join(f"{each:.2f} %" for each in found))
 
@@ -299,21 +371,39 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two starts, 40 test images")
     parser.add_argument("--noise", choices=NOISES, help="one noise model alone")
-    parser.add_argument("--steps", nargs="+", type=float, default=STEPS, help="lengths of steps to choose from")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--records", type=Path, help="file of what was measured, to go on where a run stopped")
+    parser.add_argument("--save", type=Path, help="folder for the tables of the documentation")
     arguments = parser.parse_args()
     n_starts, n_test = (2, 40) if arguments.quick else (3, 200)
+    record = read_record(arguments.records, {})
     for noise in [arguments.noise] if arguments.noise else NOISES:
         if "table" in arguments.parts:
-            cells, learning_seconds, inference_seconds = run(noise, n_starts, n_test, arguments.steps)
-            print_table(noise, cells, learning_seconds, inference_seconds)
-            check_pattern(noise, cells, learning_seconds)
+            found = dict(run(noise, n_starts, n_test, record, lambda: write_record(arguments.records, record)))
+            print_table(noise, found, arguments.save)
         if "times" in arguments.parts:
             print_times(noise)
         if "scales" in arguments.parts:
             print_scales(noise, n_test)
         if "starts" in arguments.parts:
             print_pma_starts(noise, n_starts, n_test)
+
+
+def print_table(noise, found, folder):
+    """The table of one noise model and the paper's claims; kept in a folder, unless that is None."""
+    cells = {name: cells_of(entry) for name, entry in found.items()}
+    seconds = {name: float(np.mean(entry["learning_seconds"])) for name, entry in found.items()}
+    tables = {f"{noise}": table_of(noise, cells, seconds), f"{noise}_claims": claims_of(cells, seconds)}
+    print(f"\n{noise} noise: wrong test pixels in per cent, +- over starts; the paper's by MAP / MPM / ICM")
+    for name, rows in tables.items():
+        show(rows)
+        print()
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_record(folder / f"table_{name}.json", rows)
+    print("Length of boundaries, predicted / true:")
+    for name, entries in cells.items():
+        print(f"  {name:22}" + "".join(f"{entry.length:8.2f}" for entry in entries.values()))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ from joblib.parallel import get_active_backend
 from sklearn import config_context, get_config
 from threadpoolctl import ThreadpoolController
 
+from sklearn_crf._warnings import caller, work_for
+
 _current = threading.local()
 _Value = TypeVar("_Value")
 
@@ -68,10 +70,11 @@ def checkpoint() -> None:
 @contextmanager
 def _pool(n_threads):
     """Yields ``submit`` of a pool whose tasks stop at their next checkpoint when the block is left by an exception."""
-    cancelled = _Cancellation(getattr(_current, "cancelled", None))
+    cancelled, frame = _Cancellation(getattr(_current, "cancelled", None)), caller()
 
     def run(function, *arguments):
         _current.cancelled = cancelled
+        work_for(frame)
         checkpoint()
         return function(*arguments)
 

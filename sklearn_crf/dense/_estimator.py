@@ -1,6 +1,5 @@
 """The classifier of pixels by a fully connected field."""
 
-import warnings
 from numbers import Integral, Real
 from typing import ClassVar
 
@@ -14,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_crf._callbacks import CallbackSupportMixin, fit_callbacks, progress_reporter
 from sklearn_crf._threads import map_tasks, single_threaded_blas
 from sklearn_crf._versions import restore_versioned_state, versioned_state
+from sklearn_crf._warnings import warn_caller
 from sklearn_crf.dense._bandwidth_search import BandwidthGradient, BandwidthSearch
 from sklearn_crf.dense._examples import read_examples
 from sklearn_crf.dense._gaussian_kernels import Bilateral, Spatial, build_filters, check_kernels
@@ -278,11 +278,10 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self.loss_curve_ = np.array([] if result is None else result.loss_curve) * scale
         self.n_iter_ = 0 if result is None else int(result.nit)
         if result is not None and not result.success:
-            warnings.warn(
+            warn_caller(
                 f"DenseCRF stopped before its gradient came down to tol={self.tol:.2g} ({result.message}): increase "
                 f"max_iter={self.max_iter} or tol.",
                 ConvergenceWarning,
-                stacklevel=4,
             )
 
     def _checked_kernels(self):

@@ -1,6 +1,5 @@
 """The lattice rule: what X may be, and the examples it stands for."""
 
-import warnings
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from sklearn.utils.validation import check_array, validate_data
 
 from sklearn_crf._numbers import as_reals, sound_csr
 from sklearn_crf._threads import cached_property
+from sklearn_crf._warnings import warn_caller
 from sklearn_crf.encoding._batches import aligned_frames, read_layout
 from sklearn_crf.encoding._examples import Example, edge_feature_function, one_computed_edge
 from sklearn_crf.graphs import Graph, lattice, lattice_offsets
@@ -254,9 +254,9 @@ def _warn_of_names(names, estimator):
     name = type(estimator).__name__
     fitted = hasattr(estimator, "feature_names_in_")
     if fitted and names is None:
-        warnings.warn(f"X does not have valid feature names, but {name} was fitted with feature names", stacklevel=4)
+        warn_caller(f"X does not have valid feature names, but {name} was fitted with feature names")
     elif names is not None and not fitted:
-        warnings.warn(f"X has feature names, but {name} was fitted without feature names", stacklevel=4)
+        warn_caller(f"X has feature names, but {name} was fitted without feature names")
 
 
 def _encode_nodes(X, function, dtype, estimator, reset):

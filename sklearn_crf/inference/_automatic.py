@@ -348,8 +348,7 @@ class AutoMarginals(Inference):
         self._warn_unconverged(
             f"Messages of belief propagation did not settle in {n_iter} sweeps, and marginals are averages over more: "
             'take inference="trw" for marginals of a convex bound, "gibbs" for samples, or an AutoMarginals of larger '
-            f"max_iter (now {self.max_iter}).",
-            depth=4,
+            f"max_iter (now {self.max_iter})."
         )
         found = found._replace(method=f"{method}, averaged", n_iter=n_iter + _PARTS * _SWEEPS_OF_A_PART)
         return found, inference

@@ -1,7 +1,6 @@
 """Base class of inference algorithms, and the types of their results."""
 
 import threading
-import warnings
 from contextlib import contextmanager
 from typing import Any, NamedTuple, overload
 
@@ -9,6 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
+from sklearn_crf._warnings import warn_caller
 from sklearn_crf.inference._allowed_labels import allowed_labels
 from sklearn_crf.inference._climbing import climbed
 from sklearn_crf.models import FactorGraph, FactorStatistics, PairwiseModel, Statistics, check_allowed_states, score
@@ -428,10 +428,9 @@ class Inference(BaseEstimator):
         found = found._replace(labels=labels, score=value, bound=max(found.bound, value))
         return self._climbed(model, found) if getattr(self, "climb", True) else found
 
-    def _warn_unconverged(self, message, depth=1):
-        """Warn whoever called ``map``, ``marginals`` or ``sample``, from ``depth`` calls below the public method."""
+    def _warn_unconverged(self, message):
         if not getattr(_silence, "on", False):
-            warnings.warn(message, ConvergenceWarning, stacklevel=depth + 3)
+            warn_caller(message, ConvergenceWarning)
 
     def _labeling(self, model, labels, **fields):
         """A Labeling with its score looked up."""

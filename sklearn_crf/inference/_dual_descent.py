@@ -21,12 +21,11 @@ class RecentFall:
         return self._bounds[-1 - _PATIENCE] - bound if len(self._bounds) > _PATIENCE else np.inf
 
 
-def labeling_by_descent(algorithm, model, run, depth=2):
+def labeling_by_descent(algorithm, model, run):
     """Lower the bound until it converges or a labeling attains it, and return the best labeling of all iterations."""
     # algorithm: with ``max_iter`` and ``tol``, which is relative to the size of the bound
     # run: ``run.lower()`` does an iteration and returns what ``run.bound`` fell by, ``run.labels()`` the labels that
     # it has come to, ``run.state`` what a warm start needs
-    # depth: calls from the public method to this function, for warnings
     best, best_score, converged, n_iter = None, -np.inf, False, 0
     recent = RecentFall()
     while not converged and n_iter < algorithm.max_iter:
@@ -41,7 +40,7 @@ def labeling_by_descent(algorithm, model, run, depth=2):
         size = max(1.0, abs(run.bound))
         converged = recent.after(run.bound) <= algorithm.tol * size or run.bound - best_score <= 1e-12 * size
     if not converged:
-        algorithm._warn_unconverged(still_falling(algorithm, fall), depth=depth)
+        algorithm._warn_unconverged(still_falling(algorithm, fall))
     result = algorithm._labeling(model, best, n_iter=n_iter, converged=converged, state=run.state)
     return result._replace(bound=max(run.bound, result.score))
 
@@ -57,14 +56,13 @@ def still_falling(algorithm, fall):
     )
 
 
-def marginals_by_descent(algorithm, run, bound, depth=2):
+def marginals_by_descent(algorithm, run, bound):
     """Lower the bound until messages converge, and return the marginals there."""
     # algorithm: with ``max_iter`` and ``tol``, the largest change of the probabilities of a message that counts as
     # none
     # run: ``run.iterate()`` does an iteration and returns the largest change, ``run.marginals(**fields)`` gives the
     # result with these fields
     # bound: what the bound is, in the end, of the log-partition
-    # depth: calls from the public method to this function, for warnings
     change, n_iter = np.inf, 0
     while change > algorithm.tol and n_iter < algorithm.max_iter:
         checkpoint()
@@ -74,8 +72,7 @@ def marginals_by_descent(algorithm, run, bound, depth=2):
     if not converged:
         algorithm._warn_unconverged(
             f"{type(algorithm).__name__} stopped after max_iter={algorithm.max_iter} iterations with probabilities of "
-            f"messages still changing by {change:.2g}, more than tol={algorithm.tol:g}: raise max_iter.",
-            depth=depth,
+            f"messages still changing by {change:.2g}, more than tol={algorithm.tol:g}: raise max_iter."
         )
     kind = "upper" if bound == "exact" and not converged else bound
     return run.marginals(bound=kind, n_iter=n_iter, converged=converged)

@@ -1,6 +1,5 @@
 """Training by margins: a risk of structured hinges in, weights with a duality gap out."""
 
-import warnings
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,9 +11,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf._callbacks import progress_reporter
 from sklearn_crf._threads import map_tasks, ordered_map, thread_count
+from sklearn_crf._warnings import warn_caller
 from sklearn_crf.inference import Inference
 from sklearn_crf.learning._solvers import LBFGS
-from sklearn_crf.learning._training import TrainingRun, stacklevel_of_caller
+from sklearn_crf.learning._training import TrainingRun
 from sklearn_crf.objectives import (
     DualBlock,
     EmpiricalRisk,
@@ -524,8 +524,7 @@ def _warn(found, name):
     remedy = "increase max_iter or tol, decrease C, or scale the features"
     if found.message == UNPROVEN:
         remedy = "take an inference that proves more of its labelings, such as 'auto', decrease C, or increase tol"
-    warnings.warn(
+    warn_caller(
         f"{name} ended with {found.message!r} at a duality gap of {share:.2g} of the objective: {remedy}.",
         ConvergenceWarning,
-        stacklevel=stacklevel_of_caller(),
     )

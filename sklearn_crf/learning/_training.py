@@ -1,7 +1,5 @@
 """Training: the penalised risk of a weight vector, costs of nodes, starts, and the record of a run."""
 
-import sys
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -12,6 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import compute_class_weight
 from sklearn.utils.validation import check_array
 
+from sklearn_crf._warnings import warn_caller
 from sklearn_crf.encoding import Batch, EncodedLabels, Example
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import LoopyBP
@@ -328,20 +327,10 @@ class Selection:
         return kept[0], None
 
 
-def stacklevel_of_caller():
-    """``stacklevel`` that makes a warning point at the first frame outside of the package."""
-    frame, level = sys._getframe(1), 1
-    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("sklearn_crf", "sklearn"):
-        frame, level = frame.f_back, level + 1
-    return level
-
-
 def warn_unconverged(message, problem):
     """Warn of weights that are not optimal; the message says what happened and what to change."""
     norm = problem.record.gradient_norm[-1]
-    warnings.warn(
-        f"{message} (norm of the gradient {norm:.3g}).", ConvergenceWarning, stacklevel=stacklevel_of_caller()
-    )
+    warn_caller(f"{message} (norm of the gradient {norm:.3g}).", ConvergenceWarning)
 
 
 def initial_weights(init, risk, run):

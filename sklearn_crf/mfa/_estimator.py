@@ -1,7 +1,6 @@
 """Multi-conditional mixtures of factor analysers."""
 
 import threading
-import warnings
 from contextlib import contextmanager
 from typing import ClassVar
 
@@ -14,6 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from sklearn_crf._callbacks import CallbackSupportMixin, fit_callbacks, progress_reporter
+from sklearn_crf._warnings import warn_caller
 from sklearn_crf.mfa._criteria import Criterion
 from sklearn_crf.mfa._fitted import FittedMixture
 from sklearn_crf.mfa._input import (
@@ -362,25 +362,20 @@ class MultiConditionalMFA(
     def _warn(self, log_noise, prior, solver):
         missing = self.classes_[self.class_prior_ == 0]
         if len(missing):
-            warnings.warn(
-                f"classes {missing.tolist()} have no sample; their probability is set to 0.", UserWarning, stacklevel=5
-            )
+            warn_caller(f"classes {missing.tolist()} have no sample; their probability is set to 0.")
         low, _ = prior.log_noise_bounds
         at_floor = log_noise <= low + 1e-9
         if at_floor.any():
-            warnings.warn(
+            warn_caller(
                 f"{at_floor.sum()} of {at_floor.size} noise variances ended at their least value, noise_floor="
                 f"{prior.noise_floor} of the variance of the feature; raise it by priors=Priors(noise_floor=...), "
-                "lower n_factors, or share noise.",
-                UserWarning,
-                stacklevel=5,
+                "lower n_factors, or share noise."
             )
         if not self.converged_:
-            warnings.warn(
+            warn_caller(
                 f"solver {type(solver).__name__} did not converge in max_iter={self.max_iter} iterations; raise "
                 f"max_iter or tol{', or lower step_size' if isinstance(solver, ScaledSGD) else ''}.",
                 ConvergenceWarning,
-                stacklevel=5,
             )
 
 

@@ -1,6 +1,5 @@
 """Checks of the parameters, weights and initial values of MultiConditionalMFA."""
 
-import warnings
 from numbers import Integral, Real
 
 import numpy as np
@@ -8,6 +7,7 @@ from sklearn.base import clone
 from sklearn.utils import compute_sample_weight
 from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
 
+from sklearn_crf._warnings import warn_caller
 from sklearn_crf.mfa._parameters import NOISE_KINDS, Priors
 from sklearn_crf.mfa._solvers import EM, SOLVERS, ScaledLBFGS, ScaledSGD
 
@@ -143,11 +143,7 @@ def check_features(X, constant, noise_floor):
             raise ValueError(
                 f"feature(s) {which} of X are constant, their covariance is singular; drop them or set noise_floor > 0."
             )
-        warnings.warn(
-            f"feature(s) {which} of X are constant; their variance is set by noise_floor={noise_floor}.",
-            UserWarning,
-            stacklevel=5,
-        )
+        warn_caller(f"feature(s) {which} of X are constant; their variance is set by noise_floor={noise_floor}.")
 
 
 def _listed(indices, most=5):

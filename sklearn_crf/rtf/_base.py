@@ -1,6 +1,5 @@
 """Base class of the estimators on regression tree fields: training on encoded targets, and prediction."""
 
-import warnings
 from functools import partial
 from numbers import Integral, Real
 from typing import ClassVar, NamedTuple
@@ -15,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_crf._callbacks import CallbackSupportMixin, fit_callbacks
 from sklearn_crf._threads import map_tasks, single_threaded_blas
 from sklearn_crf._versions import restore_versioned_state, versioned_state
+from sklearn_crf._warnings import warn_caller
 from sklearn_crf.encoding._batches import validate_sample_weight
 from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.models import GaussianModel
@@ -444,17 +444,16 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _warn(self, found):
         if not found.solved:
-            warnings.warn(
+            warn_caller(
                 "conjugate gradients did not reach their tolerance for some image; raise max_iter of inference, or the "
                 "least of FieldSolver's eigenvalue_bounds.",
                 ConvergenceWarning,
-                stacklevel=5,
             )
         if not found.success and self.max_iter != "auto":
             reason = f"the last round stopped after max_iter={self.max_iter} iterations; raise max_iter or tol."
             if found.is_stuck:
                 reason = f"the last round stopped at the rounding of float32, above tol={self.tol}; raise tol."
-            warnings.warn(reason, ConvergenceWarning, stacklevel=5)
+            warn_caller(reason, ConvergenceWarning)
 
 
 def known_pixels(y, predicted, sample_weight, is_missing):

@@ -366,7 +366,7 @@ class TightenBound(Inference):
                 found = Chosen(tight, tight.n_iter, tight.disagreement <= self.tol, tight.trace, 0.0)
         result = _result(model, found)
         if not result.converged:
-            self._warn_unconverged(self._why_unconverged(found), depth=1)
+            self._warn_unconverged(self._why_unconverged(found))
         return result
 
     def _why_unconverged(self, found):

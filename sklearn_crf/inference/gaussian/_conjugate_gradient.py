@@ -143,8 +143,7 @@ class ConjugateGradient(GaussianInference):
         if not converged:
             self._warn_unconverged(
                 f"ConjugateGradient stopped after max_iter={self.max_iter} iterations at a residual of {residual:.2g}, "
-                f"above tol={self.tol}: increase max_iter or tol.",
-                depth=1,
+                f"above tol={self.tol}: increase max_iter or tol."
             )
         return Solution(x, float(residual), n_iter, converged)
 

@@ -171,8 +171,7 @@ class DenseMeanField(Inference):
         if self.tol > 0:
             self._warn_unconverged(
                 f"DenseMeanField stopped after max_iter={self.max_iter} updates with a change of {change:.2g}, more "
-                f"than tol={self.tol:.2g}: increase max_iter or tol, or use updates='convergent'.",
-                depth=2,
+                f"than tol={self.tol:.2g}: increase max_iter or tol, or use updates='convergent'."
             )
         return updates.marginals, n_iter, False
 

@@ -117,8 +117,7 @@ class MeanField(Inference):
                 return q, n_iter, True
         self._warn_unconverged(
             f"MeanField stopped after max_iter={self.max_iter} sweeps with a change of {change:.2g}, more than "
-            f"tol={self.tol:.2g}: increase max_iter or tol.",
-            depth=2,
+            f"tol={self.tol:.2g}: increase max_iter or tol."
         )
         return q, n_iter, False
 

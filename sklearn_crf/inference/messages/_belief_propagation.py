@@ -356,7 +356,7 @@ class MessagePassing(EdgeMarginals, Inference):
                 # Whatever was left within the tolerance: this sweep is exact from any start.
                 SCHEDULES["sequential"](graph, field, messages, 0.0, self.tol, run)()
             return messages, n_iter, True
-        self._warn_unconverged(self._unsteady(field.semiring == MAX_SCORE, change), depth=2)
+        self._warn_unconverged(self._unsteady(field.semiring == MAX_SCORE, change))
         return messages, self.max_iter, False
 
     def _unsteady(self, maximum, change):
@@ -494,5 +494,5 @@ class LoopyBP(MessagePassing):
             change = run.iterate()
             if change <= self.tol:
                 return run, n_iter, True
-        self._warn_unconverged(self._unsteady(temperature == 0, change), depth=3)
+        self._warn_unconverged(self._unsteady(temperature == 0, change))
         return run, self.max_iter, False

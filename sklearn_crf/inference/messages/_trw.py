@@ -218,11 +218,11 @@ class TRWMessagePassing(MessagePassing):
 
     def _factor_marginals(self, model, init):
         run, bound = start_messages(model, "trw", self.edge_probabilities, 1, init, self.tol)
-        return marginals_by_descent(self, run, bound, depth=3)
+        return marginals_by_descent(self, run, bound)
 
     def _factor_labeling(self, model, init):
         run, _ = start_messages(model, "trw", self.edge_probabilities, 0, init)
-        return labeling_by_descent(self, model, run, depth=3)
+        return labeling_by_descent(self, model, run)
 
     def _edge_marginals(self, model, edges, init, n_threads):
         if self._by_factors(model):

@@ -120,8 +120,7 @@ class SubgradientMap(Inference):
         if not converged:
             self._warn_unconverged(
                 f"{type(self).__name__} stopped after max_iter={self.max_iter} iterations with a relative step of "
-                f"{steps.step:.2g}: raise max_iter or tol (now {self.tol:g}).",
-                depth=2,
+                f"{steps.step:.2g}: raise max_iter or tol (now {self.tol:g})."
             )
         run.best.repair()
         found = self._labeling(model, run.best.labels, n_iter=n_iter, converged=converged, state=run.state())
