@@ -68,7 +68,9 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     >>> from sklearn_crf.calibration import TemperatureScaling
     >>> y = np.zeros((12, 6, 6), dtype=int)
     >>> y[:, 2:5, 2:5] = 1
-    >>> X = y[..., np.newaxis] + np.random.default_rng(0).normal(scale=0.7, size=(12, 6, 6, 1))
+    >>> X = y[..., np.newaxis] + np.random.default_rng(0).normal(
+    ...     scale=0.7, size=(12, 6, 6, 1)
+    ... )
     >>> calibrated = TemperatureScaling(M3NClassifier(random_state=0), cv=3).fit(X, y)
     >>> bool(calibrated.log_loss_[1] < calibrated.log_loss_[0])
     True

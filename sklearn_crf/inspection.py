@@ -115,7 +115,9 @@ def top_features(
     >>> from sklearn_crf.inspection import top_features
     >>> from sklearn_crf.preprocessing import SequenceVectorizer
     >>> X = [[{"w": "the"}, {"w": "cat"}], [{"w": "the"}, {"w": "dog"}]]
-    >>> tagger = make_pipeline(SequenceVectorizer(), TRWCRF(edge_features="constant")).fit(X, [["D", "N"]] * 2)
+    >>> tagger = make_pipeline(SequenceVectorizer(), TRWCRF(edge_features="constant")).fit(
+    ...     X, [["D", "N"]] * 2
+    ... )
     >>> [(found.label, found.feature) for found in top_features(tagger, 1)]
     [('N', 'w=the')]
     """
@@ -152,8 +154,14 @@ def top_transitions(
     >>> from sklearn_crf import TRWCRF
     >>> from sklearn_crf.inspection import top_transitions
     >>> y = [["a", "b", "a", "b"], ["b", "a", "b"]]
-    >>> field = TRWCRF(pairwise="full", edge_features="constant").fit([np.ones((4, 1)), np.ones((3, 1))], y)
-    >>> sorted((found.label, found.next_label) for found in top_transitions(field) if found.weight > 0)
+    >>> field = TRWCRF(pairwise="full", edge_features="constant").fit(
+    ...     [np.ones((4, 1)), np.ones((3, 1))], y
+    ... )
+    >>> sorted(
+    ...     (found.label, found.next_label)
+    ...     for found in top_transitions(field)
+    ...     if found.weight > 0
+    ... )
     [('a', 'b'), ('b', 'a')]
     """
     field, names = _field_and_names(estimator, None)

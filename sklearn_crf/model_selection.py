@@ -43,7 +43,10 @@ class StratifiedLatticeKFold(BaseCrossValidator):
     >>> import numpy as np
     >>> from sklearn_crf.model_selection import StratifiedLatticeKFold
     >>> y = np.array([[0, 0], [0, 0], [1, 1], [1, 1]])
-    >>> [sorted(y[test, 0].tolist()) for _, test in StratifiedLatticeKFold(2).split(y[..., np.newaxis], y)]
+    >>> [
+    ...     sorted(y[test, 0].tolist())
+    ...     for _, test in StratifiedLatticeKFold(2).split(y[..., np.newaxis], y)
+    ... ]
     [[0, 1], [0, 1]]
     """
 
@@ -164,7 +167,10 @@ def cross_val_predict(
     >>> from sklearn_crf.model_selection import cross_val_predict
     >>> X = [np.array([[0.0], [0.1], [0.9]]), np.array([[0.8], [1.0]])] * 3
     >>> y = [[0, 0, 1], [1, 1]] * 3
-    >>> [labels.tolist() for labels in cross_val_predict(TRWCRF(edge_features="constant"), X, y, cv=3)][:2]
+    >>> [
+    ...     labels.tolist()
+    ...     for labels in cross_val_predict(TRWCRF(edge_features="constant"), X, y, cv=3)
+    ... ][:2]
     [[0, 0, 1], [1, 1]]
     """
     n_examples = X.shape[0] if hasattr(X, "shape") else len(X)
@@ -343,8 +349,13 @@ def coupling_audit(
     >>> from sklearn_crf.datasets import make_noisy_digits
     >>> from sklearn_crf.model_selection import coupling_audit
     >>> X, y, _ = make_noisy_digits(12, random_state=0)
-    >>> estimators = {"pl": DRFClassifier(learning="pl"), "spa": DRFClassifier(inference="map")}
-    >>> audit = coupling_audit(estimators, X, y, inference={"MAP": "map", "MPM": "mpm"}, cv=3, random_state=0)
+    >>> estimators = {
+    ...     "pl": DRFClassifier(learning="pl"),
+    ...     "spa": DRFClassifier(inference="map"),
+    ... }
+    >>> audit = coupling_audit(
+    ...     estimators, X, y, inference={"MAP": "map", "MPM": "mpm"}, cv=3, random_state=0
+    ... )
     >>> audit.results["learning"].tolist()
     ['pl', 'pl', 'spa', 'spa']
     """

@@ -7,7 +7,8 @@ import numpy as np
 
 from sklearn_crf import MultiConditionalMFA
 
-warnings.simplefilter("ignore")  # the conditional likelihood has no optimum where classes can be separated
+# the conditional likelihood has no optimum where classes can be separated
+warnings.simplefilter("ignore")
 rng = np.random.default_rng(0)
 angle = rng.uniform(0, np.pi, size=300)
 y = rng.integers(2, size=300)

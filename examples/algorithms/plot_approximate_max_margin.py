@@ -2,19 +2,22 @@
 Max-margin learning with approximate inference
 ==============================================
 
-Training asks inference for the labeling that violates the margin most. Inference that searches too few labelings
-(undergenerating: local search) misses some, and training ends content with weights under which labelings that it never
-saw win. Inference that searches too many (overgenerating: a linear relaxation, with its fractional labelings) sees
-violations that no labeling has, and training makes the relaxation tight instead.
+Training asks inference for the labeling that violates the margin most. Inference that
+searches too few labelings (undergenerating: local search) misses some, and training
+ends content with weights under which labelings that it never saw win. Inference that
+searches too many (overgenerating: a linear relaxation, with its fractional labelings)
+sees violations that no labeling has, and training makes the relaxation tight instead.
 """
 
 # %%
 # Data
 # ----
 #
-# Small grids on which neighbours, diagonal ones included, prefer to differ: on a triangle of two states they cannot all
-# do so, and the relaxation of such a field has fractional solutions. At this size the exact answer is known, too. The
-# coupling is strong so that the effect shows: where neighbours matter less than features it is next to none.
+# Small grids on which neighbours, diagonal ones included, prefer to differ: on a
+# triangle of two states they cannot all do so, and the relaxation of such a field has
+# fractional solutions. At this size the exact answer is known, too. The coupling is
+# strong so that the effect shows: where neighbours matter less than features it is next
+# to none.
 import warnings
 
 import matplotlib.pyplot as plt
@@ -36,8 +39,8 @@ X_train, y_train, X_test, y_test = X[:25], y[:25], X[25:], y[25:]
 # Training
 # --------
 #
-# Every field is trained with one inference. Its own objective, ``loss_curve_``, is what that inference believes; the
-# exact objective at the same weights is what is true.
+# Every field is trained with one inference. Its own objective, ``loss_curve_``, is what
+# that inference believes; the exact objective at the same weights is what is true.
 warnings.simplefilter("ignore", ConvergenceWarning)
 options = {
     "C": 0.5,
@@ -57,9 +60,13 @@ contenders = {
 
 
 def exact_objective(fitted):
-    """The true objective at the weights of a field: the first plane of exact training that starts there."""
-    judge = M3NClassifier(**options | {"inference": JunctionTree(), "warm_start": True, "max_iter": 1})
-    judge.__dict__.update({name: value for name, value in vars(fitted).items() if name.endswith("_")})
+    """The true objective at a field's weights: the first plane of exact training."""
+    judge = M3NClassifier(
+        **options | {"inference": JunctionTree(), "warm_start": True, "max_iter": 1}
+    )
+    judge.__dict__.update(
+        {name: value for name, value in vars(fitted).items() if name.endswith("_")}
+    )
     return judge.fit(X_train, y_train).loss_curve_[0]
 
 
@@ -70,15 +77,19 @@ for name, parameters in contenders.items():
     true.append(exact_objective(fitted))
     right.append(100 * fitted.score(X_test, y_test))
     gaps.append(fitted.duality_gap_)
-    print(f"{name:18s} believed {believed[-1]:7.2f}  true {true[-1]:.2f}  gap {gaps[-1]:.3g}  right {right[-1]:.1f} %")
+    print(
+        f"{name:18s} believed {believed[-1]:7.2f}  true {true[-1]:.2f}  "
+        f"gap {gaps[-1]:.3g}  right {right[-1]:.1f} %"
+    )
 
 # %%
 # What it believed, and what was true
 # -----------------------------------
 #
-# Local search and max-product believe in a lower objective than there is, and end at weights worse than those of exact
-# training. ``duality_gap_`` is not taken in: it is infinite where inference has no bound. The relaxation believes in a
-# higher objective than there is, so that what it claims holds.
+# Local search and max-product believe in a lower objective than there is, and end at
+# weights worse than those of exact training. ``duality_gap_`` is not taken in: it is
+# infinite where inference has no bound. The relaxation believes in a higher objective
+# than there is, so that what it claims holds.
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
 place = np.arange(len(contenders))
 axes[0].bar(place - 0.2, believed, 0.4, label="believed")
@@ -87,6 +98,8 @@ axes[0].axhline(true[list(contenders).index("exact")], color="black", linewidth=
 axes[0].set(title="objective", ylim=(0, 1.3 * max(true)))
 axes[0].legend()
 axes[1].bar(place, right, 0.5, color="C2")
-axes[1].set(title="nodes of test grids right [%]", ylim=(min(right) - 3, max(right) + 1))
+axes[1].set(
+    title="nodes of test grids right [%]", ylim=(min(right) - 3, max(right) + 1)
+)
 for axis in axes:
     axis.set_xticks(place, [name.replace(" ", "\n") for name in contenders])

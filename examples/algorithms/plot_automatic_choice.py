@@ -2,10 +2,11 @@
 What ``inference="auto"`` chooses
 =================================
 
-The automatic choices are exact wherever that is affordable, and the cost of elimination is known before any work. The
-first picture is their decision table. The second is :func:`~sklearn_crf.inference.exact_inference`, the rule behind it,
-for square grids by their side and their number of states: where the square is dark, marginals and best labelings are
-exact. The third shows the errors that belief propagation makes there.
+The automatic choices are exact wherever that is affordable, and the cost of elimination
+is known before any work. The first picture is their decision table. The second is
+:func:`~sklearn_crf.inference.exact_inference`, the rule behind it, for square grids by
+their side and their number of states: where the square is dark, marginals and best
+labelings are exact. The third shows the errors that belief propagation makes there.
 """
 
 import sys
@@ -15,7 +16,12 @@ import numpy as np
 from matplotlib.patches import FancyBboxPatch
 
 from sklearn_crf.graphs import lattice
-from sklearn_crf.inference import AutoMarginals, LoopyBP, convergence_left_to_caller, exact_inference
+from sklearn_crf.inference import (
+    AutoMarginals,
+    LoopyBP,
+    convergence_left_to_caller,
+    exact_inference,
+)
 from sklearn_crf.models import PairwiseModel
 
 # %%
@@ -29,8 +35,10 @@ QUESTIONS = [
     ("is elimination affordable?", "junction tree", "junction tree"),
 ]
 OTHERWISE = (
-    "belief propagation;\ndamped, if it does not settle;\naveraged, if that does not either",
-    "roof duality or expansions, TRW-S;\nICM, max-product, AD3,\nif they do not meet the bound;\n"
+    "belief propagation;\ndamped, if it does not settle;\n"
+    "averaged, if that does not either",
+    "roof duality or expansions, TRW-S;\nICM, max-product, AD3,\n"
+    "if they do not meet the bound;\n"
     "climbing and fusion of all;\nlarge neighbourhoods, if far below",
 )
 
@@ -38,7 +46,14 @@ OTHERWISE = (
 def box(ax, x, y, text, colour, width=0.3, height=0.11):
     """A rounded box around a text."""
     ax.add_patch(
-        FancyBboxPatch((x - width / 2, y - height / 2), width, height, boxstyle="round,pad=0.01", fc=colour, ec="0.3")
+        FancyBboxPatch(
+            (x - width / 2, y - height / 2),
+            width,
+            height,
+            boxstyle="round,pad=0.01",
+            fc=colour,
+            ec="0.3",
+        )
     )
     ax.text(x, y, text, ha="center", va="center", fontsize=9)
 
@@ -46,14 +61,19 @@ def box(ax, x, y, text, colour, width=0.3, height=0.11):
 fig, ax = plt.subplots(figsize=(8, 6.2))
 ax.axis("off")
 ax.set(xlim=(0, 1), ylim=(-0.05, 1))
-for x, title in ((0.47, "marginals (AutoMarginals)"), (0.83, "best labeling (AutoMap)")):
+for x, title in (
+    (0.47, "marginals (AutoMarginals)"),
+    (0.83, "best labeling (AutoMap)"),
+):
     ax.text(x, 0.97, title, ha="center", weight="bold", fontsize=10)
 for row, (question, for_marginals, for_labeling) in enumerate(QUESTIONS):
     y = 0.86 - 0.18 * row
     ax.text(0.01, y, question, va="center", fontsize=9)
     for x, answer in ((0.47, for_marginals), (0.83, for_labeling)):
         if answer is None:
-            ax.text(x, y, "not asked", ha="center", va="center", fontsize=9, color="0.6")
+            ax.text(
+                x, y, "not asked", ha="center", va="center", fontsize=9, color="0.6"
+            )
         else:
             box(ax, x, y, answer, "#cfe8cf")
 ax.text(0.01, 0.08, "otherwise", va="center", fontsize=9)
@@ -70,7 +90,10 @@ if "--save" in sys.argv:
 # -------------------------------
 
 sides, numbers_of_states = np.arange(2, 21), np.array([2, 3, 4, 6, 8, 12, 16])
-exact = [[exact_inference(lattice((side, side)), k) is not None for side in sides] for k in numbers_of_states]
+exact = [
+    [exact_inference(lattice((side, side)), k) is not None for side in sides]
+    for k in numbers_of_states
+]
 
 fig, ax = plt.subplots(figsize=(7, 3))
 ax.imshow(exact, cmap="Greens", vmin=0, vmax=1.6, aspect="auto", origin="lower")
@@ -82,7 +105,8 @@ fig.tight_layout()
 # %%
 # What that changes
 # -----------------
-# Grids of 10 x 10 nodes with couplings of both signs, by the strength of the couplings: the mean error of the marginals
+# Grids of 10 x 10 nodes with couplings of both signs, by the strength of the couplings:
+# the mean error of the marginals
 # of belief propagation. The automatic choice has none.
 
 strengths, errors = np.linspace(0.2, 2.0, 7), []
@@ -93,7 +117,9 @@ for strength in strengths:
         grid = lattice((10, 10))
         weight = strength * rng.normal(size=grid.n_edges)
         unary = 0.5 * rng.normal(size=(100, 2))
-        model = PairwiseModel(grid, unary, [[[1.0, -1.0], [-1.0, 1.0]]], edge_weight=weight)
+        model = PairwiseModel(
+            grid, unary, [[[1.0, -1.0], [-1.0, 1.0]]], edge_weight=weight
+        )
         with convergence_left_to_caller():
             loopy = LoopyBP().marginals(model)
         found = AutoMarginals().marginals(model)

@@ -2,16 +2,18 @@
 Contrastive learning, round by round
 ====================================
 
-Pseudolikelihood sees every pixel beside its true neighbours. Where these nearly always agree it learns to trust them,
-and when they have to be predicted, too, one label takes all. Contrastive constraint generation asks the model for
-labelings that it likes, and learns that the truth is better than those.
+Pseudolikelihood sees every pixel beside its true neighbours. Where these nearly always
+agree it learns to trust them, and when they have to be predicted, too, one label takes
+all. Contrastive constraint generation asks the model for labelings that it likes, and
+learns that the truth is better than those.
 """
 
 # %%
 # Data
 # ----
 #
-# Smooth regions of three classes, seen through noise of twice the distance between them.
+# Smooth regions of three classes, seen through noise of twice the distance between
+# them.
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy.ndimage import gaussian_filter
@@ -30,15 +32,24 @@ X_train, y_train, X_test, y_test = X[:10], y[:10], X[10:], y[10:]
 # Rounds
 # ------
 #
-# ``generator=None`` is pseudolikelihood alone. With a generator, each round adds what max-product finds from random
-# messages: at first the labelings of one class that pseudolikelihood likes best.
+# ``generator=None`` is pseudolikelihood alone. With a generator, each round adds what
+# max-product finds from random messages: at first the labelings of one class that
+# pseudolikelihood likes best.
 inference = LoopyBP(max_iter=500, damping=0.3)
-options = {"edge_features": "constant", "pairwise": "potts", "inference": inference, "random_state": 0}
+options = {
+    "edge_features": "constant",
+    "pairwise": "potts",
+    "inference": inference,
+    "random_state": 0,
+}
 local = ContrastiveCRF(generator=None, **options).fit(X_train, y_train)
-field = ContrastiveCRF(generator="map", sets=GrowingSets(max_rounds=15), **options).fit(X_train, y_train)
+field = ContrastiveCRF(generator="map", sets=GrowingSets(max_rounds=15), **options).fit(
+    X_train, y_train
+)
 for name, model in (("pseudolikelihood", local), ("with generated labelings", field)):
     print(
-        f"{name:25s} {100 * model.score(X_test, y_test):.1f} % right, weight of equal neighbours "
+        f"{name:25s} {100 * model.score(X_test, y_test):.1f} % right, "
+        "weight of equal neighbours "
         f"{model.edge_coef_.item():.2f}"
     )
 
@@ -46,11 +57,12 @@ for name, model in (("pseudolikelihood", local), ("with generated labelings", fi
 # The truth beside its rivals
 # ---------------------------
 #
-# Ratios of probabilities need no partition function. Beside a labeling of one class alone the truth is hopeless under
-# the weights of pseudolikelihood.
+# Ratios of probabilities need no partition function. Beside a labeling of one class
+# alone the truth is hopeless under the weights of pseudolikelihood.
 flat = np.zeros_like(y_test)
 for name, model in (("pseudolikelihood", local), ("with generated labelings", field)):
-    print(f"{name:25s} log-odds of the truth {model.log_likelihood_ratio(X_test, y_test, flat).round()}")
+    log_odds = model.log_likelihood_ratio(X_test, y_test, flat)
+    print(f"{name:25s} log-odds of the truth {log_odds.round()}")
 
 # %%
 figure, axes = plt.subplots(1, 4, figsize=(11, 3), layout="constrained")
@@ -63,7 +75,13 @@ for axis, (title, picture) in zip(axes, pictures.items(), strict=False):
     axis.imshow(picture, cmap="viridis", vmin=0, vmax=2)
     axis.set(title=title, xticks=[], yticks=[])
 axes[3].plot(field.loss_curve_)
-axes[3].plot(field.round_starts_, field.loss_curve_[field.round_starts_], "o", markersize=4, label="sets have grown")
+axes[3].plot(
+    field.round_starts_,
+    field.loss_curve_[field.round_starts_],
+    "o",
+    markersize=4,
+    label="sets have grown",
+)
 axes[3].set(xlabel="iteration", title="objective")
 axes[3].legend()
 plt.show()

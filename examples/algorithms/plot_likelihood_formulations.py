@@ -2,16 +2,18 @@
 Five formulations of the relaxed likelihood
 ===========================================
 
-On graphs with cycles the log-partition gives way to a convex bound. Three ways to minimise it meet in the same weights;
-piecewise and pseudolikelihood training have objectives of their own.
+On graphs with cycles the log-partition gives way to a convex bound. Three ways to
+minimise it meet in the same weights; piecewise and pseudolikelihood training have
+objectives of their own.
 """
 
 # %%
 # Two chains, two label spaces
 # ----------------------------
 #
-# Words carry a part of speech out of four and a chunk tag out of two. The labels of a node are numbers in the list of
-# its type, and ``n_states`` says how long that list is. The chunk tag follows from two neighbouring parts of speech.
+# Words carry a part of speech out of four and a chunk tag out of two. The labels of a
+# node are numbers in the list of its type, and ``n_states`` says how long that list is.
+# The chunk tag follows from two neighbouring parts of speech.
 import warnings
 
 import matplotlib.pyplot as plt
@@ -22,7 +24,14 @@ from sklearn_crf import TRWCRF, Example
 from sklearn_crf.learning import Exact
 
 rng = np.random.default_rng(0)
-transition = np.array([[0.1, 0.7, 0.1, 0.1], [0.1, 0.1, 0.7, 0.1], [0.2, 0.2, 0.1, 0.5], [0.7, 0.1, 0.1, 0.1]])
+transition = np.array(
+    [
+        [0.1, 0.7, 0.1, 0.1],
+        [0.1, 0.1, 0.7, 0.1],
+        [0.2, 0.2, 0.1, 0.5],
+        [0.7, 0.1, 0.1, 0.1],
+    ]
+)
 
 
 def sentence(n_words=8):
@@ -36,7 +45,9 @@ def sentence(n_words=8):
     words = np.eye(4)[speech] + rng.normal(scale=0.6, size=(n_words, 4))
     x = Example(
         np.concatenate([words, words]),
-        np.concatenate([chain, chain + n_words, np.stack([nodes, nodes + n_words], axis=1)]),
+        np.concatenate(
+            [chain, chain + n_words, np.stack([nodes, nodes + n_words], axis=1)]
+        ),
         node_type=np.repeat([0, 1], n_words),
         edge_type=np.repeat([0, 1, 2], [n_words - 1, n_words - 1, n_words]),
         n_states=np.repeat([4, 2], n_words),
@@ -51,16 +62,19 @@ X_train, y_train, X_test, y_test = X[:20], y[:20], X[20:], y[20:]
 # The objective, iteration by iteration
 # -------------------------------------
 #
-# ``certify`` gives upper bounds on the scores of the best labelings: with ``inference="map"`` the gap says how far
-# predictions can be from these.
+# ``certify`` gives upper bounds on the scores of the best labelings: with
+# ``inference="map"`` the gap says how far predictions can be from these.
 warnings.simplefilter("ignore", ConvergenceWarning)
 models = {}
 for formulation in ("relaxation", "joint", "dual", "piecewise", "pseudolikelihood"):
-    model = TRWCRF(C=0.2, formulation=formulation, fit_intercept=False, max_iter=60, random_state=0)
+    model = TRWCRF(
+        C=0.2, formulation=formulation, fit_intercept=False, max_iter=60, random_state=0
+    )
     models[formulation] = model.fit(X_train, y_train)
     gaps = model.set_params(inference="map").certify(X_test).gaps
     print(
-        f"{formulation:17s} objective {model.loss_curve_[-1]:7.3f}, {100 * model.score(X_test, y_test):.1f} % right, "
+        f"{formulation:17s} objective {model.loss_curve_[-1]:7.3f}, "
+        f"{100 * model.score(X_test, y_test):.1f} % right, "
         f"{np.sum(gaps < 1e-6)} of {len(X_test)} labelings proven best"
     )
 
@@ -75,17 +89,23 @@ axes.legend()
 # Costs
 # -----
 #
-# With ``cost`` the likelihood becomes softmax-margin. Here label 1 must not be taken for 0, in
-# either list: so that few chunks that begin are missed.
+# With ``cost`` the likelihood becomes softmax-margin. Here label 1 must not be taken
+# for 0, in either list: so that few chunks that begin are missed.
 probability = {}
-for name, cost in (("likelihood", None), ("missing 1 costs 3", [[0, 3, 0, 0], *np.zeros((3, 4))])):
-    model = TRWCRF(C=0.2, formulation=Exact(cost=cost), fit_intercept=False).fit(X_train, y_train)
+for name, cost in (
+    ("likelihood", None),
+    ("missing 1 costs 3", [[0, 3, 0, 0], *np.zeros((3, 4))]),
+):
+    model = TRWCRF(C=0.2, formulation=Exact(cost=cost), fit_intercept=False).fit(
+        X_train, y_train
+    )
     rows = [proba[len(proba) // 2 :, 1] for proba in model.predict_proba(X_test)]
     probability[name] = np.concatenate(rows)
 _, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
 begins = np.concatenate([labels[len(labels) // 2 :] for labels in y_test]) == 1
 for name, values in probability.items():
-    print(f"{name:18s} finds {100 * np.mean(values[begins] > 0.5):.0f} % of the chunks' first words")
+    share = np.mean(values[begins] > 0.5)
+    print(f"{name:18s} finds {100 * share:.0f} % of the chunks' first words")
     axes.hist(values[begins], np.linspace(0, 1, 21), histtype="step", label=name)
 axes.set(xlabel="probability of 1 where it is true", title="costs in the likelihood")
 axes.legend(loc="upper left")

@@ -2,10 +2,12 @@
 Approximations of the log-partition and how they smooth
 =======================================================
 
-On images the log-partition of a conditional random field is intractable, and training takes an approximation in its
-place. Tree-reweighted and trivial entropy are convex bounds over marginals that fit together. The piecewise bound
-normalises every node and every edge by itself: edges then say again what the features of their ends have said already.
-Pseudolikelihood sees true neighbours in training, and trusts them as much when they are wrong.
+On images the log-partition of a conditional random field is intractable, and training
+takes an approximation in its place. Tree-reweighted and trivial entropy are convex
+bounds over marginals that fit together. The piecewise bound normalises every node and
+every edge by itself: edges then say again what the features of their ends have said
+already. Pseudolikelihood sees true neighbours in training, and trusts them as much when
+they are wrong.
 """
 
 # %%
@@ -17,7 +19,8 @@ from sklearn_crf import TRWCRF
 from sklearn_crf.learning import Relaxation
 
 # %%
-# Images of three kinds of region, grown from smooth noise, seen through much more noise than they differ by.
+# Images of three kinds of region, grown from smooth noise, seen through much more noise
+# than they differ by.
 rng = np.random.default_rng(0)
 fields = gaussian_filter(rng.normal(size=(3, 12, 24, 24)), (0, 0, 2, 2))
 y = fields.argmax(axis=0)
@@ -25,7 +28,8 @@ X = np.eye(3)[y] + rng.normal(scale=1.0, size=(*y.shape, 3))
 train, test = slice(0, 6), slice(6, 12)
 
 # %%
-# One weight says how strongly neighbours prefer to agree (``pairwise="potts"``). All fields predict the best labeling.
+# One weight says how strongly neighbours prefer to agree (``pairwise="potts"``). All
+# fields predict the best labeling.
 models = {
     "relaxation": Relaxation(tol=1e-4),
     "trivial entropy": Relaxation(entropy="trivial", tol=1e-4),
@@ -34,21 +38,28 @@ models = {
 }
 options = {"pairwise": "potts", "inference": "map", "max_iter": 30, "tol": 1e-3}
 fitted = {
-    name: TRWCRF(formulation=formulation, **options).fit(X[train], y[train]) for name, formulation in models.items()
+    name: TRWCRF(formulation=formulation, **options).fit(X[train], y[train])
+    for name, formulation in models.items()
 }
 accuracy = {name: model.score(X[test], y[test]) for name, model in fitted.items()}
 
 # %%
-# Below each panel: the share of right pixels, and the weight of equal neighbours beside the largest of a feature. What
-# counts is their ratio.
+# Below each panel: the share of right pixels, and the weight of equal neighbours beside
+# the largest of a feature. What counts is their ratio.
 panels = {"truth": y[test][0], "each pixel by itself": X[test][0].argmax(axis=-1)}
 panels |= {name: model.predict(X[test])[0] for name, model in fitted.items()}
 figure, axes = plt.subplots(2, 3, figsize=(8, 5.8), layout="constrained")
 for axis, (name, labels) in zip(axes.flat, panels.items(), strict=True):
     axis.imshow(labels, cmap="viridis", interpolation="nearest")
-    below = f"{np.mean(X[test].argmax(axis=-1) == y[test]):.1%} right" if name == "each pixel by itself" else ""
+    below = (
+        f"{np.mean(X[test].argmax(axis=-1) == y[test]):.1%} right"
+        if name == "each pixel by itself"
+        else ""
+    )
     if name in fitted:
-        below = f"{accuracy[name]:.1%} right, weight {fitted[name].edge_coef_.item():.1f} "
+        below = (
+            f"{accuracy[name]:.1%} right, weight {fitted[name].edge_coef_.item():.1f} "
+        )
         below += f"to {np.abs(fitted[name].coef_).max():.1f}"
     axis.set_title(name)
     axis.set_xlabel(below)
@@ -56,6 +67,7 @@ for axis, (name, labels) in zip(axes.flat, panels.items(), strict=True):
 plt.show()
 
 # %%
-# The tree-reweighted relaxation is the tightest of these bounds, and its objective is the smallest.
+# The tree-reweighted relaxation is the tightest of these bounds, and its objective is
+# the smallest.
 for name in ("relaxation", "trivial entropy", "piecewise"):
     print(f"{name}: least objective {fitted[name].loss_curve_[-1]:.0f}")

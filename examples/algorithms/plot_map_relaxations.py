@@ -2,12 +2,15 @@
 Bounds and fractional solutions of MAP relaxations
 ==================================================
 
-The best labeling of a graph with cycles is hard to find, but the linear relaxation is not: every node and every
-edge gets a distribution over its states, and these need to agree with each other only. Its value is an upper bound
-on the best score. Where its solution is one labeling, that labeling is optimal; where it is not, nodes are undecided.
+The best labeling of a graph with cycles is hard to find, but the linear relaxation is
+not: every node and every edge gets a distribution over its states, and these need to
+agree with each other only. Its value is an upper bound on the best score. Where its
+solution is one labeling, that labeling is optimal; where it is not, nodes are
+undecided.
 
-Here three states compete on a grid. Weak couplings let the relaxation decide every node; strong ones, of which some
-want equal neighbours and others different ones, leave it undecided where they contradict each other.
+Here three states compete on a grid. Weak couplings let the relaxation decide every
+node; strong ones, of which some want equal neighbours and others different ones, leave
+it undecided where they contradict each other.
 """
 
 # %%
@@ -38,22 +41,30 @@ def field(strength):
 # %%
 # What the relaxation knows
 # -------------------------
-# AD3 returns the fractional solution next to labels and bound. The gap is what the labels can lack at most.
+# AD3 returns the fractional solution next to labels and bound. The gap is what the
+# labels can lack at most.
 
-figure, axes = plt.subplots(1, 4, figsize=(12, 3.2), width_ratios=(1, 1, 1, 1.4), constrained_layout=True)
+figure, axes = plt.subplots(
+    1, 4, figsize=(12, 3.2), width_ratios=(1, 1, 1, 1.4), constrained_layout=True
+)
 for axis, strength in zip(axes, (0.4, 1.2, 2.4), strict=False):
     found = AD3().map(field(strength))
     sure = found.fractional.max(axis=1).reshape(graph.shape)
     image = axis.imshow(sure, vmin=1 / 3, vmax=1, cmap="magma")
     share = 100 * np.mean(sure > 0.99)
-    axis.set(title=f"coupling {strength}\n{share:.0f} % decided, gap {found.gap:.1f}", xticks=[], yticks=[])
+    axis.set(
+        title=f"coupling {strength}\n{share:.0f} % decided, gap {found.gap:.1f}",
+        xticks=[],
+        yticks=[],
+    )
 figure.colorbar(image, ax=axes[:3], label="largest marginal", shrink=0.8)
 
 # %%
 # Bounds and labels on the way
 # ----------------------------
-# Both can be stopped at any time: the bound holds after every iteration, and the labels are the best so far. IncMP
-# begins with steps of the size of the scores, which are too long for its bound at first, but shake up the labels.
+# Both can be stopped at any time: the bound holds after every iteration, and the labels
+# are the best so far. IncMP begins with steps of the size of the scores, which are too
+# long for its bound at first, but shake up the labels.
 
 model = field(2.4)
 budgets = 2 ** np.arange(8)
@@ -61,10 +72,16 @@ for algorithm, colour in ((AD3(), "tab:blue"), (IncMP(), "tab:orange")):
     with warnings.catch_warnings():
         # A few iterations do not satisfy tol=0.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        results = [algorithm.set_params(max_iter=int(n), tol=0).map(model) for n in budgets]
+        results = [
+            algorithm.set_params(max_iter=int(n), tol=0).map(model) for n in budgets
+        ]
     name = type(algorithm).__name__
-    axes[3].plot(budgets, [r.bound for r in results], ":", color=colour, label=f"{name}, bound")
-    axes[3].plot(budgets, [r.score for r in results], "-", color=colour, label=f"{name}, score")
+    axes[3].plot(
+        budgets, [r.bound for r in results], ":", color=colour, label=f"{name}, bound"
+    )
+    axes[3].plot(
+        budgets, [r.score for r in results], "-", color=colour, label=f"{name}, score"
+    )
 axes[3].set(xscale="log", xlabel="iterations", title="coupling 2.4")
 axes[3].legend(fontsize=8, loc="upper right", bbox_to_anchor=(1, 0.9))
 plt.show()

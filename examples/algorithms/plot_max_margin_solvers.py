@@ -2,8 +2,9 @@
 Solvers for max-margin learning
 ===============================
 
-A max-margin Markov network needs best labelings and nothing else, so that a field on an image can be trained exactly by
-minimum cuts. Training stops at a duality gap: a proof of how far the objective is from its least value.
+A max-margin Markov network needs best labelings and nothing else, so that a field on an
+image can be trained exactly by minimum cuts. Training stops at a duality gap: a proof
+of how far the objective is from its least value.
 """
 
 # %%
@@ -30,17 +31,27 @@ X_train, y_train, X_test, y_test = X[:8], y[:8], X[8:], y[8:]
 # Solvers
 # -------
 #
-# ``pairwise="associative"`` keeps pairwise weights from turning negative. Then every cut is the best labeling, and the
-# gap is that of the exact problem. Each solver gets 30 passes over the images, which is not enough for all of them.
+# ``pairwise="associative"`` keeps pairwise weights from turning negative. Then every
+# cut is the best labeling, and the gap is that of the exact problem. Each solver gets
+# 30 passes over the images, which is not enough for all of them.
 warnings.simplefilter("ignore", ConvergenceWarning)
-options = {"C": 0.01, "pairwise": "associative", "edge_features": "constant", "max_iter": 30, "tol": 1e-4}
+options = {
+    "C": 0.01,
+    "pairwise": "associative",
+    "edge_features": "constant",
+    "max_iter": 30,
+    "tol": 1e-4,
+}
 models = {}
 for solver in ("cutting_plane", "frank_wolfe", "bmrm"):
-    model = M3NClassifier(solver=solver, random_state=0, **options).fit(X_train, y_train)
+    model = M3NClassifier(solver=solver, random_state=0, **options).fit(
+        X_train, y_train
+    )
     models[solver] = model
     print(
-        f"{solver:14s} gap {model.duality_gap_ / model.loss_curve_[-1]:.1e} of the objective after "
-        f"{model.n_inference_calls_} cuts, {100 * model.score(X_test, y_test):.1f} % right"
+        f"{solver:14s} gap {model.duality_gap_ / model.loss_curve_[-1]:.1e} of the "
+        f"objective after {model.n_inference_calls_} cuts, "
+        f"{100 * model.score(X_test, y_test):.1f} % right"
     )
 
 # %%
@@ -48,12 +59,19 @@ for solver in ("cutting_plane", "frank_wolfe", "bmrm"):
 # -------------------
 #
 # It is ten times as bad to miss the region of class 1 as to see it where it is not.
-wary = M3NClassifier(formulation=MaxMargin(cost=[[0, 10], [1, 0]]), random_state=0, **options).fit(X_train, y_train)
+wary = M3NClassifier(
+    formulation=MaxMargin(cost=[[0, 10], [1, 0]]), random_state=0, **options
+).fit(X_train, y_train)
 
 figure, axes = plt.subplots(1, 4, figsize=(11, 3), layout="constrained")
 best = max(model.dual_curve_[-1] for model in models.values())
 for solver, model in models.items():
-    axes[0].semilogy(model.checks_, np.minimum.accumulate(model.loss_curve_) / best - 1 + 1e-6, ".-", label=solver)
+    axes[0].semilogy(
+        model.checks_,
+        np.minimum.accumulate(model.loss_curve_) / best - 1 + 1e-6,
+        ".-",
+        label=solver,
+    )
 axes[0].set(xlabel="passes over the examples", title="objective above its bound")
 axes[0].legend()
 pictures = {

@@ -2,11 +2,12 @@
 Traces of training by best labelings
 ====================================
 
-Learning by marginals (PMA) descends a smooth loss and converges. Learning by labelings does not: the best labeling
-(SPA) and the labeling of largest marginals (MMA) are constant over whole regions of weights, and so is the gradient
-made of them, which therefore never vanishes. The weights move along straight lines, turn where a label flips, and go
-round in cycles (Kumar, August and Hebert 2005, sections 5 and 7). This is their Figure 1, drawn from fitted
-estimators.
+Learning by marginals (PMA) descends a smooth loss and converges. Learning by labelings
+does not: the best labeling (SPA) and the labeling of largest marginals (MMA) are
+constant over whole regions of weights, and so is the gradient made of them, which
+therefore never vanishes. The weights move along straight lines, turn where a label
+flips, and go round in cycles (Kumar, August and Hebert 2005, sections 5 and 7). This is
+their Figure 1, drawn from fitted estimators.
 """
 
 # %%
@@ -24,8 +25,9 @@ from sklearn_crf.learning import MMA, PMA, SPA, GradientSteps
 X, y, _ = make_noisy_shapes("bimodal", 2, shapes=["key"], random_state=0)
 
 # %%
-# All take steps of fixed length along their approximate gradient. PMA and one SPA start from the weights of single
-# pixels, the others from random weights. So many cycles are asked for that ``max_iter`` ends the training.
+# All take steps of fixed length along their approximate gradient. PMA and one SPA start
+# from the weights of single pixels, the others from random weights. So many cycles are
+# asked for that ``max_iter`` ends the training.
 settings = {"max_iter": 400, "tol": 0.0, "random_state": 1}
 rules = {
     "PMA": (PMA(solver=GradientSteps(), init="independent"), "mpm"),
@@ -42,16 +44,22 @@ with warnings.catch_warnings():
     }
 
 # %%
-# Rows show the constant term, the weight of the grey value, the gradient of each (of the log-likelihood, or of what
-# stands for it), and the wrong labels of the training images by the inference that the rule learns with. PMA comes to
-# rest. SPA and MMA show the two behaviours that the paper describes: large oscillations that come back after quiet
-# stretches (SPA-1, MMA), or small ones from some point on (SPA-2). Errors are few where gradients are small: with
-# labels in place of expectations, the norm of the gradient is at most a constant times the number of errors.
+# Rows show the constant term, the weight of the grey value, the gradient of each (of
+# the log-likelihood, or of what stands for it), and the wrong labels of the training
+# images by the inference that the rule learns with. PMA comes to rest. SPA and MMA show
+# the two behaviours that the paper describes: large oscillations that come back after
+# quiet stretches (SPA-1, MMA), or small ones from some point on (SPA-2). Errors are few
+# where gradients are small: with labels in place of expectations, the norm of the
+# gradient is at most a constant times the number of errors.
 TrainingTraceDisplay.from_estimators(fields.values(), names=fields)
 plt.show()
 
 # %%
-# What is kept of a trajectory without a limit is a choice: ``select="best"``, the default, keeps the weights with the
-# fewest training errors. The last ones may be among the worst.
+# What is kept of a trajectory without a limit is a choice: ``select="best"``, the
+# default, keeps the weights with the fewest training errors. The last ones may be among
+# the worst.
 for name, field in fields.items():
-    print(f"{name}: fewest errors {np.nanmin(field.error_curve_):.0f}, at the end {field.error_curve_[-1]:.0f}")
+    print(
+        f"{name}: fewest errors {np.nanmin(field.error_curve_):.0f}, "
+        f"at the end {field.error_curve_[-1]:.0f}"
+    )

@@ -2,9 +2,10 @@
 Costs that are given: restoring a disparity map
 ===============================================
 
-A stereo pair says how well each pixel of one view matches the other at each disparity. These costs are all that is
-given, and neighbours should agree except where the image has an edge. There is nothing to learn:
-:func:`sklearn_crf.solve` finds the labels, :func:`sklearn_crf.marginals` how sure they are.
+A stereo pair says how well each pixel of one view matches the other at each disparity.
+These costs are all that is given, and neighbours should agree except where the image
+has an edge. There is nothing to learn: :func:`sklearn_crf.solve` finds the labels,
+:func:`sklearn_crf.marginals` how sure they are.
 """
 
 import matplotlib.pyplot as plt
@@ -15,7 +16,8 @@ from sklearn_crf import marginals, solve
 # %%
 # A scene of three planes
 # -----------------------
-# The left view is a random texture moved by the disparity of each pixel, with noise. The planes differ in brightness.
+# The left view is a random texture moved by the disparity of each pixel, with noise.
+# The planes differ in brightness.
 
 rng = np.random.default_rng(0)
 height, width, n_disparities = 60, 90, 8
@@ -32,7 +34,8 @@ costs = np.stack([np.abs(texture - view) for view in moved], axis=-1)
 # %%
 # Smoothing that stops at edges
 # -----------------------------
-# A jump of the disparity costs less where the brightness jumps too; it grows with the jump up to two steps.
+# A jump of the disparity costs less where the brightness jumps too; it grows with the
+# jump up to two steps.
 
 levels = np.arange(n_disparities)
 truncated = 0.2 * np.minimum(np.abs(np.subtract.outer(levels, levels)), 2)
@@ -46,11 +49,15 @@ for name, labels in (("each pixel alone", alone), ("field", found.labels)):
 # How sure it is
 # --------------
 
-proba = marginals(-5 * costs, -5 * truncated, edge_weight=weights, inference="mean_field").unary
+proba = marginals(
+    -5 * costs, -5 * truncated, edge_weight=weights, inference="mean_field"
+).unary
 entropy = -(proba * np.log(np.maximum(proba, 1e-12))).sum(axis=-1)
 figure, axes = plt.subplots(1, 4, figsize=(10, 2.2), layout="constrained")
 titles = ("left view", "each pixel alone", "field", "entropy of the marginals")
-for ax, picture, title in zip(axes, (left, alone, found.labels, entropy), titles, strict=True):
+for ax, picture, title in zip(
+    axes, (left, alone, found.labels, entropy), titles, strict=True
+):
     ax.imshow(picture, cmap="gray" if title == "left view" else "viridis")
     ax.set_title(title)
     ax.axis("off")

@@ -2,18 +2,19 @@
 Chains, images and graphs of any size
 =====================================
 
-Sensors are scattered over a field and each measures, badly, whether it lies in wet or in dry ground. Their neighbours
-are given by a triangulation: no lattice, and no two fields have as many sensors. An :class:`~sklearn_crf.Example`
-carries the features of the nodes, the edges, and if one likes features of the edges; a list of them is an ``X`` like
-any other.
+Sensors are scattered over a field and each measures, badly, whether it lies in wet or
+in dry ground. Their neighbours are given by a triangulation: no lattice, and no two
+fields have as many sensors. An :class:`~sklearn_crf.Example` carries the features of
+the nodes, the edges, and if one likes features of the edges; a list of them is an ``X``
+like any other.
 """
 
 # %%
 # Graphs
 # ------
 #
-# Edges get two features: a constant, and the length of the edge. Far neighbours say less about each other, and how much
-# less is learned.
+# Edges get two features: a constant, and the length of the edge. Far neighbours say
+# less about each other, and how much less is learned.
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy.spatial import Delaunay
@@ -27,7 +28,8 @@ def make_field(rng):
     """Places, an Example on their triangulation, and the state of each node."""
     places = rng.uniform(size=(rng.integers(250, 450), 2))
     triangles = Delaunay(places).simplices
-    edges = np.unique(np.sort(np.vstack([triangles[:, [0, 1]], triangles[:, [1, 2]], triangles[:, [0, 2]]])), axis=0)
+    sides = np.vstack([triangles[:, pair] for pair in ([0, 1], [1, 2], [0, 2])])
+    edges = np.unique(np.sort(sides), axis=0)
     length = np.linalg.norm(places[edges[:, 0]] - places[edges[:, 1]], axis=1)
     keep = length < 0.15
     edges, length = edges[keep], length[keep]
@@ -36,7 +38,8 @@ def make_field(rng):
     wet = np.abs(places[:, 1] - bend) < 0.15
     measured = wet + rng.normal(scale=0.8, size=len(places))
     edge_features = np.column_stack([np.ones(len(edges)), 10 * length])
-    return places, Example(measured[:, np.newaxis], edges, edge_features), np.where(wet, "wet", "dry")
+    example = Example(measured[:, np.newaxis], edges, edge_features)
+    return places, example, np.where(wet, "wet", "dry")
 
 
 rng = np.random.default_rng(0)
@@ -48,10 +51,12 @@ print(X_train[0], X_train[1], sep="\n")
 # %%
 # Sensors alone, and together
 # ---------------------------
-alone = DRFClassifier().fit(np.vstack([example.node_features for example in X_train]), np.concatenate(y_train))
+rows = np.vstack([example.node_features for example in X_train])
+alone = DRFClassifier().fit(rows, np.concatenate(y_train))
 field = DRFClassifier(learning=PMA(init="independent")).fit(X_train, y_train)
 measured = np.vstack([example.node_features for example in X_test])
-print(f"each sensor by itself: {100 * alone.score(measured, np.concatenate(y_test)):.1f} % right")
+accuracy = alone.score(measured, np.concatenate(y_test))
+print(f"each sensor by itself: {100 * accuracy:.1f} % right")
 print(f"as a field:            {100 * field.score(X_test, y_test):.1f} % right")
 print("edge weights (constant, length):", np.round(field.edge_coef_.ravel(), 2))
 
@@ -66,7 +71,8 @@ plt.show()
 # A chain is a graph as well
 # --------------------------
 #
-# The axes before the last are the lattice: an array ``(T, F)`` is a chain of T nodes, on which inference is exact.
+# The axes before the last are the lattice: an array ``(T, F)`` is a chain of T nodes,
+# on which inference is exact.
 rng = np.random.default_rng(1)
 states = np.cumsum(rng.random((30, 120)) < 0.05, axis=1) % 2
 signal = states[..., np.newaxis] + rng.normal(scale=0.7, size=(30, 120, 1))

@@ -2,10 +2,11 @@
 Constraints on more than two nodes
 ==================================
 
-In the sequences below every label is the parity of those two and three places before it. Two neighbours say nothing of
-each other then: the tables of a chain stay flat. Factors of three nodes learn the rule, from the joint states that
-occur in training. What is known of test examples beside that, here how many of their labels are ones, is given to
-them as fixed factors.
+In the sequences below every label is the parity of those two and three places before
+it. Two neighbours say nothing of each other then: the tables of a chain stay flat.
+Factors of three nodes learn the rule, from the joint states that occur in training.
+What is known of test examples beside that, here how many of their labels are ones, is
+given to them as fixed factors.
 """
 
 import matplotlib.pyplot as plt
@@ -28,7 +29,11 @@ def sequences(n, seed):
         while not labels[:3].any():
             labels[:3] = rng.integers(2, size=3)
         for t in range(3, LENGTH):
-            labels[t] = (labels[t - 2] + labels[t - 3]) % 2 if rng.random() < 0.95 else rng.integers(2)
+            labels[t] = (
+                (labels[t - 2] + labels[t - 3]) % 2
+                if rng.random() < 0.95
+                else rng.integers(2)
+            )
         X.append((2 * labels - 1 + rng.normal(scale=1.3, size=LENGTH))[:, None])
         y.append(labels)
     return X, y
@@ -49,8 +54,8 @@ X_test, y_test = sequences(20, seed=1)
 # Weights of joint states
 # -----------------------
 #
-# Of the joint states of a type of factors, ``factor_states_`` lists those that were seen, and ``factor_coef_`` has
-# their weights and, last, the one of all others.
+# Of the joint states of a type of factors, ``factor_states_`` lists those that were
+# seen, and ``factor_coef_`` has their weights and, last, the one of all others.
 
 models = {
     "chain": TRWCRF(),
@@ -70,17 +75,24 @@ states, weights = exact.factor_states_["parity"], exact.factor_coef_["parity"][0
 # What is known at prediction alone
 # ---------------------------------
 #
-# ``with_fixed_factors`` gives examples factors whose tables are not learned. A count table says how good every number
-# of ones is: here -inf for all but the true one.
+# ``with_fixed_factors`` gives examples factors whose tables are not learned. A count
+# table says how good every number of ones is: here -inf for all but the true one.
 
 constrained = [
-    x.with_fixed_factors([(range(LENGTH), CountTable([-np.inf] * labels.sum() + [0.0]))])
+    x.with_fixed_factors(
+        [(range(LENGTH), CountTable([-np.inf] * labels.sum() + [0.0]))]
+    )
     for x, labels in zip(with_factors(X_test), y_test, strict=True)
 ]
 
 print(f"{'':18s}{'accuracy':>10s}{'counted':>10s}")
 for name, model in models.items():
-    score = model.score([Example(x, chain) for x in X_test] if name == "chain" else with_factors(X_test), y_test)
+    score = model.score(
+        [Example(x, chain) for x in X_test]
+        if name == "chain"
+        else with_factors(X_test),
+        y_test,
+    )
     counted = "" if name == "chain" else f"{model.score(constrained, y_test):10.3f}"
     print(f"{name:18s}{score:10.3f}{counted}")
 
@@ -91,14 +103,19 @@ order = np.lexsort((np.arange(len(states)), states.sum(axis=1) % 2))
 names = ["".join(map(str, states[k])) for k in order] + ["others"]
 colors = [f"C{states[k].sum() % 2}" for k in order] + ["0.6"]
 
-figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained", width_ratios=(3, 2))
+figure, (left, right) = plt.subplots(
+    1, 2, figsize=(9, 3.6), layout="constrained", width_ratios=(3, 2)
+)
 left.bar(names, np.append(weights[order], weights[-1]), color=colors)
 left.tick_params(axis="x", rotation=90)
 left.set(title="weights of joint states of three nodes", ylabel="score")
 
 by_chain = models["chain"].predict([Example(x, chain) for x in X_test])
 by_factors, by_counts = exact.predict(with_factors(X_test)), exact.predict(constrained)
-gained = [np.sum(a != truth) - np.sum(b != truth) for a, b, truth in zip(by_chain, by_counts, y_test, strict=True)]
+gained = [
+    np.sum(a != truth) - np.sum(b != truth)
+    for a, b, truth in zip(by_chain, by_counts, y_test, strict=True)
+]
 i = int(np.argmax(gained))
 rows = {
     "seen": X_test[i][:, 0] > 0,

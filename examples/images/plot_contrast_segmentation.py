@@ -2,17 +2,20 @@
 Segmentation with edges that see the contrast
 =============================================
 
-Hints of single pixels are wrong in patches; where an object ends shows in the grey values alone. A field has to carry
-the hints as far as the grey values are alike. Three estimators of the same weights are compared: the tree-reweighted
-relaxation of the likelihood, piecewise training, and pseudolikelihood (the setting of Figure 35 of Jancsary 2012).
+Hints of single pixels are wrong in patches; where an object ends shows in the grey
+values alone. A field has to carry the hints as far as the grey values are alike. Three
+estimators of the same weights are compared: the tree-reweighted relaxation of the
+likelihood, piecewise training, and pseudolikelihood (the setting of Figure 35 of
+Jancsary 2012).
 """
 
 # %%
 # Images
 # ------
 #
-# Objects are unions of ellipses, lighter or darker than their background by chance, so that a grey value says nothing
-# of the class by itself. The hint is the truth in noise that is alike over six pixels, as votes of patches are.
+# Objects are unions of ellipses, lighter or darker than their background by chance, so
+# that a grey value says nothing of the class by itself. The hint is the truth in noise
+# that is alike over six pixels, as votes of patches are.
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy.ndimage import gaussian_filter
@@ -29,9 +32,16 @@ def mask():
     rows, columns = np.mgrid[:HEIGHT, :WIDTH]
     center = np.array([rng.uniform(11, 19), rng.uniform(14, 26)])
     inside = np.zeros((HEIGHT, WIDTH), dtype=bool)
-    for radii, offset in (((6, 11), (0, 0)), ((5, 4), (-5, -10)), ((9, 2), (6, -6)), ((9, 2), (6, 7))):
+    for radii, offset in (
+        ((6, 11), (0, 0)),
+        ((5, 4), (-5, -10)),
+        ((9, 2), (6, -6)),
+        ((9, 2), (6, 7)),
+    ):
         row, column = center + offset
-        inside |= ((rows - row) / radii[0]) ** 2 + ((columns - column) / radii[1]) ** 2 < 1
+        inside |= ((rows - row) / radii[0]) ** 2 + (
+            (columns - column) / radii[1]
+        ) ** 2 < 1
     return inside
 
 
@@ -40,20 +50,27 @@ def image():
     noise = gaussian_filter(rng.normal(size=inside.shape), 3)
     hint = np.where(inside, 1.0, -1.0) + 1.6 * noise / noise.std()
     background = rng.uniform(0.2, 0.8)
-    grey = background + np.where(inside, rng.choice([-0.3, 0.3]), 0) + 0.04 * rng.normal(size=inside.shape)
+    grey = (
+        background
+        + np.where(inside, rng.choice([-0.3, 0.3]), 0)
+        + 0.04 * rng.normal(size=inside.shape)
+    )
     return np.stack([hint, grey], axis=-1), inside.astype(int)
 
 
-images, masks = (np.array(part) for part in zip(*[image() for _ in range(24)], strict=True))
+images, masks = (
+    np.array(part) for part in zip(*[image() for _ in range(24)], strict=True)
+)
 X, y, X_test, y_test = images[:16], masks[:16], images[16:], masks[16:]
-print(f"hints by themselves: {100 * np.mean((X_test[..., 0] > 0) != y_test):.1f} % of pixels wrong")
+wrong = np.mean((X_test[..., 0] > 0) != y_test)
+print(f"hints by themselves: {100 * wrong:.1f} % of pixels wrong")
 
 # %%
 # Three estimators
 # ----------------
 #
-# Edges see a constant and the difference of grey values, horizontal and vertical ones with weights of their own. Labels
-# are those of the best score.
+# Edges see a constant and the difference of grey values, horizontal and vertical ones
+# with weights of their own. Labels are those of the best score.
 
 
 def contrast(x_tail, x_head):
@@ -71,7 +88,11 @@ fields = {
         max_iter=60,
         tol=1e-3,
     ).fit(X, y)
-    for formulation in (Relaxation(tol=1e-3), PiecewiseTraining(), PseudolikelihoodTraining())
+    for formulation in (
+        Relaxation(tol=1e-3),
+        PiecewiseTraining(),
+        PseudolikelihoodTraining(),
+    )
 }
 labels = {name: field.predict(X_test) for name, field in fields.items()}
 for name, predicted in labels.items():
@@ -81,22 +102,33 @@ for name, predicted in labels.items():
 # Why
 # ---
 #
-# Pseudolikelihood asks that every pixel be likely given the true labels of its neighbours, and piecewise training that
-# every edge be likely by itself. Neither compares whole labelings. These are their scores per pixel: under the weights
-# of both, nothing but background scores higher than the truth. Better inference could not help, since what is
-# predicted scores highest; the weights are wrong. The relaxation has the truth on top.
+# Pseudolikelihood asks that every pixel be likely given the true labels of its
+# neighbours, and piecewise training that every edge be likely by itself. Neither
+# compares whole labelings. These are their scores per pixel: under the weights of both,
+# nothing but background scores higher than the truth. Better inference could not help,
+# since what is predicted scores highest; the weights are wrong. The relaxation has the
+# truth on top.
 constant = {"background": np.zeros_like(y_test), "object": np.ones_like(y_test)}
 print(f"{'':17s}{'truth':>12s}{'background':>12s}{'object':>12s}{'predicted':>12s}")
 for name, field in fields.items():
     candidates = [y_test, *constant.values(), labels[name]]
-    scores = [-np.mean(field.energy(X_test, part)) / (HEIGHT * WIDTH) for part in candidates]
+    scores = [
+        -np.mean(field.energy(X_test, part)) / (HEIGHT * WIDTH) for part in candidates
+    ]
     print(f"{name:17s}" + "".join(f"{value:12.3f}" for value in scores))
 
 # %%
 titles = ["hints", "grey values", "truth", *fields]
-figure, axes = plt.subplots(3, len(titles), figsize=(2.1 * len(titles), 5.2), layout="constrained")
+figure, axes = plt.subplots(
+    3, len(titles), figsize=(2.1 * len(titles), 5.2), layout="constrained"
+)
 for i, row in enumerate(axes):
-    pictures = [X_test[i, ..., 0], X_test[i, ..., 1], y_test[i], *(labels[name][i] for name in fields)]
+    pictures = [
+        X_test[i, ..., 0],
+        X_test[i, ..., 1],
+        y_test[i],
+        *(labels[name][i] for name in fields),
+    ]
     for ax, picture, title in zip(row, pictures, titles, strict=True):
         ax.imshow(picture, cmap="gray", interpolation="nearest")
         ax.set_xticks([])

@@ -2,22 +2,27 @@
 Denoising: learning matched to inference
 ========================================
 
-A binary image is seen through noise. A field can be learned by what MAP inference says (the saddle point
-approximation, SPA) or by marginals (the pseudo-marginal approximation, PMA), and its labels can be predicted by MAP or
-by the largest marginals (MPM). Kumar, August and Hebert (2005) found that the two must match, and so it is here: MAP
-does well with the weights of SPA, MPM with those of PMA, and crossing them costs errors.
+A binary image is seen through noise. A field can be learned by what MAP inference says
+(the saddle point approximation, SPA) or by marginals (the pseudo-marginal
+approximation, PMA), and its labels can be predicted by MAP or by the largest marginals
+(MPM). Kumar, August and Hebert (2005) found that the two must match, and so it is here:
+MAP does well with the weights of SPA, MPM with those of PMA, and crossing them costs
+errors.
 """
 
 # %%
 # Data
 # ----
 #
-# Four shapes with fine structure. The first is learned from, in eight noisy copies; all four are restored. The noise is
-# *bimodal*: each class is a mixture of two Gaussians, so that a pixel alone says little.
+# Four shapes with fine structure. The first is learned from, in eight noisy copies; all
+# four are restored. The noise is *bimodal*: each class is a mixture of two Gaussians,
+# so that a pixel alone says little.
 import copy
+import warnings
 
 import matplotlib.pyplot as plt
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf import DRFClassifier
 from sklearn_crf.datasets import make_binary_shapes, make_noisy_shapes
@@ -32,12 +37,20 @@ print("images, rows, columns, features:", X_train.shape)
 # Two ways to learn
 # -----------------
 #
-# An estimator is a learning rule and an inference; ``learning="auto"``, the default, takes the rule that matches. Nodes
-# have the grey value as their feature, edges have ``[1, |difference of grey values|]``, as in the paper.
-matched_map = DRFClassifier(learning="spa", inference="map", random_state=0).fit(X_train, y_train)
-matched_mpm = DRFClassifier(learning="pma", inference="mpm").fit(X_train, y_train)
+# An estimator is a learning rule and an inference; ``learning="auto"``, the default,
+# takes the rule that matches. Nodes have the grey value as their feature, edges have
+# ``[1, |difference of grey values|]``, as in the paper.
+matched_map = DRFClassifier(learning="spa", inference="map", random_state=0)
+matched_mpm = DRFClassifier(learning="pma", inference="mpm")
+with warnings.catch_warnings():  # messages that do not settle at some of the weights
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    matched_map.fit(X_train, y_train)
+    matched_mpm.fit(X_train, y_train)
 for name, field in {"SPA": matched_map, "PMA": matched_mpm}.items():
-    print(f"{name}: pixel weight {field.coef_.ravel()}, edge weights {field.edge_coef_.ravel()}")
+    print(
+        f"{name}: pixel weight {field.coef_.ravel()}, "
+        f"edge weights {field.edge_coef_.ravel()}"
+    )
 
 # %%
 # Without edges a field is logistic regression: each pixel by itself.
@@ -49,7 +62,8 @@ print(f"pixel by pixel: {100 * np.mean(y_alone != y_test):.1f} % wrong")
 # Four ways to predict
 # --------------------
 #
-# The weights of a fitted estimator can be used with another inference: only what predicts is exchanged.
+# The weights of a fitted estimator can be used with another inference: only what
+# predicts is exchanged.
 inferences = ("map", "mpm")
 rules = {"SPA": matched_map, "PMA": matched_mpm}
 predicted = {
@@ -58,29 +72,35 @@ predicted = {
     for inference in inferences
 }
 for (rule, inference), labels in predicted.items():
-    print(f"{rule} + {inference.upper()}: {100 * np.mean(labels != y_test):.2f} % wrong")
+    print(
+        f"{rule} + {inference.upper()}: {100 * np.mean(labels != y_test):.2f} % wrong"
+    )
 
 # %%
 # One column a pair; matched pairs are in bold.
-titles = ["input", "truth", "pixel by pixel", *(f"{rule} + {name.upper()}" for rule, name in predicted)]
-rows = [[X_test[i, ..., 0], y_test[i], y_alone[i], *(labels[i] for labels in predicted.values())] for i in range(4)]
-figure, axes = plt.subplots(4, len(titles), figsize=(2 * len(titles), 8.6), layout="constrained")
+columns = {"input": X_test[..., 0], "truth": y_test, "pixel by pixel": y_alone}
+for (rule, inference), labels in predicted.items():
+    columns[f"{rule} + {inference.upper()}"] = labels
+figure, axes = plt.subplots(
+    4, len(columns), figsize=(2 * len(columns), 8.6), layout="constrained"
+)
 for i, row in enumerate(axes):
-    for ax, picture, title in zip(row, rows[i], titles, strict=True):
-        ax.imshow(picture, cmap="gray_r", interpolation="nearest")
+    for ax, (title, pictures) in zip(row, columns.items(), strict=True):
+        ax.imshow(pictures[i], cmap="gray_r", interpolation="nearest")
         ax.set_xticks([])
         ax.set_yticks([])
         if i == 0:
             matched = title in ("SPA + MAP", "PMA + MPM")
             ax.set_title(title, weight="bold" if matched else "normal")
         if title not in ("input", "truth"):
-            ax.set_xlabel(f"{100 * np.mean(picture != y_test[i]):.1f} % wrong")
+            ax.set_xlabel(f"{100 * np.mean(pictures[i] != y_test[i]):.1f} % wrong")
 plt.show()
 
 # %%
 # A closer look at one image
 # --------------------------
 #
-# The marginals say where the field is unsure: along the outlines, and where a stroke is as thin as a pixel.
+# The marginals say where the field is unsure: along the outlines, and where a stroke is
+# as thin as a pixel.
 FieldDisplay.from_estimator(matched_mpm, X_test[1], y_test[1])
 plt.show()

@@ -2,12 +2,15 @@
 An object cut out by colour and texture
 =======================================
 
-A user marks what is surely object and surely background; a mixture of factor analysers per class, trained on pixels
-of these two regions, decides about the band between them. Features are CIE Lab colour and the eigenvalues of the
-structure tensor (:class:`~sklearn_crf.preprocessing.PixelFeatures`, which needs scikit-image). The picture is drawn so
-that one colour occurs in both regions and only texture tells them apart there.
+A user marks what is surely object and surely background; a mixture of factor analysers
+per class, trained on pixels of these two regions, decides about the band between them.
+Features are CIE Lab colour and the eigenvalues of the structure tensor
+(:class:`~sklearn_crf.preprocessing.PixelFeatures`, which needs scikit-image). The
+picture is drawn so that one colour occurs in both regions and only texture tells them
+apart there.
 
-The conditional likelihood (``alpha=0``) needs many pixels. With few, a small ``alpha`` keeps the densities honest.
+The conditional likelihood (``alpha=0``) needs many pixels. With few, a small ``alpha``
+keeps the densities honest.
 """
 
 import matplotlib.pyplot as plt
@@ -20,7 +23,8 @@ from sklearn_crf.preprocessing import PixelFeatures
 rng = np.random.default_rng(0)
 
 # %%
-# A picture with a known answer: patches of smooth colours behind, two rough colours in front.
+# A picture with a known answer: patches of smooth colours behind, two rough colours in
+# front.
 
 
 def patches(shape, colours, size):
@@ -34,23 +38,42 @@ rows, columns = np.mgrid[: shape[0], : shape[1]] - np.array(shape).reshape(2, 1,
 angle, radius = np.arctan2(rows, columns), np.hypot(rows, columns)
 truth = radius < 58 + 12 * np.cos(5 * angle)
 
-background = patches(shape, [(0.25, 0.45, 0.30), (0.35, 0.55, 0.65), (0.60, 0.50, 0.35)], 9)
+background = patches(
+    shape, [(0.25, 0.45, 0.30), (0.35, 0.55, 0.65), (0.60, 0.50, 0.35)], 9
+)
 background = background + 0.02 * rng.normal(size=(*shape, 3))
-object_ = patches(shape, [(0.60, 0.50, 0.35), (0.65, 0.30, 0.30)], 7) + 0.09 * rng.normal(size=(*shape, 1))
-image = np.clip(np.where(truth[..., None], object_, background) + 0.02 * rng.normal(size=(*shape, 3)), 0, 1)
+object_ = patches(
+    shape, [(0.60, 0.50, 0.35), (0.65, 0.30, 0.30)], 7
+) + 0.09 * rng.normal(size=(*shape, 1))
+image = np.clip(
+    np.where(truth[..., None], object_, background)
+    + 0.02 * rng.normal(size=(*shape, 3)),
+    0,
+    1,
+)
 
 # %%
-# The band around the boundary is left to the classifier; 300 marked pixels on each side of it are its training set.
+# The band around the boundary is left to the classifier; 300 marked pixels on each side
+# of it are its training set.
 
-distance = np.where(truth, distance_transform_edt(truth), distance_transform_edt(~truth))
+distance = np.where(
+    truth, distance_transform_edt(truth), distance_transform_edt(~truth)
+)
 band = distance < 14
 features = PixelFeatures(texture_scale="log").fit_transform(image[np.newaxis])[0]
-train = np.concatenate([rng.choice(np.flatnonzero((truth == c) & ~band), 300, replace=False) for c in (False, True)])
+train = np.concatenate(
+    [
+        rng.choice(np.flatnonzero((truth == c) & ~band), 300, replace=False)
+        for c in (False, True)
+    ]
+)
 X, y = features.reshape(-1, 9), truth.ravel()
 
 models = {
     "joint likelihood": MultiConditionalMFA(5, 3, objective="joint", random_state=0),
-    "multi-conditional, alpha = 0.01": MultiConditionalMFA(5, 3, alpha=0.01, random_state=0),
+    "multi-conditional, alpha = 0.01": MultiConditionalMFA(
+        5, 3, alpha=0.01, random_state=0
+    ),
     "conditional likelihood": MultiConditionalMFA(5, 3, alpha=0, random_state=0),
 }
 probabilities, accuracies = {}, {}
@@ -58,7 +81,10 @@ for name, model in models.items():
     model.fit(X[train], y[train])
     probabilities[name] = model.predict_proba(X)[:, 1].reshape(shape)
     accuracies[name] = model.score(X[band.ravel()], y[band.ravel()])
-    print(f"{name:32} training {model.score(X[train], y[train]):.3f}, band {accuracies[name]:.3f}")
+    print(
+        f"{name:32} training {model.score(X[train], y[train]):.3f}, "
+        f"band {accuracies[name]:.3f}"
+    )
 
 # %%
 # Outside the band the marks are kept; inside, the probability of the object.
@@ -67,7 +93,9 @@ figure, axes = plt.subplots(2, 3, figsize=(10, 5.6), layout="constrained")
 marked = image.copy()
 marked[band] = 0.5 * marked[band] + 0.5
 marked.reshape(-1, 3)[train] = np.where(y[train, None], (1, 1, 0), (0, 0.2, 1))
-segmented = np.where(band, probabilities["multi-conditional, alpha = 0.01"], truth) > 0.5
+segmented = (
+    np.where(band, probabilities["multi-conditional, alpha = 0.01"], truth) > 0.5
+)
 for ax, picture, title in zip(
     axes[0],
     [image, marked, np.where(segmented[..., None], image, 1)],

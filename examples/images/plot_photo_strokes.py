@@ -2,19 +2,23 @@
 A photograph segmented from a few strokes
 =========================================
 
-A user draws a few strokes on a photograph, each with the name of what it lies on. All other pixels are unlabelled, and
-training sums over what they could be.
+A user draws a few strokes on a photograph, each with the name of what it lies on. All
+other pixels are unlabelled, and training sums over what they could be.
 """
 
 # %%
 # Image and strokes
 # -----------------
 #
-# The photograph comes with scikit-learn. It is reduced to a fifth of its size to keep this example quick; strokes are
-# given in pixels of the original. Pixels without a stroke get the label -1.
+# The photograph comes with scikit-learn. It is reduced to a fifth of its size to keep
+# this example quick; strokes are given in pixels of the original. Pixels without a
+# stroke get the label "none".
+import warnings
+
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_sample_image
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
@@ -26,21 +30,36 @@ factor = 5
 photo = load_sample_image("china.jpg")[:425] / np.float32(255)
 image = photo.reshape(425 // factor, factor, 640 // factor, factor, 3).mean(axis=(1, 3))
 strokes = {
-    "sky": [(20, 40, 120, 60), (280, 60, 600, 40), (345, 190, 480, 180), (350, 260, 520, 255)],
+    "sky": [
+        (20, 40, 120, 60),
+        (280, 60, 600, 40),
+        (345, 190, 480, 180),
+        (350, 260, 520, 255),
+    ],
     "temple": [
-        *[(204, 40, 204, 395), (150, 180, 150, 330), (280, 130, 280, 330), (310, 355, 355, 335)],
-        *[(130, 105, 290, 110), (120, 160, 300, 160), (75, 262, 330, 252)],
+        (204, 40, 204, 395),
+        (150, 180, 150, 330),
+        (280, 130, 280, 330),
+        (310, 355, 355, 335),
+        (130, 105, 290, 110),
+        (120, 160, 300, 160),
+        (75, 262, 330, 252),
     ],
     "trees": [
-        *[(30, 390, 190, 390), (590, 150, 590, 400), (400, 390, 520, 300), (15, 200, 50, 225)],
-        *[(560, 210, 620, 170), (350, 400, 420, 340)],
+        (30, 390, 190, 390),
+        (590, 150, 590, 400),
+        (400, 390, 520, 300),
+        (15, 200, 50, 225),
+        (560, 210, 620, 170),
+        (350, 400, 420, 340),
     ],
 }
 marked = np.full(image.shape[:2], "none", dtype="<U6")
 for name, lines in strokes.items():
     for x0, y0, x1, y1 in lines:
         along = np.linspace(0, 1, 500)
-        rows, columns = (y0 + (y1 - y0) * along) / factor, (x0 + (x1 - x0) * along) / factor
+        rows, columns = y0 + (y1 - y0) * along, x0 + (x1 - x0) * along
+        rows, columns = rows / factor, columns / factor
         marked[rows.astype(int), columns.astype(int)] = name
 print(f"{np.mean(marked != 'none'):.1%} of the pixels are marked")
 
@@ -48,10 +67,12 @@ print(f"{np.mean(marked != 'none'):.1%} of the pixels are marked")
 # Features
 # --------
 #
-# Colours, their local means and deviations, and products of these. One image is a batch of one: it gets a leading axis.
+# Colours, their local means and deviations, and products of these. One image is a batch
+# of one: it gets a leading axis.
+squares = PolynomialFeatures(2, include_bias=False)
 features = make_pipeline(
     LocalImageFeatures(("intensity", "mean", "deviation"), scales=(1.0,)),
-    NodeTransformer(make_pipeline(StandardScaler(), PolynomialFeatures(2, include_bias=False), StandardScaler())),
+    NodeTransformer(make_pipeline(StandardScaler(), squares, StandardScaler())),
 )
 X = features.fit_transform(image[np.newaxis])
 y = marked[np.newaxis]
@@ -60,8 +81,9 @@ y = marked[np.newaxis]
 # Pixels alone, and a field
 # -------------------------
 #
-# The field's edges see how alike the colours of two neighbours are, so that regions end where the colours change. With
-# ``pairwise="potts"`` one weight per edge feature says how much equal labels are preferred.
+# The field's edges see how alike the colours of two neighbours are, so that regions end
+# where the colours change. With ``pairwise="potts"`` one weight per edge feature says
+# how much equal labels are preferred.
 
 
 def colour_likeness(x_tail, x_head):
@@ -72,18 +94,30 @@ def colour_likeness(x_tail, x_head):
 
 known = marked != "none"
 alone = DRFClassifier(C=0.1).fit(X[0][known], marked[known])
-field = DRFClassifier(C=0.1, missing_label="none", pairwise="potts", edge_features=colour_likeness, max_iter=20)
-field.fit(X, y)
+options = {"missing_label": "none", "pairwise": "potts", "max_iter": 20}
+field = DRFClassifier(C=0.1, edge_features=colour_likeness, **options)
+with warnings.catch_warnings():  # twenty iterations are enough for these labels
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    field.fit(X, y)
 print("edge weights (constant, likeness):", np.round(field.edge_coef_.ravel(), 2))
 
 # %%
-# The strokes, each pixel by itself, and the field with its largest marginals, which are low where it is unsure.
+# The strokes, each pixel by itself, and the field with its largest marginals, which are
+# low where it is unsure.
 y_alone = alone.predict(X[0].reshape(-1, X.shape[-1])).reshape(marked.shape)
 figure, axes = plt.subplots(1, 5, figsize=(16, 2.9), layout="constrained")
 FieldDisplay.from_predictions(
-    marked, y_alone, image=image, missing_label="none", panels=["image", "truth", "prediction"], axes=axes[:3]
+    marked,
+    y_alone,
+    image=image,
+    missing_label="none",
+    panels=["image", "truth", "prediction"],
+    axes=axes[:3],
 )
-FieldDisplay.from_estimator(field, X[0], panels=["marginals", "prediction"], axes=axes[3:])
-for ax, title in zip(axes, ["photograph", "strokes", "pixel by pixel", "largest marginal", "field"], strict=True):
+FieldDisplay.from_estimator(
+    field, X[0], panels=["marginals", "prediction"], axes=axes[3:]
+)
+titles = ["photograph", "strokes", "pixel by pixel", "largest marginal", "field"]
+for ax, title in zip(axes, titles, strict=True):
     ax.set_title(title)
 plt.show()

@@ -2,16 +2,18 @@
 Regions of a scene, labelled together
 =====================================
 
-A picture cut into small regions is a graph whose nodes have any number of neighbours. Regions touch their neighbours at
-different lengths of boundary, some lie above others, and some could not be labelled by hand.
+A picture cut into small regions is a graph whose nodes have any number of neighbours.
+Regions touch their neighbours at different lengths of boundary, some lie above others,
+and some could not be labelled by hand.
 """
 
 # %%
 # Scenes
 # ------
 #
-# Sky over woods over a field, with houses on it. Regions are the cells of random points; what is known of each is its
-# colour in noise. Edges run from the upper region to the lower: which of two classes lies above the other matters.
+# Sky over woods over a field, with houses on it. Regions are the cells of random
+# points; what is known of each is its colour in noise. Edges run from the upper region
+# to the lower: which of two classes lies above the other matters.
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy.spatial import cKDTree
@@ -22,13 +24,16 @@ from sklearn_crf.learning import Relaxation
 rng = np.random.default_rng(0)
 SIZE, N_REGIONS = 60, 80
 CLASSES = np.array(["field", "house", "sky", "wood"])
-COLOURS = np.array([[0.55, 0.6, 0.3], [0.6, 0.45, 0.4], [0.6, 0.65, 0.75], [0.35, 0.45, 0.3]])
+COLOURS = np.array(
+    [[0.55, 0.6, 0.3], [0.6, 0.45, 0.4], [0.6, 0.65, 0.75], [0.35, 0.45, 0.3]]
+)
 
 
 def scene():
     rows, columns = np.mgrid[:SIZE, :SIZE]
     horizon, edge = (
-        level + 3 * np.sin(columns / rng.uniform(5, 9)) for level in (rng.uniform(15, 25), rng.uniform(32, 40))
+        level + 3 * np.sin(columns / rng.uniform(5, 9))
+        for level in (rng.uniform(15, 25), rng.uniform(32, 40))
     )
     pixels = np.where(rows < horizon, 2, np.where(rows < edge, 3, 0))
     for left in rng.integers(5, 45, size=2):
@@ -40,13 +45,21 @@ def scene():
 def example(pixels):
     points = rng.uniform(0, SIZE, size=(N_REGIONS, 2))
     cells = cKDTree(points).query(np.stack(np.mgrid[:SIZE, :SIZE], axis=-1))[1]
-    labels = np.array([np.bincount(pixels[cells == i], minlength=4).argmax() for i in range(N_REGIONS)])
+    labels = np.array(
+        [
+            np.bincount(pixels[cells == i], minlength=4).argmax()
+            for i in range(N_REGIONS)
+        ]
+    )
     touching = [
-        np.stack([a.ravel(), b.ravel()], axis=1) for a, b in ((cells[1:], cells[:-1]), (cells[:, 1:], cells[:, :-1]))
+        np.stack([a.ravel(), b.ravel()], axis=1)
+        for a, b in ((cells[1:], cells[:-1]), (cells[:, 1:], cells[:, :-1]))
     ]
     pairs = np.concatenate(touching)
     pairs = pairs[pairs[:, 0] != pairs[:, 1]]
-    upper_first = np.take_along_axis(pairs, np.argsort(points[pairs, 0], axis=1), axis=1)
+    upper_first = np.take_along_axis(
+        pairs, np.argsort(points[pairs, 0], axis=1), axis=1
+    )
     edges, length = np.unique(upper_first, axis=0, return_counts=True)
     colours = COLOURS[labels] + 0.13 * rng.normal(size=(N_REGIONS, 3))
     edge_features = np.stack([np.ones(len(edges)), np.sqrt(length)], axis=1)
@@ -64,14 +77,21 @@ y = [np.where(rng.random(N_REGIONS) < 0.2, "", CLASSES[part]) for part in labels
 fields = {"alone": [Example(x.node_features, []) for x in X], "with neighbours": X}
 found = {}
 for name, data in fields.items():
-    field = TRWCRF(C=1, formulation=Relaxation(tol=1e-3), missing_label="", tol=1e-2).fit(data[:12], y[:12])
+    field = TRWCRF(
+        C=1, formulation=Relaxation(tol=1e-3), missing_label="", tol=1e-2
+    ).fit(data[:12], y[:12])
     found[name] = field.predict(data[12:])
-    accuracy = np.mean(np.concatenate(list(found[name])) == CLASSES[np.concatenate(labels[12:])])
+    accuracy = np.mean(
+        np.concatenate(list(found[name])) == CLASSES[np.concatenate(labels[12:])]
+    )
     print(f"{name:16s} {100 * accuracy:.1f} % of regions right")
 
 # %%
-# What an edge of average length says of the upper region (rows) and the lower (columns).
-table = np.tensordot([1, np.mean([x.edge_features[:, 1].mean() for x in X])], field.edge_coef_[0], axes=1).reshape(4, 4)
+# What an edge of average length says of the upper region (rows) and the lower
+# (columns).
+table = np.tensordot(
+    [1, np.mean([x.edge_features[:, 1].mean() for x in X])], field.edge_coef_[0], axes=1
+).reshape(4, 4)
 print(f"{'':8s}" + "".join(f"{name:>8s}" for name in CLASSES))
 for name, row in zip(CLASSES, table - table.mean(), strict=True):
     print(f"{name:8s}" + "".join(f"{value:8.1f}" for value in row))
@@ -82,10 +102,17 @@ figure, axes = plt.subplots(2, 4, figsize=(9, 4.8), layout="constrained")
 for row, i in zip(axes, (0, 1), strict=True):
     k = 12 + i
     row[0].imshow(X[k].node_features[cells[k]].clip(0, 1))
-    pictures = [labels[k], *(np.searchsorted(CLASSES, found[name][i]) for name in fields)]
+    pictures = [
+        labels[k],
+        *(np.searchsorted(CLASSES, found[name][i]) for name in fields),
+    ]
     for ax, part in zip(row[1:], pictures, strict=True):
         ax.imshow(COLOURS[part][cells[k]])
-        ax.set_xlabel("" if part is labels[k] else f"{100 * np.mean(part != labels[k]):.0f} % wrong")
+        ax.set_xlabel(
+            ""
+            if part is labels[k]
+            else f"{100 * np.mean(part != labels[k]):.0f} % wrong"
+        )
     for ax, title in zip(row, titles, strict=True):
         ax.set_xticks([])
         ax.set_yticks([])

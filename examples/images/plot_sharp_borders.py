@@ -2,18 +2,21 @@
 Fully connected field: sharp borders from coarse probabilities
 ==============================================================
 
-Networks for segmentation give probabilities on a coarse raster: borders are blurred, thin parts are lost. A field in
-which every pixel is joined to every other one, by an edge whose weight depends on their distance and on the similarity
-of their colours, restores the borders. One line refines the probabilities of one image; on a few labelled images the
-weights of the field are learned, through the very updates by which it predicts.
+Networks for segmentation give probabilities on a coarse raster: borders are blurred,
+thin parts are lost. A field in which every pixel is joined to every other one, by an
+edge whose weight depends on their distance and on the similarity of their colours,
+restores the borders. One line refines the probabilities of one image; on a few labelled
+images the weights of the field are learned, through the very updates by which it
+predicts.
 """
 
 # %%
 # Images and coarse probabilities
 # -------------------------------
 #
-# Discs with thin arms in front of a shaded background of two colours. The probabilities stand for those of a network:
-# the truth, averaged over squares of eight pixels, in noise that is alike over some squares, interpolated to the image.
+# Discs with thin arms in front of a shaded background of two colours. The probabilities
+# stand for those of a network: the truth, averaged over squares of eight pixels, in
+# noise that is alike over some squares, interpolated to the image.
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy.ndimage import gaussian_filter, zoom
@@ -29,11 +32,19 @@ COLOURS = np.array([[80.0, 100, 130], [150, 125, 90], [115, 135, 95]])
 
 def draw_labels():
     rows, columns = np.mgrid[:SIDE, :SIDE]
-    labels = (rows > rng.uniform(42, 62) + 6 * np.sin(columns / rng.uniform(6, 14))).astype(int)
+    labels = (
+        rows > rng.uniform(42, 62) + 6 * np.sin(columns / rng.uniform(6, 14))
+    ).astype(int)
     for _ in range(2):
         row, column = rng.uniform(15, 65, size=2)
-        angle, radius = np.arctan2(rows - row, columns - column), np.hypot(rows - row, columns - column)
-        labels[radius < 11 + 16 * (np.cos(rng.integers(3, 6) * angle + rng.uniform(0, 6)) > 0.92)] = 2
+        angle, radius = (
+            np.arctan2(rows - row, columns - column),
+            np.hypot(rows - row, columns - column),
+        )
+        labels[
+            radius
+            < 11 + 16 * (np.cos(rng.integers(3, 6) * angle + rng.uniform(0, 6)) > 0.92)
+        ] = 2
     return labels
 
 
@@ -44,9 +55,15 @@ def draw_image(labels):
 
 
 def coarse_probabilities(labels):
-    squares = np.eye(N_CLASSES)[labels].reshape(SIDE // STRIDE, STRIDE, SIDE // STRIDE, STRIDE, -1).mean(axis=(1, 3))
+    squares = (
+        np.eye(N_CLASSES)[labels]
+        .reshape(SIDE // STRIDE, STRIDE, SIDE // STRIDE, STRIDE, -1)
+        .mean(axis=(1, 3))
+    )
     noise = gaussian_filter(rng.normal(size=squares.shape), (1, 1, 0))
-    scores = zoom(2.5 * squares + 0.8 * noise / noise.std(), (STRIDE, STRIDE, 1), order=1)
+    scores = zoom(
+        2.5 * squares + 0.8 * noise / noise.std(), (STRIDE, STRIDE, 1), order=1
+    )
     return np.exp(scores) / np.exp(scores).sum(axis=-1, keepdims=True)
 
 
@@ -58,8 +75,9 @@ probabilities = [coarse_probabilities(each) for each in labels]
 # One image, one line
 # -------------------
 #
-# The kernels and weights are the published ones, for colours of 0 to 255. The probabilities of a network are refined in
-# the same way: from a file with arrays, say, ``np.load("softmax.npz")``, classes in the last axis.
+# The kernels and weights are the published ones, for colours of 0 to 255. The
+# probabilities of a network are refined in the same way: from a file with arrays, say,
+# ``np.load("softmax.npz")``, classes in the last axis.
 
 refined = refine(probabilities[-1], images[-1])
 wrong = [np.mean(p.argmax(axis=-1) != labels[-1]) for p in (probabilities[-1], refined)]
@@ -69,14 +87,20 @@ print(f"pixels wrong: {100 * wrong[0]:.1f} % before, {100 * wrong[1]:.1f} % afte
 # Learned weights
 # ---------------
 #
-# Scores are logarithms of probabilities. A factor of them and the weight of each kernel are learned; with
-# ``bandwidths="held_out"`` bandwidths are chosen as well, by their loss on a part of the images.
+# Scores are logarithms of probabilities. A factor of them and the weight of each kernel
+# are learned; with ``bandwidths="held_out"`` bandwidths are chosen as well, by their
+# loss on a part of the images.
 
-X = [DenseExample(np.log(p), image) for p, image in zip(probabilities, images, strict=True)]
+X = [
+    DenseExample(np.log(p), image)
+    for p, image in zip(probabilities, images, strict=True)
+]
 X_train, y_train, X_test, y_test = X[:6], labels[:6], X[6:], labels[6:]
-learned = DenseCRF([Spatial(3.0), Bilateral(15.0, 13.0)], inference=DenseMeanField(max_iter=5), tol=2e-3).fit(
-    X_train, y_train
-)
+learned = DenseCRF(
+    [Spatial(3.0), Bilateral(15.0, 13.0)],
+    inference=DenseMeanField(max_iter=5),
+    tol=2e-3,
+).fit(X_train, y_train)
 for kernel, weight in zip(learned.kernels_, learned.compatibility_, strict=True):
     print(f"{kernel}: learned weight {weight:.2f}")
 
@@ -84,8 +108,9 @@ for kernel, weight in zip(learned.kernels_, learned.compatibility_, strict=True)
 # Does it help?
 # -------------
 #
-# Not always: on top of strong scores a field may add nothing. The report compares fields on images that they have not
-# seen, with intervals of the differences over images.
+# Not always: on top of strong scores a field may add nothing. The report compares
+# fields on images that they have not seen, with intervals of the differences over
+# images.
 
 report = refinement_report(
     X_train,
@@ -101,7 +126,11 @@ print(report)
 # --------
 
 palette = COLOURS / 255
-fields = {"no field": probabilities[-1], "fixed weights": refined, "learned": learned.predict_proba(X[-1:])[0]}
+fields = {
+    "no field": probabilities[-1],
+    "fixed weights": refined,
+    "learned": learned.predict_proba(X[-1:])[0],
+}
 fig, axes = plt.subplots(2, 3, figsize=(9, 6), layout="constrained")
 axes[0, 0].imshow(np.clip(images[-1], 0, 255).astype(np.uint8))
 axes[0, 0].set_title("image")

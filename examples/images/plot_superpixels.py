@@ -2,16 +2,17 @@
 Superpixels of a photograph, from three strokes
 ===============================================
 
-A photograph is cut into some hundred regions of one colour each. Regions are nodes, regions that touch are joined, and
-three strokes say what is flower and what is not. All other regions are unlabelled: training sums over what they could
-be.
+A photograph is cut into some hundred regions of one colour each. Regions are nodes,
+regions that touch are joined, and three strokes say what is flower and what is not. All
+other regions are unlabelled: training sums over what they could be.
 """
 
 # %%
 # Regions
 # -------
 #
-# ``RAG`` of scikit-image joins the regions that touch; an :class:`~sklearn_crf.Example` takes it as it is.
+# ``RAG`` of scikit-image joins the regions that touch; an :class:`~sklearn_crf.Example`
+# takes it as it is.
 import matplotlib.pyplot as plt
 import numpy as np
 from skimage.graph import RAG
@@ -41,8 +42,13 @@ for name, where in strokes:
 # Each region by its colour, and all together
 # -------------------------------------------
 #
-# Edge features tell how much the colours of two regions differ: labels rather change where colours do.
-alone = TRWCRF(C=10).fit([Example(colours, [])], [labels]).predict([Example(colours, [])])[0]
+# Edge features tell how much the colours of two regions differ: labels rather change
+# where colours do.
+alone = (
+    TRWCRF(C=10)
+    .fit([Example(colours, [])], [labels])
+    .predict([Example(colours, [])])[0]
+)
 field = TRWCRF(C=10, edge_features="difference").fit([example], [labels])
 together = field.predict([example])[0]
 flower = field.predict_proba([example])[0][:, field.classes_.tolist().index("flower")]

@@ -2,14 +2,18 @@
 Denoising a photograph with a regression tree field
 ===================================================
 
-A Gaussian field smooths. Trees over the input tell it where: each factor looks around its pixels, ends in a leaf, and
-takes its precision and its linear model from there. Here the two photographs that come with scikit-learn are cut into
-tiles. The field learns from all tiles but one, and denoises that.
+A Gaussian field smooths. Trees over the input tell it where: each factor looks around
+its pixels, ends in a leaf, and takes its precision and its linear model from there.
+Here the two photographs that come with scikit-learn are cut into tiles. The field
+learns from all tiles but one, and denoises that.
 """
+
+import warnings
 
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_sample_images
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
 
 from sklearn_crf import RegressionTreeField
@@ -22,7 +26,8 @@ def grey(image):
     """Luma at half scale, each pixel the mean of four."""
     luma = image @ np.array([0.299, 0.587, 0.114])
     height, width = luma.shape[0] // 2 * 2, luma.shape[1] // 2 * 2
-    return luma[:height, :width].reshape(height // 2, 2, width // 2, 2).mean(axis=(1, 3)).astype(np.float32)
+    blocks = luma[:height, :width].reshape(height // 2, 2, width // 2, 2)
+    return blocks.mean(axis=(1, 3)).astype(np.float32)
 
 
 def psnr(image):
@@ -31,18 +36,25 @@ def psnr(image):
 
 def tiles(image, side=106):
     rows, columns = image.shape[0] // side, image.shape[1] // side
-    return [image[i * side : (i + 1) * side, j * side : (j + 1) * side] for i in range(rows) for j in range(columns)]
+    return [
+        image[i * side : (i + 1) * side, j * side : (j + 1) * side]
+        for i in range(rows)
+        for j in range(columns)
+    ]
 
 
-truth, *clean = (tile for image in load_sample_images().images for tile in tiles(grey(image)))
+truth, *clean = (
+    tile for image in load_sample_images().images for tile in tiles(grey(image))
+)
 rng = np.random.default_rng(0)
 noisy = [tile + SIGMA * rng.normal(size=tile.shape) for tile in clean]
 noisy_truth = truth + SIGMA * rng.normal(size=truth.shape)
 
 ###############################################################################
-# Three fields. The first has one leaf for each type of factor: it is a linear filter, the same everywhere. The others
-# have trees of three splits from root to leaf; one is trained by pseudolikelihood, one for the signal-to-noise ratio
-# of its prediction. All see the pixel itself and derivatives of Gaussians at three scales.
+# Three fields. The first has one leaf for each type of factor: it is a linear filter,
+# the same everywhere. The others have trees of three splits from root to leaf; one is
+# trained by pseudolikelihood, one for the signal-to-noise ratio of its prediction. All
+# see the pixel itself and derivatives of Gaussians at three scales.
 
 fields = {
     "no trees": {"loss": "mse", "max_depth": 0},
@@ -51,16 +63,23 @@ fields = {
 }
 images = {"noisy": noisy_truth}
 for name, options in fields.items():
-    field = RegressionTreeField(**options, max_iter=10, tol=1e-3, random_state=0, n_jobs=2)
+    field = RegressionTreeField(
+        **options, max_iter=10, tol=1e-3, random_state=0, n_jobs=2
+    )
     denoiser = make_pipeline(FilterBank("gaussian_derivatives"), field)
-    images[name] = denoiser.fit(noisy, clean).predict([noisy_truth])[0]
+    with warnings.catch_warnings():  # ten iterations are enough for the picture
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        images[name] = denoiser.fit(noisy, clean).predict([noisy_truth])[0]
 
 ###############################################################################
-# Without trees there is one compromise between noise and blur. With them walls are smoothed and edges are not.
+# Without trees there is one compromise between noise and blur. With them walls are
+# smoothed and edges are not.
 
 figure, axes = plt.subplots(1, 5, figsize=(13, 3.2), layout="constrained")
 for ax, (name, image) in zip(axes, [*images.items(), ("truth", truth)], strict=True):
     ax.imshow(image, cmap="gray", vmin=0, vmax=255)
-    ax.set_title(name if image is truth else f"{name}\n{psnr(image):.2f} dB", fontsize=10)
+    ax.set_title(
+        name if image is truth else f"{name}\n{psnr(image):.2f} dB", fontsize=10
+    )
     ax.axis("off")
 plt.show()

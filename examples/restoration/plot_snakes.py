@@ -2,15 +2,20 @@
 Snakes: labels that only neighbours determine
 =============================================
 
-A snake is a path of six cells. The colour of each cell says in which direction the next one lies, and its label is its
-place along the path; the background is 0. No cell knows its place. It follows from the place of the cell before it, and
-which neighbour that is, is told by the colours. A field whose pairs of cells look at the input can pass places on along
-the path, all in one linear system. The task is that of Nowozin et al. (2011), here on generated grids.
+A snake is a path of six cells. The colour of each cell says in which direction the next
+one lies, and its label is its place along the path; the background is 0. No cell knows
+its place. It follows from the place of the cell before it, and which neighbour that is,
+is told by the colours. A field whose pairs of cells look at the input can pass places
+on along the path, all in one linear system. The task is that of Nowozin et al. (2011),
+here on generated grids.
 """
+
+import warnings
 
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.colors import ListedColormap
+from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf import RegressionTreeFieldClassifier
 from sklearn_crf.rtf import Splits, Window
@@ -22,7 +27,8 @@ LENGTH, SIDE = 6, 7
 def snake(rng):
     """Colours and labels of a square with one snake; 0 is background."""
     while True:
-        path, colours = [tuple(rng.integers(SIDE, size=2))], rng.integers(1, 5, size=LENGTH)
+        path = [tuple(rng.integers(SIDE, size=2))]
+        colours = rng.integers(1, 5, size=LENGTH)
         for down, right in (MOVES[colour] for colour in colours):
             path.append((path[-1][0] + down, path[-1][1] + right))
         if len(set(path)) == len(path) and np.min(path) >= 0 and np.max(path) < SIDE:
@@ -36,7 +42,9 @@ def snake(rng):
 def grid(rng, n=4):
     """A grid of n x n such squares, colours as one channel each, and its labels."""
     squares = [[snake(rng) for _ in range(n)] for _ in range(n)]
-    seen, labels = (np.block([[square[k] for square in row] for row in squares]) for k in (0, 1))
+    seen, labels = (
+        np.block([[square[k] for square in row] for row in squares]) for k in (0, 1)
+    )
     return np.eye(5)[seen], labels
 
 
@@ -45,22 +53,36 @@ X, y = (np.array(part) for part in zip(*(grid(rng) for _ in range(9)), strict=Tr
 X_train, y_train, X_test, y_test = X[:6], y[:6], X[6:], y[6:]
 
 ###############################################################################
-# Three models. Trees of single cells look at colours around each cell. The Gaussian field adds pairs of neighbours that
-# are the same everywhere. The tree field has trees of pairs instead: their leaves tell pairs along the path from all
-# others. Labels are unit vectors, so that a pair can say "whatever you are, I am one more".
+# Three models. Trees of single cells look at colours around each cell. The Gaussian
+# field adds pairs of neighbours that are the same everywhere. The tree field has trees
+# of pairs instead: their leaves tell pairs along the path from all others. Labels are
+# unit vectors, so that a pair can say "whatever you are, I am one more".
 
-# Every channel of every cell around is tested; channels are 0 or 1, so that one threshold is enough.
-near = Splits(n_feature_tests=None, n_thresholds=1, min_samples_leaf=5, feature_radius=1)
+# Every channel of every cell around is tested; channels are 0 or 1, so that one
+# threshold is enough.
+near = Splits(
+    n_feature_tests=None, n_thresholds=1, min_samples_leaf=5, feature_radius=1
+)
 far = Splits(n_feature_tests=None, n_thresholds=1, min_samples_leaf=5, feature_radius=2)
 models = {
     "trees of cells": {"window": 1, "max_depth": 4, "split": far},
-    "Gaussian field": {"window": Window([[0, 1], [1, 0]], max_depth=0), "max_depth": 4, "split": far},
-    "tree field": {"window": Window([[0, 1], [1, 0]], max_depth=5), "max_depth": 0, "split": near},
+    "Gaussian field": {
+        "window": Window([[0, 1], [1, 0]], max_depth=0),
+        "max_depth": 4,
+        "split": far,
+    },
+    "tree field": {
+        "window": Window([[0, 1], [1, 0]], max_depth=5),
+        "max_depth": 0,
+        "split": near,
+    },
 }
 labels = {}
 for name, own in models.items():
-    model = RegressionTreeFieldClassifier(**own, max_iter=8, random_state=0, n_jobs=2).fit(X_train, y_train)
-    labels[name] = model.predict(X_test)
+    model = RegressionTreeFieldClassifier(**own, max_iter=8, random_state=0, n_jobs=2)
+    with warnings.catch_warnings():  # eight iterations are enough for the picture
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        labels[name] = model.fit(X_train, y_train).predict(X_test)
 
 ###############################################################################
 # Shares are of the cells on snakes that are labelled right: the background is easy.
@@ -70,7 +92,9 @@ palette = ListedColormap(["white", "tab:red", "tab:green", "tab:cyan", "gold"])
 on_snake, part = y_test > 0, (0, slice(14), slice(14))
 axes[0].imshow(X_test[part].argmax(axis=-1), cmap=palette, vmin=0, vmax=4)
 axes[0].set_title("input", fontsize=11)
-for ax, (name, found) in zip(axes[1:], [("truth", y_test), *labels.items()], strict=True):
+for ax, (name, found) in zip(
+    axes[1:], [("truth", y_test), *labels.items()], strict=True
+):
     ax.imshow(found[part], cmap="magma_r", vmin=0, vmax=LENGTH)
     for place in np.argwhere(found[part]):
         label = found[part][tuple(place)]
@@ -83,5 +107,12 @@ for ax in axes:
     ax.set_yticks([])
 for colour, name in enumerate(("up", "down", "left", "right"), start=1):
     axes[0].plot([], [], "s", color=palette(colour), label=name)
-axes[0].legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), ncol=4, fontsize=8, frameon=False, handletextpad=0)
+axes[0].legend(
+    loc="upper center",
+    bbox_to_anchor=(0.5, 0.0),
+    ncol=4,
+    fontsize=8,
+    frameon=False,
+    handletextpad=0,
+)
 plt.show()

@@ -2,8 +2,9 @@
 Are the probabilities right?
 ============================
 
-Of all pixels to which a field gives 80 %, eighty in a hundred should have the label. Pseudolikelihood trusts neighbours
-too much and is too sure. One temperature, chosen on images left out, repairs that.
+Of all pixels to which a field gives 80 %, eighty in a hundred should have the label.
+Pseudolikelihood trusts neighbours too much and is too sure. One temperature, chosen on
+images left out, repairs that.
 """
 
 # %%
@@ -28,12 +29,16 @@ train, test = slice(0, 12), slice(12, 24)
 options = {"inference": "trw", "edge_features": "constant"}
 fields = {
     "pseudolikelihood": DRFClassifier(learning="pl", **options),
-    "the same at one temperature": TemperatureScaling(DRFClassifier(learning="pl", **options), cv=3),
+    "the same at one temperature": TemperatureScaling(
+        DRFClassifier(learning="pl", **options), cv=3
+    ),
     "learned by marginals": DRFClassifier(learning="pma", **options),
 }
 figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), layout="constrained", sharey=True)
 for ax, (title, field) in zip(axes, fields.items(), strict=True):
-    ReliabilityDisplay.from_estimator(field.fit(X[train], y[train]), X[test], y[test], ax=ax)
+    ReliabilityDisplay.from_estimator(
+        field.fit(X[train], y[train]), X[test], y[test], ax=ax
+    )
     ax.set_title(title)
 print(f"temperature {fields['the same at one temperature'].temperature_:.2f}")
 

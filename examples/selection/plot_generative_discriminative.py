@@ -2,9 +2,11 @@
 From a generative to a discriminative classifier
 ================================================
 
-One family of densities, three ways to train it. The joint likelihood spends its components where samples are, the
-conditional likelihood where classes meet, and the multi-conditional likelihood in between, by ``alpha``. There are
-fewer components here than clusters, so that the densities cannot be right everywhere and the criterion has to choose.
+One family of densities, three ways to train it. The joint likelihood spends its
+components where samples are, the conditional likelihood where classes meet, and the
+multi-conditional likelihood in between, by ``alpha``. There are fewer components here
+than clusters, so that the densities cannot be right everywhere and the criterion has to
+choose.
 """
 
 import warnings
@@ -19,15 +21,20 @@ from sklearn_crf import MultiConditionalMFA
 rng = np.random.default_rng(3)
 
 # %%
-# Class 0 is two long clusters far apart, class 1 a ring of four small ones between and around them.
+# Class 0 is two long clusters far apart, class 1 a ring of four small ones between and
+# around them.
 
 
 def draw(n):
     y = rng.integers(0, 2, n)
     side, place = rng.integers(0, 2, n), rng.integers(0, 4, n)
-    long = np.column_stack([2.2 * rng.normal(size=n), 0.35 * rng.normal(size=n) + 1.5 * (2 * side - 1)])
+    long = np.column_stack(
+        [2.2 * rng.normal(size=n), 0.35 * rng.normal(size=n) + 1.5 * (2 * side - 1)]
+    )
     angle = np.pi * (place / 2)
-    small = np.column_stack([3.2 * np.cos(angle), 3.2 * np.sin(angle)]) + 0.55 * rng.normal(size=(n, 2))
+    small = np.column_stack(
+        [3.2 * np.cos(angle), 3.2 * np.sin(angle)]
+    ) + 0.55 * rng.normal(size=(n, 2))
     return np.where(y[:, None] == 0, long, small), y
 
 
@@ -35,8 +42,9 @@ X, y = draw(150)
 X_test, y_test = draw(20000)
 
 # %%
-# Two components for each class, from the same starts for all criteria. The training samples can be separated: their
-# conditional likelihood has no maximum, and training ends at ``max_iter``, far from any density of the samples.
+# Two components for each class, from the same starts for all criteria. The training
+# samples can be separated: their conditional likelihood has no maximum, and training
+# ends at ``max_iter``, far from any density of the samples.
 
 warnings.simplefilter("ignore", ConvergenceWarning)
 
@@ -51,16 +59,32 @@ figure, axes = plt.subplots(1, 3, figsize=(11, 4.2), layout="constrained")
 for ax, (name, options) in zip(axes, settings.items(), strict=True):
     model = MultiConditionalMFA(2, 1, random_state=0, **options).fit(X, y)
     probability = model.predict_proba(grid.reshape(-1, 2))[:, 1].reshape(200, 200)
-    ax.contourf(grid[..., 0], grid[..., 1], probability, levels=np.linspace(0, 1, 11), cmap="PuOr_r", alpha=0.45)
+    ax.contourf(
+        grid[..., 0],
+        grid[..., 1],
+        probability,
+        levels=np.linspace(0, 1, 11),
+        cmap="PuOr_r",
+        alpha=0.45,
+    )
     ax.contour(grid[..., 0], grid[..., 1], probability, levels=[0.5], colors="black")
     ax.scatter(*X.T, c=colours[y], s=8)
     for c in range(2):
         for mean, loadings in zip(model.means_[c], model.loadings_[c], strict=True):
-            values, vectors = np.linalg.eigh(loadings @ loadings.T + np.diag(model.noise_variance_))
+            values, vectors = np.linalg.eigh(
+                loadings @ loadings.T + np.diag(model.noise_variance_)
+            )
             tilt = np.degrees(np.arctan2(*vectors[::-1, 1]))
             width, height = 4 * np.sqrt(values[::-1])
-            ax.add_patch(Ellipse(mean, width, height, angle=tilt, fill=False, lw=2, ec=colours[c]))
+            ax.add_patch(
+                Ellipse(
+                    mean, width, height, angle=tilt, fill=False, lw=2, ec=colours[c]
+                )
+            )
     ax.set(xlim=(-6, 6), ylim=(-6, 6), aspect="equal", xticks=[], yticks=[])
     log_density = model.score_samples(X_test).mean()
-    ax.set_title(f"{name}\naccuracy {model.score(X_test, y_test):.3f}, mean log p(x) {log_density:.2f}")
+    ax.set_title(
+        f"{name}\naccuracy {model.score(X_test, y_test):.3f}, "
+        f"mean log p(x) {log_density:.2f}"
+    )
 plt.show()

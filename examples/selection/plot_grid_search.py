@@ -2,16 +2,17 @@
 Choosing a field by cross-validation
 ====================================
 
-A field is a scikit-learn classifier whose samples are images. It goes into a pipeline, and a grid search looks for the
-strength of the penalty and for the learning rule at once.
+A field is a scikit-learn classifier whose samples are images. It goes into a pipeline,
+and a grid search looks for the strength of the penalty and for the learning rule at
+once.
 """
 
 # %%
 # Data
 # ----
 #
-# Handwritten digits of 8 x 8 pixels, as ink and paper, under noise. Few images are learned from, so that the penalty
-# matters.
+# Handwritten digits of 8 x 8 pixels, as ink and paper, under noise. Few images are
+# learned from, so that the penalty matters.
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits
@@ -32,12 +33,22 @@ X_train, y_train, X_test, y_test = X[:24], y[:24], X[24:324], y[24:324]
 # The search
 # ----------
 #
-# ``NodeTransformer`` applies a transformer of rows to the features of all nodes. The parameters of a field are those of
-# any estimator: the penalty ``C``, the learning rule, and the inference that predicts.
-pipeline = Pipeline([("scale", NodeTransformer(StandardScaler())), ("field", DRFClassifier(random_state=0))])
+# ``NodeTransformer`` applies a transformer of rows to the features of all nodes. The
+# parameters of a field are those of any estimator: the penalty ``C``, the learning
+# rule, and the inference that predicts.
+pipeline = Pipeline(
+    [
+        ("scale", NodeTransformer(StandardScaler())),
+        ("field", DRFClassifier(random_state=0)),
+    ]
+)
 penalties = np.logspace(-3, 1, 5)
 grid = [
-    {"field__learning": ["pma", "pl"], "field__inference": ["mpm"], "field__C": penalties},
+    {
+        "field__learning": ["pma", "pl"],
+        "field__inference": ["mpm"],
+        "field__C": penalties,
+    },
     {"field__learning": ["spa"], "field__inference": ["map"]},
 ]
 search = GridSearchCV(pipeline, grid, cv=3, n_jobs=2).fit(X_train, y_train)
@@ -67,5 +78,7 @@ plt.show()
 # Displays take the whole search: the pipeline inside prepares the features.
 figure, axes = plt.subplots(3, 5, figsize=(10, 6), layout="constrained")
 for row, i in zip(axes, (0, 7, 12), strict=True):
-    FieldDisplay.from_estimator(search, X_test[i], y_test[i], image=-X_test[i], axes=row)
+    FieldDisplay.from_estimator(
+        search, X_test[i], y_test[i], image=-X_test[i], axes=row
+    )
 plt.show()

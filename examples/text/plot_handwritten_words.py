@@ -2,16 +2,17 @@
 Handwritten words: letters read together
 ========================================
 
-Handwritten digits are hard to tell apart one by one, and easier in a word, where not every digit follows every other. A
-chain learns from words which do. Features on its edges go further: what follows a digit may depend on where it stands.
+Handwritten digits are hard to tell apart one by one, and easier in a word, where not
+every digit follows every other. A chain learns from words which do. Features on its
+edges go further: what follows a digit may depend on where it stands.
 """
 
 # %%
 # Words of digits
 # ---------------
 #
-# Twelve codes of six digits, every digit one from scikit-learn's bundled set and under noise. The words to test on are
-# the same codes in other handwriting.
+# Twelve codes of six digits, every digit one from scikit-learn's bundled set and under
+# noise. The words to test on are the same codes in other handwriting.
 import matplotlib.pyplot as plt
 import numpy as np
 import scipy.sparse as sp
@@ -27,7 +28,10 @@ codes = rng.integers(10, size=(12, 6))
 
 
 def written(words, part):
-    chosen = [[rng.choice(np.flatnonzero(digits.target[part] == c)) for c in word] for word in words]
+    chosen = [
+        [rng.choice(np.flatnonzero(digits.target[part] == c)) for c in word]
+        for word in words
+    ]
     images = digits.data[part][np.array(chosen)] / 16
     return np.clip(images + 0.35 * rng.normal(size=images.shape), 0, 1)
 
@@ -39,9 +43,10 @@ X, X_test = written(y, slice(None, 900)), written(y_test, slice(900, None))
 # Alone, in a chain, in a chain that counts
 # -----------------------------------------
 #
-# Rows of pixels alone are logistic regression. An array of words is read as chains, with a weight for each pair of
-# digits. The third field gives every edge a sparse feature that says which of the five edges of its word it is: by
-# default it has weights for those pairs of digits alone that occur there.
+# Rows of pixels alone are logistic regression. An array of words is read as chains,
+# with a weight for each pair of digits. The third field gives every edge a sparse
+# feature that says which of the five edges of its word it is: by default it has weights
+# for those pairs of digits alone that occur there.
 chain = [[t, t + 1] for t in range(5)]
 
 
@@ -62,7 +67,10 @@ for name, labels in found.items():
     wrong = labels != y_test
     print(f"{name:17s}{100 * wrong.mean():8.1f}{100 * wrong.any(axis=1).mean():8.1f}")
 print(
-    "weights of edges by place:", places.edge_coef_.nnz, "of", places.edge_coef_.shape[0] * places.edge_coef_.shape[1]
+    "weights of edges by place:",
+    places.edge_coef_.nnz,
+    "of",
+    places.edge_coef_.shape[0] * places.edge_coef_.shape[1],
 )
 
 # %%
@@ -72,6 +80,12 @@ figure, axes = plt.subplots(len(wrong), 1, figsize=(5.6, 5.4), layout="constrain
 for ax, i in zip(axes, wrong, strict=True):
     ax.imshow(np.concatenate(list(X_test[i].reshape(-1, 8, 8)), axis=1), cmap="gray_r")
     ax.set_axis_off()
-    read = "    ".join(f"{name}: {''.join(map(str, labels[i]))}" for name, labels in found.items())
-    ax.set_title(f"truth: {''.join(map(str, y_test[i]))}    {read}", fontsize=8, family="monospace")
+    read = "    ".join(
+        f"{name}: {''.join(map(str, labels[i]))}" for name, labels in found.items()
+    )
+    ax.set_title(
+        f"truth: {''.join(map(str, y_test[i]))}    {read}",
+        fontsize=8,
+        family="monospace",
+    )
 plt.show()

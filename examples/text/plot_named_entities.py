@@ -2,17 +2,19 @@
 Names in sentences: features as dictionaries
 ============================================
 
-A tagger marks the words that name a person or a place. Features of a word are a dictionary of whatever one can think
-of; :class:`~sklearn_crf.preprocessing.SequenceVectorizer` makes sparse chains of them. Labels follow the scheme IOB2:
-``B-PER`` begins a person, ``I-PER`` goes on, ``O`` is no name, and ``forbidden="IOB2"`` keeps predictions inside it.
+A tagger marks the words that name a person or a place. Features of a word are a
+dictionary of whatever one can think of;
+:class:`~sklearn_crf.preprocessing.SequenceVectorizer` makes sparse chains of them.
+Labels follow the scheme IOB2: ``B-PER`` begins a person, ``I-PER`` goes on, ``O`` is no
+name, and ``forbidden="IOB2"`` keeps predictions inside it.
 """
 
 # %%
 # Sentences
 # ---------
 #
-# They are made from a few patterns. Most names of the test sentences do not occur in training, and in some sentences
-# nobody took care of capitals.
+# They are made from a few patterns. Most names of the test sentences do not occur in
+# training, and in some sentences nobody took care of capitals.
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.pipeline import make_pipeline
@@ -25,9 +27,20 @@ from sklearn_crf.potentials import PairwiseTables
 from sklearn_crf.preprocessing import SequenceVectorizer
 
 rng = np.random.default_rng(0)
-PATTERNS = ["PER met PER in LOC", "yesterday PER left LOC", "the road to LOC is long", "PER and PER like LOC"]
-PEOPLE = {"train": ["Anna Berg", "Paul", "Mary Ann Lee", "Omar"], "test": ["Ines Roth", "Paul", "Kofi", "Mary Lee"]}
-PLACES = {"train": ["Oslo", "New York", "Rome", "San Marino"], "test": ["Lima", "New Delhi", "Rome", "San Remo"]}
+PATTERNS = [
+    "PER met PER in LOC",
+    "yesterday PER left LOC",
+    "the road to LOC is long",
+    "PER and PER like LOC",
+]
+PEOPLE = {
+    "train": ["Anna Berg", "Paul", "Mary Ann Lee", "Omar"],
+    "test": ["Ines Roth", "Paul", "Kofi", "Mary Lee"],
+}
+PLACES = {
+    "train": ["Oslo", "New York", "Rome", "San Marino"],
+    "test": ["Lima", "New Delhi", "Rome", "San Remo"],
+}
 
 
 def sentence(part):
@@ -42,21 +55,36 @@ def sentence(part):
 
 def features(words):
     return [
-        {"word": word.lower(), "capital": word.istitle(), "before": before.lower(), "after": after.lower()}
-        for before, word, after in zip(["^", *words], words, [*words[1:], "$"], strict=False)
+        {
+            "word": word.lower(),
+            "capital": word.istitle(),
+            "before": before.lower(),
+            "after": after.lower(),
+        }
+        for before, word, after in zip(
+            ["^", *words], words, [*words[1:], "$"], strict=False
+        )
     ]
 
 
-data = {part: [sentence(part) for _ in range(n)] for part, n in {"train": 60, "test": 30}.items()}
-X, y = ({part: [pair[k] for pair in pairs] for part, pairs in data.items()} for k in (0, 1))
+data = {
+    part: [sentence(part) for _ in range(n)]
+    for part, n in {"train": 60, "test": 30}.items()
+}
+X, y = (
+    {part: [pair[k] for pair in pairs] for part, pairs in data.items()} for k in (0, 1)
+)
 X = {part: [features(words) for words in sentences] for part, sentences in X.items()}
 
 # %%
 # Training
 # --------
 #
-# The pipeline takes lists of dictionaries and lists of tags. Entities count as right if all of their words are.
-field = TRWCRF(pairwise=PairwiseTables("full", forbidden="IOB2"), edge_features="constant")
+# The pipeline takes lists of dictionaries and lists of tags. Entities count as right if
+# all of their words are.
+field = TRWCRF(
+    pairwise=PairwiseTables("full", forbidden="IOB2"), edge_features="constant"
+)
 tagger = make_pipeline(SequenceVectorizer(), field).fit(X["train"], y["train"])
 print(sequence_classification_report(y["test"], tagger.predict(X["test"])))
 
@@ -64,7 +92,8 @@ print(sequence_classification_report(y["test"], tagger.predict(X["test"])))
 # What was learned
 # ----------------
 #
-# Weights have the names of features and labels, and tables show which label follows which. What is forbidden is white.
+# Weights have the names of features and labels, and tables show which label follows
+# which. What is forbidden is white.
 for weight in top_features(tagger, 6):
     print(weight)
 PairwiseTablesDisplay.from_estimator(tagger)

@@ -60,7 +60,8 @@ def load_weizmann_horses(folder, *, n_train=200):
     >>> from pathlib import Path
     >>> import numpy as np
     >>> from sklearn_crf.datasets import load_weizmann_horses
-    >>> with tempfile.TemporaryDirectory() as folder:  # one made-up image in the layout of the files
+    >>> # one made-up image in the layout of the files
+    >>> with tempfile.TemporaryDirectory() as folder:
     ...     np.savez(Path(folder, "gray.npz"), horse=np.zeros((4, 5), np.uint8))
     ...     np.savez(Path(folder, "mask.npz"), horse=np.zeros((4, 5), np.uint8))
     ...     bunch = load_weizmann_horses(folder, n_train=1)
@@ -108,7 +109,8 @@ def load_grabcut(folder, *, scribbles="more"):
     >>> from pathlib import Path
     >>> import numpy as np
     >>> from sklearn_crf.datasets import load_grabcut
-    >>> with tempfile.TemporaryDirectory() as folder:  # one made-up image in the layout of the files
+    >>> # one made-up image in the layout of the files
+    >>> with tempfile.TemporaryDirectory() as folder:
     ...     np.savez(Path(folder, "images.npz"), sheep=np.zeros((4, 5, 3), np.uint8))
     ...     np.savez(Path(folder, "trimap.npz"), sheep=np.zeros((4, 5), np.uint8))
     ...     np.savez(Path(folder, "scribbles2.npz"), sheep=np.zeros((4, 5), np.uint8))
@@ -157,9 +159,15 @@ def load_camvid(folder, *, subset="train"):
     >>> from pathlib import Path
     >>> import numpy as np
     >>> from sklearn_crf.datasets import load_camvid
-    >>> images, labels = np.zeros((1, 90, 120, 3), np.uint8), np.zeros((1, 90, 120), np.uint8)
-    >>> with tempfile.TemporaryDirectory() as folder:  # one made-up image in the layout of the files
-    ...     np.savez(Path(folder, "camvid_train.npz"), images=images, labels=labels, ids=["a"])
+    >>> images, labels = (
+    ...     np.zeros((1, 90, 120, 3), np.uint8),
+    ...     np.zeros((1, 90, 120), np.uint8),
+    ... )
+    >>> # one made-up image in the layout of the files
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(
+    ...         Path(folder, "camvid_train.npz"), images=images, labels=labels, ids=["a"]
+    ...     )
     ...     bunch = load_camvid(folder)
     >>> bunch.data.shape, bunch.target_names[:3]
     ((1, 90, 120, 3), ['sky', 'building', 'pole'])
@@ -201,7 +209,8 @@ def load_stanford_superpixels(folder):
     >>> from pathlib import Path
     >>> import numpy as np
     >>> from sklearn_crf.datasets import load_stanford_superpixels
-    >>> with tempfile.TemporaryDirectory() as folder:  # one made-up image in the layout of the files
+    >>> # one made-up image in the layout of the files
+    >>> with tempfile.TemporaryDirectory() as folder:
     ...     np.savez(Path(folder, "features.npz"), barn=np.zeros((2, 519)))
     ...     np.savez(Path(folder, "segment_labels.npz"), barn=[0, 1])
     ...     np.savez(Path(folder, "edges.npz"), barn=[[0, 1]])
@@ -252,8 +261,15 @@ def load_ocr_letters(folder):
     >>> import numpy as np
     >>> from sklearn_crf.datasets import load_ocr_letters
     >>> images = np.zeros((2, 16, 8), np.uint8)
-    >>> with tempfile.TemporaryDirectory() as folder:  # one made-up image in the layout of the files
-    ...     np.savez(Path(folder, "ocr_letters.npz"), images=images, labels=[0, 1], word_ptr=[0, 2], fold0=[True])
+    >>> # one made-up image in the layout of the files
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(
+    ...         Path(folder, "ocr_letters.npz"),
+    ...         images=images,
+    ...         labels=[0, 1],
+    ...         word_ptr=[0, 2],
+    ...         fold0=[True],
+    ...     )
     ...     bunch = load_ocr_letters(folder)
     >>> bunch.data[0].shape, bunch.target[0].tolist()
     ((2, 128), ['a', 'b'])
@@ -295,8 +311,13 @@ def load_snakes(folder, *, subset="train"):
     >>> import numpy as np
     >>> from sklearn_crf.datasets import load_snakes
     >>> image = np.zeros((4, 5, 3), np.uint8)
-    >>> with tempfile.TemporaryDirectory() as folder:  # one made-up image in the layout of the files
-    ...     np.savez(Path(folder, "snakes.npz"), train_000_image=image, train_000_label=image[..., 0])
+    >>> # one made-up image in the layout of the files
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(
+    ...         Path(folder, "snakes.npz"),
+    ...         train_000_image=image,
+    ...         train_000_label=image[..., 0],
+    ...     )
     ...     bunch = load_snakes(folder)
     >>> bunch.data[0].shape, bunch.target[0].shape
     ((4, 5, 3), (4, 5))

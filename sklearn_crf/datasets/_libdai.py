@@ -46,7 +46,9 @@ def read_fg(path: PathLike, *, max_bytes: int = MAX_BYTES) -> FactorGraph:
     >>> from pathlib import Path
     >>> from sklearn_crf.datasets import read_fg, write_fg
     >>> from sklearn_crf.models import FactorGraph, score
-    >>> model = FactorGraph.from_factors([2, 2], [((0,), [0.0, 1.0]), ((0, 1), [[1.0, 0.0], [0.0, 1.0]])])
+    >>> model = FactorGraph.from_factors(
+    ...     [2, 2], [((0,), [0.0, 1.0]), ((0, 1), [[1.0, 0.0], [0.0, 1.0]])]
+    ... )
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_fg(Path(folder, "model.fg"), model)
     ...     found = read_fg(Path(folder, "model.fg"))
@@ -124,7 +126,9 @@ def write_fg(path: PathLike, model: FactorGraph | PairwiseModel) -> None:
     >>> from pathlib import Path
     >>> from sklearn_crf.datasets import read_fg, write_fg
     >>> from sklearn_crf.models import FactorGraph, score
-    >>> model = FactorGraph.from_factors([2, 2], [((0,), [0.0, 1.0]), ((0, 1), [[1.0, 0.0], [0.0, 1.0]])])
+    >>> model = FactorGraph.from_factors(
+    ...     [2, 2], [((0,), [0.0, 1.0]), ((0, 1), [[1.0, 0.0], [0.0, 1.0]])]
+    ... )
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_fg(Path(folder, "model.fg"), model)
     ...     found = read_fg(Path(folder, "model.fg"))

@@ -52,7 +52,9 @@ def read_uai(path: PathLike, *, max_bytes: int = MAX_BYTES) -> FactorGraph:
     >>> from pathlib import Path
     >>> from sklearn_crf.datasets import read_uai, write_uai
     >>> from sklearn_crf.models import FactorGraph, score
-    >>> model = FactorGraph.from_factors([2, 2], [((0,), [0.0, 1.0]), ((0, 1), [[1.0, 0.0], [0.0, 1.0]])])
+    >>> model = FactorGraph.from_factors(
+    ...     [2, 2], [((0,), [0.0, 1.0]), ((0, 1), [[1.0, 0.0], [0.0, 1.0]])]
+    ... )
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_uai(Path(folder, "model.uai"), model)
     ...     found = read_uai(Path(folder, "model.uai"))
@@ -125,7 +127,9 @@ def write_uai(path: PathLike, model: FactorGraph | PairwiseModel) -> None:
     >>> from pathlib import Path
     >>> from sklearn_crf.datasets import read_uai, write_uai
     >>> from sklearn_crf.models import FactorGraph, score
-    >>> model = FactorGraph.from_factors([2, 2], [((0,), [0.0, 1.0]), ((0, 1), [[1.0, 0.0], [0.0, 1.0]])])
+    >>> model = FactorGraph.from_factors(
+    ...     [2, 2], [((0,), [0.0, 1.0]), ((0, 1), [[1.0, 0.0], [0.0, 1.0]])]
+    ... )
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_uai(Path(folder, "model.uai"), model)
     ...     found = read_uai(Path(folder, "model.uai"))

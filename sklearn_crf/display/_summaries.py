@@ -37,7 +37,9 @@ class PairwiseTablesDisplay:
     --------
     >>> import numpy as np
     >>> from sklearn_crf.display import PairwiseTablesDisplay
-    >>> display = PairwiseTablesDisplay(np.eye(2)[None], np.array(["sea", "sky"]), ["edges"])
+    >>> display = PairwiseTablesDisplay(
+    ...     np.eye(2)[None], np.array(["sea", "sky"]), ["edges"]
+    ... )
     >>> display.plot().axes_.shape  # doctest: +SKIP
     (1,)
     """
@@ -233,7 +235,9 @@ class ReliabilityDisplay:
     --------
     >>> import numpy as np
     >>> from sklearn_crf.display import ReliabilityDisplay
-    >>> ReliabilityDisplay(np.array([0.1, 0.8]), np.array([0.2, 0.7]), "sea").plot()  # doctest: +SKIP
+    >>> ReliabilityDisplay(
+    ...     np.array([0.1, 0.8]), np.array([0.2, 0.7]), "sea"
+    ... ).plot()  # doctest: +SKIP
     """
 
     def __init__(self, observed: np.ndarray, predicted: np.ndarray, label: object) -> None:
@@ -434,7 +438,9 @@ def node_confusion_display(
     Examples
     --------
     >>> from sklearn_crf.display import node_confusion_display
-    >>> node_confusion_display([[0, 1], [1]], [[0, 0], [1]]).confusion_matrix  # doctest: +SKIP
+    >>> node_confusion_display(
+    ...     [[0, 1], [1]], [[0, 0], [1]]
+    ... ).confusion_matrix  # doctest: +SKIP
     array([[1, 0],
            [1, 1]])
     """

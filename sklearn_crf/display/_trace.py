@@ -37,7 +37,11 @@ class TrainingTraceDisplay:
     >>> import numpy as np
     >>> from sklearn_crf.display import TrainingTraceDisplay
     >>> path = np.array([0.0, 0.6, 0.9, 1.0])
-    >>> trace = {"weights": {"bias": path}, "gradients": {"bias": 1 - path}, "errors": np.array([9.0, 4.0, 2.0, 1.0])}
+    >>> trace = {
+    ...     "weights": {"bias": path},
+    ...     "gradients": {"bias": 1 - path},
+    ...     "errors": np.array([9.0, 4.0, 2.0, 1.0]),
+    ... }
     >>> TrainingTraceDisplay([trace], names=["PL"]).plot().axes_.shape
     (3, 1)
     """

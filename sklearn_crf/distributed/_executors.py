@@ -166,7 +166,9 @@ class DaskExecutor(Executor):
     >>> from dask.distributed import Client  # doctest: +SKIP
     >>> from sklearn_crf.distributed import DaskExecutor, Shard
     >>> shards = [Shard(k, str(k), lambda k=k: ([[float(k)]], [k])) for k in range(3)]
-    >>> DaskExecutor(shards, Client()).map(lambda shard, broadcast: shard.name, None)  # doctest: +SKIP
+    >>> DaskExecutor(shards, Client()).map(
+    ...     lambda shard, broadcast: shard.name, None
+    ... )  # doctest: +SKIP
     ['0', '1', '2']
     """
 

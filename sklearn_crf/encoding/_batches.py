@@ -498,7 +498,9 @@ def tie_constant_edges(example):
     --------
     >>> from sklearn_crf import Example
     >>> from sklearn_crf.encoding import tie_constant_edges
-    >>> tie_constant_edges(Example([[0.0], [1.0]], [[0, 1]], edge_features=[[1.0]])).edge_features is None
+    >>> tie_constant_edges(
+    ...     Example([[0.0], [1.0]], [[0, 1]], edge_features=[[1.0]])
+    ... ).edge_features is None
     True
     """
     edge_features = None if isinstance(example, _ComputedEdges) else example.edge_features

@@ -58,7 +58,10 @@ class Example:
     --------
     >>> import numpy as np
     >>> from sklearn_crf import Example, TRWCRF
-    >>> X = [Example([[1.0], [0.9], [0.1]], edges=[[0, 1], [1, 2]]), Example([[0.0], [0.8]], edges=[[0, 1]])]
+    >>> X = [
+    ...     Example([[1.0], [0.9], [0.1]], edges=[[0, 1], [1, 2]]),
+    ...     Example([[0.0], [0.8]], edges=[[0, 1]]),
+    ... ]
     >>> X[0]
     Example(n_nodes=3, n_features=1, n_edges=2)
     >>> TRWCRF(edge_features="constant").fit(X, [[1, 1, 0], [0, 1]]).predict(X)[0]

@@ -25,7 +25,10 @@ class Outline:
     Examples
     --------
     >>> from sklearn_crf.encoding import Outline, encode_X
-    >>> parts = [encode_X([[[0.0], [0.2]], [[0.4], [0.1]]]), encode_X([[[0.4], [0.1], [0.3]]])]
+    >>> parts = [
+    ...     encode_X([[[0.0], [0.2]], [[0.4], [0.1]]]),
+    ...     encode_X([[[0.4], [0.1], [0.3]]]),
+    ... ]
     >>> whole = Outline.joined([Outline.of(part) for part in parts], ["part 0", "part 1"])
     >>> whole.n_examples, whole.n_edges, whole.lattice_ndim
     (3, 4, 1)

@@ -130,7 +130,9 @@ class ContrastiveCRF(FieldClassifier):
     >>> from sklearn_crf import ContrastiveCRF
     >>> y = np.zeros((20, 8, 8), dtype=int)
     >>> y[:, 2:6, 2:6] = 1
-    >>> X = y[..., np.newaxis] + np.random.default_rng(0).normal(scale=0.5, size=(20, 8, 8, 1))
+    >>> X = y[..., np.newaxis] + np.random.default_rng(0).normal(
+    ...     scale=0.5, size=(20, 8, 8, 1)
+    ... )
     >>> ContrastiveCRF(random_state=0).fit(X[:10], y[:10]).score(X[10:], y[10:]) > 0.9
     True
 

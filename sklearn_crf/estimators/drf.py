@@ -138,7 +138,9 @@ class DRFClassifier(FieldClassifier):
     >>> from sklearn_crf import DRFClassifier
     >>> y = np.zeros((20, 8, 8), dtype=int)
     >>> y[:, 2:6, 2:6] = 1
-    >>> X = y[..., np.newaxis] + np.random.default_rng(0).normal(scale=0.5, size=(20, 8, 8, 1))
+    >>> X = y[..., np.newaxis] + np.random.default_rng(0).normal(
+    ...     scale=0.5, size=(20, 8, 8, 1)
+    ... )
     >>> DRFClassifier(inference="map").fit(X[:10], y[:10]).score(X[10:], y[10:]) > 0.95
     True
     """

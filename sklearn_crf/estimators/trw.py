@@ -165,9 +165,15 @@ class TRWCRF(FieldClassifier):
     >>> sentences = [["the", "old", "man"], ["old", "boats"], ["man", "the", "boats"]]
     >>> tags = [["D", "A", "N"], ["A", "N"], ["V", "D", "N"]]
     >>> vectorizer = SequenceVectorizer()
-    >>> X = vectorizer.fit_transform([[{"word": w} for w in sentence] for sentence in sentences])
-    >>> tagger = TRWCRF(C=10, weights="seen", inference="map").fit(X, [np.array(t) for t in tags])
-    >>> tagger.predict(vectorizer.transform([[{"word": "man"}, {"word": "the"}, {"word": "man"}]]))[0]
+    >>> X = vectorizer.fit_transform(
+    ...     [[{"word": w} for w in sentence] for sentence in sentences]
+    ... )
+    >>> tagger = TRWCRF(C=10, weights="seen", inference="map").fit(
+    ...     X, [np.array(t) for t in tags]
+    ... )
+    >>> tagger.predict(
+    ...     vectorizer.transform([[{"word": "man"}, {"word": "the"}, {"word": "man"}]])
+    ... )[0]
     array(['V', 'D', 'N'], dtype='<U1')
     """
 

@@ -256,7 +256,9 @@ class AutoMarginals(Inference):
     >>> from sklearn_crf.inference import AutoMarginals
     >>> from sklearn_crf.models import PairwiseModel
     >>> triangle = Graph(3, [[0, 1], [1, 2], [2, 0]])
-    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.0, 0.0], [0.5, 0.0]]), [2.0 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.0, 0.0], [0.5, 0.0]]), [2.0 * np.eye(2)]
+    ... )
     >>> found = AutoMarginals().marginals(model)
     >>> found.method, found.bound
     ('JunctionTree', 'exact')
@@ -417,7 +419,12 @@ class AutoMap(Inference):
     >>> from sklearn_crf.inference import AutoMap
     >>> from sklearn_crf.models import PairwiseModel
     >>> rng, grid = np.random.default_rng(0), lattice((8, 8))
-    >>> model = PairwiseModel(grid, rng.normal(size=(64, 2)), [np.eye(2)], edge_weight=rng.normal(size=grid.n_edges))
+    >>> model = PairwiseModel(
+    ...     grid,
+    ...     rng.normal(size=(64, 2)),
+    ...     [np.eye(2)],
+    ...     edge_weight=rng.normal(size=grid.n_edges),
+    ... )
     >>> found = AutoMap().map(model)
     >>> found.method, found.certified
     ('JunctionTree', True)

@@ -102,7 +102,9 @@ class FactorMarginals(NamedTuple):
     --------
     >>> from sklearn_crf.inference import JunctionTree
     >>> from sklearn_crf.models import FactorGraph
-    >>> model = FactorGraph.from_factors([2, 2], [((0,), [0.0, 1.0]), ((0, 1), [[1.0, 0.0], [0.0, 1.0]])])
+    >>> model = FactorGraph.from_factors(
+    ...     [2, 2], [((0,), [0.0, 1.0]), ((0, 1), [[1.0, 0.0], [0.0, 1.0]])]
+    ... )
     >>> found = JunctionTree().marginals(model)
     >>> found.unary.round(3)
     array([[0.269, 0.731],
@@ -198,7 +200,9 @@ def convergence_left_to_caller():
     >>> from sklearn_crf.inference import LoopyBP, convergence_left_to_caller
     >>> from sklearn_crf.models import PairwiseModel
     >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
+    ... )
     >>> with convergence_left_to_caller():
     ...     found = LoopyBP(max_iter=1).marginals(model)  # no warning
     >>> found.converged
@@ -250,6 +254,7 @@ class Inference(BaseEstimator):
     >>> from sklearn_crf.models import PairwiseModel, score
     >>> class EachNodeAlone(Inference):
     ...     tasks = frozenset({"map"})
+    ...
     ...     def _map(self, model, init, n_threads):
     ...         labels = model.unary.argmax(axis=1).astype(np.int32)
     ...         return Labeling(labels, score(model, labels))

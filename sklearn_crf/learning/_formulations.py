@@ -204,7 +204,9 @@ class MeanFieldTraining(LoopyTraining):
     --------
     >>> from sklearn_crf import TRWCRF
     >>> from sklearn_crf.learning import MeanFieldTraining
-    >>> TRWCRF(formulation=MeanFieldTraining(max_iter=100)).get_params()["formulation__max_iter"]
+    >>> TRWCRF(formulation=MeanFieldTraining(max_iter=100)).get_params()[
+    ...     "formulation__max_iter"
+    ... ]
     100
     """
 

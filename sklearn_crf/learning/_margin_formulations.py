@@ -180,7 +180,9 @@ class RelaxedMargin(MarginFormulation):
     >>> from sklearn_crf.learning import RelaxedMargin
     >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
     >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
-    >>> m3n = M3NClassifier(formulation=RelaxedMargin(), edge_features="constant", random_state=0).fit(X, y)
+    >>> m3n = M3NClassifier(
+    ...     formulation=RelaxedMargin(), edge_features="constant", random_state=0
+    ... ).fit(X, y)
     >>> float(m3n.score(X, y))
     1.0
     """
@@ -212,7 +214,9 @@ class DualMargin(MarginFormulation):
     >>> from sklearn_crf.learning import DualMargin
     >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
     >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
-    >>> m3n = M3NClassifier(formulation=DualMargin(), edge_features="constant", random_state=0).fit(X, y)
+    >>> m3n = M3NClassifier(
+    ...     formulation=DualMargin(), edge_features="constant", random_state=0
+    ... ).fit(X, y)
     >>> float(m3n.score(X, y))
     1.0
     """
@@ -265,7 +269,9 @@ class SmoothedMargin(DualMargin):
     >>> from sklearn_crf.learning import SmoothedMargin
     >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
     >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
-    >>> m3n = M3NClassifier(formulation=SmoothedMargin(), edge_features="constant", random_state=0).fit(X, y)
+    >>> m3n = M3NClassifier(
+    ...     formulation=SmoothedMargin(), edge_features="constant", random_state=0
+    ... ).fit(X, y)
     >>> float(m3n.score(X, y))
     1.0
     """
@@ -321,7 +327,9 @@ class ReparameterizedMargin(SmoothedMargin):
     >>> from sklearn_crf.learning import ReparameterizedMargin
     >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
     >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
-    >>> m3n = M3NClassifier(formulation=ReparameterizedMargin(), edge_features="constant", random_state=0).fit(X, y)
+    >>> m3n = M3NClassifier(
+    ...     formulation=ReparameterizedMargin(), edge_features="constant", random_state=0
+    ... ).fit(X, y)
     >>> float(m3n.score(X, y))
     1.0
     """
@@ -373,7 +381,9 @@ class JointMargin(SmoothedMargin):
     >>> from sklearn_crf.learning import JointMargin
     >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
     >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
-    >>> m3n = M3NClassifier(formulation=JointMargin(), edge_features="constant", random_state=0).fit(X, y)
+    >>> m3n = M3NClassifier(
+    ...     formulation=JointMargin(), edge_features="constant", random_state=0
+    ... ).fit(X, y)
     >>> float(m3n.score(X, y))
     1.0
     """

@@ -249,7 +249,10 @@ class PlaneSolver(BaseEstimator):
     Examples
     --------
     >>> from sklearn_crf.learning import CuttingPlane, FrankWolfe, PlaneSolver
-    >>> [(solver.name, isinstance(solver, PlaneSolver)) for solver in (CuttingPlane(), FrankWolfe())]
+    >>> [
+    ...     (solver.name, isinstance(solver, PlaneSolver))
+    ...     for solver in (CuttingPlane(), FrankWolfe())
+    ... ]
     [('cutting_plane', True), ('frank_wolfe', True)]
     """
 
@@ -283,7 +286,9 @@ class CuttingPlane(PlaneSolver):
     >>> from sklearn_crf.learning import CuttingPlane
     >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
     >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
-    >>> m3n = M3NClassifier(solver=CuttingPlane(), tol=0.01, edge_features="constant", random_state=0).fit(X, y)
+    >>> m3n = M3NClassifier(
+    ...     solver=CuttingPlane(), tol=0.01, edge_features="constant", random_state=0
+    ... ).fit(X, y)
     >>> float(m3n.score(X, y))
     1.0
     """
@@ -302,7 +307,9 @@ class OneSlack(PlaneSolver):
     >>> from sklearn_crf.learning import OneSlack
     >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
     >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
-    >>> m3n = M3NClassifier(solver=OneSlack(), tol=0.01, edge_features="constant", random_state=0).fit(X, y)
+    >>> m3n = M3NClassifier(
+    ...     solver=OneSlack(), tol=0.01, edge_features="constant", random_state=0
+    ... ).fit(X, y)
     >>> float(m3n.score(X, y))
     1.0
     """
@@ -324,7 +331,9 @@ class FrankWolfe(PlaneSolver):
     >>> from sklearn_crf.learning import FrankWolfe
     >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
     >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
-    >>> m3n = M3NClassifier(solver=FrankWolfe(), tol=0.01, edge_features="constant", random_state=0).fit(X, y)
+    >>> m3n = M3NClassifier(
+    ...     solver=FrankWolfe(), tol=0.01, edge_features="constant", random_state=0
+    ... ).fit(X, y)
     >>> float(m3n.score(X, y))
     1.0
     """
@@ -346,7 +355,9 @@ class Subgradient(PlaneSolver):
     >>> from sklearn_crf.learning import Subgradient
     >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
     >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
-    >>> m3n = M3NClassifier(solver=Subgradient(), tol=0.01, edge_features="constant", random_state=0).fit(X, y)
+    >>> m3n = M3NClassifier(
+    ...     solver=Subgradient(), tol=0.01, edge_features="constant", random_state=0
+    ... ).fit(X, y)
     >>> float(m3n.score(X, y))
     1.0
     """
@@ -365,7 +376,9 @@ class BundleMethod(PlaneSolver):
     >>> from sklearn_crf.learning import BundleMethod
     >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
     >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
-    >>> m3n = M3NClassifier(solver=BundleMethod(), tol=0.01, edge_features="constant", random_state=0).fit(X, y)
+    >>> m3n = M3NClassifier(
+    ...     solver=BundleMethod(), tol=0.01, edge_features="constant", random_state=0
+    ... ).fit(X, y)
     >>> float(m3n.score(X, y))
     1.0
     """

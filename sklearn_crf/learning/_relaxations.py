@@ -206,7 +206,9 @@ class Reparameterization(Relaxation):
     --------
     >>> from sklearn_crf import TRWCRF
     >>> from sklearn_crf.learning import Reparameterization
-    >>> TRWCRF(formulation=Reparameterization(entropy="trivial")).get_params()["formulation__entropy"]
+    >>> TRWCRF(formulation=Reparameterization(entropy="trivial")).get_params()[
+    ...     "formulation__entropy"
+    ... ]
     'trivial'
     """
 
@@ -243,7 +245,9 @@ class OptimalEdgeProbabilities(Reparameterization):
     --------
     >>> from sklearn_crf import TRWCRF
     >>> from sklearn_crf.learning import OptimalEdgeProbabilities
-    >>> TRWCRF(formulation=OptimalEdgeProbabilities(tol=1e-3)).get_params()["formulation__tol"]
+    >>> TRWCRF(formulation=OptimalEdgeProbabilities(tol=1e-3)).get_params()[
+    ...     "formulation__tol"
+    ... ]
     0.001
     """
 
@@ -281,7 +285,9 @@ class JointRelaxation(Relaxation):
     --------
     >>> from sklearn_crf import TRWCRF
     >>> from sklearn_crf.learning import JointRelaxation
-    >>> TRWCRF(formulation=JointRelaxation(entropy="trivial")).get_params()["formulation__entropy"]
+    >>> TRWCRF(formulation=JointRelaxation(entropy="trivial")).get_params()[
+    ...     "formulation__entropy"
+    ... ]
     'trivial'
     """
 
@@ -334,7 +340,9 @@ class DualRelaxation(Relaxation):
     --------
     >>> from sklearn_crf import TRWCRF
     >>> from sklearn_crf.learning import DualRelaxation
-    >>> TRWCRF(formulation=DualRelaxation(), fit_intercept=False).get_params()["formulation__entropy"]
+    >>> TRWCRF(formulation=DualRelaxation(), fit_intercept=False).get_params()[
+    ...     "formulation__entropy"
+    ... ]
     'trw'
     """
 

@@ -228,7 +228,9 @@ class MaximumLikelihood(SmoothRule):
     >>> from sklearn_crf.learning import MaximumLikelihood
     >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
     >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
-    >>> drf = DRFClassifier(learning=MaximumLikelihood(), C=10, edge_features="constant").fit(X, y)
+    >>> drf = DRFClassifier(
+    ...     learning=MaximumLikelihood(), C=10, edge_features="constant"
+    ... ).fit(X, y)
     >>> float(drf.score(X, y))
     1.0
     """
@@ -445,7 +447,9 @@ class CD(SteppedRule):
     >>> from sklearn_crf.learning import CD
     >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
     >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
-    >>> drf = DRFClassifier(learning=CD(n_sweeps=2), edge_features="constant", random_state=0).fit(X, y)
+    >>> drf = DRFClassifier(
+    ...     learning=CD(n_sweeps=2), edge_features="constant", random_state=0
+    ... ).fit(X, y)
     >>> drf.predict(X).shape
     (3, 5)
     """

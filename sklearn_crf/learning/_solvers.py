@@ -298,7 +298,12 @@ class SGD(Solver):
     >>> from sklearn_crf.learning import SGD
     >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
     >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
-    >>> crf = TRWCRF(C=10, solver=SGD(step_size=1.0, batch_size=1), edge_features="constant", random_state=0).fit(X, y)
+    >>> crf = TRWCRF(
+    ...     C=10,
+    ...     solver=SGD(step_size=1.0, batch_size=1),
+    ...     edge_features="constant",
+    ...     random_state=0,
+    ... ).fit(X, y)
     >>> float(crf.score(X, y))
     1.0
     """
@@ -382,7 +387,12 @@ class DualAscent(Solver):
     >>> from sklearn_crf.learning import DualAscent, DualRelaxation
     >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
     >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
-    >>> crf = TRWCRF(formulation=DualRelaxation(), solver=DualAscent(), edge_features="constant", fit_intercept=False)
+    >>> crf = TRWCRF(
+    ...     formulation=DualRelaxation(),
+    ...     solver=DualAscent(),
+    ...     edge_features="constant",
+    ...     fit_intercept=False,
+    ... )
     >>> crf.fit(X, y).coef_.shape
     (1, 1)
     """

@@ -132,7 +132,9 @@ def entity_scores(
     Examples
     --------
     >>> from sklearn_crf.metrics import entity_scores
-    >>> found = entity_scores([["B-PER", "I-PER", "O", "B-LOC"]], [["B-PER", "O", "O", "B-LOC"]])
+    >>> found = entity_scores(
+    ...     [["B-PER", "I-PER", "O", "B-LOC"]], [["B-PER", "O", "O", "B-LOC"]]
+    ... )
     >>> found["PER"].f1, found["LOC"].f1, found["micro avg"].f1
     (0.0, 1.0, 0.5)
     """
@@ -227,7 +229,9 @@ def sequence_classification_report(
     Examples
     --------
     >>> from sklearn_crf.metrics import sequence_classification_report
-    >>> print(sequence_classification_report([["B-PER", "O", "B-LOC"]], [["B-PER", "O", "O"]]))
+    >>> print(
+    ...     sequence_classification_report([["B-PER", "O", "B-LOC"]], [["B-PER", "O", "O"]])
+    ... )
                   precision   recall       f1  support
              LOC      0.000    0.000    0.000        1
              PER      1.000    1.000    1.000        1

@@ -195,7 +195,9 @@ def node_classification_report(
     Examples
     --------
     >>> from sklearn_crf.metrics import node_classification_report
-    >>> print(node_classification_report([[0, 1, 1], [0, 0]], [[0, 1, 0], [0, 0]], digits=2))
+    >>> print(
+    ...     node_classification_report([[0, 1, 1], [0, 0]], [[0, 1, 0], [0, 0]], digits=2)
+    ... )
                   precision    recall  f1-score   support
     <BLANKLINE>
                0       0.75      1.00      0.86         3
@@ -245,7 +247,11 @@ def iou_report(
     Examples
     --------
     >>> from sklearn_crf.metrics import iou_report
-    >>> print(iou_report([[0, 1, 1], [0, 0]], [[0, 1, 0], [0, 0]], target_names=["sea", "sky"]))
+    >>> print(
+    ...     iou_report(
+    ...         [[0, 1, 1], [0, 0]], [[0, 1, 0], [0, 0]], target_names=["sea", "sky"]
+    ...     )
+    ... )
                iou   recall    nodes
      sea     0.750    1.000        3
      sky     0.500    0.500        2
@@ -341,7 +347,14 @@ class NodeScorer:
     >>> from sklearn_crf import TRWCRF
     >>> y = np.repeat([[0, 1, 0, 1]], 5, axis=1).repeat(4, axis=0)
     >>> field = TRWCRF().fit(y[..., np.newaxis], y)
-    >>> round(float(NodeScorer(node_jaccard_score, average="macro")(field, y[..., np.newaxis], y)), 3)
+    >>> round(
+    ...     float(
+    ...         NodeScorer(node_jaccard_score, average="macro")(
+    ...             field, y[..., np.newaxis], y
+    ...         )
+    ...     ),
+    ...     3,
+    ... )
     1.0
     """
 

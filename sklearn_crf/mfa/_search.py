@@ -143,7 +143,9 @@ class MultiConditionalMFACV(
     >>> from sklearn.datasets import load_wine
     >>> from sklearn_crf.mfa import MultiConditionalMFACV
     >>> X, y = load_wine(return_X_y=True)
-    >>> model = MultiConditionalMFACV([0.01, 1.0], n_components=1, n_init=1, random_state=0).fit(X, y)
+    >>> model = MultiConditionalMFACV(
+    ...     [0.01, 1.0], n_components=1, n_init=1, random_state=0
+    ... ).fit(X, y)
     >>> model.scores_.shape
     (1, 1, 2, 5)
     """

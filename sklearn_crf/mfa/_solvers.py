@@ -217,7 +217,9 @@ class EM(MixtureSolver):
     >>> from sklearn.datasets import load_wine
     >>> from sklearn_crf.mfa import EM, MultiConditionalMFA
     >>> X, y = load_wine(return_X_y=True)
-    >>> model = MultiConditionalMFA(1, objective="joint", solver=EM(accelerate=False)).fit(X, y)
+    >>> model = MultiConditionalMFA(1, objective="joint", solver=EM(accelerate=False)).fit(
+    ...     X, y
+    ... )
     >>> model.converged_
     True
     """
@@ -341,7 +343,9 @@ class ScaledLBFGS(MixtureSolver):
     >>> from sklearn.datasets import load_wine
     >>> from sklearn_crf.mfa import ScaledLBFGS, MultiConditionalMFA
     >>> X, y = load_wine(return_X_y=True)
-    >>> model = MultiConditionalMFA(1, solver=ScaledLBFGS(history_size=10), random_state=0).fit(X, y)
+    >>> model = MultiConditionalMFA(
+    ...     1, solver=ScaledLBFGS(history_size=10), random_state=0
+    ... ).fit(X, y)
     >>> model.set_params(solver__history_size=30).solver
     ScaledLBFGS(history_size=30)
     """
@@ -397,7 +401,9 @@ class ScaledSGD(MixtureSolver):
     >>> from sklearn.datasets import load_wine
     >>> from sklearn_crf.mfa import ScaledSGD, MultiConditionalMFA
     >>> X, y = load_wine(return_X_y=True)
-    >>> model = MultiConditionalMFA(1, solver=ScaledSGD(step_size=0.2, batch_size=32), random_state=0).fit(X, y)
+    >>> model = MultiConditionalMFA(
+    ...     1, solver=ScaledSGD(step_size=0.2, batch_size=32), random_state=0
+    ... ).fit(X, y)
     >>> model.score(X, y) > 0.9
     True
     """

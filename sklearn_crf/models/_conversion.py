@@ -28,7 +28,9 @@ def factor_graph_of(model: PairwiseModel) -> FactorGraph:
     >>> import numpy as np
     >>> from sklearn_crf.graphs import lattice
     >>> from sklearn_crf.models import PairwiseModel, factor_graph_of
-    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
     >>> factor_graph_of(model).n_factors
     5
     """
@@ -85,8 +87,15 @@ def pairwise_statistics(model: PairwiseModel, log_table: np.ndarray) -> np.ndarr
     --------
     >>> import numpy as np
     >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.models import PairwiseModel, factor_graph_of, labeling_statistics, pairwise_statistics
-    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> from sklearn_crf.models import (
+    ...     PairwiseModel,
+    ...     factor_graph_of,
+    ...     labeling_statistics,
+    ...     pairwise_statistics,
+    ... )
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
     >>> graph = factor_graph_of(model)
     >>> counted = labeling_statistics(graph, [1, 1, 0])
     >>> pairwise_statistics(model, counted.log_table).tolist()
@@ -127,7 +136,9 @@ def pairwise_model_of(model: FactorGraph) -> PairwiseModel:
     >>> import numpy as np
     >>> from sklearn_crf.graphs import lattice
     >>> from sklearn_crf.models import PairwiseModel, factor_graph_of, pairwise_model_of
-    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
     >>> pairwise_model_of(factor_graph_of(model)).graph
     Graph(n_nodes=3, n_edges=2)
     """
@@ -200,7 +211,9 @@ def model_of_components(
     >>> import numpy as np
     >>> from sklearn_crf.graphs import lattice
     >>> from sklearn_crf.models import PairwiseModel, model_of_components
-    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
     >>> part, nodes = model_of_components(model, np.array([True]))
     >>> nodes.tolist()
     [0, 1, 2]

@@ -160,7 +160,9 @@ class ArityGroup(NamedTuple):
     Examples
     --------
     >>> from sklearn_crf.models import FactorGraph
-    >>> graph = FactorGraph.from_factors([2, 2], [((0,), [0.0, 1.0]), ((0, 1), [[1.0, 0.0], [0.0, 1.0]])])
+    >>> graph = FactorGraph.from_factors(
+    ...     [2, 2], [((0,), [0.0, 1.0]), ((0, 1), [[1.0, 0.0], [0.0, 1.0]])]
+    ... )
     >>> [(group.factors.tolist(), group.scope.tolist()) for group in graph.by_arity()]
     [([0], [[0]]), ([1], [[0, 1]])]
     """
@@ -216,7 +218,9 @@ class FactorGraph:
     Examples
     --------
     >>> from sklearn_crf.models import FactorGraph, exactly_one, score
-    >>> graph = FactorGraph.from_factors([2, 2, 3], [((0,), [0.0, 1.0]), ((0, 1, 2), exactly_one())])
+    >>> graph = FactorGraph.from_factors(
+    ...     [2, 2, 3], [((0,), [0.0, 1.0]), ((0, 1, 2), exactly_one())]
+    ... )
     >>> graph.n_nodes, graph.n_factors
     (3, 2)
     >>> score(graph, [1, 0, 0]), score(graph, [1, 1, 0])

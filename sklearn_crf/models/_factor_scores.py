@@ -79,7 +79,9 @@ class FactorStatistics(NamedTuple):
     Examples
     --------
     >>> from sklearn_crf.models import FactorGraph, labeling_statistics
-    >>> graph = FactorGraph.from_factors([2, 2], [((0,), [0.0, 1.0]), ((0, 1), [[1.0, 0.0], [0.0, 1.0]])])
+    >>> graph = FactorGraph.from_factors(
+    ...     [2, 2], [((0,), [0.0, 1.0]), ((0, 1), [[1.0, 0.0], [0.0, 1.0]])]
+    ... )
     >>> labeling_statistics(graph, [1, 0]).log_table.tolist()
     [0.0, 1.0, 0.0, 0.0, 1.0, 0.0]
     """
@@ -191,7 +193,14 @@ def add_cells(model, factors, cells, weights, log_table, table_default):
     >>> import numpy as np
     >>> graph = FactorGraph.from_factors([2, 2], [((0, 1), [[1.0, 0.0], [0.0, 1.0]])])
     >>> totals, default, factors = np.zeros(4), np.zeros(1), np.array([0])
-    >>> add_cells(graph, factors, graph.cells(factors, np.array([[1, 0]])), np.array([2.0]), totals, default)
+    >>> add_cells(
+    ...     graph,
+    ...     factors,
+    ...     graph.cells(factors, np.array([[1, 0]])),
+    ...     np.array([2.0]),
+    ...     totals,
+    ...     default,
+    ... )
     >>> totals
     array([0., 0., 2., 0.])
     """

@@ -59,7 +59,9 @@ class GaussianModel:
     --------
     >>> from sklearn_crf.models import GaussianModel
     >>> from sklearn_crf.graphs import lattice
-    >>> model = GaussianModel(lattice((3,)), h=[1.0, 0.0, 0.0], diagonal=[[2.0]], blocks=[-1.0])
+    >>> model = GaussianModel(
+    ...     lattice((3,)), h=[1.0, 0.0, 0.0], diagonal=[[2.0]], blocks=[-1.0]
+    ... )
     >>> model.product([[1.0], [1.0], [1.0]]).ravel().tolist()
     [1.0, 0.0, 1.0]
     """

@@ -32,7 +32,9 @@ class Statistics(NamedTuple):
     >>> import numpy as np
     >>> from sklearn_crf.graphs import lattice
     >>> from sklearn_crf.models import PairwiseModel, labeling_statistics
-    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
     >>> counted = labeling_statistics(model, [1, 1, 0])
     >>> counted.unary.tolist()
     [[0.0, 1.0], [0.0, 1.0], [1.0, 0.0]]
@@ -123,7 +125,9 @@ class PairwiseModel:
     >>> import numpy as np
     >>> from sklearn_crf.graphs import lattice
     >>> from sklearn_crf.models import PairwiseModel, score
-    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
     >>> model.unary.shape, model.tables.shape
     ((3, 2), (1, 1, 2, 2))
     >>> score(model, [1, 1, 1]), score(model, [1, 0, 1])
@@ -263,7 +267,9 @@ def check_labels(model: Any, labels: ArrayLike) -> np.ndarray:
     >>> import numpy as np
     >>> from sklearn_crf.graphs import lattice
     >>> from sklearn_crf.models import PairwiseModel, check_labels
-    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
     >>> check_labels(model, [0, 1, 1])
     array([0, 1, 1], dtype=int32)
     """
@@ -284,7 +290,9 @@ def check_allowed_states(model: Any) -> None:
     >>> import numpy as np
     >>> from sklearn_crf.graphs import lattice
     >>> from sklearn_crf.models import PairwiseModel, check_allowed_states
-    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
     >>> check_allowed_states(model)  # every node has a state: no error
     """
     # One pass without a temporary, where nothing is forbidden.
@@ -315,7 +323,9 @@ def score_terms(model: Any, labels: ArrayLike) -> np.ndarray:
     >>> import numpy as np
     >>> from sklearn_crf.graphs import lattice
     >>> from sklearn_crf.models import PairwiseModel, score_terms
-    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
     >>> terms = score_terms(model, [1, 1, 1])
     >>> terms.shape, round(float(terms.sum()), 3)
     ((3,), 3.0)
@@ -348,7 +358,9 @@ def score(model: Any, labels: ArrayLike) -> float:
     >>> import numpy as np
     >>> from sklearn_crf.graphs import lattice
     >>> from sklearn_crf.models import PairwiseModel, score
-    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
     >>> score(model, [1, 1, 1]), score(model, [1, 0, 1])
     (3.0, 2.2)
     """
@@ -375,7 +387,9 @@ def labeling_statistics(model: Any, labels: ArrayLike) -> Any:
     >>> import numpy as np
     >>> from sklearn_crf.graphs import lattice
     >>> from sklearn_crf.models import PairwiseModel, labeling_statistics
-    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
     >>> labeling_statistics(model, [1, 1, 0]).tables.tolist()
     [[[[0.0, 0.0], [1.0, 1.0]]]]
     """
@@ -412,7 +426,9 @@ def pair_counts(model: PairwiseModel, labels: ArrayLike, edge_group: ArrayLike, 
     >>> import numpy as np
     >>> from sklearn_crf.graphs import lattice
     >>> from sklearn_crf.models import PairwiseModel, pair_counts
-    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
     >>> pair_counts(model, [1, 1, 0], edge_group=[0, 1], n_groups=2).shape
     (2, 1, 1, 2, 2)
     """
@@ -450,7 +466,9 @@ def clamped(model: Any, labels: ArrayLike) -> Any:
     >>> import numpy as np
     >>> from sklearn_crf.graphs import lattice
     >>> from sklearn_crf.models import PairwiseModel, clamped
-    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
     >>> clamped(model, [-1, 0, -1]).unary.tolist()
     [[0.0, 1.0], [0.2, -inf], [0.0, 1.0]]
     """

@@ -41,7 +41,9 @@ class Loss(NamedTuple):
     >>> from sklearn_crf.graphs import lattice
     >>> from sklearn_crf.models import PairwiseModel
     >>> from sklearn_crf.objectives import Pseudolikelihood
-    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
     >>> labels = np.array([1, 1, 1], dtype=np.int32)
     >>> loss = Pseudolikelihood().loss_statistics(model, labels)
     >>> loss.terms.shape, loss.statistics.tables.shape, loss.converged
@@ -240,7 +242,11 @@ class RiskValue(NamedTuple):
     >>> from sklearn_crf.inference import TreeInference
     >>> from sklearn_crf.objectives import EmpiricalRisk, Likelihood
     >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
-    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]], edge_features="constant", edge_types="tied")
+    >>> encoded = encode_X(
+    ...     [[[0.0], [0.2], [0.9]], [[1.0], [0.8]]],
+    ...     edge_features="constant",
+    ...     edge_types="tied",
+    ... )
     >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
     >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
     >>> risk = EmpiricalRisk(Likelihood(TreeInference()), potentials, batches)
@@ -312,7 +318,11 @@ class EmpiricalRisk:
     >>> from sklearn_crf.inference import TreeInference
     >>> from sklearn_crf.objectives import EmpiricalRisk, Likelihood
     >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
-    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]], edge_features="constant", edge_types="tied")
+    >>> encoded = encode_X(
+    ...     [[[0.0], [0.2], [0.9]], [[1.0], [0.8]]],
+    ...     edge_features="constant",
+    ...     edge_types="tied",
+    ... )
     >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
     >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
     >>> risk = EmpiricalRisk(Likelihood(TreeInference()), potentials, batches)
@@ -510,11 +520,22 @@ class SparseRisk(EmpiricalRisk):
     >>> import scipy.sparse as sp
     >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
     >>> from sklearn_crf.objectives import Pseudolikelihood, SparseRisk
-    >>> from sklearn_crf.potentials import FeaturePairs, SparsePotentials, pairwise_form, with_feature_columns
-    >>> encoded = encode_X([sp.csr_matrix([[1.0, 0.0], [0.0, 1.0]])], edge_features="constant")
+    >>> from sklearn_crf.potentials import (
+    ...     FeaturePairs,
+    ...     SparsePotentials,
+    ...     pairwise_form,
+    ...     with_feature_columns,
+    ... )
+    >>> encoded = encode_X(
+    ...     [sp.csr_matrix([[1.0, 0.0], [0.0, 1.0]])], edge_features="constant"
+    ... )
     >>> labels = encode_y([[0, 1]], encoded).labels
-    >>> batches = make_batches(encoded, labels, prepare=lambda example: with_feature_columns(example, 1))
-    >>> potentials = SparsePotentials(FeaturePairs.all(2, 1), 2, 2, pairwise_form("potts", 2))
+    >>> batches = make_batches(
+    ...     encoded, labels, prepare=lambda example: with_feature_columns(example, 1)
+    ... )
+    >>> potentials = SparsePotentials(
+    ...     FeaturePairs.all(2, 1), 2, 2, pairwise_form("potts", 2)
+    ... )
     >>> risk = SparseRisk(Pseudolikelihood(), potentials, batches)
     >>> round(risk.value_grad(np.zeros(potentials.n_coef)).value, 3)
     1.386

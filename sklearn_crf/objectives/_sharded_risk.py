@@ -46,9 +46,13 @@ class ShardedRisk:
     ...     X, y, _ = shard.load()
     ...     encoded = encode_X(X, edge_features="constant", edge_types="tied")
     ...     labels = encode_y(y, encoded, classes=[0, 1]).labels
-    ...     return EmpiricalRisk(Pseudolikelihood(), potentials, make_batches(encoded, labels))
+    ...     return EmpiricalRisk(
+    ...         Pseudolikelihood(), potentials, make_batches(encoded, labels)
+    ...     )
     >>> parts = [([[[0.0], [0.2], [0.9]]], [[0, 0, 1]]), ([[[1.0], [0.8]]], [[1, 1]])]
-    >>> risk = ShardedRisk(Shards.from_arrays(parts), make_risk, Pseudolikelihood(), potentials)
+    >>> risk = ShardedRisk(
+    ...     Shards.from_arrays(parts), make_risk, Pseudolikelihood(), potentials
+    ... )
     >>> round(risk.value_grad(np.zeros(2)).value, 3), risk.n_labelled
     (3.466, 5.0)
     """

@@ -22,9 +22,13 @@ class SumOfObjectives(Objective):
     >>> from sklearn_crf.graphs import lattice
     >>> from sklearn_crf.models import PairwiseModel
     >>> from sklearn_crf.objectives import Piecewise, Pseudolikelihood, SumOfObjectives
-    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
     >>> labels = np.array([1, 1, 1], dtype=np.int32)
-    >>> loss = SumOfObjectives([Piecewise(), Pseudolikelihood()]).loss_statistics(model, labels)
+    >>> loss = SumOfObjectives([Piecewise(), Pseudolikelihood()]).loss_statistics(
+    ...     model, labels
+    ... )
     >>> round(float(loss.terms.sum()), 3)
     4.533
     """
@@ -57,7 +61,11 @@ class BatchObjectives(Objective):
     >>> from sklearn_crf.inference import TreeInference
     >>> from sklearn_crf.objectives import BatchObjectives, EmpiricalRisk, Piecewise
     >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
-    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]], edge_features="constant", edge_types="tied")
+    >>> encoded = encode_X(
+    ...     [[[0.0], [0.2], [0.9]], [[1.0], [0.8]]],
+    ...     edge_features="constant",
+    ...     edge_types="tied",
+    ... )
     >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
     >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
     >>> risk = EmpiricalRisk(BatchObjectives([Piecewise()]), potentials, batches)

@@ -102,7 +102,9 @@ def adagrad_steps(
     >>> from sklearn_crf.optimize import AdaGradState, adagrad_steps
     >>> state = AdaGradState.at(np.zeros(1))
     >>> for _ in range(50):
-    ...     state = adagrad_steps(lambda value, x: x - value, state, [1.0, 2.0, 6.0], step_size=1.0)
+    ...     state = adagrad_steps(
+    ...         lambda value, x: x - value, state, [1.0, 2.0, 6.0], step_size=1.0
+    ...     )
     >>> bool(abs(state.average[0] - 3) < 0.2), state.n_steps
     (True, 150)
     """

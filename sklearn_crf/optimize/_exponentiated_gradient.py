@@ -87,7 +87,11 @@ def exponentiated_gradient(
     >>> from sklearn_crf.objectives import DualBlock, EmpiricalRisk, RelaxedLikelihood
     >>> from sklearn_crf.optimize import exponentiated_gradient
     >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
-    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]], edge_features="constant", edge_types="tied")
+    >>> encoded = encode_X(
+    ...     [[[0.0], [0.2], [0.9]], [[1.0], [0.8]]],
+    ...     edge_features="constant",
+    ...     edge_types="tied",
+    ... )
     >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
     >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
     >>> risk = EmpiricalRisk(RelaxedLikelihood(TRWMessagePassing()), potentials, batches)
@@ -95,7 +99,9 @@ def exponentiated_gradient(
     >>> def fun(x):
     ...     found = risk.value_grad(x)
     ...     return 0.5 * float(x @ x) + found.value, x + found.gradient
-    >>> found = exponentiated_gradient([DualBlock(risk, 0, 1.0, start)], fun, random_state=0)
+    >>> found = exponentiated_gradient(
+    ...     [DualBlock(risk, 0, 1.0, start)], fun, random_state=0
+    ... )
     >>> found.success, round(float(found.fun), 2)
     (True, 2.93)
     """

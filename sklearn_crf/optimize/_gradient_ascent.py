@@ -77,7 +77,9 @@ def gradient_ascent(
     --------
     >>> import numpy as np
     >>> from sklearn_crf.optimize import gradient_ascent
-    >>> gradient_ascent(lambda x: 3.0 - x, np.zeros(1), step_size=0.5, max_iter=50).x.round(6)
+    >>> gradient_ascent(lambda x: 3.0 - x, np.zeros(1), step_size=0.5, max_iter=50).x.round(
+    ...     6
+    ... )
     array([3.])
     """
     x = checked_start(x0)

@@ -172,7 +172,9 @@ def scaling_by_differences(fun: ValueGradient, x0: ArrayLike, *, step: float = 0
     >>> import numpy as np
     >>> from sklearn_crf.optimize import scaling_by_differences
     >>> curvature = np.array([100.0, 4.0])
-    >>> scaling = scaling_by_differences(lambda x: (curvature @ x**2 / 2, curvature * x), [1.0, 1.0])
+    >>> scaling = scaling_by_differences(
+    ...     lambda x: (curvature @ x**2 / 2, curvature * x), [1.0, 1.0]
+    ... )
     >>> np.abs(scaling).round(3)
     array([[0. , 0.1],
            [0.5, 0. ]])

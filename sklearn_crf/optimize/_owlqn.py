@@ -65,7 +65,9 @@ def minimize_owlqn(
     >>> import numpy as np
     >>> from sklearn_crf.optimize import minimize_owlqn
     >>> target = np.array([3.0, 0.5])
-    >>> found = minimize_owlqn(lambda x: (0.5 * np.sum((x - target) ** 2), x - target), np.zeros(2), l1=1.0)
+    >>> found = minimize_owlqn(
+    ...     lambda x: (0.5 * np.sum((x - target) ** 2), x - target), np.zeros(2), l1=1.0
+    ... )
     >>> found.x.round(4)
     array([2., 0.])
     """

@@ -95,8 +95,13 @@ def minimize_sgd(
     >>> import numpy as np
     >>> from sklearn_crf.optimize import minimize_sgd
     >>> values = np.array([1.0, 2.0, 6.0])
-    >>> fun = lambda rows, x: (0.5 * np.mean((x - values[rows]) ** 2), np.array([x[0] - values[rows].mean()]))
-    >>> found = minimize_sgd(fun, np.zeros(1), 3, step_size=0.5, n_epochs=200, random_state=0)
+    >>> fun = lambda rows, x: (
+    ...     0.5 * np.mean((x - values[rows]) ** 2),
+    ...     np.array([x[0] - values[rows].mean()]),
+    ... )
+    >>> found = minimize_sgd(
+    ...     fun, np.zeros(1), 3, step_size=0.5, n_epochs=200, random_state=0
+    ... )
     >>> bool(abs(found.x[0] - values.mean()) < 0.1)
     True
     """

@@ -70,7 +70,9 @@ def factor_types(examples, batches, n_classes):
     >>> from sklearn_crf import Example
     >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
     >>> from sklearn_crf.potentials import factor_types
-    >>> examples = [Example([[0.0], [1.0], [0.5]], [[0, 1]], factors={"triple": [[0, 1, 2]]})]
+    >>> examples = [
+    ...     Example([[0.0], [1.0], [0.5]], [[0, 1]], factors={"triple": [[0, 1, 2]]})
+    ... ]
     >>> encoded = encode_X(examples, allow_factors=True)
     >>> batches = make_batches(encoded, encode_y([[0, 1, 1]], encoded).labels)
     >>> [(kind.name, kind.states.tolist()) for kind in factor_types(examples, batches, 2)]
@@ -104,7 +106,9 @@ def check_factors(examples, types, n_classes):
     >>> from sklearn_crf import Example
     >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
     >>> from sklearn_crf.potentials import check_factors, factor_types
-    >>> examples = [Example([[0.0], [1.0], [0.5]], [[0, 1]], factors={"triple": [[0, 1, 2]]})]
+    >>> examples = [
+    ...     Example([[0.0], [1.0], [0.5]], [[0, 1]], factors={"triple": [[0, 1, 2]]})
+    ... ]
     >>> encoded = encode_X(examples, allow_factors=True)
     >>> batches = make_batches(encoded, encode_y([[0, 1, 1]], encoded).labels)
     >>> check_factors(examples, factor_types(examples, batches, 2), 2)  # they fit: no error

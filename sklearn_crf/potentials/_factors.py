@@ -39,8 +39,15 @@ class FactorPotentials:
     --------
     >>> from sklearn_crf import Example
     >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
-    >>> from sklearn_crf.potentials import FactorPotentials, LinearPotentials, factor_types, pairwise_form
-    >>> examples = [Example([[0.0], [1.0], [0.5]], [[0, 1]], factors={"triple": [[0, 1, 2]]})]
+    >>> from sklearn_crf.potentials import (
+    ...     FactorPotentials,
+    ...     LinearPotentials,
+    ...     factor_types,
+    ...     pairwise_form,
+    ... )
+    >>> examples = [
+    ...     Example([[0.0], [1.0], [0.5]], [[0, 1]], factors={"triple": [[0, 1, 2]]})
+    ... ]
     >>> encoded = encode_X(examples, allow_factors=True)
     >>> batches = make_batches(encoded, encode_y([[0, 1, 1]], encoded).labels)
     >>> nodes = LinearPotentials(1, 2, pairwise_form("potts", 2))

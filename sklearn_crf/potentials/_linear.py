@@ -56,7 +56,9 @@ class LinearPotentials:
     >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2))
     >>> potentials.n_coef
     3
-    >>> model = potentials.model(np.array([2.0, -1.0, 0.5]), Example([[0.0], [1.0]], [[0, 1]]))
+    >>> model = potentials.model(
+    ...     np.array([2.0, -1.0, 0.5]), Example([[0.0], [1.0]], [[0, 1]])
+    ... )
     >>> model.unary.tolist(), model.tables.tolist()
     ([[0.5, -0.5], [-0.5, 0.5]], [[[[0.5, 0.0], [0.0, 0.5]]]])
     """

@@ -32,7 +32,9 @@ class PairwiseForm:
     >>> pairwise_form("ising", 2).expand(np.array([0.5]))
     array([[ 0.5, -0.5],
            [-0.5,  0.5]])
-    >>> PairwiseForm("next", np.zeros((3, 3), dtype=int), np.eye(3, k=1)).expand(np.array([2.0])).tolist()
+    >>> PairwiseForm("next", np.zeros((3, 3), dtype=int), np.eye(3, k=1)).expand(
+    ...     np.array([2.0])
+    ... ).tolist()
     [[0.0, 2.0, 0.0], [0.0, 0.0, 2.0], [0.0, 0.0, 0.0]]
     """
 
@@ -225,7 +227,9 @@ class PairwiseTables(BaseEstimator):
     >>> tagger = TRWCRF(pairwise=PairwiseTables("full", forbidden=[["O", "I"]]))
     >>> tagger.get_params()["pairwise__form"]
     'full'
-    >>> PairwiseTables(forbidden="IOB2").forbidden_pairs(np.array(["B-LOC", "I-LOC", "O"])).tolist()
+    >>> PairwiseTables(forbidden="IOB2").forbidden_pairs(
+    ...     np.array(["B-LOC", "I-LOC", "O"])
+    ... ).tolist()
     [[False, False, False], [False, False, False], [False, True, False]]
     """
 

@@ -36,10 +36,17 @@ class SparsePotentials(LinearPotentials):
     >>> import numpy as np
     >>> import scipy.sparse as sp
     >>> from sklearn_crf import Example
-    >>> from sklearn_crf.potentials import FeaturePairs, SparsePotentials, pairwise_form, with_feature_columns
+    >>> from sklearn_crf.potentials import (
+    ...     FeaturePairs,
+    ...     SparsePotentials,
+    ...     pairwise_form,
+    ...     with_feature_columns,
+    ... )
     >>> example = Example(sp.csr_matrix([[1.0, 0.0], [0.0, 2.0]]), [[0, 1]])
     >>> pairs = FeaturePairs.all(2, 3)
-    >>> potentials = SparsePotentials(pairs, 2, 3, pairwise_form("potts", 3), fit_intercept=False)
+    >>> potentials = SparsePotentials(
+    ...     pairs, 2, 3, pairwise_form("potts", 3), fit_intercept=False
+    ... )
     >>> example = with_feature_columns(example, 1)
     >>> potentials.model(np.arange(7.0), example).unary.tolist()
     [[0.0, 1.0, 2.0], [6.0, 8.0, 10.0]]

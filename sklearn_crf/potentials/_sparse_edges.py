@@ -37,12 +37,25 @@ class SparseEdgePotentials(SparsePotentials):
     >>> import numpy as np
     >>> import scipy.sparse as sp
     >>> from sklearn_crf import Example
-    >>> from sklearn_crf.potentials import FeaturePairs, SparseEdgePotentials, pairwise_form, with_edge_columns
-    >>> example = Example(sp.csr_matrix([[1.0, 0.0], [0.0, 2.0]]), [[0, 1]], edge_features=sp.csr_matrix([[0.0, 3.0]]))
+    >>> from sklearn_crf.potentials import (
+    ...     FeaturePairs,
+    ...     SparseEdgePotentials,
+    ...     pairwise_form,
+    ...     with_edge_columns,
+    ... )
+    >>> example = Example(
+    ...     sp.csr_matrix([[1.0, 0.0], [0.0, 2.0]]),
+    ...     [[0, 1]],
+    ...     edge_features=sp.csr_matrix([[0.0, 3.0]]),
+    ... )
     >>> nodes, edges = FeaturePairs.all(2, 3), FeaturePairs.all(2, 1)
     >>> options = {"n_edge_features": 2, "n_edge_types": 1, "fit_intercept": False}
-    >>> potentials = SparseEdgePotentials(nodes, edges, 2, 3, pairwise_form("potts", 3), **options)
-    >>> potentials.model(np.ones(potentials.n_coef), with_edge_columns(example, 1, 1)).tables.shape
+    >>> potentials = SparseEdgePotentials(
+    ...     nodes, edges, 2, 3, pairwise_form("potts", 3), **options
+    ... )
+    >>> potentials.model(
+    ...     np.ones(potentials.n_coef), with_edge_columns(example, 1, 1)
+    ... ).tables.shape
     (1, 1, 3, 3)
     """
 
@@ -117,7 +130,11 @@ def with_edge_columns(example, n_node_types, n_edge_types):
     >>> import scipy.sparse as sp
     >>> from sklearn_crf import Example
     >>> from sklearn_crf.potentials import with_edge_columns
-    >>> example = Example(sp.csr_matrix([[1.0, 0.0], [0.0, 2.0]]), [[0, 1]], edge_features=sp.csr_matrix([[0.0, 3.0]]))
+    >>> example = Example(
+    ...     sp.csr_matrix([[1.0, 0.0], [0.0, 2.0]]),
+    ...     [[0, 1]],
+    ...     edge_features=sp.csr_matrix([[0.0, 3.0]]),
+    ... )
     >>> with_edge_columns(example, 1, 1).edge_features.value.tolist()
     [3.0]
     """

@@ -79,7 +79,8 @@ class ClassifierScores(TransformerMixin, MetaEstimatorMixin, BaseEstimator, auto
     >>> from sklearn_crf import TRWCRF
     >>> from sklearn_crf.preprocessing import ClassifierScores
     >>> rng = np.random.default_rng(0)
-    >>> y = np.repeat(rng.integers(2, size=(30, 4)), 5, axis=1)  # labels that last for five steps or more
+    >>> # labels that last for five steps or more
+    >>> y = np.repeat(rng.integers(2, size=(30, 4)), 5, axis=1)
     >>> X = y[..., np.newaxis] + rng.normal(size=(30, 20, 3))
     >>> forest = RandomForestClassifier(n_estimators=20, random_state=0)
     >>> field = make_pipeline(ClassifierScores(forest, cv=3), TRWCRF()).fit(X[:20], y[:20])

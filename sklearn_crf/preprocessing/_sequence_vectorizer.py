@@ -59,7 +59,10 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
     Examples
     --------
     >>> from sklearn_crf.preprocessing import SequenceVectorizer
-    >>> sentences = [[{"word": "to", "upper": False}, {"word": "Rome", "upper": True}], [["word=to", "last"]]]
+    >>> sentences = [
+    ...     [{"word": "to", "upper": False}, {"word": "Rome", "upper": True}],
+    ...     [["word=to", "last"]],
+    ... ]
     >>> chains = SequenceVectorizer().fit_transform(sentences)
     >>> chains[0].toarray()
     array([[1., 0., 0., 0.],

@@ -143,7 +143,9 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     >>> rng = np.random.default_rng(0)
     >>> y = np.kron(rng.integers(3, size=(10, 4, 4)), np.ones((4, 4), dtype=int))
     >>> X = y[..., None] + 0.7 * rng.normal(size=(*y.shape, 1))
-    >>> field = RegressionTreeFieldClassifier(max_depth=2, random_state=0, tol=1e-2).fit(X[:8], y[:8])
+    >>> field = RegressionTreeFieldClassifier(max_depth=2, random_state=0, tol=1e-2).fit(
+    ...     X[:8], y[:8]
+    ... )
     >>> bool(field.score(X[8:], y[8:]) > 0.75)
     True
     """

@@ -108,7 +108,9 @@ class Blur(Degradation):
     >>> from sklearn_crf.rtf import Blur
     >>> image = np.zeros((5, 5))
     >>> image[2, 2] = 9
-    >>> Blur(np.full((3, 3), 1 / 9), noise=1e-6)(image, np.random.default_rng(0)).round(2)[1:4, 1:4].tolist()
+    >>> Blur(np.full((3, 3), 1 / 9), noise=1e-6)(image, np.random.default_rng(0)).round(2)[
+    ...     1:4, 1:4
+    ... ].tolist()
     [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
     """
 

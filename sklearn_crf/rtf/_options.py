@@ -109,7 +109,9 @@ class Window(Options):
     --------
     >>> from sklearn_crf import RegressionTreeField
     >>> from sklearn_crf.rtf import Window
-    >>> RegressionTreeField(window=Window(5, pairwise_channels=[0])).get_params()["window__size"]
+    >>> RegressionTreeField(window=Window(5, pairwise_channels=[0])).get_params()[
+    ...     "window__size"
+    ... ]
     5
     """
 
@@ -167,7 +169,9 @@ class FieldSolver(Options):
     --------
     >>> from sklearn_crf import RegressionTreeField
     >>> from sklearn_crf.rtf import FieldSolver
-    >>> RegressionTreeField(solver=FieldSolver(shrinkage=1e4)).get_params()["solver__shrinkage"]
+    >>> RegressionTreeField(solver=FieldSolver(shrinkage=1e4)).get_params()[
+    ...     "solver__shrinkage"
+    ... ]
     10000.0
     """
 

@@ -188,7 +188,9 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     >>> field = RegressionTreeField(random_state=0).fit(noisy[:8, ..., None], clean[:8])
     >>> bool(np.mean((field.predict(noisy[8:, ..., None]) - clean[8:]) ** 2) < 0.03)
     True
-    >>> field = RegressionTreeField(corruption=GaussianNoise(0.3), random_state=0).fit(clean[:8])
+    >>> field = RegressionTreeField(corruption=GaussianNoise(0.3), random_state=0).fit(
+    ...     clean[:8]
+    ... )
     >>> bool(np.mean((field.predict(noisy[8:]) - clean[8:]) ** 2) < 0.03)
     True
     """

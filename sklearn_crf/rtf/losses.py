@@ -194,7 +194,10 @@ def iw_ssim(prediction, target, data_range=1.0, window=8):
     >>> import numpy as np
     >>> from sklearn_crf.rtf.losses import iw_ssim
     >>> image = np.linspace(0.0, 1.0, 256).reshape(16, 16)
-    >>> round(abs(float(iw_ssim(image, image)[0])), 6), bool(iw_ssim(image, image[::-1])[0] > 0.5)
+    >>> (
+    ...     round(abs(float(iw_ssim(image, image)[0])), 6),
+    ...     bool(iw_ssim(image, image[::-1])[0] > 0.5),
+    ... )
     (0.0, True)
     """
     windows = _Windows(prediction, target, data_range, window)
@@ -271,7 +274,9 @@ def multinomial(prediction, target, weight=1.0):
     --------
     >>> import numpy as np
     >>> from sklearn_crf.rtf.losses import multinomial
-    >>> round(float(multinomial(np.array([[2.0, 0.0], [0.0, 1.0]]), np.array([0, 1]))[0]), 3)
+    >>> round(
+    ...     float(multinomial(np.array([[2.0, 0.0], [0.0, 1.0]]), np.array([0, 1]))[0]), 3
+    ... )
     0.22
     """
     prediction, target = np.asarray(prediction, dtype=np.float64), np.asarray(target)

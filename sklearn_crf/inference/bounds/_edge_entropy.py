@@ -54,7 +54,9 @@ class EdgeEntropyBP(Inference):
     >>> from sklearn_crf.inference import EdgeEntropyBP
     >>> from sklearn_crf.models import PairwiseModel
     >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
+    ... )
     >>> found = EdgeEntropyBP().marginals(model)
     >>> round(found.log_z, 2), found.bound
     (6.23, 'upper')

@@ -40,7 +40,9 @@ def best_couplings(model, fractional):
     >>> from sklearn_crf.inference import best_couplings
     >>> from sklearn_crf.models import PairwiseModel
     >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
+    ... )
     >>> best_couplings(model, np.full((3, 2), 0.5))[0]
     array([[0.5, 0. ],
            [0. , 0.5]])
@@ -95,7 +97,9 @@ def edge_shares_of(model):
     >>> from sklearn_crf.inference import edge_shares_of
     >>> from sklearn_crf.models import PairwiseModel
     >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
+    ... )
     >>> edge_shares_of(model)
     12
     """
@@ -135,7 +139,9 @@ def edge_shared_bound(model, shares):
     >>> from sklearn_crf.inference import BruteForce, edge_shared_bound, edge_shares_of
     >>> from sklearn_crf.models import PairwiseModel
     >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
+    ... )
     >>> bound = edge_shared_bound(model, np.zeros(edge_shares_of(model)))
     >>> bound.marginals.log_z > BruteForce().marginals(model).log_z
     True

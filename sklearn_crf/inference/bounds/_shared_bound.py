@@ -192,7 +192,9 @@ class SharedBound(NamedTuple):
     >>> from sklearn_crf.inference import shared_bound, shares_of
     >>> from sklearn_crf.models import PairwiseModel
     >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
+    ... )
     >>> bound = shared_bound(model, np.zeros(shares_of(model)))
     >>> round(bound.marginals.log_z, 2), bound.gradient.shape
     (4.36, (12,))
@@ -220,7 +222,9 @@ def shares_of(model):
     >>> from sklearn_crf.inference import shares_of
     >>> from sklearn_crf.models import PairwiseModel
     >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
+    ... )
     >>> shares_of(model)
     12
     """
@@ -257,7 +261,9 @@ def shared_bound(model, shares, mapped=map):
     >>> from sklearn_crf.inference import BruteForce, shared_bound, shares_of
     >>> from sklearn_crf.models import PairwiseModel
     >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
+    ... )
     >>> bound = shared_bound(model, np.zeros(shares_of(model)))
     >>> bound.marginals.log_z > BruteForce().marginals(model).log_z
     True

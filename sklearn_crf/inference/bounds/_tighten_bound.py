@@ -223,7 +223,9 @@ class TightenedBound(NamedTuple):
     >>> from sklearn_crf.inference import TightenBound
     >>> from sklearn_crf.models import PairwiseModel
     >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
+    ... )
     >>> state = TightenBound().marginals(model).state
     >>> state.disagreement < 0.01
     True
@@ -309,7 +311,9 @@ class TightenBound(Inference):
     >>> from sklearn_crf.inference import TightenBound
     >>> from sklearn_crf.models import PairwiseModel
     >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
+    ... )
     >>> found = TightenBound().marginals(model)
     >>> round(found.log_z, 2), found.bound
     (4.35, 'upper')

@@ -162,7 +162,9 @@ class AlphaExpansion(_MoveMaking):
     >>> from sklearn_crf.graphs import lattice
     >>> from sklearn_crf.inference import AlphaExpansion
     >>> from sklearn_crf.models import PairwiseModel
-    >>> unary = np.array([[1.0, 0.0, 0.0], [0.0, 0.4, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 2.0]])
+    >>> unary = np.array(
+    ...     [[1.0, 0.0, 0.0], [0.0, 0.4, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 2.0]]
+    ... )
     >>> model = PairwiseModel(lattice((4,)), unary, tables=[0.5 * np.eye(3)])
     >>> AlphaExpansion().map(model).labels
     array([0, 0, 0, 2], dtype=int32)
@@ -222,7 +224,9 @@ class AlphaBetaSwap(_MoveMaking):
     >>> from sklearn_crf.graphs import lattice
     >>> from sklearn_crf.inference import AlphaBetaSwap
     >>> from sklearn_crf.models import PairwiseModel
-    >>> unary = np.array([[1.0, 0.0, 0.0], [0.0, 0.4, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 2.0]])
+    >>> unary = np.array(
+    ...     [[1.0, 0.0, 0.0], [0.0, 0.4, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 2.0]]
+    ... )
     >>> squares = -0.25 * np.subtract.outer(np.arange(3), np.arange(3)) ** 2
     >>> AlphaBetaSwap().map(PairwiseModel(lattice((4,)), unary, tables=[squares])).labels
     array([0, 0, 0, 2], dtype=int32)

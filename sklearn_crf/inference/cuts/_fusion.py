@@ -47,7 +47,9 @@ def fuse_labelings(model: PairwiseModel | FactorGraph, labelings: list[np.ndarra
     >>> from sklearn_crf.graphs import lattice
     >>> from sklearn_crf.inference import fuse_labelings
     >>> from sklearn_crf.models import PairwiseModel
-    >>> unary = np.array([[2.0, 0.0, 0.0], [2.0, 0.0, 0.0], [0.0, 0.0, 2.0], [0.0, 0.0, 2.0]])
+    >>> unary = np.array(
+    ...     [[2.0, 0.0, 0.0], [2.0, 0.0, 0.0], [0.0, 0.0, 2.0], [0.0, 0.0, 2.0]]
+    ... )
     >>> model = PairwiseModel(lattice((4,)), unary, [0.5 * np.eye(3)])
     >>> fuse_labelings(model, [[0, 0, 1, 1], [2, 1, 2, 2]])
     array([0, 0, 2, 2], dtype=int32)

@@ -36,7 +36,9 @@ class CutState(NamedTuple):
     >>> from sklearn_crf.inference import GraphCut
     >>> from sklearn_crf.models import PairwiseModel
     >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
+    ... )
     >>> GraphCut().map(model).state
     CutState(n_nonsubmodular=0, n_unlabelled=0)
     """

@@ -37,7 +37,9 @@ class BruteForce(Inference):
     >>> from sklearn_crf.inference import BruteForce
     >>> from sklearn_crf.models import PairwiseModel
     >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
+    ... )
     >>> found = BruteForce().marginals(model)
     >>> round(found.log_z, 3), found.bound
     (4.318, 'exact')
@@ -125,7 +127,9 @@ def scored_labelings(model):
     >>> from sklearn_crf.inference import scored_labelings
     >>> from sklearn_crf.models import PairwiseModel
     >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
+    ... )
     >>> labelings, scores = scored_labelings(model)
     >>> labelings.shape, labelings[scores.argmax()].tolist()
     ((8, 3), [1, 1, 1])

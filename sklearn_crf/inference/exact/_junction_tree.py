@@ -214,7 +214,9 @@ class JunctionTree(EdgeMarginals, Inference):
     >>> from sklearn_crf.inference import JunctionTree
     >>> from sklearn_crf.models import PairwiseModel
     >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
+    ... )
     >>> found = JunctionTree().marginals(model)
     >>> round(found.log_z, 3), found.bound
     (4.318, 'exact')

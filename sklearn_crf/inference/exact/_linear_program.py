@@ -49,7 +49,9 @@ class LinearProgram(Inference):
     >>> from sklearn_crf.inference import LinearProgram
     >>> from sklearn_crf.models import PairwiseModel
     >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
+    ... )
     >>> found = LinearProgram().map(model)
     >>> found.labels.tolist(), round(found.score, 3), found.certified
     ([1, 1, 1], 3.5, True)

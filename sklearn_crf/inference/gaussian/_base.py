@@ -59,10 +59,17 @@ class GaussianInference(Inference):
     --------
     >>> import numpy as np
     >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.inference import ConjugateGradient, GaussianDirect, GaussianInference
+    >>> from sklearn_crf.inference import (
+    ...     ConjugateGradient,
+    ...     GaussianDirect,
+    ...     GaussianInference,
+    ... )
     >>> from sklearn_crf.models import GaussianModel
     >>> model = GaussianModel(lattice((3,)), [1.0, 0.0, 0.0], np.full(3, 2.0), [-1.0])
-    >>> [isinstance(solver, GaussianInference) for solver in (ConjugateGradient(), GaussianDirect())]
+    >>> [
+    ...     isinstance(solver, GaussianInference)
+    ...     for solver in (ConjugateGradient(), GaussianDirect())
+    ... ]
     [True, True]
     """
 

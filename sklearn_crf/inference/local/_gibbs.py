@@ -70,7 +70,9 @@ class GibbsSampler(Inference):
     >>> from sklearn_crf.inference import GibbsSampler
     >>> from sklearn_crf.models import PairwiseModel
     >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
+    ... )
     >>> sampler = GibbsSampler(n_sweeps=500, random_state=0)
     >>> sampler.marginals(model).unary.round(1)
     array([[0.2, 0.8],
@@ -197,7 +199,9 @@ def gibbs_sweeps(model, labels, n_sweeps, seed, n_threads=1, frozen=None):
     >>> from sklearn_crf.inference import gibbs_sweeps
     >>> from sklearn_crf.models import PairwiseModel
     >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
+    ... )
     >>> labels = gibbs_sweeps(model, [0, 0, 0], n_sweeps=3, seed=1)
     >>> labels.shape, labels.dtype
     ((3,), dtype('int32'))

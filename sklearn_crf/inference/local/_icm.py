@@ -45,7 +45,9 @@ def conditional_scores(model, labels):
     >>> from sklearn_crf.inference import conditional_scores
     >>> from sklearn_crf.models import PairwiseModel
     >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
+    ... )
     >>> conditional_scores(model, [1, 1, 1])
     array([[0. , 2. ],
            [0.2, 1. ],
@@ -110,7 +112,9 @@ class ICM(Inference):
     >>> from sklearn_crf.inference import ICM
     >>> from sklearn_crf.models import PairwiseModel
     >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
+    ... )
     >>> ICM(n_restarts=5, random_state=0).map(model).labels
     array([1, 1, 1], dtype=int32)
     """

@@ -124,8 +124,12 @@ class LargeNeighborhoodSearch(Inference):
     >>> from sklearn_crf.models import PairwiseModel
     >>> graph, rng = lattice((20, 20)), np.random.default_rng(0)
     >>> spin = np.array([-1.0, 1.0])
-    >>> model = PairwiseModel(graph, np.zeros((400, 2)), np.outer(spin, spin)[None],
-    ...                       edge_weight=rng.normal(size=graph.n_edges))
+    >>> model = PairwiseModel(
+    ...     graph,
+    ...     np.zeros((400, 2)),
+    ...     np.outer(spin, spin)[None],
+    ...     edge_weight=rng.normal(size=graph.n_edges),
+    ... )
     >>> climbed = ICM(n_restarts=5, random_state=0).map(model).score
     >>> found = LargeNeighborhoodSearch(max_work=1e7, random_state=0).map(model).score
     >>> round(climbed), round(found)

@@ -441,7 +441,9 @@ class LoopyBP(MessagePassing):
     >>> from sklearn_crf.inference import LoopyBP
     >>> from sklearn_crf.models import PairwiseModel
     >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
+    ... )
     >>> LoopyBP().marginals(model).unary.round(2)
     array([[0.22, 0.78],
            [0.42, 0.58],

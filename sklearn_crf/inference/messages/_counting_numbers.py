@@ -37,8 +37,11 @@ class CountingNumbers(NamedTuple):
     >>> from sklearn_crf.inference import CountingNumbers, NormProductBP
     >>> from sklearn_crf.models import PairwiseModel
     >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
-    >>> numbers = CountingNumbers(node=[0.0, 0.0, 0.0], factor=[1.0, 1.0, 1.0])  # the trivial ones
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
+    ... )
+    >>> # the trivial ones
+    >>> numbers = CountingNumbers(node=[0.0, 0.0, 0.0], factor=[1.0, 1.0, 1.0])
     >>> round(NormProductBP(counting_numbers=numbers).marginals(model).log_z, 2)
     6.23
     """

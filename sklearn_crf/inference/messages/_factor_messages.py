@@ -25,7 +25,9 @@ class FactorMessages(NamedTuple):
     --------
     >>> from sklearn_crf.inference import LoopyBP
     >>> from sklearn_crf.models import FactorGraph
-    >>> model = FactorGraph.from_factors([2, 2], [((0,), [0.0, 1.0]), ((0, 1), [[1.0, 0.0], [0.0, 1.0]])])
+    >>> model = FactorGraph.from_factors(
+    ...     [2, 2], [((0,), [0.0, 1.0]), ((0, 1), [[1.0, 0.0], [0.0, 1.0]])]
+    ... )
     >>> state = LoopyBP().marginals(model).state
     >>> state.values.shape
     (2, 2)

@@ -177,7 +177,9 @@ class TRWMessagePassing(MessagePassing):
     >>> from sklearn_crf.inference import TRWMessagePassing
     >>> from sklearn_crf.models import PairwiseModel
     >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
+    ... )
     >>> found = TRWMessagePassing().marginals(model)
     >>> round(found.log_z, 2), found.bound
     (4.34, 'upper')

@@ -32,7 +32,9 @@ class TRWSState(NamedTuple):
     >>> from sklearn_crf.inference import TRWS
     >>> from sklearn_crf.models import PairwiseModel
     >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
+    ... )
     >>> state = TRWS().map(model).state
     >>> state.labels.tolist()
     [1, 1, 1]
@@ -85,7 +87,9 @@ class TRWS(Inference):
     >>> from sklearn_crf.inference import TRWS
     >>> from sklearn_crf.models import PairwiseModel
     >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
+    ... )
     >>> found = TRWS().map(model)
     >>> found.labels.tolist(), round(found.score, 3), round(found.bound, 3)
     ([1, 1, 1], 3.5, 3.5)

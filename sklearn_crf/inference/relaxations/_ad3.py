@@ -42,7 +42,9 @@ class AD3State(NamedTuple):
     >>> from sklearn_crf.inference import AD3
     >>> from sklearn_crf.models import PairwiseModel
     >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
+    ... )
     >>> state = AD3().map(model).state
     >>> state.labels.tolist(), AD3().map(model, init=state).n_iter
     ([1, 1, 1], 1)
@@ -110,7 +112,9 @@ class AD3(Inference):
     >>> from sklearn_crf.inference import AD3
     >>> from sklearn_crf.models import PairwiseModel
     >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
+    ... )
     >>> found = AD3().map(model)
     >>> found.labels.tolist(), round(found.score, 3), round(float(found.bound), 3)
     ([1, 1, 1], 3.5, 3.5)

@@ -41,7 +41,9 @@ class DualDecompositionState(NamedTuple):
     >>> from sklearn_crf.inference import DualDecomposition
     >>> from sklearn_crf.models import PairwiseModel
     >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
+    ... )
     >>> state = DualDecomposition().map(model).state
     >>> state.labels.tolist()
     [1, 1, 1]
@@ -119,7 +121,9 @@ class DualDecomposition(SubgradientMap):
     >>> from sklearn_crf.inference import DualDecomposition
     >>> from sklearn_crf.models import PairwiseModel
     >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
+    ... )
     >>> found = DualDecomposition().map(model)
     >>> found.labels.tolist(), round(found.score, 3), round(found.bound, 3)
     ([1, 1, 1], 3.5, 3.5)

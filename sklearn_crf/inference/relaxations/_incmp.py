@@ -38,7 +38,9 @@ class IncMPState(NamedTuple):
     >>> from sklearn_crf.inference import IncMP
     >>> from sklearn_crf.models import PairwiseModel
     >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
+    ... )
     >>> state = IncMP().map(model).state
     >>> state.labels.tolist()
     [1, 1, 1]
@@ -132,7 +134,9 @@ class IncMP(SubgradientMap):
     >>> from sklearn_crf.inference import IncMP
     >>> from sklearn_crf.models import PairwiseModel
     >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
+    ... )
     >>> found = IncMP().map(model)
     >>> found.labels.tolist(), round(found.score, 3), round(found.bound, 3)
     ([1, 1, 1], 3.5, 3.5)

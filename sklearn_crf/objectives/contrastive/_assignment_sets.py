@@ -97,7 +97,9 @@ class AssignmentSets:
     >>> from sklearn_crf.graphs import lattice
     >>> from sklearn_crf.models import PairwiseModel
     >>> from sklearn_crf.objectives import AssignmentSets
-    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
     >>> sets = AssignmentSets(model, [1, 1, 1])
     >>> sets.add_set(model, [[1, 1, 1], [1, 0, 1], [0, 0, 0]])
     True

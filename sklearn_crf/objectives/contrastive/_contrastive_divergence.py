@@ -28,8 +28,12 @@ class ContrastiveDivergence(Objective):
     >>> from sklearn_crf.graphs import lattice
     >>> from sklearn_crf.models import PairwiseModel
     >>> from sklearn_crf.objectives import ContrastiveDivergence
-    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
-    >>> loss = ContrastiveDivergence(n_sweeps=2).loss_statistics(model, np.array([1, 1, 1], dtype=np.int32), seed=0)
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
+    >>> loss = ContrastiveDivergence(n_sweeps=2).loss_statistics(
+    ...     model, np.array([1, 1, 1], dtype=np.int32), seed=0
+    ... )
     >>> loss.terms is None, loss.statistics.unary.shape
     (True, (3, 2))
     """

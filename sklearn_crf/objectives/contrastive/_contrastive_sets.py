@@ -96,9 +96,13 @@ def tangent_sets(model, labels):
     >>> from sklearn_crf.graphs import lattice
     >>> from sklearn_crf.models import PairwiseModel
     >>> from sklearn_crf.objectives import ContrastiveSets, tangent_sets
-    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
     >>> sets = tangent_sets(model, [1, 1, 1])
-    >>> round(float(ContrastiveSets(sets).loss_statistics(model, sets.labels).terms.sum()), 3)
+    >>> round(
+    ...     float(ContrastiveSets(sets).loss_statistics(model, sets.labels).terms.sum()), 3
+    ... )
     0.705
     """
     n_nodes, n_columns = model.unary.shape
@@ -143,11 +147,15 @@ class ContrastiveSets(Objective):
     >>> from sklearn_crf.graphs import lattice
     >>> from sklearn_crf.models import PairwiseModel
     >>> from sklearn_crf.objectives import AssignmentSets, ContrastiveSets
-    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
     >>> sets = AssignmentSets(model, [1, 1, 1])
     >>> sets.add_set(model, [[1, 1, 1], [1, 0, 1], [0, 0, 0]])
     True
-    >>> round(float(ContrastiveSets(sets).loss_statistics(model, sets.labels).terms.sum()), 3)
+    >>> round(
+    ...     float(ContrastiveSets(sets).loss_statistics(model, sets.labels).terms.sum()), 3
+    ... )
     0.479
     """
 

@@ -16,7 +16,10 @@ class Generator(BaseEstimator):
     Examples
     --------
     >>> from sklearn_crf.objectives import Generator, GibbsGenerator, MapGenerator
-    >>> [isinstance(generator, Generator) for generator in (GibbsGenerator(2), MapGenerator())]
+    >>> [
+    ...     isinstance(generator, Generator)
+    ...     for generator in (GibbsGenerator(2), MapGenerator())
+    ... ]
     [True, True]
     """
 
@@ -59,8 +62,12 @@ class MapGenerator(Generator):
     >>> from sklearn_crf.inference import TreeInference
     >>> from sklearn_crf.models import PairwiseModel
     >>> from sklearn_crf.objectives import MapGenerator
-    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
-    >>> MapGenerator(TreeInference())(model, np.array([0, 0, 0], dtype=np.int32), np.random.RandomState(0)).tolist()
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
+    >>> MapGenerator(TreeInference())(
+    ...     model, np.array([0, 0, 0], dtype=np.int32), np.random.RandomState(0)
+    ... ).tolist()
     [1, 1, 1]
     """
 
@@ -92,8 +99,12 @@ class GibbsGenerator(Generator):
     >>> from sklearn_crf.graphs import lattice
     >>> from sklearn_crf.models import PairwiseModel
     >>> from sklearn_crf.objectives import GibbsGenerator
-    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
-    >>> GibbsGenerator(n_sweeps=2)(model, np.array([1, 1, 1], dtype=np.int32), np.random.RandomState(0)).shape
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
+    >>> GibbsGenerator(n_sweeps=2)(
+    ...     model, np.array([1, 1, 1], dtype=np.int32), np.random.RandomState(0)
+    ... ).shape
     (3,)
     """
 
@@ -121,7 +132,9 @@ class MostViolated(Generator):
     >>> from sklearn_crf.inference import TreeInference
     >>> from sklearn_crf.models import PairwiseModel
     >>> from sklearn_crf.objectives import MapGenerator, MostViolated
-    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
     >>> worst = MostViolated(MapGenerator(TreeInference()), 2.0 * (1 - np.eye(2)))
     >>> worst(model, np.array([1, 1, 1], dtype=np.int32), np.random.RandomState(0)).tolist()
     [0, 0, 0]

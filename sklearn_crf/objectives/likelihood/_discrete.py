@@ -31,7 +31,9 @@ class SaddlePoint(Objective):
     >>> from sklearn_crf.inference import TreeInference
     >>> from sklearn_crf.models import PairwiseModel
     >>> from sklearn_crf.objectives import SaddlePoint
-    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
     >>> labels = np.array([1, 1, 1], dtype=np.int32)
     >>> loss = SaddlePoint(TreeInference()).loss_statistics(model, labels)
     >>> round(float(loss.terms.sum()), 3)
@@ -84,8 +86,12 @@ class MaximumMarginal(Objective):
     >>> from sklearn_crf.inference import TreeInference
     >>> from sklearn_crf.models import PairwiseModel
     >>> from sklearn_crf.objectives import MaximumMarginal
-    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
-    >>> loss = MaximumMarginal(TreeInference()).loss_statistics(model, np.array([1, 0, 1], dtype=np.int32))
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
+    >>> loss = MaximumMarginal(TreeInference()).loss_statistics(
+    ...     model, np.array([1, 0, 1], dtype=np.int32)
+    ... )
     >>> loss.terms is None, loss.statistics.unary.tolist()
     (True, [[0.0, 0.0], [-1.0, 1.0], [0.0, 0.0]])
     """

@@ -44,7 +44,11 @@ class DualBlock:
     >>> from sklearn_crf.inference import TRWMessagePassing
     >>> from sklearn_crf.objectives import DualBlock, EmpiricalRisk, RelaxedLikelihood
     >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
-    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]], edge_features="constant", edge_types="tied")
+    >>> encoded = encode_X(
+    ...     [[[0.0], [0.2], [0.9]], [[1.0], [0.8]]],
+    ...     edge_features="constant",
+    ...     edge_types="tied",
+    ... )
     >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
     >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
     >>> risk = EmpiricalRisk(RelaxedLikelihood(TRWMessagePassing()), potentials, batches)

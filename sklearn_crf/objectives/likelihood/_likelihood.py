@@ -39,7 +39,9 @@ class Likelihood(Objective):
     >>> from sklearn_crf.inference import TreeInference
     >>> from sklearn_crf.models import PairwiseModel
     >>> from sklearn_crf.objectives import Likelihood
-    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
     >>> labels = np.array([1, 1, 1], dtype=np.int32)
     >>> loss = Likelihood(TreeInference()).loss_statistics(model, labels)
     >>> round(float(loss.terms.sum()), 3)
@@ -119,7 +121,9 @@ class RelaxedLikelihood(Objective):
     >>> from sklearn_crf.inference import TRWMessagePassing
     >>> from sklearn_crf.models import PairwiseModel
     >>> from sklearn_crf.objectives import RelaxedLikelihood
-    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
     >>> labels = np.array([1, 1, 1], dtype=np.int32)
     >>> loss = RelaxedLikelihood(TRWMessagePassing()).loss_statistics(model, labels)
     >>> round(float(loss.terms.sum()), 3)

@@ -61,12 +61,22 @@ def are_exact_by_kernel(risk):
     >>> import numpy as np
     >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
     >>> from sklearn_crf.inference import TreeInference
-    >>> from sklearn_crf.objectives import EmpiricalRisk, StructuredHinge, are_exact_by_kernel
+    >>> from sklearn_crf.objectives import (
+    ...     EmpiricalRisk,
+    ...     StructuredHinge,
+    ...     are_exact_by_kernel,
+    ... )
     >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
-    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]], edge_features="constant", edge_types="tied")
+    >>> encoded = encode_X(
+    ...     [[[0.0], [0.2], [0.9]], [[1.0], [0.8]]],
+    ...     edge_features="constant",
+    ...     edge_types="tied",
+    ... )
     >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
     >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
-    >>> risk = EmpiricalRisk(StructuredHinge(TreeInference(), 1 - np.eye(2)), potentials, batches)
+    >>> risk = EmpiricalRisk(
+    ...     StructuredHinge(TreeInference(), 1 - np.eye(2)), potentials, batches
+    ... )
     >>> are_exact_by_kernel(risk)
     True
     """

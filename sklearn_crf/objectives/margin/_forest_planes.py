@@ -42,10 +42,16 @@ class ForestPlanes:
     >>> from sklearn_crf.inference import TreeInference
     >>> from sklearn_crf.objectives import EmpiricalRisk, ForestPlanes, StructuredHinge
     >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
-    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]], edge_features="constant", edge_types="tied")
+    >>> encoded = encode_X(
+    ...     [[[0.0], [0.2], [0.9]], [[1.0], [0.8]]],
+    ...     edge_features="constant",
+    ...     edge_types="tied",
+    ... )
     >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
     >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
-    >>> risk = EmpiricalRisk(StructuredHinge(TreeInference(), 1 - np.eye(2)), potentials, batches)
+    >>> risk = EmpiricalRisk(
+    ...     StructuredHinge(TreeInference(), 1 - np.eye(2)), potentials, batches
+    ... )
     >>> planes = ForestPlanes(risk, 1.0, np.ones(potentials.n_coef))
     >>> round(float(planes.value_grad(np.zeros(potentials.n_coef))[0]), 3)
     5.0
@@ -181,12 +187,23 @@ class ForestDual:
     >>> import numpy as np
     >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
     >>> from sklearn_crf.inference import TreeInference
-    >>> from sklearn_crf.objectives import EmpiricalRisk, ForestDual, ForestPlanes, StructuredHinge
+    >>> from sklearn_crf.objectives import (
+    ...     EmpiricalRisk,
+    ...     ForestDual,
+    ...     ForestPlanes,
+    ...     StructuredHinge,
+    ... )
     >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
-    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]], edge_features="constant", edge_types="tied")
+    >>> encoded = encode_X(
+    ...     [[[0.0], [0.2], [0.9]], [[1.0], [0.8]]],
+    ...     edge_features="constant",
+    ...     edge_types="tied",
+    ... )
     >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
     >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
-    >>> risk = EmpiricalRisk(StructuredHinge(TreeInference(), 1 - np.eye(2)), potentials, batches)
+    >>> risk = EmpiricalRisk(
+    ...     StructuredHinge(TreeInference(), 1 - np.eye(2)), potentials, batches
+    ... )
     >>> planes = ForestPlanes(risk, 1.0, np.ones(potentials.n_coef))
     >>> dual = ForestDual(planes, np.zeros(potentials.n_coef, dtype=bool))
     >>> round(dual.pass_over(np.random.RandomState(0)), 3)

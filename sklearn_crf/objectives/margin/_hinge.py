@@ -34,7 +34,9 @@ class StructuredHinge(Objective):
     >>> from sklearn_crf.inference import TreeInference
     >>> from sklearn_crf.models import PairwiseModel
     >>> from sklearn_crf.objectives import StructuredHinge
-    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
     >>> labels = np.array([1, 1, 1], dtype=np.int32)
     >>> cost = 1.0 - np.eye(2)
     >>> loss = StructuredHinge(TreeInference(), cost).loss_statistics(model, labels)

@@ -33,8 +33,12 @@ def loss_augmented(model, labels, cost, node_weight=None):
     >>> from sklearn_crf.graphs import lattice
     >>> from sklearn_crf.models import PairwiseModel
     >>> from sklearn_crf.objectives import loss_augmented
-    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
-    >>> loss_augmented(model, np.array([1, 1, 1], dtype=np.int32), 1.0 - np.eye(2)).unary.tolist()
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
+    >>> loss_augmented(
+    ...     model, np.array([1, 1, 1], dtype=np.int32), 1.0 - np.eye(2)
+    ... ).unary.tolist()
     [[1.0, 1.0], [1.2, 0.0], [1.0, 1.0]]
     """
     added = np.where((labels >= 0)[:, None], cost.T[labels], 0.0)
@@ -64,7 +68,9 @@ def at_temperature(model, temperature):
     >>> from sklearn_crf.graphs import lattice
     >>> from sklearn_crf.models import PairwiseModel
     >>> from sklearn_crf.objectives import at_temperature
-    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
     >>> at_temperature(model, 0.5).unary.tolist()
     [[0.0, 2.0], [0.4, 0.0], [0.0, 2.0]]
     """

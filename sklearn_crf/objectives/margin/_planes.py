@@ -118,12 +118,23 @@ class PlaneOracle:
     >>> import numpy as np
     >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
     >>> from sklearn_crf.inference import TreeInference
-    >>> from sklearn_crf.objectives import EmpiricalRisk, PlaneOracle, StructuredHinge, make_blocks
+    >>> from sklearn_crf.objectives import (
+    ...     EmpiricalRisk,
+    ...     PlaneOracle,
+    ...     StructuredHinge,
+    ...     make_blocks,
+    ... )
     >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
-    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]], edge_features="constant", edge_types="tied")
+    >>> encoded = encode_X(
+    ...     [[[0.0], [0.2], [0.9]], [[1.0], [0.8]]],
+    ...     edge_features="constant",
+    ...     edge_types="tied",
+    ... )
     >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
     >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
-    >>> risk = EmpiricalRisk(StructuredHinge(TreeInference(), 1 - np.eye(2)), potentials, batches)
+    >>> risk = EmpiricalRisk(
+    ...     StructuredHinge(TreeInference(), 1 - np.eye(2)), potentials, batches
+    ... )
     >>> oracle = PlaneOracle(risk, 1.0, np.ones(potentials.n_coef), make_blocks(batches))
     >>> slopes, offsets = oracle(0, np.zeros(potentials.n_coef))
     >>> slopes.round(3).tolist(), offsets.tolist()
@@ -226,7 +237,9 @@ def make_blocks(batches, n_blocks=64, largest=4):
     --------
     >>> from sklearn_crf.encoding import encode_X, make_batches
     >>> from sklearn_crf.objectives import make_blocks
-    >>> batches = make_batches(encode_X([[[0.0], [0.2]], [[1.0], [0.8]], [[0.5], [0.1]]]), max_nodes=2)
+    >>> batches = make_batches(
+    ...     encode_X([[[0.0], [0.2]], [[1.0], [0.8]], [[0.5], [0.1]]]), max_nodes=2
+    ... )
     >>> make_blocks(batches, n_blocks=2)
     [[0], [1], [2]]
     """
@@ -258,10 +271,16 @@ def risk_in_blocks(risk):
     >>> from sklearn_crf.inference import TreeInference
     >>> from sklearn_crf.objectives import EmpiricalRisk, StructuredHinge, risk_in_blocks
     >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
-    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]], edge_features="constant", edge_types="tied")
+    >>> encoded = encode_X(
+    ...     [[[0.0], [0.2], [0.9]], [[1.0], [0.8]]],
+    ...     edge_features="constant",
+    ...     edge_types="tied",
+    ... )
     >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
     >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
-    >>> risk = EmpiricalRisk(StructuredHinge(TreeInference(), 1 - np.eye(2)), potentials, batches)
+    >>> risk = EmpiricalRisk(
+    ...     StructuredHinge(TreeInference(), 1 - np.eye(2)), potentials, batches
+    ... )
     >>> joined, blocks = risk_in_blocks(risk)
     >>> blocks
     [[0]]

@@ -35,7 +35,9 @@ class RelaxedHinge(StructuredHinge):
     >>> from sklearn_crf.inference import LinearProgram
     >>> from sklearn_crf.models import PairwiseModel
     >>> from sklearn_crf.objectives import RelaxedHinge
-    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
     >>> labels = np.array([1, 1, 1], dtype=np.int32)
     >>> cost = 1.0 - np.eye(2)
     >>> loss = RelaxedHinge(LinearProgram(), cost).loss_statistics(model, labels)

@@ -36,10 +36,14 @@ class SoftmaxMargin(Objective):
     >>> from sklearn_crf.inference import TreeInference
     >>> from sklearn_crf.models import PairwiseModel
     >>> from sklearn_crf.objectives import Likelihood, SoftmaxMargin
-    >>> model = PairwiseModel(lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)])
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
     >>> labels = np.array([1, 1, 1], dtype=np.int32)
     >>> cost = 1.0 - np.eye(2)
-    >>> loss = SoftmaxMargin(Likelihood(TreeInference()), cost).loss_statistics(model, labels)
+    >>> loss = SoftmaxMargin(Likelihood(TreeInference()), cost).loss_statistics(
+    ...     model, labels
+    ... )
     >>> round(float(loss.terms.sum()), 3)
     2.411
     """
