@@ -111,8 +111,7 @@ class FieldClassifier(TrainableField):
 
     def _model(self, potentials, weights, batch):
         """That model, clamped to the labels that are known."""
-        model = self._scores(potentials, weights, batch)
-        return model if batch.labels is None else clamped(model, batch.labels)
+        return _given(self._scores(potentials, weights, batch), batch.labels)
 
     def _asked(self, inference=None):
         """The inference that a method asks, and the rule by which it labels."""
@@ -172,7 +171,6 @@ class FieldClassifier(TrainableField):
             return np.argmax(probability, axis=1)
         return np.argmin(probability @ self._checked_cost(len(self.classes_)).T, axis=1)
 
-    @of_each_shard
     def predict(self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None) -> np.ndarray:
         """Labels of every node.
 
@@ -191,6 +189,8 @@ class FieldClassifier(TrainableField):
         ndarray
             Of the shape of X without its last axis; for a list, a 1-D object array of arrays; for Shards a list.
         """
+        if isinstance(X, Shards):
+            return of_each_shard(self, "predict", X, evidence, inference=inference)
         encoded, batches, columns = self._predict_columns(X, evidence, inference)
         return decode(encoded, columns, batches, classes=self.classes_)
 
@@ -224,8 +224,7 @@ class FieldClassifier(TrainableField):
         """Weights of the nodes that are labelled as they are predicted, and of all that are labelled."""
         encoded, _, columns = self._predict_columns(X)
         truth = encode_y(y, encoded, missing_label=self.missing_label, classes=self.classes_).labels
-        weight = validate_sample_weight(sample_weight, encoded.n_examples)
-        weight = np.ones(encoded.n_examples) if weight is None else weight
+        weight = validate_sample_weight(1.0 if sample_weight is None else sample_weight, encoded.n_examples)
         right = total = 0.0
         for batch, predicted in zip(make_batches(encoded, truth), columns, strict=True):
             labelled = batch.labels >= 0
@@ -315,18 +314,15 @@ class FieldClassifier(TrainableField):
             raise ValueError(f"certify needs an inference for best labelings, {type(chosen).__name__} is none.")
         if not max_work >= 0:
             raise ValueError(f"max_work must not be negative, got {max_work!r}.")
-        encoded, batches, columns = self._predict_columns(X, evidence)
-        labels = [None] * encoded.n_examples
-        for batch, predicted in zip(batches, columns, strict=True):
-            for member, part in zip(batch.members, np.split(predicted, batch.node_ptr[1:-1]), strict=True):
-                labels[member] = part
+        _, batches, columns = self._predict_columns(X, evidence)
+        labels = [
+            part
+            for batch, predicted in zip(batches, columns, strict=True)
+            for part in np.split(predicted, batch.node_ptr[1:-1])
+        ]
         # One example each: bounds are of whole models.
         _, single, potentials, weights = self._prepare(X, evidence, max_nodes=1)
-        known = [potentials.model(weights, batch.example) for batch in single]
-        models = [
-            model if batch.labels is None else clamped(model, batch.labels)
-            for model, batch in zip(known, single, strict=True)
-        ]
+        models = [_given(potentials.model(weights, batch.example), batch.labels) for batch in single]
         with single_threaded_blas():
             named = [batch.named_in_errors for batch in single]
             return _certify(models, labels, chosen, max_work, named, self.n_jobs)
@@ -364,8 +360,7 @@ class FieldClassifier(TrainableField):
         def run(batch, n_threads):
             require_no_factors(batch, "predict_topk")
             with batch.named_in_errors():
-                model = potentials.model(weights, batch.example)
-                return inference.best(model if batch.labels is None else clamped(model, batch.labels))
+                return inference.best(_given(potentials.model(weights, batch.example), batch.labels))
 
         with single_threaded_blas():
             found = map_tasks(run, batches, self.n_jobs)
@@ -374,7 +369,6 @@ class FieldClassifier(TrainableField):
         return object_array(labels), object_array([best.scores for best in found])
 
     @_of_a_distribution
-    @of_each_shard
     def predict_proba(self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None) -> np.ndarray:
         """Marginal probability of each class at every node.
 
@@ -392,11 +386,12 @@ class FieldClassifier(TrainableField):
         ndarray
             As ``predict`` gives, with a last axis of ``n_classes``.
         """
+        if isinstance(X, Shards):
+            return of_each_shard(self, "predict_proba", X, evidence, inference=inference)
         encoded, batches, marginals = self._mean_marginals(X, evidence, inference)
         return decode(encoded, marginals, batches)
 
     @_of_a_distribution
-    @of_each_shard
     def predict_log_proba(
         self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None
     ) -> np.ndarray:
@@ -416,6 +411,8 @@ class FieldClassifier(TrainableField):
         ndarray
             As ``predict_proba`` gives.
         """
+        if isinstance(X, Shards):
+            return of_each_shard(self, "predict_log_proba", X, evidence, inference=inference)
         encoded, batches, marginals = self._mean_marginals(X, evidence, inference)
         with np.errstate(divide="ignore"):
             return decode(encoded, [np.log(probability) for probability in marginals], batches)
@@ -561,10 +558,13 @@ class FieldClassifier(TrainableField):
         # Batches are decoded node by node, so the axis of samples travels last and comes back first.
         decoded = decode(encoded, [labels.T for labels in drawn], batches, classes=self.classes_)
         if encoded.layout == "list":
-            for i, labels in enumerate(decoded):
-                decoded[i] = np.moveaxis(labels, -1, 0)
-            return decoded
+            return object_array([np.moveaxis(labels, -1, 0) for labels in decoded])
         return np.moveaxis(decoded, -1, 0)
+
+
+def _given(model, labels):
+    """The model clamped to the labels that are known, if any are."""
+    return model if labels is None else clamped(model, labels)
 
 
 def _certify(models, labels, inference, max_work, named, n_jobs):

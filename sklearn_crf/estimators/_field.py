@@ -15,11 +15,12 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_crf._callbacks import CallbackSupportMixin, fit_callbacks
 from sklearn_crf._threads import single_threaded_blas
 from sklearn_crf._versions import restore_versioned_state, versioned_state
+from sklearn_crf.distributed import Shards
 from sklearn_crf.encoding import encode_X, encode_y, make_batches, tie_constant_edges
 from sklearn_crf.estimators._sharded import gather
-from sklearn_crf.estimators._training_examples import check_examples, partial_fit, require_node_losses
+from sklearn_crf.estimators._training_examples import TrainingExamples, partial_fit, require_node_losses
 from sklearn_crf.inference import NAMES, Inference, NamedInference, resolve_inference
-from sklearn_crf.learning import TrainingRun, initial_weights
+from sklearn_crf.learning import TrainingRun, class_weights, initial_weights
 from sklearn_crf.models import numbers_of_states
 from sklearn_crf.potentials import (
     PAIRWISE_FORMS,
@@ -59,6 +60,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "tol": [Interval(Real, 0, None, closed="left")],
         "missing_label": "no_validation",
         "classes": ["array-like", None],
+        "class_weight": [dict, StrOptions({"balanced"}), None],
         "lattice_ndim": [Interval(Integral, 0, None, closed="left"), None],
         "warm_start": ["boolean"],
         "random_state": ["random_state"],
@@ -113,7 +115,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     def _class_weight(self, labels):
         """Factor of the nodes of each class in a loss that is a sum over nodes, (K,); None is one for all."""
-        return None
+        return None if self.class_weight is None else class_weights(self.class_weight, labels)
 
     def _check_labels(self, labels):
         """Raise ValueError where a parameter does not fit the classes."""
@@ -189,11 +191,39 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             self
         """
         self._check_parameters()
-        examples = gather(self, X, y, sample_weight, node_weight)
+        if isinstance(X, Shards):
+            examples = gather(self, X, y, sample_weight, node_weight)
+        else:
+            examples = TrainingExamples(self, X, y, sample_weight, node_weight, self.classes)
         try:
-            return self._fit(examples, X, y)
+            encoded, labels = examples.encoded, examples.labels
+            self._check_labels(labels)
+            rng = check_random_state(self.random_state)
+            potentials = examples.potentials(self, self._weight_layout(labels.classes_))
+            objective = self._objective(examples, potentials)
+            require_node_losses(self, examples, objective)
+            risk = examples.risk(self, objective, potentials, int(rng.randint(np.iinfo(np.int32).max)))
+            former = self._former_weights(encoded, labels, potentials)
+            with single_threaded_blas(), fit_callbacks(self, X, y, self._n_iterations()) as iteration:
+
+                def fitted_now(coef):
+                    of_input = {"n_features_in_": encoded.n_features, "lattice_ndim_": encoded.lattice_ndim}
+                    return of_input | self._attributes(examples, potentials, coef)
+
+                run = self._training_run(rng, lambda coef: iteration(lambda: fitted_now(coef)))
+                make_start = partial(initial_weights, risk=risk, run=run) if former is None else lambda init: former
+                record = self._train(risk, examples, make_start, run)
+            # Everything that can fail has happened: only now does the estimator change.
+            encoded.record(self)
+            for name, value in self._attributes(examples, potentials, record.coef).items():
+                setattr(self, name, value)
+            self._store(record)
+            vars(self).pop("partial_fit_state_", None)
         finally:
             examples.finish()
+        if record.interrupted is not None:
+            raise record.interrupted
+        return self
 
     @available_if(lambda self: self._takes_parts)
     @_fit_context(prefer_skip_nested_validation=True)
@@ -223,50 +253,25 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         partial_fit(self, X, y, classes, sample_weight)
         return self
 
-    def _fit(self, examples, X, y):
-        encoded, labels = examples.encoded, examples.labels
-        self._check_labels(labels)
-        layout = self._weight_layout(labels.classes_)
-        rng = check_random_state(self.random_state)
-        potentials = examples.potentials(self, layout)
-        objective = self._objective(examples, potentials)
-        require_node_losses(self, examples, objective)
-        risk = examples.risk(self, objective, potentials, int(rng.randint(np.iinfo(np.int32).max)))
-        with single_threaded_blas(), fit_callbacks(self, X, y, self._n_iterations()) as iteration:
+    def _training_run(self, rng, on_iteration):
+        """Options of a training; ``on_iteration`` is called with every accepted iterate."""
+        return TrainingRun(
+            C=self.C,
+            edge_C=self._tables().C,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            rng=rng,
+            n_jobs=self.n_jobs,
+            verbose=self.verbose,
+            keeps_interrupted=self.warm_start,
+            on_iteration=on_iteration,
+        )
 
-            def fitted_now(coef):
-                return {
-                    "n_features_in_": encoded.n_features,
-                    "lattice_ndim_": encoded.lattice_ndim,
-                    "classes_": labels.classes_,
-                    **layout.attributes(potentials, coef),
-                    **self._chosen(examples.graphs),
-                }
-
-            run = TrainingRun(
-                C=self.C,
-                edge_C=self._tables().C,
-                max_iter=self.max_iter,
-                tol=self.tol,
-                rng=rng,
-                n_jobs=self.n_jobs,
-                verbose=self.verbose,
-                keeps_interrupted=self.warm_start,
-                on_iteration=lambda coef: iteration(lambda: fitted_now(coef)),
-            )
-            former = self._former_weights(encoded, labels, potentials)
-            make_start = partial(initial_weights, risk=risk, run=run) if former is None else lambda init: former
-            record = self._train(risk, examples, make_start, run)
-        # Everything that can fail has happened: only now does the estimator change.
-        encoded.record(self)
-        self.classes_ = labels.classes_
-        for name, value in {**layout.attributes(potentials, record.coef), **self._chosen(examples.graphs)}.items():
-            setattr(self, name, value)
-        self._store(record)
-        vars(self).pop("partial_fit_state_", None)
-        if record.interrupted is not None:
-            raise record.interrupted
-        return self
+    def _attributes(self, examples, potentials, coef):
+        """Fitted attributes that prediction needs."""
+        classes = examples.labels.classes_
+        weights = self._weight_layout(classes).attributes(potentials, coef)
+        return {"classes_": classes, **weights, **self._chosen(examples.graphs)}
 
     def _former_weights(self, encoded, labels, potentials):
         """Flat weights of the last fit for a warm start; None for a cold one."""
@@ -338,7 +343,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         encoded = self._encode(X, reset=False)
         potentials = self._fitted_potentials(encoded)
-        check_examples(encoded, potentials, type(self).__name__)
+        potentials.check(encoded, type(self).__name__)
         known = None
         if labels is not None:
             missing = self.missing_label

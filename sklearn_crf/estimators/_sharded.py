@@ -1,9 +1,8 @@
 """Examples in shards: training of a field on them, and its predictions for them."""
 
-from collections.abc import Callable
 from copy import copy
-from functools import partial, wraps
-from typing import NamedTuple, TypeVar, cast
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -15,18 +14,14 @@ from sklearn_crf.kernels import VECTOR_LEVEL
 from sklearn_crf.learning import GraphSummary
 from sklearn_crf.objectives import ShardedRisk
 
-_Method = TypeVar("_Method", bound=Callable)
 
-
-def gather(field, X, y, sample_weight, node_weight):
-    """The training examples of a fit, encoded, here or where their shards are."""
-    if not isinstance(X, Shards):
-        return TrainingExamples(field, X, y, sample_weight, node_weight, field.classes)
+def gather(field, shards: Shards, y, sample_weight, node_weight):
+    """The training examples of a fit, encoded where their shards are."""
     if not field._takes_shards:
         raise ValueError(f"{type(field).__name__} takes no Shards: TRWCRF and DRFClassifier do.")
     if any(given is not None for given in (y, sample_weight, node_weight)):
         raise ValueError("Shards bring y and sample_weight along, from load: pass none with them, nor node_weight.")
-    return ShardedExamples(field, X)
+    return ShardedExamples(field, shards)
 
 
 class ShardedExamples:
@@ -41,7 +36,7 @@ class ShardedExamples:
     weighted_by = None
 
     def __init__(self, field, shards: Shards):
-        if getattr(field, "class_weight", None) is not None:
+        if field.class_weight is not None:
             raise ValueError("class_weight is for X and y in memory: let the load of Shards give a sample_weight.")
         self.shards = shards
         # Without callbacks, which have no business on workers.
@@ -148,19 +143,12 @@ def _drop_all(shard, _):
     shard.memory.clear()
 
 
-def of_each_shard(method: _Method) -> _Method:
-    """A method of X that for :class:`~sklearn_crf.Shards` gives a list of what it gives for each."""
-
-    @wraps(method)
-    def called(self, X, evidence=None, **options):
-        if not isinstance(X, Shards):
-            return method(self, X, evidence, **options)
-        if evidence is not None:
-            raise ValueError("evidence is not for Shards: pass X and evidence of one part after the other.")
-        check_is_fitted(self)
-        return X.map(_call, (self, method.__name__, options))
-
-    return cast(_Method, called)
+def of_each_shard(estimator, method: str, shards: Shards, evidence, **options) -> list:
+    """What a method gives for each shard."""
+    if evidence is not None:
+        raise ValueError("evidence is not for Shards: pass X and evidence of one part after the other.")
+    check_is_fitted(estimator)
+    return shards.map(_call, (estimator, method, options))
 
 
 def scored_nodes(estimator, shards: Shards) -> tuple[float, float]:

@@ -15,7 +15,6 @@ from sklearn_crf.learning import (
     with_node_weights,
 )
 from sklearn_crf.objectives import EmpiricalRisk, SparseRisk
-from sklearn_crf.potentials import FactorPotentials, SparseEdgePotentials, check_factors
 
 
 class TrainingExamples:
@@ -106,38 +105,6 @@ def summary_of(field, batches, potentials):
     return GraphSummary(have_cycles(batches), have_factors(batches), field._are_narrow(batches, potentials))
 
 
-def check_examples(encoded, potentials, name):
-    """Raise ValueError where X has what the training examples of the estimator of that name had not."""
-    if isinstance(potentials, FactorPotentials):
-        check_factors(encoded.items, potentials.types, potentials.n_classes)
-        potentials = potentials.pairwise
-    n_types, n_classes = potentials.n_node_types, potentials.n_classes
-    for i, example in enumerate(encoded.items or ()):
-        # Their weights would be looked up beyond the last.
-        if example.node_type is not None and example.node_type.max() >= n_types:
-            raise ValueError(
-                f"X[{i}] has nodes of type {example.node_type.max()}, but {name} was fitted with "
-                f"{n_types} types of nodes, numbered from 0."
-            )
-        if example.n_states is not None and example.n_states.max() > n_classes:
-            raise ValueError(f"X[{i}].n_states goes up to {example.n_states.max()}, but there are {n_classes} classes.")
-    if encoded.n_edge_types:
-        _check_edges(encoded, potentials, name)
-
-
-def _check_edges(encoded, potentials, name):
-    if encoded.n_edge_types > potentials.n_edge_types:
-        raise ValueError(
-            f"X has {encoded.n_edge_types} types of edges, but {name} was fitted with {potentials.n_edge_types}."
-        )
-    if encoded.has_sparse_edges and not isinstance(potentials, SparseEdgePotentials):
-        raise ValueError(f"X has sparse edge features, but {name} was fitted with dense ones.")
-    if encoded.n_edge_features != potentials.n_edge_features:
-        raise ValueError(
-            f"X has {encoded.n_edge_features} edge features, but {name} was fitted with {potentials.n_edge_features}."
-        )
-
-
 def require_no_factors(batch, method):
     """Raise ValueError where an example has factors besides nodes and edges."""
     if batch.example.has_factors:
@@ -160,7 +127,7 @@ def partial_fit(field, X, y, classes, sample_weight):
         potentials = layout.potentials(examples.encoded, classes, examples.batches)
     else:
         potentials = field._fitted_potentials(examples.encoded)
-        check_examples(examples.encoded, potentials, type(field).__name__)
+        potentials.check(examples.encoded, type(field).__name__)
         layout.check(examples.batches, classes)
     examples.graphs = _graphs(field, examples.batches, potentials, former)
     field._check_batches(examples.batches, examples.graphs)
@@ -213,7 +180,7 @@ def _check_parameters(field):
     field._check_parameters()
     if getattr(field, "weights", None) == "seen":
         raise ValueError("partial_fit cannot know which features later calls bring: use weights='all'.")
-    if getattr(field, "class_weight", None) == "balanced":
+    if field.class_weight == "balanced":
         raise ValueError(
             "class_weight='balanced' is not for partial_fit, which sees a part of the examples at a time: pass a dict "
             "of weights."

@@ -54,6 +54,11 @@ class ContrastiveCRF(FieldClassifier):
         :class:`~sklearn_crf.learning.SGD`.
     inference : str or Inference, default="auto"
         What predicts, as in :class:`DRFClassifier`. The paper found "icm" better than max-product.
+    class_weight : dict, "balanced" or None, default=None
+        Factor of what wrong nodes of each true class cost, "balanced" in inverse proportion to their numbers. It equals
+        the ``node_weight`` of ``fit``: examples with neighbours need the generator
+        :class:`~sklearn_crf.objectives.MostViolated`, which alone has costs; plain rows take it with every generator,
+        as a factor of their loss.
     pairwise : str or PairwiseTables, default="auto"
         Weights of a pairwise table: "auto", "ising", "potts", "symmetric" or "full", see
         :func:`~sklearn_crf.potentials.pairwise_form`; or a :class:`~sklearn_crf.potentials.PairwiseTables`, which can
@@ -157,6 +162,7 @@ class ContrastiveCRF(FieldClassifier):
         sets="pl",
         solver="lbfgs",
         inference="auto",
+        class_weight=None,
         pairwise="auto",
         edge_features="difference",
         connectivity=1,
@@ -176,6 +182,7 @@ class ContrastiveCRF(FieldClassifier):
         self.sets = sets
         self.solver = solver
         self.inference = inference
+        self.class_weight = class_weight
         self.pairwise = pairwise
         self.edge_features = edge_features
         self.connectivity = connectivity

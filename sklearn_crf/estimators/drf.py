@@ -3,12 +3,11 @@
 from typing import ClassVar
 
 import numpy as np
-from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_array
 
 from sklearn_crf.estimators._classifier import FieldClassifier
 from sklearn_crf.inference import NamedInference, TRWMessagePassing, exact_inference, resolve_inference
-from sklearn_crf.learning import LEARNING_CONSTRAINTS, PMA, PenalisedRisk, class_weights, resolve_learning
+from sklearn_crf.learning import LEARNING_CONSTRAINTS, PMA, PenalisedRisk, resolve_learning
 
 
 class DRFClassifier(FieldClassifier):
@@ -149,7 +148,6 @@ class DRFClassifier(FieldClassifier):
         **FieldClassifier._parameter_constraints,
         "learning": LEARNING_CONSTRAINTS,
         "cost": ["array-like", None],
-        "class_weight": [dict, StrOptions({"balanced"}), None],
     }
     _takes_shards = True
     _takes_parts = True
@@ -206,9 +204,6 @@ class DRFClassifier(FieldClassifier):
     def _check_labels(self, labels):
         if self.cost is not None:
             self._checked_cost(len(labels.classes_))
-
-    def _class_weight(self, labels):
-        return None if self.class_weight is None else class_weights(self.class_weight, labels)
 
     def _packing(self, encoded):
         rule = self._rule()

@@ -186,7 +186,6 @@ class M3NClassifier(FieldClassifier):
         **FieldClassifier._parameter_constraints,
         "formulation": MARGIN_CONSTRAINTS,
         "solver": [StrOptions({"auto", *MARGIN_SOLVERS}), PlaneSolver, LBFGS],
-        "class_weight": [dict, StrOptions({"balanced"}), None],
         "pairwise": [StrOptions({"auto", "associative", *PAIRWISE_FORMS}), PairwiseTables],
     }
 
@@ -270,6 +269,10 @@ class M3NClassifier(FieldClassifier):
         # Bad parameters are named before any work is done.
         self._decoding()
         cost_matrix(self._formulation().cost, self.class_weight, labels)
+
+    def _class_weight(self, labels):
+        # It is in the matrix of costs.
+        return None
 
     def _solver(self, encoded, n_coef=None, has_cycles=False):
         """The solver; None for formulations with steps of their own."""

@@ -72,6 +72,11 @@ class TRWCRF(FieldClassifier):
         Whether every feature has a weight for every label, or for those only that occur with it in training; with
         "seen", pairs of labels that no edge joins in training have no weight either. Sparse features only. "auto" is
         "all" for nodes and "seen" for sparse features of edges, which could have a weight for every pair of labels.
+    class_weight : dict, "balanced" or None, default=None
+        Factor of the loss of the nodes of each true class, "balanced" in inverse proportion to their numbers. It equals
+        the ``node_weight`` of ``fit``: examples with neighbours need a loss that is a sum over nodes,
+        ``formulation="pseudolikelihood"``, or costs, as of ``Relaxation(cost="hamming")``, which it multiplies; plain
+        rows take it with every formulation.
     pairwise : str or PairwiseTables, default="full"
         Weights of a pairwise table: "auto", "ising", "potts", "symmetric" or "full", see
         :func:`~sklearn_crf.potentials.pairwise_form`; or a :class:`~sklearn_crf.potentials.PairwiseTables`, which can
@@ -196,6 +201,7 @@ class TRWCRF(FieldClassifier):
         solver="lbfgs",
         inference="auto",
         weights="auto",
+        class_weight=None,
         pairwise="full",
         edge_features="constant",
         connectivity=1,
@@ -215,6 +221,7 @@ class TRWCRF(FieldClassifier):
         self.solver = solver
         self.inference = inference
         self.weights = weights
+        self.class_weight = class_weight
         self.pairwise = pairwise
         self.edge_features = edge_features
         self.connectivity = connectivity

@@ -7,7 +7,7 @@ from sklearn_crf.learning._contrastive import (
     resolve_sets,
     train_by_rounds,
 )
-from sklearn_crf.learning._formulation import Formulation, GraphSummary, are_narrow, have_cycles, have_factors
+from sklearn_crf.learning._formulation import Formulation, are_narrow
 from sklearn_crf.learning._formulations import (
     FORMULATION_CONSTRAINTS,
     Exact,
@@ -64,11 +64,14 @@ from sklearn_crf.learning._rules import (
 )
 from sklearn_crf.learning._solvers import LBFGS, SGD, AnchoredBundle, DualAscent, GradientSteps, Solver
 from sklearn_crf.learning._training import (
+    GraphSummary,
     PenalisedRisk,
     TrainingRecord,
     TrainingRun,
     class_weights,
     cost_matrix,
+    have_cycles,
+    have_factors,
     initial_weights,
     penalty_factors,
     require_associative,

@@ -1,8 +1,7 @@
 """The base of formulations: what each of them says of itself, for training and for prediction."""
 
-from collections.abc import Iterable
 from numbers import Real
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -11,6 +10,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn_crf.encoding import require_complete
 from sklearn_crf.inference import AutoMarginals, Inference, exact_inference
 from sklearn_crf.learning._solvers import Solver
+from sklearn_crf.learning._training import have_factors
 from sklearn_crf.objectives import Objective
 
 #: Names of the formulations that take factors of any arity.
@@ -175,44 +175,6 @@ class Formulation(BaseEstimator):
         return solver.train(problem, start, run, self.remedy)
 
 
-class GraphSummary(NamedTuple):
-    """Properties that the graphs of the training examples share, by which estimators choose.
-
-    Attributes
-    ----------
-    have_cycles : bool
-        Whether some example has a cycle.
-    have_factors : bool
-        Whether some example has factors besides nodes and edges.
-    are_narrow : bool
-        Whether exact inference is affordable on all, by the standard of the estimator.
-    """
-
-    have_cycles: bool
-    have_factors: bool
-    are_narrow: bool
-
-    @classmethod
-    def joined(cls, parts: "Iterable[GraphSummary]") -> "GraphSummary":
-        """The summary of several sets of examples."""
-        have_cycles, have_factors, are_narrow = zip(*parts, strict=True)
-        return cls(any(have_cycles), any(have_factors), all(are_narrow))
-
-
-def have_cycles(batches) -> bool:
-    """Whether a cycle leads through nodes, edges and factors of an example of some batch.
-
-    Parameters
-    ----------
-    batches : sequence of Batch
-
-    Returns
-    -------
-    bool
-    """
-    return not all(batch.example.is_forest for batch in batches)
-
-
 # Sweeps of messages that training needs for a step, on from those of the step before.
 _SWEEPS_OF_A_STEP = 10
 
@@ -238,17 +200,3 @@ def _is_narrow(example, potentials):
     return (
         exact_inference(potentials.model(np.zeros(potentials.n_coef), example), n_sweeps=_SWEEPS_OF_A_STEP) is not None
     )
-
-
-def have_factors(batches) -> bool:
-    """Whether an example of some batch has factors besides nodes and edges.
-
-    Parameters
-    ----------
-    batches : sequence of Batch
-
-    Returns
-    -------
-    bool
-    """
-    return any(batch.example.has_factors for batch in batches)

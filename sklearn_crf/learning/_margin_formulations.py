@@ -8,9 +8,9 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from sklearn_crf.inference import AD3, TRWS, AutoMap, IncMP, Inference
-from sklearn_crf.learning._formulation import have_cycles
 from sklearn_crf.learning._formulations import FORMULATIONS
 from sklearn_crf.learning._rules import map_inference
+from sklearn_crf.learning._training import have_cycles
 from sklearn_crf.objectives import Objective, RelaxedHinge, SlackRescaledHinge, SoftmaxMargin, StructuredHinge
 
 # Of tree-reweighted max-product for each labeling: more, or smaller steps of the bound, give no better weights.

@@ -16,8 +16,9 @@ from sklearn_crf.inference import (
     TRWMessagePassing,
     convergence_left_to_caller,
 )
-from sklearn_crf.learning._formulation import Formulation, have_cycles
+from sklearn_crf.learning._formulation import Formulation
 from sklearn_crf.learning._solvers import SGD, DualAscent
+from sklearn_crf.learning._training import have_cycles
 from sklearn_crf.objectives import JointRisk, RelaxedLikelihood
 
 #: Entropies of relaxations.

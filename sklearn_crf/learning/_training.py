@@ -1,6 +1,6 @@
-"""Training: the penalised risk of a weight vector, costs of nodes, starts, and the record of a run."""
+"""Training: graphs and weights of the examples, the penalised risk of a weight vector, starts, the record of a run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -16,6 +16,58 @@ from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import LoopyBP
 from sklearn_crf.objectives import EmpiricalRisk, Likelihood
 from sklearn_crf.optimize import minimize_lbfgs
+
+
+class GraphSummary(NamedTuple):
+    """Properties that the graphs of the training examples share, by which estimators choose.
+
+    Attributes
+    ----------
+    have_cycles : bool
+        Whether some example has a cycle.
+    have_factors : bool
+        Whether some example has factors besides nodes and edges.
+    are_narrow : bool
+        Whether exact inference is affordable on all, by the standard of the estimator.
+    """
+
+    have_cycles: bool
+    have_factors: bool
+    are_narrow: bool
+
+    @classmethod
+    def joined(cls, parts: "Iterable[GraphSummary]") -> "GraphSummary":
+        """The summary of several sets of examples."""
+        have_cycles, have_factors, are_narrow = zip(*parts, strict=True)
+        return cls(any(have_cycles), any(have_factors), all(are_narrow))
+
+
+def have_cycles(batches) -> bool:
+    """Whether a cycle leads through nodes, edges and factors of an example of some batch.
+
+    Parameters
+    ----------
+    batches : sequence of Batch
+
+    Returns
+    -------
+    bool
+    """
+    return not all(batch.example.is_forest for batch in batches)
+
+
+def have_factors(batches) -> bool:
+    """Whether an example of some batch has factors besides nodes and edges.
+
+    Parameters
+    ----------
+    batches : sequence of Batch
+
+    Returns
+    -------
+    bool
+    """
+    return any(batch.example.has_factors for batch in batches)
 
 
 def with_node_weights(node_weight, encoded, batches):

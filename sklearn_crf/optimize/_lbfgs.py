@@ -1,5 +1,7 @@
 """Limited-memory BFGS for smooth losses, also where inference makes them a little inexact."""
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult, minimize
@@ -88,17 +90,16 @@ def minimize_lbfgs(
     """
     start = checked_start(x0)
     bounded = checked_bounds(lower_bounded, len(start))
-    scaled = _ScaledVariables(start, _checked_scaling(scaling, bounded))
     start[bounded] = np.maximum(start[bounded], 0.0)
     check_max_iter(max_iter)
-    seen = _CountedEvaluations(fun)
+    seen = _Evaluations(fun, start, _checked_scaling(scaling, bounded))
     try:
-        value, gradient = seen(start)
+        seen(seen.first)
     except _NonFiniteValue as error:
         raise ValueError(f"fun must be finite at x0, got value {error.args[0]}.") from None
-    run = _LBFGSIterations(seen, callback, value, bounded)
-    if max_iter == 0 or run.steepest(start, gradient) <= tol:
-        return run.result(start, tol, "STOP: no iteration was needed or allowed", failed=max_iter == 0)
+    run = _LBFGSIterations(seen, callback, bounded)
+    if max_iter == 0 or run.steepest(seen.last) <= tol:
+        return run.result(seen.last, tol, "STOP: no iteration was needed or allowed", failed=max_iter == 0)
     bounds = np.stack((np.where(bounded, 0.0, -np.inf), np.full(len(start), np.inf)), axis=1) if bounded.any() else None
     options = {
         "maxiter": max_iter,
@@ -111,14 +112,15 @@ def minimize_lbfgs(
     }
 
     def iteration(z):
-        run.iteration(scaled.x(z))
-        if run.steepest(*seen.last[::2]) <= tol:
+        seen(z)
+        run.iteration()
+        if run.steepest(seen.last) <= tol:
             raise StopIteration
 
     try:
         found = minimize(
-            lambda z: scaled.derivative(*seen(scaled.x(z))),
-            scaled.first,
+            seen,
+            seen.first,
             jac=True,
             method="L-BFGS-B",
             bounds=bounds,
@@ -126,17 +128,18 @@ def minimize_lbfgs(
             callback=iteration,
         )
     except _NonFiniteValue:
-        return run.result(None, tol, "ABNORMAL: fun is not finite on the way", failed=True)
+        return run.result(seen.best, tol, "ABNORMAL: fun is not finite on the way", failed=True)
     if run.stopped:
-        return run.result(run.x, tol, "STOP: by the callback", failed=False)
-    x = scaled.x(found.x)
-    if found.status in (0, _STOPPED) and run.steepest(x, seen(x)[1]) <= tol:
-        return run.result(x, tol, "CONVERGENCE: gradient within tol", failed=False)
+        return run.result(seen.last, tol, "STOP: by the callback", failed=False)
+    if found.status in (0, 1, _STOPPED):
+        seen(found.x)
+    if found.status in (0, _STOPPED) and run.steepest(seen.last) <= tol:
+        return run.result(seen.last, tol, "CONVERGENCE: gradient within tol", failed=False)
     if found.status == 0 and run.stands_still():
-        return run.result(None, tol, "CONVERGENCE: the value no longer changes", failed=False)
+        return run.result(seen.best, tol, "CONVERGENCE: the value no longer changes", failed=False)
     if found.status == 1:
-        return run.result(x, tol, f"STOP: max_iter={max_iter} iterations made", failed=True)
-    return run.result(None, tol, "ABNORMAL: no better point on the line, value and gradient disagree", failed=True)
+        return run.result(seen.last, tol, f"STOP: max_iter={max_iter} iterations made", failed=True)
+    return run.result(seen.best, tol, "ABNORMAL: no better point on the line, value and gradient disagree", failed=True)
 
 
 # Relative, as in scikit-learn's LogisticRegression; so small that the gradient decides.
@@ -203,86 +206,78 @@ def _checked_scaling(scaling, bounded):
     return matrix
 
 
-class _ScaledVariables:
-    """Variables z of x = x0 + A z; x itself without A."""
-
-    def __init__(self, start, matrix):
-        self.start, self.matrix = start, matrix
-        self.first = start if matrix is None else np.zeros(len(start))
-
-    def x(self, z):
-        return z if self.matrix is None else self.start + self.matrix @ z
-
-    def derivative(self, value, gradient):
-        """Value and gradient by z."""
-        return value, gradient if self.matrix is None else self.matrix.T @ gradient
-
-
 class _NonFiniteValue(Exception):
     """Raised where the objective is not finite during a line search."""
 
 
-class _CountedEvaluations:
-    """Calls of the objective: their number, the last, and the best one."""
+class _Point(NamedTuple):
+    """An evaluation of the objective."""
 
-    def __init__(self, fun):
-        self.fun = fun
+    x: np.ndarray
+    value: float
+    gradient: np.ndarray
+
+
+class _Evaluations:
+    """The objective by z of x = x0 + A z, x itself without A: number of its calls, the last point, the best one."""
+
+    def __init__(self, fun, start, matrix):
+        self.fun, self.start, self.matrix = fun, start, matrix
+        self.first = start if matrix is None else np.zeros(len(start))
         self.count = 0
         self.best = self.last = None
 
-    def __call__(self, x):
-        if self.last is not None and np.array_equal(x, self.last[0]):
-            return self.last[1:]
-        value, gradient = self.fun(x)
-        value, gradient = float(value), np.array(gradient, dtype=np.float64)
-        self.count += 1
-        if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
-            raise _NonFiniteValue(value)
-        self.last = np.array(x), value, gradient
-        if self.best is None or value < self.best[1]:
-            self.best = self.last
-        return value, gradient
+    def __call__(self, z):
+        x = z if self.matrix is None else self.start + self.matrix @ z
+        if self.last is None or not np.array_equal(x, self.last.x):
+            value, gradient = self.fun(x)
+            point = _Point(np.array(x), float(value), np.array(gradient, dtype=np.float64))
+            self.count += 1
+            if not (np.isfinite(point.value) and np.all(np.isfinite(point.gradient))):
+                raise _NonFiniteValue(point.value)
+            self.last = point
+            if self.best is None or point.value < self.best.value:
+                self.best = point
+        gradient = self.last.gradient
+        return self.last.value, gradient if self.matrix is None else self.matrix.T @ gradient
 
 
 class _LBFGSIterations:
     """The iterations made so far."""
 
-    def __init__(self, seen, callback, value, bounded):
+    def __init__(self, seen, callback, bounded):
         self.bounded = bounded
         self.seen = seen
         self.callback = callback
-        self.loss_curve = [value]
-        self.x = None
+        self.loss_curve = [seen.last.value]
         self.stopped = False
 
-    def iteration(self, x):
-        self.x = np.array(x)
-        value, gradient = self.seen(self.x)
+    def iteration(self):
+        """Enter the last point."""
+        x, value, gradient = self.seen.last
         self.loss_curve.append(value)
         nit = len(self.loss_curve) - 1
-        self.stopped = stopped_by(self.callback, x=self.x.copy(), fun=value, jac=gradient.copy(), nit=nit)
+        self.stopped = stopped_by(self.callback, x=x.copy(), fun=value, jac=gradient.copy(), nit=nit)
         if self.stopped:
             raise StopIteration
 
-    def steepest(self, x, gradient):
+    def steepest(self, point):
         """Largest entry of the projected gradient."""
-        return largest(np.where(self.bounded, np.minimum(gradient, x), gradient))
+        return largest(np.where(self.bounded, np.minimum(point.gradient, point.x), point.gradient))
 
     def stands_still(self):
         """True if the last iteration changed the value by rounding only; noise can also let it grow."""
         before, after = self.loss_curve[-2:]
         return abs(after - before) <= _VALUE_TOL * max(abs(before), abs(after), 1)
 
-    def result(self, x, tol, message, failed):
-        """The result at ``x``, or at the best point seen if that is None."""
-        x, value, gradient = self.seen.best if x is None else (x, *self.seen(x))
+    def result(self, point, tol, message, failed):
         return OptimizeResult(
-            x=x,
-            fun=value,
-            jac=gradient,
+            x=point.x,
+            fun=point.value,
+            jac=point.gradient,
             nit=len(self.loss_curve) - 1,
             nfev=self.seen.count,
-            success=not failed or self.steepest(x, gradient) <= tol,
+            success=not failed or self.steepest(point) <= tol,
             message=message,
             loss_curve=np.array(self.loss_curve),
         )

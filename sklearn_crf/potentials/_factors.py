@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf.encoding import Encoded
 from sklearn_crf.models import (
     DENSE,
     SPARSE,
@@ -14,6 +15,7 @@ from sklearn_crf.models import (
     pairwise_statistics,
     union_of_factors,
 )
+from sklearn_crf.potentials._factor_types import check_factors
 
 
 class FactorPotentials:
@@ -64,6 +66,23 @@ class FactorPotentials:
         self.n_edge_types = pairwise.n_edge_types
         self.n_edge_features = pairwise.n_edge_features
         self.by_columns = pairwise.by_columns
+
+    def check(self, encoded: Encoded, name: str) -> None:
+        """Check that examples have nothing that those of training had not.
+
+        Parameters
+        ----------
+        encoded : Encoded
+        name : str
+            Of the estimator, for errors.
+
+        Raises
+        ------
+        ValueError
+            As of :meth:`LinearPotentials.check`, and if their factors do not fit the types.
+        """
+        check_factors(encoded.items, self.types, self.n_classes)
+        self.pairwise.check(encoded, name)
 
     @property
     def n_coef(self):

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from sklearn_crf.encoding import Encoded
 from sklearn_crf.models import PairwiseModel
 
 # Rows per step when float32 features meet float64 statistics: the temporary stays in the cache.
@@ -65,6 +66,8 @@ class LinearPotentials:
 
     #: Whether examples are to be :meth:`prepared`, their features kept by column.
     by_columns = False
+    #: Whether features of edges may be sparse.
+    takes_sparse_edges = False
 
     def __init__(
         self,
@@ -89,6 +92,46 @@ class LinearPotentials:
         self._coef_shape, self.n_columns = self._node_shape()
         self._intercept_shape = (n_node_types, self.n_columns if fit_intercept else 0)
         self._edge_shape = self._pairwise_shape()
+
+    def check(self, encoded: Encoded, name: str) -> None:
+        """Check that examples have nothing that those of training had not.
+
+        Parameters
+        ----------
+        encoded : Encoded
+        name : str
+            Of the estimator, for errors.
+
+        Raises
+        ------
+        ValueError
+            If they have types of nodes or edges, states or edge features that have no weights.
+        """
+        for i, example in enumerate(encoded.items or ()):
+            # Their weights would be looked up beyond the last.
+            if example.node_type is not None and example.node_type.max() >= self.n_node_types:
+                raise ValueError(
+                    f"X[{i}] has nodes of type {example.node_type.max()}, but {name} was fitted with "
+                    f"{self.n_node_types} types of nodes, numbered from 0."
+                )
+            if example.n_states is not None and example.n_states.max() > self.n_classes:
+                raise ValueError(
+                    f"X[{i}].n_states goes up to {example.n_states.max()}, but there are {self.n_classes} classes."
+                )
+        if encoded.n_edge_types:
+            self._check_edges(encoded, name)
+
+    def _check_edges(self, encoded, name):
+        if encoded.n_edge_types > self.n_edge_types:
+            raise ValueError(
+                f"X has {encoded.n_edge_types} types of edges, but {name} was fitted with {self.n_edge_types}."
+            )
+        if encoded.has_sparse_edges and not self.takes_sparse_edges:
+            raise ValueError(f"X has sparse edge features, but {name} was fitted with dense ones.")
+        if encoded.n_edge_features != self.n_edge_features:
+            raise ValueError(
+                f"X has {encoded.n_edge_features} edge features, but {name} was fitted with {self.n_edge_features}."
+            )
 
     def _node_shape(self):
         """Shape of the weights of features, and the number of columns of scores that they make."""

@@ -59,6 +59,8 @@ class SparseEdgePotentials(SparsePotentials):
     (1, 1, 3, 3)
     """
 
+    takes_sparse_edges = True
+
     def __init__(self, pairs, edge_pairs, n_features, n_classes, form, **options):
         self.edge_pairs = edge_pairs
         super().__init__(pairs, n_features, n_classes, form, **options)
