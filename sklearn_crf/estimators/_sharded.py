@@ -2,7 +2,7 @@
 
 from copy import copy
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -143,7 +143,7 @@ def _drop_all(shard, _):
     shard.memory.clear()
 
 
-def of_each_shard(estimator, method: str, shards: Shards, evidence, **options) -> list:
+def of_each_shard(estimator, method: str, shards: Shards, evidence, **options) -> Any:
     """What a method gives for each shard."""
     if evidence is not None:
         raise ValueError("evidence is not for Shards: pass X and evidence of one part after the other.")
