@@ -6,7 +6,6 @@ from typing import ClassVar
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import compute_class_weight
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
@@ -19,7 +18,7 @@ from sklearn_crf.dense._examples import read_examples
 from sklearn_crf.dense._gaussian_kernels import Bilateral, Spatial, build_filters, check_kernels
 from sklearn_crf.dense._losses import ExpectedIoU, LogLoss
 from sklearn_crf.dense._training import Lattices, Layout, Task, UnrolledRisk, Weights
-from sklearn_crf.encoding import encode_y, validate_sample_weight
+from sklearn_crf.encoding import class_weights, encode_y, validate_sample_weight
 from sklearn_crf.inference import DenseMeanField
 from sklearn_crf.models import DenseModel, clamped
 from sklearn_crf.optimize import minimize_lbfgs
@@ -329,8 +328,9 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             )
 
     def _tasks(self, data, labels, sample_weight):
-        columns = np.concatenate(labels.labels)
-        class_weight = self._class_weight(columns[columns >= 0], labels.classes_)
+        class_weight = np.ones(len(labels.classes_))
+        if self.class_weight is not None:
+            class_weight = class_weights(self.class_weight, labels)
         tasks = []
         for i, (example, own) in enumerate(zip(data.examples, labels.labels, strict=True)):
             known = own >= 0
@@ -346,14 +346,6 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         if not any(task.weight.any() for task in tasks):
             raise ValueError("y has no labelled pixel of positive weight: there is nothing to learn from.")
         return tasks
-
-    def _class_weight(self, columns, classes):
-        weight = np.ones(len(classes))
-        present = np.unique(columns)
-        weight[present] = compute_class_weight(self.class_weight, classes=classes[present], y=classes[columns])
-        if not np.all(np.isfinite(weight) & (weight >= 0)):
-            raise ValueError(f"class_weight must be finite and not negative, got {self.class_weight!r}.")
-        return weight
 
     def _continues(self):
         return self.warm_start and hasattr(self, "compatibility_")

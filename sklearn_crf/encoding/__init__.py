@@ -12,7 +12,7 @@ from sklearn_crf.encoding._examples import (
     stacked,
     stacked_types,
 )
-from sklearn_crf.encoding._labels import EncodedLabels, encode_y, found_labels, sorted_classes
+from sklearn_crf.encoding._labels import EncodedLabels, class_weights, encode_y, found_labels, sorted_classes
 from sklearn_crf.encoding._lattices import Encoded, encode_X
 from sklearn_crf.encoding._outlines import Outline
 
@@ -23,6 +23,7 @@ __all__ = [
     "EncodedLabels",
     "Example",
     "Outline",
+    "class_weights",
     "constant",
     "decode",
     "difference",

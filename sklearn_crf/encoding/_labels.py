@@ -1,5 +1,6 @@
 """Labels: what y may be, and the column of each node's label."""
 
+from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
@@ -331,6 +332,56 @@ def _hint_missing(name):
     if name.startswith("evidence"):
         return " None and NaN mark nodes whose label is not known."
     return " If it marks nodes without a label, say so by missing_label."
+
+
+def class_weights(class_weight, labels, weights=None):
+    """The weight of each class.
+
+    Parameters
+    ----------
+    class_weight : dict or {"balanced"}
+        Weights of classes by name, 1 for others; or one over the share of each class among the labelled nodes, so that
+        all classes that occur have the same sum.
+    labels : EncodedLabels
+    weights : list of ndarray of shape (n_nodes,), optional
+        How much each node counts where classes are balanced; None is 1.
+
+    Returns
+    -------
+    ndarray of shape (n_classes,), float64
+
+    Raises
+    ------
+    InvalidParameterError
+        If a class is unknown, or its weight is no finite number of at least 0.
+
+    Examples
+    --------
+    >>> from sklearn_crf.encoding import class_weights, encode_X, encode_y
+    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]])
+    >>> class_weights("balanced", encode_y([[0, 1, 1], [1, 1]], encoded)).round(3)
+    array([2.5  , 0.625])
+    """
+    classes = labels.classes_.tolist()
+    found = np.ones(len(classes))
+    if isinstance(class_weight, str):
+        parts = labels.labels if isinstance(labels.labels, list) else [labels.labels]
+        counts = np.zeros(len(classes))
+        for i, columns in enumerate(parts):
+            known = columns >= 0
+            counts += np.bincount(columns[known], None if weights is None else weights[i][known], len(classes))
+        occurs = counts > 0
+        found[occurs] = counts.sum() / (np.count_nonzero(occurs) * counts[occurs])
+        return found
+    for name, weight in class_weight.items():
+        if name not in classes:
+            raise InvalidParameterError(f"class_weight names the class {name!r}, but the classes are {classes}.")
+        if not (isinstance(weight, Real) and np.isfinite(weight) and weight >= 0):
+            raise InvalidParameterError(
+                f"class_weight must be finite and not negative, got {weight!r} for the class {name!r}."
+            )
+        found[classes.index(name)] = weight
+    return found
 
 
 def _listed(classes):

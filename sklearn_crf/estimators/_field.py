@@ -16,11 +16,11 @@ from sklearn_crf._callbacks import CallbackSupportMixin, fit_callbacks
 from sklearn_crf._threads import single_threaded_blas
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.distributed import Shards
-from sklearn_crf.encoding import encode_X, encode_y, make_batches, tie_constant_edges
+from sklearn_crf.encoding import class_weights, encode_X, encode_y, make_batches, tie_constant_edges
 from sklearn_crf.estimators._sharded import gather
 from sklearn_crf.estimators._training_examples import TrainingExamples, partial_fit, require_node_losses
 from sklearn_crf.inference import NAMES, Inference, NamedInference, resolve_inference
-from sklearn_crf.learning import TrainingRun, class_weights, initial_weights
+from sklearn_crf.learning import TrainingRun, initial_weights
 from sklearn_crf.models import numbers_of_states
 from sklearn_crf.potentials import (
     PAIRWISE_FORMS,

@@ -68,7 +68,6 @@ from sklearn_crf.learning._training import (
     PenalisedRisk,
     TrainingRecord,
     TrainingRun,
-    class_weights,
     cost_matrix,
     have_cycles,
     have_factors,

@@ -7,11 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import RandomState
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import compute_class_weight
 from sklearn.utils.validation import check_array
 
 from sklearn_crf._warnings import warn_caller
-from sklearn_crf.encoding import Batch, EncodedLabels, Example
+from sklearn_crf.encoding import Batch, Example, class_weights
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import LoopyBP
 from sklearn_crf.objectives import EmpiricalRisk, Likelihood
@@ -107,27 +106,6 @@ def with_class_weights(weight, batches):
         replace(batch, node_weight=factor if batch.node_weight is None else batch.node_weight * factor)
         for batch, factor in zip(batches, factors, strict=True)
     ]
-
-
-def class_weights(class_weight: dict | str, labels: EncodedLabels) -> np.ndarray:
-    """The weight of each class, (K,) float64, by name or ``"balanced"`` as scikit-learn balances all labelled nodes."""
-    classes = labels.classes_.tolist()
-    parts = labels.labels if isinstance(labels.labels, list) else [np.ravel(labels.labels)]
-    columns = np.concatenate(parts)
-    columns = columns[columns >= 0]
-    present = np.unique(columns)
-    if isinstance(class_weight, dict):
-        unknown = [name for name in class_weight if name not in classes]
-        if unknown:
-            raise ValueError(f"class_weight names the class {unknown[0]!r}, but the classes are {classes}.")
-        weight = np.array([class_weight.get(name, 1.0) for name in classes], dtype=np.float64)
-    else:
-        n_classes = len(classes)
-        weight = np.ones(n_classes)
-        weight[present] = compute_class_weight(class_weight, classes=present, y=columns)
-    if not np.all(np.isfinite(weight) & (weight >= 0)):
-        raise ValueError(f"class_weight must be finite and not negative, got {class_weight!r}.")
-    return weight
 
 
 def _checked(cost, n_classes):

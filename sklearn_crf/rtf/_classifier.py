@@ -1,7 +1,6 @@
 """Regression tree fields for labels: encoded as vectors, predicted as values, decoded."""
 
 from functools import partial
-from numbers import Real
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +11,7 @@ from sklearn.utils._param_validation import InvalidParameterError, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_crf.encoding import encode_y
+from sklearn_crf.encoding import class_weights, encode_y
 from sklearn_crf.encoding._labels import missing_nodes
 from sklearn_crf.rtf._base import LIKELIHOODS, WEIGHTED, FieldEstimator, FieldProblem, known_pixels
 from sklearn_crf.rtf._input import centre_and_scale, put_back, read_planes, require_one_reading
@@ -236,7 +235,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         codes = self._codes(n_classes)
         # A missing label has the code of the first class, and no weight.
         targets = [codes[np.maximum(own, 0)] for own in columns]
-        weights = self._pixel_weights(planes, columns, labels.classes_, self._weights(planes, sample_weight))
+        weights = self._pixel_weights(planes, columns, labels, self._weights(planes, sample_weight))
         if self.loss in _OF_SCORES:
             mean, scale = np.zeros(codes.shape[1]), 1.0
         elif self._continues():
@@ -252,7 +251,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     def _takes_pixel_weights(self):
         return self.loss in _WEIGHTED
 
-    def _pixel_weights(self, planes, columns, classes, weights):
+    def _pixel_weights(self, planes, columns, labels, weights):
         """Weights of pixels by example and class, 0 where the label is missing."""
         gaps = [own < 0 for own in columns]
         is_complete = not any(gap.any() for gap in gaps)
@@ -264,37 +263,15 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
             raise ValueError("class_weight needs a loss that is a sum over pixels: use 'pseudolikelihood' or 'mse'.")
         if weights is None:
             weights = [np.ones(len(own)) for own in columns]
-        of_class = self._class_weights(classes, columns, weights)
-        weights = [w * of_class[np.maximum(own, 0)] for w, own in zip(weights, columns, strict=True)]
+        if self.class_weight is not None:
+            of_class = class_weights(self.class_weight, labels, weights)
+            weights = [w * of_class[np.maximum(own, 0)] for w, own in zip(weights, columns, strict=True)]
         if not is_complete and not self._is_prediction_loss():
             return self._without_missing(planes, gaps, weights)
         weights = [np.where(gap, 0.0, w) for gap, w in zip(gaps, weights, strict=True)]
         if not any(own.any() for own in weights):
             raise ValueError("sample_weight times class_weight is 0 for all pixels that have a label.")
         return weights
-
-    def _class_weights(self, classes, columns, weights):
-        found = np.ones(len(classes))
-        if self.class_weight is None:
-            return found
-        if isinstance(self.class_weight, str):
-            total = np.zeros(len(classes))
-            for own, weight in zip(columns, weights, strict=True):
-                total += np.bincount(own[own >= 0], weight[own >= 0], minlength=len(classes))
-            is_seen = total > 0
-            found[is_seen] = total.sum() / (np.count_nonzero(is_seen) * total[is_seen])
-            return found
-        listed = classes.tolist()
-        for key, weight in self.class_weight.items():
-            if key not in listed:
-                raise InvalidParameterError(f"class_weight names the class {key!r}, but the classes are {listed}.")
-            is_number = isinstance(weight, Real) and np.isfinite(weight) and weight >= 0
-            if not is_number:
-                raise InvalidParameterError(
-                    f"The 'class_weight' parameter must hold numbers of at least 0. Got {weight!r} for {key!r} instead."
-                )
-            found[listed.index(key)] = weight
-        return found
 
     def _checked_cost(self, n_classes):
         if self.cost is None:
