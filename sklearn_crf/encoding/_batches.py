@@ -8,7 +8,15 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_array
 
-from sklearn_crf.encoding._examples import Batch, Example, compute_edge_features, joined_factors, stacked, stacked_types
+from sklearn_crf.encoding._examples import (
+    Batch,
+    Example,
+    compute_edge_features,
+    joined_factors,
+    scaled_edges,
+    stacked,
+    stacked_types,
+)
 from sklearn_crf.graphs import Graph, disjoint_union
 
 
@@ -299,11 +307,18 @@ class _ComputedEdges(Example):
         # The features themselves are not among the attributes taken over: below they are a property.
         for name in ("node_features", "graph", "node_type", "edge_type", "n_states", "factors", "fixed_factors"):
             setattr(self, name, getattr(example, name))
+        # Features of nodes may be replaced by those in other units.
+        self._source = example.node_features
+        self._scale = None
         self._function = function
 
     @property
     def edge_features(self):
-        return compute_edge_features(self._function, self.node_features, self.graph.edges)
+        features = compute_edge_features(self._function, self._source, self.graph.edges)
+        return features if self._scale is None else scaled_edges(features, self.edge_type, self._scale)
+
+    def _with_scaled_edges(self, scale):
+        return self._with(_scale=scale)
 
     def _with(self, **fields):
         if "edge_features" not in fields:

@@ -117,6 +117,12 @@ class Example:
             setattr(example, name, value)
         return example
 
+    def _with_scaled_edges(self, scale):
+        """The same example with edge features over their scale, (n_edge_types, R)."""
+        if self.edge_features is None:
+            return self
+        return self._with(edge_features=scaled_edges(self.edge_features, self.edge_type, scale))
+
     def with_fixed_factors(self, fixed_factors):
         """The same example with other fixed factors, such as constraints that are to hold at prediction alone.
 
@@ -502,6 +508,11 @@ def edge_feature_function(edge_features):
         names = ", ".join(repr(name) for name in EDGE_FEATURES)
         raise InvalidParameterError(f"edge_features must be a callable or one of {names}, got {edge_features!r}.")
     return function
+
+
+def scaled_edges(features, edge_type, scale):
+    """Features of edges over the scale of their type, (n_edge_types, R); in their precision."""
+    return features / scale.astype(features.dtype)[0 if edge_type is None else edge_type]
 
 
 def compute_edge_features(function, node_features, edges):

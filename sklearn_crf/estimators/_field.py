@@ -20,7 +20,7 @@ from sklearn_crf.encoding import class_weights, encode_X, encode_y, make_batches
 from sklearn_crf.estimators._sharded import gather
 from sklearn_crf.estimators._training_examples import TrainingExamples, partial_fit, require_node_losses
 from sklearn_crf.inference import NAMES, Inference, NamedInference, resolve_inference
-from sklearn_crf.learning import TrainingRun, initial_weights
+from sklearn_crf.learning import TrainingRun, initial_weights, restore_units
 from sklearn_crf.models import numbers_of_states
 from sklearn_crf.potentials import (
     PAIRWISE_FORMS,
@@ -200,6 +200,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             self._check_labels(labels)
             rng = check_random_state(self.random_state)
             potentials = examples.potentials(self, self._weight_layout(labels.classes_))
+            scaling = examples.scaling
             objective = self._objective(examples, potentials)
             require_node_losses(self, examples, objective)
             risk = examples.risk(self, objective, potentials, int(rng.randint(np.iinfo(np.int32).max)))
@@ -208,11 +209,16 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
                 def fitted_now(coef):
                     of_input = {"n_features_in_": encoded.n_features, "lattice_ndim_": encoded.lattice_ndim}
-                    return of_input | self._attributes(examples, potentials, coef)
+                    return of_input | self._attributes(examples, potentials, scaling.outer(potentials, coef))
+
+                def make_start(init):
+                    given = init if former is None else former
+                    start = initial_weights(given, risk, run)
+                    return scaling.inner(potentials, start) if isinstance(given, np.ndarray) else start
 
                 run = self._training_run(rng, lambda coef: iteration(lambda: fitted_now(coef)))
-                make_start = partial(initial_weights, risk=risk, run=run) if former is None else lambda init: former
                 record = self._train(risk, examples, make_start, run)
+            restore_units(record, scaling, potentials)
             # Everything that can fail has happened: only now does the estimator change.
             encoded.record(self)
             for name, value in self._attributes(examples, potentials, record.coef).items():

@@ -9,10 +9,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf.distributed import Shards
 from sklearn_crf.encoding import EncodedLabels, Outline, found_labels, sorted_classes
-from sklearn_crf.estimators._training_examples import TrainingExamples, risk_of, summary_of
+from sklearn_crf.estimators._training_examples import (
+    TrainingExamples,
+    risk_of,
+    scaling_for_training,
+    summary_of,
+)
 from sklearn_crf.kernels import VECTOR_LEVEL
 from sklearn_crf.learning import GraphSummary
 from sklearn_crf.objectives import ShardedRisk
+from sklearn_crf.potentials import FeatureMoments, FeatureScaling
 
 
 def gather(field, shards: Shards, y, sample_weight, node_weight):
@@ -62,8 +68,14 @@ class ShardedExamples:
         if layout.seen_only:
             raise ValueError("weights='seen' needs all features in memory, not Shards: use weights='all'.")
         potentials = layout.potentials(self.encoded, self.labels.classes_, [])
-        self._plan = _Plan(self._field, self.encoded, self.labels.classes_, potentials)
-        self.graphs = GraphSummary.joined(self.shards.map(_summarise, self._plan))
+        self._plan = _Plan(self._field, self.encoded, self.labels.classes_, potentials, FeatureScaling())
+        graphs, moments = zip(*self.shards.map(_summarise, self._plan), strict=True)
+        self.graphs = GraphSummary.joined(graphs)
+        whole = None if moments[0] is None else tuple(map(FeatureMoments.joined, zip(*moments, strict=True)))
+        self.scaling = scaling_for_training(field, whole, potentials)
+        if not self.scaling.is_identity:
+            self.shards.map(_drop_all, None)
+            self._plan = self._plan._replace(scaling=self.scaling)
         return potentials
 
     def risk(self, field, objective, potentials, seed):
@@ -92,6 +104,7 @@ class _Plan(NamedTuple):
     outline: Outline
     classes: np.ndarray
     potentials: object
+    scaling: FeatureScaling
 
 
 def _survey(shard, field):
@@ -118,14 +131,15 @@ def _shard_batches(shard, plan):
             examples = TrainingExamples(field, X, y, weight, None, plan.classes)
             examples.prepare(field, layout, plan.outline)
             layout.check(examples.batches, plan.classes)
-        shard.cache["batches"] = examples.batches
+        shard.cache["batches"] = plan.scaling.scaled(examples.batches)
     return shard.cache["batches"]
 
 
 def _summarise(shard, plan):
     # Batches of a fit before this one, with other parameters, may still be there.
     _drop_all(shard, None)
-    return summary_of(plan.field, _shard_batches(shard, plan), plan.potentials)
+    batches = _shard_batches(shard, plan)
+    return summary_of(plan.field, batches, plan.potentials), FeatureScaling.moments(batches, plan.potentials)
 
 
 def _shard_risk(plan, graphs, objective, seed, shard):

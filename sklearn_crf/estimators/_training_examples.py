@@ -1,9 +1,11 @@
 """Training examples of a field in memory, what later ones must have in common with them, and one pass over some."""
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from sklearn_crf._threads import single_threaded_blas
+from sklearn_crf._warnings import warn_caller
 from sklearn_crf.encoding import encode_y, make_batches, sorted_classes, validate_sample_weight
 from sklearn_crf.learning import (
     ONLINE_BATCH_SIZE,
@@ -15,6 +17,7 @@ from sklearn_crf.learning import (
     with_node_weights,
 )
 from sklearn_crf.objectives import EmpiricalRisk, SparseRisk
+from sklearn_crf.potentials import FeatureScaling, warn_of_minute_features
 
 
 class TrainingExamples:
@@ -34,6 +37,8 @@ class TrainingExamples:
     ----------
     weighted_by : str or None
         The argument or parameter that gives nodes weights of their own.
+    scaling : FeatureScaling
+        Units of the features in the batches, once there are potentials.
     """
 
     def __init__(self, field, X, y, sample_weight, node_weight, classes, reset=True):
@@ -75,6 +80,8 @@ class TrainingExamples:
         potentials = layout.potentials(self.encoded, self.labels.classes_, self.batches)
         self.graphs = summary_of(field, self.batches, potentials)
         field._check_batches(self.batches, self.graphs)
+        self.scaling = scaling_for_training(field, FeatureScaling.moments(self.batches, potentials), potentials)
+        self.batches = self.scaling.scaled(self.batches)
         return potentials
 
     def risk(self, field, objective, potentials, seed):
@@ -83,6 +90,15 @@ class TrainingExamples:
 
     def finish(self):
         """Drop what is kept for training alone."""
+
+
+def scaling_for_training(field, moments, potentials):
+    """Units that suit the training examples; the penalty of the potentials is for these from now on."""
+    if moments is not None:
+        warn_of_minute_features(moments[0], field.C)
+    scaling = FeatureScaling.for_training(moments, field.C, field.fit_intercept)
+    scaling.rescale_penalty(potentials)
+    return scaling
 
 
 def risk_of(objective, potentials, batches, n_jobs, seed):
@@ -129,6 +145,7 @@ def partial_fit(field, X, y, classes, sample_weight):
         potentials = field._fitted_potentials(examples.encoded)
         potentials.check(examples.encoded, type(field).__name__)
         layout.check(examples.batches, classes)
+    _warn_of_units(field, examples.batches, potentials)
     examples.graphs = _graphs(field, examples.batches, potentials, former)
     field._check_batches(examples.batches, examples.graphs)
     objective = field._objective(examples, potentials)
@@ -191,6 +208,17 @@ def _check_examples(field, encoded):
     if encoded.has_factors or encoded.has_sparse_edges:
         what = "factors besides nodes and edges" if encoded.has_factors else "sparse edge features"
         raise ValueError(f"partial_fit of {type(field).__name__} takes no {what}: use fit.")
+
+
+def _warn_of_units(field, batches, potentials):
+    # The scale of features does not matter to steps of adaptive length.
+    scaling = FeatureScaling.for_training(FeatureScaling.moments(batches, potentials), field.C, field.fit_intercept)
+    if not scaling.is_identity and scaling.center.any():
+        warn_caller(
+            "Some features are far from 0, so that the steps of partial_fit do not get far: centre X, as with "
+            "NodeTransformer(StandardScaler()), or use fit, which does so itself.",
+            ConvergenceWarning,
+        )
 
 
 def _graphs(field, batches, potentials, former):

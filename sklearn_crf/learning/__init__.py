@@ -74,6 +74,7 @@ from sklearn_crf.learning._training import (
     initial_weights,
     penalty_factors,
     require_associative,
+    restore_units,
     with_class_weights,
     with_node_weights,
 )

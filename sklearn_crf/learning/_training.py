@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import RandomState
@@ -15,6 +15,7 @@ from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import LoopyBP
 from sklearn_crf.objectives import EmpiricalRisk, Likelihood
 from sklearn_crf.optimize import minimize_lbfgs
+from sklearn_crf.potentials import FeatureScaling
 
 
 class GraphSummary(NamedTuple):
@@ -203,10 +204,22 @@ class TrainingRecord:
         return np.array([np.nan if item is None else item for item in getattr(self, name)], dtype=np.float64)
 
 
+def restore_units(record: Any, scaling: FeatureScaling, potentials: Any) -> None:
+    """Turn the weights and gradients of a record into those for features as X has them."""
+    if scaling.is_identity:
+        return
+    record.coef = scaling.outer(potentials, record.coef)
+    if isinstance(record, TrainingRecord):
+        if record.voters is not None:
+            record.voters = np.array([scaling.outer(potentials, coef) for coef in record.voters])
+        record.coef_path = [scaling.outer(potentials, coef) for coef in record.coef_path]
+        record.gradient_path = [scaling.outer_gradient(potentials, gradient) for gradient in record.gradient_path]
+
+
 def penalty_factors(potentials, C: float, edge_C: float | None) -> np.ndarray:
     """Factor of each weight in the penalty: 0 for intercepts, 1 for nodes, C / edge_C for edges and factors."""
     # returns (n_coef,) float64
-    factors = potentials.penalised.astype(np.float64)
+    factors = potentials.penalty
     if edge_C is not None:
         factors[potentials.on_edges] *= C / edge_C
     return factors
@@ -245,7 +258,11 @@ class PenalisedRisk:
     @property
     def l1(self):
         """Weight of the L1 penalty on each weight, in units of f; one number for none."""
-        return self.l1_ratio * self._strength * self.penalty if self.l1_ratio else 0.0
+        if not self.l1_ratio:
+            return 0.0
+        # Factors are of squares of weights, whose units are those of the features.
+        units = np.sqrt(self.risk.potentials.penalty)
+        return self.l1_ratio * self._strength * self.penalty / np.where(units > 0, units, 1.0)
 
     def evaluate(self, coef, members=None):
         """One pass over the examples."""

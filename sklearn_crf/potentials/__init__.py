@@ -3,6 +3,7 @@
 from sklearn_crf.potentials._factor_types import FactorType, check_factors, factor_types
 from sklearn_crf.potentials._factors import FactorPotentials
 from sklearn_crf.potentials._feature_columns import FeatureColumns, FeaturePairs, feature_columns
+from sklearn_crf.potentials._feature_scaling import FeatureMoments, FeatureScaling, warn_of_minute_features
 from sklearn_crf.potentials._linear import LinearPotentials
 from sklearn_crf.potentials._pairwise_tables import PAIRWISE_FORMS, PairwiseForm, PairwiseTables, pairwise_form
 from sklearn_crf.potentials._sparse import SparsePotentials, with_feature_columns
@@ -13,7 +14,9 @@ __all__ = [
     "FactorPotentials",
     "FactorType",
     "FeatureColumns",
+    "FeatureMoments",
     "FeaturePairs",
+    "FeatureScaling",
     "LinearPotentials",
     "PairwiseForm",
     "PairwiseTables",
@@ -23,6 +26,7 @@ __all__ = [
     "factor_types",
     "feature_columns",
     "pairwise_form",
+    "warn_of_minute_features",
     "with_edge_columns",
     "with_feature_columns",
 ]

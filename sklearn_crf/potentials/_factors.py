@@ -95,6 +95,11 @@ class FactorPotentials:
         return np.concatenate((self.pairwise.penalised, np.ones(self.n_coef - self._ends[0], dtype=bool)))
 
     @property
+    def penalty(self):
+        """(n_coef,) float64: factors of the squared weights in the penalty."""
+        return np.concatenate((self.pairwise.penalty, np.ones(self.n_coef - self._ends[0])))
+
+    @property
     def on_edges(self):
         """(n_coef,) bool: weights of the pairwise tables and of factors."""
         return np.concatenate((self.pairwise.on_edges, np.ones(self.n_coef - self._ends[0], dtype=bool)))

@@ -68,6 +68,10 @@ class LinearPotentials:
     by_columns = False
     #: Whether features of edges may be sparse.
     takes_sparse_edges = False
+    #: (n_node_types, n_features) or None: units of the features of nodes that :class:`FeatureScaling` chose.
+    feature_scale = None
+    #: (n_edge_types, n_edge_features) or None: those of edges.
+    edge_scale = None
 
     def __init__(
         self,
@@ -192,6 +196,15 @@ class LinearPotentials:
         mask = np.ones(self.n_coef, dtype=bool)
         self.unpack(mask).intercept[...] = False
         return mask
+
+    @property
+    def penalty(self):
+        """(n_coef,) float64: factors of the squared weights in the penalty, 0 for intercepts, else 1 in units of X."""
+        factors = self.penalised.astype(np.float64)
+        if self.feature_scale is not None:
+            self.unpack(factors).coef[...] /= self.feature_scale[:, np.newaxis] ** 2
+            self.unpack(factors).edge_coef[...] /= self.edge_scale[..., np.newaxis] ** 2
+        return factors
 
     @property
     def on_edges(self):

@@ -98,14 +98,14 @@ class _WeightsAndShares:
         self.n_classes = weights.n_classes
 
     @property
-    def penalised(self):
-        return self._padded(self.weights.penalised)
+    def penalty(self):
+        return self._padded(self.weights.penalty)
 
     @property
     def on_edges(self):
         return self._padded(self.weights.on_edges)
 
     def _padded(self, of_weights):
-        mask = np.zeros(self.n_coef, dtype=bool)
-        mask[: self.weights.n_coef] = of_weights
-        return mask
+        padded = np.zeros(self.n_coef, dtype=of_weights.dtype)
+        padded[: self.weights.n_coef] = of_weights
+        return padded

@@ -1,0 +1,397 @@
+"""Features in units that suit training: moments, the change of units, and weights on both sides of it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sklearn_crf._warnings import warn_caller
+
+# A feature is centred where its mean is this many standard deviations from 0 (a constant one where it is as far).
+_FAR = 10.0
+
+# Standard deviations beyond which a feature gets another unit; below the smaller one only where the penalty of its
+# weight is as small.
+_SMALL, _LARGE = 1e-2, 10.0
+
+# What a feature of so small a range says is nothing next to a penalty of the usual strength.
+_MINUTE = 1e-3
+
+_ROWS = 8192
+
+
+class FeatureMoments(NamedTuple):
+    """Number, mean and spread of the features of nodes or edges, for each of their types.
+
+    Attributes
+    ----------
+    number : ndarray of shape (n_types,)
+        Nodes or edges.
+    mean, squares : ndarray of shape (n_types, n_features), float64
+        Means, and sums of squared deviations from them.
+    low, high : ndarray of shape (n_types, n_features), float64
+        Least and largest values.
+
+    Examples
+    --------
+    >>> from sklearn_crf.encoding import encode_X, make_batches
+    >>> from sklearn_crf.potentials import FeatureMoments
+    >>> X = [[[1.0], [3.0]], [[5.0]]]
+    >>> moments = FeatureMoments.of_nodes(make_batches(encode_X(X)), n_types=1)
+    >>> moments.number.tolist(), moments.mean.tolist(), moments.squares.tolist()
+    ([3.0], [[3.0]], [[8.0]])
+    """
+
+    number: np.ndarray
+    mean: np.ndarray
+    squares: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    @classmethod
+    def of_nodes(cls, batches: Sequence, n_types: int) -> "FeatureMoments":
+        """Moments of the features of nodes, which are dense.
+
+        Parameters
+        ----------
+        batches : sequence of Batch
+        n_types : int
+            Types of nodes.
+
+        Returns
+        -------
+        FeatureMoments
+        """
+        n_features = batches[0].example.shape[1]
+        return cls._of(((each.example.node_features, each.example.node_type) for each in batches), n_types, n_features)
+
+    @classmethod
+    def of_edges(cls, batches: Sequence, n_types: int, n_features: int) -> "FeatureMoments":
+        """Moments of the features of edges, which are dense; edges without any are not counted.
+
+        Parameters
+        ----------
+        batches : sequence of Batch
+        n_types : int
+            Types of edges.
+        n_features : int
+
+        Returns
+        -------
+        FeatureMoments
+        """
+        featured = (each.example for each in batches if each.example.edge_features is not None)
+        return cls._of(((each.edge_features, each.edge_type) for each in featured), n_types, n_features)
+
+    @classmethod
+    def _of(cls, parts, n_types, n_features):
+        shape = n_types, n_features
+        none = cls(np.zeros(n_types), np.zeros(shape), np.zeros(shape), np.full(shape, np.inf), np.full(shape, -np.inf))
+        return cls.joined([none, *(none._seen(*rows) for part in parts for rows in _rows(*part))])
+
+    def _seen(self, rows, kind):
+        found = FeatureMoments(*(np.array(each) for each in self))
+        for t in np.unique(kind):
+            chosen = rows[kind == t]
+            found.number[t] = len(chosen)
+            found.mean[t] = chosen.mean(axis=0)
+            found.squares[t] = ((chosen - found.mean[t]) ** 2).sum(axis=0)
+            found.low[t], found.high[t] = chosen.min(axis=0), chosen.max(axis=0)
+        return found
+
+    @classmethod
+    def joined(cls, parts: "Sequence[FeatureMoments]") -> "FeatureMoments":
+        """Moments of all nodes from those of parts, in their order.
+
+        Parameters
+        ----------
+        parts : sequence of FeatureMoments
+
+        Returns
+        -------
+        FeatureMoments
+        """
+        total = parts[0]
+        for part in parts[1:]:
+            number = total.number + part.number
+            share = np.divide(part.number, number, out=np.zeros_like(number), where=number > 0)[:, np.newaxis]
+            gap = part.mean - total.mean
+            total = cls(
+                number,
+                total.mean + share * gap,
+                total.squares + part.squares + gap**2 * share * total.number[:, np.newaxis],
+                np.minimum(total.low, part.low),
+                np.maximum(total.high, part.high),
+            )
+        return total
+
+    @property
+    def deviation(self) -> np.ndarray:
+        """(n_types, n_features): standard deviations."""
+        return np.sqrt(self.squares / np.maximum(self.number, 1)[:, np.newaxis])
+
+    @property
+    def varies(self) -> np.ndarray:
+        """(n_types, n_features) bool: features of more than one value."""
+        return self.high > self.low
+
+
+def _rows(values, kind):
+    """Rows of features in float64, a bounded number at a time, and their types."""
+    for start in range(0, len(values), _ROWS):
+        rows = np.asarray(values[start : start + _ROWS], dtype=np.float64)
+        yield rows, np.zeros(len(rows), dtype=np.int32) if kind is None else kind[start : start + _ROWS]
+
+
+def _rescaled(values, kind, center, scale):
+    """Rows less the center of their type, over its scale."""
+    changed = np.empty_like(values)
+    start = 0
+    for rows, kinds in _rows(values, kind):
+        changed[start : start + len(rows)] = (rows - center[kinds]) / scale[kinds]
+        start += len(rows)
+    return changed
+
+
+class FeatureScaling:
+    r"""Other units of the features that are far from 0, or whose scale is far from 1.
+
+    .. math:: x'_j = (x_j - m_j) / s_j, \qquad w'_j = s_j w_j, \qquad b' = b + \sum_j m_j w_j
+
+    The scores, and with a penalty of :math:`(w'_j / s_j)^2` the objective, are the same. What differs is how alike the
+    curvatures of the objective along the weights are, and what one tolerance means for the gradient by each of them.
+    Features without need keep :math:`m_j = 0, s_j = 1`.
+
+    Parameters
+    ----------
+    center, scale : ndarray of shape (n_node_types, n_features), or None
+        m and s of the features of nodes; None where no feature is in need.
+    edge_scale : ndarray of shape (n_edge_types, n_edge_features), or None
+        s of the features of edges, whose m are 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import encode_X, make_batches
+    >>> from sklearn_crf.potentials import FeatureScaling, LinearPotentials, pairwise_form
+    >>> batches = make_batches(
+    ...     encode_X([[[999.0, 0.5], [1001.0, -0.5]]], edge_features="constant")
+    ... )
+    >>> potentials = LinearPotentials(2, 2, pairwise_form("potts", 2))
+    >>> scaling = FeatureScaling.for_training(
+    ...     FeatureScaling.moments(batches, potentials), C=1.0
+    ... )
+    >>> scaling.center.tolist(), scaling.scaled(batches)[0].example.node_features.tolist()
+    ([[1000.0, 0.0]], [[-1.0, 0.5], [1.0, -0.5]])
+    >>> scaling.inner(potentials, np.array([0.1, 2.0, 3.0, 0.0])).tolist()
+    [0.1, 2.0, 103.0, 0.0]
+    """
+
+    def __init__(self, center: Any = None, scale: Any = None, edge_scale: Any = None):
+        self.center = center
+        self.scale = scale
+        self.edge_scale = edge_scale
+
+    @staticmethod
+    def moments(batches: list, potentials: Any) -> tuple[FeatureMoments, FeatureMoments] | None:
+        """Moments of the features of nodes and of edges; None where they are sparse, and stay as they are.
+
+        Parameters
+        ----------
+        batches : list of Batch
+        potentials : LinearPotentials or FactorPotentials
+
+        Returns
+        -------
+        tuple of FeatureMoments, or None
+        """
+        if potentials.by_columns:
+            return None
+        of_edges = FeatureMoments.of_edges(batches, potentials.n_edge_types, potentials.n_edge_features)
+        return FeatureMoments.of_nodes(batches, potentials.n_node_types), of_edges
+
+    @classmethod
+    def for_training(
+        cls, moments: tuple[FeatureMoments, FeatureMoments] | None, C: float, fit_intercept: bool = True
+    ) -> "FeatureScaling":
+        """The units that suit some training data.
+
+        Parameters
+        ----------
+        moments : tuple of FeatureMoments, or None
+            Of nodes and of edges.
+        C : float
+            Inverse strength of the penalty.
+        fit_intercept : bool, default=True
+            Whether intercepts can take up what centred features lack.
+
+        Returns
+        -------
+        FeatureScaling
+        """
+        if moments is None:
+            return cls()
+        nodes, edges = moments
+        # About the curvature of the penalty along a weight, in units of that of the loss.
+        penalty = 4.0 / (C * max(nodes.number.sum(), 1.0))
+        is_far = fit_intercept & (np.abs(nodes.mean) > _FAR * np.where(nodes.varies, nodes.deviation, 1.0))
+        center, scale = np.where(is_far, nodes.mean, 0.0), _units(nodes, nodes.deviation, penalty)
+        # Features of edges are not centred: they have no intercept.
+        edge_scale = _units(edges, np.hypot(edges.mean, edges.deviation), penalty)
+        if not is_far.any() and np.all(scale == 1) and np.all(edge_scale == 1):
+            return cls()
+        return cls(center, scale, edge_scale)
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether all features stay as they are."""
+        return self.center is None
+
+    def rescale_penalty(self, potentials: Any) -> None:
+        """Let the penalty of potentials be that of weights for these units.
+
+        Parameters
+        ----------
+        potentials : LinearPotentials or FactorPotentials
+        """
+        linear = _linear_part(potentials)
+        linear.feature_scale, linear.edge_scale = self.scale, self.edge_scale
+
+    def scaled(self, batches: list) -> list:
+        """Batches in these units.
+
+        Parameters
+        ----------
+        batches : list of Batch
+
+        Returns
+        -------
+        list of Batch
+        """
+        if self.is_identity:
+            return batches
+        return [replace(batch, example=self._scaled_example(batch.example)) for batch in batches]
+
+    def _scaled_example(self, example):
+        if np.any(self.edge_scale != 1):
+            example = example._with_scaled_edges(self.edge_scale)
+        if not np.any(self.center) and np.all(self.scale == 1):
+            return example
+        return example._with(node_features=_rescaled(example.node_features, example.node_type, self.center, self.scale))
+
+    def inner(self, potentials: Any, coef: np.ndarray) -> np.ndarray:
+        """Weights for features in these units.
+
+        Parameters
+        ----------
+        potentials : LinearPotentials or FactorPotentials
+        coef : ndarray of shape (n_coef,)
+            Weights for the features as they are.
+
+        Returns
+        -------
+        ndarray of shape (n_coef,)
+        """
+        return coef if self.is_identity else self._moved(potentials, coef, 1)
+
+    def outer(self, potentials: Any, coef: np.ndarray) -> np.ndarray:
+        """Weights for the features as they are, the inverse of :meth:`inner`.
+
+        Parameters
+        ----------
+        potentials : LinearPotentials or FactorPotentials
+        coef : ndarray of shape (n_coef,)
+            Weights for features in these units.
+
+        Returns
+        -------
+        ndarray of shape (n_coef,)
+        """
+        return coef if self.is_identity else self._moved(potentials, coef, -1)
+
+    def _moved(self, potentials, coef, direction):
+        moved = np.array(coef, dtype=np.float64)
+        parts = _parts(potentials, moved)
+        scale, edge_scale = self.scale[:, np.newaxis], self.edge_scale[..., np.newaxis]
+        if direction < 0:
+            parts.coef[...] /= scale
+        if parts.intercept.size:
+            parts.intercept[...] += direction * np.einsum("tcf,tf->tc", parts.coef, self.center)
+        if direction > 0:
+            parts.coef[...] *= scale
+        parts.edge_coef[...] *= edge_scale**direction
+        return moved
+
+    def outer_gradient(self, potentials: Any, gradient: np.ndarray) -> np.ndarray:
+        """The gradient by weights for the features as they are, of that by :meth:`inner` ones.
+
+        Parameters
+        ----------
+        potentials : LinearPotentials or FactorPotentials
+        gradient : ndarray of shape (n_coef,)
+
+        Returns
+        -------
+        ndarray of shape (n_coef,)
+        """
+        if self.is_identity:
+            return gradient
+        moved = np.array(gradient)
+        parts = _parts(potentials, moved)
+        parts.coef[...] *= self.scale[:, np.newaxis]
+        parts.edge_coef[...] *= self.edge_scale[..., np.newaxis]
+        if parts.intercept.size:
+            parts.coef[...] += parts.intercept[..., np.newaxis] * self.center[:, np.newaxis]
+        return moved
+
+
+def _linear_part(potentials):
+    """The potentials of nodes and edges, whose weights come before those of factors."""
+    return getattr(potentials, "pairwise", potentials)
+
+
+def _parts(potentials, flat):
+    linear = _linear_part(potentials)
+    return linear.unpack(flat[: linear.n_coef])
+
+
+def _units(moments, deviation, penalty):
+    """Units of features: the square root of the curvature along their weights where that is far from 1."""
+    curvature = np.sqrt(deviation**2 + penalty)
+    return np.where(moments.varies & ((deviation > _LARGE) | (curvature < _SMALL)), curvature, 1.0)
+
+
+def warn_of_minute_features(moments: FeatureMoments, C: float) -> None:
+    """Warn of features so small that the penalty leaves their weights no effect.
+
+    Parameters
+    ----------
+    moments : FeatureMoments
+        Of nodes.
+    C : float
+        Inverse strength of the penalty.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from sklearn_crf.encoding import encode_X, make_batches
+    >>> from sklearn_crf.potentials import FeatureMoments, warn_of_minute_features
+    >>> moments = FeatureMoments.of_nodes(
+    ...     make_batches(encode_X([[[1e-6], [3e-6]]])), n_types=1
+    ... )
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     warn_of_minute_features(moments, C=1.0)
+    >>> print(str(caught[0].message)[:36])
+    Features [0] range over less than 0.
+    """
+    information = C * moments.number.sum() * moments.deviation**2
+    minute = np.any(moments.varies & (moments.high < moments.low + _MINUTE) & (information < 1), axis=0)
+    if minute.any():
+        chosen = np.flatnonzero(minute)
+        named = f"{chosen[:5].tolist()}" if len(chosen) <= 5 else f"{chosen[:5].tolist()} and {len(chosen) - 5} more"
+        warn_caller(
+            f"Features {named} range over less than {_MINUTE:g}, so that the penalty of C={C:g} leaves their weights "
+            "no effect: scale X, as with NodeTransformer(StandardScaler()), or increase C."
+        )

@@ -1,0 +1,118 @@
+"""Estimators in whatever units their features come: the same field, or a warning that says what to change."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier, Shards
+from sklearn_crf.learning import LBFGS, PL, GradientSteps
+from sklearn_crf.potentials import PairwiseTables
+
+RNG = np.random.default_rng(0)
+Y = np.kron(RNG.integers(2, size=(6, 3, 3)), np.ones((1, 3, 3), dtype=int))
+X = Y[..., np.newaxis] + 0.6 * RNG.normal(size=(*Y.shape, 2))
+
+FIELDS = {
+    "exact": TRWCRF(C=0.1, formulation="exact", tol=1e-7),
+    "pseudolikelihood": TRWCRF(C=0.1, formulation="pseudolikelihood", tol=1e-7),
+    "l1": TRWCRF(C=0.1, formulation="pseudolikelihood", solver=LBFGS(l1_ratio=0.5), tol=1e-7, max_iter=1000),
+    "pma": DRFClassifier(C=0.1, tol=1e-7),
+    "pl": DRFClassifier(C=0.1, learning="pl", tol=1e-7),
+    "contrastive": ContrastiveCRF(C=0.1, generator=None, tol=1e-7),
+    "margin": M3NClassifier(C=0.1),
+}
+
+
+@pytest.mark.parametrize("shift", [100.0, -1e6])
+@pytest.mark.parametrize("name", FIELDS)
+def test_shifted_features_give_the_same_field(name, shift):
+    reference, field = (FIELDS[name].__sklearn_clone__() for _ in range(2))
+    reference.fit(X, Y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        field.fit(X + shift, Y)
+    if name != "margin":
+        # The margin's intercept is penalised, as that of centred features: the objectives differ a little.
+        np.testing.assert_allclose(field.loss_curve_[-1], reference.loss_curve_[-1], rtol=1e-4)
+        np.testing.assert_allclose(field.coef_, reference.coef_, atol=2e-3)
+        np.testing.assert_allclose(
+            np.ravel(field.intercept_ + shift * field.coef_.sum(axis=1)), np.ravel(reference.intercept_), atol=2e-3
+        )
+    assert np.mean(field.predict(X + shift) == reference.predict(X)) > 0.99
+
+
+@pytest.mark.parametrize("unit", [1e4, 1e8])
+@pytest.mark.parametrize("name", ["pseudolikelihood", "l1", "pma", "pl", "contrastive"])
+def test_large_units_reach_the_optimum(name, unit):
+    field = FIELDS[name].__sklearn_clone__().set_params(edge_features="constant", pairwise=PairwiseTables(C=0.1))
+    reference = field.__sklearn_clone__()
+    if name == "l1":
+        for one in (field, reference):
+            one.set_params(solver=LBFGS(l1_ratio=0.999999))
+    # The same objective in the units of X: the penalty is of squared weights, or of weights.
+    reference.set_params(C=field.C * (unit if name == "l1" else unit**2)).fit(X, Y)
+    field.fit(unit * X, Y)
+    np.testing.assert_allclose(unit * field.coef_, reference.coef_, rtol=0.02)
+    assert np.mean(field.predict(unit * X) == reference.predict(X)) > 0.99
+
+
+@pytest.mark.parametrize("learning", ["spa", "cd", PL(solver=GradientSteps())])
+def test_steps_do_not_depend_on_a_shift(learning):
+    field = DRFClassifier(learning=learning, inference="map", random_state=0, max_iter=60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        expected = field.fit(X, Y).score(X, Y)
+        assert field.fit(X + 1e4, Y).score(X + 1e4, Y) > expected - 0.03
+
+
+def test_minute_features_are_warned_of():
+    field = TRWCRF(formulation="exact")
+    with pytest.warns(UserWarning, match=r"Features \[0, 1\] range over less than 0.001.*increase C") as caught:
+        field.fit(1e-6 * X, Y)
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        field.set_params(C=1e12).fit(1e-6 * X, Y)
+    assert field.score(1e-6 * X, Y) > 0.9
+
+
+def test_paths_and_starts_are_in_units_of_X():
+    field = DRFClassifier(learning="pl").fit(X + 1e3, Y)
+    weights = np.concatenate([np.ravel(part) for part in (field.coef_, field.intercept_, field.edge_coef_)])
+    np.testing.assert_allclose(field.coef_path_[-1], weights, rtol=1e-12)
+    again = DRFClassifier(learning=PL(init=weights), max_iter=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        again.fit(X + 1e3, Y)
+    np.testing.assert_allclose(again.loss_curve_[0], field.loss_curve_[-1], rtol=1e-9)
+    # The gradient of the penalised risk per node, by weights for X as it is, vanishes in the direction of a shift.
+    g_coef, g_intercept = again.gradient_path_[0][:2], again.gradient_path_[0][2]
+    assert np.all(np.abs(g_coef - 1e3 * g_intercept) < 0.01)
+
+
+def test_warm_start_goes_on_where_it_was():
+    field = TRWCRF(formulation="pseudolikelihood", warm_start=True).fit(X + 1e4, Y)
+    assert field.fit(X + 1e4, Y).n_iter_ <= 2
+
+
+def test_all_weights_of_the_path_are_in_units_of_X():
+    field = DRFClassifier(learning="pl").fit(X + 1e4, Y)
+    for weights in field.coef_path_:
+        # Scores of pixels are of order one.
+        assert np.abs((X + 1e4) @ weights[:2] + weights[2]).max() < 50
+
+
+def test_shards_choose_the_same_units():
+    parts = [(X[:2] + 1e4, Y[:2]), (X[2:] + 1e4, Y[2:])]
+    whole = TRWCRF(formulation="pseudolikelihood", tol=1e-7).fit(X + 1e4, Y)
+    field = TRWCRF(formulation="pseudolikelihood", tol=1e-7).fit(Shards.from_arrays(parts))
+    np.testing.assert_allclose(field.coef_, whole.coef_, atol=1e-4)
+    np.testing.assert_allclose(field.loss_curve_[-1], whole.loss_curve_[-1], rtol=1e-8)
+
+
+def test_partial_fit_says_what_to_do():
+    with pytest.warns(ConvergenceWarning, match=r"far from 0.*StandardScaler.*or use fit") as caught:
+        TRWCRF(formulation="pseudolikelihood").partial_fit(X + 1e4, Y, classes=[0, 1])
+    assert caught[0].filename == __file__
