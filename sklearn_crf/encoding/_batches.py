@@ -215,7 +215,7 @@ def _read_list(X, lattice_ndim):
             raise ValueError(f"X[{i}] of shape {x.shape} has {x.ndim} axes, but {wanted}: {_RULE}")
         items.append(x)
     if items[0].ndim < 2 or (lattice_ndim is None and items[0].ndim > _MOST_LATTICE_AXES + 1):
-        raise ValueError(f"X[0] of shape {items[0].shape} is no example: {_RULE}")
+        raise ValueError(f"X[0] of shape {items[0].shape} is not an example: {_RULE}")
     return items
 
 
@@ -323,7 +323,7 @@ class _ComputedEdges(Example):
     def _with(self, **fields):
         if "edge_features" not in fields:
             return super()._with(**fields)
-        # What is given is not computed any more.
+        # Features that are given are no longer computed.
         plain = Example._trusted(self.node_features, self.graph, None, self.node_type, self.edge_type, self.n_states)
         return plain._with(factors=self.factors, fixed_factors=self.fixed_factors, **fields)
 
@@ -331,10 +331,10 @@ class _ComputedEdges(Example):
 def make_batches(
     encoded, labels=None, sample_weight=None, *, max_nodes=4096, max_cyclic_nodes=1, max_factor_nodes=1, prepare=None
 ):
-    """Put examples together: consecutive forests up to ``max_nodes`` nodes; those with cycles or factors alone.
+    """Join examples to batches: consecutive forests up to ``max_nodes`` nodes; those with cycles or factors alone.
 
-    What goes together does not depend on the number of threads. Examples with edges or factors share a batch only if
-    their weights are equal, since statistics of tables are summed over a batch.
+    The composition of batches does not depend on the number of threads. Examples with edges or factors share a batch
+    only if their weights are equal, since statistics of tables are summed over a batch.
 
     Parameters
     ----------
@@ -347,12 +347,12 @@ def make_batches(
         A larger forest is a batch of its own.
     max_cyclic_nodes : int, default=1
         Nodes up to which examples are put together where one has a cycle. One keeps those with cycles alone; more are
-        for losses that do not run inference over the whole batch, or whose inference lets what is done rest.
+        for losses that do not run inference over the whole batch, or whose inference skips converged examples.
     max_factor_nodes : int, default=1
         Nodes up to which examples with factors are put together, with cycles or without. One keeps each alone; of
-        more, each batch works out the tables of its types once, and messages of an example that is done rest.
+        more, each batch works out the tables of its types once, and skips messages of examples that have converged.
     prepare : callable(Example) -> Example, optional
-        Applied to the example of each batch as soon as it is made, so that what it replaces is never held for all.
+        Applied to the example of each batch as soon as it is made, so that the originals are never all in memory.
 
     Returns
     -------
@@ -499,7 +499,7 @@ def _batch(encoded, example, start, sizes, labels, sample_weight):
 def tie_constant_edges(example):
     """The example without edge features where it has one and that is 1 everywhere.
 
-    Edges without features of their own share tables, which inference makes ready once and not for each edge.
+    Edges without features share tables, which inference prepares once instead of for each edge.
 
     Parameters
     ----------

@@ -46,8 +46,8 @@ class Example:
         With features it is a pair, nodes and an array of shape (n_factors, R).
     fixed_factors : list of (scope, table), optional
         Factors whose scores are given and not learned, as :meth:`~sklearn_crf.models.FactorGraph.from_factors`
-        takes them, such as the hard constraint :func:`~sklearn_crf.models.exactly_one`. What is to hold at
-        prediction alone is given to the examples that are predicted (:meth:`with_fixed_factors`).
+        takes them, such as the hard constraint :func:`~sklearn_crf.models.exactly_one`. Constraints
+        for prediction alone are added to the examples to predict (:meth:`with_fixed_factors`).
 
     Raises
     ------
@@ -111,7 +111,7 @@ class Example:
         return example
 
     def _with(self, **fields):
-        """The same example with other values of some fields, unchecked."""
+        """A copy with other values of some fields, unchecked."""
         example = copy(self)
         for name, value in fields.items():
             setattr(example, name, value)
@@ -129,7 +129,7 @@ class Example:
         Parameters
         ----------
         fixed_factors : list of (scope, table)
-            As in the constructor; they take the place of those that there are.
+            As in the constructor; they replace the present ones.
 
         Returns
         -------
@@ -323,11 +323,11 @@ def stacked_types(types, lengths):
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Examples on which inference runs at once: their disjoint union, and which nodes are of which example.
+    """Disjoint union of examples on which inference runs together, with the nodes of each example.
 
     Forests are packed, many examples a batch, since exact inference treats them apart anyway and one kernel call
-    costs less than hundreds. An example with cycles or factors is a batch of its own, so that its result depends on
-    nothing else, unless it was asked for otherwise.
+    costs less than hundreds. An example with cycles or factors is a batch of its own, so that its result does not
+    depend on other examples, unless larger batches are requested.
 
     Parameters
     ----------
@@ -379,7 +379,7 @@ def require_complete(batch, what):
     ----------
     batch : Batch
     what : str
-        What needs them, for the error.
+        Name of the caller, for the error.
 
     Returns
     -------
@@ -534,7 +534,7 @@ def compute_edge_features(function, node_features, edges):
 
 
 def one_computed_edge(function, node_features):
-    """Features of one edge by a function, to tell how many there are and whether they are sparse."""
+    """Features of one edge by a function, to find out their number and whether they are sparse."""
     # returns (1, R)
     # node_features: (N, F), of one node or more; the first is tried on itself
     return compute_edge_features(function, node_features[:1], np.zeros((1, 2), dtype=np.int32))

@@ -49,7 +49,7 @@ def encode_y(y, encoded, *, missing_label=None, classes=None, name="y"):
     classes : array-like of shape (n_classes,), optional
         All classes; None finds them in y, which must then hold two or more.
     name : str, default="y"
-        What errors call it. "evidence" is known labels of some nodes.
+        Name of the argument in errors. "evidence" stands for known labels of some nodes.
 
     Returns
     -------
@@ -58,7 +58,7 @@ def encode_y(y, encoded, *, missing_label=None, classes=None, name="y"):
     Raises
     ------
     ValueError
-        If y does not have the shape of X, holds values that are no class labels or not among ``classes``, or
+        If y does not have the shape of X, holds values that are not class labels or not among ``classes``, or
         fewer than two classes.
 
     Examples
@@ -111,7 +111,7 @@ def _values(parts):
 
 
 def _read_labels(y, encoded, missing_label, name):
-    """For every example the labels that are there and where they are, and what errors call them."""
+    """For every example its labels, their positions, and its name in errors."""
     if y is None:
         raise ValueError("This estimator requires y to be passed, but the target y is None.")
     if encoded.layout == "nodes":
@@ -216,7 +216,7 @@ def from_objects(values, name):
 
 
 def _missing_evidence(labels, missing_label):
-    """Where evidence leaves the label open: NaN says so whatever ``missing_label`` is."""
+    """Mask of nodes without evidence: NaN always means unknown, besides ``missing_label``."""
     missing = missing_nodes(labels, missing_label)
     return missing | missing_nodes(labels, np.nan) if labels.dtype.kind in "fO" else missing
 
@@ -226,7 +226,7 @@ def _split_missing(flat, missing_label, name):
 
 
 def _split(flat, missing, name):
-    """(labels that are there, where they are or None for everywhere)."""
+    """Labels that are present, and a mask of their positions, None for all."""
     present = flat[~missing] if missing.any() else flat
     if present.dtype == object:
         present = from_objects(present, name)
@@ -353,7 +353,7 @@ def class_weights(class_weight, labels, weights=None):
     Raises
     ------
     InvalidParameterError
-        If a class is unknown, or its weight is no finite number of at least 0.
+        If a class is unknown, or its weight is not a finite number of at least 0.
 
     Examples
     --------

@@ -112,7 +112,7 @@ class Encoded:
 
     @cached_property
     def n_edge_features(self):
-        """Number R of features of an edge, as if there were one; 0 for plain rows."""
+        """Number R of features of an edge, also where examples have no edges; 0 for plain rows."""
         return 0 if self.layout == "nodes" else self._some_edge_features.shape[1]
 
     @cached_property
@@ -225,7 +225,7 @@ def encode_X(
         raise ValueError(f"edge_types must be 'offset' or 'tied', got {edge_types!r}.")
     function = edge_feature_function(edge_features)
     if lattice_ndim is None and not reset:
-        # One image given to a field of images would else be read as that many chains.
+        # Without it, one image given to a field of images would be read as a set of chains.
         lattice_ndim = getattr(estimator, "lattice_ndim_", None)
     X, names = aligned_frames(X, None if reset else getattr(estimator, "feature_names_in_", None))
     layout, X = read_layout(X, lattice_ndim)
@@ -406,7 +406,7 @@ def _common_dtype(arrays, dtype):
 
 
 def _require_finite(x, name, parts=None):
-    """Raise if x is not finite, naming the first of its (index, part) pairs that is to blame."""
+    """Raise if x is not finite, naming the first of its (index, part) pairs that is not."""
     values = x
     if sp.issparse(x):
         values = x.data

@@ -1,4 +1,4 @@
-"""Outlines: of encoded examples what weights depend on, without the examples."""
+"""Outlines: the properties of encoded examples that weights depend on, without the examples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -69,7 +69,7 @@ class Outline:
         ----------
         parts : sequence of Outline
         names : sequence of str
-            What errors call them.
+            Their names in errors.
 
         Returns
         -------

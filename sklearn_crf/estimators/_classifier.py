@@ -47,7 +47,7 @@ class LogLikelihood(NamedTuple):
     ----------
     values : ndarray of shape (n_examples,)
     bound : {"exact", "upper", "lower"} or None
-        What all values are of the true ones; None if that is not known.
+        Whether all values are exact, upper bounds or lower bounds; None if that is not known.
     """
 
     values: np.ndarray
@@ -78,7 +78,7 @@ class Certificates(NamedTuple):
 
 
 def _of_a_distribution(method: _Method) -> _Method:
-    """A method that is there if the estimator has a distribution over labelings."""
+    """A method that is available if the estimator has a distribution over labelings."""
 
     def check(estimator):
         if not estimator._has_distribution:
@@ -106,7 +106,7 @@ class FieldClassifier(TrainableField):
         return [weights] if voters is None else list(voters)
 
     def _scores(self, potentials, weights, batch):
-        """Model of a batch whose distribution predicts."""
+        """Model of a batch for prediction."""
         return potentials.model(weights, batch.example)
 
     def _model(self, potentials, weights, batch):
@@ -114,11 +114,11 @@ class FieldClassifier(TrainableField):
         return _given(self._scores(potentials, weights, batch), batch.labels)
 
     def _asked(self, inference=None):
-        """The inference that a method asks, and the rule by which it labels."""
+        """The inference of a method call, and its decoding rule."""
         return self._decoding() if inference is None else resolve_inference(inference)
 
     def _able(self, task, inference=None):
-        """That inference if it can do a task, else the automatic choice for marginals and samples."""
+        """That inference if it supports a task, else the automatic choice for marginals and samples."""
         asked = self._asked(inference).inference
         return asked if task in asked.tasks else AutoMarginals()
 
@@ -166,7 +166,7 @@ class FieldClassifier(TrainableField):
             return encoded, batches, map_tasks(run, batches, self.n_jobs)
 
     def _decide(self, probability):
-        """Columns chosen from marginals: the largest, or those of the least expected cost."""
+        """Predicted columns: of the largest marginal, or of the least expected cost."""
         if self.cost is None:
             return np.argmax(probability, axis=1)
         return np.argmin(probability @ self._checked_cost(len(self.classes_)).T, axis=1)
@@ -221,7 +221,7 @@ class FieldClassifier(TrainableField):
         return right / total
 
     def _scored_nodes(self, X, y, sample_weight):
-        """Weights of the nodes that are labelled as they are predicted, and of all that are labelled."""
+        """Weight of the correctly predicted nodes, and of all labelled ones."""
         encoded, _, columns = self._predict_columns(X)
         truth = encode_y(y, encoded, missing_label=self.missing_label, classes=self.classes_).labels
         weight = validate_sample_weight(1.0 if sample_weight is None else sample_weight, encoded.n_examples)
@@ -278,7 +278,7 @@ class FieldClassifier(TrainableField):
     def certify(
         self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None, max_work: float = 1e8
     ) -> Certificates:
-        """Duality gaps of predictions: by what the best labelings can score higher at most.
+        """Duality gaps of predictions: upper bounds on how much higher the best labelings can score.
 
         Parameters
         ----------
@@ -292,8 +292,8 @@ class FieldClassifier(TrainableField):
             which is exact on examples without cycles, and :class:`~sklearn_crf.inference.MPLP` where examples have
             factors, followed by :class:`~sklearn_crf.inference.ClusterTightening` where a gap remains.
         max_work : float, default=1e8
-            Budget of that for each example, in table entries that are read: a second or so. 0 leaves it out, and it
-            leaves out examples whose tables are too large for it.
+            Budget of the tightening for each example, in table entries that are read: about a second. 0 skips it;
+            examples whose tables are too large are skipped as well.
 
         Returns
         -------
@@ -311,7 +311,7 @@ class FieldClassifier(TrainableField):
         """
         chosen = resolve_inference(inference).inference if isinstance(inference, str) else inference
         if chosen is not None and "map" not in chosen.tasks:
-            raise ValueError(f"certify needs an inference for best labelings, {type(chosen).__name__} is none.")
+            raise ValueError(f"certify needs an inference for best labelings, but {type(chosen).__name__} finds none.")
         if not max_work >= 0:
             raise ValueError(f"max_work must not be negative, got {max_work!r}.")
         _, batches, columns = self._predict_columns(X, evidence)
@@ -468,7 +468,7 @@ class FieldClassifier(TrainableField):
 
     @_of_a_distribution
     def log_likelihood(self, X: Any, y: Any, *, inference: str | Inference | None = None) -> LogLikelihood:
-        """Log-probability of labelings, of what is labelled where labels are missing.
+        """Log-probability of labelings, or of their labelled part where labels are missing.
 
         Parameters
         ----------

@@ -43,8 +43,8 @@ from sklearn_crf.potentials import (
 class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     """Training of a field whose scores are linear in features on a graph.
 
-    An estimator has the constructor parameters of ``_parameter_constraints``; it says what predicts (``_decoding``),
-    what is minimised (``_objective``), how (``_train``), and what is kept (``_store``).
+    An estimator has the constructor parameters of ``_parameter_constraints``; it defines the inference of prediction
+    (``_decoding``), the objective (``_objective``), the training (``_train``) and the fitted attributes (``_store``).
     """
 
     __getstate__, __setstate__ = versioned_state, restore_versioned_state
@@ -107,7 +107,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     # Hooks of an estimator ------------------------------------------------------------------------------------------
 
     def _decoding(self) -> NamedInference:
-        """The inference that predicts, and the rule by which it labels."""
+        """The inference that predicts, and its decoding rule."""
         return resolve_inference(self.inference)
 
     def _check_parameters(self):
@@ -121,23 +121,23 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """Raise ValueError where a parameter does not fit the classes."""
 
     def _packing(self, encoded):
-        """Nodes up to which examples are packed: of forests, of graphs with cycles, with factors."""
+        """Maximum number of nodes of a batch: of forests, of graphs with cycles, of examples with factors."""
         return {"max_nodes": 4096, "max_cyclic_nodes": 1, "max_factor_nodes": 1}
 
     def _are_narrow(self, batches, potentials):
-        """Whether exact inference is affordable on all of some batches, where that decides what is chosen."""
+        """Whether exact inference is affordable on all batches, where the automatic choice depends on that."""
         return False
 
     def _has_penalty(self, objective):
-        """Whether stochastic steps are made down a penalised loss."""
+        """Whether the loss of stochastic steps has a penalty."""
         return objective.smooth
 
     def _projection(self, potentials):
-        """Function that moves weights to where they may be; None where they may be anywhere."""
+        """Projection of weights onto the allowed set; None without constraints."""
         return None
 
     def _check_batches(self, batches, graphs):
-        """Raise ValueError where examples do not suit what the graphs of all have chosen."""
+        """Raise ValueError where examples do not suit the choice made from the graphs of all examples."""
 
     def _objective(self, examples, potentials):
         """The objective that is minimised."""
@@ -148,15 +148,15 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         raise NotImplementedError(type(self).__name__)
 
     def _n_iterations(self):
-        """Most iterations that callbacks will hear of."""
+        """Maximum number of iterations, for callbacks."""
         return self.max_iter
 
     def _chosen(self, graphs):
-        """Attributes that say what was chosen by the training examples, and that prediction needs."""
+        """Fitted attributes that depend on the graphs of the training examples, and that prediction needs."""
         return {}
 
     def _store(self, record):
-        """Set what is kept of the training besides weights."""
+        """Set the fitted attributes other than weights."""
         self.loss_curve_ = record.curve("loss")
         self.gradient_norm_curve_ = record.curve("gradient_norm")
         self.error_curve_ = record.curve("errors")
@@ -234,11 +234,10 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     @available_if(lambda self: self._takes_parts)
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X, y, classes=None, sample_weight=None):
-        """Learn from some examples more, by one pass of stochastic steps over them.
+        """Continue training with more examples, by one pass of stochastic steps over them.
 
         The weights are averages over all steps so far of adaptive gradient steps for mini-batches of 8 examples, down
-        the objective of all examples so far: what is passed twice counts twice. They come near those of ``fit``, and
-        do not reach them.
+        the objective of all examples so far: an example passed twice counts twice. They approximate those of ``fit``.
 
         Parameters
         ----------
@@ -359,7 +358,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return encoded, batches, potentials, self._flat_weights(potentials)
 
 
-# What weights of two fits have in common: attributes of their potentials.
+# Attributes of potentials that must be equal in both fits of a warm start, with their names in errors.
 _COUNTS = {
     "n_features": "features",
     "n_node_types": "types of nodes",
@@ -381,7 +380,7 @@ class WeightLayout(NamedTuple):
     # Training ------------------------------------------------------------------------------------------------------
 
     def prepare(self, encoded):
-        """Function that puts an example into the form that is quickest for many passes."""
+        """Function that converts an example to the form that is fastest for many passes."""
         if encoded.has_sparse_edges:
             return partial(
                 with_edge_columns, n_node_types=encoded.n_node_types, n_edge_types=max(encoded.n_edge_types, 1)
@@ -500,7 +499,7 @@ class WeightLayout(NamedTuple):
         if self.form.n_weights != n_table_weights:
             raise ValueError(
                 f"pairwise={field.pairwise!r} has tables of {self.form.n_weights} weights, but those of the fit have "
-                f"{n_table_weights}: fit anew, without warm_start."
+                f"{n_table_weights}: call fit without warm_start."
             )
         if sp.issparse(field.coef_):
             pairs = FeaturePairs.of_matrix(field.coef_)
@@ -552,12 +551,12 @@ def _weights_of_type(field, kind):
     listed = numbers_of_states(field.factor_states_[kind.name], kind.n_states)
     place = np.searchsorted(listed, kind.cells)
     known = np.append(listed, -1)[place] == kind.cells
-    # What was not listed had the weight of all others, the last.
+    # States that were not listed share the last weight.
     return coef[:, np.append(np.where(known, place, len(listed)), len(listed))]
 
 
 def _seen_on_edges(batches, n_classes):
-    """(K, K) bool: which labels of the two ends of an edge occur together."""
+    """Pairs of labels that occur on an edge, (K, K) of bool."""
     seen = np.zeros((n_classes, n_classes), dtype=bool)
     for batch in batches:
         tail, head, _ = _labelled_edges(batch)
@@ -566,21 +565,21 @@ def _seen_on_edges(batches, n_classes):
 
 
 def _labels_that_count(batch):
-    """Labels of the nodes, -1 for those of examples of weight zero."""
+    """Labels of nodes, -1 in examples of weight zero."""
     if batch.weight is None:
         return batch.labels
     return np.where(np.repeat(batch.weight > 0, np.diff(batch.node_ptr)), batch.labels, -1)
 
 
 def _table_weights(batch, form):
-    """Weight of the table that each edge adds to by its labels, -1 for none."""
+    """Index of the table weight that the labels of each edge select, -1 for none."""
     tail, head = _labels_that_count(batch)[batch.example.graph.edges.T]
     known = (tail >= 0) & (head >= 0) & (form.sign[tail, head] != 0)
     return np.where(known, form.index[tail, head], -1)
 
 
 def _labelled_edges(batch):
-    """Labels of the two ends of the edges of which both are labelled and count, and the first nodes of these."""
+    """Labels of both ends, and the first node, of each edge whose ends are labelled and have positive weight."""
     edges, labels = batch.example.graph.edges, _labels_that_count(batch)
     tail, head = labels[edges[:, 0]], labels[edges[:, 1]]
     known = (tail >= 0) & (head >= 0)

@@ -31,7 +31,7 @@ def gather(field, shards: Shards, y, sample_weight, node_weight):
 
 
 class ShardedExamples:
-    """Examples that are encoded where their shards are; here is what they have in common.
+    """Examples that are encoded where their shards are; this object holds their common properties.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class ShardedExamples:
         if field.class_weight is not None:
             raise ValueError("class_weight is for X and y in memory: let the load of Shards give a sample_weight.")
         self.shards = shards
-        # Without callbacks, which have no business on workers.
+        # Callbacks stay in this process: the copy has none.
         self._field = type(field)(**field.get_params(deep=False))
         found = shards.map(_survey, self._field)
         names = [part.name for part in found]
@@ -84,12 +84,12 @@ class ShardedExamples:
         return ShardedRisk(self.shards, make_risk, objective, potentials)
 
     def finish(self):
-        """Let the shards drop what is kept for training alone."""
+        """Release memory of the shards that only training needs."""
         self.shards.map(_drop_all, None)
 
 
 class _Survey(NamedTuple):
-    """Findings of one pass over a shard."""
+    """Result of one pass over a shard."""
 
     name: str
     outline: Outline
@@ -98,7 +98,7 @@ class _Survey(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """By what shards put examples into batches."""
+    """Information that a shard needs to put its examples into batches."""
 
     field: object
     outline: Outline
@@ -145,7 +145,7 @@ def _summarise(shard, plan):
 def _shard_risk(plan, graphs, objective, seed, shard):
     batches = _shard_batches(shard, plan)
     plan.field._check_batches(batches, graphs)
-    # Batches are numbered anew in every shard, each of which draws random numbers of its own.
+    # Batch numbers start at 0 in every shard, so each shard needs its own seed.
     own_seed = int(np.random.SeedSequence([seed, shard.number]).generate_state(1)[0])
     # The workers of a cluster have a thread for each of their tasks.
     n_jobs = plan.field.n_jobs if shard.is_local else 1
@@ -158,7 +158,7 @@ def _drop_all(shard, _):
 
 
 def of_each_shard(estimator, method: str, shards: Shards, evidence, **options) -> Any:
-    """What a method gives for each shard."""
+    """Results of a method for each shard."""
     if evidence is not None:
         raise ValueError("evidence is not for Shards: pass X and evidence of one part after the other.")
     check_is_fitted(estimator)
@@ -166,7 +166,7 @@ def of_each_shard(estimator, method: str, shards: Shards, evidence, **options) -
 
 
 def scored_nodes(estimator, shards: Shards) -> tuple[float, float]:
-    """Weights of the nodes of all shards that are labelled as they are predicted, and of all that are labelled."""
+    """Weight of the correctly predicted nodes of all shards, and of all labelled ones."""
     check_is_fitted(estimator)
     right, total = zip(*shards.map(_scored_nodes, estimator), strict=True)
     return sum(right), sum(total)

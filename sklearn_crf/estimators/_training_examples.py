@@ -1,4 +1,4 @@
-"""Training examples of a field in memory, what later ones must have in common with them, and one pass over some."""
+"""Training examples of a field in memory, and ``partial_fit``, one stochastic pass over some examples."""
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -49,7 +49,7 @@ class TrainingExamples:
         self.weighted_by = None
 
     def prepare(self, field, layout, whole=None, packing=None):
-        """Put examples into batches, in the form that suits those of all shards.
+        """Put examples into batches, in the form that suits the examples of all shards.
 
         Parameters
         ----------
@@ -89,7 +89,7 @@ class TrainingExamples:
         return risk_of(objective, potentials, self.batches, field.n_jobs, seed)
 
     def finish(self):
-        """Drop what is kept for training alone."""
+        """Release memory that only training needs."""
 
 
 def scaling_for_training(field, moments, potentials):
@@ -107,17 +107,17 @@ def risk_of(objective, potentials, batches, n_jobs, seed):
 
 
 def require_node_losses(field, examples, objective):
-    """Raise ValueError where nodes have weights, but the loss is no sum over nodes."""
+    """Raise ValueError where nodes have weights, but the loss is not a sum over nodes."""
     if examples.weighted_by is not None and not objective.weighs_nodes:
         raise ValueError(
-            f"{examples.weighted_by} weighs nodes, but the loss of {type(field).__name__} is no sum over nodes and "
+            f"{examples.weighted_by} weighs nodes, but the loss of {type(field).__name__} is not a sum over nodes and "
             "has no cost here: use sample_weight, or DRFClassifier(learning='pl'), M3NClassifier() or "
             "TRWCRF(formulation=Relaxation(cost='hamming'))."
         )
 
 
 def summary_of(field, batches, potentials):
-    """Properties of the graphs of batches, by which estimators choose."""
+    """Properties of the graphs of batches, which automatic choices depend on."""
     return GraphSummary(have_cycles(batches), have_factors(batches), field._are_narrow(batches, potentials))
 
 
@@ -150,7 +150,7 @@ def partial_fit(field, X, y, classes, sample_weight):
     field._check_batches(examples.batches, examples.graphs)
     objective = field._objective(examples, potentials)
     require_node_losses(field, examples, objective)
-    # Inner problems that are solved as far as the outer one has come would stay as they are.
+    # One pass has no gradient of all examples, by which an inner problem could become more accurate.
     objective.settle(0.0)
     rng = check_random_state(field.random_state)
     risk = examples.risk(field, objective, potentials, int(rng.randint(np.iinfo(np.int32).max)))

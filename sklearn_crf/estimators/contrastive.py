@@ -80,7 +80,7 @@ class ContrastiveCRF(FieldClassifier):
     lattice_ndim : int, optional
         Number of lattice axes of an example; None reads it from X.
     warm_start : bool, default=False
-        Start from the last fit's weights, also from those of a fit that was interrupted. Sets begin anew.
+        Start from the last fit's weights, also from those of a fit that was interrupted. Sets are built anew.
     random_state : int, RandomState instance or None, default=None
         For random starts, Gibbs sampling and mini-batches.
     n_jobs : int, default=None
@@ -113,11 +113,11 @@ class ContrastiveCRF(FieldClassifier):
     error_curve_ : ndarray of shape (n_iter_,)
         NaN: no inference runs that could err.
     n_iter_ : int
+        Iterations of all rounds.
     stop_reason_ : str
         Why the last round ended.
     best_iter_ : int
         The iteration whose weights are kept, from 0: the last.
-        Iterations of all rounds.
     n_features_in_ : int
         Features of a node.
     lattice_ndim_ : int or None

@@ -111,14 +111,14 @@ class DRFClassifier(FieldClassifier):
     best_iter_ : int or None
         The iteration whose weights are kept, from 0; None where they are a mean or several vote.
     duality_gap_ : float
-        What the objective of ``SPA(solver="bundle")`` may be above its least at most; NaN for other rules.
+        Upper bound on the suboptimality of the objective of ``SPA(solver="bundle")``; NaN for other rules.
     learning_ : str
         The rule that was used.
     inference_ : str
         The inference that predicts with ``inference="auto"``: "mpm" or "trw". Otherwise the parameter, or the class of
         an object.
     partial_fit_state_ : dict
-        What the next ``partial_fit`` needs, where that was called last.
+        State for the next ``partial_fit``, if that was the last call.
     n_features_in_ : int
         Features of a node.
     lattice_ndim_ : int or None

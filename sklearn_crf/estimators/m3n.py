@@ -126,7 +126,7 @@ class M3NClassifier(FieldClassifier):
     intercept_ : ndarray of shape (1,) or (n_classes,)
     edge_coef_ : ndarray of shape (n_edge_types, n_edge_features, n_table_weights)
     duality_gap_ : float
-        What the objective at these weights may be above the least, at most: of the exact problem, whatever the
+        Upper bound on the suboptimality of the objective at these weights: of the exact problem, whatever the
         inference; for other formulations of the relaxed problem at temperature zero.
     loss_curve_ : ndarray
         The objective at every plane of the bundle method; the best of those worked out so far, at the epochs
@@ -152,7 +152,7 @@ class M3NClassifier(FieldClassifier):
     n_inference_calls_ : int
         Of these in all.
     partial_fit_state_ : dict
-        What the next ``partial_fit`` needs, where that was called last.
+        State for the next ``partial_fit``, if that was the last call.
     n_features_in_ : int
         Features of a node.
     lattice_ndim_ : int or None

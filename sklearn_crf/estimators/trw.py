@@ -38,7 +38,7 @@ class TRWCRF(FieldClassifier):
     C : float, default=1.0
         Inverse strength of the penalty on weights; intercepts are free. ``C = 1 / (2 c2)`` in terms of CRFsuite.
     formulation : str, Formulation or Objective, default="auto"
-        What stands for :math:`\log Z` in training (with factors besides edges, one of "exact", "relaxation",
+        Replacement of :math:`\log Z` in training (with factors besides edges, one of "exact", "relaxation",
         "piecewise", "pseudolikelihood", "loopy"):
 
         - "exact": itself, on forests, and by junction trees where they fit in memory.
@@ -147,7 +147,7 @@ class TRWCRF(FieldClassifier):
     factor_shapes_ : dict of str to ndarray of shape (arity,)
         Numbers of states of the nodes of each type.
     partial_fit_state_ : dict
-        What the next ``partial_fit`` needs, where that was called last.
+        State for the next ``partial_fit``, if that was the last call.
     n_features_in_ : int
         Features of a node.
     lattice_ndim_ : int or None

@@ -67,7 +67,7 @@ class Field(NamedTuple):
         """True if an edge's factor is that of its type alone."""
         return len(self.edge_weight) == 0
 
-    def work_space(self):
+    def workspace(self):
         """Workspace of a kernel; one for each thread."""
         return np.empty((6 + 2 * self.tables.shape[3]) * self.unary.shape[1])
 
@@ -359,7 +359,7 @@ def beliefs_of(field, messages, run):
     # run: as :func:`~sklearn_crf._threads.range_runner` gives it
     beliefs = np.empty_like(field.unary)
     log_z_terms = np.empty(len(beliefs))
-    failed, work_size = [], field.work_space().size
+    failed, work_size = [], field.workspace().size
 
     def part(start, stop):
         failed.append(node_beliefs(field, messages, beliefs, log_z_terms, start, stop, np.empty(work_size)))
@@ -396,7 +396,7 @@ def _sum_pairs(field, messages, beliefs, log_z_terms, run, exact):
     stored = len(field.factors) + len(field.on) > 0
     without_factor = field.semiring == SUM_PROBABILITY and field.is_tied and stored and len(field.appearance) == 0
     row_totals = row_totals_of(field) if exact and without_factor else np.zeros((0, field.width), field.unary.dtype)
-    failed, work_size = [], field.work_space().size
+    failed, work_size = [], field.workspace().size
 
     def part(k, start, stop):
         work = np.empty(work_size)
@@ -463,7 +463,7 @@ def edge_marginals_of(field, model, messages, edges, run):
     slot_of_half_edge[field.half_edge] = np.arange(2 * graph.n_edges, dtype=np.int32)
     slots = np.stack((graph.edges[edges, 0], slot_of_half_edge[2 * edges]), axis=1).astype(np.int32)
     beliefs, _ = beliefs_of(field, messages, run)
-    failed = edge_beliefs(field, messages, beliefs, slots, marginals, field.work_space())
+    failed = edge_beliefs(field, messages, beliefs, slots, marginals, field.workspace())
     if failed >= 0:
         raise ValueError(f"model is infeasible: the scores around edge {edges[failed]} leave it no pair of states.")
     return marginals.astype(model.dtype, copy=False)

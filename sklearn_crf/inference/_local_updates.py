@@ -68,7 +68,7 @@ def visits(graph, schedule, frozen=None):
 def sweep(run, groups, update, unary, *arguments):
     """Call ``update(nodes, start, stop, unary, *arguments, scores)`` over each group of :func:`visits` in turn."""
     # unary: (N, K)
-    # update: a kernel that visits ``nodes[start:stop]``; ``scores`` is its work space, (K,) float64
+    # update: a kernel that visits ``nodes[start:stop]``; ``scores`` is its workspace, (K,) float64
     # returns what the calls returned, in no particular order
     returned = []
 

@@ -35,7 +35,7 @@ from sklearn_crf.optimize import minimize_lbfgs
 
 
 class Member(NamedTuple):
-    """Examples of a batch on which inference runs at once: one, or all where they are forests.
+    """Examples of a batch on which inference runs together: one, or all where they are forests.
 
     Attributes
     ----------

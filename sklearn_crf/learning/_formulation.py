@@ -62,7 +62,7 @@ class Formulation(BaseEstimator):
         self.temperature = temperature
 
     def for_tolerance(self, tol: float) -> "Formulation":
-        """Itself, with an inner problem as accurate as the outer one needs.
+        """The formulation with an inner problem as accurate as the outer one needs.
 
         Parameters
         ----------
@@ -110,9 +110,9 @@ class Formulation(BaseEstimator):
     def cyclic_nodes(self) -> int:
         """Nodes up to which small training examples with cycles are worked on together.
 
-        Of what is solved by itself for every model, tree-reweighted messages alone let examples that are done rest,
-        but all of a batch are solved anew where those of one do not settle; junction trees would all be in memory at
-        once, and so are tables of all edges in the joint problem.
+        Larger batches pay only for tree-reweighted messages, which skip examples that have converged; if one example of
+        a batch does not converge, all of the batch are solved again. Junction trees of a batch would all be in memory,
+        and so would the tables of all edges in the joint problem.
 
         Returns
         -------
@@ -123,8 +123,8 @@ class Formulation(BaseEstimator):
     def factor_nodes(self) -> int:
         """Nodes of training examples with factors that are worked on together.
 
-        Tables of many listed states take longer to lay out than one small example to be done with. By junction trees
-        the tables of all examples of a batch are in memory at once, and trees that cover a graph are chosen for each.
+        Preparing tables of many listed states takes longer than solving one small example. Junction trees, however,
+        keep the tables of all examples of a batch in memory, and covering trees are chosen for each graph separately.
 
         Returns
         -------

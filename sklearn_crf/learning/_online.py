@@ -39,7 +39,7 @@ def online_pass(
     risk : EmpiricalRisk
         Of the new examples.
     former : dict or None
-        What the pass before returned; None before the first.
+        Result of the previous pass; None before the first.
     start : ndarray of shape (n_coef,)
         Weights before the first step.
     C : float or None

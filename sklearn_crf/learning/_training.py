@@ -178,7 +178,7 @@ class TrainingRecord:
     converged: bool = False  # Whether training came to its own end, with an inference that did
     stop_reason: str = ""  # Why it ended
     best_iter: int | None = None  # The entry whose weights were chosen; None where they are a mean or those of several
-    gap: float = np.nan  # What the objective may be above its least at most; NaN where that is not known
+    gap: float = np.nan  # Upper bound on the suboptimality of the objective; NaN where none is known
 
     def choose(self, selection: "Selection") -> None:
         """Take the weights that a selection has chosen."""
@@ -191,7 +191,7 @@ class TrainingRecord:
         return len(self.loss)
 
     def summary(self) -> str:
-        """The latest entry in words, for a progress bar."""
+        """The latest entry as text, for a progress bar."""
         parts = [f"gradient {self.gradient_norm[-1]:.3g}"]
         if self.loss[-1] is not None:
             parts.insert(0, f"loss {self.loss[-1]:.6g}")
@@ -326,7 +326,7 @@ class PenalisedRisk:
             record.gradient_path.append(gradient)
 
 
-# A vote of more costs more at every prediction than it gains.
+# More voters slow down prediction without better labels.
 _MOST_VOTERS = 9
 
 
@@ -343,7 +343,7 @@ class Selection:
         self._kept = []  # (errors, -visit, coef), best first
 
     def visit(self, coef, n_errors):
-        """Consider an iterate, an array that stays as it is.
+        """Consider an iterate, an array that is not modified later.
 
         ``n_errors`` is None for rules that count none, which keep the last instead.
         """
@@ -400,7 +400,7 @@ def initial_weights(init, risk, run):
 def weights_without_edges(risk, run):
     """Weights of the same potentials on the nodes alone: logistic regression, pairwise weights zero."""
     nodes = risk.derived(_risk_of_nodes)
-    # Rules without a smooth loss have no penalty, but their start needs one to be finite.
+    # Rules without a smooth loss have no penalty, but the start is finite only with one.
     problem = PenalisedRisk(nodes, run.C if risk.objective.smooth else 1.0, run.max_iter)
     start = np.zeros(risk.potentials.n_coef)
     return minimize_lbfgs(problem.evaluate, start, max_iter=run.max_iter, tol=run.tol).x
@@ -408,7 +408,7 @@ def weights_without_edges(risk, run):
 
 def _risk_of_nodes(risk):
     batches = [_without_edges(batch) for batch in risk.batches]
-    # Nothing is sent where there are no edges, and what belief propagation gives is exact.
+    # Without edges there are no messages, and belief propagation is exact.
     return type(risk)(Likelihood(LoopyBP()), risk.potentials, batches, n_jobs=risk.n_jobs)
 
 

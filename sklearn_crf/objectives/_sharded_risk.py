@@ -116,7 +116,7 @@ class ShardedRisk:
             found = self.shards.map(_evaluate, (self._key, asked))
             if None not in found:
                 return found
-            # A shard was loaded anew since the pass before, by another worker.
+            # Another worker has loaded the shard since the previous pass.
             self.shards.map(_catch_up, (_Plan(self._key, self.make_risk), asked.number, self._history))
         raise RuntimeError(f"Workers were lost {_MOST_REPAIRS} times in one pass over the shards.")
 

@@ -83,7 +83,7 @@ def test_rows_without_a_label_count_for_nothing():
 def test_a_loss_that_is_no_sum_over_nodes_refuses_it(field):
     X, y = noisy_blobs(2, 4)
     name = type(field).__name__
-    with pytest.raises(ValueError, match=f"class_weight weighs nodes, but the loss of {name} is no sum over nodes"):
+    with pytest.raises(ValueError, match=f"class_weight weighs nodes, but the loss of {name} is not a sum over nodes"):
         field.set_params(class_weight="balanced").fit(X, y)
 
 

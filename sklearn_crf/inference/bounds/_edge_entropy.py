@@ -78,7 +78,7 @@ class _EdgeEntropyBound:
     def __init__(self, model, init):
         self.dtype, self.model = model.dtype, in_double_precision(model)
         self.field, _ = make_field(self.model, maximum=False, as_scores=True)
-        self.messages, self.work = initial_messages(self.field, init), self.field.work_space()
+        self.messages, self.work = initial_messages(self.field, init), self.field.workspace()
 
     def iterate(self):
         """A pass forwards and one back; the largest change of a probability."""

@@ -162,7 +162,7 @@ class NodeShares:
         except ValueError as error:
             raise _infeasible() from error
         log_z_terms += shift
-        if edge_log_normalisers(field, messages, beliefs, group.row_totals, log_z_terms, field.work_space()) >= 0:
+        if edge_log_normalisers(field, messages, beliefs, group.row_totals, log_z_terms, field.workspace()) >= 0:
             raise _infeasible()
         if field.semiring != SUM_PROBABILITY:
             np.exp(beliefs, out=beliefs)

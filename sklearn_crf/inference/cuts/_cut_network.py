@@ -90,8 +90,8 @@ class LatticeFlow:
         bucket = np.empty(_volume(box) + 4, dtype=np.int32)
         progress = np.zeros(8, dtype=np.int64)
         arrays = (self.residual, self.excess, self.delta, self.shape, box, start)
-        work_space = (self._label, self._parent, self._flag, self._lists, bucket)
-        while not lattice_flow(*arrays, *work_space, progress, WORK_PER_CALL):
+        workspace = (self._label, self._parent, self._flag, self._lists, bucket)
+        while not lattice_flow(*arrays, *workspace, progress, WORK_PER_CALL):
             checkpoint()
 
     @property
@@ -162,9 +162,9 @@ class SlotFlow:
         """Nodes on the demand side of the minimum cut, of the smallest such set."""
         ptr, neighbor, _, reverse = self.incidence
         topology = (self.residual, self.excess, ptr, neighbor, reverse, self._cross)
-        work_space = (self._label, self._parent, self._flag, self._lists, self._bucket)
+        workspace = (self._label, self._parent, self._flag, self._lists, self._bucket)
         progress = np.zeros(8, dtype=np.int64)
-        while not slot_flow(*topology, *work_space, progress, WORK_PER_CALL):
+        while not slot_flow(*topology, *workspace, progress, WORK_PER_CALL):
             checkpoint()
         return self._label < 0
 

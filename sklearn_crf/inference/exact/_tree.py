@@ -77,7 +77,7 @@ class TreeInference(EdgeMarginals, Inference):
         rank = _ranks(order)
         messages = _collect(model.graph, field, order, rank)
         labels = np.empty(model.graph.n_nodes, dtype=np.int32)
-        failed = decode(field, messages, order, rank, labels, field.work_space())
+        failed = decode(field, messages, order, rank, labels, field.workspace())
         if failed >= 0:
             raise infeasible_at_node(failed)
         result = self._labeling(model, labels)
@@ -104,7 +104,7 @@ class TreeInference(EdgeMarginals, Inference):
                 uniform = rng.random_sample(drawn.shape)
 
                 def part(start, stop, uniform=uniform, drawn=drawn):
-                    work = field.work_space()
+                    work = field.workspace()
                     sample_forest(field, upward, order, parent_slot, uniform, drawn, start, stop, work)
 
                 run(part, len(drawn), smallest_range=1)
@@ -183,7 +183,7 @@ def _may_have_underflowed(model, field, messages):
 
 
 def _send(field, messages, order, rank, direction):
-    status = send(field, messages, order, rank, direction, _NO_OLD_MESSAGES, 0, len(order), field.work_space())
+    status = send(field, messages, order, rank, direction, _NO_OLD_MESSAGES, 0, len(order), field.workspace())
     if status < 0:
         raise infeasible_at_node(int(-1 - status))
 

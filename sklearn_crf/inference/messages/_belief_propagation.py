@@ -71,7 +71,7 @@ def _renewal(field, messages, order, damping):
     """A function that lets the nodes of a range send, forwards and then backwards, and returns the largest change."""
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order), dtype=np.int32)
-    work = field.work_space()
+    work = field.workspace()
 
     def renew(start, stop):
         changes = []
@@ -95,7 +95,7 @@ def checkerboard(graph, field, messages, damping, tol, run):
         for members in classes:
 
             def part(start, stop, members=members):
-                work = field.work_space()
+                work = field.workspace()
                 changes.append(field.send(messages, members, unranked, 0, damping, start, stop, work))
 
             run(part, len(members))
@@ -111,7 +111,7 @@ def residual(graph, field, messages, damping, tol, run):
     priority = np.full(graph.n_nodes, np.inf)
     heap = np.arange(graph.n_nodes, dtype=np.int32)
     position = heap.copy()
-    work = field.work_space()
+    work = field.workspace()
 
     order = _order_of_nodes(graph)
     check = partial(_renewal(field, messages, order, damping), 0, len(order))
@@ -185,7 +185,7 @@ class OddsField(NamedTuple):
         )
         return cls(arrays, offset, int(np.diff(field.ptr).max(initial=0)))
 
-    def work_space(self):
+    def workspace(self):
         """Workspace of the kernel; one for each thread."""
         return np.empty(self.largest_degree + _PADDING, self.arrays[3].dtype)
 
@@ -377,7 +377,7 @@ def _decode(graph, field, messages):
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order), dtype=np.int32)
     labels = np.empty_like(order)
-    return labels, decode(field, messages, order, rank, labels, field.work_space())
+    return labels, decode(field, messages, order, rank, labels, field.workspace())
 
 
 def _state(field, messages):

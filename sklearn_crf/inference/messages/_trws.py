@@ -133,7 +133,7 @@ class _SequentialSweeps:
         self.field, _ = make_field(self.model, maximum=True)
         self.messages = initial_messages(self.field, None if init is None else init.messages)
         self.share = 1 / _n_chains(model.graph)
-        self.work = self.field.work_space()
+        self.work = self.field.workspace()
         # An infeasible start is kept as long as nothing better is found.
         self.labels = np.zeros(model.graph.n_nodes, dtype=np.int32) if init is None else init.labels.copy()
         self.fresh = np.empty_like(self.labels)

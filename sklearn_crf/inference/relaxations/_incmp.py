@@ -181,7 +181,7 @@ class _IncMPMessages(Run):
         self.order = np.arange(graph.n_edges, dtype=np.int32)
         self.random = np.array([rng.randint(1, 2**31 - 1)], dtype=np.uint64)
         self.direction = 1
-        self.work = self.field.work_space()
+        self.work = self.field.workspace()
         self.candidate = self.best.labels.copy()
         self.recent = RecentStates(self.best.labels, model.n_columns)
         self.ends = graph.edges.ravel()

@@ -13,19 +13,19 @@ from sklearn_crf.kernels.learning.contrastive import (
     node_gains,
 )
 
-# An assignment that changes fewer of its nodes is looked up sooner by a list of these, if not in less memory.
+# Share of changed nodes below which a list of them is faster to look up than packed states, if not smaller.
 _LEAST_PACKED = 0.25
 
 
 class Rows:
-    """Rows of different lengths in flat columns. What is appended is put together when it is read, and not before."""
+    """Rows of different lengths in flat columns. Appended pieces are joined when they are read."""
 
     def __init__(self, *dtypes):
         self._pieces = [[np.zeros(0, dtype=dtype)] for dtype in dtypes]
         self._ptr_pieces = [np.zeros(1, dtype=np.int64)]
 
     def append(self, row, n_rows, *columns):
-        """Entries of further rows, ``row`` ascending from 0."""
+        """Append entries of more rows, ``row`` ascending from 0."""
         for pieces, column in zip(self._pieces, columns, strict=True):
             pieces.append(column.astype(pieces[0].dtype, copy=False))
         self._ptr_pieces.append(self._ptr_pieces[-1][-1] + np.cumsum(np.bincount(row, minlength=n_rows)))

@@ -144,7 +144,7 @@ class AssignmentSets:
     def add_set(self, model, labelings, *, member=0, weight=1.0):
         """A new set of assignments of one example.
 
-        A set without the truth is inactive: it is no part of the objective (Definition 2), and nothing is stored.
+        A set without the truth is inactive: it is not part of the objective (Definition 2), and nothing is stored.
 
         Parameters
         ----------
@@ -219,7 +219,7 @@ class AssignmentSets:
         return len(self.set_weight) - 1
 
     def _append_new(self, model, changes, set_of, is_new_set=False):
-        """Append assignments that their sets do not hold yet; how many."""
+        """Append assignments that are not yet in their sets, and return their number."""
         if not changes.n_rows:
             return 0
         fingerprints = _fingerprints(changes.node * self._n_columns + changes.state, changes.row, set_of)

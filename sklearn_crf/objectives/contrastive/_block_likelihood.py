@@ -107,7 +107,7 @@ class BlockLikelihood(Objective):
     Raises
     ------
     ValueError
-        If a block names a node twice or one that the graph has not.
+        If a block names a node twice or one that the graph does not have.
 
     Examples
     --------

@@ -8,7 +8,7 @@ from sklearn_crf.models import score
 from sklearn_crf.objectives._base import Loss, Objective
 from sklearn_crf.objectives.contrastive._assignment_sets import AssignmentSets
 
-# Labelings of a model up to which all pairs of them are no folly.
+# Largest number of labelings of which all pairs are still affordable.
 _MOST_LABELINGS = 2**16
 
 
@@ -35,7 +35,7 @@ def decomposed_weights(choice, importance, scale=1.0):
     Raises
     ------
     ValueError
-        If ``choice`` or ``importance`` are no distributions.
+        If ``choice`` or ``importance`` are not distributions.
 
     References
     ----------
@@ -165,7 +165,7 @@ class ContrastiveSets(Objective):
         self.sets = sets
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
-        # Mostly they are the same array, which needs no look at its numbers.
+        # Usually it is the same array: then the numbers need not be compared.
         if labels is not self.sets.labels and not np.array_equal(labels, self.sets.labels):
             raise ValueError("labels differ from those that the sets of assignments were made for.")
         terms, statistics = self.sets.terms_and_statistics(model)

@@ -34,7 +34,7 @@ class Generator(BaseEstimator):
             The truth.
         rng : numpy.random.RandomState
         node_weight : ndarray of shape (N,), optional
-            What nodes cost, for those that look for violated constraints.
+            Costs of nodes, for generators that look for violated constraints.
         n_threads : int, default=1
 
         Returns

@@ -178,7 +178,7 @@ class RelaxedLikelihood(Objective):
         ----------
         model : PairwiseModel
         state : tuple or None
-            What the last call for a like model returned beside its marginals.
+            Second result of the last call for a model of the same topology.
         n_threads : int
 
         Returns
@@ -190,7 +190,7 @@ class RelaxedLikelihood(Objective):
         first, second = (None, None) if state is None else state
         found = self.inference.marginals(model, init=first, n_threads=n_threads)
         if not found.converged and self.fallback is not None:
-            # Messages that ran away are no place to start from.
+            # Messages that diverged are not a useful start.
             found = self.fallback.marginals(model, init=second, n_threads=n_threads)
             return found, (None, found.state)
         return found, (found.state, second)

@@ -15,8 +15,8 @@ def factor_pieces(model):
 
     .. math:: \sum_f \log \sum_{y_f} e^{\theta_f(y_f)}
 
-    What a table does not list is as many joint states of one score; a count of c nodes out of n is as many as there
-    are labelings with it. Factors that share a table are worked out once.
+    All joint states that a table does not list have one score; a count of c nodes out of n stands for as many states as
+    there are labelings with it. Factors that share a table are worked out once.
     """
     # returns terms: (F,)
     statistics = FactorStatistics(np.zeros(model.log_table.size), np.zeros(model.n_tables))
@@ -56,7 +56,7 @@ def _listed_pieces(model, factors, scope, statistics):
         log_number, log_rest = _log_numbers(model, table, shape[f])
         with np.errstate(invalid="ignore"):
             scores = np.append(model.log_table[cells] + log_number, model.table_default[table] + log_rest)
-        # As many as none of whatever score are none.
+        # A score of no joint state adds nothing, even if it is infinite.
         scores[np.isneginf(np.append(log_number, log_rest))] = -np.inf
         log_z[k] = logsumexp(scores)
         probability = np.exp(scores - log_z[k])

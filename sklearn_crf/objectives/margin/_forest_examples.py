@@ -37,7 +37,7 @@ class ForestExamples(NamedTuple):
     n_table_weights: int
     constant: float  # feature whose weights are the intercepts; 0 without
 
-    def work_space(self):
+    def workspace(self):
         """Workspace of a kernel beside a vector of weights: numbers, and labels of one example."""
         n_states, largest = len(self.cost), int(np.diff(self.node_ptr).max())
         n_tables = self.n_edge_types * self.n_edge_features

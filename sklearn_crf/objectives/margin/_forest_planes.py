@@ -148,7 +148,7 @@ class ForestPlanes:
         return slopes, offsets
 
     def _run(self, kernel, i, x, *arguments):
-        return kernel(self.examples[i], self.features[i], x, *arguments, *self.examples[i].work_space())
+        return kernel(self.examples[i], self.features[i], x, *arguments, *self.examples[i].workspace())
 
     def _cut(self, i, n_nodes):
         """Parts of batch i of about so many nodes."""
@@ -221,7 +221,7 @@ class ForestDual:
         sizes = [len(examples.weight) for examples in planes.examples]
         self._slopes = [np.zeros((size, n)) for size in sizes]
         self._offsets = [np.zeros(size) for size in sizes]
-        spaces = [examples.work_space() for examples in planes.examples]
+        spaces = [examples.workspace() for examples in planes.examples]
         self._work = [(np.concatenate((numbers, np.empty(n))), labels) for numbers, labels in spaces]
 
     @property
@@ -239,7 +239,7 @@ class ForestDual:
         Returns
         -------
         float
-            What the planes found were above the combined ones, summed.
+            Sum of the differences between the planes found and the combined ones.
         """
         # Examples often come sorted by class: batches that took turns as a whole would pull to and fro.
         turns = []

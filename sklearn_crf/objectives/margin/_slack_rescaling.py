@@ -115,7 +115,7 @@ def largest_product(best_at, costliest, integral, *, max_calls=30, tol=1e-9):
     # tol: difference of bound and product, relative to the larger of it and 1, at which to stop
     hull = _Hull(costliest, integral)
     cheapest = hull.add(0.0, best_at(0.0))
-    # What is below zero has no positive product: there is no need to know how far below.
+    # Values below zero have no positive product: how far below does not matter.
     high, low = max(cheapest.slack, 0.0), max(costliest.slack, 0.0)
     rest = _Span(cheapest.cost, high, max(cheapest.cost, costliest.cost), low, False)
     spans = [_Span(0.0, 0.0, cheapest.cost, high, False), rest._replace(is_open=rest.falls)]
@@ -210,7 +210,7 @@ class SlackRescaledHinge(StructuredHinge):
 
     Every wrong labeling is to lose by a margin of one, and failing to counts as much as the labeling costs: labelings
     that cost much need not lose by more than others. The maximum is over a product in which the cost is a sum over
-    nodes, so that no inference has it at once. Up to 4,096 labelings are enumerated. Elsewhere labelings of the highest
+    nodes, so that no inference finds it directly. Up to 4,096 labelings are enumerated. Elsewhere those of the highest
     score plus a multiple of the cost are searched, for multiple after multiple: what is found is the maximum up to
     ``Loss.gap``, which is zero where that is proven, and infinite if the inference has no bound. Where it is not, on
     forests with costs that are whole numbers, dynamic programming gives the best score at every total cost and with it

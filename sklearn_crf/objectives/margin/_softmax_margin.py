@@ -23,7 +23,7 @@ class SoftmaxMargin(Objective):
     Parameters
     ----------
     likelihood : Objective
-        What the loss is at temperature one without costs: such as :class:`Likelihood`, :class:`RelaxedLikelihood`.
+        The loss at temperature one without costs, such as :class:`Likelihood`, :class:`RelaxedLikelihood`.
     cost : array-like of shape (K, K), optional
         ``cost[a, b]`` of state a where b is true: not negative, zero on the diagonal. None is no cost.
     temperature : float, default=1.0

@@ -308,7 +308,7 @@ def test_appearance_probabilities_of_one_are_belief_propagation(n_columns, maxim
         messages = initial_messages(field)
         order = np.arange(9, dtype=np.int32)
         for _ in range(3):
-            send(field, messages, order, order, 0, 0.0, 0, 9, field.work_space())
+            send(field, messages, order, order, 0, 0.0, 0, 9, field.workspace())
         results.append(messages)
     assert_allclose(results[0], results[1], atol=1e-12)
 
@@ -329,7 +329,7 @@ def test_appearance_probabilities_of_spanning_trees_bound_log_z(structure, scale
         messages = initial_messages(field)
         order = np.arange(5, dtype=np.int32)
         for _ in range(400):
-            send(field, messages, order, order, 0, 0.0, 0, 5, field.work_space())
+            send(field, messages, order, order, 0, 0.0, 0, 5, field.workspace())
         with range_runner(1) as run:
             return marginals_of(field, model.dtype, unary_shift, messages, run, bound="upper")
 

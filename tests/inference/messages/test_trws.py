@@ -48,7 +48,7 @@ def test_kernel_against_plain_passes(structure, kind):
     degree = [(np.sum(neighbor[receiver == s] > s), np.sum(neighbor[receiver == s] < s)) for s in range(9)]
     share = 1 / np.maximum(np.max(degree, axis=1), 1)
     for direction in (1, -1, 1, -1):
-        bound = sequential_pass(field, messages, share, direction, field.work_space())
+        bound = sequential_pass(field, messages, share, direction, field.workspace())
         assert bound == pytest.approx(plain_pass(model, plain, direction), abs=1e-10)
     for slot, (s, t) in enumerate(zip(neighbor, receiver, strict=True)):
         np.testing.assert_allclose(messages[slot, :3], plain[int(s), int(t)], atol=1e-10)
@@ -59,7 +59,7 @@ def test_an_iteration_is_two_passes_and_labels(kind):
     model = random_model("grid", 3, kind, forbidden=0.1 if kind == "tied" else 0.0, seed=2)
     field, _ = make_field(model, maximum=True)
     at_once, apart = initial_messages(field), initial_messages(field)
-    share, order, work = np.full(9, 0.5), np.arange(9, dtype=np.int32), field.work_space()
+    share, order, work = np.full(9, 0.5), np.arange(9, dtype=np.int32), field.workspace()
     labels, plain = np.empty_like(order), np.empty_like(order)
     for _ in range(3):
         bound, found = sequential_iteration(field, at_once, share, labels, work)

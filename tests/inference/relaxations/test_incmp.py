@@ -32,11 +32,11 @@ class Shares:
         self.plain = (model.unary * self.share[:, None])[graph.edges]
 
     def value(self):
-        arguments = self.share, self.moved, self.base, self.picked, self.field.work_space()
+        arguments = self.share, self.moved, self.base, self.picked, self.field.workspace()
         return dual_value(self.field, self.edges, *arguments)
 
     def sweep(self, order, step):
-        arguments = self.share, step, self.moved, self.base, self.picked, self.field.work_space()
+        arguments = self.share, step, self.moved, self.base, self.picked, self.field.workspace()
         incremental_sweep(self.field, self.edges, order, *arguments)
 
     def shares(self):
@@ -85,7 +85,7 @@ def test_decoding_against_plain_loops(direction, structure):
     shares.sweep(np.arange(len(shares.edges), dtype=np.int32), 0.3)
     shares.value()
     labels = np.empty(9, dtype=np.int32)
-    work = shares.field.work_space()
+    work = shares.field.workspace()
     decode_shares(shares.field, shares.moved, shares.base, direction, labels, work)
     plain = np.full(9, -1)
     for s in range(9)[::direction]:
