@@ -14,7 +14,7 @@ from joblib.parallel import get_active_backend
 from sklearn import config_context, get_config
 from threadpoolctl import ThreadpoolController
 
-from sklearn_crf._warnings import caller, work_for
+from sklearn_crf._warnings import set_warning_state, warning_state
 
 _current = threading.local()
 _Value = TypeVar("_Value")
@@ -70,11 +70,11 @@ def checkpoint() -> None:
 @contextmanager
 def _pool(n_threads):
     """Yields ``submit`` of a pool whose tasks stop at their next checkpoint when the block is left by an exception."""
-    cancelled, frame = _Cancellation(getattr(_current, "cancelled", None)), caller()
+    cancelled, warning = _Cancellation(getattr(_current, "cancelled", None)), warning_state()
 
     def run(function, *arguments):
         _current.cancelled = cancelled
-        work_for(frame)
+        set_warning_state(warning)
         checkpoint()
         return function(*arguments)
 

@@ -3,32 +3,66 @@
 import sys
 import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
+from typing import NamedTuple
 
 # Packages whose frames stand between the line of a user and a warning: this one, and what calls it or is called by it.
-_BETWEEN = frozenset(
-    {"sklearn_crf", "sklearn", "joblib", "scipy", "concurrent", "threading", "contextlib", "functools"}
-)
+_BETWEEN = {"sklearn_crf", "sklearn", "joblib", "scipy", "concurrent", "threading", "contextlib", "functools"}
+
+
+class WarningState(NamedTuple):
+    """What warnings of a thread depend on, and those of threads that work for it."""
+
+    caller: FrameType | None = None
+    without_convergence: bool = False
+
 
 _thread = threading.local()
 
 
-def caller() -> FrameType | None:
-    """The innermost frame outside of the package, also for a thread that works for another one."""
+def _given_state() -> WarningState:
+    return getattr(_thread, "state", WarningState())
+
+
+def warning_state() -> WarningState:
+    """That of this thread, to be passed to :func:`set_warning_state` in another one."""
+    return _given_state()._replace(caller=_caller())
+
+
+def set_warning_state(state: WarningState) -> None:
+    """Warn as the thread does that this one works for, which has the frame of a user."""
+    _thread.state = state
+
+
+@contextmanager
+def without_convergence() -> Iterator[None]:
+    """Context in which :func:`warns_of_convergence` is False."""
+    before = _given_state()
+    _thread.state = before._replace(without_convergence=True)
+    try:
+        yield
+    finally:
+        _thread.state = before
+
+
+def warns_of_convergence() -> bool:
+    """Whether inference that does not converge is to say so."""
+    return not _given_state().without_convergence
+
+
+def _caller() -> FrameType | None:
+    """The innermost frame outside of the package."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
         frame = frame.f_back
-    return getattr(_thread, "caller", None) if frame is None else frame
-
-
-def work_for(frame: FrameType | None) -> None:
-    """Let warnings of this thread, which has no frame of a user, point at that of the thread it works for."""
-    _thread.caller = frame
+    return _given_state().caller if frame is None else frame
 
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the line outside of the package that led here."""
-    frame = caller()
+    frame = _caller()
     if frame is None:
         warnings.warn(message, category, stacklevel=2)
         return

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._threads import map_tasks, single_threaded_blas
 from sklearn_crf.distributed import Shards
@@ -22,7 +21,7 @@ from sklearn_crf.encoding import (
 )
 from sklearn_crf.estimators._field import TrainableField
 from sklearn_crf.estimators._sharded import of_each_shard, scored_nodes
-from sklearn_crf.estimators._training_examples import require_no_factors
+from sklearn_crf.estimators._training_examples import require_no_factors, right_nodes
 from sklearn_crf.inference import (
     MPLP,
     TRWS,
@@ -124,14 +123,15 @@ class FieldClassifier(TrainableField):
 
     def _predict_columns(self, X, evidence=None, inference=None):
         """Encoded X, its batches, and the column of each node's label for every batch."""
-        check_is_fitted(self)
-        if self._has_distribution and self._asked(inference).rule == "mpm":
-            encoded, batches, marginals = self._mean_marginals(X, evidence, inference)
-            return encoded, batches, [self._decide(probability) for probability in marginals]
         encoded, batches, potentials, weights = self._prepare(X, evidence)
-        chosen = self._asked(inference).inference
-        voters = self._voters(weights)
-        n_classes = len(self.classes_)
+        return encoded, batches, self._columns(batches, potentials, self._voters(weights), inference)
+
+    def _columns(self, batches, potentials, voters, inference=None):
+        """The column of each node's label for every batch."""
+        if self._has_distribution and self._asked(inference).rule == "mpm":
+            marginals = self._marginals_of(batches, potentials, voters, inference)
+            return [self._decide(probability) for probability in marginals]
+        chosen, n_classes = self._asked(inference).inference, len(self.classes_)
 
         def run(batch, n_threads):
             votes = np.zeros((batch.example.n_nodes, n_classes), dtype=np.int32)
@@ -143,13 +143,15 @@ class FieldClassifier(TrainableField):
             return np.argmax(votes, axis=1).astype(np.int32)
 
         with single_threaded_blas():
-            return encoded, batches, map_tasks(run, batches, self.n_jobs)
+            return map_tasks(run, batches, self.n_jobs)
 
     def _mean_marginals(self, X, evidence=None, inference=None):
-        """Node marginals of every batch, averaged over the voters."""
+        """Encoded X, its batches, and the node marginals of every batch, averaged over the voters."""
         encoded, batches, potentials, weights = self._prepare(X, evidence)
+        return encoded, batches, self._marginals_of(batches, potentials, self._voters(weights), inference)
+
+    def _marginals_of(self, batches, potentials, voters, inference):
         chosen = self._able("marginals", inference)
-        voters = self._voters(weights)
 
         def run(batch, n_threads):
             total = 0.0
@@ -163,7 +165,7 @@ class FieldClassifier(TrainableField):
             return total / len(voters)
 
         with single_threaded_blas():
-            return encoded, batches, map_tasks(run, batches, self.n_jobs)
+            return map_tasks(run, batches, self.n_jobs)
 
     def _decide(self, probability):
         """Predicted columns: of the largest marginal, or of the least expected cost."""
@@ -225,13 +227,7 @@ class FieldClassifier(TrainableField):
         encoded, _, columns = self._predict_columns(X)
         truth = encode_y(y, encoded, missing_label=self.missing_label, classes=self.classes_).labels
         weight = validate_sample_weight(1.0 if sample_weight is None else sample_weight, encoded.n_examples)
-        right = total = 0.0
-        for batch, predicted in zip(make_batches(encoded, truth), columns, strict=True):
-            labelled = batch.labels >= 0
-            share = np.repeat(weight[batch.members], np.diff(batch.node_ptr))[labelled]
-            right += float(share[predicted[labelled] == batch.labels[labelled]].sum())
-            total += float(share.sum())
-        return right, total
+        return right_nodes(columns, make_batches(encoded, truth), weight)
 
     def models(self, X: Any, evidence: Any = None) -> list[PairwiseModel | FactorGraph]:
         """The model of every example under the fitted weights.

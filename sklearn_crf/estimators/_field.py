@@ -190,6 +190,9 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         estimator
             self
         """
+        return self._fit(X, y, sample_weight, node_weight)
+
+    def _fit(self, X, y, sample_weight, node_weight, held_out=None):
         self._check_parameters()
         if isinstance(X, Shards):
             examples = gather(self, X, y, sample_weight, node_weight)
@@ -217,6 +220,8 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                     return scaling.inner(potentials, start) if isinstance(given, np.ndarray) else start
 
                 run = self._training_run(rng, lambda coef: iteration(lambda: fitted_now(coef)))
+                if held_out is not None:
+                    run = run._replace(held_out=held_out.scores(self, encoded, fitted_now, potentials.n_coef))
                 record = self._train(risk, examples, make_start, run)
             restore_units(record, scaling, potentials)
             # Everything that can fail has happened: only now does the estimator change.

@@ -1,11 +1,15 @@
 """DRFClassifier: learning coupled to inference."""
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import _fit_context
 from sklearn.utils.validation import check_array
 
 from sklearn_crf.estimators._classifier import FieldClassifier
+from sklearn_crf.estimators._training_examples import HeldOutExamples, split_examples
 from sklearn_crf.inference import NamedInference, TRWMessagePassing, exact_inference, resolve_inference
 from sklearn_crf.learning import LEARNING_CONSTRAINTS, PMA, PenalisedRisk, resolve_learning
 
@@ -105,11 +109,13 @@ class DRFClassifier(FieldClassifier):
         Weights that vote at prediction, for ``select="voted"``; ``coef_`` and the others are then their mean.
     n_iter_ : int
     converged_ : bool
-        Whether training came to its own end, with an inference that did.
+        Whether training came to its own end, with an inference that did; False where examples held out ended it.
     stop_reason_ : str
         Why it ended.
     best_iter_ : int or None
         The iteration whose weights are kept, from 0; None where they are a mean or several vote.
+    validation_scores_ : ndarray of shape (n_iter_,)
+        Share of right labels among the examples held out, at every iteration; empty where none were.
     duality_gap_ : float
         Upper bound on the suboptimality of the objective of ``SPA(solver="bundle")``; NaN for other rules.
     learning_ : str
@@ -201,6 +207,58 @@ class DRFClassifier(FieldClassifier):
 
     # Training ------------------------------------------------------------------------------------------------------
 
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: ArrayLike | None = None,
+        node_weight: Sequence | None = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+    ) -> "DRFClassifier":
+        """Learn the weights.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, list of examples, or Shards
+            Plain rows ``(n, F)``, chains ``(n, T, F)``, images ``(n, H, W, F)``, volumes ``(n, D, H, W, F)``, lists
+            of such examples of any sizes, or a list of :class:`~sklearn_crf.Example`. Or all of the training data as
+            :class:`~sklearn_crf.Shards`.
+        y : array-like
+            Labels of the nodes: the shape of X without its last axis, or a list of arrays. None for Shards.
+        sample_weight : array-like of shape (n_examples,), optional
+            One weight per example.
+        node_weight : sequence of array-like, optional
+            For each example an array of the shape of its labels: factors of the loss of each node. Only with
+            ``learning="pl"``, whose loss is a sum over nodes.
+        X_val : array-like, sparse matrix, or list of examples, optional
+            Examples that choose among the iterates of training, see ``early_stopping`` of
+            :class:`~sklearn_crf.learning.PMA`.
+        y_val : array-like, optional
+            Their labels.
+
+        Returns
+        -------
+        DRFClassifier
+            self
+        """
+        weights, held_out = (sample_weight, node_weight), None
+        rule = self._rule()
+        if (X_val is None) != (y_val is None):
+            raise ValueError("X_val and y_val must be passed together.")
+        if X_val is not None:
+            if rule.early_stopping is False:
+                raise ValueError(
+                    "X_val and y_val choose among the iterates of training, which early_stopping=False of the learning "
+                    "rule forbids: use early_stopping='auto'."
+                )
+            held_out = HeldOutExamples(X_val, y_val, None, rule.n_iter_no_change)
+        elif rule.early_stopping is True:
+            X, y, weights, held_out = split_examples(X, y, weights, rule, self.random_state)
+        return self._fit(X, y, *weights, held_out)
+
     def _check_labels(self, labels):
         if self.cost is not None:
             self._checked_cost(len(labels.classes_))
@@ -250,6 +308,7 @@ class DRFClassifier(FieldClassifier):
     def _store(self, record):
         super()._store(record)
         self.voters_ = record.voters
+        self.validation_scores_ = np.array(record.validation_scores)
         self.duality_gap_ = record.gap
         self.nonsubmodular_curve_ = record.curve("n_nonsubmodular")
         self.coef_path_ = np.array(record.coef_path)

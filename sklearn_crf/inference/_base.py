@@ -1,6 +1,5 @@
 """Base class of inference algorithms, and the types of their results."""
 
-import threading
 from contextlib import contextmanager
 from typing import Any, NamedTuple, overload
 
@@ -8,7 +7,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
-from sklearn_crf._warnings import warn_caller
+from sklearn_crf._warnings import warn_caller, warns_of_convergence, without_convergence
 from sklearn_crf.inference._allowed_labels import allowed_labels
 from sklearn_crf.inference._climbing import climbed
 from sklearn_crf.models import FactorGraph, FactorStatistics, PairwiseModel, Statistics, check_allowed_states, score
@@ -185,13 +184,10 @@ class Labeling(NamedTuple):
         return bool(np.isfinite(self.score) and self.gap <= 1e-9 * max(1.0, abs(self.score)))
 
 
-_silence = threading.local()
-
-
 @contextmanager
 def convergence_left_to_caller():
-    """Context of one thread in which inference does not warn: whoever calls it hundreds of times in training looks
-    at ``converged`` of the results and warns once.
+    """Context in which inference does not warn: training, which calls it hundreds of times, looks at ``converged`` of
+    the results and warns once.
 
     Examples
     --------
@@ -208,12 +204,8 @@ def convergence_left_to_caller():
     >>> found.converged
     False
     """
-    before = getattr(_silence, "on", False)
-    _silence.on = True
-    try:
+    with without_convergence():
         yield
-    finally:
-        _silence.on = before
 
 
 # What must hold of options that several algorithms have.
@@ -434,7 +426,7 @@ class Inference(BaseEstimator):
         return self._climbed(model, found) if getattr(self, "climb", True) else found
 
     def _warn_unconverged(self, message):
-        if not getattr(_silence, "on", False):
+        if warns_of_convergence():
             warn_caller(message, ConvergenceWarning)
 
     def _labeling(self, model, labels, **fields):

@@ -19,6 +19,7 @@ from sklearn_crf.learning._formulations import (
     resolve_formulation,
     resolve_solver,
 )
+from sklearn_crf.learning._learning_rule import LearningRule
 from sklearn_crf.learning._margin_formulations import (
     MARGIN_CONSTRAINTS,
     DualMargin,
@@ -57,7 +58,6 @@ from sklearn_crf.learning._rules import (
     PL,
     PMA,
     SPA,
-    LearningRule,
     MaximumLikelihood,
     map_inference,
     resolve_learning,
@@ -65,6 +65,7 @@ from sklearn_crf.learning._rules import (
 from sklearn_crf.learning._solvers import LBFGS, SGD, AnchoredBundle, DualAscent, GradientSteps, Solver
 from sklearn_crf.learning._training import (
     GraphSummary,
+    HeldOutScores,
     PenalisedRisk,
     TrainingRecord,
     TrainingRun,

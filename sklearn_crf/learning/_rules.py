@@ -5,7 +5,7 @@ from numbers import Integral, Real
 from typing import ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from sklearn_crf.inference import (
@@ -17,11 +17,11 @@ from sklearn_crf.inference import (
     TRWMessagePassing,
     resolve_inference,
 )
+from sklearn_crf.learning._learning_rule import LearningRule
 from sklearn_crf.learning._solvers import LBFGS, SELECTIONS, SGD, AnchoredBundle, GradientSteps, Solver
-from sklearn_crf.learning._training import PenalisedRisk, risk_near_labels
+from sklearn_crf.learning._training import risk_near_labels
 from sklearn_crf.objectives import (
     ContrastiveDivergence,
-    EmpiricalRisk,
     Likelihood,
     MaximumMarginal,
     Objective,
@@ -63,80 +63,29 @@ def map_inference(inference: str | Inference, name: str) -> Inference:
     return found.inference
 
 
-class LearningRule(BaseEstimator):
-    """Base of the learning rules: what stands for the likelihood's expectations, and how weights follow it.
-
-    A subclass writes ``objective(decoding)`` and ``solver_for(problem, start)``; ``init`` says where training starts,
-    ``name`` how the parameter ``learning`` calls it.
-
-    Examples
-    --------
-    >>> from sklearn_crf.learning import PL, SPA, LearningRule
-    >>> [isinstance(rule, LearningRule) for rule in (PL(), SPA())]
-    [True, True]
-    """
-
-    _parameter_constraints: ClassVar[dict] = {}
-    name = "own"
-    init: str | np.ndarray = "auto"
-
-    @property
-    def is_stochastic(self) -> bool:
-        """Whether steps are made for mini-batches."""
-        return False
-
-    def objective(self, decoding: NamedInference) -> Objective:
-        """The objective, coupled to the inference that predicts.
-
-        Parameters
-        ----------
-        decoding : NamedInference
-
-        Returns
-        -------
-        Objective
-        """
-        raise NotImplementedError(type(self).__name__)
-
-    def restricted(self, risk: EmpiricalRisk) -> EmpiricalRisk:
-        """The risk of the part of the examples that weights are learned from.
-
-        Parameters
-        ----------
-        risk : EmpiricalRisk
-
-        Returns
-        -------
-        EmpiricalRisk
-        """
-        return risk
-
-    def solver_for(self, problem: PenalisedRisk, start: np.ndarray) -> Solver:
-        """The solver for a problem.
-
-        Parameters
-        ----------
-        problem : PenalisedRisk
-        start : ndarray of shape (n_coef,)
-
-        Returns
-        -------
-        Solver
-        """
-        raise NotImplementedError(type(self).__name__)
-
-
 class SmoothRule(LearningRule):
     """Base of the rules that have a smooth loss."""
 
     _parameter_constraints: ClassVar[dict] = {
+        **LearningRule._parameter_constraints,
         "solver": [StrOptions({"auto", "lbfgs", "gradient", "sgd"}), Solver],
         "init": _INIT,
     }
 
-    def __init__(self, solver: str | Solver = "auto", init: str | np.ndarray = "auto"):
+    def __init__(
+        self,
+        solver: str | Solver = "auto",
+        init: str | np.ndarray = "auto",
+        *,
+        early_stopping: bool | str = "auto",
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 10,
+    ):
         self.solver = solver
         self.init = init
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
 
     @property
     def is_stochastic(self) -> bool:
@@ -175,6 +124,14 @@ class PMA(SmoothRule):
     reach : int or None, default=4
         Where few nodes are labelled, only those are learned from that are at most this many edges away from one, if
         that spares half of them: of the others, what is known about their labels hardly changes. None takes all.
+    early_stopping : bool or "auto", default="auto"
+        Whether examples are held out and the iterate is kept that labels most of their nodes right, by the inference
+        that predicts (Kumar et al. 2005, footnote 3), whatever the solver would choose. "auto" is where ``fit`` is
+        given ``X_val``.
+    validation_fraction : float, default=0.1
+        Share of the examples that are held out at random, where ``fit`` is given no ``X_val``.
+    n_iter_no_change : int, default=10
+        Training ends after so many iterations without a better score on the examples held out.
 
     Examples
     --------
@@ -194,8 +151,23 @@ class PMA(SmoothRule):
         **SmoothRule._parameter_constraints,
     }
 
-    def __init__(self, solver: str | Solver = "auto", init: str | np.ndarray = "auto", reach: int | None = 4):
-        super().__init__(solver, init)
+    def __init__(
+        self,
+        solver: str | Solver = "auto",
+        init: str | np.ndarray = "auto",
+        reach: int | None = 4,
+        *,
+        early_stopping: bool | str = "auto",
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 10,
+    ):
+        super().__init__(
+            solver,
+            init,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            n_iter_no_change=n_iter_no_change,
+        )
         self.reach = reach
 
     def restricted(self, risk):
@@ -219,6 +191,12 @@ class MaximumLikelihood(SmoothRule):
     solver : {"auto", "lbfgs", "gradient", "sgd"} or Solver, default="auto"
         As of :class:`PMA`.
     init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
+        As of :class:`PMA`.
+    early_stopping : bool or "auto", default="auto"
+        As of :class:`PMA`.
+    validation_fraction : float, default=0.1
+        As of :class:`PMA`.
+    n_iter_no_change : int, default=10
         As of :class:`PMA`.
 
     Examples
@@ -253,6 +231,12 @@ class PL(SmoothRule):
         As of :class:`PMA`.
     init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
         As of :class:`PMA`.
+    early_stopping : bool or "auto", default="auto"
+        As of :class:`PMA`.
+    validation_fraction : float, default=0.1
+        As of :class:`PMA`.
+    n_iter_no_change : int, default=10
+        As of :class:`PMA`.
 
     Examples
     --------
@@ -276,6 +260,7 @@ class SteppedRule(LearningRule):
     """Base of the rules that follow no smooth loss, by steps that may end in cycles."""
 
     _parameter_constraints: ClassVar[dict] = {
+        **LearningRule._parameter_constraints,
         "step_size": [Interval(Real, 0, None, closed="neither")],
         "step_schedule": [StrOptions({"constant", "annealed"})],
         "batch_size": [Interval(Integral, 1, None, closed="left"), None],
@@ -292,6 +277,10 @@ class SteppedRule(LearningRule):
         select: str = "best",
         n_cycles: int = 3,
         init: str | np.ndarray = "auto",
+        *,
+        early_stopping: bool | str = "auto",
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 10,
     ):
         self.step_size = step_size
         self.step_schedule = step_schedule
@@ -299,6 +288,9 @@ class SteppedRule(LearningRule):
         self.select = select
         self.n_cycles = n_cycles
         self.init = init
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
 
     @property
     def is_stochastic(self) -> bool:
@@ -339,6 +331,12 @@ class SPA(SteppedRule):
     solver : {"steps", "bundle"} or Solver, default="steps"
         "steps" is :class:`GradientSteps`, or :class:`SGD` with a ``batch_size``. "bundle" is :class:`AnchoredBundle`,
         to which the estimator's ``C`` and ``max_iter`` apply, and none of the options of steps.
+    early_stopping : bool or "auto", default="auto"
+        As of :class:`PMA`.
+    validation_fraction : float, default=0.1
+        As of :class:`PMA`.
+    n_iter_no_change : int, default=10
+        As of :class:`PMA`.
 
     Examples
     --------
@@ -364,8 +362,22 @@ class SPA(SteppedRule):
         n_cycles: int = 3,
         init: str | np.ndarray = "auto",
         solver: str | Solver = "steps",
+        *,
+        early_stopping: bool | str = "auto",
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 10,
     ):
-        super().__init__(step_size, step_schedule, batch_size, select, n_cycles, init)
+        super().__init__(
+            step_size,
+            step_schedule,
+            batch_size,
+            select,
+            n_cycles,
+            init,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            n_iter_no_change=n_iter_no_change,
+        )
         self.solver = solver
 
     def solver_for(self, problem, start):
@@ -399,6 +411,12 @@ class MMA(SteppedRule):
         As of :class:`SPA`.
     init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
         As of :class:`SPA`.
+    early_stopping : bool or "auto", default="auto"
+        As of :class:`PMA`.
+    validation_fraction : float, default=0.1
+        As of :class:`PMA`.
+    n_iter_no_change : int, default=10
+        As of :class:`PMA`.
 
     Examples
     --------
@@ -439,6 +457,12 @@ class CD(SteppedRule):
         As of :class:`SPA`.
     init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
         As of :class:`SPA`.
+    early_stopping : bool or "auto", default="auto"
+        As of :class:`PMA`.
+    validation_fraction : float, default=0.1
+        As of :class:`PMA`.
+    n_iter_no_change : int, default=10
+        As of :class:`PMA`.
 
     Examples
     --------
@@ -469,8 +493,22 @@ class CD(SteppedRule):
         select: str = "best",
         n_cycles: int = 3,
         init: str | np.ndarray = "auto",
+        *,
+        early_stopping: bool | str = "auto",
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 10,
     ):
-        super().__init__(step_size, step_schedule, batch_size, select, n_cycles, init)
+        super().__init__(
+            step_size,
+            step_schedule,
+            batch_size,
+            select,
+            n_cycles,
+            init,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            n_iter_no_change=n_iter_no_change,
+        )
         self.n_sweeps = n_sweeps
 
     def objective(self, decoding):

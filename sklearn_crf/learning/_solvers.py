@@ -91,11 +91,12 @@ class Solver(BaseEstimator):
         record = problem.record
         problem.remedy = remedy
         problem.l1_ratio = self.l1_ratio
+        problem.held_out = run.held_out
         with progress_reporter(run.verbose, run.max_iter, type(self).__name__) as show:
 
             def report(coef):
                 show(record)
-                return run.on_iteration(coef)
+                return run.on_iteration(coef) or (run.held_out is not None and run.held_out.is_over)
 
             try:
                 yield report
@@ -103,6 +104,9 @@ class Solver(BaseEstimator):
                 if not run.keeps_interrupted or record.latest is None:
                     raise
                 record.coef, record.interrupted = record.latest, interruption
+            else:
+                if run.held_out is not None:
+                    run.held_out.choose(record)
 
 
 class LBFGS(Solver):
@@ -148,9 +152,13 @@ class LBFGS(Solver):
                 problem.visit(coef)
                 selection.visit(record.latest, record.errors[-1])
 
+            is_stopped = False
+
             def callback(point):
+                nonlocal is_stopped
                 visit(point.x)
-                return report(point.x) or (not exact and _diverges(record.errors))
+                is_stopped = report(point.x)
+                return is_stopped or (not exact and _diverges(record.errors))
 
             visit(start)
             if self.l1_ratio or len(start) > _MANY_WEIGHTS:
@@ -162,7 +170,9 @@ class LBFGS(Solver):
                     options["scaling"] = scaling_by_differences(problem.evaluate, start)
             options.update(tol=run.tol, callback=callback)
             result = minimize(problem.evaluate, start, max_iter=run.max_iter + 1 - record.n_iter, **options)
-            while record.n_iter <= run.max_iter and objective.settle(0.0 if result.success else None):
+            while (
+                not is_stopped and record.n_iter <= run.max_iter and objective.settle(0.0 if result.success else None)
+            ):
                 # Weights have converged only if they have with an inner problem at its final accuracy; where the line
                 # search fails, that was solved too roughly.
                 result = minimize(problem.evaluate, result.x, max_iter=run.max_iter + 1 - record.n_iter, **options)
@@ -173,7 +183,7 @@ class LBFGS(Solver):
                 _warn_of_inner_problem(problem)
             elif exact and not result.success:
                 warn_of_lbfgs(result, problem)
-            elif not exact and not record.converged:
+            elif not exact and not record.converged and run.held_out is None:
                 self._keep_selected(problem, selection)
         return problem.record
 

@@ -158,6 +158,7 @@ class TrainingRun(NamedTuple):
     verbose: int
     keeps_interrupted: bool  # Whether the weights so far are kept after Ctrl-C
     on_iteration: Callable[[np.ndarray], bool]  # Called with every accepted iterate; True asks to stop
+    held_out: "HeldOutScores | None" = None  # What chooses among the iterates, where examples were held out
 
 
 @dataclass(eq=False)
@@ -170,6 +171,7 @@ class TrainingRecord:
     n_nonsubmodular: list = field(default_factory=list)  # Edges that no cut represents
     coef_path: list = field(default_factory=list)  # (n_coef,) each, of models of few weights
     gradient_path: list = field(default_factory=list)  # (n_coef,) each, of models of few weights
+    validation_scores: list = field(default_factory=list)  # On examples held out, if there are any
     inference_converged: bool = True  # At the latest entry
     latest: np.ndarray | None = None  # (n_coef,) or None: the latest weights
     coef: np.ndarray | None = None  # (n_coef,) or None: the weights that were chosen
@@ -249,6 +251,7 @@ class PenalisedRisk:
         self.penalty = penalty_factors(risk.potentials, C, edge_C)
         self._keeps_coef = risk.potentials.n_coef * max_iter <= _RECORD_LIMIT
         self.remedy = ""
+        self.held_out = None
         self._last = None
 
     @property
@@ -324,6 +327,8 @@ class PenalisedRisk:
         if self._keeps_coef:
             record.coef_path.append(latest)
             record.gradient_path.append(gradient)
+        if self.held_out is not None:
+            record.validation_scores.append(self.held_out.visit(latest))
 
 
 # More voters slow down prediction without better labels.
@@ -372,6 +377,38 @@ class Selection:
         if self.rule == "voted":
             return np.mean(kept, axis=0), np.array(kept)
         return kept[0], None
+
+
+class HeldOutScores:
+    """Choice of the iterate that labels examples best which were held out: the latest of the best (footnote 3 of Kumar
+    et al. 2005)."""
+
+    def __init__(self, score: Callable[[np.ndarray], float], n_iter_no_change: int):
+        self._score = score
+        self._n_iter_no_change = n_iter_no_change
+        self._selection = Selection("best")
+        self._best = -np.inf
+        self._n_since_best = 0
+
+    def visit(self, coef: np.ndarray) -> float:
+        """The score of an iterate, an array that stays as it is."""
+        score = self._score(coef)
+        self._selection.visit(coef, 1 - score)
+        self._n_since_best = 0 if score > self._best else self._n_since_best + 1
+        self._best = max(self._best, score)
+        return score
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing better is to be expected."""
+        return self._n_since_best >= self._n_iter_no_change
+
+    def choose(self, record: TrainingRecord) -> None:
+        """Let a record take the best iterate."""
+        record.choose(self._selection)
+        if self.is_over:
+            record.converged = False
+            record.stop_reason = f"STOP: no better validation score in {self._n_iter_no_change} iterations"
 
 
 def warn_unconverged(message, problem):
