@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_crf.encoding import Batch, Example
-from sklearn_crf.estimators._field import _labels_that_count
+from sklearn_crf.estimators._weights import _labels_that_count
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import TreeInference
 from sklearn_crf.kernels.learning.feature_pairs import pair_gradient, pair_scores
