@@ -55,22 +55,38 @@ def is_text(node):
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
-def documented(tree, is_private=False, exported=None):
+def bases_of_exported(trees, exported):
+    """Names of the classes that an exported class inherits from: their public methods are public."""
+    bases = defaultdict(set)
+    for tree in trees.values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                bases[node.name].update(getattr(base, "id", getattr(base, "attr", "")) for base in node.bases)
+    found, waiting = set(), [name for name in exported if name in bases]
+    while waiting:
+        new = bases.get(waiting.pop(), set()) - found
+        found |= new
+        waiting += new
+    return found
+
+
+def documented(tree, is_private=False, exported=None, inherited=frozenset()):
     """Every module, class and function with a docstring: the docstring and whether the object is private.
 
-    In private modules everything is private that no package exports.
+    In private modules everything is private that no package exports, but for what exported classes inherit.
     """
-    own, inner = is_private, exported
+    own, inner, of_members = is_private, exported, None
     if isinstance(tree, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         hidden = tree.name.startswith("_") and not tree.name.endswith("__")
         own = own or hidden or (exported is not None and tree.name not in exported)
         inner = None
+        of_members = False if isinstance(tree, ast.ClassDef) and tree.name in inherited else None
     docstring = docstring_node(tree) if isinstance(tree, ast.Module | ast.ClassDef | ast.FunctionDef) else None
     if docstring is not None:
         yield docstring, own
     inside_function = isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef)
     for child in ast.iter_child_nodes(tree):
-        yield from documented(child, own or inside_function, inner)
+        yield from documented(child, (own if of_members is None else of_members) or inside_function, inner, inherited)
 
 
 def n_code_lines(text, tree):
@@ -158,12 +174,13 @@ def ancestors(name, classes):
 
 def report_texts(trees):
     exported = exported_names(trees)
+    inherited = bases_of_exported(trees, exported)
     n_what = n_private_lines = n_private = n_code = n_long = 0
     for path, tree in trees.items():
         text = path.read_text(encoding="utf-8")
         n_code += n_code_lines(text, tree)
         is_module_private = any(part.startswith("_") for part in module_name(path).split("."))
-        for docstring, is_private in documented(tree, exported=exported if is_module_private else None):
+        for docstring, is_private in documented(tree, False, exported if is_module_private else None, inherited):
             n_what += docstring.value.value.lstrip().startswith("What ")
             if is_private:
                 n_private += 1

@@ -31,13 +31,7 @@ def gather(field, shards: Shards, y, sample_weight, node_weight):
 
 
 class ShardedExamples:
-    """Examples that are encoded where their shards are; this object holds their common properties.
-
-    Parameters
-    ----------
-    field : TrainableField
-    shards : Shards
-    """
+    """Examples that are encoded where their shards are; this object holds their common properties."""
 
     weighted_by = None
 

@@ -27,25 +27,13 @@ from sklearn_crf.potentials import FeatureScaling, warn_of_minute_features
 
 
 class TrainingExamples:
-    """Encoded examples in memory, their labels and, once they are prepared, their batches.
+    """Encoded examples in memory, their labels and, once they are prepared, their batches."""
 
-    Parameters
-    ----------
-    field : TrainableField
-    X, y, sample_weight, node_weight : object
-        As in its ``fit``.
-    classes : array-like or None
-        All classes.
-    reset : bool
-        Whether the field has not seen any before.
-
-    Attributes
-    ----------
-    weighted_by : str or None
-        The argument or parameter that gives nodes weights of their own.
-    scaling : FeatureScaling
-        Units of the features in the batches, once there are potentials.
-    """
+    # X, y, sample_weight, node_weight: as in ``fit``
+    # classes: all classes, or None
+    # reset: whether the field has not seen any before
+    # weighted_by: name of the argument or parameter that gives weights of nodes, or None
+    # scaling: units of the features in the batches, once there are potentials
 
     def __init__(self, field, X, y, sample_weight, node_weight, classes, reset=True):
         self.encoded = field._encode(X, reset=reset)
@@ -55,17 +43,9 @@ class TrainingExamples:
         self.weighted_by = None
 
     def prepare(self, field, layout, whole=None, packing=None):
-        """Put examples into batches, in the form that suits the examples of all shards.
-
-        Parameters
-        ----------
-        field : TrainableField
-        layout : WeightLayout
-        whole : Outline, optional
-            Of all shards, where these are the examples of one.
-        packing : dict, optional
-            Nodes up to which examples are packed; None leaves that to the field.
-        """
+        """Put examples into batches, in the form that suits the examples of all shards."""
+        # whole: outline of all shards, if these are the examples of one
+        # packing: maximum sizes of batches by their names in ``make_batches``; None leaves them to the field
         weight = validate_sample_weight(self._weight, self.encoded.n_examples)
         class_weight = field._class_weight(self.labels)
         if class_weight is not None and self.encoded.layout == "nodes":

@@ -35,32 +35,17 @@ from sklearn_crf.optimize import minimize_lbfgs
 
 
 class Member(NamedTuple):
-    """Examples of a batch on which inference runs together: one, or all where they are forests.
+    """Examples of a batch on which inference runs together: one, or all where they are forests."""
 
-    Attributes
-    ----------
-    graph : Graph
-    nodes, edges : slice
-        Which of the batch.
-    """
+    # nodes, edges: those of the batch that belong to it
 
     graph: Graph
     nodes: slice
     edges: slice
 
     def part_of(self, model):
-        """Model of the member.
-
-        Parameters
-        ----------
-        model : PairwiseModel
-            Of the batch.
-
-        Returns
-        -------
-        PairwiseModel
-            Views of it.
-        """
+        """Model of the member."""
+        # model: that of the batch; returns views of it
         if self.graph is model.graph:
             return model
         return PairwiseModel(
@@ -74,18 +59,8 @@ class Member(NamedTuple):
 
 
 def members_of(batch, encoded):
-    """Examples that inference must keep apart in a batch.
-
-    Parameters
-    ----------
-    batch : Batch
-    encoded : Encoded
-
-    Returns
-    -------
-    list of Member
-        In the order of the nodes.
-    """
+    """Examples that inference must keep apart in a batch."""
+    # returns list of Member, in the order of the nodes
     graph = batch.example.graph
     if len(batch.members) == 1 or graph.is_forest:
         return [Member(graph, slice(0, graph.n_nodes), slice(0, graph.n_edges))]
@@ -200,31 +175,12 @@ GENERATORS = ("icm", "map", "gibbs", "icm_mv", "map_mv", "gibbs_mv")
 
 
 def resolve_sets(sets: str | GrowingSets) -> GrowingSets:
-    """The sets of a constructor parameter: a name of what they begin with, or an object.
-
-    Parameters
-    ----------
-    sets : str or GrowingSets
-
-    Returns
-    -------
-    GrowingSets
-    """
+    """The sets of a constructor parameter: a name of what they begin with, or an object."""
     return clone(sets) if isinstance(sets, GrowingSets) else GrowingSets(init=sets)
 
 
 def resolve_generators(generator, labels) -> list[Generator]:
-    """The generators of a constructor parameter.
-
-    Parameters
-    ----------
-    generator : str, Generator, None, or list of str and Generator
-    labels : EncodedLabels
-
-    Returns
-    -------
-    list of Generator
-    """
+    """The generators of a constructor parameter."""
     several = generator if isinstance(generator, list) else [] if generator is None else [generator]
     return [_generator(item, labels) for item in several]
 
@@ -252,24 +208,13 @@ def _generating_inference(inference):
 
 
 class ContrastiveObjective(BatchObjectives):
-    """For each batch a family of tractable sub-objectives, and sets of assignments that may grow.
+    """For each batch a family of tractable sub-objectives, and sets of assignments that may grow."""
 
-    Parameters
-    ----------
-    families : list of list of Objective
-        For each batch.
-    sets : list of AssignmentSets
-        For each batch.
-    members : list of list of Member
-        For each batch what generators run on.
-
-    Attributes
-    ----------
-    generators : list of Generator
-        What extends the sets.
-    node_costs : list of ndarray of shape (N,), or None
-        For each batch what its nodes cost, for generators that look for violated constraints.
-    """
+    # families: list of list of Objective, for each batch
+    # sets: list of AssignmentSets, for each batch
+    # members: list of list of Member, for each batch the parts that generators run on
+    # generators: list of Generator, which extend the sets
+    # node_costs: for each batch the costs of its nodes, (N,) or None, for generators of violated constraints
 
     def __init__(self, families, sets, members):
         self.sets, self.members = sets, members
@@ -384,19 +329,12 @@ def _blocks_of_lattice(blocks, shape, i):
 
 @dataclass(eq=False)
 class RoundsRecord(TrainingRecord):
-    """Iterates of training in rounds, and how its sets grew.
+    """Iterates of training in rounds, and how its sets grew."""
 
-    Attributes
-    ----------
-    n_generated : list of int
-        New assignments of each round.
-    round_starts : list of int
-        Entries of the record at which rounds begin.
-    converged : bool
-        Whether the last round found nothing new.
-    n_assignments : int
-        In all sets at the end.
-    """
+    # n_generated: list of int, new assignments of each round
+    # round_starts: list of int, entries of the record at which rounds begin
+    # converged: whether the last round found nothing new
+    # n_assignments: number of assignments in all sets at the end
 
     n_generated: list = field(default_factory=list)
     round_starts: list = field(default_factory=list)
@@ -476,23 +414,11 @@ def _of_weight(batch, labels):
 
 
 def train_by_rounds(risk, start: np.ndarray, sets: GrowingSets, solver: Solver, run: TrainingRun) -> RoundsRecord:
-    """Minimise a contrastive objective whose sets grow on the way.
-
-    Parameters
-    ----------
-    risk : EmpiricalRisk
-        Of a ``ContrastiveObjective``.
-    start : ndarray of shape (n_coef,)
-    sets : GrowingSets
-    solver : LBFGS or SGD
-    run : TrainingRun
-        ``on_iteration`` is called after every round, or epoch of stochastic gradient descent.
-
-    Returns
-    -------
-    RoundsRecord
-        After Ctrl-C with ``run.keeps_interrupted`` it carries the interruption, to be raised once stored.
-    """
+    """Minimise a contrastive objective whose sets grow on the way."""
+    # risk: EmpiricalRisk of a ContrastiveObjective
+    # start: (n_coef,)
+    # run: ``on_iteration`` is called after every round, or epoch of stochastic gradient descent
+    # returns RoundsRecord; after Ctrl-C with ``run.keeps_interrupted`` it carries the interruption
     by_epochs = isinstance(solver, SGD)
     n_steps = run.max_iter if by_epochs else sets.max_rounds + 1
     problem = PenalisedRisk(risk, run.C, n_steps if by_epochs else n_steps * run.max_iter, run.edge_C)

@@ -180,17 +180,7 @@ _SWEEPS_OF_A_STEP = 10
 
 
 def are_narrow(batches, potentials) -> bool:
-    """Whether exact inference is affordable on all examples, by :func:`~sklearn_crf.inference.exact_inference`.
-
-    Parameters
-    ----------
-    batches : sequence of Batch
-    potentials : Potentials
-
-    Returns
-    -------
-    bool
-    """
+    """Whether exact inference is affordable on all examples, by :func:`~sklearn_crf.inference.exact_inference`."""
     return all(batch.example.is_forest or _is_narrow(batch.example, potentials) for batch in batches)
 
 

@@ -218,13 +218,9 @@ class MeanFieldTraining(LoopyTraining):
 
 
 class OwnFormulation(Formulation):
-    """The formulation of an objective of the user's own.
+    """The formulation of an objective of the user's own."""
 
-    Parameters
-    ----------
-    own : Objective
-        With ``inference=None`` among its parameters it is given the automatic choice.
-    """
+    # own: with ``inference=None`` among its parameters it is given the automatic choice
 
     name = "own"
     takes_factors = True
@@ -264,22 +260,10 @@ FORMULATION_CONSTRAINTS = [StrOptions({"auto", *FORMULATIONS}), Formulation, Has
 
 
 def resolve_formulation(formulation: str | Formulation | Objective, is_narrow: bool, tol: float = 1e-4) -> Formulation:
-    """The formulation of a constructor parameter.
-
-    Parameters
-    ----------
-    formulation : str, Formulation or Objective
-        ``"auto"`` is exact where that is affordable and relaxed elsewhere.
-    is_narrow : bool
-        Whether exact inference is affordable on all training examples, :func:`are_narrow`.
-    tol : float, default=1e-4
-        Tolerance of the estimator.
-
-    Returns
-    -------
-    Formulation
-        With the tolerance of its inner problem, where it has one.
-    """
+    """The formulation of a constructor parameter."""
+    # formulation: ``"auto"`` is exact where that is affordable and relaxed elsewhere
+    # is_narrow: whether exact inference is affordable on all training examples, :func:`are_narrow`
+    # tol: tolerance of the estimator, on which that of an inner problem depends
     if isinstance(formulation, Objective):
         return OwnFormulation(formulation)
     if isinstance(formulation, Formulation):
@@ -293,16 +277,7 @@ def resolve_formulation(formulation: str | Formulation | Objective, is_narrow: b
 
 
 def resolve_solver(solver: str | Solver) -> Solver:
-    """The solver of a constructor parameter.
-
-    Parameters
-    ----------
-    solver : {"lbfgs", "sgd"} or Solver
-
-    Returns
-    -------
-    Solver
-    """
+    """The solver of a constructor parameter."""
     if isinstance(solver, Solver):
         found = clone(solver)
         found._validate_params()

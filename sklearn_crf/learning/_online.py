@@ -33,32 +33,15 @@ def online_pass(
 
     with B the mini-batch, :math:`N_B` its labelled nodes and N all those seen so far: the gradient of the objective of
     training on all examples so far, per node, whose part of the examples the mini-batch stands for.
-
-    Parameters
-    ----------
-    risk : EmpiricalRisk
-        Of the new examples.
-    former : dict or None
-        Result of the previous pass; None before the first.
-    start : ndarray of shape (n_coef,)
-        Weights before the first step.
-    C : float or None
-        Inverse strength of the penalty; None is no penalty.
-    edge_C : float or None
-        That on the weights of edges; None is C.
-    n_together : int
-        Batches of a mini-batch.
-    rng : RandomState
-        Draws the order.
-    project : callable(coef) -> coef, optional
-        Keeps weights where they have to be.
-
-    Returns
-    -------
-    dict
-        ``average``, the weights that predict; and what the next pass needs: ``x``, ``squares``, ``n_steps`` and
-        ``n_nodes``. Arrays and numbers alone.
     """
+    # risk: EmpiricalRisk of the new examples
+    # former: result of the previous pass; None before the first
+    # start: (n_coef,), weights before the first step
+    # C: inverse strength of the penalty, None without one; edge_C: that of the weights of edges, None is C
+    # n_together: batches of a mini-batch; rng: RandomState that draws the order
+    # project: projection of weights onto the allowed set, or None
+    # returns dict of arrays and numbers: ``average``, the weights for prediction; state of the next pass: ``x``,
+    # ``squares``, ``n_steps`` and ``n_nodes``
     if former is None:
         former = {**AdaGradState.at(start)._asdict(), "n_nodes": 0.0}
     n_nodes = former["n_nodes"] + risk.n_labelled

@@ -35,14 +35,9 @@ _FIRST_TOL = 3e-2
 
 
 class MarginalsWithFallback(Inference):
-    """Marginals of one algorithm where it converges, of another elsewhere.
+    """Marginals of one algorithm where it converges, of another elsewhere."""
 
-    Parameters
-    ----------
-    inference : Inference
-    fallback : Inference
-        Of the same relaxation.
-    """
+    # fallback: of the same relaxation
 
     tasks = frozenset({"marginals"})
 

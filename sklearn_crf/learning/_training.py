@@ -19,17 +19,11 @@ from sklearn_crf.potentials import FeatureScaling
 
 
 class GraphSummary(NamedTuple):
-    """Properties that the graphs of the training examples share, by which estimators choose.
+    """Properties that the graphs of the training examples share, by which estimators choose."""
 
-    Attributes
-    ----------
-    have_cycles : bool
-        Whether some example has a cycle.
-    have_factors : bool
-        Whether some example has factors besides nodes and edges.
-    are_narrow : bool
-        Whether exact inference is affordable on all, by the standard of the estimator.
-    """
+    # have_cycles: whether some example has a cycle
+    # have_factors: whether some example has factors besides nodes and edges
+    # are_narrow: whether exact inference is affordable on all, by the standard of the estimator
 
     have_cycles: bool
     have_factors: bool
@@ -43,30 +37,12 @@ class GraphSummary(NamedTuple):
 
 
 def have_cycles(batches) -> bool:
-    """Whether a cycle leads through nodes, edges and factors of an example of some batch.
-
-    Parameters
-    ----------
-    batches : sequence of Batch
-
-    Returns
-    -------
-    bool
-    """
+    """Whether a cycle leads through nodes, edges and factors of an example of some batch."""
     return not all(batch.example.is_forest for batch in batches)
 
 
 def have_factors(batches) -> bool:
-    """Whether an example of some batch has factors besides nodes and edges.
-
-    Parameters
-    ----------
-    batches : sequence of Batch
-
-    Returns
-    -------
-    bool
-    """
+    """Whether an example of some batch has factors besides nodes and edges."""
     return any(batch.example.has_factors for batch in batches)
 
 

@@ -43,16 +43,11 @@ Risk = float | tuple[float, float]
 
 
 class BestPoint:
-    """The point with the least upper bound on P, and where there are no bounds, of the least P.
+    """The point with the least upper bound on P, and where there are no bounds, of the least P."""
 
-    Attributes
-    ----------
-    x : ndarray of shape (n,)
-    upper : float
-        The bound, inf if there is none.
-    least : float
-        The least P of any point, as far as it is known.
-    """
+    # x: (n,)
+    # upper: the bound, inf if there is none
+    # least: the least P of any point, as far as it is known
 
     def __init__(self, x):
         self.x, self.upper, self.least = x.copy(), np.inf, np.inf

@@ -118,21 +118,13 @@ _SMALLEST_RANGE = 2048
 
 @dataclass(frozen=True, eq=False)
 class FieldImage:
-    """Input of the potentials: channels, lattice and leaves of an image.
+    """Input of the potentials: channels, lattice and leaves of an image."""
 
-    Parameters
-    ----------
-    features : ndarray of shape (H, W, F)
-        Channels, contiguous.
-    graph : Graph
-        The plane, its edges grouped by offset.
-    leaves : list of ndarray of shape (n_factors,)
-        Leaf of each factor, for each type.
-    chosen : dict of tuple to ndarray
-        The channels of types whose linear models do not see all.
-    observation : Observation or None
-        What a degraded image adds to the field.
-    """
+    # features: (H, W, F), channels, contiguous
+    # graph: the plane, its edges grouped by offset
+    # leaves: list of ndarray of shape (n_factors,), leaf of each factor, for each type
+    # chosen: dict of tuple to ndarray, channels of types whose linear models use only some
+    # observation: contribution of a degraded image to the field
 
     features: np.ndarray
     graph: Graph
@@ -160,14 +152,12 @@ class GaussianStatistics(NamedTuple):
 
     By ``h`` it is ``linear``, by ``diagonal[s]`` it is ``square[s]``, and by the block of an edge (s, t) it is
     ``-(linear[s] values[t]' + values[s] linear[t]')``, to which ``cross`` of the edge is added, if given.
-
-    Attributes
-    ----------
-    linear : ndarray of shape (N, D)
-    values : ndarray of shape (N, D)
-    square : ndarray of shape (N, D, D)
-    cross : ndarray of shape (E, D, D), or None
     """
+
+    # linear: (N, D)
+    # values: (N, D)
+    # square: (N, D, D)
+    # cross: (E, D, D), or None
 
     linear: np.ndarray
     values: np.ndarray
@@ -192,17 +182,11 @@ class RegressionTreePotentials:
     where :math:`b(x_F)` holds 1 and the channels at the pixels of the factor, :math:`V_t` whitens them for the type of
     the factor (so that no direction of the weights is much flatter than another), and l(F) is its leaf. The precision
     grows with channels :math:`c_i \ge 0` of its type, if it has such. Linear in the parameters.
-
-    Parameters
-    ----------
-    types : list of FactorTemplate
-    n_leaves : list of int
-        Leaves of the tree of each type.
-    whitening : list of ndarray of shape (B, n_inputs)
-        V of each type.
-    n_values : int
-        Values of a pixel D.
     """
+
+    # n_leaves: list of int, leaves of the tree of each type
+    # whitening: list of ndarray of shape (B, n_inputs), V of each type
+    # n_values: values of a pixel D
 
     def __init__(self, types, n_leaves, whitening, n_values):
         self.types = types

@@ -16,19 +16,11 @@ _MOST_PIXELS = 2**20
 
 
 class FittedField:
-    """A trained field.
+    """A trained field."""
 
-    Parameters
-    ----------
-    types : list of FactorTemplate
-    trees : list of dict
-    precisions, weights, slopes : list of ndarray
-        As estimators keep them.
-    n_axes : int
-        Axes of the lattices, 1 or 2.
-    filter_bank : transformer of images, or None
-        Makes the channels that trees and leaves see of a plane.
-    """
+    # precisions, weights, slopes: lists of arrays, as fitted attributes
+    # n_axes: axes of the lattices, 1 or 2
+    # filter_bank: computes the channels of a plane for trees and leaves
 
     def __init__(self, types, trees, precisions, weights, slopes, n_axes, filter_bank):
         self.trees = [RegressionTree(**tree) for tree in trees]

@@ -91,26 +91,15 @@ def split_off(pairs, fraction, rng):
 
 
 class Rounds:
-    """Data of each round.
+    """Data of each round."""
 
-    Parameters
-    ----------
-    pairs : Pairs
-    graph_of : callable
-        From the shape of a plane to its lattice.
-    bank : transformer of images, or None
-        Makes the channels that trees and leaves see.
-    corrupted : callable, or None
-        ``corrupted(image, degradation, rng)`` of an input.
-    observe : callable, or None
-        ``observe(degradation, image)`` of an input after corruption.
-    max_samples : int or None
-        Pixels of a round.
-    sampled : callable, or None
-        How a round's pixels are chosen where they are not rectangles of images: from TrainingData and a RandomState.
-    seed : int
-    n_jobs : int or None
-    """
+    # graph_of: from the shape of a plane to its lattice
+    # bank: computes the channels for trees and leaves
+    # corrupted: ``corrupted(image, degradation, rng)`` of an input
+    # observe: ``observe(degradation, image)`` of an input after corruption
+    # max_samples: pixels of a round
+    # sampled: how a round's pixels are chosen where they are not rectangles of images: from TrainingData and a
+    # RandomState
 
     def __init__(self, pairs, graph_of, corrupted, observe, max_samples, sampled, seed, n_jobs):
         self.pairs = pairs

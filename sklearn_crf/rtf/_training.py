@@ -81,13 +81,9 @@ class LeafScaling:
     with the share :math:`p_l` of a leaf in the factors of its type, which the curvature is in proportion to, and the
     inputs b of its linear models: in a leaf of smooth regions the responses of filters are small, and a step along
     their weights would matter little. One number for all of a precision keeps projections what they are.
-
-    Parameters
-    ----------
-    risk : FieldRisk
-    rng : RandomState
-        Of the factors that are looked at.
     """
+
+    # rng: of the factors that are looked at
 
     def __init__(self, risk, rng):
         self.potentials = risk.potentials
@@ -190,17 +186,11 @@ class Shrinkage:
     weight that all factors of the type share. So a leaf with s factors whose inputs are as white as those of all
     factors moves half as far as without it. The penalty is 0 where a round begins, so that the loss still falls from
     round to round.
-
-    Parameters
-    ----------
-    risk : FieldRisk
-    coef : ndarray of shape (n_coef,)
-        Where the round begins.
-    strength : float
-        s.
-    rng : RandomState
-        Of the directions that curvature is measured along.
     """
+
+    # coef: (n_coef,), where the round begins
+    # strength: s
+    # rng: of the directions that curvature is measured along
 
     def __init__(self, risk, coef, strength, rng):
         self.start = coef.copy()
