@@ -100,7 +100,7 @@ class M3NClassifier(FieldClassifier):
     max_iter : int, default=1000
         Most epochs, or planes of the bundle method.
         At each temperature, of formulations that have one.
-    tol : float, default=1e-3
+    tol : float, default=1e-2
         Training stops at a duality gap of this share of the objective, at the last temperature.
     missing_label : object, default=None
         Value in y of nodes that ``score`` leaves out. Training needs all labels.
@@ -205,7 +205,7 @@ class M3NClassifier(FieldClassifier):
         connectivity=1,
         fit_intercept=True,
         max_iter=1000,
-        tol=1e-3,
+        tol=1e-2,
         missing_label=None,
         classes=None,
         lattice_ndim=None,

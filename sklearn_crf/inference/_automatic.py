@@ -409,8 +409,8 @@ class AutoMap(Inference):
         Tolerance of :class:`TRWS` with ``bounded=True``.
     bounded : bool, default=False
         Whether :class:`TRWS` alone takes pairwise models of more than two states where no exact algorithm is
-        affordable, and the search is left out: many calls on models that change a little, as in learning, warm-start
-        each other.
+        affordable, minimum cuts alone those of two states of which they leave little unproven, and the search is left
+        out: many calls on models that change a little, as in learning, warm-start each other.
 
     Examples
     --------

@@ -36,6 +36,9 @@ _SEARCH_SWEEPS, _FEWEST_SEARCH_SWEEPS, _SEARCH_WORK = 20_000, 500, 1.5e9
 # cost, node by node. With two states and no scores of nodes that cost is four times the score.
 _LOOSE = 0.001
 
+# In training, labelings of minimum cuts alone will do where they come as near to the bound as this part.
+_LOOSE_CUTS = 0.004
+
 
 class PortfolioState(NamedTuple):
     """For a warm start."""
@@ -130,6 +133,10 @@ def best_of_portfolio(
         return best_of_portfolio(pairwise_model_of(model), max_iter, init, n_threads, search)
     candidates = Candidates(model)
     entries = 2.0 * model.graph.n_edges * model.n_columns * (1 if model.is_potts else model.n_columns)
+    if not search and model.n_columns == 2:
+        _cut(candidates, init, n_threads)
+        if not _is_loose(candidates, *search_problem(model), _LOOSE_CUTS):
+            return candidates.labeling(PortfolioState(candidates.best[1], None))
     bounded = _bounding(candidates, model, entries, max_iter, init, n_threads)
     if init is not None:
         candidates.add(init.labels)
@@ -140,6 +147,27 @@ def best_of_portfolio(
     if init is None and search:
         _search(candidates, n_threads)
     return candidates.labeling(PortfolioState(candidates.best[1], candidates.states.get(bounded)))
+
+
+def _cut(candidates, init, n_threads):
+    """What minimum cuts find where not all pairs are submodular, fused."""
+    candidates.run(GraphCut(nonsubmodular="qpbo"), n_threads=n_threads)
+    if candidates.certain:
+        return
+    if np.isfinite(candidates.model.tables).all():
+        candidates.run(GraphCut(nonsubmodular="truncate"), n_threads=n_threads)
+    if init is not None:
+        candidates.add(init.labels)
+    candidates.fuse()
+
+
+def _is_loose(candidates, arrays, unary, share=_LOOSE):
+    """Whether the bound is above the best score by more than a share of what changing every label would cost."""
+    best, labels = candidates.best
+    if candidates.bound - best <= 0:
+        return False
+    cost = arrays.mean_cost_of_change(unary, labels, arrays.cells(unary, labels))
+    return candidates.bound - best > share * cost * len(labels)
 
 
 def _bounding(candidates, model, entries, max_iter, init, n_threads):
@@ -174,11 +202,10 @@ def _search(candidates, n_threads):
     """Large neighbourhoods from the best labels, where the bound is far above their score."""
     if candidates.certain or not np.isfinite(candidates.bound):
         return
-    best, labels = candidates.best
+    labels = candidates.best[1]
     arrays, unary = search_problem(candidates.model)
     n_sweeps = min(_SEARCH_SWEEPS, _SEARCH_WORK / arrays.work_of_sweep)
-    cost = arrays.mean_cost_of_change(unary, labels, arrays.cells(unary, labels))
-    if n_sweeps >= _FEWEST_SEARCH_SWEEPS and candidates.bound - best > _LOOSE * cost * len(labels):
+    if n_sweeps >= _FEWEST_SEARCH_SWEEPS and _is_loose(candidates, arrays, unary):
         work = n_sweeps * arrays.work_of_sweep
         candidates.run(LargeNeighborhoodSearch(work, n_restarts=8, random_state=0), labels, n_threads)
 

@@ -244,7 +244,7 @@ class PlaneSolver(BaseEstimator):
     name : str
         By which ``solver=`` knows it.
     by_blocks : bool
-        Whether it goes through the examples in mini-batches.
+        Whether it moves the weights after each mini-batch of examples.
 
     Examples
     --------
@@ -315,6 +315,7 @@ class OneSlack(PlaneSolver):
     """
 
     name = "one_slack"
+    by_blocks = False
     minimize = staticmethod(one_slack)
 
 
@@ -511,6 +512,9 @@ def _train_by_planes(risk, start, setting, run, show):
     by_kernel = are_exact_by_kernel(risk)
     if not by_kernel:
         risk, blocks = risk_in_blocks(risk)
+        if not setting.solver.by_blocks:
+            # Nothing changes between one block and the next: threads share all of them.
+            blocks = [[i for block in blocks for i in block]]
     record, problem = MarginRecord(), PenalisedHinge(risk, setting, run)
     with ordered_map(thread_count(run.n_jobs)) as map_in_threads:
         if by_kernel:

@@ -75,9 +75,15 @@ class BestPoint:
         """Why to stop at a dual value, or None."""
         if self.is_proven and is_closed(self.upper, dual, tol):
             return "CONVERGENCE: duality gap within tol"
-        # More planes of maxima that fall short would change nothing.
-        return UNPROVEN if is_closed(self.least, dual, tol) else None
+        if not is_closed(self.least, dual, tol):
+            return None
+        # More planes close the gap as far as the maxima are proven, unless that is too little.
+        in_reach = self.is_proven and is_closed(self.upper, self._value, tol)
+        return None if in_reach and not is_closed(self.least, dual, _CLOSED * tol) else UNPROVEN
 
+
+# Share of the tolerance below which a gap between planes and maxima adds nothing to what is not proven.
+_CLOSED = 0.1
 
 #: Message of a duality gap that would be within its tolerance if all maxima were what they are taken for.
 UNPROVEN = "STOP: the gap left is what the maxima are not proven to"

@@ -22,6 +22,7 @@ from sklearn_crf.inference import (
     AutoMarginals,
     BruteForce,
     DualDecomposition,
+    GraphCut,
     IncMP,
     JunctionTree,
     LoopyBP,
@@ -249,6 +250,18 @@ def test_labels_that_the_bound_nearly_proves_are_not_searched(as_factors):
     assert found.bound - found.score < 0.01
     assert "LargeNeighborhoodSearch" not in found.method
     assert "LargeNeighborhoodSearch" not in AutoMap(bounded=True).map(spin_glass((15, 15), 0)).method
+
+
+def test_cuts_label_two_states_in_training_where_they_prove_nearly_all():
+    rng, grid = np.random.default_rng(0), lattice((50, 50))
+    weight = rng.normal(loc=1.0, scale=0.8, size=grid.n_edges)
+    model = PairwiseModel(grid, 2.0 * rng.normal(size=(2500, 2)), [np.eye(2)], edge_weight=weight)
+    found, cut = AutoMap(bounded=True).map(model), GraphCut("qpbo").map(model)
+    assert set(found.method.split(" + ")) <= {"GraphCut", "fusion"}
+    assert cut.score <= found.score == pytest.approx(score(model, found.labels))
+    assert found.score <= found.bound <= cut.bound + 1e-9
+    # Of mixed couplings they prove little, and all the others join in.
+    assert "LoopyBP" in AutoMap(bounded=True).map(spin_glass((50, 50), 0)).method
 
 
 @pytest.mark.parametrize("name", HARD)

@@ -77,3 +77,23 @@ def test_nothing_is_proven_without_bounds(solver):
         assert found.gap == np.inf
         assert found.dual <= found.fun
         assert np.all(found.loss_curve >= found.dual)
+
+
+class NearlyProvenSum(Sum):
+    """The same without misses, all but a part of the tolerance of it proven."""
+
+    def __init__(self, seed):
+        super().__init__(seed, bounded=True)
+        self.misses = 0.0
+
+    def risk(self, x):
+        value = float(self.heights(x).max(axis=1).sum())
+        return value, (1 + 0.8 * TOL) * value
+
+
+@pytest.mark.parametrize("solver", [bmrm, cutting_plane, one_slack])
+def test_planes_are_added_while_that_closes_the_gap(solver):
+    for seed in range(50):
+        found = minimized(solver, NearlyProvenSum(seed))
+        assert found.success, found.message
+        assert found.gap <= TOL * found.fun + 1e-12
