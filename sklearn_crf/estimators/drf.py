@@ -8,10 +8,18 @@ from numpy.typing import ArrayLike
 from sklearn.base import _fit_context
 from sklearn.utils.validation import check_array
 
+from sklearn_crf._warnings import warn_caller
 from sklearn_crf.estimators._classifier import FieldClassifier
 from sklearn_crf.estimators._training_examples import HeldOutExamples, split_examples
-from sklearn_crf.inference import NamedInference, TRWMessagePassing, exact_inference, resolve_inference
-from sklearn_crf.learning import LEARNING_CONSTRAINTS, PMA, PenalisedRisk, resolve_learning
+from sklearn_crf.inference import (
+    NamedInference,
+    TRWMessagePassing,
+    convergence_left_to_caller,
+    exact_inference,
+    resolve_inference,
+)
+from sklearn_crf.learning import LEARNING_CONSTRAINTS, PL, PMA, PenalisedRisk, resolve_learning
+from sklearn_crf.objectives import EmpiricalRisk
 
 
 class DRFClassifier(FieldClassifier):
@@ -244,8 +252,7 @@ class DRFClassifier(FieldClassifier):
         DRFClassifier
             self
         """
-        weights, held_out = (sample_weight, node_weight), None
-        rule = self._rule()
+        rule, held_out = self._rule(), None
         if (X_val is None) != (y_val is None):
             raise ValueError("X_val and y_val must be passed together.")
         if X_val is not None:
@@ -256,8 +263,9 @@ class DRFClassifier(FieldClassifier):
                 )
             held_out = HeldOutExamples(X_val, y_val, None, rule.n_iter_no_change)
         elif rule.early_stopping is True:
-            X, y, weights, held_out = split_examples(X, y, weights, rule, self.random_state)
-        return self._fit(X, y, *weights, held_out)
+            weights = sample_weight, node_weight
+            X, y, (sample_weight, node_weight), held_out = split_examples(X, y, weights, rule, self.random_state)
+        return self._fit(X, y, sample_weight, node_weight, held_out)
 
     def _check_labels(self, labels):
         if self.cost is not None:
@@ -282,7 +290,16 @@ class DRFClassifier(FieldClassifier):
             init = "zeros" if risk.objective.smooth and risk.is_forest else "independent"
         start = make_start(init)
         problem = PenalisedRisk(risk, run.C, run.max_iter, run.edge_C)
-        return rule.solver_for(problem, start).train(problem, start, run)
+        record = rule.solver_for(problem, start).train(problem, start, run)
+        if isinstance(rule, PL) and isinstance(risk, EmpiricalRisk):
+            chosen = self._decoding_by(self._chosen_inference(examples.graphs), examples.encoded.lattice_ndim)
+            if _is_worse_than_constant(risk, record.coef, chosen):
+                warn_caller(
+                    "With the weights of pseudolikelihood, which overrates edges, training examples are labelled worse "
+                    "than by one class for all nodes: penalise the edges, pairwise=PairwiseTables(C=0.001), or use "
+                    "learning='auto', which learns by the inference that predicts."
+                )
+        return record
 
     def _chooses_inference(self, rule):
         """Whether the training examples decide what predicts."""
@@ -336,3 +353,26 @@ class DRFClassifier(FieldClassifier):
         if cost.shape != (n_classes, n_classes):
             raise ValueError(f"cost must have shape ({n_classes}, {n_classes}), got {cost.shape}.")
         return cost
+
+
+# Up to so many nodes are labelled to see whether weights that were learned without inference can predict by it.
+_NODES_TO_CHECK = 10_000
+
+
+def _is_worse_than_constant(risk, coef, decoding):
+    """Whether the first examples have more wrong labels than if all nodes had the commonest one."""
+    wrong, weight_of_label, n_nodes = 0.0, np.zeros(risk.potentials.n_classes), 0
+    for batch in risk.batches:
+        if n_nodes >= _NODES_TO_CHECK or not len(batch.example.graph.edges):
+            break
+        model = risk.potentials.model(coef, batch.example)
+        with convergence_left_to_caller(), batch.named_in_errors():
+            if decoding.rule == "mpm":
+                predicted = np.argmax(decoding.inference.marginals(model).unary, axis=1)
+            else:
+                predicted = decoding.inference.map(model).labels
+        weight = np.ones(len(predicted)) if batch.node_weight is None else batch.node_weight
+        weight_of_label += np.bincount(batch.labels, weight, minlength=len(weight_of_label))
+        wrong += float(weight[predicted != batch.labels].sum())
+        n_nodes += len(predicted)
+    return wrong > weight_of_label.sum() - weight_of_label.max()

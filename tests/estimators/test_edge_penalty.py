@@ -1,5 +1,7 @@
 """PairwiseTables(C=...): the penalty on the weights of edges, apart from that on nodes."""
 
+import warnings
+
 import numpy as np
 import pytest
 from field_data import noisy_blobs
@@ -90,3 +92,28 @@ def test_a_penalty_that_is_none_is_an_error(edge_C):
     X, y = noisy_blobs(2, 4)
     with pytest.raises(ValueError, match="'C' parameter of PairwiseTables"):
         DRFClassifier(pairwise=PairwiseTables(C=edge_C)).fit(X, y)
+
+
+def squares(n=10, noise=0.5):
+    y = np.zeros((n, 16, 16), dtype=int)
+    y[:, 4:12, 4:12] = 1
+    return y[..., np.newaxis] + np.random.default_rng(0).normal(scale=noise, size=(*y.shape, 1)), y
+
+
+@pytest.mark.parametrize("inference", ["auto", "map"])
+def test_edges_that_drown_the_nodes_are_warned_of(inference):
+    X, y = squares()
+    field = DRFClassifier(learning="pl", inference=inference)
+    with pytest.warns(UserWarning, match=r"PairwiseTables\(C=0\.001\)") as caught:
+        field.fit(X, y)
+    assert caught[0].filename == __file__
+    assert field.score(X, y) < np.mean(y == 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        remedied = DRFClassifier(learning="pl", inference=inference, pairwise=PairwiseTables(C=0.001)).fit(X, y)
+        assert remedied.score(X, y) > 0.9
+        # Rows have no edges, and what is rare may weigh more.
+        DRFClassifier(learning="pl").fit(X.reshape(-1, 1), y.ravel())
+        few = (np.random.default_rng(1).random(y.shape) < 0.05).astype(int)
+        noisy = few[..., np.newaxis] + np.random.default_rng(0).normal(size=X.shape)
+        DRFClassifier(learning="pl", inference=inference, class_weight="balanced").fit(noisy, few)
