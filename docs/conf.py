@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import inspect
+import json
 import pkgutil
 import re
 import shutil
@@ -31,6 +32,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
     "matplotlib.sphinxext.plot_directive",
     "numpydoc",
     "sphinx_copybutton",
@@ -43,6 +45,7 @@ exclude_patterns = ["_build", "_templates", "sg_execution_times.rst", "**/sg_exe
 html_theme = "pydata_sphinx_theme"
 html_title = "sklearn_crf"  # the default, with version and "documentation", covers the navigation bar
 html_static_path = ["_static"]
+html_favicon = "_static/logo.svg"
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_theme_options = {
@@ -50,11 +53,18 @@ html_theme_options = {
     "show_prev_next": False,
     "navbar_align": "left",
     "header_links_before_dropdown": 6,
+    "logo": {"text": "sklearn_crf", "image_light": "_static/logo.svg", "image_dark": "_static/logo.svg"},
+    "navbar_end": ["versions", "theme-switcher"],
 }
 toc_object_entries_show_parents = "hide"  # the column beside the page is narrow
 html_sidebars = {"index": [], "quickstart": [], "install": []}
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
+
+# Other versions are named relative to the folder of this one, such as "../0.1.0/".
+html_context = {"site_versions": json.loads((DOCS / "_static" / "switcher.json").read_text(encoding="utf-8"))}
+if release not in {entry["version"] for entry in html_context["site_versions"]}:
+    raise ValueError(f"docs/_static/switcher.json does not list version {release}")
 
 numpydoc_show_class_members = False  # the template of classes lists them
 
@@ -89,6 +99,7 @@ FIRST_MODULES = [
     "estimators",
     "multilabel",
     "preprocessing",
+    "pipeline",
     "metrics",
     "model_selection",
     "distributed",

@@ -83,6 +83,7 @@ _SUBMODULES = {
     "multilabel",
     "objectives",
     "optimize",
+    "pipeline",
     "potentials",
     "preprocessing",
     "rtf",

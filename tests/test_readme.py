@@ -1,9 +1,25 @@
-"""The example in the README runs as printed."""
+"""The README: its example runs as printed, its pictures exist, its badges say what the metadata say."""
 
 import re
+import runpy
 from pathlib import Path
 
-README = Path(__file__).resolve().parents[1] / "README.rst"
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.rst"
+
+
+def test_badges_say_what_the_metadata_say():
+    drawn = runpy.run_path(str(ROOT / ".ci" / "badges.py"))["badges"]()
+    files = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "_static" / "badges").iterdir()}
+    assert files == drawn, "run python .ci/badges.py"
+    shown = re.findall(r"image:: docs/_static/badges/(\S+)", README.read_text(encoding="utf-8"))
+    assert sorted(shown) == sorted(drawn)
+
+
+def test_pictures_of_the_readme_are_there():
+    shown = re.findall(r"image:: (\S+)", README.read_text(encoding="utf-8"))
+    assert shown
+    assert not [path for path in shown if not (ROOT / path).exists()]
 
 
 def test_readme_example(capsys):

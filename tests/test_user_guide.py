@@ -10,7 +10,7 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 WRITTEN_BY_SPHINX = {"sg_execution_times"}
 SOURCES = [
     page
-    for folder in (DOCS.parent, DOCS, DOCS / "user_guide", DOCS / "tutorial", DOCS / "results")
+    for folder in (DOCS.parent, DOCS, DOCS / "user_guide", DOCS / "tutorial", DOCS / "migration", DOCS / "results")
     for page in sorted(folder.glob("*.rst"))
     if page.stem not in WRITTEN_BY_SPHINX
 ]

@@ -1,9 +1,8 @@
 """Tag words from dictionaries of features, and see which weights were learned."""
 
-from sklearn.pipeline import make_pipeline
-
 from sklearn_crf import TRWCRF
 from sklearn_crf.inspection import top_features, top_transitions
+from sklearn_crf.pipeline import make_pipeline
 from sklearn_crf.preprocessing import SequenceVectorizer
 
 sentences = ["Anna met Paul in Rome", "Paul likes Oslo", "In May Anna left Oslo"]

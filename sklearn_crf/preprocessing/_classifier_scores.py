@@ -16,6 +16,7 @@ from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.encoding import object_array
 from sklearn_crf.encoding._batches import aligned_frames, read_layout
 from sklearn_crf.model_selection import cross_val_predict
+from sklearn_crf.preprocessing._frame_output import FrameOutput
 from sklearn_crf.preprocessing._node_transformer import flat_labels, labelled_rows, put_back, rows_of, stacked_rows
 
 # Forests give probabilities of zero, whose logarithm is not finite.
@@ -24,7 +25,7 @@ _SMALLEST = float(np.finfo(np.float32).eps)
 _METHODS = ("predict_log_proba", "predict_proba", "decision_function")
 
 
-class ClassifierScores(TransformerMixin, MetaEstimatorMixin, BaseEstimator, auto_wrap_output_keys=None):
+class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEstimator, auto_wrap_output_keys=None):
     r"""Class scores of each node by a classifier, as features for a field.
 
     .. math::
@@ -255,6 +256,9 @@ class ClassifierScores(TransformerMixin, MetaEstimatorMixin, BaseEstimator, auto
         return "predict_proba" if self.method == "predict_log_proba" else self.method
 
     def _in_place(self, X, scores):
+        return self._in_container(self._in_layout(X, scores), X)
+
+    def _in_layout(self, X, scores):
         """Scores of nodes in the place of the features of X."""
         X, _ = aligned_frames(X, self._nodes.feature_names_in_)
         layout, X = read_layout(X)

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_crf.encoding import Example, object_array
 from sklearn_crf.encoding._batches import aligned_frames, read_layout
 from sklearn_crf.encoding._labels import from_objects, missing_nodes
+from sklearn_crf.preprocessing._frame_output import FrameOutput
 
 # Nodes transformed at once: enough for the cost of a call not to matter, and few enough not to double a large X.
 _NODES_AT_ONCE = 2**17
@@ -36,7 +37,7 @@ def _require_transformer(transformer):
     )
 
 
-class NodeTransformer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
+class NodeTransformer(FrameOutput, TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
     """Apply a transformer to the last axis of every example.
 
     It is fitted on the nodes of all examples stacked to ``(n_nodes, n_features)``, and what it returns is put back into
@@ -113,11 +114,11 @@ class NodeTransformer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=Non
 
         Returns
         -------
-        ndarray or sparse matrix
-            In the layout of X; of a list, a 1-D object array.
+        ndarray, sparse matrix or data frame
+            In the layout of X; of a list, a 1-D object array. Data frames where ``set_output`` asks for them.
         """
         check_is_fitted(self)
-        return self._apply(self.transformer_.transform, X)
+        return self._in_container(self._apply(self.transformer_.transform, X), X)
 
     @available_if(_has("inverse_transform"))
     def inverse_transform(self, X):
@@ -150,7 +151,8 @@ class NodeTransformer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=Non
         ndarray of str
         """
         check_is_fitted(self)
-        return self.transformer_.get_feature_names_out(input_features)
+        names = getattr(self, "_frame_names", None) if input_features is None else input_features
+        return self.transformer_.get_feature_names_out(names)
 
     def _apply(self, function, X):
         X, _ = aligned_frames(X, self._frame_names)
