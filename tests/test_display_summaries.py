@@ -64,6 +64,12 @@ def test_entropy(field):
     proba = np.array([[[1.0, 0], [0.5, 0.5]]])
     assert MarginalEntropyDisplay.from_predictions(proba).entropy.tolist() == [[0, 1]]
     assert MarginalEntropyDisplay.from_predictions(field.predict_proba(X)[0]).entropy.shape == (4, 6)
+    by_estimator = MarginalEntropyDisplay.from_estimator(field, X[0])
+    assert np.array_equal(
+        by_estimator.entropy, MarginalEntropyDisplay.from_predictions(field.predict_proba(X)[0]).entropy
+    )
+    with pytest.raises(ValueError, match=r"x must have shape \(H, W, n_features\), one image"):
+        MarginalEntropyDisplay.from_estimator(field, X)
     with pytest.raises(ValueError, match="one image"):
         MarginalEntropyDisplay.from_predictions(field.predict_proba(X))
 

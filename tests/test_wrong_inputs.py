@@ -25,6 +25,10 @@ def fitted():
     return fit(CHAINS, TAGS)
 
 
+def frame(columns):
+    return pytest.importorskip("pandas", reason="the mistake is one of data frames").DataFrame(columns)
+
+
 # What is done wrong: (call, what the answer says).
 WRONG = {
     # -- X --------------------------------------------------------------------------------------------------------
@@ -102,6 +106,18 @@ WRONG = {
     "None as a feature": (lambda: SequenceVectorizer().fit([[{"w": None}]]), r"X\[0\]\[0\].*'w'"),
     "one sentence of tokens": (lambda: SequenceVectorizer().fit({"w": "a"}), "iterable of sequences of tokens"),
     "an unknown group column": (lambda: group_rows(ROWS, "sentence"), "names no column: rows is a ndarray"),
+    "a table with its sentences in a column": (
+        lambda: fit(frame({"sentence": list("aabb"), "length": [1.0, 2, 3, 4]}), [0, 1, 0, 1]),
+        r"strings in column 'sentence'.*group_rows\(X, 'sentence'\)",
+    ),
+    "frames with other columns": (
+        lambda: fit([frame({"a": [1.0, 2]}), frame({"b": [1.0, 2]})], [[0, 1], [1, 0]]),
+        r"X\[1\] must have the columns \['a'\]: it lacks \['a'\]",
+    ),
+    "words in a column of a chain": (
+        lambda: fit([frame({"word": ["old", "boats"]})], [["A", "N"]]),
+        "strings in column 'word'.*SequenceVectorizer",
+    ),
     "predictions of other groups": (lambda: ungroup_rows([[1]], [1, 2]), "groups names 2"),
     "a classifier as a transformer": (
         lambda: NodeTransformer(RandomForestClassifier()).fit(CHAINS, TAGS),

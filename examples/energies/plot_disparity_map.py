@@ -49,15 +49,13 @@ for name, labels in (("each pixel alone", alone), ("field", found.labels)):
 # How sure it is
 # --------------
 
-proba = marginals(
-    -5 * costs, -5 * truncated, edge_weight=weights, inference="mean_field"
-).unary
+options = {"edge_weight": weights, "inference": "mean_field"}
+proba = marginals(-5 * costs, -5 * truncated, **options).unary
 entropy = -(proba * np.log(np.maximum(proba, 1e-12))).sum(axis=-1)
-figure, axes = plt.subplots(1, 4, figsize=(10, 2.2), layout="constrained")
+figure, axes = plt.subplots(2, 2, figsize=(7, 4.6), layout="constrained")
 titles = ("left view", "each pixel alone", "field", "entropy of the marginals")
-for ax, picture, title in zip(
-    axes, (left, alone, found.labels, entropy), titles, strict=True
-):
+pictures = (left, alone, found.labels, entropy)
+for ax, picture, title in zip(axes.flat, pictures, titles, strict=True):
     ax.imshow(picture, cmap="gray" if title == "left view" else "viridis")
     ax.set_title(title)
     ax.axis("off")

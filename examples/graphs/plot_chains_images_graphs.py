@@ -53,7 +53,7 @@ print(X_train[0], X_train[1], sep="\n")
 # ---------------------------
 rows = np.vstack([example.node_features for example in X_train])
 alone = DRFClassifier().fit(rows, np.concatenate(y_train))
-field = DRFClassifier(learning=PMA(init="independent")).fit(X_train, y_train)
+field = DRFClassifier(learning=PMA(init="independent"), tol=1e-3).fit(X_train, y_train)
 measured = np.vstack([example.node_features for example in X_test])
 accuracy = alone.score(measured, np.concatenate(y_test))
 print(f"each sensor by itself: {100 * accuracy:.1f} % right")
@@ -63,8 +63,15 @@ print("edge weights (constant, length):", np.round(field.edge_coef_.ravel(), 2))
 # %%
 # Nodes are drawn at the places that are given.
 places = fields[16][0]
-display = FieldDisplay.from_estimator(field, X_test[0], y_test[0], positions=places)
-display.figure_.suptitle("wet and dry ground, seen by scattered sensors")
+figure, axes = plt.subplots(2, 2, figsize=(8, 8), layout="constrained")
+FieldDisplay.from_estimator(
+    field,
+    X_test[0],
+    y_test[0],
+    positions=places,
+    panels=["image", "marginals", "prediction", "truth"],
+    axes=axes.ravel(),
+)
 plt.show()
 
 # %%

@@ -105,7 +105,9 @@ print("edge weights (constant, likeness):", np.round(field.edge_coef_.ravel(), 2
 # The strokes, each pixel by itself, and the field with its largest marginals, which are
 # low where it is unsure.
 y_alone = alone.predict(X[0].reshape(-1, X.shape[-1])).reshape(marked.shape)
-figure, axes = plt.subplots(1, 5, figsize=(16, 2.9), layout="constrained")
+figure, axes = plt.subplots(2, 3, figsize=(11, 5.2), layout="constrained")
+*axes, empty = axes.flat
+empty.axis("off")
 FieldDisplay.from_predictions(
     marked,
     y_alone,

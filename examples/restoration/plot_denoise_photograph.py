@@ -75,7 +75,9 @@ for name, options in fields.items():
 # Without trees there is one compromise between noise and blur. With them walls are
 # smoothed and edges are not.
 
-figure, axes = plt.subplots(1, 5, figsize=(13, 3.2), layout="constrained")
+figure, axes = plt.subplots(2, 3, figsize=(9, 6.4), layout="constrained")
+*axes, empty = axes.flat
+empty.axis("off")
 for ax, (name, image) in zip(axes, [*images.items(), ("truth", truth)], strict=True):
     ax.imshow(image, cmap="gray", vmin=0, vmax=255)
     ax.set_title(

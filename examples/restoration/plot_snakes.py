@@ -87,7 +87,9 @@ for name, own in models.items():
 ###############################################################################
 # Shares are of the cells on snakes that are labelled right: the background is easy.
 
-figure, axes = plt.subplots(1, 5, figsize=(14, 3.2), layout="constrained")
+figure, axes = plt.subplots(2, 3, figsize=(9, 6.6), layout="constrained")
+*axes, legend = axes.flat
+legend.axis("off")
 palette = ListedColormap(["white", "tab:red", "tab:green", "tab:cyan", "gold"])
 on_snake, part = y_test > 0, (0, slice(14), slice(14))
 axes[0].imshow(X_test[part].argmax(axis=-1), cmap=palette, vmin=0, vmax=4)
@@ -106,13 +108,6 @@ for ax in axes:
     ax.set_xticks([])
     ax.set_yticks([])
 for colour, name in enumerate(("up", "down", "left", "right"), start=1):
-    axes[0].plot([], [], "s", color=palette(colour), label=name)
-axes[0].legend(
-    loc="upper center",
-    bbox_to_anchor=(0.5, 0.0),
-    ncol=4,
-    fontsize=8,
-    frameon=False,
-    handletextpad=0,
-)
+    legend.plot([], [], "s", color=palette(colour), label=f"the next cell is {name}")
+legend.legend(loc="center", frameon=False)
 plt.show()

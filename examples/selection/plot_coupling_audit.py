@@ -42,15 +42,11 @@ estimators = {
 }
 inference = {"MAP": "map", "MPM": "mpm", "ICM": "icm"}
 audit = coupling_audit(estimators, X, y, inference=inference, cv=3, random_state=0)
-for learning, decoding, score, p in zip(
-    *(
-        audit.results[name]
-        for name in ("learning", "inference", "mean_test_score", "p_holm")
-    ),
-    strict=True,
-):
+columns = ("learning", "inference", "mean_test_score", "p_holm")
+rows = zip(*(audit.results[name] for name in columns), strict=True)
+for learning, decoding, score, p in rows:
     print(
-        f"{learning:16} {decoding}  {100 * score:5.2f} % right   "
+        f"{learning:20} {decoding}  {100 * score:5.2f} % right   "
         f"p = {p:.2g} against the best pair"
     )
 

@@ -186,12 +186,15 @@ class CouplingAuditDisplay:
         CouplingAuditDisplay
             self
         """
-        require_pyplot("CouplingAuditDisplay")
-        (ax,) = _axes(None if ax is None else np.array([ax]), 1, "CouplingAuditDisplay")
+        plt = require_pyplot("CouplingAuditDisplay")
         results = self.results
         learning, inference = (list(dict.fromkeys(results[name])) for name in ("learning", "inference"))
+        if ax is None:
+            size = (3.2 + 0.9 * len(inference), 1.2 + 0.5 * len(learning))
+            ax = plt.subplots(figsize=size, layout="constrained")[1]
+        (ax,) = _axes(np.array([ax]), 1, "CouplingAuditDisplay")
         scores = np.reshape(results["mean_test_score"], (len(learning), len(inference)))
-        self.im_ = ax.imshow(scores, cmap="viridis")
+        self.im_ = ax.imshow(scores, cmap="viridis", aspect="auto")
         middle = (scores.min() + scores.max()) / 2
         for k, score in enumerate(scores.flat):
             row, column = divmod(k, len(inference))
@@ -206,8 +209,8 @@ class CouplingAuditDisplay:
                 )
         ax.set_xticks(range(len(inference)), inference)
         ax.set_yticks(range(len(learning)), learning)
-        ax.set(xlabel="predicted by", ylabel="learned by", title="score of examples left out")
-        ax.figure.colorbar(self.im_, ax=ax)
+        ax.set(xlabel="predicted by", ylabel="learned by")
+        ax.figure.colorbar(self.im_, ax=ax, label="score left out")
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
@@ -369,6 +372,32 @@ class MarginalEntropyDisplay:
 
     def __init__(self, entropy: np.ndarray) -> None:
         self.entropy = entropy
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, x: ArrayLike, *, ax: Any = None) -> "MarginalEntropyDisplay":
+        """Draw the entropy of what an estimator predicts for one image.
+
+        Parameters
+        ----------
+        estimator : classifier
+            Fitted, with ``predict_proba``.
+        x : array-like of shape (H, W, F)
+            One image.
+        ax : matplotlib Axes, optional
+
+        Returns
+        -------
+        MarginalEntropyDisplay
+
+        Raises
+        ------
+        ValueError
+            If x is not one image.
+        """
+        x = np.asarray(x)
+        if x.ndim != 3:
+            raise ValueError(f"x must have shape (H, W, n_features), one image, got {x.shape}.")
+        return cls.from_predictions(estimator.predict_proba(x[np.newaxis])[0], ax=ax)
 
     @classmethod
     def from_predictions(cls, proba: ArrayLike, *, ax: Any = None) -> "MarginalEntropyDisplay":

@@ -264,6 +264,8 @@ def _encode_nodes(X, function, dtype, estimator, reset):
         X = sound_csr(X, "X")
     options = {"accept_sparse": "csr", "dtype": list(dtype), "order": "C"}
     feature_names = None
+    if hasattr(X, "columns"):
+        _require_numeric_columns(X)
     if estimator is None:
         X = check_array(X, input_name="X", **options)
     elif reset:
@@ -283,6 +285,16 @@ def _encode_nodes(X, function, dtype, estimator, reset):
         array=X,
         feature_names=feature_names,
     )
+
+
+def _require_numeric_columns(frame):
+    for name in frame.columns:
+        column = np.asarray(frame[name])
+        if column.dtype.kind in "OU" and any(isinstance(value, str) for value in column.ravel()):
+            raise ValueError(
+                f"X holds strings in column {name!r}: if they say which sequence a row belongs to, cut the table into "
+                f"examples by group_rows(X, {name!r}); make numbers of categories, for example by OneHotEncoder."
+            )
 
 
 def _encode_array(X, connectivity, function, edge_types, dtype):

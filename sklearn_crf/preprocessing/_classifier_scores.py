@@ -168,8 +168,8 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         n_examples = X.shape[0] if hasattr(X, "shape") else len(X)  # type: ignore[arg-type]
         if isinstance(self.cv, Integral) and int(self.cv) > n_examples:
             raise ValueError(
-                f"cv={self.cv} needs as many examples, but X has {n_examples}: folds keep examples whole. Cut large "
-                "images into pieces, or fit the classifier on other data and use cv='prefit'."
+                f"cv={self.cv} needs as many examples, but X has {n_examples}: folds keep examples whole. Use fewer "
+                "folds, cut large images into pieces, or fit the classifier on other data and pass cv='prefit'."
             )
         # Rows are balanced by scikit-learn, lattices by shares of classes.
         plain = read_layout(aligned_frames(X)[0])[0] == "nodes"
