@@ -248,7 +248,7 @@ def write_capabilities():
     kinds = [kind for kind in kinds if inspect.isclass(kind) and hasattr(kind, "fit")]
     arguments = [f"{method}.evidence" for method in PREDICTIONS] + [f"{method}.inference" for method in PREDICTIONS]
     arguments += ["models.evidence", "fit.sample_weight", "fit.node_weight"]
-    lines = [".. list-table::", "   :header-rows: 1", "", "   * -"]
+    lines = [".. list-table::", "   :header-rows: 1", "   :class: capabilities", "", "   * -"]
     lines += [f"     - :class:`~sklearn_crf.{kind.__name__}`" for kind in kinds]
     for name in [*CAPABILITIES, *arguments, *OPTIONS]:
         lines.append(f"   * - ``{name}``")

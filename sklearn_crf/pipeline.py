@@ -48,9 +48,8 @@ class FieldPipeline(pipeline.Pipeline):
     >>> from sklearn_crf.preprocessing import SequenceVectorizer
     >>> sentences = [[{"word": "old"}, {"word": "boats"}], [{"word": "boats"}]]
     >>> tagger = FieldPipeline([("words", SequenceVectorizer()), ("field", TRWCRF(C=10))])
-    >>> labelings, scores = tagger.fit(sentences, [["A", "N"], ["N"]]).predict_topk(
-    ...     sentences, k=2
-    ... )
+    >>> tagger = tagger.fit(sentences, [["A", "N"], ["N"]])
+    >>> labelings, scores = tagger.predict_topk(sentences, k=2)
     >>> labelings[0].tolist()
     [['A', 'N'], ['N', 'N']]
     """
