@@ -102,8 +102,8 @@ class ContrastiveCRF(FieldClassifier):
     n_assignments_ : int
         Labelings in all sets at the end, true ones and those of families not counted.
     converged_ : bool
-        Whether the last round found nothing new. With random starts that can take long, and more rounds may not
-        change the weights much.
+        Whether the last round found nothing new, and its weights converged. With random starts that can take long, and
+        more rounds may not change the weights much.
     loss_curve_ : ndarray of shape (n_iter_,)
         The objective at every iteration, on the sets of its round.
     round_starts_ : ndarray of int

@@ -333,7 +333,7 @@ class RoundsRecord(TrainingRecord):
 
     # n_generated: list of int, new assignments of each round
     # round_starts: list of int, entries of the record at which rounds begin
-    # converged: whether the last round found nothing new
+    # converged: whether the last round found nothing new, and its weights converged
     # n_assignments: number of assignments in all sets at the end
 
     n_generated: list = field(default_factory=list)
@@ -471,6 +471,7 @@ def _train_in_rounds(problem, generate, sets, solver, run, report):
         is_last = not record.n_generated[-1] or len(record.n_generated) == n_rounds
     record.stop_reason, record.best_iter = found.message, record.n_iter - 1
     if not found.success:
+        record.converged = False
         warn_of_lbfgs(found, problem)
 
 
@@ -494,4 +495,4 @@ def _train_by_epochs(problem, generate, sets, solver, run, report):
 
     found = solver.minimize_by_epochs(problem, record.coef, run, gradient, callback)
     record.coef, record.stop_reason, record.best_iter = found.x, found.message, record.n_iter - 1
-    record.converged = not record.n_generated or record.n_generated[-1] == 0
+    record.converged = bool(found.success and (not record.n_generated or record.n_generated[-1] == 0))

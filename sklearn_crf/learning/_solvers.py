@@ -275,11 +275,19 @@ class GradientSteps(Solver):
             if record.latest is None or not np.array_equal(record.latest, result.x):
                 # A vanishing gradient ends the ascent before the callback hears of its last point.
                 callback(result)
-            record.stop_reason, record.converged = result.message, bool(smooth and result.success)
+            draws = problem.risk.objective.draws
+            record.stop_reason, record.converged = result.message, bool(result.success and not draws)
+            if result.success and draws:
+                record.stop_reason = "STOP: the gradient by the labelings drawn is zero"
             if not smooth and cycles.n_completed >= self.n_cycles:
                 record.stop_reason = f"STOP: {cycles.n_completed} cycles of the errors"
             if smooth and not result.success:
                 warn_unconverged("Gradient steps did not converge: increase max_iter or change step_size", problem)
+            elif not smooth and not result.success and record.n_iter >= run.max_iter and _gets_better(record):
+                warn_unconverged(
+                    "The number of errors was still falling at the last of the steps: increase max_iter or step_size",
+                    problem,
+                )
             if record.converged:
                 record.coef, record.best_iter = result.x, record.n_iter - 1
             else:
@@ -344,16 +352,18 @@ class SGD(Solver):
                 selection.visit(record.latest, record.errors[-1])
                 return report(point.x)
 
-            record.stop_reason = self.minimize_by_epochs(
+            result = self.minimize_by_epochs(
                 problem, start, run, lambda members, coef: problem.evaluate(coef, members), callback
-            ).message
+            )
+            record.stop_reason = result.message
+            record.converged = bool(result.success and record.inference_converged)
             if problem.risk.is_exact and not record.inference_converged:
                 _warn_of_inner_problem(problem)
             record.choose(selection)
         return problem.record
 
     def minimize_by_epochs(self, problem, start, run, gradient, callback):
-        """Descent over the batches of a problem by ``gradient(members, coef)``; warns where it diverges.
+        """Descent over the batches of a problem by ``gradient(members, coef)``; warns where it does not settle.
 
         Parameters
         ----------
@@ -362,11 +372,12 @@ class SGD(Solver):
         run : TrainingRun
         gradient : callable(members, coef) -> (value, gradient)
         callback : callable(OptimizeResult) -> bool
-            Called after every epoch; True asks to stop.
+            Called after every epoch, and to enter it in the record of the problem; True asks to stop.
 
         Returns
         -------
         OptimizeResult
+            ``success`` says whether the loss fell by at most ``run.tol`` a node in the last tenth of the epochs.
         """
         result = minimize_sgd(
             gradient,
@@ -381,6 +392,12 @@ class SGD(Solver):
         )
         if not result.success:
             warn_unconverged(f"Stochastic gradient descent ended with {result.message!r}: decrease step_size", problem)
+        elif problem.record.inference_converged and _falls(problem.record.loss, run.tol * problem.scale):
+            result.success = False
+            warn_unconverged(
+                "The loss was still falling in the last epochs: increase max_iter or step_size, or decrease batch_size",
+                problem,
+            )
         return result
 
 
@@ -535,6 +552,27 @@ def _diverges(errors):
     """Whether the latest iterates all made clearly more errors than the best one."""
     latest = errors[-_PATIENCE:]
     return len(latest) == _PATIENCE and None not in latest and min(latest) > _MARGIN * min(errors)
+
+
+# Share of the iterations, the last ones, in which what gets better has not come to its end.
+_LAST = 0.1
+
+
+def _gets_better(record):
+    """Whether the fewest errors were made near the end of a trajectory."""
+    errors = record.errors
+    if None in errors:
+        return False
+    n_last = max(1, int(_LAST * len(errors)))
+    return min(errors[-n_last:]) < min(errors[:-n_last], default=np.inf)
+
+
+def _falls(losses, most):
+    """Whether losses fell by more than that in the last iterations."""
+    if None in losses:
+        return False
+    n_last = max(1, int(_LAST * len(losses)))
+    return min(losses[:-n_last], default=np.inf) - min(losses[-n_last:]) > most
 
 
 def _warn_of_inner_problem(problem):

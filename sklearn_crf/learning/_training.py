@@ -235,6 +235,11 @@ class PenalisedRisk:
         return 0.0 if self.C is None else 1.0 / (self.C * self.n_nodes)
 
     @property
+    def scale(self):
+        """The objective P over f."""
+        return self.n_nodes if self.C is None else self.C * self.n_nodes
+
+    @property
     def l1(self):
         """Weight of the L1 penalty on each weight, in units of f; one number for none."""
         if not self.l1_ratio:
@@ -289,11 +294,10 @@ class PenalisedRisk:
     def visit(self, coef):
         """Enter an iterate in the record; free if it is the one evaluated last."""
         latest, value, gradient, result = self._at(coef)
-        scale = self.n_nodes if self.C is None else self.C * self.n_nodes
         if value is not None:
             value += float(np.sum(self.l1 * np.abs(coef)))
         record = self.record
-        record.loss.append(None if value is None else value * scale)
+        record.loss.append(None if value is None else value * self.scale)
         record.errors.append(result.n_errors)
         record.gradient_norm.append(float(np.linalg.norm(gradient)))
         record.n_nonsubmodular.append(result.n_nonsubmodular)

@@ -1,0 +1,87 @@
+"""Whatever the solver: where training has not come to its end, a warning says so, and where it has, none does."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier
+from sklearn_crf.learning import LBFGS, PL, SGD, SPA, GradientSteps
+
+RNG = np.random.default_rng(0)
+Y = np.kron(RNG.integers(2, size=(4, 2, 2)), np.ones((1, 3, 3), dtype=int))
+X = Y[..., np.newaxis] + 0.5 * RNG.normal(size=(*Y.shape, 2))
+SMALL_STEPS = SGD(step_size=1.0, batch_size=1)
+
+# Of each the estimator, and a number of iterations that is enough.
+FIELDS = {
+    "exact": (TRWCRF(), 200),
+    "relaxation": (TRWCRF(formulation="relaxation"), 200),
+    "joint": (TRWCRF(formulation="joint", tol=0.01), 200),
+    "reparameterization": (TRWCRF(formulation="reparameterization", tol=0.01), 200),
+    "dual": (TRWCRF(formulation="dual", fit_intercept=False, tol=0.05), 200),
+    "piecewise": (TRWCRF(formulation="piecewise"), 200),
+    "pseudolikelihood": (TRWCRF(formulation="pseudolikelihood"), 200),
+    "l1": (TRWCRF(formulation="pseudolikelihood", solver=LBFGS(l1_ratio=0.5)), 1000),
+    "sgd": (TRWCRF(formulation="piecewise", solver=SMALL_STEPS, random_state=0, tol=0.05), 100),
+    "pma": (DRFClassifier(), 200),
+    "pl by steps": (DRFClassifier(learning=PL(solver=GradientSteps(step_size=1.0)), tol=0.01), 1000),
+    "spa by bundle": (DRFClassifier(learning=SPA(solver="bundle"), inference="map"), 400),
+    "sets": (ContrastiveCRF(generator=None), 200),
+    "rounds": (ContrastiveCRF(random_state=0), 500),
+    "sets by sgd": (
+        ContrastiveCRF(generator=None, solver=SGD(step_size=1.0, batch_size=1), random_state=0, tol=0.01),
+        300,
+    ),
+    "bundle": (M3NClassifier(solver="bmrm", edge_features="constant"), 1000),
+    "one slack": (M3NClassifier(solver="one_slack"), 1000),
+    "cutting planes": (M3NClassifier(solver="cutting_plane", tol=0.05, random_state=0), 1000),
+    "frank-wolfe": (M3NClassifier(solver="frank_wolfe", tol=0.3, random_state=0), 2000),
+}
+
+
+def caught_in_fit(field, data=(X, Y)):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        field.fit(*data)
+    return [str(each.message) for each in caught if issubclass(each.category, ConvergenceWarning)]
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_too_few_iterations_are_warned_of(name):
+    field = FIELDS[name][0].__sklearn_clone__().set_params(max_iter=2)
+    messages = caught_in_fit(field)
+    assert not field.converged_
+    assert len(messages) == 1
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_no_warning_where_training_has_converged(name):
+    field, max_iter = FIELDS[name]
+    field = field.__sklearn_clone__().set_params(max_iter=max_iter)
+    messages = caught_in_fit(field)
+    assert field.converged_ == (not messages)
+    assert field.converged_, messages
+
+
+@pytest.mark.parametrize("learning", ["spa", "mma", "cd"])
+@pytest.mark.parametrize("max_iter", [2, 3, 10, 60])
+def test_rules_without_a_loss_warn_where_errors_still_fall(learning, max_iter):
+    field = DRFClassifier(learning=learning, inference="map", max_iter=max_iter, random_state=0)
+    messages = caught_in_fit(field)
+    errors = field.error_curve_
+    n_last = max(1, max_iter // 10)
+    falls = len(errors) == max_iter and np.nanmin(errors[-n_last:], initial=np.inf) < np.nanmin(errors[:-n_last])
+    if np.isnan(errors).any():
+        assert not messages
+    else:
+        assert bool(messages) == (falls and not field.converged_)
+
+
+def test_a_fixed_point_is_convergence():
+    separable = np.where(Y[..., np.newaxis] == 1, 5.0, -5.0)
+    field = DRFClassifier(learning="spa", inference="map")
+    assert not caught_in_fit(field, (separable, Y))
+    assert field.error_curve_[-1] == 0
+    assert field.converged_
