@@ -409,18 +409,12 @@ def initial_weights(init, risk, run):
         return np.array(init, dtype=np.float64)
     if init == "random":
         return run.rng.normal(size=n_coef)
-    if init == "independent" or (init == "auto" and not (risk.objective.smooth and risk.is_exact)):
-        return weights_without_edges(risk, run)
-    return np.zeros(n_coef)
-
-
-def weights_without_edges(risk, run):
-    """Weights of the same potentials on the nodes alone: logistic regression, pairwise weights zero."""
-    nodes = risk.derived(_risk_of_nodes)
-    # Rules without a smooth loss have no penalty, but the start is finite only with one.
-    problem = PenalisedRisk(nodes, run.C if risk.objective.smooth else 1.0, run.max_iter)
-    start = np.zeros(risk.potentials.n_coef)
-    return minimize_lbfgs(problem.evaluate, start, max_iter=run.max_iter, tol=run.tol).x
+    if init != "independent" and (init != "auto" or (risk.objective.smooth and risk.is_exact)):
+        return np.zeros(n_coef)
+    # Logistic regression on the nodes alone; pairwise weights stay zero. Rules without a smooth loss have no penalty,
+    # but the start is finite only with one.
+    problem = PenalisedRisk(risk.derived(_risk_of_nodes), run.C if risk.objective.smooth else 1.0, run.max_iter)
+    return minimize_lbfgs(problem.evaluate, np.zeros(n_coef), max_iter=run.max_iter, tol=run.tol).x
 
 
 def _risk_of_nodes(risk):
