@@ -202,7 +202,7 @@ def missing_nodes(labels, missing_label):
 
 def from_objects(values, name):
     """Labels out of an object array, in the one type they share."""
-    # values: (n,) object; name: what errors call them; returns (n,)
+    # values: (n,) object; name: their name in errors; returns (n,)
     n_strings = sum(isinstance(value, str) for value in values)
     if n_strings not in (0, len(values)):
         other = next(value for value in values if not isinstance(value, str))

@@ -157,7 +157,7 @@ class Encoded:
 
 
 def record_input(encoded, estimator):
-    """Set the attributes of an estimator that say what it was fitted to."""
+    """Set the attributes of an estimator that describe its training input."""
     estimator.n_features_in_ = encoded.n_features
     estimator.lattice_ndim_ = encoded.lattice_ndim
     if encoded.feature_names is not None:
@@ -212,7 +212,7 @@ def encode_X(
     Raises
     ------
     ValueError
-        If X cannot be read by the rule, holds NaN or infinity, or does not fit what was seen in ``fit``.
+        If X cannot be read by the rule, holds NaN or infinity, or does not fit the input of ``fit``.
 
     Examples
     --------

@@ -91,7 +91,7 @@ class Outline:
         return replace(first, has_factors=any(part.has_factors for part in parts), **most, **total)
 
     def record(self, estimator) -> None:
-        """Set what a fit records of its input, as :meth:`Encoded.record` does.
+        """Set the attributes that describe the input of a fit, as :meth:`Encoded.record` does.
 
         Parameters
         ----------

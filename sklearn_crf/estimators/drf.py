@@ -29,8 +29,8 @@ class DRFClassifier(FieldClassifier):
         p(y \mid x) \propto \exp \Bigl( \sum_s w_{y_s}^\top x_s + b_{y_s}
             + \sum_{(i, j)} v_{y_i y_j}^\top \mu_{ij}(x) \Bigr)
 
-    Parameters are learned by replacing the expectations of the likelihood's gradient with what an inference
-    algorithm yields, and predicted with by the same algorithm: pseudo-marginals for marginal decoding (PMA), the
+    Parameters are learned by replacing the expectations of the likelihood's gradient with the results of an inference
+    algorithm, which predicts as well: pseudo-marginals for marginal decoding (PMA), the
     best labeling for MAP decoding (SPA). A field without edges is exactly logistic regression.
 
     Each edge is counted once. Kumar et al. count it from both its ends, so their :math:`v` is half of

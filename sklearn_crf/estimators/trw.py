@@ -113,12 +113,12 @@ class TRWCRF(FieldClassifier):
     classes_ : ndarray of shape (n_classes,)
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features), or CSR matrix
         With a leading axis of node types where examples have several. With ``weights="seen"`` a CSR matrix of shape
-        (n_classes, n_features), columns of node types side by side, that holds what is not zero.
+        (n_classes, n_features), columns of node types side by side, of the nonzero weights.
     intercept_ : ndarray of shape (1,) or (n_classes,)
     edge_coef_ : ndarray of shape (n_edge_types, n_edge_features, n_table_weights)
         Row by row of the table for ``pairwise="full"``: of the label of an edge's first node, then its second's. For
         sparse edge features a CSR matrix of shape (n_table_weights, n_edge_types * n_edge_features), columns of edge
-        types side by side, that holds what is not zero.
+        types side by side, of the nonzero weights.
     loss_curve_ : ndarray of shape (n_iter_,)
         The regularised objective at every iteration.
     error_curve_ : ndarray of shape (n_iter_,)

@@ -64,7 +64,7 @@ def members_of(batch, encoded):
     graph = batch.example.graph
     if len(batch.members) == 1 or graph.is_forest:
         return [Member(graph, slice(0, graph.n_nodes), slice(0, graph.n_edges))]
-    # All lattices of one array share their graph, and what is derived of it.
+    # All lattices of one array share their graph, and the properties derived from it.
     graphs = [encoded.graph if encoded.layout == "array" else encoded.items[i].graph for i in batch.members]
     edge_ptr = np.concatenate(([0], np.cumsum([part.n_edges for part in graphs])))
     return [
@@ -92,7 +92,7 @@ class GrowingSets(BaseEstimator):
     given_weight : array-like of shape (n_sets,) or (n_sets, n_examples), optional
         :math:`w_j(x_i)` of ``given``; None is one. See :func:`~sklearn_crf.objectives.decomposed_weights`.
     generated_weight : float or "n_nodes", default=1.0
-        :math:`w_j` of the set of an example that gathers what is generated: one in the paper. Pseudolikelihood has a
+        :math:`w_j` of the set of an example that collects generated labelings: one in the paper. Pseudolikelihood has a
         term for each node; "n_nodes" weighs the set as much.
     n_new : int, default=1
         Labelings of each example, generator and round.
@@ -175,7 +175,7 @@ GENERATORS = ("icm", "map", "gibbs", "icm_mv", "map_mv", "gibbs_mv")
 
 
 def resolve_sets(sets: str | GrowingSets) -> GrowingSets:
-    """The sets of a constructor parameter: a name of what they begin with, or an object."""
+    """The sets of a constructor parameter: the name of the initial sets, or an object."""
     return clone(sets) if isinstance(sets, GrowingSets) else GrowingSets(init=sets)
 
 

@@ -23,7 +23,7 @@ class Formulation(BaseEstimator):
     Parameters
     ----------
     cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
-        What errors cost in the loss (softmax-margin): the number of wrong nodes, or ``cost[a, b]`` of a node of class b
+        Cost of errors in the loss (softmax-margin): the number of wrong nodes, or ``cost[a, b]`` of a node of class b
         that is labelled a, in the order of ``classes_``. None is the likelihood.
     temperature : float, default=1.0
         T of the distribution :math:`\exp(\mathrm{score}(y) / T) / Z` and of the loss, T times its negative

@@ -28,7 +28,7 @@ class Exact(Formulation):
     Parameters
     ----------
     cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
-        What errors cost in the loss (softmax-margin): the number of wrong nodes, or ``cost[a, b]`` of a node of class b
+        Cost of errors in the loss (softmax-margin): the number of wrong nodes, or ``cost[a, b]`` of a node of class b
         that is labelled a, in the order of ``classes_``. None is the likelihood.
     temperature : float, default=1.0
         T of the distribution, exp(score / T) up to its normaliser, and of the loss, T times its negative
@@ -58,7 +58,7 @@ class PiecewiseTraining(Formulation):
     Parameters
     ----------
     cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
-        What errors cost in the loss, as of :class:`Exact`.
+        Cost of errors in the loss, as of :class:`Exact`.
     temperature : float, default=1.0
         Of the distribution, as of :class:`Exact`.
 
@@ -92,7 +92,7 @@ class SharedPiecesTraining(PiecewiseTraining):
     Parameters
     ----------
     cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
-        What errors cost in the loss, as of :class:`Exact`.
+        Cost of errors in the loss, as of :class:`Exact`.
     temperature : float, default=1.0
         Of the distribution, as of :class:`Exact`.
 
@@ -123,7 +123,7 @@ class PseudolikelihoodTraining(PiecewiseTraining):
     Parameters
     ----------
     cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
-        What errors cost in the loss, as of :class:`Exact`.
+        Cost of errors in the loss, as of :class:`Exact`.
     temperature : float, default=1.0
         Of the distribution, as of :class:`Exact`.
 
@@ -153,7 +153,7 @@ class LoopyTraining(Formulation):
     tol : float, default=1e-6
         Its tolerance.
     cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
-        What errors cost in the loss, as of :class:`Formulation`.
+        Cost of errors in the loss, as of :class:`Formulation`.
     temperature : float, default=1.0
         Of the distribution, as of :class:`Formulation`.
 
@@ -196,7 +196,7 @@ class MeanFieldTraining(LoopyTraining):
     tol : float, default=1e-6
         Its tolerance.
     cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
-        What errors cost in the loss, as of :class:`Exact`.
+        Cost of errors in the loss, as of :class:`Exact`.
     temperature : float, default=1.0
         Of the distribution, as of :class:`Exact`.
 

@@ -1,4 +1,4 @@
-"""What a learning rule is: an objective coupled to an inference, a solver, a start, and when to stop."""
+"""Learning rules: an objective coupled to an inference, a solver, a start, and a rule for stopping."""
 
 from numbers import Integral, Real
 from typing import ClassVar

@@ -73,7 +73,7 @@ class Relaxation(Formulation):
         since bounds hold at any accuracy, to ten times the ``tol`` of the estimator, kept within 1e-6 and 1e-3: errors
         of single messages cancel in the gradient.
     cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
-        What errors cost in the loss, as of :class:`Formulation`.
+        Cost of errors in the loss, as of :class:`Formulation`.
     temperature : float, default=1.0
         Of the distribution, as of :class:`Formulation`.
 
@@ -194,7 +194,7 @@ class Reparameterization(Relaxation):
     tol : float, default=None
         Its tolerance, as of :class:`Relaxation`.
     cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
-        What errors cost in the loss, as of :class:`Exact`.
+        Cost of errors in the loss, as of :class:`Exact`.
     temperature : float, default=1.0
         Of the distribution, as of :class:`Exact`.
 
@@ -233,7 +233,7 @@ class OptimalEdgeProbabilities(Reparameterization):
     tol : float, default=None
         Its tolerance, as of :class:`Relaxation`.
     cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
-        What errors cost in the loss, as of :class:`Exact`.
+        Cost of errors in the loss, as of :class:`Exact`.
     temperature : float, default=1.0
         Of the distribution, as of :class:`Exact`.
 
@@ -273,7 +273,7 @@ class JointRelaxation(Relaxation):
     tol : float, default=None
         Its tolerance, as of :class:`Relaxation`.
     cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
-        What errors cost in the loss, as of :class:`Exact`.
+        Cost of errors in the loss, as of :class:`Exact`.
     temperature : float, default=1.0
         Of the distribution, as of :class:`Exact`.
 
@@ -328,7 +328,7 @@ class DualRelaxation(Relaxation):
     tol : float, default=None
         Its tolerance, as of :class:`Relaxation`.
     cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
-        What errors cost in the loss, as of :class:`Exact`.
+        Cost of errors in the loss, as of :class:`Exact`.
     temperature : float, default=1.0
         Of the distribution, as of :class:`Exact`.
 

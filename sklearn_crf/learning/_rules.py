@@ -123,7 +123,7 @@ class PMA(SmoothRule):
         where the loss is convex, and "independent" for approximate marginals, whose training may go wrong from zero.
     reach : int or None, default=4
         Where few nodes are labelled, only those are learned from that are at most this many edges away from one, if
-        that spares half of them: of the others, what is known about their labels hardly changes. None takes all.
+        that excludes half of them: knowledge about the labels of the others hardly changes. None takes all.
     early_stopping : bool or "auto", default="auto"
         Whether examples are held out and the iterate is kept that labels most of their nodes right, by the inference
         that predicts (Kumar et al. 2005, footnote 3), whatever the solver would choose. "auto" is where ``fit`` is

@@ -33,7 +33,7 @@ class Loss(NamedTuple):
     n_nonsubmodular : int
         Edges on which a binary MAP inference was not exact.
     gap : float
-        What the loss of all nodes may be too small by, where it is a maximum that was not proven; inf if unknown.
+        Bound on the error of the loss of all nodes, where it is a maximum that was not proven; inf if unknown.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class Objective(BaseEstimator):
         What happens to unlabelled nodes: ``"marginalised"``, ``"completed"`` by the rule's own inference given
         the labelled ones, or ``"rejected"``.
     temperature : float
-        What a log-partition of the :meth:`augmented` model counts in the loss.
+        Factor of the log-partition of the :meth:`augmented` model in the loss.
     weighs_nodes : bool
         Whether nodes may have weights: ``loss_statistics`` and ``augmented`` then take ``node_weight``.
 
@@ -231,7 +231,7 @@ class RiskValue(NamedTuple):
     n_nonsubmodular : int
         Edges on which a binary MAP inference was not exact.
     gap : float
-        What ``value`` may be too small by, where losses are maxima that were not proven; inf if unknown.
+        Bound on the error of ``value``, where losses are maxima that were not proven; inf if unknown.
     statistics : Statistics or None
         Derivative by the scores of a batch, before the pullback.
 

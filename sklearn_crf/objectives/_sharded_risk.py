@@ -28,7 +28,7 @@ class ShardedRisk:
     ----------
     shards : Shards
     make_risk : callable(Shard) -> EmpiricalRisk
-        Called where the shard is, and again where what it has made was dropped.
+        Called where the shard is, and again after its result was dropped.
     objective : Objective
         As of all these risks.
     potentials : LinearPotentials
@@ -135,7 +135,7 @@ class ShardedRisk:
         return ShardedRisk(self.shards, partial(_derived_risk, self.make_risk, function), None, self.potentials)
 
     def forget(self) -> None:
-        """Let the shards drop what they keep for this risk."""
+        """Release the memory of the shards for this risk."""
         self.shards.map(_forget, self._key)
 
 

@@ -1,4 +1,4 @@
-"""Sets of whole assignments, each with the truth in it: kept as what they change of it."""
+"""Sets of whole assignments, each with the truth in it, stored as differences to it."""
 
 from typing import NamedTuple
 
@@ -76,7 +76,7 @@ class AssignmentSets:
     node_ptr : array-like of shape (n_members + 1,), optional
         Nodes of example i are ``node_ptr[i]:node_ptr[i + 1]``; None is one example.
     generated_weight : float or array-like of shape (n_members,), default=1.0
-        Weight of the set of each example that gathers what is generated for it: positive.
+        Weight of the set of generated assignments of each example: positive.
 
     Attributes
     ----------
@@ -191,7 +191,7 @@ class AssignmentSets:
         return True
 
     def extend(self, model, labels):
-        """Put an assignment of every example into the set that gathers what is generated for it.
+        """Add an assignment of every example to its set of generated assignments.
 
         Parameters
         ----------

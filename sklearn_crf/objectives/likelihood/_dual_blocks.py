@@ -69,7 +69,7 @@ class DualBlock:
         self.weight, self.n = weight, risk.potentials.n_coef
         self.touched = self._potentials.touched_by(batch.example)
         self._scale = np.broadcast_to(scale, self.n)
-        # At weights of zero scores are zero, or -inf for what is forbidden.
+        # At weights of zero scores are zero, or -inf for forbidden states.
         self._model = self._potentials.model(np.zeros(self.n), batch.example)
         self._allowed = np.isfinite(_vector(self._model))
         self.truth = _vector(labeling_statistics(self._model, batch.labels))
@@ -99,7 +99,7 @@ class DualBlock:
         Returns
         -------
         ndarray, float64
-            With 0 for what is forbidden.
+            With 0 for forbidden states.
         """
         scores = _vector(self._potentials.model(self._scale * x, self._example))
         return np.where(self._allowed, scores, 0.0) + self.costs

@@ -252,7 +252,7 @@ def risk_in_blocks(risk):
 
     Inference on many small examples takes longer to begin than to run, and Python holds the threads up in between. So
     those of a block are joined into two batches, one for each of two threads. Not joined are examples on which the
-    inference would do better alone, and losses that are no sum over what is joined.
+    inference would do better alone, and losses that are not sums over the joined examples.
 
     Parameters
     ----------

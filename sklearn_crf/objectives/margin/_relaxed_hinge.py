@@ -17,7 +17,7 @@ class RelaxedHinge(StructuredHinge):
 
     Convex, and on forests the same as :class:`StructuredHinge`. Training overgenerates: weights are learnt under which
     the relaxation is tight on the training examples. Whatever feasible :math:`\tau` the inference returns makes a
-    plane below the loss; what it lacks to the inference's bound is in ``Loss.gap``.
+    plane below the loss; its distance to the bound of the inference is in ``Loss.gap``.
 
     Source: Jancsary 2012, M3N recipe 2.
 

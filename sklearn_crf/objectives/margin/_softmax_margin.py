@@ -1,4 +1,4 @@
-"""Likelihoods that know what errors cost, at any temperature: between the likelihood and the structured hinge."""
+"""Likelihoods with costs of errors, at any temperature: between the likelihood and the structured hinge."""
 
 import numpy as np
 
