@@ -5,6 +5,7 @@ what it takes of the machine is seen apart.
 """
 
 import multiprocessing
+import resource
 import time
 
 import numpy as np
@@ -14,8 +15,8 @@ from sklearn_crf.models import FactorGraph
 # Scores are compared as integers of so many decimals.
 DECIMALS = 6
 
-# The limit is on seconds of the processor; after so many times as much by the clock the process is ended.
-PATIENCE = 4
+# Seconds of the processor past the limit, after which the process is ended: what goes before the search may take them.
+GRACE = 5
 
 
 def solve(model, seconds):
@@ -28,14 +29,14 @@ def solve(model, seconds):
     """
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_solve, args=(model, seconds, sender))
+    process = context.Process(target=_solve, args=(model, seconds, sender), daemon=True)
     process.start()
     sender.close()
     try:
-        receiver.recv()  # it has begun
-        found = receiver.recv() if receiver.poll(PATIENCE * seconds) else (None, False, seconds)
+        found = receiver.recv()
     except EOFError:
-        found = (None, False, seconds)
+        # Ended by the system at the limit of its processor time.
+        found = (None, False, seconds + GRACE)
     process.kill()
     process.join()
     return found
@@ -44,8 +45,9 @@ def solve(model, seconds):
 def _solve(model, seconds, sender):
     from pytoulbar2 import CFN
 
-    sender.send("begun")
     start = time.process_time()
+    limit = int(start) + seconds + GRACE
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1))
     network = CFN(resolution=DECIMALS, vac=1, verbose=-1)
     n_nodes = len(_add_factors(network, model) if isinstance(model, FactorGraph) else _add_edges(network, model))
     found = network.Solve(timeLimit=seconds)

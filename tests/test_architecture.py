@@ -47,6 +47,7 @@ FAMILIES = {
         "relaxations",
         "cuts",
         "gaussian",
+        "_affordable",
         "_phases",
         "_portfolio",
         "_automatic",

@@ -1,11 +1,11 @@
 """Inference: scores in, labels, marginals or samples out."""
 
+from sklearn_crf.inference._affordable import exact_inference
 from sklearn_crf.inference._automatic import (
     NAMES,
     AutoMap,
     AutoMarginals,
     NamedInference,
-    exact_inference,
     resolve_inference,
 )
 from sklearn_crf.inference._base import (

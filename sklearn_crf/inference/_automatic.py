@@ -3,15 +3,12 @@
 from collections.abc import Callable
 from difflib import get_close_matches
 from functools import partial
-from itertools import combinations
 from typing import Literal, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
-from scipy.sparse.linalg import splu
 from sklearn.base import clone
 
-from sklearn_crf.graphs import Graph
+from sklearn_crf.inference._affordable import affordable_components, exact_inference
 from sklearn_crf.inference._base import Inference, convergence_left_to_caller
 from sklearn_crf.inference._phases import (
     PhaseState,
@@ -21,13 +18,12 @@ from sklearn_crf.inference._phases import (
     with_node_factors,
 )
 from sklearn_crf.inference._portfolio import best_of_portfolio
-from sklearn_crf.inference._reduction import Reduction
 from sklearn_crf.inference.bounds._edge_entropy import EdgeEntropyBP
 from sklearn_crf.inference.bounds._tighten_bound import TightenBound
 from sklearn_crf.inference.cuts._alpha_expansion import AlphaBetaSwap, AlphaExpansion
 from sklearn_crf.inference.cuts._graph_cut import GraphCut, n_not_submodular
 from sklearn_crf.inference.exact._brute_force import BruteForce, n_labelings
-from sklearn_crf.inference.exact._junction_tree import JunctionTree, planned_cells
+from sklearn_crf.inference.exact._junction_tree import JunctionTree
 from sklearn_crf.inference.exact._linear_program import LinearProgram
 from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.inference.local._gibbs import GibbsSampler
@@ -49,166 +45,6 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, model_of_components, 
 # Where plain messages go round in circles; fixed on random grids of mixed couplings, with the parts of the average.
 _DAMPING = 0.5
 _PARTS, _SWEEPS_OF_A_PART = 20, 5
-
-
-# Looking for an order of elimination takes Python some 0.1 ms a node.
-_MOST_NODES = 2000
-# Components are not even counted in graphs with more.
-_MOST_TOGETHER = 100_000
-# A graph of width w has fewer than w * N edges. Denser ones are small, or too wide.
-_MOST_EDGES_OF_A_NODE = 8
-_SMALL = 300
-
-# What is compared with: sweeps of messages that each read all tables in both directions.
-_SWEEPS = 100
-# Table cells of elimination that are always affordable (some 20 ms), and those that never are (128 MB).
-_LEAST_CELLS, _MOST_CELLS = 2**21, 2**24
-# Tables of minimum-degree orders are up to so many times as large as those of the order that is found in the end.
-_SLACK = 16
-# Logarithm of as good as infinitely many cells.
-_ENDLESS = 600.0
-
-
-def exact_inference(
-    structure: Graph | PairwiseModel | FactorGraph, n_states: int | None = None, n_sweeps: int = _SWEEPS
-) -> Inference | None:
-    r"""The exact algorithm for a structure, if one is affordable: the rule behind every "auto".
-
-    Forests go to :class:`TreeInference`. Elimination (:class:`JunctionTree`) is affordable if, in each connected
-    component c, its number of table cells is at most
-
-    .. math:: \min\Big(2^{24}, \; n \max\big(2^{21} / 100, \; 2 \sum_{e \in c} K^2\big)\Big),
-
-    the entries that n sweeps of messages read, within bounds: with the 100 sweeps of the default some 20 milliseconds
-    are always affordable, and 128 MB never. Components with cycles and more than 2,000 nodes are not tried. The number
-    of cells is that of the order of elimination found by minimum degree, which is known at once, and then that of the
-    plan.
-
-    Parameters
-    ----------
-    structure : Graph, PairwiseModel or FactorGraph
-        A graph stands for all models on it; nodes of which a model allows one state only cost nothing.
-    n_states : int, optional
-        Number of states of each node, needed with a graph alone.
-    n_sweeps : int, default=100
-        Sweeps of messages that elimination is compared with. Training takes 10, since messages go on there from those
-        of the step before.
-
-    Returns
-    -------
-    TreeInference, JunctionTree or None
-        None where no exact algorithm is affordable.
-
-    Examples
-    --------
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.inference import exact_inference
-    >>> exact_inference(lattice((9, 9)), n_states=2)
-    JunctionTree()
-    >>> exact_inference(lattice((40, 40)), n_states=2) is None
-    True
-    """
-    if isinstance(structure, Graph):
-        if n_states is None:
-            raise ValueError("n_states is needed with a Graph: the number of states of each node.")
-        unary = np.zeros((structure.n_nodes, n_states), dtype=np.float32)
-        structure = PairwiseModel(structure, unary, np.zeros((1, n_states, n_states)))
-    if isinstance(structure, PairwiseModel) and structure.graph.is_forest:
-        return TreeInference()
-    return JunctionTree() if affordable_components(structure, n_sweeps).all() else None
-
-
-def affordable_components(model: PairwiseModel | FactorGraph, n_sweeps: int = _SWEEPS) -> np.ndarray:
-    """Which connected components elimination can afford, (n_components,) bool; one False if it can afford none."""
-    if not isinstance(model, FactorGraph) and model.graph.n_nodes > _MOST_TOGETHER:
-        return np.zeros(1, dtype=bool)
-    if isinstance(model, FactorGraph):
-        structure = _Factors(model, model.component, model.n_components)
-    else:
-        structure = _Edges(model, model.graph.component, model.graph.n_components)
-    tried = ~structure.too_large
-    if not tried.any():
-        return tried
-    budgets = np.minimum(n_sweeps * np.maximum(structure.n_entries, _LEAST_CELLS / _SWEEPS), _MOST_CELLS)
-    cells = np.where(tried, structure.cells(tried), np.inf)
-    unclear = (cells > budgets) & (cells <= _SLACK * budgets)
-    if unclear.any():
-        part = model if unclear.all() else model_of_components(model, unclear)[0]
-        cells[unclear] = planned_cells(part)
-    return cells <= budgets
-
-
-class _Edges:
-    """Sizes of the components of a pairwise model."""
-
-    def __init__(self, model, component, n_components):
-        self.model, self.graph = model, model.graph
-        self.component, self.n_components = component, n_components
-        n_nodes = np.bincount(component, minlength=n_components)
-        n_edges = np.bincount(component[model.graph.edges[:, 0]], minlength=n_components)
-        dense = (n_edges > _MOST_EDGES_OF_A_NODE * n_nodes) & (n_nodes > _SMALL)
-        self.too_large = (n_edges >= n_nodes) & ((n_nodes > _MOST_NODES) | dense)
-        self.n_entries = 2.0 * n_edges * model.n_columns**2
-
-    def cells(self, tried):
-        graph, allowed = self.graph, ~np.isneginf(self.model.unary)
-        if not allowed.all():
-            return self._cells(allowed.sum(axis=1), tried)
-        # Models of one graph differ in their scores, and training has hundreds of them.
-        known = graph.__dict__.setdefault("_elimination_cells", {})
-        if self.model.n_columns not in known:
-            known.clear()
-            known[self.model.n_columns] = self._cells(np.full(graph.n_nodes, self.model.n_columns), tried)
-        return known[self.model.n_columns]
-
-    def _cells(self, n_states, tried):
-        edges = self.graph.edges[tried[self.component[self.graph.edges[:, 0]]]]
-        return _cells_of_components(edges, n_states, self.component, self.n_components)
-
-
-class _Factors:
-    """Sizes of the components of a factor graph."""
-
-    def __init__(self, model, component, n_components):
-        self.problem = problem = Reduction(model)
-        self.component, self.n_components = component, n_components
-        self.edges = _pairs(problem.scopes)
-        sizes = [float(np.prod(problem.n_states[scope])) * len(scope) for scope in problem.scopes]
-        owners = [self.component[scope[0]] for scope in problem.scopes if scope]
-        sizes = [size for size, scope in zip(sizes, problem.scopes, strict=True) if scope]
-        self.n_entries = 2.0 * np.bincount(owners, sizes, self.n_components)
-        n_nodes = np.bincount(self.component, minlength=self.n_components)
-        self.too_large = n_nodes > _MOST_NODES if self.edges is not None else np.ones(self.n_components, dtype=bool)
-
-    def cells(self, tried):
-        edges = self.edges[tried[self.component[self.edges[:, 0]]]]
-        return _cells_of_components(edges, self.problem.n_states, self.component, self.n_components)
-
-
-def _pairs(scopes):
-    """Pairs of free nodes with a factor in common, each once or more; None if there are too many."""
-    if sum(len(scope) ** 2 for scope in scopes) > 2 * _MOST_NODES * _MOST_EDGES_OF_A_NODE * 8:
-        return None
-    pairs = [pair for scope in scopes for pair in combinations(scope, 2)]
-    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
-
-
-def _cells_of_components(edges, n_states, component, n_components):
-    """Cells of all cliques of a minimum-degree order, by component: those of a Cholesky factor, a column each."""
-    log_states = np.log(np.maximum(n_states, 1))
-    edges = edges[(log_states[edges] > 0).all(axis=1)]
-    n_nodes = len(n_states)
-    rows, columns = np.concatenate((edges, edges[:, ::-1])).T
-    joined = sp.coo_matrix((np.full(len(rows), -1.0), (rows, columns)), shape=(n_nodes, n_nodes)).tocsr()
-    joined.data[:] = -1.0
-    dominant = sp.diags(np.diff(joined.indptr) + 1.0) + joined
-    options = {"SymmetricMode": True}
-    factor = splu(dominant.tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
-    node_of = np.argsort(factor.perm_c)
-    lower = factor.L.tocsc()
-    log_sizes = np.add.reduceat(log_states[node_of[lower.indices]], lower.indptr[:-1])
-    cells = np.exp(np.minimum(log_sizes, _ENDLESS))
-    return np.bincount(component[node_of], cells, n_components)
 
 
 class AutoState(NamedTuple):
@@ -393,7 +229,8 @@ class AutoMap(Inference):
     as that gains, and fused (:func:`fuse_labelings`). Factors of more than two nodes go to :class:`MPLP`,
     :class:`LoopyBP` and :class:`AD3`. Where the bound stays far above the best score, as in models of mixed couplings,
     :class:`LargeNeighborhoodSearch` goes on from the best labels, and reads as many table entries as 20,000 sweeps over
-    the nodes do.
+    the nodes do. Pairwise models of many states on few nodes are first eliminated over the states of each node that
+    belief propagation finds likeliest, where at least five are affordable.
 
     Each algorithm has a budget of table entries that it may read, so that results do not depend on the machine, and
     models so large that it is used up within a few iterations get the first of them alone. ``method`` of the result

@@ -35,6 +35,7 @@ from sklearn_crf.inference import (
     exact_inference,
     fuse_labelings,
 )
+from sklearn_crf.inference._affordable import _Edges, most_states
 from sklearn_crf.inference._search_problem import search_problem
 from sklearn_crf.kernels.local.neighborhood_search import SearchWorkspace, change_costs
 from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, score
@@ -241,6 +242,35 @@ def test_frustrated_grids_are_searched():
         assert shifted.method == found.method
     threaded = AutoMap().map(model, n_threads=3)
     assert_array_equal(threaded.labels, found.labels)
+
+
+@pytest.mark.parametrize("forbidden", [0.0, 0.3])
+def test_many_states_of_few_nodes_are_eliminated_over_the_likeliest(forbidden):
+    rng, grid = np.random.default_rng(2), lattice((4, 4))
+    tables = rng.normal(size=(grid.n_edges, 24, 24))
+    tables[rng.random(tables.shape) < forbidden] = -np.inf
+    unary = rng.normal(size=(16, 24))
+    model = PairwiseModel(grid, unary, tables, np.arange(grid.n_edges))
+    assert exact_inference(model) is None
+    before = unary.copy(), tables.copy()
+    found, best = AutoMap().map(model), JunctionTree().map(model).score
+    assert "elimination over likely states" in found.method
+    assert found.score == pytest.approx(best)
+    assert found.bound >= best - 1e-9
+    for array, kept in zip((unary, tables), before, strict=True):
+        assert_array_equal(array, kept)
+    assert_array_equal(AutoMap().map(model, n_threads=3).labels, found.labels)
+
+
+def test_states_that_elimination_affords():
+    for graph in (lattice((4, 5)), clique(6), disjoint_union([lattice((3, 3)), lattice((4,))]), lattice((5,))):
+        model = [PairwiseModel(graph, np.zeros((graph.n_nodes, k)), np.zeros((1, k, k))) for k in (2, 5)]
+        needed = [
+            _Edges(m, graph.component, graph.n_components).cells(np.ones(graph.n_components, bool)) for m in model
+        ]
+        for n_states, cells in zip((2, 5), needed, strict=True):
+            assert most_states(graph, cells.sum() * (1 + 1e-9)) == n_states
+            assert most_states(graph, cells.sum() * (1 - 1e-9)) == n_states - 1
 
 
 @pytest.mark.parametrize("as_factors", [False, True])
