@@ -28,6 +28,9 @@ class Reduction:
     @cached_property
     def states(self):
         """States that are allowed, a list of arrays, one for each node."""
+        if self._has_all_states:
+            known = {n: np.arange(n) for n in np.unique(self.n_states).tolist()}
+            return [known[n] for n in self.n_states.tolist()]
         return [np.flatnonzero(row) for row in self._mask]
 
     @cached_property

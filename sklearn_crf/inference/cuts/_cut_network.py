@@ -24,7 +24,7 @@ class LatticeFlow:
 
     def __init__(self, graph, dtype):
         self.shape = np.array(graph.shape, dtype=np.int64)
-        steps, self.offsets, self.counts = _used_offsets(graph)
+        steps, self.offsets, self.counts = graph.keep("lattice offsets", lambda: _lattice_offsets(graph))
         # Direction k leads along offset k, direction -1 - k back.
         self.delta = np.ascontiguousarray(np.concatenate((steps, -steps[::-1])))
         self.guard = int(steps.max())
@@ -40,13 +40,8 @@ class LatticeFlow:
     @staticmethod
     def fits(graph):
         """Is this graph a lattice with its edges in the order of ``lattice``?"""
-        if graph.offsets is None or not graph.n_edges:
-            return False
-        steps, _, counts = _used_offsets(graph)
-        if sum(counts) != graph.n_edges or 2 * len(steps) > _MOST_DIRECTIONS:
-            return False
-        strides = np.repeat(steps.astype(np.int32), counts)
-        return np.array_equal(graph.edges[:, 1] - graph.edges[:, 0], strides)
+        # Predictions cut hundreds of models of one graph.
+        return bool(graph.keep("lattice offsets", lambda: _lattice_offsets(graph)))
 
     def set_capacities(self, values, keep, take, scale, endless, precision, mode, cost):
         """Capacities of all edges, and what they add to the cost of nodes; see ``kernels.fusion_moves``."""
@@ -124,12 +119,20 @@ def _volume(box):
     return int(np.prod(box[1] - box[0]))
 
 
-def _used_offsets(graph):
-    """Steps in the numbering of nodes, offsets and numbers of edges, of the offsets that have edges."""
+def _lattice_offsets(graph):
+    """Steps in the numbering of nodes, offsets and numbers of edges, of the offsets that have edges; () elsewhere."""
+    if graph.offsets is None or not graph.n_edges:
+        return ()
     strides = np.concatenate((np.cumprod(graph.shape[:0:-1])[::-1], [1])).astype(np.int64)
-    counts = [int(np.prod(np.maximum(np.subtract(graph.shape, np.abs(offset)), 0))) for offset in graph.offsets]
+    counts = np.maximum(np.subtract(graph.shape, np.abs(graph.offsets)), 0).prod(axis=1)
     used = np.flatnonzero(counts)
-    return graph.offsets[used] @ strides, graph.offsets[used], [counts[k] for k in used]
+    offsets, counts = graph.offsets[used], counts[used]
+    steps = offsets @ strides
+    if counts.sum() != graph.n_edges or 2 * len(steps) > _MOST_DIRECTIONS:
+        return ()
+    if not np.array_equal(graph.edges[:, 1] - graph.edges[:, 0], np.repeat(steps.astype(np.int32), counts)):
+        return ()
+    return steps, offsets, counts.tolist()
 
 
 class SlotFlow:

@@ -344,6 +344,8 @@ class EliminationPlan:
             self.buckets[k, 8] = len(parts)
         self.parts = np.array(parts, dtype=np.int64).reshape(-1, 5)
         self.axes = np.array(axes, dtype=np.int64).reshape(-1, 3)
+        # Plain integers: a labeling is read off message by message.
+        self.message_starts, self.message_widths = self.buckets[:, 4].tolist(), _padded(self.buckets[:, 2]).tolist()
 
     def _find_ends(self, problem):
         """Places of last messages and fixed factors, by the first node of a component, and of marginals."""
@@ -385,10 +387,6 @@ class EliminationPlan:
         middle = start + left * _padded(own)
         of_left = tables[start:middle].reshape(left, -1)[:, :own]
         return of_left, tables[middle : middle + own * _padded(right)].reshape(own, -1)
-
-    def message_cells(self, k, left, right):
-        """Cells of the message of bucket k for joint states of its left and right nodes."""
-        return self.buckets[k, 4] + left * _padded(self.buckets[k, 2]) + right
 
     def _strides_of_message(self, k):
         left, right = self.sides[k]

@@ -81,7 +81,24 @@ class Buckets:
         best = np.empty(plan.n_messages, dtype=index_type(plan.buckets[:, 0].max(initial=1)))
         send_maxima(plan.buckets, plan.parts, plan.axes, self._values, workspace, self._messages, best)
         self.terms()
-        return self._backward(1, lambda k, left, right: best[plan.message_cells(k, left, right)])[0]
+        return self._traced(best)
+
+    def _traced(self, best):
+        """Labels that maxima lead to, roots first."""
+        # best: states of the nodes of buckets, by the cells of their messages
+        plan = self.plan
+        place = [0] * len(plan.n_states)
+        starts, widths = plan.message_starts, plan.message_widths
+        for k in range(len(plan.nodes) - 1, -1, -1):
+            left, right = (self._joint_states(place, nodes, 0) for nodes in plan.sides[k])
+            place[plan.nodes[k]] = int(best[starts[k] + left * widths[k] + right])
+        return np.array([states[at] for states, at in zip(self.problem.states, place, strict=True)], dtype=np.int32)
+
+    def _joint_states(self, place, nodes, first):
+        """Numbers of the joint states that nodes have, counting from the first."""
+        for node in nodes:
+            first = first * self.plan.n_states[node] + place[node]
+        return first
 
     def sum_out(self):
         """Send the messages of sums."""
@@ -140,9 +157,12 @@ class Buckets:
     def draw(self, n_samples, rng):
         """Labelings from the distribution, after :meth:`sum_out`."""
         # returns (n_samples, N) int32
-
-        def choose(k, left, right):
-            of_left, of_right = self.plan.tables(k, self._tables)
+        plan = self.plan
+        place = np.zeros((len(plan.n_states), n_samples), dtype=np.int64)
+        for k in range(len(plan.nodes) - 1, -1, -1):
+            zero = np.zeros(n_samples, dtype=np.int64)
+            left, right = (self._joint_states(place, nodes, zero) for nodes in plan.sides[k])
+            of_left, of_right = plan.tables(k, self._tables)
             rows, columns = of_left[left].T, of_right[:, right]
             if self.is_log[k]:
                 scores = rows + columns
@@ -151,27 +171,10 @@ class Buckets:
                 weights = rows * columns
             cumulated = np.cumsum(weights, axis=0)
             # The last sum may fall short of one by rounding: the draw must still be a state of positive probability.
-            return (rng.uniform(size=n_samples) * cumulated[-1] >= cumulated).sum(axis=0)
-
-        return self._backward(n_samples, choose)
-
-    def _backward(self, n_samples, choose):
-        """States of all nodes, roots first: ``choose(k, left, right)`` gives those of bucket k for rows of its left
-        table and columns of its right one.
-        """
-        plan, problem = self.plan, self.problem
-        place = np.zeros((n_samples, len(problem.states)), dtype=np.int64)
-        for k in range(len(plan.nodes) - 1, -1, -1):
-            at = []
-            for nodes in plan.sides[k]:
-                joint = np.zeros(n_samples, dtype=np.int64)
-                for node in nodes:
-                    joint = joint * plan.n_states[node] + place[:, node]
-                at.append(joint)
-            place[:, plan.nodes[k]] = choose(k, *at)
-        labels = np.empty(place.shape, dtype=np.int32)
-        for node, states in enumerate(problem.states):
-            labels[:, node] = states[place[:, node]]
+            place[plan.nodes[k]] = (rng.uniform(size=n_samples) * cumulated[-1] >= cumulated).sum(axis=0)
+        labels = np.empty((n_samples, len(place)), dtype=np.int32)
+        for node, states in enumerate(self.problem.states):
+            labels[:, node] = states[place[node]]
         return labels
 
 
