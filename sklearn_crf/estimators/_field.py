@@ -18,7 +18,7 @@ from sklearn_crf.encoding import class_weights, encode_X, encode_y, make_batches
 from sklearn_crf.estimators._sharded import gather
 from sklearn_crf.estimators._training_examples import TrainingExamples, partial_fit, require_node_losses
 from sklearn_crf.estimators._weights import WeightLayout
-from sklearn_crf.inference import NAMES, Inference, NamedInference, resolve_inference
+from sklearn_crf.inference import Inference, NamedInference, resolve_inference
 from sklearn_crf.learning import TrainingRun, initial_weights, restore_units
 from sklearn_crf.potentials import (
     PAIRWISE_FORMS,
@@ -38,7 +38,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     _parameter_constraints: ClassVar[dict] = {
         "C": [Interval(Real, 0, None, closed="neither")],
-        "inference": [StrOptions(set(NAMES)), Inference],
+        "inference": [str, Inference],
         "pairwise": [StrOptions({"auto", *PAIRWISE_FORMS}), PairwiseTables],
         "edge_features": [str, callable],
         "connectivity": [Interval(Integral, 1, None, closed="left"), "array-like"],
@@ -90,6 +90,11 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _example_of(self, owner):
         """An object that a parameter takes in place of a name, for errors."""
         return {"inference": "LoopyBP()", "pairwise": "PairwiseTables()"}.get(owner, "...")
+
+    def _validate_params(self):
+        super()._validate_params()
+        # Of an unknown name it says which ones look like it.
+        resolve_inference(self.inference)
 
     # Hooks of an estimator ------------------------------------------------------------------------------------------
 

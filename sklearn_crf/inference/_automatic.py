@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf.inference._affordable import affordable_components, exact_inference
 from sklearn_crf.inference._base import Inference, convergence_left_to_caller
@@ -427,6 +428,7 @@ def resolve_inference(inference: str | Inference) -> NamedInference:
         near = get_close_matches(str(inference).lower().replace("-", "_"), NAMES, n=3, cutoff=0.5)
         ordered = [*near, *(known for known in NAMES if known not in near)]
         listed = ", ".join(map(repr, ordered))
-        raise ValueError(f"inference must be an Inference or one of {listed}; got {inference!r}.")
+        # A ValueError, and what scikit-learn raises for parameters of estimators.
+        raise InvalidParameterError(f"inference must be an Inference or one of {listed}; got {inference!r}.")
     make, rule = _MAKERS[inference]
     return NamedInference(make(), rule)

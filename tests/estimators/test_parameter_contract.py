@@ -90,6 +90,14 @@ def test_every_wrong_parameter_is_named(name):
         assert not [key for key in vars(estimator) if key.endswith("_") and not key.startswith("_")]
 
 
+@pytest.mark.parametrize("name", ["ContrastiveCRF", "DRFClassifier", "M3NClassifier", "TRWCRF"])
+def test_unknown_inference_lists_the_nearest_name_first(name):
+    with pytest.raises(
+        InvalidParameterError, match=r"inference must be an Inference or one of 'junction_tree', .*'lp'"
+    ):
+        ESTIMATORS[name](inference="junction").fit(IMAGES, MASKS)
+
+
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_every_parameter_has_a_constraint(name):
     assert set(parameters_of(name)) == set(ESTIMATORS[name]._parameter_constraints)

@@ -146,6 +146,7 @@ def test_labels_and_bounds(cls, topology):
                 continue
             assert found.labels.dtype == np.int32
             assert found.labels.shape == (model.graph.n_nodes,)
+            assert [type(value) for value in (found.score, found.bound, found.converged)] == [float, float, bool]
             assert found.score == pytest.approx(score(model, found.labels), abs=tol)
             assert found.score <= best.score + tol
             assert found.bound >= best.score - tol

@@ -116,7 +116,7 @@ class AD3(Inference):
     ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
     ... )
     >>> found = AD3().map(model)
-    >>> found.labels.tolist(), round(found.score, 3), round(float(found.bound), 3)
+    >>> found.labels.tolist(), round(found.score, 3), round(found.bound, 3)
     ([1, 1, 1], 3.5, 3.5)
     """
 
@@ -148,7 +148,7 @@ class AD3(Inference):
                 checkpoint()
                 residual = run.iterate()
                 certain = run.is_certain()
-                n_iter, converged = n_iter + 1, residual <= self.tol or certain
+                n_iter, converged = n_iter + 1, bool(residual <= self.tol or certain)
         if not converged:
             self._warn_unconverged(
                 f"AD3 stopped after max_iter={self.max_iter} iterations with a residual of {residual:.2g}: raise "
@@ -180,7 +180,7 @@ class _AugmentedLagrangian:
         self.degree = np.bincount(pieces.scope, minlength=n_nodes)
         self.share = pieces.unary / np.maximum(self.degree, 1)[:, None]
         alone = self.degree == 0
-        self.constant = problem.constant + pieces.unary[alone].max(axis=1).sum()
+        self.constant = float(problem.constant + pieces.unary[alone].max(axis=1).sum())
         self.multipliers = np.zeros((n_slots, n_columns))
         possible = ~np.isneginf(pieces.unary)
         self.fractional = possible / possible.sum(axis=1, keepdims=True)
