@@ -13,7 +13,7 @@ _BETWEEN = {"sklearn_crf", "sklearn", "joblib", "scipy", "concurrent", "threadin
 
 
 class WarningState(NamedTuple):
-    """What warnings of a thread depend on, and those of threads that work for it."""
+    """Settings of the warnings of a thread, which it passes on to threads that work for it."""
 
     caller: FrameType | None = None
     without_convergence: bool = False
@@ -27,12 +27,12 @@ def _given_state() -> WarningState:
 
 
 def warning_state() -> WarningState:
-    """That of this thread, to be passed to :func:`set_warning_state` in another one."""
+    """The settings of this thread, to be passed to :func:`set_warning_state` in another one."""
     return _given_state()._replace(caller=_caller())
 
 
 def set_warning_state(state: WarningState) -> None:
-    """Warn as the thread does that this one works for, which has the frame of a user."""
+    """Take over the settings of the thread that this one works for."""
     _thread.state = state
 
 
@@ -48,7 +48,7 @@ def without_convergence() -> Iterator[None]:
 
 
 def warns_of_convergence() -> bool:
-    """Whether inference that does not converge is to say so."""
+    """Whether inference warns where it does not converge."""
     return not _given_state().without_convergence
 
 

@@ -62,7 +62,7 @@ class ShardedExamples:
         if layout.seen_only:
             raise ValueError("weights='seen' needs all features in memory, not Shards: use weights='all'.")
         potentials = layout.potentials(self.encoded, self.labels.classes_, [])
-        self._plan = _Plan(self._field, self.encoded, self.labels.classes_, potentials, FeatureScaling())
+        self._plan = _BatchPlan(self._field, self.encoded, self.labels.classes_, potentials, FeatureScaling())
         graphs, moments = zip(*self.shards.map(_summarise, self._plan), strict=True)
         self.graphs = GraphSummary.joined(graphs)
         whole = None if moments[0] is None else tuple(map(FeatureMoments.joined, zip(*moments, strict=True)))
@@ -91,7 +91,7 @@ class _Survey(NamedTuple):
     vector_level: str
 
 
-class _Plan(NamedTuple):
+class _BatchPlan(NamedTuple):
     """Information that a shard needs to put its examples into batches."""
 
     field: object

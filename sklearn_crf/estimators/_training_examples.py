@@ -108,7 +108,7 @@ def summary_of(field, batches, potentials):
 
 
 class HeldOutExamples(NamedTuple):
-    """Examples that are not learned from, by which one of the iterates of a training is chosen."""
+    """Examples that training does not see, which choose one of its iterates."""
 
     X: object
     y: object
@@ -116,7 +116,7 @@ class HeldOutExamples(NamedTuple):
     n_iter_no_change: int
 
     def scores(self, field, encoded, fitted_now, n_coef):
-        """What asks them at every iterate; ``fitted_now`` gives the fitted attributes of flat weights."""
+        """Their scores at every iterate; ``fitted_now`` gives the fitted attributes of flat weights."""
         fitted = copy(field)
         encoded.record(fitted)
         vars(fitted).update(fitted_now(np.zeros(n_coef)))

@@ -158,7 +158,7 @@ def best_of_portfolio(
 
 
 def _cut(candidates, init, n_threads):
-    """What minimum cuts find where not all pairs are submodular, fused."""
+    """Fused labelings of minimum cuts, where not all pairs are submodular."""
     candidates.run(GraphCut(nonsubmodular="qpbo"), n_threads=n_threads)
     if candidates.certain:
         return
