@@ -66,6 +66,7 @@ html_context = {"site_versions": json.loads((DOCS / "_static" / "switcher.json")
 if release not in {entry["version"] for entry in html_context["site_versions"]}:
     raise ValueError(f"docs/_static/switcher.json does not list version {release}")
 
+autodoc_typehints = "none"  # docstrings say it, and an ArrayLike would be written out in five lines
 numpydoc_show_class_members = False  # the template of classes lists them
 
 # -- Formulas ------------------------------------------------------------------------------------
