@@ -251,7 +251,7 @@ def _node_weights(field, names) -> Iterator[NodeWeight]:
 
 def _transitions(field, names) -> Iterator[Transition]:
     n_features, classes = len(names), field.classes_.tolist()
-    form = field._weight_layout(field.classes_).form
+    form = field._fitted_layout.form
     if sp.issparse(field.edge_coef_):
         found = field.edge_coef_.tocoo()  # (weights of a table, features of edges of type 0, of type 1, ...)
         entries = zip(found.col // n_features, found.col % n_features, found.row, found.data, strict=True)

@@ -76,7 +76,7 @@ class PairwiseTablesDisplay:
         if not 0 <= edge_feature < coef.shape[1]:
             raise ValueError(f"edge_feature must lie in 0 to {coef.shape[1] - 1}, got {edge_feature}.")
         classes = estimator.classes_
-        tables = estimator._weight_layout(estimator.classes_).form.expand(np.asarray(coef)[:, edge_feature])
+        tables = estimator._fitted_layout.form.expand(np.asarray(coef)[:, edge_feature])
         titles = ["edges"] if len(tables) == 1 else [f"edges of type {t}" for t in range(len(tables))]
         return cls(tables, classes, titles).plot(axes=axes)
 

@@ -494,18 +494,20 @@ def register_edge_features(name, function):
     """
     if not callable(function):
         raise ValueError(f"function must be callable, got {function!r}.")
-    if EDGE_FEATURES.setdefault(name, function) is not function:
+    if name == "auto" or EDGE_FEATURES.setdefault(name, function) is not function:
         raise ValueError(f"Edge features named {name!r} are registered already.")
 
 
-def edge_feature_function(edge_features):
-    """The function behind ``edge_features``, a registered name or a callable."""
+def edge_feature_function(edge_features, is_chain=False):
+    """The function behind ``edge_features``: "auto", a registered name or a callable."""
     # returns (E, R)
+    if isinstance(edge_features, str) and edge_features == "auto":
+        return constant if is_chain else difference
     if callable(edge_features):
         return edge_features
     function = EDGE_FEATURES.get(edge_features) if isinstance(edge_features, str) else None
     if function is None:
-        names = ", ".join(repr(name) for name in EDGE_FEATURES)
+        names = ", ".join(repr(name) for name in ("auto", *EDGE_FEATURES))
         raise InvalidParameterError(f"edge_features must be a callable or one of {names}, got {edge_features!r}.")
     return function
 

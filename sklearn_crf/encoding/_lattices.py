@@ -223,12 +223,12 @@ def encode_X(
     """
     if edge_types not in ("offset", "tied"):
         raise ValueError(f"edge_types must be 'offset' or 'tied', got {edge_types!r}.")
-    function = edge_feature_function(edge_features)
     if lattice_ndim is None and not reset:
         # Without it, one image given to a field of images would be read as a set of chains.
         lattice_ndim = getattr(estimator, "lattice_ndim_", None)
     X, names = aligned_frames(X, None if reset else getattr(estimator, "feature_names_in_", None))
     layout, X = read_layout(X, lattice_ndim)
+    function = edge_feature_function(edge_features, _are_chains(layout, X))
     if layout == "nodes":
         return _encode_nodes(X, function, dtype, estimator, reset)
     if not reset and estimator is not None:
@@ -247,6 +247,12 @@ def encode_X(
             f"{estimator.n_features_in_} features as input."
         )
     return encoded if names is None else replace(encoded, feature_names=names)
+
+
+def _are_chains(layout, X):
+    if layout == "list":
+        return not isinstance(X[0], Example) and X[0].ndim == 2
+    return layout == "array" and X.ndim == 3
 
 
 def _warn_of_names(names, estimator):

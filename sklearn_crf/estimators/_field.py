@@ -194,7 +194,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             encoded, labels = examples.encoded, examples.labels
             self._check_labels(labels)
             rng = check_random_state(self.random_state)
-            potentials = examples.potentials(self, self._weight_layout(labels.classes_))
+            potentials = examples.potentials(self, self._weight_layout(labels.classes_, encoded.lattice_ndim))
             scaling = examples.scaling
             objective = self._objective(examples, potentials)
             require_node_losses(self, examples, objective)
@@ -271,7 +271,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _attributes(self, examples, potentials, coef):
         """Fitted attributes that prediction needs."""
         classes = examples.labels.classes_
-        weights = self._weight_layout(classes).attributes(potentials, coef)
+        weights = self._weight_layout(classes, examples.encoded.lattice_ndim).attributes(potentials, coef)
         return {"classes_": classes, **weights, **self._chosen(examples.graphs)}
 
     def _former_weights(self, encoded, labels, potentials):
@@ -305,8 +305,13 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         tables._validate_params()
         return tables
 
-    def _weight_layout(self, classes):
+    def _weight_layout(self, classes, lattice_ndim):
+        """Of examples with some number of lattice axes, None for lists of Example."""
         return self._layout_of(self._tables(), classes)
+
+    @property
+    def _fitted_layout(self):
+        return self._weight_layout(self.classes_, self.lattice_ndim_)
 
     def _layout_of(self, tables, classes):
         return WeightLayout(
@@ -318,11 +323,11 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     def _fitted_potentials(self, encoded=None):
         """Potentials of the fitted weights, for the features of some encoded X."""
-        return self._weight_layout(self.classes_).fitted_potentials(self, encoded)
+        return self._fitted_layout.fitted_potentials(self, encoded)
 
     def _flat_weights(self, potentials):
         """The fitted weights as a flat vector of potentials."""
-        return self._weight_layout(self.classes_).flat(self, potentials)
+        return self._fitted_layout.flat(self, potentials)
 
     def _encode(self, X, *, reset):
         encoded = encode_X(

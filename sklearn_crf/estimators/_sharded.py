@@ -119,7 +119,7 @@ def _by_kind(labels):
 
 def _shard_batches(shard, plan):
     if "batches" not in shard.cache:
-        field, layout = plan.field, plan.field._weight_layout(plan.classes)
+        field, layout = plan.field, plan.field._weight_layout(plan.classes, plan.outline.lattice_ndim)
         X, y, weight = shard.load()
         with shard.named_in_errors():
             examples = TrainingExamples(field, X, y, weight, None, plan.classes)

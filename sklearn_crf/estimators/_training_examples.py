@@ -191,8 +191,8 @@ def partial_fit(field, X, y, classes, sample_weight):
     is_first = not hasattr(field, "classes_")
     former = getattr(field, "partial_fit_state_", None)
     _check_parameters(field)
-    layout = field._weight_layout(classes)
     examples = TrainingExamples(field, X, y, sample_weight, None, classes, reset=is_first)
+    layout = field._weight_layout(classes, examples.encoded.lattice_ndim)
     field._check_labels(examples.labels)
     is_rows = examples.encoded.layout == "nodes"
     examples.prepare(field, layout, packing={"max_nodes": ONLINE_BATCH_SIZE if is_rows else 1})

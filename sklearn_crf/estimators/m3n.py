@@ -88,11 +88,12 @@ class M3NClassifier(FieldClassifier):
         Weights of a pairwise table: "auto", "ising", "potts", "symmetric" or "full", see
         :func:`~sklearn_crf.potentials.pairwise_form`; or a :class:`~sklearn_crf.potentials.PairwiseTables`, which can
         also have a ``C`` of its own, forbid pairs of labels, and let tables of a lattice differ by direction.
-        "associative" is "auto" with weights that are not negative, so that equal labels are never worse and min-cut
-        stays exact throughout training; edge features must not be negative either.
-    edge_features : str or callable, default="difference"
+        "auto" is "full" on chains. "associative" is that of other graphs with weights that are not negative, so that
+        equal labels are never worse and min-cut stays exact throughout training; edge features must not be negative
+        either.
+    edge_features : str or callable, default="auto"
         Features of an edge: "difference" is :math:`[1, |x_i - x_j|]`, "constant" is :math:`[1]`, or a registered name
-        or a callable ``f(x_tail, x_head)``.
+        or a callable ``f(x_tail, x_head)``. "auto" is "constant" on chains, "difference" elsewhere.
     connectivity : int or array-like of shape (n_offsets, ndim), default=1
         Neighbours on a lattice: 1 joins axis neighbours, 2 adds diagonals; or offsets.
     fit_intercept : bool, default=True
@@ -201,7 +202,7 @@ class M3NClassifier(FieldClassifier):
         class_weight=None,
         inference="auto",
         pairwise="auto",
-        edge_features="difference",
+        edge_features="auto",
         connectivity=1,
         fit_intercept=True,
         max_iter=1000,
@@ -248,9 +249,13 @@ class M3NClassifier(FieldClassifier):
     def _is_associative(self):
         return self._tables().form == "associative"
 
-    def _weight_layout(self, classes):
-        form = "auto" if self._is_associative() else self._tables().form
-        tables = self._tables().set_params(form=form)
+    def _weight_layout(self, classes, lattice_ndim):
+        tables = self._tables()
+        if self._is_associative():
+            tables.set_params(form="auto")
+        elif tables.form == "auto" and lattice_ndim == 1:
+            # Of labels in sequence it matters which comes first.
+            tables.set_params(form="full")
         return super()._layout_of(tables, classes)
 
     def _check_parameters(self):

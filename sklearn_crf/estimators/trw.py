@@ -267,10 +267,10 @@ class TRWCRF(FieldClassifier):
             "max_factor_nodes": formulation.factor_nodes(),
         }
 
-    def _weight_layout(self, classes):
+    def _weight_layout(self, classes, lattice_ndim):
         return (
             super()
-            ._weight_layout(classes)
+            ._weight_layout(classes, lattice_ndim)
             ._replace(seen_only=self.weights == "seen", seen_only_on_edges=self.weights != "all")
         )
 

@@ -342,3 +342,25 @@ def test_best_labelings_agree_with_evidence():
         agree = every[i][:, 0] == 1
         assert_array_equal(labels[i][:, 0], 1)
         assert_allclose(scores[i], all_scores[i][agree])
+
+
+def test_tables_and_edge_features_suit_the_graph():
+    rng = np.random.default_rng(0)
+    y = np.cumsum(rng.random((20, 30)) < 0.3, axis=1) % 3
+    X = np.eye(3)[y] + rng.normal(scale=0.7, size=(20, 30, 3))
+    forms = (X, list(X), [sp.csr_matrix(x) for x in X])
+    on_chains = [m3n_classifier(random_state=0).fit(form, list(y)) for form in forms]
+    explicit = m3n_classifier(pairwise="full", edge_features="constant", random_state=0).fit(X, y)
+    for field in on_chains:
+        assert field.edge_coef_.shape == (1, 1, 9)
+        assert_allclose(field.edge_coef_, explicit.edge_coef_, atol=0.1)
+    assert_array_equal(on_chains[0].edge_coef_, explicit.edge_coef_)
+    # States follow each other in one order, which tables of unordered pairs cannot say.
+    potts = m3n_classifier(pairwise="potts", random_state=0).fit(X[:10], y[:10])
+    assert m3n_classifier(random_state=0).fit(X[:10], y[:10]).score(X[10:], y[10:]) > potts.score(X[10:], y[10:])
+    grids = m3n_classifier(random_state=0).fit(X.reshape(20, 5, 6, 3), y.reshape(20, 5, 6))
+    assert grids.edge_coef_.shape[1:] == (4, 1)
+    resumed = m3n_classifier(random_state=0)
+    for part in (slice(10), slice(10, 20)):
+        resumed.partial_fit(X[part], y[part], classes=[0, 1, 2])
+    assert resumed.edge_coef_.shape == (1, 1, 9)
