@@ -48,6 +48,7 @@ def trained(name, args):
     (depth, of_pairs), encoding, split, _, _ = ROWS[name]
     X, y = snakes("train", args.images)
     field = RegressionTreeFieldClassifier(
+        "pseudolikelihood",
         encoding=encoding,
         window=Window([[0, 1], [1, 0]] if "field" in name or split == "residual" else 1, max_depth=of_pairs),
         max_depth=depth,

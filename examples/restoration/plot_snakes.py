@@ -79,7 +79,9 @@ models = {
 }
 labels = {}
 for name, own in models.items():
-    model = RegressionTreeFieldClassifier(**own, max_iter=8, random_state=0, n_jobs=2)
+    model = RegressionTreeFieldClassifier(
+        "pseudolikelihood", **own, max_iter=8, random_state=0, n_jobs=2
+    )
     with warnings.catch_warnings():  # eight iterations are enough for the picture
         warnings.simplefilter("ignore", ConvergenceWarning)
         labels[name] = model.fit(X_train, y_train).predict(X_test)

@@ -48,24 +48,24 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
 
     Parameters
     ----------
-    loss : {"pseudolikelihood", "likelihood", "mse", "logistic", "multinomial"}, default="pseudolikelihood"
-        The first three are of codes. ``"multinomial"`` takes the K values of a pixel as scores of the classes, and
-        ``"logistic"`` its one value as that of the second of two classes: these have probabilities.
+    loss : {"pseudolikelihood", "likelihood", "mse", "logistic", "multinomial"}, default="multinomial"
+        ``"multinomial"`` takes the K values of a pixel as scores of the classes, and ``"logistic"`` its one value as
+        that of the second of two classes: these have probabilities. The others are of codes, and have ``evidence``.
     encoding : {"orthonormal", "ordinal"}, default="orthonormal"
         A unit vector for each class, all equally far apart; or one value, the number of the class. Losses of scores do
         not read it.
     window : int, array-like of shape (n_offsets, lattice_ndim) or Window, default=3
         Pairs of pixels with a factor, as in :class:`RegressionTreeField`.
-    max_depth : int, default=5
-        Most splits between the root of a tree and a leaf.
+    max_depth : int or "auto", default="auto"
+        Most splits between the root of a tree and a leaf, as in :class:`RegressionTreeField`.
     filter_bank : str, FilterBank, PatchShrinkage, ChannelUnion or None, default=None
         Makes the channels out of X, as in :class:`RegressionTreeField`.
     split : {"gradient", "residual"} or Splits, default="gradient"
         Criterion of splits, as in :class:`RegressionTreeField`.
     solver : {"pqn", "spg"} or FieldSolver, default="pqn"
         As in :class:`RegressionTreeField`.
-    max_iter : int, default=50
-        Most iterations of each round.
+    max_iter : int or "auto", default="auto"
+        Most iterations of each round, as in :class:`RegressionTreeField`.
     tol : float, default=1e-4
         Largest entry of the projected gradient at which a round ends.
     class_weight : dict, "balanced" or None, default=None
@@ -161,15 +161,15 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
 
     def __init__(
         self,
-        loss="pseudolikelihood",
+        loss="multinomial",
         *,
         encoding="orthonormal",
         window=3,
-        max_depth=5,
+        max_depth="auto",
         filter_bank=None,
         split="gradient",
         solver="pqn",
-        max_iter=50,
+        max_iter="auto",
         tol=1e-4,
         class_weight=None,
         cost=None,

@@ -49,11 +49,11 @@ def test_a_leaf_without_neighbours_is_a_logistic_regression(loss, n_classes):
 def test_codes():
     X, y = blocks()
     names = np.array(["cat", "dog", "eel"])
-    field = RegressionTreeFieldClassifier(**QUICK).fit(X, names[y])
+    field = RegressionTreeFieldClassifier("pseudolikelihood", **QUICK).fit(X, names[y])
     assert field.classes_.tolist() == names.tolist()
     assert field.precisions_[1].shape[1:] == (6, 6)
     assert set(np.unique(field.predict(X))) == set(names)
-    ordinal = RegressionTreeFieldClassifier(encoding="ordinal", **QUICK).fit(X, y)
+    ordinal = RegressionTreeFieldClassifier("pseudolikelihood", encoding="ordinal", **QUICK).fit(X, y)
     assert ordinal.precisions_[1].shape[1:] == (2, 2)
     assert ordinal.score(X, y) > 0.6
     # Values beyond the last class are of the last class.
