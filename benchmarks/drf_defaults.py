@@ -1,9 +1,9 @@
-"""DRFClassifier as it comes on ten small tasks, a photograph with strokes, and small horses.
+"""DRFClassifier as it comes on ten small tasks, a photograph with strokes, reduced and whole, and small horses.
 
 Beside logistic regression of the nodes and the same field with loopy belief propagation (``inference="mpm"``): accuracy
 on test labels, CPU seconds of fit and predict, and warnings of convergence.
 
-    python benchmarks/drf_defaults.py                        # all but horses
+    python benchmarks/drf_defaults.py                        # all but horses and the whole photograph
     SKLEARN_CRF_DATA=folder python benchmarks/drf_defaults.py    # folder holds weizmann_horses/
     python benchmarks/drf_defaults.py --tasks photograph squares --alone
 """
@@ -16,7 +16,6 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from scipy.ndimage import gaussian_filter
 from sklearn.datasets import load_sample_image
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
@@ -24,12 +23,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 from sklearn_crf import DRFClassifier, Example
-from sklearn_crf.datasets import load_weizmann_horses, make_binary_shapes, make_noisy_digits, make_noisy_shapes
+from sklearn_crf.datasets import make_binary_shapes, make_noisy_digits, make_noisy_shapes
+from sklearn_crf.learning import PMA
 from sklearn_crf.preprocessing import LocalImageFeatures, NodeTransformer
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "examples"))
 
 import demo
+from defaults import horses
 
 FOLDER = os.environ.get("SKLEARN_CRF_DATA")
 
@@ -101,9 +102,9 @@ def superpixels():
     return X, [np.array(given)], X, [np.array(checks)]
 
 
-def strokes(shape):
+def strokes(shape, factor=3):
     """Labels of the strokes that are given and of those that are kept."""
-    return [demo.draw_strokes(lines, shape, 3) for lines in (demo.STROKES, demo.CHECKS)]
+    return [demo.draw_strokes(lines, shape, factor) for lines in (demo.STROKES, demo.CHECKS)]
 
 
 def majority(labels):
@@ -124,24 +125,13 @@ def photograph():
     return X, given[np.newaxis], X, checks[np.newaxis]
 
 
-def horses():
-    """Twenty horses of 64 x 80 pixels with eight features, and all test images."""
-    from skimage.transform import resize
-
-    bunch = load_weizmann_horses(Path(FOLDER) / "weizmann_horses")
-    rows, columns = np.mgrid[-1:1:64j, -1:1:80j]
-
-    def features(i):
-        grey = resize(bunch.data[i][..., 0] / 255.0, (64, 80), anti_aliasing=True)
-        mean = gaussian_filter(grey, 1.5)
-        deviation = np.sqrt(np.maximum(gaussian_filter(grey**2, 1.5) - mean**2, 0))
-        return np.stack((grey, mean, deviation, rows, columns, rows**2, columns**2, grey**2), axis=-1)
-
-    def mask(i):
-        return (resize(bunch.target[i].astype(float), (64, 80), anti_aliasing=True) > 0.5).astype(int)
-
-    train, test = bunch.train[:20], bunch.test
-    return tuple(np.array([part(i) for i in chosen]) for chosen in (train, test) for part in (features, mask))
+def whole_photograph(factor=1):
+    """The photograph at its own size, with colours and places as features."""
+    image = demo.reduced(load_sample_image("china.jpg") / 255.0, factor)
+    rows, columns = np.meshgrid(*(np.linspace(0, 1, length) for length in image.shape[:2]), indexing="ij")
+    X = NodeTransformer(StandardScaler()).fit_transform(np.dstack((image, rows, columns))[np.newaxis])
+    given, checks = strokes(image.shape[:2], factor)
+    return X, given[np.newaxis], X, checks[np.newaxis]
 
 
 FEW_LABELS = {"missing_label": -1}
@@ -160,6 +150,9 @@ TASKS = {
         photograph,
         {"C": 0.1, "pairwise": "potts", "edge_features": demo.colour_likeness, **FEW_LABELS},
     ),
+    "china.jpg": (whole_photograph, {"n_jobs": 2, **FEW_LABELS}),
+    # What a fit to all pixels of half the size reaches, slowly.
+    "china.jpg, half": (lambda: whole_photograph(2), {"n_jobs": 2, "learning": PMA(reach=None), **FEW_LABELS}),
     "horses": (horses, {}),
 }
 
@@ -196,7 +189,7 @@ def main():
     parser.add_argument("--tasks", nargs="+", choices=TASKS, metavar="TASK")
     parser.add_argument("--alone", action="store_true", help="without belief propagation beside it")
     arguments = parser.parse_args()
-    names = arguments.tasks or [name for name in TASKS if name != "horses" or FOLDER]
+    names = arguments.tasks or [name for name in TASKS if "china" not in name and (name != "horses" or FOLDER)]
     fields = {"default": {}} if arguments.alone else {"default": {}, "mpm": {"inference": "mpm"}}
     print("accuracy in per cent; CPU seconds of fit and predict; warnings of convergence")
     for name in names:

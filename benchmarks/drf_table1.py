@@ -306,7 +306,7 @@ def claims_of(cells, learning_seconds):
             "pma",
         )
     )
-    return rows
+    return [row for row in rows if any(row[1:])]
 
 
 def compared(first, second):
