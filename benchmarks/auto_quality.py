@@ -286,7 +286,7 @@ def main():
         print(conclusion(task, rows), end="\n\n")
         if options.tables:
             kept = [{name: round(x, 6) if isinstance(x, float) else x for name, x in row.items()} for row in rows]
-            text = json.dumps({"toulbar2_seconds": options.toulbar2, "rows": kept}, indent=1)
+            text = json.dumps({"rows": kept}, indent=1)
             (options.tables / f"{task}.json").write_text(text + "\n", encoding="utf-8")
 
 

@@ -68,9 +68,9 @@ def labeling_rows(found):
     def signless_zero(value):
         return f"{round(value, 2) + 0.0:.2f}"
 
-    rows = [["kind", "models", "proven", "below", "lacks", "ahead", "of toulbar2", "ms"]]
+    rows = [["kind", "models", "proven", "optimal", "below", "lacks", "ahead", "of toulbar2", "ms"]]
     for row in found["rows"]:
-        counts = [str(row[name]) for name in ("models", "proven", "below")]
+        counts = [str(row[name]) for name in ("models", "proven", "optimal", "below")]
         ends = [f"{round(row[name], 2) + 0.0:+.2f}" for name in ("peer_least", "peer_most") if row["peer_models"]]
         shares = [signless_zero(row[name]) for name in ("lacks", "ahead")]
         rows.append([row["kind"], *counts, *shares, " to ".join(ends), f"{row['milliseconds']:.1f}"])

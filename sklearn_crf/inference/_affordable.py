@@ -82,12 +82,15 @@ def exact_inference(
 
 def affordable_components(model: PairwiseModel | FactorGraph, n_sweeps: int = _SWEEPS) -> np.ndarray:
     """Which connected components elimination can afford, (n_components,) bool; one False if it can afford none."""
-    if not isinstance(model, FactorGraph) and model.graph.n_nodes > _MOST_TOGETHER:
-        return np.zeros(1, dtype=bool)
     if isinstance(model, FactorGraph):
         structure = _Factors(model, model.component, model.n_components)
     else:
-        structure = _Edges(model, model.graph.component, model.graph.n_components)
+        graph = model.graph
+        if graph.n_nodes > _MOST_TOGETHER:
+            return np.zeros(1, dtype=bool)
+        if graph.n_nodes > _MOST_NODES and graph.n_components == 1 and graph.n_edges >= graph.n_nodes:
+            return np.zeros(1, dtype=bool)
+        structure = _Edges(model, graph.component, graph.n_components)
     tried = ~structure.too_large
     if not tried.any():
         return tried
