@@ -1,6 +1,6 @@
 """Every inference algorithm on random small models of all kinds, against enumeration.
 
-    python benchmarks/random_models.py [--models 10000] [--seconds 0] [--seed 0]
+    python benchmarks/random_models.py [--models 10000] [--seconds 0] [--seed 0] [--results found.json]
 
 A model has a random topology of up to nine nodes (chains, trees, cycles, grids, cliques, disconnected ones), up to four
 states, tied, typed, weighted or untied tables of any scale, sometimes forbidden states and pairs or numbers of states
@@ -10,7 +10,8 @@ a labeling that one node could improve alone; something called exact or certifie
 log-partition below it, or a lower one above; marginals that are no distributions; an error other than one that the
 algorithm states for models that it does not take. Algorithms over spanning trees take a tenth of the models.
 
-With ``--seconds`` it ends after so much time of the processor. The table has, for each algorithm, how many results were
+With ``--seconds`` it ends after so much time of the processor, and with ``--results`` it goes on after the last hundred
+models that a former run from the same seed has looked at. The table has, for each algorithm, how many results were
 looked at, how many models it refused, and how many results were wrong; the exit status is 1 if any was.
 """
 
@@ -18,8 +19,10 @@ import argparse
 import sys
 import time
 import warnings
+from pathlib import Path
 
 import numpy as np
+from _record import read_record, write_record
 
 import sklearn_crf.inference
 from sklearn_crf.graphs import Graph, disjoint_union, lattice
@@ -145,15 +148,22 @@ def main():
     parser.add_argument("--models", type=int, default=10_000)
     parser.add_argument("--seconds", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--results", type=Path)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     exported = [getattr(sklearn_crf.inference, name) for name in sklearn_crf.inference.__all__]
     algorithms = [
         cls for cls in exported if isinstance(cls, type) and issubclass(cls, Inference) and cls is not Inference
     ]
-    counts = {cls.__name__: [0, 0, 0] for cls in algorithms}
-    start, n_models = time.process_time(), 0
-    for seed in range(options.seed, options.seed + options.models):
+    empty = {"seed": options.seed, "models": 0, "counts": {}}
+    record = read_record(options.results, empty)
+    if record["seed"] != options.seed:
+        sys.exit(f"{options.results} is of seed {record['seed']}.")
+    counts = {cls.__name__: record["counts"].get(cls.__name__, [0, 0, 0]) for cls in algorithms}
+    start, n_models = time.process_time(), record["models"]
+    for seed in range(options.seed + n_models, options.seed + options.models):
+        if n_models % 100 == 0:
+            write_record(options.results, {"seed": options.seed, "models": n_models, "counts": counts})
         if options.seconds and time.process_time() - start > options.seconds:
             break
         n_models += 1
@@ -179,6 +189,8 @@ def main():
                 if problem:
                     counts[cls.__name__][2] += 1
                     print(f"seed {seed}: {cls.__name__}.{task}: {problem}")
+    if n_models == options.models:
+        write_record(options.results, {"seed": options.seed, "models": n_models, "counts": counts})
     print(f"{n_models} models, {time.process_time() - start:.0f} s of the processor")
     print(f"{'algorithm':<24}{'results':>10}{'refused':>10}{'wrong':>8}")
     for name, (n_results, n_refused, n_wrong) in counts.items():
