@@ -16,6 +16,7 @@ SOURCES = [
 ]
 PAGES = [page for page in SOURCES if page.parent != DOCS.parent and ">>>" in page.read_text(encoding="utf-8")]
 MAX_COLUMNS = 120
+CODE_COLUMNS = 88  # as wide as a box of code is on a desktop
 LESSONS = [page for page in SOURCES if page.parent.name in {"user_guide", "tutorial"} and page.stem != "index"]
 MAX_WORDS = 1500
 PICTURE = re.compile(r"^ *\.\. (?:figure|image|plot):: (\S+)", re.MULTILINE)
@@ -33,6 +34,12 @@ def test_page(page):
 def test_lines_are_short(page):
     lines = page.read_text(encoding="utf-8").splitlines()
     assert not [f"line {i}" for i, line in enumerate(lines, 1) if len(line) > MAX_COLUMNS]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_code_fits_its_box(page):
+    code = [line.strip() for line in page.read_text(encoding="utf-8").splitlines()]
+    assert not [line for line in code if line.startswith((">>>", "...")) and len(line) > CODE_COLUMNS]
 
 
 @pytest.mark.parametrize("page", LESSONS, ids=lambda page: page.stem)
