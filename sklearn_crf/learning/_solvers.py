@@ -275,9 +275,11 @@ class GradientSteps(Solver):
             if record.latest is None or not np.array_equal(record.latest, result.x):
                 # A vanishing gradient ends the ascent before the callback hears of its last point.
                 callback(result)
-            draws = problem.risk.objective.draws
-            record.stop_reason, record.converged = result.message, bool(result.success and not draws)
-            if result.success and draws:
+            # Rules without a smooth loss have cycles, which are an end, and fixed points, unless they draw labelings.
+            is_fixed, draws = not np.any(result.jac), problem.risk.objective.draws
+            record.stop_reason = result.message
+            record.converged = bool(result.success and (smooth or (is_fixed and not draws)))
+            if is_fixed and draws:
                 record.stop_reason = "STOP: the gradient by the labelings drawn is zero"
             if not smooth and cycles.n_completed >= self.n_cycles:
                 record.stop_reason = f"STOP: {cycles.n_completed} cycles of the errors"
