@@ -35,7 +35,7 @@ def node_beliefs(
     double[::1] log_z_terms,  # OUT (N,) log of each node's normaliser
     Py_ssize_t start,
     Py_ssize_t stop,  # nodes to do
-    double[::1] work,  # work space
+    double[::1] work,  # workspace
 ):
     """Beliefs of nodes; -1, or the first node without a possible state."""
     cdef:
@@ -224,7 +224,7 @@ def pair_statistics(
     double[::1] log_z_terms,  # INOUT (N,) added to at the first end of each edge
     Py_ssize_t start,
     Py_ssize_t stop,  # nodes whose outgoing edges to do
-    double[::1] work,  # work space
+    double[::1] work,  # workspace
 ):
     """Sum the pairwise beliefs of edges by type; -1, or the first edge without a possible pair."""
     cdef:
@@ -279,7 +279,7 @@ def edge_log_normalisers(
     const floating[:, ::1] beliefs,  # IN (N, width) as node_beliefs left them
     const floating[:, ::1] row_totals,  # IN (n, width) sums of a factor's rows; empty if messages may not be exact
     double[::1] log_z_terms,  # INOUT (N,) added to at the first end of each edge
-    double[::1] work,  # work space
+    double[::1] work,  # workspace
 ):
     """Add what edges contribute to the log-partition, without their beliefs; -1, or the first impossible edge."""
     cdef:
@@ -317,7 +317,7 @@ def edge_beliefs(
     const floating[:, ::1] beliefs,  # IN (N, width) as node_beliefs left them
     const int32_t[:, ::1] slots,  # IN (n, 2) first end of each edge asked for, and its slot there
     floating[:, :, ::1] marginals,  # OUT (n, K, K)
-    double[::1] work,  # work space
+    double[::1] work,  # workspace
 ):
     """Pairwise beliefs of single edges; -1, or the first of them without a possible pair."""
     cdef:

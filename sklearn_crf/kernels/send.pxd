@@ -52,7 +52,7 @@ cdef struct Workspace:
 
 
 cdef inline void partition_workspace(const Field* f, double* work, Workspace* workspace) noexcept nogil:
-    """Places in work space of (5 + K) * width numbers."""
+    """Places in workspace of (5 + K) * width numbers."""
     cdef Py_ssize_t W = f.width
     workspace.total = work
     workspace.n_forbidding = work + W

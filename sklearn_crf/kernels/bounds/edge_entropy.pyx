@@ -28,7 +28,7 @@ def renew_messages(
     object field,  # IN arrays of the model, unary as scores
     double[:, ::1] messages,  # INOUT (2E, width) scores by the slot of the receiving node
     int direction,  # 1: first to last node, messages to later ones; -1: the other way round
-    double[::1] work,  # work space
+    double[::1] work,  # workspace
 ):
     """Renew all messages of one direction; the largest change of one, or -1 - t if no state is left to node t."""
     cdef:
@@ -67,7 +67,7 @@ def shares_of_messages(
     object field,  # IN arrays of the model, unary as scores
     const double[:, ::1] messages,  # IN (2E, width)
     double[:, ::1] shares,  # OUT (2E, width) by the slot of the node that has them
-    double[::1] work,  # work space
+    double[::1] work,  # workspace
 ):
     """The shares of all edges that messages stand for."""
     cdef:

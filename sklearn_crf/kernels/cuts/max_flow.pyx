@@ -52,10 +52,10 @@ def lattice_flow(
     const int64_t[:, ::1] box,  # IN (2, n_axes) the part to solve: low <= coordinate < high
     int64_t start,  # IN nodes in the boxes before this one: its place in the lists
     int32_t[::1] label,  # IN/OUT (guard + N + guard,) 0 in the guards; negative: can reach demand
-    uint8_t[::1] parent,  # work space (guard + N + guard,)
-    uint8_t[::1] flag,  # work space (N,)
-    int32_t[:, ::1] lists,  # work space (5, N)
-    int32_t[::1] bucket,  # work space (nodes in the box + 4,), of this call alone
+    uint8_t[::1] parent,  # workspace (guard + N + guard,)
+    uint8_t[::1] flag,  # workspace (N,)
+    int32_t[:, ::1] lists,  # workspace (5, N)
+    int32_t[::1] bucket,  # workspace (nodes in the box + 4,), of this call alone
     int64_t[::1] progress,  # IN/OUT (8,) zeros at first
     int64_t max_work,  # IN about how many node visits to make before coming back
 ):
@@ -86,8 +86,8 @@ def flow_along_offset(
     capacity[::1] excess,  # IN/OUT (N,)
     int64_t delta,  # IN step of the direction, positive
     int direction,  # IN its number
-    capacity[::1] arriving,  # work space (N,)
-    capacity[::1] used,  # work space (delta,)
+    capacity[::1] arriving,  # workspace (N,)
+    capacity[::1] used,  # workspace (delta,)
 ):
     """Maximum flow along the lines of one offset alone, exact and in linear time: a head start for lattice_flow."""
     cdef:
@@ -123,10 +123,10 @@ def slot_flow(
     const int32_t[::1] reverse,  # IN (2E,)
     const uint8_t[::1] cross,  # IN (2E,) mirrored: 1 if an edge leads to the other copy; empty: no mirror
     int32_t[::1] label,  # IN/OUT as excess; negative: can reach demand
-    int32_t[::1] parent,  # work space, as excess
-    uint8_t[::1] flag,  # work space, as excess
-    int32_t[:, ::1] lists,  # work space (5, as excess)
-    int32_t[::1] bucket,  # work space (as excess + 4,)
+    int32_t[::1] parent,  # workspace, as excess
+    uint8_t[::1] flag,  # workspace, as excess
+    int32_t[:, ::1] lists,  # workspace (5, as excess)
+    int32_t[::1] bucket,  # workspace (as excess + 4,)
     int64_t[::1] progress,  # IN/OUT (8,) zeros at first
     int64_t max_work,  # IN about how many node visits to make before coming back
 ):

@@ -49,7 +49,7 @@ def chain_likelihood(
     double[:, ::1] counts,  # IN OUT (K, K) pairs of labels, added to
     double[::1] terms,  # OUT (N,) negative log-likelihood of each label given those before
     int32_t[::1] predicted,  # OUT (N,) most probable state
-    double[:, ::1] work,  # work space (2 * longest + 3, W)
+    double[:, ::1] work,  # workspace (2 * longest + 3, W)
 ):
     """Derivative of the loss by the model; False, and nothing of use, where scores range too widely."""
     cdef:

@@ -205,7 +205,7 @@ def send_maxima(
     const int64_t[:, ::1] parts,  # IN (n_parts, 5) those of Part
     const int64_t[:, ::1] axes,  # IN (n_axes, 3) those of Axis
     const double[::1] values,  # IN scores of factors
-    double[::1] workspace,  # work space for the tables of the largest bucket
+    double[::1] workspace,  # workspace for the tables of the largest bucket
     double[::1] messages,  # OUT best scores
     state_t[::1] best,  # OUT states of the nodes that have them
 ):
@@ -274,7 +274,7 @@ def return_marginals(
     double[::1] products,  # INOUT as send_sums left them; used up
     double[::1] messages,  # OUT marginals of separators
     const uint8_t[::1] is_log,  # IN (n_buckets,)
-    double[::1] workspace,  # work space
+    double[::1] workspace,  # workspace
     double[::1] nodes,  # OUT marginals of nodes
     double[::1] values,  # INOUT those of factors are added
 ):

@@ -14,7 +14,7 @@ def decode(
     const int32_t[::1] order,  # IN (N,) every node after its parent
     const int32_t[::1] rank,  # IN (N,) position of each node in order
     int32_t[::1] labels,  # OUT (N,)
-    double[::1] work,  # work space
+    double[::1] work,  # workspace
 ):
     """Give each node in turn its best state, given the labels of neighbours that have one and messages of the rest.
 
@@ -41,7 +41,7 @@ def sample_forest(
     int32_t[:, ::1] labels,  # OUT (n_samples, N)
     Py_ssize_t start,
     Py_ssize_t stop,  # samples to draw
-    double[::1] work,  # work space
+    double[::1] work,  # workspace
 ):
     """Draw labelings from the root down, each node given its parent."""
     cdef:

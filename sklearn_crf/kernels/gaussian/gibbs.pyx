@@ -21,7 +21,7 @@ def gaussian_gibbs_update(
     double[:, ::1] values,  # IN OUT (N, D)
     double[:, ::1] total,  # IN OUT (N, D) sums of conditional means, or empty
     double[:, :, ::1] total_square,  # IN OUT (N, D, D) sums of their outer products, or empty
-    double[::1] work,  # work space (2 D,)
+    double[::1] work,  # workspace (2 D,)
 ):
     """Draw nodes[start:stop] from their conditionals given their neighbours."""
     cdef:

@@ -43,7 +43,7 @@ def send_gaussians(
     Py_ssize_t stop,  # nodes start to stop send
     double[:, ::1] new_shift,  # OUT (2E, D)
     double[:, :, ::1] new_precision,  # OUT (2E, D, D)
-    double[::1] work,  # work space (D + 1 + 2 D D,)
+    double[::1] work,  # workspace (D + 1 + 2 D D,)
 ):
     """Largest change of a message, or -1 - s if node s without one of its messages has no precision left."""
     cdef:

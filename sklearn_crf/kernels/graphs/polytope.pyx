@@ -178,12 +178,12 @@ def find_violation(
     const int32_t[::1] component,  # IN (N,)
     const int64_t[::1] weight,  # IN (E,) edge weights times `unit`
     int64_t unit,  # one, scaled
-    int64_t[::1] share,  # work space (2E,)
-    int64_t[::1] excess,  # work space (N,)
-    int32_t[::1] level,  # work space (N,)
-    int64_t[::1] arc,  # work space (N,)
-    int32_t[::1] queue,  # work space (N,)
-    int32_t[::1] path,  # work space (N,)
+    int64_t[::1] share,  # workspace (2E,)
+    int64_t[::1] excess,  # workspace (N,)
+    int32_t[::1] level,  # workspace (N,)
+    int64_t[::1] arc,  # workspace (N,)
+    int32_t[::1] queue,  # workspace (N,)
+    int32_t[::1] path,  # workspace (N,)
 ):
     """A node of a set S of nodes in which the edges weigh more than |S| - 1, or -1 if there is no such set.
 

@@ -9,9 +9,9 @@ def selected_inverse(
     const double[::1] lower,  # IN (n_entries,)
     const double[::1] diagonal,  # IN (n,) D of A = L D L'
     double[::1] inverse,  # OUT (n_entries,) the entries of the inverse of A at the places of L
-    double[::1] total,  # work space (n,), filled with 0
-    int32_t[::1] column_of,  # work space (n,), filled with -1
-    double[::1] entry,  # work space (n,)
+    double[::1] total,  # workspace (n,), filled with 0
+    int32_t[::1] column_of,  # workspace (n,), filled with -1
+    double[::1] entry,  # workspace (n,)
 ):
     """Takahashi's recurrence, from the last column to the first: Z = D^-1 L^-1 + (I - L') Z."""
     cdef:

@@ -51,7 +51,7 @@ def greedy_colouring(
     const int64_t[::1] ptr,  # IN (N + 1,)
     const int32_t[::1] neighbor,  # IN (2E,)
     int32_t[::1] colour,  # OUT (N,) no two neighbours alike
-    int32_t[::1] last_seen,  # work space (largest degree + 1,), filled with -1
+    int32_t[::1] last_seen,  # workspace (largest degree + 1,), filled with -1
 ):
     """Give each node, in order, the smallest colour free among its neighbours; number of colours."""
     cdef:

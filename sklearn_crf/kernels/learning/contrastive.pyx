@@ -181,8 +181,8 @@ def count_pairs(
     const int32_t[::1] edge_type,
     const double[:, ::1] edge_weight,  # IN (E, R)
     Py_ssize_t n_columns,
-    double[::1] total,  # work space (n_cells,) of zeros, and left so
-    int64_t[::1] last_row,  # work space (n_cells,) of -1
+    double[::1] total,  # workspace (n_cells,) of zeros, and left so
+    int64_t[::1] last_row,  # workspace (n_cells,) of -1
     int64_t[::1] counts,  # OUT (m,) entries of each assignment
     int64_t[::1] cells,  # OUT entries of the tables that an assignment uses more or less often than the truth
     double[::1] changes,  # OUT how many times more, edge weights counted
@@ -331,7 +331,7 @@ def normalize_sets(
     const int32_t[::1] set_of,  # IN (m,)
     const double[::1] set_weight,  # IN (n_sets,)
     double[::1] gains,  # IN OUT (m,) becomes the weight of the set times the probability within it
-    double[::1] largest,  # work space (n_sets,)
+    double[::1] largest,  # workspace (n_sets,)
     double[::1] losses,  # OUT (n_sets,) the weight times -log of the truth's probability within the set
 ):
     """Share probability out within each set, of which the truth, of gain zero, is one."""

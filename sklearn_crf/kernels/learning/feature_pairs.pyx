@@ -21,7 +21,7 @@ def pair_scores(
     const int32_t[::1] pair_column,  # IN (P,) ascending for each feature
     const double[::1] weights,  # IN (P,)
     double[:, ::1] scores,  # IN OUT (N, n_columns), added to
-    double[::1] work,  # work space (n_columns,)
+    double[::1] work,  # workspace (n_columns,)
 ):
     """Add to the scores of each node the weights of the pairs of its features."""
     cdef:
@@ -69,7 +69,7 @@ def pair_gradient(
     const int32_t[::1] pair_column,  # IN (P,)
     const double[:, ::1] statistics,  # IN (N, n_columns)
     double[::1] gradient,  # IN OUT (P,), added to
-    double[::1] work,  # work space (n_columns,)
+    double[::1] work,  # workspace (n_columns,)
 ):
     """Add the statistics of the nodes of each feature, for the columns that it is paired with."""
     cdef:

@@ -23,8 +23,8 @@ def highest_planes(
     double[::1] offsets,  # OUT (stop - start,)
     Py_ssize_t start,
     Py_ssize_t stop,
-    double[::1] work,  # work space
-    int32_t[::1] found,  # work space
+    double[::1] work,  # workspace
+    int32_t[::1] found,  # workspace
 ):
     """Plane of each example's hinge that touches it at x."""
     cdef:
@@ -47,8 +47,8 @@ def sum_of_planes(
     double[::1] slope,  # IN OUT (n,) zero before
     Py_ssize_t start,
     Py_ssize_t stop,
-    double[::1] work,  # work space
-    int32_t[::1] found,  # work space
+    double[::1] work,  # workspace
+    int32_t[::1] found,  # workspace
 ):
     """Sum of the planes that touch the hinges of the examples start to stop at x: its slope and value there."""
     cdef:
@@ -77,8 +77,8 @@ def frank_wolfe_steps(
     double[::1] mean,  # IN OUT (n,) of the x after each step, step k with weight k
     const int32_t[::1] bounded,  # IN entries of x that must not be negative
     Py_ssize_t n_steps,  # made before
-    double[::1] work,  # work space
-    int32_t[::1] found,  # work space
+    double[::1] work,  # workspace
+    int32_t[::1] found,  # workspace
 ):
     """One step for each example; what was added to the offsets, and the slacks met, summed."""
     cdef:

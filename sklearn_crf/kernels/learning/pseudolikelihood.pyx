@@ -20,7 +20,7 @@ def pseudolikelihood_range(
     const int32_t[::1] half_edge,
     const int32_t[::1] labels,  # IN (N,)
     const double[::1] node_weight,  # IN (N,) or empty for ones
-    double[::1] scores,  # work space (K,)
+    double[::1] scores,  # workspace (K,)
     double[::1] terms,  # OUT (N,) -log p(label | labels of the neighbours)
     floating[:, ::1] unary_gradient,  # OUT (N, K)
     double[:, :, :, ::1] pairs,  # IN OUT (T, R, K, K) gradient by the tables is added

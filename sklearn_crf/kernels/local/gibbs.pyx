@@ -48,7 +48,7 @@ def gibbs_update(
     const int32_t[::1] half_edge,
     uint64_t key,
     int32_t[::1] labels,  # IN OUT (N,)
-    double[::1] scores,  # work space (K,)
+    double[::1] scores,  # workspace (K,)
     double[:, ::1] totals,  # IN OUT (N, K) sums of the conditionals, or empty
     double[:, :, :, ::1] pairs,  # IN OUT (T, R, K, K) sums over both ends of the edges, or empty
 ):

@@ -19,7 +19,7 @@ def icm_update(
     const int32_t[::1] neighbor,
     const int32_t[::1] half_edge,
     int32_t[::1] labels,  # IN OUT (N,)
-    double[::1] scores,  # work space (K,)
+    double[::1] scores,  # workspace (K,)
 ):
     """Give nodes[start:stop], in turn, their best label given their neighbours; number of labels changed.
 

@@ -21,7 +21,7 @@ def mean_field_update(
     const int32_t[::1] half_edge,
     double damping,
     double[:, ::1] marginals,  # IN OUT (N, K)
-    double[::1] scores,  # work space (K,)
+    double[::1] scores,  # workspace (K,)
 ):
     """Move the marginals of nodes[start:stop], in turn, to their best given their neighbours'; largest change."""
     cdef:

@@ -24,7 +24,7 @@ def send(
     double damping,  # share of the old message that is kept; below 0: there are no old messages
     Py_ssize_t start,
     Py_ssize_t stop,  # the nodes nodes[start:stop] send
-    double[::1] work,  # work space ((5 + K) * width,)
+    double[::1] work,  # workspace ((5 + K) * width,)
 ):
     """Let nodes send messages in turn; the largest change of one, or -1 - t if no state is left to node t."""
     cdef:
@@ -68,7 +68,7 @@ def send_by_residual(
     double tol,  # stop when no priority is above it
     double damping,
     Py_ssize_t n_nodes,  # nodes to let send at most
-    double[::1] work,  # work space ((5 + K) * width,)
+    double[::1] work,  # workspace ((5 + K) * width,)
 ):
     """Let nodes send, always the one whose input changed most; the highest priority left, or -1 - t."""
     cdef:

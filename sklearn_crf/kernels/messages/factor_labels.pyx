@@ -14,7 +14,7 @@ def decode_factors(
     double[::1] left,  # OUT (n_positions,)
     double[::1] right,  # IN (n_positions,) of the messages
     int32_t[::1] labels,  # OUT (N,)
-    double[::1] work,  # work space (4 * K,)
+    double[::1] work,  # workspace (4 * K,)
 ):
     """Give each node in turn its best state, given the labels of earlier nodes and the messages of later ones.
 

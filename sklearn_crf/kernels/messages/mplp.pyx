@@ -13,7 +13,7 @@ def mplp_sweep(
     double[::1] left,  # OUT (n_positions,)
     double[::1] right,  # OUT (n_positions,)
     int direction,  # 1: first to last factor, -1: last to first
-    double[::1] work,  # work space ((2 + 2 * largest arity) * K,)
+    double[::1] work,  # workspace ((2 + 2 * largest arity) * K,)
 ):
     """Renew the messages of all factors in turn; -1, or a factor that leaves a node no state."""
     cdef:

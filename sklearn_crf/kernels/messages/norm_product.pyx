@@ -110,7 +110,7 @@ def read_factors(
     const double[:, ::1] beliefs,  # IN (N, K) -inf where a state is impossible
     double[::1] left,  # OUT (n_positions,)
     double[::1] right,  # OUT (n_positions,)
-    double[::1] work,  # work space
+    double[::1] work,  # workspace
 ):
     """Make `right` ready for a sweep forwards."""
     cdef:
@@ -275,7 +275,7 @@ def sweep(
     double damping,  # share of the old message that is kept
     const int32_t[:, ::1] parts,  # IN (n, 2) first node of each component to renew, and behind its last
     double[::1] changes,  # INOUT (n,) largest change of a message in each
-    double[::1] work,  # work space ((3 + largest number of factors of a node) * K,)
+    double[::1] work,  # workspace ((3 + largest number of factors of a node) * K,)
 ):
     """Renew the messages of all nodes of some components in turn; -1, or a node that has no state left."""
     cdef:
@@ -312,7 +312,7 @@ def leaf_statistics(
     double[::1] left,  # OUT (n_positions,)
     double[::1] right,  # OUT (n_positions,)
     double[::1] statistics,  # INOUT (n_leaves,) summed beliefs
-    double[::1] work,  # work space (3 * K + largest number of leaves + 1,)
+    double[::1] work,  # workspace (3 * K + largest number of leaves + 1,)
 ):
     """Add up the beliefs of factors where their paths end; -1, or the first factor without a possible one."""
     cdef:

@@ -30,7 +30,7 @@ def send_odds(
     double damping,  # share of the old message that is kept
     Py_ssize_t start,
     Py_ssize_t stop,  # the nodes nodes[start:stop] send
-    floating[::1] fresh,  # work space (largest degree + PADDING,)
+    floating[::1] fresh,  # workspace (largest degree + PADDING,)
 ):
     """Let nodes send messages in turn; the largest change of a probability that one stands for."""
     cdef:

@@ -88,7 +88,7 @@ def sequential_pass(
     floating[:, ::1] messages,  # INOUT (2E, width) by the slot of the receiving node
     const double[::1] share,  # IN (N,) one over the number of chains through each node
     int direction,  # 1: first to last node, messages to later ones; -1: the other way round
-    double[::1] work,  # work space
+    double[::1] work,  # workspace
 ):
     """Renew all messages of one direction; sum of all that was taken out, -inf if no labeling is allowed.
 
@@ -111,7 +111,7 @@ def sequential_iteration(
     floating[:, ::1] messages,  # INOUT (2E, width) by the slot of the receiving node
     const double[::1] share,  # IN (N,) one over the number of chains through each node
     int32_t[::1] labels,  # OUT (N,) read off node after node, each given earlier ones
-    double[::1] work,  # work space
+    double[::1] work,  # workspace
 ):
     """A pass either way, and labels: their bound and score, both -inf if no labeling is allowed.
 

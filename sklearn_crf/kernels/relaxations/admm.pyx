@@ -229,7 +229,7 @@ cdef inline void solve_active(const Factor* f, Kind kind, Active* active, Worksp
 
 cdef inline void partition(Workspace* workspace, double* work, int32_t* numbers, Py_ssize_t arity, Py_ssize_t width,
                            Py_ssize_t capacity) noexcept nogil:
-    """Places in work space of 3 arity width + capacity (capacity + 4) + arity numbers, and 2 arity integers."""
+    """Places in workspace of 3 arity width + capacity (capacity + 4) + arity numbers, and 2 arity integers."""
     cdef Py_ssize_t row = arity * width
     workspace.r, workspace.a, workspace.gain = work, work + row, work + 2 * row
     workspace.system = work + 3 * row
@@ -255,8 +255,8 @@ def solve_factors(
     double[::1] active_score,  # IN OUT
     Py_ssize_t start,
     Py_ssize_t stop,  # factors to solve
-    double[::1] work,  # work space
-    int32_t[::1] numbers,  # work space
+    double[::1] work,  # workspace
+    int32_t[::1] numbers,  # workspace
 ):
     """Best score and quadratic problem of factors start to stop - 1; their sum of scores is an upper bound."""
     cdef:

@@ -73,7 +73,7 @@ def incremental_sweep(
     double[:, ::1] moved,  # IN OUT (2E, width) by half-edge
     double[:, ::1] base,  # IN OUT (N, width)
     int32_t[::1] picked,  # OUT (2E,) by half-edge
-    double[::1] work,  # work space
+    double[::1] work,  # workspace
 ):
     """A subgradient step and a projection on each edge in turn."""
     cdef:
@@ -106,7 +106,7 @@ def dual_value(
     const double[:, ::1] moved,  # IN (2E, width) by half-edge
     double[:, ::1] base,  # OUT (N, width) such that the shares of each node's edges sum to its scores
     int32_t[::1] picked,  # OUT (2E,) by half-edge
-    double[::1] work,  # work space
+    double[::1] work,  # workspace
 ):
     """Sum of the best scores of all edges, and of nodes without edges: an upper bound on the best score.
 
@@ -154,7 +154,7 @@ def decode_shares(
     const double[:, ::1] base,  # IN (N, width)
     int direction,  # 1: first to last node; -1: the other way round
     int32_t[::1] labels,  # OUT (N,)
-    double[::1] work,  # work space
+    double[::1] work,  # workspace
 ):
     """Give each node in turn its best state, given the labels of earlier nodes and the best that later ones can do.
 

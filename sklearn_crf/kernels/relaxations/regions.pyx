@@ -14,7 +14,7 @@ def region_sweep(
     const int32_t[::1] place,  # IN for each cell of a holder that of the part
     const double[:, ::1] share,  # IN (2, n_holders) of the part's table that goes on to the holder, forwards and back
     bint back,  # IN
-    double[::1] maxima,  # work space (cells of the largest part,)
+    double[::1] maxima,  # workspace (cells of the largest part,)
 ):
     """Gather in the table of a part what its holders say of it, and hand shares of that on to them, part after part.
 
