@@ -370,11 +370,15 @@ def _is_worse_than_constant(risk, coef, decoding):
         if n_nodes >= _NODES_TO_CHECK or not len(batch.example.graph.edges):
             break
         model = risk.potentials.model(coef, batch.example)
-        with convergence_left_to_caller(), batch.named_in_errors():
-            if decoding.rule == "mpm":
-                predicted = np.argmax(decoding.inference.marginals(model).unary, axis=1)
-            else:
-                predicted = decoding.inference.map(model).labels
+        try:
+            with convergence_left_to_caller():
+                if decoding.rule == "mpm":
+                    predicted = np.argmax(decoding.inference.marginals(model).unary, axis=1)
+                else:
+                    predicted = decoding.inference.map(model).labels
+        except ValueError:
+            # An inference that refuses the model says so when it is asked to predict.
+            return False
         weight = np.ones(len(predicted)) if batch.node_weight is None else batch.node_weight
         weight_of_label += np.bincount(batch.labels, weight, minlength=len(weight_of_label))
         wrong += float(weight[predicted != batch.labels].sum())

@@ -28,10 +28,14 @@ class FeatureMoments(NamedTuple):
     ----------
     number : ndarray of shape (n_types,)
         Nodes or edges.
-    mean, squares : ndarray of shape (n_types, n_features), float64
-        Means, and sums of squared deviations from them.
-    low, high : ndarray of shape (n_types, n_features), float64
-        Least and largest values.
+    mean : ndarray of shape (n_types, n_features), float64
+        Means.
+    squares : ndarray of shape (n_types, n_features), float64
+        Sums of squared deviations from them.
+    low : ndarray of shape (n_types, n_features), float64
+        Least values.
+    high : ndarray of shape (n_types, n_features), float64
+        Largest values.
 
     Examples
     --------
