@@ -559,14 +559,17 @@ def _diverges(errors):
 # Share of the iterations, the last ones, in which what gets better has not come to its end.
 _LAST = 0.1
 
+# Share of the errors before that the last ones stay below where they still fall, rather than vary.
+_CLEARLY = 0.99
+
 
 def _gets_better(record):
-    """Whether the fewest errors were made near the end of a trajectory."""
+    """Whether the fewest errors were made near the end of a trajectory, and clearly fewer than before."""
     errors = record.errors
     if None in errors:
         return False
     n_last = max(1, int(_LAST * len(errors)))
-    return min(errors[-n_last:]) < min(errors[:-n_last], default=np.inf)
+    return min(errors[-n_last:]) < _CLEARLY * min(errors[:-n_last], default=np.inf)
 
 
 def _falls(losses, most):
