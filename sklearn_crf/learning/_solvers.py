@@ -285,7 +285,7 @@ class GradientSteps(Solver):
                 record.stop_reason = f"STOP: {cycles.n_completed} cycles of the errors"
             if smooth and not result.success:
                 warn_unconverged("Gradient steps did not converge: increase max_iter or change step_size", problem)
-            elif not smooth and not result.success and record.n_iter >= run.max_iter and _gets_better(record):
+            elif not smooth and not result.success and record.n_iter >= run.max_iter and _gets_better(record.errors):
                 warn_unconverged(
                     "The number of errors was still falling at the last of the steps: increase max_iter or step_size",
                     problem,
@@ -563,21 +563,25 @@ _LAST = 0.1
 _CLEARLY = 0.99
 
 
-def _gets_better(record):
-    """Whether the fewest errors were made near the end of a trajectory, and clearly fewer than before."""
-    errors = record.errors
+def _gets_better(errors):
+    """Whether the fewest errors were made in the last iterations, and clearly fewer than before."""
     if None in errors:
         return False
-    n_last = max(1, int(_LAST * len(errors)))
-    return min(errors[-n_last:]) < _CLEARLY * min(errors[:-n_last], default=np.inf)
+    before, last = _least_before_and_last(errors)
+    return last < _CLEARLY * before
 
 
 def _falls(losses, most):
     """Whether losses fell by more than that in the last iterations."""
     if None in losses:
         return False
-    n_last = max(1, int(_LAST * len(losses)))
-    return min(losses[:-n_last], default=np.inf) - min(losses[-n_last:]) > most
+    before, last = _least_before_and_last(losses)
+    return before - last > most
+
+
+def _least_before_and_last(values):
+    n_last = max(1, int(_LAST * len(values)))
+    return min(values[:-n_last], default=np.inf), min(values[-n_last:])
 
 
 def _warn_of_inner_problem(problem):

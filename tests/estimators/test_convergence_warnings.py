@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier
@@ -50,7 +51,7 @@ def caught_in_fit(field, data=(X, Y)):
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_too_few_iterations_are_warned_of(name):
-    field = FIELDS[name][0].__sklearn_clone__().set_params(max_iter=2)
+    field = clone(FIELDS[name][0]).set_params(max_iter=2)
     messages = caught_in_fit(field)
     assert not field.converged_
     assert len(messages) == 1
@@ -59,7 +60,7 @@ def test_too_few_iterations_are_warned_of(name):
 @pytest.mark.parametrize("name", FIELDS)
 def test_no_warning_where_training_has_converged(name):
     field, max_iter = FIELDS[name]
-    field = field.__sklearn_clone__().set_params(max_iter=max_iter)
+    field = clone(field).set_params(max_iter=max_iter)
     messages = caught_in_fit(field)
     assert field.converged_ == (not messages)
     assert field.converged_, messages

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier, Shards
@@ -28,7 +29,7 @@ FIELDS = {
 @pytest.mark.parametrize("shift", [100.0, -1e6])
 @pytest.mark.parametrize("name", FIELDS)
 def test_shifted_features_give_the_same_field(name, shift):
-    reference, field = (FIELDS[name].__sklearn_clone__() for _ in range(2))
+    reference, field = (clone(FIELDS[name]) for _ in range(2))
     reference.fit(X, Y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -46,8 +47,8 @@ def test_shifted_features_give_the_same_field(name, shift):
 @pytest.mark.parametrize("unit", [1e4, 1e8])
 @pytest.mark.parametrize("name", ["pseudolikelihood", "l1", "pma", "pl", "contrastive"])
 def test_large_units_reach_the_optimum(name, unit):
-    field = FIELDS[name].__sklearn_clone__().set_params(edge_features="constant", pairwise=PairwiseTables(C=0.1))
-    reference = field.__sklearn_clone__()
+    field = clone(FIELDS[name]).set_params(edge_features="constant", pairwise=PairwiseTables(C=0.1))
+    reference = clone(field)
     if name == "l1":
         for one in (field, reference):
             one.set_params(solver=LBFGS(l1_ratio=0.999999))
