@@ -35,6 +35,9 @@ SELECTIONS = ("best", "last", "averaged", "voted")
 # From here on what L-BFGS-B keeps beside its corrections (bounds, copies) weighs as much as they do.
 _MANY_WEIGHTS = 100_000
 
+# From here on knowing how frequent sparse features are saves passes.
+_SOME_WEIGHTS = 2000
+
 # Up to so many weights, curvature by differences at the start costs fewer passes than it saves: marginals of the first
 # weights are the cheapest where they are as accurate as the gradient is small.
 _MOST_DIFFERENCES = 32
@@ -161,8 +164,9 @@ class LBFGS(Solver):
                 return is_stopped or (not exact and _diverges(record.errors))
 
             visit(start)
-            if self.l1_ratio or len(start) > _MANY_WEIGHTS:
-                minimize, options = minimize_owlqn, {"l1": problem.l1}
+            curvature = problem.curvature if len(start) > _SOME_WEIGHTS else None
+            if self.l1_ratio or len(start) > _MANY_WEIGHTS or curvature is not None:
+                minimize, options = minimize_owlqn, {"l1": problem.l1, "curvature": curvature}
             else:
                 history_size = _LONG_HISTORY if len(start) <= _FEW_WEIGHTS else _SHORT_HISTORY
                 minimize, options = minimize_lbfgs, {"history_size": history_size}

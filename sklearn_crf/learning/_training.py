@@ -248,6 +248,16 @@ class PenalisedRisk:
         units = np.sqrt(self.risk.potentials.penalty)
         return self.l1_ratio * self._strength * self.penalty / np.where(units > 0, units, 1.0)
 
+    @property
+    def curvature(self):
+        """Roughly the curvature of f along each weight during training, (n_coef,); None where none is known."""
+        at_zero = self.risk.curvature
+        if at_zero is None or self.C is None:
+            return None
+        total = at_zero / self.n_nodes + (1 - self.l1_ratio) * self._strength * self.penalty
+        # That of frequent features falls most, as labels become certain: half of the orders of magnitude remain.
+        return np.sqrt(np.where(total > 0, total, 1.0))
+
     def evaluate(self, coef, members=None):
         """One pass over the examples."""
         # coef: (n_coef,)

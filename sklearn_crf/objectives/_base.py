@@ -371,6 +371,11 @@ class EmpiricalRisk:
     def carried(self, states):
         self._states = states
 
+    @property
+    def curvature(self):
+        """Rough diagonal of the Hessian at small weights, (n_coef,) float64; None where none is known."""
+        return None
+
     @cached_property
     def is_exact(self):
         """Whether values and gradients are those of one function on the graphs at hand."""
@@ -545,6 +550,11 @@ class SparseRisk(EmpiricalRisk):
         batches = [replace(batch, example=potentials.prepared(batch.example)) for batch in batches]
         super().__init__(objective, potentials, batches, n_jobs=n_jobs, seed=seed)
         self._ranges = potentials.shared_ranges([batch.example for batch in batches])
+
+    @property
+    def curvature(self):
+        node_weights = [_node_weight(batch) for batch in self.batches]
+        return self.potentials.curvature([batch.example for batch in self.batches], node_weights)
 
     def value_grad(self, coef, members=None):
         members = list(range(len(self.batches)) if members is None else members)

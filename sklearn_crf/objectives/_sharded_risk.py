@@ -75,6 +75,8 @@ class ShardedRisk:
         self.is_forest = all(part.is_forest for part in known)
         self.is_exact = all(part.is_exact for part in known)
         self.label_counts = np.sum([part.label_counts for part in known], axis=0)
+        curvature = [part.curvature for part in known]
+        self.curvature = None if curvature[0] is None else np.sum(curvature, axis=0)
 
     edges_per_node = EmpiricalRisk.edges_per_node
     n_constant_errors = EmpiricalRisk.n_constant_errors
@@ -168,6 +170,7 @@ class _Description(NamedTuple):
     is_forest: bool
     is_exact: bool
     label_counts: np.ndarray
+    curvature: np.ndarray | None
     objective: Objective
 
 

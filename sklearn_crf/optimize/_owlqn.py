@@ -20,6 +20,7 @@ def minimize_owlqn(
     x0: ArrayLike,
     *,
     l1: ArrayLike = 0.0,
+    curvature: ArrayLike | None = None,
     max_iter: int = 100,
     tol: float = 0.0001,
     callback: Callback | None = None,
@@ -37,6 +38,9 @@ def minimize_owlqn(
         Where to start.
     l1 : float or array-like of shape (n,), default=0.0
         Weights of the penalty, none negative. With zero throughout it is L-BFGS with a backtracking line search.
+    curvature : array-like of shape (n,), optional
+        Positive numbers in proportion to the expected curvature of f along each coordinate: the approximate Hessian
+        starts from their diagonal matrix. None is one for all.
     max_iter : int, default=100
         Most iterations.
     tol : float, default=1e-4
@@ -54,7 +58,8 @@ def minimize_owlqn(
     Raises
     ------
     ValueError
-        If ``x0`` is not a finite vector, ``l1`` is negative, or ``fun`` is not finite at the start.
+        If ``x0`` is not a finite vector, ``l1`` is negative, ``curvature`` is not positive and finite, or ``fun`` is
+        not finite at the start.
 
     References
     ----------
@@ -75,6 +80,7 @@ def minimize_owlqn(
     l1 = np.asarray(l1, dtype=np.float64)
     if not np.all(l1 >= 0):
         raise ValueError("l1 must not be negative.")
+    inverse = _inverse_curvature(curvature, len(x))
     check_max_iter(max_iter)
     value, gradient = _evaluated(fun, x, l1)
     if not np.isfinite(value):
@@ -87,11 +93,11 @@ def minimize_owlqn(
         if largest(slope) <= tol:
             message, success = "CONVERGENCE: subgradient within tol", True
             break
-        found, n_tried = _searched(fun, x, value, slope, l1, pairs)
+        found, n_tried = _searched(fun, x, value, slope, l1, pairs, inverse)
         if found is None and pairs:
             # The approximate Hessian may be misleading; the gradient is not.
             pairs.clear()
-            found, n_more = _searched(fun, x, value, slope, l1, pairs)
+            found, n_more = _searched(fun, x, value, slope, l1, pairs, inverse)
             n_tried += n_more
         n_evaluations += n_tried
         if found is None:
@@ -121,6 +127,15 @@ def minimize_owlqn(
     )
 
 
+def _inverse_curvature(curvature, n):
+    if curvature is None:
+        return 1.0
+    curvature = np.asarray(curvature, dtype=np.float64)
+    if curvature.shape != (n,) or not np.all(np.isfinite(curvature) & (curvature > 0)):
+        raise ValueError(f"curvature must hold {n} positive and finite numbers.")
+    return 1.0 / curvature
+
+
 def _evaluated(fun, x, l1):
     value, gradient = fun(x)
     return float(value) + float(np.sum(l1 * np.abs(x))), np.asarray(gradient, dtype=np.float64)
@@ -134,15 +149,15 @@ def _least_subgradient(x, gradient, l1):
     return np.where(x == 0, shrunk, gradient + l1 * np.sign(x))
 
 
-def _searched(fun, x, value, slope, l1, pairs):
+def _searched(fun, x, value, slope, l1, pairs, inverse):
     """A point with enough decrease on the line, projected onto the orthant of x, or None; points tried."""
-    direction = _newton_direction(slope, pairs)
+    direction = _newton_direction(slope, pairs, inverse)
     has_l1 = l1.any()
     if has_l1:
         penalised = l1 > 0
         direction[penalised & (direction * slope >= 0)] = 0.0
         orthant = np.where(x == 0, -np.sign(slope), np.sign(x))
-    step = 1.0 if pairs else 1.0 / max(float(np.linalg.norm(slope)), np.finfo(float).tiny)
+    step = 1.0 if pairs else 1.0 / max(float(np.linalg.norm(direction)), np.finfo(float).tiny)
     for n_tried in range(1, _MOST_SHRINKS + 1):
         new_x = x + step * direction
         if has_l1:
@@ -155,7 +170,7 @@ def _searched(fun, x, value, slope, l1, pairs):
     return None, _MOST_SHRINKS
 
 
-def _newton_direction(slope, pairs):
+def _newton_direction(slope, pairs, inverse):
     """The two-loop recursion: minus the approximate inverse Hessian times the slope."""
     direction = -slope
     shares = []
@@ -163,9 +178,10 @@ def _newton_direction(slope, pairs):
         share = float(s @ direction) / curvature
         direction -= share * y
         shares.append(share)
+    direction *= inverse
     if pairs:
         s, y, curvature = pairs[-1]
-        direction *= curvature / float(y @ y)
+        direction *= curvature / float(y @ (inverse * y))
     for (s, y, curvature), share in zip(pairs, reversed(shares), strict=True):
         direction += (share - float(y @ direction) / curvature) * s
     return direction

@@ -138,6 +138,49 @@ class SparsePotentials(LinearPotentials):
         for part in statistics:
             parts.edge_coef[...] += self.form.adjoint(part.tables)
 
+    def curvature(self, examples, node_weights):
+        r"""Diagonal of the Hessian of the negative log-likelihood at zero weights, edges taken for independent.
+
+        .. math:: h_{f k} = \frac{1}{K} \Bigl(1 - \frac{1}{K}\Bigr) \sum_s \omega_s x_{s f}^2
+
+        Weights of tables have the variance of what a pair of labels adds to them in place of that of a label.
+
+        Parameters
+        ----------
+        examples : sequence of Example
+            As :meth:`prepared` returns.
+        node_weights : sequence of ndarray of shape (N,)
+            :math:`\omega` of the nodes of each; an edge has the weight of its first node.
+
+        Returns
+        -------
+        ndarray of shape (n_coef,), float64
+        """
+        total = np.zeros(self.n_coef)
+        parts = self.unpack(total)
+        variance = (1 - 1 / self.n_classes) / self.n_classes
+        squares = np.zeros(len(self.pairs.ptr) - 1)
+        for example, weight in zip(examples, node_weights, strict=True):
+            add_squares(example.node_features, weight, squares)
+            if self.fit_intercept:
+                for node_type, nodes in self._nodes_by_type(example):
+                    parts.intercept[node_type] += variance * weight[nodes].sum()
+        parts.coef[...] = variance * np.repeat(squares, np.diff(self.pairs.ptr))
+        mean = self.form.adjoint(np.full(self.form.sign.shape, 1 / self.n_classes**2))
+        mean_square = self.form.adjoint(self.form.sign / self.n_classes**2)
+        of_edges = [weight[example.graph.edges[:, 0]] for example, weight in zip(examples, node_weights, strict=True)]
+        self._set_edge_curvature(parts.edge_coef, examples, of_edges, mean_square - mean**2)
+        return total
+
+    def _set_edge_curvature(self, edge_coef, examples, edge_weights, variance):
+        """That of the weights of edges, of which ``variance`` (P,) is the part of an edge of weight and feature 1."""
+        for example, weight in zip(examples, edge_weights, strict=True):
+            edge_type = np.zeros(len(weight), dtype=np.int32) if example.edge_type is None else example.edge_type
+            features = np.ones((len(weight), 1)) if example.edge_features is None else example.edge_features
+            squares = features.astype(np.float64) ** 2 * weight[:, np.newaxis]
+            for t in range(self.n_edge_types):
+                edge_coef[t] += squares[edge_type == t].sum(axis=0)[:, np.newaxis] * variance
+
     def shared_ranges(self, examples):
         """Ranges of features with about as many entries each.
 
@@ -151,6 +194,16 @@ class SparsePotentials(LinearPotentials):
         list of (int, int)
         """
         return ranges_of_features([example.node_features for example in examples], self.pairs)
+
+
+def add_squares(features, weight, squares):
+    """Add to each feature its weighted sum of squares."""
+    # weight: (n_rows,); squares: (n_features,) float64, added to
+    if len(features.feature):
+        entries = weight[features.node]
+        if len(features.value):
+            entries = entries * features.value.astype(np.float64) ** 2
+        squares[features.feature] += np.add.reduceat(entries, features.ptr[:-1])
 
 
 def add_scores(features, pairs, weights, scores):

@@ -9,6 +9,7 @@ from sklearn_crf.potentials._sparse import (
     add_gradient,
     add_gradients,
     add_scores,
+    add_squares,
     ranges_of_features,
 )
 
@@ -87,6 +88,12 @@ class SparseEdgePotentials(SparsePotentials):
 
     def _edge_columns(self, tables):
         return self.form.adjoint(tables[:, 0])
+
+    def _set_edge_curvature(self, edge_coef, examples, edge_weights, variance):
+        squares = np.zeros(len(self.edge_pairs.ptr) - 1)
+        for example, weight in zip(examples, edge_weights, strict=True):
+            add_squares(example.edge_features, weight, squares)
+        edge_coef[...] = variance[self.edge_pairs.column] * np.repeat(squares, np.diff(self.edge_pairs.ptr))
 
     def touched_by(self, example):
         first = self.n_coef - len(self.edge_pairs)

@@ -74,6 +74,24 @@ def test_callback_stops_and_sees_every_iterate():
     assert_allclose(seen, found.loss_curve[1:])
 
 
+@pytest.mark.parametrize("l1", [0.0, 0.1])
+def test_known_curvature_saves_iterations(l1):
+    curvature = np.logspace(-1, 3, 12)
+    target = np.linspace(-1, 1, 12)
+
+    def fun(x):
+        residual = x - target
+        return 0.5 * curvature @ residual**2 + np.sum(residual**4), curvature * residual + 4 * residual**3
+
+    options = {"l1": l1, "max_iter": 2000, "tol": 1e-7}
+    plain = minimize_owlqn(fun, np.zeros(12), **options)
+    scaled = minimize_owlqn(fun, np.zeros(12), curvature=curvature, **options)
+    assert plain.success
+    assert scaled.success
+    assert_allclose(scaled.x, plain.x, atol=1e-6)
+    assert scaled.nfev < plain.nfev / 2
+
+
 def test_too_few_iterations_are_no_success():
     fun, _, _ = quadratic()
     found = minimize_owlqn(fun, np.ones(8), max_iter=1, tol=1e-12)
@@ -86,6 +104,8 @@ def test_too_few_iterations_are_no_success():
     [
         ({"x0": [np.nan]}, "finite"),
         ({"l1": -1.0}, "l1 must not be negative"),
+        ({"curvature": [0.0]}, "curvature must hold 1 positive"),
+        ({"curvature": [1.0, 1.0]}, "curvature must hold 1 positive"),
         ({"max_iter": -1}, "max_iter"),
         ({"fun": lambda x: (np.inf, x)}, "finite at x0"),
     ],

@@ -17,6 +17,7 @@ from sklearn_crf.potentials import (
     FeaturePairs,
     LinearPotentials,
     SparseEdgePotentials,
+    SparsePotentials,
     pairwise_form,
     with_edge_columns,
 )
@@ -63,6 +64,19 @@ def both(form, n_edge_types):
         LinearPotentials(5, n_classes, form, **options),
         SparseEdgePotentials(pairs, edge_pairs, 5, n_classes, form, **options),
     )
+
+
+def test_curvature_is_that_of_dense_edge_features():
+    rng = np.random.RandomState(1)
+    example = Example(some_features(rng, 4, 5), [[0, 1], [1, 2], [2, 3]], some_features(rng, 3, 6))
+    form, weight = pairwise_form("full", 3), rng.rand(4)
+    pairs, edge_pairs = FeaturePairs.all(5, 3), FeaturePairs.all(6, form.n_weights)
+    options = {"n_edge_features": 6, "n_edge_types": 1}
+    of_sparse = SparseEdgePotentials(pairs, edge_pairs, 5, 3, form, **options)
+    of_dense = SparsePotentials(pairs, 5, 3, form, **options)
+    found = of_sparse.curvature([of_sparse.prepared(example)], [weight])
+    dense = example._with(edge_features=example.edge_features.toarray())
+    assert_allclose(found, of_dense.curvature([of_dense.prepared(dense)], [weight]), rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["potts", "symmetric", "full"])

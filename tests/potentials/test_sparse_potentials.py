@@ -144,6 +144,28 @@ def test_sparse_risk_is_the_empirical_risk(n_node_types):
     assert_allclose(risk.oracle(0, packed).gradient, risk.value_grad(packed, [0]).gradient, atol=1e-13)
 
 
+@pytest.mark.parametrize(("form", "n_classes"), [("full", 3), ("potts", 3), ("symmetric", 4), ("ising", 2)])
+@pytest.mark.parametrize("n_types", [1, 2])
+def test_curvature_is_the_diagonal_of_the_hessian_at_zero(form, n_classes, n_types):
+    rng = np.random.default_rng(3)
+    batches = []
+    for weight in (0.5, 2.0):
+        # One edge each: those of a longer chain are not independent.
+        features = sp.csr_matrix(rng.normal(size=(2, 5)) * (rng.random((2, 5)) < 0.7))
+        types = {"node_type": rng.integers(n_types, size=2), "edge_type": rng.integers(n_types, size=1)}
+        example = Example(features, lattice((2,)), rng.normal(size=(1, 2)), **types)
+        labels = rng.integers(n_classes, size=2).astype(np.int32)
+        batches.append(Batch(example, np.array([0]), np.array([0, 2]), labels, np.array([weight])))
+    pairs = FeaturePairs.all(5 * n_types, 1 if n_classes == 2 else n_classes)
+    options = {"n_node_types": n_types, "n_edge_types": n_types, "n_edge_features": 2}
+    potentials = SparsePotentials(pairs, 5, n_classes, pairwise_form(form, n_classes), **options)
+    risk = SparseRisk(Likelihood(TreeInference()), potentials, batches)
+    step = 1e-4
+    shifted = [step * row for row in np.eye(potentials.n_coef)]
+    slopes = [risk.value_grad(x).gradient - risk.value_grad(-x).gradient for x in shifted]
+    assert_allclose(risk.curvature, np.diag(slopes) / (2 * step), atol=1e-6)
+
+
 def test_restricted_form_keeps_the_allowed_entries():
     form = pairwise_form("full", 3)
     allowed = np.array([[1, 0, 1], [0, 0, 0], [1, 1, 0]], dtype=bool)
