@@ -1,13 +1,18 @@
 """Numbers that users pass: integers narrowed without wrapping, real arrays, and scores within one limit."""
 
+from numbers import Real
 from operator import index
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, DTypeLike
+from sklearn.utils._param_validation import Interval
 
 MAX_INT32 = int(np.iinfo(np.int32).max)
+
+# Strengths of a penalty, C, whose products with losses and whose inverse are finite.
+C_INTERVAL = Interval(Real, 1e-100, 1e100, closed="both")
 
 # Squares of scores stay far from the largest number of their type, and so do sums over nodes and edges.
 SCORE_LIMITS = {np.dtype(np.float32): 1e18, np.dtype(np.float64): 1e100}
@@ -73,7 +78,7 @@ def as_reals(values: Any, name: str, dtype: DTypeLike | None = None) -> Any:
         # A number beyond the smaller type becomes infinite, which whoever needs finite numbers refuses.
         with np.errstate(over="ignore"):
             return values.astype(dtype, copy=False)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{name} must hold numbers, got {values.dtype}: {error}") from error
 
 

@@ -43,7 +43,7 @@ def test_what_is_no_integer_is_refused(value):
         as_integer(value, "n")
 
 
-@pytest.mark.parametrize("value", [[1j], np.array([1 + 0j]), ["a"], [{}], [[1], [1, 2]]])
+@pytest.mark.parametrize("value", [[1j], np.array([1 + 0j]), ["a"], [{}], [[1], [1, 2]], [10**400]])
 def test_what_is_no_real_array_is_refused(value):
     with pytest.raises(ValueError, match="X must"):
         as_reals(value, "X")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._numbers import MAX_INT32
+from sklearn_crf._numbers import MAX_INT32, as_integer
 from sklearn_crf.datasets._words import read_numbers
 
 # Bytes of text, after decompression, that a file may hold.
@@ -35,6 +35,7 @@ def read_numbers_of(path, *, comment=None, max_bytes=MAX_BYTES) -> Text:
     declares. A text that is too long, damaged or not made of numbers is a ValueError that names the line.
     """
     path = Path(path)
+    max_bytes = as_integer(max_bytes, "max_bytes", highest=2**63)
     chunks = _chunks(path, comment, max_bytes)
     heading, rest, line = _heading(chunks)
     parts, buffer, is_last = [], rest, False

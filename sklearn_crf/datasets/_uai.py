@@ -19,8 +19,8 @@ _LARGEST_SCORE, _SMALLEST_SCORE = 709.0, -708.0
 _MAX_STATES = 2**20
 _MAX_MARGINALS = 2**27
 
-# Tolerance of rounded probabilities above one.
-_ROUNDING = 1e-6
+# Tolerance of rounded probabilities above one, and what rounding each of a sum to two digits leaves.
+_ROUNDING, _TWO_DIGITS = 1e-6, 0.005
 
 
 def read_uai(path: PathLike, *, max_bytes: int = MAX_BYTES) -> FactorGraph:
@@ -267,12 +267,21 @@ def read_marginals(path: PathLike, *, max_bytes: int = MAX_BYTES) -> np.ndarray:
     probabilities, ptr = reader.rows(n_nodes, "the marginals of variable", 0.0, 1 + _ROUNDING)
     reader.end()
     counts = np.diff(ptr)
+    _check_distributions(path, probabilities, ptr)
     n_columns = int(counts.max(initial=1))
     if n_nodes * n_columns > _MAX_MARGINALS:
         raise ValueError(f"{path} gives {n_nodes} variables of up to {n_columns} states, too many for one array.")
     unary = np.zeros((n_nodes, n_columns))
     unary[np.arange(n_columns) < counts[:, np.newaxis]] = probabilities
     return unary
+
+
+def _check_distributions(path, probabilities, ptr):
+    sums = np.diff(np.concatenate(([0.0], np.cumsum(probabilities)))[ptr])
+    wrong = np.abs(sums - 1.0) > np.minimum(_TWO_DIGITS * np.diff(ptr), 0.5) + _ROUNDING
+    if wrong.any():
+        node = int(np.argmax(wrong))
+        raise ValueError(f"{path}: the marginals of variable {node} must sum to 1, found {sums[node]:.6g}.")
 
 
 def write_marginals(path: PathLike, unary: ArrayLike, n_states: ArrayLike | None = None) -> None:

@@ -10,6 +10,7 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._callbacks import CallbackSupportMixin, fit_callbacks, progress_reporter
+from sklearn_crf._numbers import C_INTERVAL
 from sklearn_crf._threads import map_tasks, single_threaded_blas
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf._warnings import warn_caller
@@ -155,7 +156,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             HasMethods(["descend"]),
         ],
         "image_channels": [Interval(Integral, 0, None, closed="left")],
-        "C": [Interval(Real, 0, None, closed="neither")],
+        "C": [C_INTERVAL],
         "class_weight": [dict, StrOptions({"balanced"}), None],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
@@ -369,7 +370,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _risk(self, tasks, layout, kernels):
         loss = self._loss() or LogLoss()
         lattices = self._lattices(kernels, tasks)
-        return UnrolledRisk(tasks, lattices, layout, loss, self._inference(), self.C, self.n_jobs)
+        return UnrolledRisk(tasks, lattices, layout, loss, self._inference(), float(self.C), self.n_jobs)
 
     def _train(self, risk, start, max_iter, on_iteration=None):
         bounded = np.zeros(risk.layout.n_coef, dtype=bool)

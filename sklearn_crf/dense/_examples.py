@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sklearn_crf.encoding import object_array
+from sklearn_crf.encoding._labels import number_of_examples
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,10 +137,9 @@ def read_examples(X, image_channels):
     if isinstance(X, DenseExample):
         raise ValueError("X is one DenseExample: pass a list of examples, [X].")
     is_array = getattr(X, "dtype", np.dtype(object)) != np.dtype(object)
-    items = list(X)
-    if not items:
+    if not number_of_examples(X, "X"):
         raise ValueError("Found array with 0 sample(s) (X is empty) while a minimum of 1 is required.")
-    examples = [_read_example(item, i, image_channels) for i, item in enumerate(items)]
+    examples = [_read_example(item, i, image_channels) for i, item in enumerate(X)]
     first = examples[0]
     kind = np.float32 if all(example.scores.dtype == np.float32 for example in examples) else np.float64
     for i, example in enumerate(examples):

@@ -147,7 +147,7 @@ def _read_rows(y, encoded, missing_label, name):
 def _read_lattices(y, encoded, name):
     if not hasattr(y, "shape") and hasattr(y, "__array__"):
         y = np.asarray(y)
-    if len(y) != encoded.n_examples:
+    if number_of_examples(y, name) != encoded.n_examples:
         raise ValueError(f"{name} has {len(y)} examples, but X has {encoded.n_examples}.{_hint_axis(y, encoded)}")
     parts = []
     for i, part in enumerate(y):
@@ -159,6 +159,14 @@ def _read_lattices(y, encoded, name):
             )
         parts.append(part.ravel())
     return parts
+
+
+def number_of_examples(values, name):
+    """The length of X or y; a ValueError where it has none."""
+    try:
+        return len(values)
+    except TypeError:
+        raise ValueError(f"{name} must be an array, or a list of one array per example, got {values!r}.") from None
 
 
 def _read_list(labels):
@@ -304,10 +312,12 @@ def sorted_classes(found, classes=None):
 
 def _given_classes(classes):
     classes = np.asarray(classes)
-    if classes.dtype == object:
+    if classes.ndim == 1 and classes.dtype == object:
         classes = from_objects(classes, "classes")
     if classes.ndim != 1 or len(classes) < 2:
         raise ValueError(f"classes must name at least 2 classes in one axis, got shape {classes.shape}.")
+    if classes.dtype.kind not in "biufUS":
+        raise ValueError(f"classes must be numbers or strings, got {classes.dtype}: {classes}.")
     return np.unique(classes)
 
 

@@ -11,6 +11,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._callbacks import CallbackSupportMixin, fit_callbacks
+from sklearn_crf._numbers import C_INTERVAL
 from sklearn_crf._threads import single_threaded_blas
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.distributed import Shards
@@ -37,7 +38,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     __getstate__, __setstate__ = versioned_state, restore_versioned_state
 
     _parameter_constraints: ClassVar[dict] = {
-        "C": [Interval(Real, 0, None, closed="neither")],
+        "C": [C_INTERVAL],
         "inference": [str, Inference],
         "pairwise": [StrOptions({"auto", *PAIRWISE_FORMS}), PairwiseTables],
         "edge_features": [str, callable],
@@ -257,7 +258,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _training_run(self, rng, on_iteration):
         """Options of a training; ``on_iteration`` is called with every accepted iterate."""
         return TrainingRun(
-            C=self.C,
+            C=float(self.C),
             edge_C=self._tables().C,
             max_iter=self.max_iter,
             tol=self.tol,

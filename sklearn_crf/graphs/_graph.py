@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from sklearn_crf._numbers import MAX_INT32, as_integer, as_integers, sound_csr
+from sklearn_crf._numbers import MAX_INT32, as_integer, as_integers, as_reals, sound_csr
 from sklearn_crf._threads import cached_property
 from sklearn_crf.kernels.graphs.topology import forest_order, greedy_colouring
 
@@ -268,6 +268,8 @@ def _adjacent_pairs(adjacency):
     if sp.issparse(adjacency):
         adjacency = sound_csr(adjacency, "adjacency")
     adjacency = sp.coo_matrix(adjacency)
+    if np.isnan(as_reals(adjacency.data, "adjacency")).any():
+        raise ValueError("adjacency must not hold NaN: leave out the entries of pairs that are not joined.")
     n_nodes = adjacency.shape[0]
     used = (adjacency.data != 0) & (adjacency.row != adjacency.col)
     low = np.minimum(adjacency.row, adjacency.col)[used].astype(np.int64)

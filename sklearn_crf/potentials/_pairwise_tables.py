@@ -1,13 +1,13 @@
 """Pairwise tables: which entries share a weight, and which pairs of labels are forbidden."""
 
 from dataclasses import dataclass
-from numbers import Real
 from typing import ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
+from sklearn_crf._numbers import C_INTERVAL
 from sklearn_crf._threads import cached_property
 
 
@@ -237,7 +237,7 @@ class PairwiseTables(BaseEstimator):
         "form": [StrOptions({"auto", "associative", *PAIRWISE_FORMS})],
         "forbidden": ["array-like", StrOptions(set(_SCHEMES)), None],
         "edge_types": [StrOptions({"tied", "offset"})],
-        "C": [Interval(Real, 0, None, closed="neither"), None],
+        "C": [C_INTERVAL, None],
     }
 
     def __init__(self, form: str = "auto", forbidden=None, edge_types: str = "tied", C: float | None = None):

@@ -16,6 +16,7 @@ from sklearn_crf._threads import map_tasks, single_threaded_blas
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf._warnings import warn_caller
 from sklearn_crf.encoding._batches import validate_sample_weight
+from sklearn_crf.encoding._labels import number_of_examples
 from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.models import GaussianModel
 from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchShrinkage
@@ -458,9 +459,15 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
 
 def known_pixels(y, predicted, sample_weight, is_missing):
     """True and predicted values and weights of the pixels that have a target, as flat arrays."""
-    weight = None
-    if sample_weight is not None:
-        weight = np.concatenate([np.full(np.size(v), w) for v, w in zip(predicted, sample_weight, strict=True)])
-    truth, found = (np.concatenate([np.ravel(part) for part in values]) for values in (y, predicted))
+    if number_of_examples(y, "y") != len(predicted):
+        raise ValueError(f"y has {len(y)} examples, but X has {len(predicted)}.")
+    parts = [np.asarray(part) for part in y]
+    for i, (part, found) in enumerate(zip(parts, predicted, strict=True)):
+        if part.size != np.size(found):
+            raise ValueError(f"y[{i}] has shape {part.shape}, but the prediction for X[{i}] has {np.shape(found)}.")
+    weight = validate_sample_weight(sample_weight, len(predicted))
+    if weight is not None:
+        weight = np.repeat(weight, [part.size for part in parts])
+    truth, found = (np.concatenate([np.ravel(part) for part in values]) for values in (parts, predicted))
     known = ~is_missing(truth)
     return truth[known], found[known], None if weight is None else weight[known]

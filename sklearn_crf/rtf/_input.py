@@ -10,6 +10,7 @@ from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf.encoding import Example, encode_X, object_array
 from sklearn_crf.encoding._batches import read_layout
+from sklearn_crf.encoding._labels import number_of_examples
 from sklearn_crf.graphs import lattice
 from sklearn_crf.rtf._options import as_options
 
@@ -195,6 +196,8 @@ def require_one_reading(X, y, sequences):
     say_chains = "(pass window=Window(lattice_ndim=1))"
     shape, of_target = _shape(X), _shape(y)
     if shape is None or of_target is None:
+        number_of_examples(X, "X")
+        number_of_examples(y, "y")
         pairs = [] if sequences else list(zip(X, y, strict=False))
         equal = [np.shape(x) for x, own in pairs if np.ndim(x) == 2 and np.shape(x) == np.shape(own)]
         if pairs and len(equal) == len(pairs) and any(width > 1 for _, width in equal):
@@ -328,7 +331,7 @@ def read_targets(planes, y, name="y", missing=False):
     if encoded.layout == "nodes":
         shapes, values = [(encoded.n_examples,)], [_as_values(y, name, missing)]
     else:
-        if len(y) != encoded.n_examples:
+        if number_of_examples(y, name) != encoded.n_examples:
             raise ValueError(f"{name} has {len(y)} examples, but X has {encoded.n_examples}.")
         shapes = [encoded.label_shape(i) for i in range(encoded.n_examples)]
         values = [_as_values(part, f"{name}[{i}]", missing) for i, part in enumerate(y)]

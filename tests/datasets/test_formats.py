@@ -212,6 +212,9 @@ def test_bad_solutions(tmp_path):
         ("MAR 1 2 0.5 nan", "the marginals of variable 0 must lie in 0 to"),
         ("MAR 1 2 -0.5 1.5", "the marginals of variable 0 must lie in 0 to"),
         ("MAR -1", "the number of variables must lie in 0 to"),
+        ("MAR 1 2 0.5 0.6", "the marginals of variable 0 must sum to 1, found 1.1"),
+        ("MAR 2 1 1 2 0 0", "the marginals of variable 1 must sum to 1, found 0"),
+        ("MAR 1 0", "the marginals of variable 0 must sum to 1, found 0"),
         ("MAR 1 -2", "the length of the marginals of variable 0 must lie in 0 to"),
     ]:
         (tmp_path / "file").write_text(text)
@@ -219,13 +222,26 @@ def test_bad_solutions(tmp_path):
             read_marginals(tmp_path / "file")
 
 
+def test_marginals_rounded_to_two_digits_are_read(tmp_path):
+    (tmp_path / "file").write_text("MAR 1 3 0.33 0.33 0.33")
+    assert read_marginals(tmp_path / "file").tolist() == [[0.33, 0.33, 0.33]]
+
+
 def test_marginals_of_one_large_variable_do_not_fill_an_array_of_all(tmp_path):
-    (tmp_path / "file").write_text("MAR 20000\n20000 " + "0 " * 20000 + "1 1 " * 19999)
+    (tmp_path / "file").write_text("MAR 20000\n20000 1 " + "0 " * 19999 + "1 1 " * 19999)
     with pytest.raises(ValueError, match="too many for one array"):
         read_marginals(tmp_path / "file")
 
 
 READERS = [read_uai, read_fg, read_marginals, read_labeling, lambda path, **limit: read_evidence(path, 3, **limit)]
+
+
+@pytest.mark.parametrize("read", READERS)
+@pytest.mark.parametrize("max_bytes", [-1, np.nan, "x", None, 2.5])
+def test_a_limit_that_is_no_number_of_bytes(tmp_path, read, max_bytes):
+    (tmp_path / "file").write_text("1 0 1")
+    with pytest.raises(ValueError, match="max_bytes must"):
+        read(tmp_path / "file", max_bytes=max_bytes)
 
 
 @pytest.mark.parametrize("read", READERS)

@@ -330,6 +330,8 @@ def test_invalid_input(data):
         field.fit(X[0], y[0])
     with pytest.raises(ValueError, match="X is empty"):
         field.fit([], [])
+    with pytest.raises(ValueError, match="X must be an array, or a list of one array per example, got None"):
+        field.fit(None, y)
     with pytest.raises(ValueError, match="image has shape"):
         DenseExample(np.zeros((4, 5, 2)), np.zeros((5, 4, 3)))
     with pytest.raises(ValueError, match="image must be finite"):

@@ -79,6 +79,13 @@ def cases_of(name):
     return [(key, wrong) for key in parameters_of(name) for wrong in WRONG if wrong not in TAKEN.get(key, [])]
 
 
+@pytest.mark.parametrize("name", [name for name in ESTIMATORS if "C" in parameters_of(name)])
+@pytest.mark.parametrize("strength", [0, 5e-324, 1e308, np.float64(1e300)])
+def test_penalties_that_overflow_are_refused(name, strength):
+    with pytest.raises(InvalidParameterError, match="'C' parameter"):
+        ESTIMATORS[name](C=strength).fit(*DATA.get(name, (IMAGES, MASKS)))
+
+
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_every_wrong_parameter_is_named(name):
     X, y = DATA.get(name, (IMAGES, MASKS))

@@ -7,6 +7,7 @@ import scipy.sparse as sp
 from skimage.graph import RAG
 
 from sklearn_crf import Example, Graph
+from sklearn_crf.graphs import from_adjacency
 
 EDGES = np.array([[0, 1], [1, 2], [1, 3], [2, 3]])
 
@@ -17,6 +18,17 @@ def test_sparse_adjacency(make, symmetric):
     adjacency = sp.coo_matrix((np.ones(4), EDGES.T), shape=(4, 4))
     graph = Graph(4, make(adjacency + adjacency.T if symmetric else adjacency))
     assert graph.edges.tolist() == EDGES.tolist()
+
+
+@pytest.mark.parametrize(
+    ("value", "message"), [(np.nan, "adjacency must not hold NaN"), (1j, "adjacency must hold numbers, got complex128")]
+)
+def test_adjacency_that_says_nothing(value, message):
+    for adjacency in (np.full((3, 3), value), sp.csr_array(np.full((3, 3), value))):
+        with pytest.raises(ValueError, match=message):
+            from_adjacency(adjacency)
+    with pytest.raises(ValueError, match=message):
+        Graph(3, sp.csr_array(np.full((3, 3), value)))
 
 
 def test_columns_of_pairs():

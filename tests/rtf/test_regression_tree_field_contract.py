@@ -307,6 +307,27 @@ def test_what_has_one_reading_goes_on():
 
 
 @pytest.mark.parametrize("Field", BOTH)
+def test_bad_input_of_score_is_named(Field):
+    field = Field(**QUICK).fit(X, Y)
+    for y, message in [
+        (Y[:3], f"y has 3 examples, but X has {len(X)}"),
+        (Y[:, :, :1], "y[0] has shape (12, 1), but the prediction for X[0] has"),
+        (None, "y must be an array, or a list of one array per example, got None"),
+    ]:
+        with pytest.raises(ValueError, match=re.escape(message)):
+            field.score(X, y)
+    with pytest.raises(ValueError, match="expected"):
+        field.score(X, Y, sample_weight=[1.0])
+
+
+@pytest.mark.parametrize("Field", BOTH)
+def test_what_holds_no_examples_is_named(Field):
+    for bad_X, bad_y, message in [(X, 10**30, "y must be an array"), (object(), Y, "X must be an array|number")]:
+        with pytest.raises((ValueError, TypeError), match=message):
+            Field(**QUICK).fit(bad_X, bad_y)
+
+
+@pytest.mark.parametrize("Field", BOTH)
 def test_huge_values_are_an_error(Field):
     field = Field(**QUICK).fit(X, Y)
     before = field.predict(X)

@@ -12,6 +12,7 @@ from sklearn_crf.inference.gaussian._base import (
     GaussianMarginals,
     check_vectors,
     inverse_blocks,
+    not_positive_definite,
 )
 from sklearn_crf.kernels.gaussian.gibbs import gaussian_gibbs_update
 from sklearn_crf.kernels.local.gibbs import stream_key
@@ -44,8 +45,9 @@ class GaussianGibbs(GaussianInference):
     Raises
     ------
     ValueError
-        If an option is out of its range, ``init`` does not fit, or a diagonal block is not positive definite. That the
-        whole precision is not, sampling does not notice: values grow without bound.
+        If an option is out of its range, ``init`` does not fit, a diagonal block is not positive definite, or the last
+        values :math:`y` of a chain have :math:`y^\top J y < 0`: the precision is not positive definite then, and values
+        grow without bound.
 
     Notes
     -----
@@ -90,6 +92,7 @@ class GaussianGibbs(GaussianInference):
             for chain in chains:
                 for _ in range(self.n_sweeps):
                     chain.sweep(total, total_square)
+        _require_positive_curvature(model, chains)
         n_drawn = self.n_sweeps * self.n_chains
         mean = total / n_drawn
         covariance = chains[0].covariance + total_square / n_drawn - mean[:, :, None] * mean[:, None, :]
@@ -110,6 +113,7 @@ class GaussianGibbs(GaussianInference):
                 for _ in range(self.thin):
                     chain.sweep()
                 samples[k] = chain.values
+        _require_positive_curvature(model, chains)
         return samples
 
     def _chains(self, model, init, random_state, run):
@@ -127,6 +131,16 @@ class GaussianGibbs(GaussianInference):
             for _ in range(self.burn_in):
                 chain.sweep()
         return chains
+
+
+def _require_positive_curvature(model, chains):
+    # Every update lowers the energy. Where that has no minimum, values follow a direction of negative curvature.
+    rounding = np.sqrt(np.finfo(model.dtype).eps) * np.abs(model.diagonal).max(initial=0.0)
+    for chain in chains:
+        largest = np.abs(chain.values).max(initial=1.0)
+        unit = chain.values / largest if np.isfinite(largest) else None
+        if unit is None or np.sum(unit * model.product(unit)) < -rounding * np.sum(unit**2):
+            raise not_positive_definite("as the values of a chain have negative curvature")
 
 
 class _GaussianChain:

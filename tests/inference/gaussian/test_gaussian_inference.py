@@ -182,6 +182,17 @@ def test_one_sweep_is_the_reference(name):
     assert_allclose(found.mean, means, atol=1e-10)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_sweeps", [20, 20_000])
+def test_sampling_notices_that_values_grow_without_bound(dtype, n_sweeps):
+    model = GaussianModel(lattice((3,)), np.ones((3, 1), dtype=dtype), np.ones((3, 1, 1)), -np.ones((1, 1, 1)))
+    sampler = GaussianGibbs(n_sweeps=n_sweeps, random_state=0)
+    with pytest.raises(ValueError, match="not positive definite, as the values of a chain have negative curvature"):
+        sampler.marginals(model)
+    with pytest.raises(ValueError, match="not positive definite"):
+        sampler.sample(model, 2, random_state=0)
+
+
 @pytest.mark.parametrize("name", ["cycle", "plane"])
 def test_sampling_converges_at_the_monte_carlo_rate(name):
     model = random_gaussian(name, 2, seed=12)
