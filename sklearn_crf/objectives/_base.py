@@ -191,6 +191,23 @@ class Objective(BaseEstimator):
         """
         raise NotImplementedError(type(self).__name__)
 
+    def whole_pass(self, potentials, batches):
+        """A quicker way than batch by batch to the risk of all batches, where there is one.
+
+        Parameters
+        ----------
+        potentials : SparsePotentials
+        batches : list of Batch
+            Prepared for the potentials.
+
+        Returns
+        -------
+        object or None
+            With a method ``value_grad(coef, members, n_jobs)`` that gives a :class:`RiskValue`, or None where the
+            general way is needed.
+        """
+        return None
+
     def of_batch(self, i):
         """The objective of one batch of training examples: this one, unless each batch has its own.
 
@@ -550,6 +567,7 @@ class SparseRisk(EmpiricalRisk):
         batches = [replace(batch, example=potentials.prepared(batch.example)) for batch in batches]
         super().__init__(objective, potentials, batches, n_jobs=n_jobs, seed=seed)
         self._ranges = potentials.shared_ranges([batch.example for batch in batches])
+        self._whole_pass = objective.whole_pass(potentials, batches)
 
     @property
     def curvature(self):
@@ -557,6 +575,10 @@ class SparseRisk(EmpiricalRisk):
         return self.potentials.curvature([batch.example for batch in self.batches], node_weights)
 
     def value_grad(self, coef, members=None):
+        found = None if self._whole_pass is None else self._whole_pass.value_grad(coef, members, self.n_jobs)
+        if found is not None:
+            self.n_passes += 1
+            return found
         members = list(range(len(self.batches)) if members is None else members)
         gradient = np.zeros(self.potentials.n_coef)
         parts = []

@@ -2,18 +2,12 @@
 
 import numpy as np
 
-from sklearn_crf.kernels.exact.chains import chain_likelihood
-from sklearn_crf.models import PairwiseModel, Statistics, check_labels, labeling_statistics, score_terms
+from sklearn_crf.models import labeling_statistics, score_terms
 from sklearn_crf.objectives._base import Loss, Objective, observed_model
+from sklearn_crf.objectives.likelihood._chains import PassOverChains, loss_of_chains
 
 # Messages are far more numerous than weights: their errors cancel in a gradient that is a sum over nodes.
 _TOL_OF_GRADIENT = 10.0
-
-# Probabilities above exp(-600) are normal numbers, with some to spare for their products.
-_WIDEST_RANGE = 600.0
-
-# Numbers in the longest vector of any processor.
-_LANES = 4
 
 
 class Likelihood(Objective):
@@ -62,9 +56,12 @@ class Likelihood(Objective):
     def is_exact_for(self, model):
         return self.inference is not None and self.inference.is_exact_for(model)
 
+    def whole_pass(self, potentials, batches):
+        return None if self.exact_on is None else PassOverChains.of(potentials, batches)
+
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
         if self.exact_on is not None:
-            loss = _loss_of_chains(model, labels)
+            loss = loss_of_chains(model, labels)
             if loss is not None:
                 return loss._replace(state=state)
         # Every call starts cold, as prediction will. Loopy belief propagation may have several fixed points: messages
@@ -194,57 +191,3 @@ class RelaxedLikelihood(Objective):
             found = self.fallback.marginals(model, init=second, n_threads=n_threads)
             return found, (None, found.state)
         return found, (found.state, second)
-
-
-def _loss_of_chains(model, labels):
-    """Loss of labelled chains that share one table, or None of anything else and where scores range too widely."""
-    if not isinstance(model, PairwiseModel) or model.edge_weight is not None or model.n_states is not None:
-        return None
-    if model.tables.shape[:2] != (1, 1) or np.min(labels, initial=0) < 0:
-        return None
-    labels = check_labels(model, labels)
-    ptr = _chain_ptr(model.graph)
-    table = model.tables[0, 0].astype(np.float64)
-    best = table.max()
-    range_of_pairs = best - table.min()
-    if ptr is None or not 2 * range_of_pairs < _WIDEST_RANGE:
-        return None
-    n_states = len(table)
-    width = -(-n_states // _LANES) * _LANES
-    factor, transposed, pairs = np.zeros((3, n_states, width))
-    factor[:, :n_states] = np.exp(table - best)
-    transposed[:, :n_states] = factor[:, :n_states].T
-    counts = np.zeros((n_states, n_states))
-    posterior = np.empty_like(model.unary)
-    terms, predicted = np.empty(len(labels)), np.empty(len(labels), dtype=np.int32)
-    work = np.empty((2 * int(np.diff(ptr).max()) + 3, width))
-    widest = _WIDEST_RANGE - 2 * range_of_pairs
-    if not chain_likelihood(
-        model.unary,
-        ptr,
-        table,
-        factor,
-        transposed,
-        best,
-        widest,
-        labels,
-        posterior,
-        pairs,
-        counts,
-        terms,
-        predicted,
-        work,
-    ):
-        return None
-    statistics = Statistics(posterior, ((pairs * factor)[:, :n_states] - counts)[None, None])
-    return Loss(statistics=statistics, terms=terms, predicted=predicted)
-
-
-def _chain_ptr(graph):
-    """First node of each chain and the number of nodes, where edges lead from each node to the next one; else None."""
-    first, second = graph.edges[:, 0], graph.edges[:, 1]
-    if not graph.n_nodes or np.any(second != first + 1) or np.any(first[1:] <= first[:-1]):
-        return None
-    is_start = np.ones(graph.n_nodes + 1, dtype=bool)
-    is_start[second] = False
-    return np.flatnonzero(is_start)

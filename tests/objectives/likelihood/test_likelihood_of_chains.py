@@ -10,7 +10,7 @@ from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import BruteForce, TreeInference
 from sklearn_crf.models import PairwiseModel, labeling_statistics, score_terms
 from sklearn_crf.objectives import Likelihood
-from sklearn_crf.objectives.likelihood import _likelihood
+from sklearn_crf.objectives.likelihood._chains import loss_of_chains
 
 # Chains of 4, 1, 12 and 1 nodes.
 CHAINS = Graph(18, [(i, i + 1) for i in range(17) if i not in (3, 4, 16)])
@@ -37,7 +37,7 @@ def assert_is_loss(found, model, labels, inference, tol):
 @pytest.mark.parametrize("n_states", [1, 2, 3, 5, 8, 13])
 def test_loss_and_statistics_are_those_of_messages(n_states, dtype):
     model, labels = problem(n_states, dtype)
-    found = _likelihood._loss_of_chains(model, labels)
+    found = loss_of_chains(model, labels)
     assert_is_loss(found, model, labels, TreeInference(), 1e-6 if dtype == np.float32 else 1e-12)
     assert_array_equal(found.predicted, TreeInference().marginals(model).unary.argmax(axis=1))
 
@@ -52,7 +52,7 @@ def test_wide_ranges_of_scores_lose_nothing(scale):
     model, labels = problem(4, scale=scale)
     found = Likelihood(TreeInference()).loss_statistics(model, labels)
     assert_is_loss(found, model, labels, TreeInference(), 1e-9)
-    assert (_likelihood._loss_of_chains(model, labels) is None) == (scale > 100)
+    assert (loss_of_chains(model, labels) is None) == (scale > 100)
 
 
 def others():
@@ -72,7 +72,7 @@ def others():
 
 @pytest.mark.parametrize(("model", "labels"), [pytest.param(*rest, id=name) for name, *rest in others()])
 def test_anything_else_is_left_to_inference(model, labels):
-    assert _likelihood._loss_of_chains(model, labels) is None
+    assert loss_of_chains(model, labels) is None
     assert np.isfinite(Likelihood(TreeInference()).loss_statistics(model, labels).terms.sum())
 
 

@@ -1,0 +1,129 @@
+"""The pass over sparse labelled chains, beside the general way by models of batches."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose, assert_array_equal
+
+from sklearn_crf.encoding import encode_X, encode_y, make_batches
+from sklearn_crf.inference import MeanField, TreeInference
+from sklearn_crf.objectives import Likelihood, SparseRisk
+from sklearn_crf.objectives.likelihood import _chains
+from sklearn_crf.potentials import FeaturePairs, SparsePotentials, pairwise_form, with_feature_columns
+
+N_FEATURES = 30
+
+
+def batches_of(n_states, *, dtype=np.float64, ones=False, weighted=False, max_nodes=12, n_sentences=14):
+    rng = np.random.default_rng(n_states)
+    lengths = rng.integers(1, 7, n_sentences)
+    X = [sp.random(n, N_FEATURES, 0.2, format="csr", random_state=rng, dtype=dtype) for n in lengths]
+    for x in X:
+        x.data[:] = 1 if ones else x.data
+        x.data.flags.writeable = x.indices.flags.writeable = False
+    encoded = encode_X(X, edge_features="constant", edge_types="tied")
+    y = [rng.integers(n_states, size=n) for n in lengths]
+    labels = encode_y(y, encoded, classes=np.arange(n_states)).labels
+    weight = rng.choice([0.5, 2.0], n_sentences) if weighted else None
+    prepare = lambda example: with_feature_columns(example, 1)  # noqa: E731
+    return make_batches(encoded, labels, weight, max_nodes=max_nodes, prepare=prepare)
+
+
+def potentials_of(n_states, batches, *, form="full", seen=False, **options):
+    if seen:
+        pairs = FeaturePairs.seen(N_FEATURES, n_states, ((b.example.node_features, b.labels) for b in batches))
+    else:
+        pairs = FeaturePairs.all(N_FEATURES, n_states)
+    return SparsePotentials(pairs, N_FEATURES, n_states, pairwise_form(form, n_states), **options)
+
+
+def both_ways(potentials, batches, coef, n_jobs=None, members=None):
+    quick, general = (SparseRisk(Likelihood(TreeInference()), potentials, batches, n_jobs=n_jobs) for _ in range(2))
+    assert quick._whole_pass is not None
+    general._whole_pass = None
+    return quick.value_grad(coef, members), general.value_grad(coef, members)
+
+
+def assert_equal_risks(found, expected, tol=1e-12):
+    assert_allclose(found.value, expected.value, rtol=tol)
+    assert_allclose(found.gradient, expected.gradient, rtol=tol, atol=10 * tol)
+    assert found.n_errors == pytest.approx(expected.n_errors)
+    assert found.converged
+
+
+@pytest.mark.parametrize("n_states", [2, 3, 5, 9])
+@pytest.mark.parametrize("ones", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_it_is_the_general_way(n_states, ones, weighted, monkeypatch):
+    monkeypatch.setattr(_chains, "_KEPT_TOGETHER", 40 * n_states)
+    batches = batches_of(n_states, ones=ones, weighted=weighted)
+    potentials = potentials_of(n_states, batches, seen=n_states != 3, form="potts" if n_states == 5 else "full")
+    coef = np.random.default_rng(0).normal(size=potentials.n_coef)
+    assert_equal_risks(*both_ways(potentials, batches, coef))
+    assert_equal_risks(*both_ways(potentials, batches, coef, members=[2, 0]))
+
+
+def test_single_precision_and_no_intercept():
+    batches = batches_of(4, dtype=np.float32)
+    potentials = potentials_of(4, batches, fit_intercept=False)
+    coef = np.random.default_rng(0).normal(size=potentials.n_coef)
+    assert_equal_risks(*both_ways(potentials, batches, coef), tol=1e-6)
+
+
+def test_gradient_is_the_slope_of_the_value():
+    batches = batches_of(3, weighted=True)
+    potentials = potentials_of(3, batches)
+    risk = SparseRisk(Likelihood(TreeInference()), potentials, batches)
+    rng = np.random.default_rng(0)
+    coef, direction = rng.normal(size=(2, potentials.n_coef))
+    ahead, behind = (risk.value_grad(coef + step * direction).value for step in (1e-5, -1e-5))
+    assert_allclose(risk.value_grad(coef).gradient @ direction, (ahead - behind) / 2e-5, rtol=1e-7)
+
+
+def test_threads_do_not_change_a_bit(monkeypatch):
+    monkeypatch.setattr(_chains, "_KEPT_TOGETHER", 60)
+    batches = batches_of(3, n_sentences=40)
+    potentials = potentials_of(3, batches)
+    coef = np.random.default_rng(0).normal(size=potentials.n_coef)
+    first, *others = (
+        SparseRisk(Likelihood(TreeInference()), potentials, batches, n_jobs=n).value_grad(coef) for n in (1, 2, 3)
+    )
+    for other in others:
+        assert first.value == other.value
+        assert_array_equal(first.gradient, other.gradient)
+
+
+@pytest.mark.parametrize("part", ["nodes", "edges"])
+def test_wide_ranges_of_scores_are_left_to_messages(part):
+    batches = batches_of(3)
+    potentials = potentials_of(3, batches)
+    coef = np.zeros(potentials.n_coef)
+    parts = potentials.unpack(coef)
+    (parts.coef if part == "nodes" else parts.edge_coef)[...].flat[:9] = np.linspace(-900, 900, 9)
+    risk = SparseRisk(Likelihood(TreeInference()), potentials, batches)
+    assert risk._whole_pass.value_grad(coef, None, None) is None
+    assert_equal_risks(*both_ways(potentials, batches, coef))
+
+
+def test_anything_else_has_no_pass():
+    batches = batches_of(3)
+    some_unlabelled = [
+        replace(batch, labels=np.where(np.arange(len(batch.labels)), batch.labels, -1)) for batch in batches
+    ]
+    graph = batches[0].example.graph
+    featured = batches[0].example._with(edge_features=np.full((graph.n_edges, 1), 0.5))
+    cases = {
+        "labels": (potentials_of(3, batches), some_unlabelled),
+        "edge features": (potentials_of(3, batches), [replace(batches[0], example=featured)]),
+        "forbidden": (potentials_of(3, batches, forbidden=np.eye(3, dtype=bool)), batches),
+        "node types": (
+            SparsePotentials(FeaturePairs.all(60, 3), 30, 3, pairwise_form("full", 3), n_node_types=2),
+            batches,
+        ),
+        "two classes": (SparsePotentials(FeaturePairs.all(30, 1), 30, 2, pairwise_form("full", 2)), batches_of(2)),
+    }
+    for potentials, others in cases.values():
+        assert Likelihood(TreeInference()).whole_pass(potentials, others) is None
+    assert Likelihood(MeanField()).whole_pass(potentials_of(3, batches), batches) is None
