@@ -33,6 +33,9 @@ LARGEST_RANGE = {np.dtype(np.float32): 60.0, np.dtype(np.float64): 640.0}
 
 _VECTOR_BYTES = 16
 
+# Bytes of tables that a processor's second cache holds about.
+_LARGEST_CACHED = 2**19
+
 # First edges that are looked at to tell whether weights recur.
 _TRIED = 16
 
@@ -50,7 +53,8 @@ class Field(NamedTuple):
     edge_type: np.ndarray  # (E,) int32
     shift: np.ndarray  # (n,) float64 score taken out of each factor
     unary: np.ndarray  # (N, width) exp(score - best) for SUM_PROBABILITY, else scores
-    factors: np.ndarray  # (n, 2, K, width) exp(score - shift) for sums, score - shift for maxima; empty if not stored
+    factors: np.ndarray  # (2n, K, width) exp(score - shift) for sums, score - shift for maxima; empty if not stored
+    place: np.ndarray  # (n, 2) int32 where factors holds each, read from the first and from the second end
     on: np.ndarray  # (n,) diagonal of a Potts factor, or empty
     off: np.ndarray  # (n,) the rest of it
     tables: np.ndarray  # (T, R, K, K) scores
@@ -150,7 +154,8 @@ def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False
         edge_type=model.edge_type,
         shift=np.zeros(0),
         unary=unary,
-        factors=np.zeros((0, 2, model.n_columns, unary.shape[1]), dtype=dtype),
+        factors=np.zeros((0, model.n_columns, unary.shape[1]), dtype=dtype),
+        place=np.zeros((0, 2), dtype=np.int32),
         on=np.zeros(0, dtype=dtype),
         off=np.zeros(0, dtype=dtype),
         **scores,
@@ -221,10 +226,28 @@ def _with_factors(field, is_potts):
     field = field._replace(factor=factor)
     if len(kinds.factor) * 2 * n_columns * width * dtype.itemsize > FACTOR_BUDGET:
         return field
-    factors = np.empty((len(kinds.factor), 2, n_columns, width), dtype=dtype)
+    place = _places_of_factors(field, len(kinds.factor))
+    factors = np.empty((place.size, n_columns, width), dtype=dtype)
     shift = np.empty(len(kinds.factor))
-    fill_factors(kinds, factors, shift)
-    return field._replace(factors=factors, shift=shift)
+    fill_factors(kinds, factors, place, shift)
+    return field._replace(factors=factors, place=place, shift=shift)
+
+
+def _places_of_factors(field, n):
+    """Where the factors of each kind of edge are stored, (n, 2): in the order of sending where edges have their own.
+
+    Processors read ahead along memory, which doubles the speed of a sweep over tables that no cache holds.
+    """
+    place = np.arange(2 * n, dtype=np.int32)
+    size = place.size * field.tables.shape[3] * field.width * field.unary.itemsize
+    if size > _LARGEST_CACHED and n == len(field.factor) and np.bincount(field.factor, minlength=n).max() == 1:
+        sender = np.repeat(np.arange(len(field.ptr) - 1), np.diff(field.ptr))
+        upwards = field.neighbor > sender
+        down = np.flatnonzero(~upwards)
+        order = np.concatenate([np.flatnonzero(upwards), down[np.argsort(-sender[down], kind="stable")]])
+        half_edge = field.half_edge[order]
+        place[2 * field.factor[half_edge >> 1] + (half_edge & 1)] = np.arange(2 * n, dtype=np.int32)
+    return place.reshape(n, 2)
 
 
 def _kinds_of_edges(field):
@@ -344,6 +367,9 @@ class EdgeMarginals:
 # Most numbers held in all partial sums of pairwise beliefs together (16 MB).
 _STATISTICS_BUDGET = 2**21
 
+# Numbers of factors that are gathered at once, few enough to stay in a cache.
+_GATHERED = 2**15
+
 # Fewest nodes with a partial sum of their own.
 _SMALLEST_PART = 1024
 
@@ -415,26 +441,30 @@ def _sum_pairs(field, messages, beliefs, log_z_terms, run, exact):
         total += other
     total = np.ascontiguousarray(total[..., :n_columns])
     if without_factor:
-        total[:, 0] *= _tied_factors(field)
+        step = max(1, _GATHERED // n_columns**2)
+        for start in range(0, n_types, step):
+            types = slice(start, start + step)
+            total[types, 0] *= _tied_factors(field, types)
     return total
 
 
 def row_totals_of(field):
     """Sums of the rows of each stored factor, (n, width)."""
     if len(field.factors):
-        totals = np.zeros((len(field.factors), field.width), dtype=field.unary.dtype)
-        totals[:, : field.factors.shape[2]] = field.factors[:, 0].sum(axis=2)
+        totals = np.zeros((len(field.place), field.width), dtype=field.unary.dtype)
+        totals[:, : field.factors.shape[1]] = field.factors.sum(axis=2)[field.place[:, 0]]
         return totals
     total = field.on + (field.tables.shape[3] - 1) * field.off
     return np.ascontiguousarray(np.broadcast_to(total[:, None], (len(total), field.width)))
 
 
-def _tied_factors(field):
-    """Factor of each type, (T, K, K)."""
+def _tied_factors(field, types):
+    """Factors of some types, (n, K, K)."""
     n_columns = field.tables.shape[3]
     if len(field.factors):
-        return field.factors[:, 0, :, :n_columns]
-    return np.where(np.eye(n_columns, dtype=bool), field.on[:, None, None], field.off[:, None, None])
+        return field.factors[field.place[types, 0], :, :n_columns]
+    on, off = field.on[types, None, None], field.off[types, None, None]
+    return np.where(np.eye(n_columns, dtype=bool), on, off)
 
 
 def edge_numbers(graph, edges):

@@ -46,22 +46,29 @@ def range_of_tables(
 
 def fill_factors(
     object field,  # IN arrays of a model without stored factors, its edges the rows to fill
-    floating[:, :, :, ::1] factors,  # OUT (n, 2, K, width)
+    floating[:, :, ::1] factors,  # OUT (2n, K, width)
+    const int32_t[:, ::1] place,  # IN (n, 2) where each goes that is read from the first and from the second end
     double[::1] shift,  # OUT (n,) score taken out of each
 ):
     """Exponentiated (or, for maxima, plain) tables of edges in both directions."""
     cdef:
         Field f
         Py_ssize_t e, a, b
-        Py_ssize_t K = factors.shape[2], W = factors.shape[3]
+        Py_ssize_t K = factors.shape[1], W = factors.shape[2]
         floating padding
-    open_field(field, &f, &factors[0, 0, 0, 0] if factors.shape[0] else NULL)
+        floating* rows
+        floating* columns
+    if place.shape[0] * 2 != factors.shape[0]:
+        raise ValueError("place must have a row for each two factors.")
+    open_field(field, &f, &factors[0, 0, 0] if factors.shape[0] else NULL)
     padding = -INFINITY if f.semiring == MAX_SCORE else 0
     with nogil:
-        for e in range(factors.shape[0]):
-            half_edge_factor(&f, <int32_t> (2 * e), &factors[e, 0, 0, 0], &shift[e])
+        for e in range(place.shape[0]):
+            rows = &factors[place[e, 0], 0, 0]
+            columns = &factors[place[e, 1], 0, 0]
+            half_edge_factor(&f, <int32_t> (2 * e), rows, &shift[e])
             for a in range(K):
                 for b in range(K):
-                    factors[e, 1, a, b] = factors[e, 0, b, a]
+                    columns[a * W + b] = rows[b * W + a]
                 for b in range(K, W):
-                    factors[e, 1, a, b] = padding
+                    columns[a * W + b] = padding

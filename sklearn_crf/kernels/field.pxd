@@ -6,8 +6,10 @@ memoryview passed to an inline function copies 200 bytes.
 """
 
 from cython cimport floating
-from libc.math cimport INFINITY, exp
+from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t
+
+from sklearn_crf.kernels.rows cimport exponentiate_all
 
 # How messages add up. Sums of exponentials are kept as probabilities where the range of the scores permits,
 # as scores where it does not; maxima are always taken of scores.
@@ -30,7 +32,8 @@ cdef struct Field:
     const int32_t* edge_type  # (E,)
     const double* shift  # (n,) score taken out of each factor
     const void* unary  # (N, width) of floating: exp(score - best) for SUM_PROBABILITY, else scores
-    const void* factors  # (n, 2, K, width) or NULL: exp(score - shift) for sums, score - shift for maxima
+    const void* factors  # (2n, K, width) or NULL: exp(score - shift) for sums, score - shift for maxima
+    const int32_t* place  # (n, 2) where factors holds each of the first and of the second end
     const void* on  # (n,) or NULL: a Potts table's factor on the diagonal, as in factors; the larger of on
     const void* off  # (n,) or NULL: and off is 1 (score 0)
     const void* tables  # (T, R, K, K) scores
@@ -50,7 +53,8 @@ cdef inline void open_field(object arrays, Field* f, floating* precision) except
         const int32_t[::1] edge_type = arrays.edge_type
         const double[::1] shift = arrays.shift
         const floating[:, ::1] unary = arrays.unary
-        const floating[:, :, :, ::1] factors = arrays.factors
+        const floating[:, :, ::1] factors = arrays.factors
+        const int32_t[:, ::1] place = arrays.place
         const floating[::1] on = arrays.on
         const floating[::1] off = arrays.off
         const floating[:, :, :, ::1] tables = arrays.tables
@@ -69,7 +73,8 @@ cdef inline void open_field(object arrays, Field* f, floating* precision) except
     f.edge_type = &edge_type[0] if edge_type.shape[0] else NULL
     f.shift = &shift[0] if shift.shape[0] else NULL
     f.unary = &unary[0, 0] if unary.shape[0] else NULL
-    f.factors = &factors[0, 0, 0, 0] if factors.shape[0] else NULL
+    f.factors = &factors[0, 0, 0] if factors.shape[0] else NULL
+    f.place = &place[0, 0] if place.shape[0] else NULL
     f.on = &on[0] if on.shape[0] else NULL
     f.off = &off[0] if off.shape[0] else NULL
     f.tables = &tables[0, 0, 0, 0] if tables.shape[0] else NULL
@@ -104,21 +109,33 @@ cdef inline const floating* half_edge_factor(const Field* f, int32_t half_edge, 
         Py_ssize_t K = f.n_columns, W = f.width, a, b
         int32_t row = f.factor[half_edge >> 1]
         double top = -INFINITY, score
+        Py_ssize_t along = 0, across = 0
+        const floating* table = NULL
     if f.factors != NULL:
         shift[0] = f.shift[row]
-        return (<const floating*> f.factors) + (2 * row + (half_edge & 1)) * K * W
+        return (<const floating*> f.factors) + f.place[2 * <Py_ssize_t> row + (half_edge & 1)] * K * W
+    if f.edge_weight == NULL:
+        table = (<const floating*> f.tables) + f.edge_type[half_edge >> 1] * f.n_features * K * K
+        along = 1 if half_edge & 1 else K
+        across = K if half_edge & 1 else 1
     for a in range(K):
         for b in range(K):
-            score = pair_score(f, half_edge, a, b, <floating*> NULL)
+            if f.edge_weight == NULL:
+                score = table[a * along + b * across]
+            else:
+                score = pair_score(f, half_edge, a, b, <floating*> NULL)
             workspace[a * W + b] = <floating> score
             if score > top:
                 top = score
         for b in range(K, W):
             workspace[a * W + b] = -INFINITY
     shift[0] = top
+    if top == -INFINITY:
+        for a in range(K * W):
+            workspace[a] = -INFINITY if f.semiring == MAX_SCORE else 0
+        return workspace
     for a in range(K * W):
-        if f.semiring == MAX_SCORE:
-            workspace[a] = <floating> (workspace[a] - top) if top > -INFINITY else -INFINITY
-        else:
-            workspace[a] = <floating> exp(workspace[a] - top) if top > -INFINITY else 0
+        workspace[a] = <floating> (workspace[a] - top)
+    if f.semiring != MAX_SCORE:
+        exponentiate_all(workspace, K * W)
     return workspace

@@ -41,6 +41,7 @@
 #include <immintrin.h>
 #define ROWS_DISPATCH 1
 #define ROWS_AVX2 __attribute__((target("avx2,fma"), noinline))
+#define ROWS_WIDE_INLINE static inline __attribute__((always_inline, target("avx2,fma")))
 #define ROWS_WORTH_A_CALL 96
 #else
 #define ROWS_DISPATCH 0

@@ -5,7 +5,8 @@ from cython cimport floating
 cdef extern from "rows.h" nogil:
     const Py_ssize_t VECTOR_BYTES "ROWS_VECTOR_BYTES"
     void prefetch "ROWS_PREFETCH" (const void*)
-    void exponentiate_all "exponentiate_all_double" (double*, Py_ssize_t)
+    void exponentiate_all_float(float*, Py_ssize_t)
+    void exponentiate_all_double(double*, Py_ssize_t)
     void logarithms "logarithms_double" (const double*, Py_ssize_t, double*)
     float row_sum_float(const float*, Py_ssize_t)
     double row_sum_double(const double*, Py_ssize_t)
@@ -151,6 +152,13 @@ cdef inline floating exponentiate(floating* x, Py_ssize_t n, Py_ssize_t width) n
         return exponentiate_float(x, n, width)
     else:
         return exponentiate_double(x, n, width)
+
+
+cdef inline void exponentiate_all(floating* x, Py_ssize_t n) noexcept nogil:
+    if floating is float:
+        exponentiate_all_float(x, n)
+    else:
+        exponentiate_all_double(x, n)
 
 
 cdef inline double send_one_vector(

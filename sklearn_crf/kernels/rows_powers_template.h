@@ -28,13 +28,15 @@ ROWS_INLINE void NAME(send_odds)(const REAL *odds, const REAL *coupling, const R
     NAME(odds_messages)(odds, coupling, power, n, total, fresh);
 }
 
-/* The same for what changes every number by itself. */
+/* The same for what changes every number by itself; n is a multiple of 16 bytes. */
 ROWS_INLINE void NAME(exponentiate_all)(REAL *x, ptrdiff_t n)
 {
 #if ROWS_DISPATCH
     if (use_avx2()) {
-        NAME(wide_exp_of_all)(x, n);
-        return;
+        const ptrdiff_t whole = n & -(2 * LANES);
+        NAME(wide_exp_of_all)(x, whole);
+        x += whole;
+        n -= whole;
     }
 #endif
     NAME(exp_of_all)(x, n);

@@ -10,7 +10,7 @@ typedef REAL W32 __attribute__((vector_size(32)));
 #define BITS NAME(wide_bits)
 typedef UNSIGNED BITS __attribute__((vector_size(32)));
 #define MATH_NAME(name) NAME(wide_##name)
-#define MATH_INLINE static inline __attribute__((always_inline, target("avx2,fma")))
+#define MATH_INLINE ROWS_WIDE_INLINE
 #define MATH_FUNCTION ROWS_AVX2 static
 #include "vector_math_template.h"
 #undef VECTOR
@@ -19,9 +19,39 @@ typedef UNSIGNED BITS __attribute__((vector_size(32)));
 #undef MATH_INLINE
 #undef MATH_FUNCTION
 
+/* Columns are kept in registers while whole rows go by, so that tables that no cache holds are read once and in order:
+   n_vectors must be a constant of at most 8. */
+ROWS_WIDE_INLINE void NAME(wide_sum_block)(const REAL *table, const REAL *x, ptrdiff_t n, ptrdiff_t width, REAL *out,
+                                           const int n_vectors)
+{
+    W32 total[8] = {{0}}, row;
+    for (ptrdiff_t a = 0; a < n; a++)
+        for (int k = 0; k < n_vectors; k++) {
+            memcpy(&row, table + a * width + k * WIDE, sizeof(W32));
+            total[k] += x[a] * row;
+        }
+    memcpy(out, total, n_vectors * sizeof(W32));
+}
+
+ROWS_WIDE_INLINE void NAME(wide_max_block)(const REAL *table, const REAL *x, ptrdiff_t n, ptrdiff_t width, REAL *out,
+                                           const int n_vectors)
+{
+    W32 top[8], row;
+    for (int k = 0; k < n_vectors; k++)
+        top[k] = (W32){0} - (REAL)INFINITY;
+    for (ptrdiff_t a = 0; a < n; a++)
+        for (int k = 0; k < n_vectors; k++) {
+            memcpy(&row, table + a * width + k * WIDE, sizeof(W32));
+            top[k] = (W32)WIDE_MAX_INSTRUCTION(x[a] + row, top[k]);
+        }
+    memcpy(out, top, n_vectors * sizeof(W32));
+}
+
 ROWS_AVX2 static void NAME(wide_sum_product)(const REAL *table, const REAL *x, ptrdiff_t n, ptrdiff_t width, REAL *out)
 {
     ptrdiff_t j = 0;
+    for (; j + 8 * WIDE <= width; j += 8 * WIDE)
+        NAME(wide_sum_block)(table + j, x, n, width, out + j, 8);
     for (; j + 4 * WIDE <= width; j += 4 * WIDE) {
         W32 even[4] = {{0}}, odd[4] = {{0}}, row;
         for (ptrdiff_t a = 0; a + 1 < n; a += 2)
@@ -59,6 +89,10 @@ ROWS_AVX2 static void NAME(wide_sum_product)(const REAL *table, const REAL *x, p
 ROWS_AVX2 static void NAME(wide_max_sum)(const REAL *table, const REAL *x, ptrdiff_t n, ptrdiff_t width, REAL *out)
 {
     ptrdiff_t j = 0;
+    for (; j + 8 * WIDE <= width; j += 8 * WIDE)
+        NAME(wide_max_block)(table + j, x, n, width, out + j, 8);
+    for (; j + 4 * WIDE <= width; j += 4 * WIDE)
+        NAME(wide_max_block)(table + j, x, n, width, out + j, 4);
     for (; j + WIDE <= width; j += WIDE) {
         W32 top[4], row;
         ptrdiff_t a = 0;

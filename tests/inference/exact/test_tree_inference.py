@@ -53,10 +53,10 @@ def test_edges_of_one_type_and_weight_share_a_factor(maximum):
     model = PairwiseModel(graph, rng.normal(size=(21, 3)), rng.normal(size=(3, 3, 3)), edge_type, weight)
     kinds = set(zip(edge_type.tolist(), weight[:, 0].tolist(), strict=True))
     shared, _ = _field.make_field(model, maximum)
-    assert len(shared.factors) == len(kinds) < 20
+    assert len(shared.place) == len(kinds) < 20
     alone = replace(model, tables=model.edge_tables(), edge_type=np.arange(20), edge_weight=None)
     each, _ = _field.make_field(alone, maximum)
-    assert_allclose(shared.factors[shared.factor], each.factors, rtol=1e-15)
+    assert_allclose(shared.factors[shared.place[shared.factor]], each.factors[each.place], rtol=1e-15)
     assert_array_equal(shared.shift[shared.factor], each.shift)
     different, _ = _field.make_field(replace(model, edge_weight=rng.random((20, 1))), maximum)
     assert_array_equal(different.factor, np.arange(20))

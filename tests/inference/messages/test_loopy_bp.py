@@ -370,3 +370,25 @@ def test_potts_messages_are_those_of_the_table_whatever_the_padding(n_states, st
             assert_array_equal(of_potts.labels, of_table.labels)
         else:
             assert_allclose(of_potts.unary, of_table.unary, atol=2e-5 if dtype == np.float32 else 1e-12)
+
+
+@pytest.mark.parametrize("maximum", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_states", [2, 5, 16, 33, 70])
+@pytest.mark.parametrize("schedule", sorted(SCHEDULES))
+def test_tables_of_single_edges_send_what_a_tied_one_sends_to_the_bit(schedule, n_states, dtype, maximum):
+    rng = np.random.default_rng(n_states)
+    nodes = rng.permutation(12)
+    edges = np.column_stack([nodes, np.roll(nodes, 5)])  # some to nodes of lower numbers
+    graph = Graph(13, edges.astype(np.int32))
+    unary, table = rng.normal(size=(13, n_states)).astype(dtype), rng.normal(size=(1, n_states, n_states)).astype(dtype)
+    found = []
+    for tables, edge_type in ((table, None), (np.repeat(table, 12, axis=0), rng.permutation(12).astype(np.int32))):
+        model = PairwiseModel(graph, unary, tables, edge_type)
+        field, _ = make_field(model, maximum)
+        messages = initial_messages(field)
+        with range_runner(1) as run:
+            sweep = SCHEDULES[schedule](graph, field, messages, 0.0, 0.0, run)
+            found.append([sweep(), sweep(), messages])
+    assert found[0][:2] == found[1][:2]
+    assert_array_equal(found[0][2], found[1][2])
