@@ -273,9 +273,9 @@ def _edge_names(field, names, given):
         if len(given) != n_features:
             raise ValueError(f"edge_feature_names has {len(given)} names, but edges have {n_features} features.")
         return [str(name) for name in given]
-    if field.edge_features == "constant" and n_features == 1:
+    if field.edge_features in ("auto", "constant") and n_features == 1:
         return ["constant"]
-    if field.edge_features == "difference" and n_features == 1 + len(names):
+    if field.edge_features in ("auto", "difference") and n_features == 1 + len(names):
         return ["constant", *(f"|difference of {name}|" for name in names)]
     return [f"edge{i}" for i in range(n_features)]
 

@@ -146,6 +146,20 @@ class Encoded:
             return self.shapes[i]
         return self.array.shape[1:-1]
 
+    def with_edge_features(self, name):
+        """The same examples with other computed features of edges.
+
+        Parameters
+        ----------
+        name : str
+            Of features that are registered.
+
+        Returns
+        -------
+        Encoded
+        """
+        return replace(self, edge_feature_function=edge_feature_function(name))
+
     def record(self, estimator):
         """Set ``n_features_in_``, ``feature_names_in_`` and ``lattice_ndim_``, at the end of a fit that succeeded.
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from sklearn_crf.encoding._examples import edge_feature_function, one_computed_edge
 from sklearn_crf.encoding._lattices import Encoded, record_input
 
 
@@ -89,6 +90,20 @@ class Outline:
         most = {name: max(getattr(part, name) for part in parts) for name in ("n_edge_types", "n_node_types")}
         total = {name: sum(getattr(part, name) for part in parts) for name in ("n_examples", "n_nodes", "n_edges")}
         return replace(first, has_factors=any(part.has_factors for part in parts), **most, **total)
+
+    def with_edge_features(self, name: str) -> "Outline":
+        """The same outline with other computed features of edges, as :meth:`Encoded.with_edge_features`.
+
+        Parameters
+        ----------
+        name : str
+
+        Returns
+        -------
+        Outline
+        """
+        made = one_computed_edge(edge_feature_function(name), np.zeros((1, self.n_features)))
+        return replace(self, n_edge_features=made.shape[1])
 
     def record(self, estimator) -> None:
         """Set the attributes that describe the input of a fit, as :meth:`Encoded.record` does.

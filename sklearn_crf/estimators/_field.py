@@ -330,12 +330,21 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """The fitted weights as a flat vector of potentials."""
         return self._fitted_layout.flat(self, potentials)
 
+    def _edge_features(self, encoded=None, n_classes=None):
+        """The features of edges that suit encoded examples, or their outline; None as long as they are not known."""
+        return self.edge_features
+
+    def _with_edge_features(self, encoded, classes):
+        """Encoded examples, or their outline, with the features of edges that suit their classes."""
+        chosen = self._edge_features(encoded, len(classes))
+        return encoded if chosen is self._edge_features() else encoded.with_edge_features(chosen)
+
     def _encode(self, X, *, reset):
         encoded = encode_X(
             X,
             lattice_ndim=self.lattice_ndim,
             connectivity=self.connectivity,
-            edge_features=self.edge_features,
+            edge_features=self._edge_features(),
             edge_types=self._tables().edge_types,
             estimator=self,
             reset=reset,
@@ -348,7 +357,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _prepare(self, X, labels=None, *, name="evidence", **options):
         """Encoded X, its batches, with labels if some are given by an argument of that name, potentials, weights."""
         check_is_fitted(self)
-        encoded = self._encode(X, reset=False)
+        encoded = self._with_edge_features(self._encode(X, reset=False), self.classes_)
         potentials = self._fitted_potentials(encoded)
         potentials.check(encoded, type(self).__name__)
         known = None

@@ -50,8 +50,8 @@ class ShardedExamples:
                     f"{VECTOR_LEVEL!r}, so that results would depend on workers: set SKLEARN_CRF_VECTOR_LEVEL="
                     "baseline in the environment of both."
                 )
-        self.encoded = Outline.joined([part.outline for part in found], names)
         classes = sorted_classes([labels for part in found for labels in part.labels], field.classes)
+        self.encoded = field._with_edge_features(Outline.joined([part.outline for part in found], names), classes)
         self.labels = EncodedLabels([], classes)
         if self.encoded.has_factors or self.encoded.has_sparse_edges:
             what = "factors besides nodes and edges" if self.encoded.has_factors else "sparse edge features"

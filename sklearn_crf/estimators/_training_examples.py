@@ -36,8 +36,9 @@ class TrainingExamples:
     # scaling: units of the features in the batches, once there are potentials
 
     def __init__(self, field, X, y, sample_weight, node_weight, classes, reset=True):
-        self.encoded = field._encode(X, reset=reset)
-        self.labels = encode_y(y, self.encoded, missing_label=field.missing_label, classes=classes)
+        encoded = field._encode(X, reset=reset)
+        self.labels = encode_y(y, encoded, missing_label=field.missing_label, classes=classes)
+        self.encoded = field._with_edge_features(encoded, self.labels.classes_)
         self._weight = sample_weight
         self._node_weight = node_weight
         self.weighted_by = None

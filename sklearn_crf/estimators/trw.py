@@ -81,9 +81,11 @@ class TRWCRF(FieldClassifier):
         Weights of a pairwise table: "auto", "ising", "potts", "symmetric" or "full", see
         :func:`~sklearn_crf.potentials.pairwise_form`; or a :class:`~sklearn_crf.potentials.PairwiseTables`, which can
         also have a ``C`` of its own, forbid pairs of labels, and let tables of a lattice differ by direction.
-    edge_features : str or callable, default="constant"
+    edge_features : str or callable, default="auto"
         Features of an edge: "constant" is :math:`[1]`, "difference" is :math:`[1, |x_i - x_j|]`, or a registered
-        name or a callable ``f(x_tail, x_head)``, which may return a CSR matrix of many features.
+        name or a callable ``f(x_tail, x_head)``, which may return a CSR matrix of many features. "auto" is
+        "difference" on images and volumes of two classes and several features, and "constant" elsewhere: tables of
+        more classes would have too many weights, and differences of a single feature repeat the noise of the nodes.
     connectivity : int or array-like of shape (n_offsets, ndim), default=1
         Neighbours on a lattice: 1 joins axis neighbours, 2 adds diagonals; or offsets.
     fit_intercept : bool, default=True
@@ -203,7 +205,7 @@ class TRWCRF(FieldClassifier):
         weights="auto",
         class_weight=None,
         pairwise="full",
-        edge_features="constant",
+        edge_features="auto",
         connectivity=1,
         fit_intercept=True,
         max_iter=200,
@@ -244,6 +246,14 @@ class TRWCRF(FieldClassifier):
 
     def _formulation(self, is_narrow):
         return resolve_formulation(self.formulation, is_narrow, self.tol)
+
+    def _edge_features(self, encoded=None, n_classes=None):
+        if not isinstance(self.edge_features, str) or self.edge_features != "auto":
+            return self.edge_features
+        if encoded is None or encoded.lattice_ndim is None:
+            return "constant"
+        suits = encoded.lattice_ndim > 1 and encoded.n_features > 1 and n_classes == 2
+        return "difference" if suits else "constant"
 
     def _check_parameters(self):
         formulation = self._formulation(False)

@@ -13,6 +13,7 @@ from sklearn.datasets import load_digits, load_iris, load_wine, make_classificat
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
+from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf import Example
 from sklearn_crf.inference import ICM, AlphaExpansion, TreeInference
@@ -364,3 +365,18 @@ def test_tables_and_edge_features_suit_the_graph():
     for part in (slice(10), slice(10, 20)):
         resumed.partial_fit(X[part], y[part], classes=[0, 1, 2])
     assert resumed.edge_coef_.shape == (1, 1, 9)
+
+
+def test_tolerance_suits_the_solver():
+    rng = np.random.default_rng(0)
+    y = np.cumsum(rng.random((30, 10)) < 0.3, axis=1) % 3
+    X = np.eye(3)[y] + rng.normal(scale=0.7, size=(30, 10, 3))
+    for solver, tol in (("frank_wolfe", 0.5), ("cutting_plane", 0.01), ("one_slack", 0.01), ("bmrm", 0.01)):
+        field = m3n_classifier(solver=solver, random_state=0).fit(X, y)
+        explicit = m3n_classifier(solver=solver, tol=tol, random_state=0).fit(X, y)
+        assert field.converged_
+        assert field.duality_gap_ <= tol * field.loss_curve_[-1]
+        assert_array_equal(field.coef_, explicit.coef_)
+    assert m3n_classifier(solver="frank_wolfe", random_state=0).fit(X, y).score(X, y) > 0.8
+    with pytest.raises(InvalidParameterError, match="tol"):
+        m3n_classifier(tol="loose").fit(X, y)

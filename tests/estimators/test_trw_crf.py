@@ -14,7 +14,7 @@ from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 
-from sklearn_crf import Example
+from sklearn_crf import Example, Shards
 from sklearn_crf.inference import BruteForce
 from sklearn_crf.models import score
 
@@ -335,3 +335,36 @@ def test_dual_steps_have_no_free_intercepts():
     X, y = sparse_chains(n=4)
     with pytest.raises(ValueError, match="fit_intercept=False and l1_ratio=0, since every weight has the penalty"):
         trw_crf(formulation="dual").fit(X, y)
+
+
+def two_class_images(n_features):
+    y = np.zeros((6, 5, 6), dtype=int)
+    y[:, 1:4, 1:4] = 1
+    return y[..., None] + np.random.default_rng(0).normal(scale=0.5, size=(6, 5, 6, n_features)), y
+
+
+def test_edge_features_suit_the_examples():
+    X, y = two_class_images(2)
+    images = trw_crf().fit(X, y)
+    explicit = trw_crf(edge_features="difference").fit(X, y)
+    assert images.edge_coef_.shape == (1, 3, 4)
+    assert_array_equal(images.edge_coef_, explicit.edge_coef_)
+    assert_array_equal(np.stack(images.predict_proba(list(X))), np.stack(explicit.predict_proba(list(X))))
+    shards = Shards.from_arrays([(X[:2], y[:2]), (X[2:], y[2:])])
+    assert_allclose(trw_crf().fit(shards).edge_coef_, images.edge_coef_, atol=1e-3)
+    online = trw_crf(random_state=0)
+    for part in (slice(3), slice(3, 6)):
+        online.partial_fit(X[part], y[part], classes=[0, 1])
+    assert online.edge_coef_.shape == (1, 3, 4)
+
+
+def test_edges_are_constant_where_differences_do_not_suit():
+    X, y = two_class_images(2)
+    graphs = [Example(x.reshape(-1, 2), [[0, 1], [1, 2], [0, 2]]) for x in X]
+    for examples, labels in (
+        (X[..., :1], y),
+        (X, np.where(np.arange(6) == 5, 2, y)),
+        (X.reshape(6, 30, 2), y.reshape(6, 30)),
+        (graphs, list(y.reshape(6, 30))),
+    ):
+        assert trw_crf().fit(examples, labels).edge_coef_.shape[1] == 1
