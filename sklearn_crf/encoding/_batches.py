@@ -1,6 +1,7 @@
 """Layouts of X, batches of examples put together for inference, and results in the layout of X again."""
 
 from dataclasses import replace
+from itertools import pairwise
 from numbers import Integral, Real
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from sklearn_crf.encoding._examples import (
     stacked,
     stacked_types,
 )
+from sklearn_crf.encoding._sparse_chains import SparseChains
 from sklearn_crf.graphs import Graph, disjoint_union
 
 
@@ -197,6 +199,8 @@ def _read_list(X, lattice_ndim):
         for i, x in enumerate(X):
             if not isinstance(x, Example):
                 raise ValueError(f"X[{i}] is a {type(x).__name__}, but X[0] is an Example: a list holds one kind.")
+        return X
+    if lattice_ndim in (None, 1) and {type(x) for x in X} == {sp.csr_matrix}:
         return X
     items = []
     for i, x in enumerate(X):
@@ -422,46 +426,56 @@ def _runs(n_examples, most, sample_weight):
 
 
 def _list_batches(encoded, labels, sample_weight, limits):
-    unions = {}
-    for start, stop in _packs(encoded.items, sample_weight, limits):
-        members = encoded.items[start:stop]
-        sizes = np.array([example.n_nodes for example in members])
-        example = _joined(members, encoded.n_node_types, unions)
-        yield _batch(encoded, example, start, sizes, labels, sample_weight)
+    unions, items = {}, encoded.items
+    are_chains = isinstance(items, SparseChains)
+    traits = [_Traits(n, n > 1) for n in items.lengths] if are_chains else [_traits(example) for example in items]
+    for start, stop in _packs(traits, sample_weight, limits):
+        sizes = np.array([each.n_nodes for each in traits[start:stop]])
+        join = items.joined(start, stop) if are_chains else _joined(items[start:stop], encoded.n_node_types, unions)
+        yield _batch(encoded, join, start, sizes, labels, sample_weight)
 
 
 _MAKERS = {"nodes": _row_batches, "array": _array_batches, "list": _list_batches}
 
 
-def _packs(items, sample_weight, limits):
-    """Bounds of runs of examples that can share a batch."""
-    weight = np.ones(len(items)) if sample_weight is None else sample_weight
-    kinds = [_kind(example) for example in items]
-    start, n_nodes, has_edges, has_cycles, one_weight = 0, 0, False, False, True
-    for i, example in enumerate(items):
-        graph = example.graph
-        has_edges = has_edges or graph.n_edges > 0 or example.has_factors
-        has_cycles = has_cycles or not graph.is_forest
-        one_weight = one_weight and weight[i] == weight[start]
-        n_nodes += graph.n_nodes
-        most = limits.factors if example.has_factors else limits.cyclic if has_cycles else limits.forests
-        if i > start and not (n_nodes <= most and (one_weight or not has_edges) and kinds[i] == kinds[start]):
-            yield start, i
-            start, n_nodes, one_weight = i, graph.n_nodes, True
-            has_edges = graph.n_edges > 0 or example.has_factors
-            has_cycles = not graph.is_forest
-    yield start, len(items)
+class _Traits(NamedTuple):
+    """What decides on the examples that one can share a batch with."""
+
+    n_nodes: int
+    has_edges: bool
+    has_cycles: bool = False
+    has_factors: bool = False
+    kind: tuple | None = None  # examples of one kind can be joined to one example
 
 
-def _kind(example):
-    """Examples of one kind can be joined to one example."""
-    edge_features = example.edge_features
-    return (
+def _traits(example):
+    graph, edge_features = example.graph, example.edge_features
+    kind = (
         example.has_factors,
         sp.issparse(example.node_features),
         None if edge_features is None else sp.issparse(edge_features),
         example.n_states is None,
     )
+    has_edges = graph.n_edges > 0 or example.has_factors
+    return _Traits(graph.n_nodes, has_edges, not graph.is_forest, example.has_factors, kind)
+
+
+def _packs(traits, sample_weight, limits):
+    """Bounds of runs of examples that can share a batch."""
+    weight = [1.0] * len(traits) if sample_weight is None else sample_weight
+    start, n_nodes, has_edges, has_cycles, one_weight = 0, 0, False, False, True
+    for i, own in enumerate(traits):
+        has_edges = has_edges or own.has_edges
+        has_cycles = has_cycles or own.has_cycles
+        one_weight = one_weight and weight[i] == weight[start]
+        n_nodes += own.n_nodes
+        most = limits.factors if own.has_factors else limits.cyclic if has_cycles else limits.forests
+        fits = n_nodes <= most and (one_weight or not has_edges) and own.kind == traits[start].kind
+        if i > start and not fits:
+            yield start, i
+            start, n_nodes, one_weight = i, own.n_nodes, True
+            has_edges, has_cycles = own.has_edges, own.has_cycles
+    yield start, len(traits)
 
 
 def _joined(members, n_node_types, unions):
@@ -560,8 +574,8 @@ def decode(encoded, values, batches=None, *, classes=None):
         return stacked.reshape(*encoded.array.shape[:-1], *stacked.shape[1:])
     results = []
     for batch, part in zip(batches, values, strict=True):
-        for k, i in enumerate(batch.members):
-            member = part[batch.node_ptr[k] : batch.node_ptr[k + 1]]
+        for i, bounds in zip(batch.members.tolist(), pairwise(batch.node_ptr.tolist()), strict=True):
+            member, shape = part[slice(*bounds)], encoded.shapes[i]
             # A copy, so that one kept example does not keep its whole batch alive.
-            results.append(member.reshape(*encoded.shapes[i], *part.shape[1:]).copy())
+            results.append((member if len(shape) == 1 else member.reshape(*shape, *part.shape[1:])).copy())
     return object_array(results)

@@ -74,7 +74,7 @@ def encode_y(y, encoded, *, missing_label=None, classes=None, name="y"):
     labels = [_columns(*part, classes_, part_name) for part, part_name in zip(parts, names, strict=True)]
     if encoded.layout == "nodes":
         return EncodedLabels(labels[0], classes_)
-    if encoded.layout == "list":
+    if any(example.n_states is not None for example in encoded.representatives):
         _require_states(labels, encoded.items, classes_, name)
     return EncodedLabels(labels, classes_)
 

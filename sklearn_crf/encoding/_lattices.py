@@ -1,8 +1,9 @@
 """The lattice rule: what X may be, and the examples it stands for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,6 +14,7 @@ from sklearn_crf._threads import cached_property
 from sklearn_crf._warnings import warn_caller
 from sklearn_crf.encoding._batches import aligned_frames, read_layout
 from sklearn_crf.encoding._examples import Example, edge_feature_function, one_computed_edge
+from sklearn_crf.encoding._sparse_chains import SparseChains
 from sklearn_crf.graphs import Graph, lattice, lattice_offsets
 
 
@@ -42,7 +44,7 @@ class Encoded:
         The lattice that all examples of an ``"array"`` share.
     edge_type : ndarray of shape (E,), optional
         Type of each edge of that lattice.
-    items : list of Example, optional
+    items : sequence of Example, optional
         The entries of a ``"list"``.
     shapes : list of tuple, optional
         Shape of the labels of each of them.
@@ -67,9 +69,16 @@ class Encoded:
     array: object = None
     graph: Graph | None = None
     edge_type: np.ndarray | None = None
-    items: list | None = None
+    items: Sequence[Example] | None = None
     shapes: list | None = None
     feature_names: np.ndarray | None = None
+
+    @property
+    def representatives(self):
+        """Examples of a ``"list"`` that have between them whatever one of all has besides nodes; else none."""
+        if self.items is None:
+            return []
+        return self.items[:1] if isinstance(self.items, SparseChains) else self.items
 
     @property
     def dtype(self):
@@ -80,7 +89,7 @@ class Encoded:
     def is_sparse(self):
         """Whether features are sparse, of one example at least."""
         if self.layout == "list":
-            return any(sp.issparse(example.node_features) for example in self.items)
+            return any(sp.issparse(example.node_features) for example in self.representatives)
         return sp.issparse(self.array)
 
     @cached_property
@@ -94,18 +103,20 @@ class Encoded:
     @property
     def has_factors(self):
         """Whether an example has factors besides nodes and edges."""
-        return self.layout == "list" and any(example.has_factors for example in self.items)
+        return any(example.has_factors for example in self.representatives)
 
     @property
     def n_nodes(self):
         """Number of nodes of all examples."""
         if self.layout == "list":
-            return sum(example.n_nodes for example in self.items)
+            return sum(prod(shape) for shape in self.shapes)
         return self.n_examples * (self.graph.n_nodes if self.layout == "array" else 1)
 
     @cached_property
     def n_edges(self):
         """Number of edges of all examples."""
+        if isinstance(self.items, SparseChains):
+            return self.n_nodes - self.n_examples
         if self.layout == "list":
             return sum(example.graph.n_edges for example in self.items)
         return self.n_examples * self.graph.n_edges if self.layout == "array" else 0
@@ -118,7 +129,7 @@ class Encoded:
     @cached_property
     def has_sparse_edges(self):
         """Whether features of edges are sparse, those of one example at least or computed ones."""
-        if self.layout == "list" and any(sp.issparse(example.edge_features) for example in self.items):
+        if any(sp.issparse(example.edge_features) for example in self.representatives):
             return True
         return self.layout != "nodes" and sp.issparse(self._some_edge_features)
 
@@ -126,7 +137,7 @@ class Encoded:
     def _some_edge_features(self):
         if self.layout == "array":
             return one_computed_edge(self.edge_feature_function, self.array.reshape(-1, self.n_features))
-        for example in self.items:
+        for example in self.representatives:
             if example.edge_features is not None:
                 return example.edge_features
         return one_computed_edge(self.edge_feature_function, self.items[0].node_features)
@@ -343,8 +354,10 @@ def _encode_lattices(X, connectivity, function, edge_types, dtype):
     kind = _common_dtype(X, dtype)
     ndim = X[0].ndim - 1
     n_features = X[0].shape[-1]
+    n_edge_types = 1 if edge_types == "tied" else len(lattice_offsets(ndim, connectivity))
+    joinable = SparseChains.of(X, kind) if np.ndim(connectivity) == 0 else None
     graphs, items, shapes = {}, [], []
-    for i, x in enumerate(X):
+    for i, x in enumerate(X if joinable is None else []):
         shape = tuple(x.shape[:-1])
         _require_features(x, i, n_features)
         if shape not in graphs:
@@ -356,16 +369,15 @@ def _encode_lattices(X, connectivity, function, edge_types, dtype):
         _require_finite(features, f"X[{i}]")
         items.append(Example._trusted(features, graph, edge_type=edge_type))
         shapes.append(shape)
-    n_edge_types = 1 if edge_types == "tied" else len(lattice_offsets(ndim, connectivity))
     return Encoded(
         layout="list",
-        n_examples=len(items),
+        n_examples=len(X),
         n_features=n_features,
         lattice_ndim=ndim,
         edge_feature_function=function,
         n_edge_types=n_edge_types,
-        items=items,
-        shapes=shapes,
+        items=items if joinable is None else joinable,
+        shapes=shapes if joinable is None else [(n,) for n in joinable.lengths],
     )
 
 

@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn_crf._threads import cached_property, map_tasks
 from sklearn_crf.inference import AutoMap, AutoMarginals, Inference, convergence_left_to_caller
 from sklearn_crf.models import PairwiseModel, Statistics, clamped
+from sklearn_crf.potentials import SparsePotentials
 
 
 class Loss(NamedTuple):
@@ -571,6 +572,8 @@ class SparseRisk(EmpiricalRisk):
 
     @property
     def curvature(self):
+        if not isinstance(self.potentials, SparsePotentials):
+            return None
         node_weights = [_node_weight(batch) for batch in self.batches]
         return self.potentials.curvature([batch.example for batch in self.batches], node_weights)
 

@@ -180,6 +180,19 @@ class FactorPotentials:
         """
         return self.pairwise.prepared(example)
 
+    def prepared_once(self, example):
+        """An example as it is quickest for a single call of :meth:`model`.
+
+        Parameters
+        ----------
+        example : Example
+
+        Returns
+        -------
+        Example
+        """
+        return self.pairwise.prepared_once(example)
+
     def add_pullbacks(self, gradient, examples, statistics, ranges, *, n_jobs=None):
         """Add the pullbacks of many examples to a gradient: see :meth:`SparsePotentials.add_pullbacks`.
 

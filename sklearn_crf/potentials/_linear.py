@@ -111,7 +111,7 @@ class LinearPotentials:
         ValueError
             If they have types of nodes or edges, states or edge features that have no weights.
         """
-        for i, example in enumerate(encoded.items or ()):
+        for i, example in enumerate(encoded.representatives):
             # Their weights would be looked up beyond the last.
             if example.node_type is not None and example.node_type.max() >= self.n_node_types:
                 raise ValueError(

@@ -3,9 +3,11 @@
 from itertools import pairwise
 
 import numpy as np
+import scipy.sparse as sp
 
 from sklearn_crf._threads import map_tasks
-from sklearn_crf.kernels.learning.feature_pairs import pair_gradient, pair_scores
+from sklearn_crf.encoding import tie_constant_edges
+from sklearn_crf.kernels.learning.feature_pairs import pair_gradient, pair_scores, pair_scores_of_rows
 from sklearn_crf.potentials._feature_columns import FeatureColumns, feature_columns
 from sklearn_crf.potentials._linear import LinearPotentials
 
@@ -74,6 +76,22 @@ class SparsePotentials(LinearPotentials):
         """
         return with_feature_columns(example, self.n_node_types)
 
+    def prepared_once(self, example):
+        """An example as it is quickest for a single call of :meth:`model`.
+
+        Parameters
+        ----------
+        example : Example
+
+        Returns
+        -------
+        Example
+        """
+        return tie_constant_edges(example) if self._reads_rows(example.node_features) else self.prepared(example)
+
+    def _reads_rows(self, features):
+        return self.n_node_types == 1 and sp.issparse(features) and features.format == "csr"
+
     def touched_by(self, example):
         pairs = self.pairs.of_features(self.prepared(example).node_features.feature)
         return np.concatenate([pairs, np.arange(len(self.pairs), self.n_coef)])
@@ -83,7 +101,10 @@ class SparsePotentials(LinearPotentials):
         if self.fit_intercept:
             for node_type, nodes in self._nodes_by_type(example):
                 scores[nodes] = weights.intercept[node_type]
-        add_scores(self.prepared(example).node_features, self.pairs, weights.coef, scores)
+        if self._reads_rows(example.node_features):
+            _add_scores_of_rows(example.node_features, self.pairs, weights.coef, scores)
+        else:
+            add_scores(self.prepared(example).node_features, self.pairs, weights.coef, scores)
         return scores
 
     def _pull_nodes(self, parts, example, columns):
@@ -211,6 +232,13 @@ def add_scores(features, pairs, weights, scores):
     # weights: (n_pairs,); scores: (n_rows, n_columns) float64, added to
     weights = np.ascontiguousarray(weights, dtype=np.float64)
     pair_scores(*features.arrays, pairs.ptr, pairs.column, weights, scores, np.empty(pairs.n_columns))
+
+
+def _add_scores_of_rows(features, pairs, weights, scores):
+    """The same for a CSR matrix."""
+    ptr, feature = features.indptr.astype(np.int64), features.indices.astype(np.int32, copy=False)
+    weights = np.ascontiguousarray(weights, dtype=np.float64)
+    pair_scores_of_rows(ptr, feature, features.data, pairs.ptr, pairs.column, weights, scores)
 
 
 def add_gradient(features, pairs, columns, gradient, limits=None):

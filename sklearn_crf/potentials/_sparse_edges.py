@@ -72,6 +72,9 @@ class SparseEdgePotentials(SparsePotentials):
     def prepared(self, example):
         return with_edge_columns(example, self.n_node_types, self.n_edge_types)
 
+    def prepared_once(self, example):
+        return self.prepared(example)
+
     def _pairwise(self, weights, example):
         features = self.prepared(example).edge_features
         n_edges = example.graph.n_edges

@@ -123,6 +123,18 @@ def test_threads_and_sparse_features_change_nothing(formulation):
             assert_array_equal(a, b)
 
 
+def test_many_sparse_features():
+    rng = np.random.RandomState(0)
+    X = [
+        Example(sp.random(4, 1500, 0.01, format="csr", random_state=rng), [[0, 1], [1, 2]], factors={"t": [[0, 1, 2]]})
+        for _ in range(6)
+    ]
+    y = [rng.randint(3, size=4) for _ in X]
+    few = [x._with(node_features=x.node_features[:, :500]) for x in X]
+    model = trw_crf(formulation="exact", edge_features="constant", tol=1e-7)
+    assert clone(model).fit(X, y).loss_curve_[-1] < clone(model).fit(few, y).loss_curve_[-1]
+
+
 def test_sparse_features_of_edges():
     X, y = factor_examples(4)
     dense, sparse = [], []

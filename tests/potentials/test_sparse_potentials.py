@@ -124,6 +124,24 @@ def test_pairs_and_matrices_of_weights_are_inverse():
     assert_array_equal(everything.pick(matrix.toarray()), matrix.toarray().T.ravel())
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("seen", [False, True])
+@pytest.mark.parametrize("n_node_types", [1, 2])
+def test_rows_that_are_read_once_have_the_same_scores(dtype, seen, n_node_types):
+    batches = make_batches(4, n_node_types=n_node_types, dtype=dtype)
+    pairs = FeaturePairs.all(9 * n_node_types, 4)
+    if seen:
+        pairs = FeaturePairs.seen(9 * n_node_types, 4, labelled(prepared(batches, n_node_types)))
+    potentials = SparsePotentials(pairs, 9, 4, pairwise_form("full", 4), n_node_types=n_node_types)
+    coef = np.random.default_rng(0).normal(size=potentials.n_coef)
+    for batch in batches:
+        once, often = potentials.prepared_once(batch.example), potentials.prepared(batch.example)
+        assert sp.issparse(once.node_features) == (n_node_types == 1)
+        found, expected = (potentials.model(coef, each).unary for each in (once, often))
+        assert found.dtype == dtype
+        assert_allclose(found, expected, rtol=1e-6 if dtype == np.float32 else 1e-13)
+
+
 @pytest.mark.parametrize("n_node_types", [1, 2])
 def test_sparse_risk_is_the_empirical_risk(n_node_types):
     batches = make_batches(3, n_node_types=n_node_types)

@@ -11,6 +11,7 @@ from sklearn_crf.kernels.exact.chains import chain_likelihood
 from sklearn_crf.kernels.learning.feature_pairs import pair_gradient, pair_scores
 from sklearn_crf.models import PairwiseModel, Statistics, check_labels
 from sklearn_crf.objectives._base import Loss, RiskValue
+from sklearn_crf.potentials import SparsePotentials
 
 # Probabilities above exp(-600) are normal numbers, with some to spare for their products.
 _WIDEST_RANGE = 600.0
@@ -116,8 +117,10 @@ class PassOverChains:
     @classmethod
     def of(cls, potentials, batches):
         """The pass over some batches; None where these are anything but labelled chains that share one table."""
+        if not isinstance(potentials, SparsePotentials) or potentials.takes_sparse_edges:
+            return None
         types = potentials.n_node_types, potentials.n_edge_types, potentials.n_edge_features
-        if types != (1, 1, 1) or potentials.takes_sparse_edges or potentials.forbidden is not None:
+        if types != (1, 1, 1) or potentials.forbidden is not None:
             return None
         pointers = [_labelled_chains(batch) for batch in batches]
         if potentials.n_columns != potentials.n_classes or any(ptr is None for ptr in pointers):

@@ -1,0 +1,111 @@
+"""Lists of sparse chains, such as sentences of words with named features: kept as they are, and joined in one go."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import scipy.sparse as sp
+
+from sklearn_crf.encoding._examples import Example
+from sklearn_crf.graphs import Graph, lattice
+
+# Formats in which a chain is read as it is.
+_KINDS = {sp.csr_matrix, sp.csr_array}
+
+
+class SparseChains(Sequence):
+    """Examples of a list of sparse chains, each made when it is asked for.
+
+    There may be many thousands, and training and prediction read them joined: :meth:`joined`.
+    """
+
+    def __init__(self, chains, lengths):
+        self._chains = chains
+        self.lengths = lengths
+        self._graphs = {}
+
+    @classmethod
+    def of(cls, chains, dtype):
+        """Of a list that was found to be sound, of one precision and finite; None says nothing of any of them."""
+        if not {type(x) for x in chains} <= _KINDS or any(x.data.dtype != dtype for x in chains):
+            return None
+        n_features = chains[0].shape[1]
+        lengths = [x.shape[0] for x in chains]
+        if not n_features or not min(lengths) or any(x.shape[1] != n_features for x in chains):
+            return None
+        if any(len(x.indptr) != n + 1 for x, n in zip(chains, lengths, strict=True)):
+            return None
+        is_sound = _are_sound_rows(chains, lengths, n_features)
+        return cls(chains, lengths) if is_sound else None
+
+    def __len__(self):
+        return len(self._chains)
+
+    def __getitem__(self, i):
+        if isinstance(i, slice):
+            return [self[k] for k in range(*i.indices(len(self)))]
+        graph, edge_type = self._graph(self.lengths[i])
+        return Example._trusted(self._chains[i], graph, edge_type=edge_type)
+
+    def _graph(self, length):
+        if length not in self._graphs:
+            self._graphs[length] = lattice((length,)), np.zeros(length - 1, dtype=np.int32)
+        return self._graphs[length]
+
+    def joined(self, start, stop):
+        """The disjoint union of some of them, one after the other."""
+        chains, lengths = self._chains[start:stop], self.lengths[start:stop]
+        if len(chains) == 1:
+            return self[start]
+        graph = _graph_of_chains(lengths)
+        features = _joined_rows(chains, lengths)
+        return Example._trusted(features, graph, edge_type=np.zeros(graph.n_edges, dtype=np.int32))
+
+
+def _are_sound_rows(chains, lengths, n_features):
+    """Whether indices lie inside of all matrices, pointers ascend, and values are finite."""
+    sizes = [len(x.data) for x in chains]
+    if [len(x.indices) for x in chains] != sizes:
+        return False
+    pointers = np.concatenate([x.indptr for x in chains])
+    last = np.cumsum(np.add(lengths, 1)) - 1
+    first = last - lengths
+    steps = np.diff(pointers)
+    # From the last pointer of a matrix to the first of the next one.
+    steps[last[:-1]] = 0
+    if np.any(pointers[first]) or not np.array_equal(pointers[last], sizes) or np.min(steps) < 0:
+        return False
+    # Concatenated a part at a time, so that the copy stays small.
+    parts = [slice(k, k + _TOGETHER) for k in range(0, len(chains), _TOGETHER)]
+    return all(map(partial(_are_inside, n_features), [chains[part] for part in parts]))
+
+
+_TOGETHER = 1024
+
+
+def _are_inside(n_features, chains):
+    indices = np.concatenate([x.indices for x in chains])
+    values = np.concatenate([x.data for x in chains])
+    if np.min(indices, initial=0) < 0 or np.max(indices, initial=0) >= n_features:
+        return False
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(values.sum(dtype=np.float64)) or np.isfinite(values).all())
+
+
+def _joined_rows(chains, lengths):
+    sizes = np.array([len(x.data) for x in chains])
+    starts = np.repeat(np.cumsum(sizes) - sizes, lengths)
+    ends = np.concatenate([x.indptr[1:] for x in chains]) + starts
+    arrays = (
+        np.concatenate([x.data for x in chains]),
+        np.concatenate([x.indices for x in chains]),
+        np.concatenate(([0], ends)),
+    )
+    return sp.csr_matrix(arrays, shape=(len(ends), chains[0].shape[1]))
+
+
+def _graph_of_chains(lengths):
+    is_last = np.zeros(sum(lengths), dtype=bool)
+    is_last[np.cumsum(lengths) - 1] = True
+    first = np.flatnonzero(~is_last).astype(np.int32)
+    return Graph._trusted(len(is_last), np.stack((first, first + np.int32(1)), axis=1))

@@ -1,0 +1,96 @@
+"""Lists of sparse chains, which are checked and joined together, beside lists that are read one by one."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_array_equal
+
+from sklearn_crf.encoding import encode_X, encode_y, make_batches
+from sklearn_crf.encoding._sparse_chains import SparseChains
+
+
+def chains(dtype=np.float64, kind=sp.csr_matrix, n=9):
+    rng = np.random.default_rng(0)
+    X = [kind(sp.random(t, 8, 0.3, format="csr", random_state=rng, dtype=dtype)) for t in (4, 1, 3, 3, 1, 5, 2, 2, 6)]
+    # Rows and whole chains without any feature.
+    X[3] = kind((3, 8), dtype=dtype)
+    return X[:n]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", [sp.csr_matrix, sp.csr_array])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("max_nodes", [1, 7, 100])
+def test_batches_are_those_of_single_examples(dtype, kind, weighted, max_nodes, monkeypatch):
+    X = chains(dtype, kind)
+    together = encode_X(X, edge_features="constant")
+    monkeypatch.setattr(SparseChains, "of", lambda chains, dtype: None)
+    apart = encode_X(X, edge_features="constant")
+    assert isinstance(together.items, SparseChains)
+    assert isinstance(apart.items, list)
+    for name in ("n_examples", "n_nodes", "n_edges", "n_edge_types", "n_edge_features", "shapes", "dtype", "is_sparse"):
+        assert getattr(together, name) == getattr(apart, name)
+    weight = np.array([1, 1, 2, 2, 2, 1, 1, 1, 1.0]) if weighted else None
+    labels = encode_y([np.arange(x.shape[0]) % 2 for x in X], together).labels
+    both = [make_batches(each, labels, weight, max_nodes=max_nodes) for each in (together, apart)]
+    for one, other in zip(*both, strict=True):
+        assert_array_equal(one.members, other.members)
+        assert_array_equal(one.node_ptr, other.node_ptr)
+        assert_array_equal(one.labels, other.labels)
+        assert_array_equal(one.example.edges, other.example.edges)
+        assert_array_equal(one.example.edge_type, other.example.edge_type)
+        assert_array_equal(one.example.edge_features, other.example.edge_features)
+        assert_array_equal(one.example.node_features.toarray(), other.example.node_features.toarray())
+        assert one.example.node_features.dtype == dtype
+
+
+def test_single_examples_are_there_when_asked_for():
+    X = chains()
+    items = encode_X(X).items
+    assert len(items) == len(list(items)) == len(X)
+    assert items[2].node_features is X[2]
+    assert [example.n_nodes for example in items[3:5]] == [3, 1]
+    assert items[-1].graph.n_edges == 5
+
+
+def damaged(attribute, values):
+    X = chains()
+    broken = X[5].copy()
+    array = getattr(broken, attribute).copy()
+    array[-1] = values
+    setattr(broken, attribute, array)
+    return [*X[:5], broken, *X[6:]]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "message"),
+    [
+        ("indices", 8, r"X\[5\] is a damaged sparse matrix: it has indices"),
+        ("indices", -1, r"X\[5\] is a damaged sparse matrix: it has indices"),
+        ("indptr", 1000, r"X\[5\] is a damaged sparse matrix: indptr"),
+        ("data", np.nan, r"X\[5\] contains NaN"),
+        ("data", np.inf, r"X\[5\] contains infinity"),
+    ],
+)
+def test_what_is_wrong_is_named(attribute, value, message):
+    with pytest.raises(ValueError, match=message):
+        encode_X(damaged(attribute, value))
+
+
+def test_shapes_that_differ_or_are_empty_are_named():
+    X = chains()
+    with pytest.raises(ValueError, match=r"X\[9\] has 7 features, but X\[0\] has 8"):
+        encode_X([*X, sp.csr_matrix((2, 7))])
+    with pytest.raises(ValueError, match=r"X\[9\] of shape \(0, 8\) is empty"):
+        encode_X([*X, sp.csr_matrix((0, 8))])
+
+
+def test_values_that_add_up_to_more_than_the_largest_number():
+    X = [sp.csr_matrix(np.full((2, 1), np.finfo(np.float64).max)) for _ in range(3)]
+    assert isinstance(encode_X(X).items, SparseChains)
+
+
+def test_offsets_of_their_own_are_read_one_by_one():
+    encoded = encode_X(chains(), connectivity=np.array([[1], [2]]))
+    assert isinstance(encoded.items, list)
+    assert encoded.items[0].graph.n_edges == 5
