@@ -289,11 +289,13 @@ class GradientSteps(Solver):
                 record.stop_reason = f"STOP: {cycles.n_completed} cycles of the errors"
             if smooth and not result.success:
                 warn_unconverged("Gradient steps did not converge: increase max_iter or change step_size", problem)
-            elif not smooth and not result.success and record.n_iter >= run.max_iter and _gets_better(record.errors):
-                warn_unconverged(
-                    "The number of errors was still falling at the last of the steps: increase max_iter or step_size",
-                    problem,
-                )
+            elif not smooth and not result.success and record.n_iter >= run.max_iter and None not in record.errors:
+                if min(record.errors) >= n_constant_errors:
+                    told = "No step was better than one class for all nodes: use init='independent', or raise max_iter"
+                    warn_unconverged(told, problem)
+                elif _gets_better(record.errors):
+                    told = "The number of errors was still falling at the last steps: increase max_iter or step_size"
+                    warn_unconverged(told, problem)
             if record.converged:
                 record.coef, record.best_iter = result.x, record.n_iter - 1
             else:
@@ -569,8 +571,6 @@ _CLEARLY = 0.99
 
 def _gets_better(errors):
     """Whether the fewest errors were made in the last iterations, and clearly fewer than before."""
-    if None in errors:
-        return False
     before, last = _least_before_and_last(errors)
     return last < _CLEARLY * before
 

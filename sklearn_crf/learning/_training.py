@@ -428,7 +428,7 @@ def initial_weights(init, risk, run):
 
 
 def _risk_of_nodes(risk):
-    batches = [_without_edges(batch) for batch in risk.batches]
+    batches = [_labelled_part(_without_edges(batch)) for batch in risk.batches]
     # Without edges there are no messages, and belief propagation is exact.
     return type(risk)(Likelihood(LoopyBP()), risk.potentials, batches, n_jobs=risk.n_jobs)
 
@@ -488,3 +488,11 @@ def _without_edges(batch):
         n_states=example.n_states,
     )
     return Batch(nodes, batch.members, batch.node_ptr, batch.labels, batch.weight)
+
+
+def _labelled_part(batch):
+    """The labelled nodes of a batch that has some: without edges the others add nothing to the loss."""
+    labelled = batch.labels >= 0
+    # Features that are kept by column cannot be taken apart.
+    has_rows = isinstance(batch.example.node_features, np.ndarray)
+    return _part(batch, labelled) if has_rows and labelled.any() and not labelled.all() else batch

@@ -76,9 +76,23 @@ def test_rules_without_a_loss_warn_where_errors_still_fall(learning, max_iter):
         # Samples count no errors.
         assert not messages
         return
+    if errors.min() >= min(np.sum(Y == 0), np.sum(Y == 1)):
+        assert "one class" in messages[0]
+        return
     n_last = max(1, max_iter // 10)
     falls = len(errors) == max_iter and errors[-n_last:].min() < 0.99 * errors[:-n_last].min()
     assert bool(messages) == (falls and not field.converged_)
+
+
+def test_steps_that_never_beat_one_class_for_all_nodes_are_warned_of():
+    y = np.zeros((2, 12, 12), dtype=int)
+    y[:, 4:8, 4:8] = 1
+    x = y[..., np.newaxis] + np.random.default_rng(0).normal(scale=3.0, size=(*y.shape, 1))
+    field = DRFClassifier(learning=SPA(init="zeros", step_size=1e-3), inference="map", max_iter=8)
+    messages = caught_in_fit(field, (x, y))
+    assert field.error_curve_.min() >= y.sum()
+    assert len(messages) == 1
+    assert "one class for all nodes" in messages[0]
 
 
 def test_a_fixed_point_is_convergence():

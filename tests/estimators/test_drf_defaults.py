@@ -15,7 +15,7 @@ from sklearn_crf.encoding import Batch
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import TightenBound, TRWMessagePassing
 from sklearn_crf.learning import PMA
-from sklearn_crf.learning._training import risk_near_labels
+from sklearn_crf.learning._training import _risk_of_nodes, _without_edges, risk_near_labels
 from sklearn_crf.objectives import EmpiricalRisk, RelaxedLikelihood, SoftmaxMargin
 from sklearn_crf.potentials import LinearPotentials, pairwise_form
 
@@ -179,6 +179,18 @@ def test_nodes_near_labels_are_kept_with_their_edges():
     rows = np.flatnonzero((first.node_features == part.node_features[head]).all(axis=1))
     edge = np.flatnonzero((first.graph.edges == [tail, rows[0]]).all(axis=1))
     assert_array_equal(part.edge_features[0], first.edge_features[edge[0]])
+
+
+def test_the_start_is_learned_from_labelled_nodes_alone():
+    risk = risk_of_strokes(6, 7)
+    nodes = _risk_of_nodes(risk)
+    assert nodes.batches[0].example.n_nodes == 7
+    # Unlabelled nodes without edges would change neither the loss nor its gradient.
+    whole = EmpiricalRisk(nodes.objective, risk.potentials, [_without_edges(risk.batches[0])])
+    coef = np.random.default_rng(1).normal(size=risk.potentials.n_coef)
+    found, expected = nodes.value_grad(coef), whole.value_grad(coef)
+    assert_allclose(found.value, expected.value)
+    assert_allclose(found.gradient, expected.gradient, atol=1e-12)
 
 
 def test_where_most_nodes_are_near_all_are_kept():
