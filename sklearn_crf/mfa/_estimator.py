@@ -76,11 +76,11 @@ class MultiConditionalMFA(
         stands for the solver's defaults. ``"auto"`` is ``"em"`` where it applies and ``"lbfgs"`` elsewhere.
     max_iter : int, default=500
         Iterations of a restart; epochs for ``"sgd"``.
-    tol : float, default=1e-4
+    tol : float, default=1e-3
         ``"em"`` stops when all further iterations together would gain less per sample, as far as the last ones tell,
         ``"lbfgs"`` when no entry of the gradient of the mean
-        criterion is larger (divided by ``1 + alpha``, per standard error of the parameter), ``"sgd"`` after five epochs
-        that gain less.
+        criterion is larger (divided by ``1 + alpha``, per standard error of the parameter) or 20 iterations gain less
+        per sample, ``"sgd"`` after five epochs that gain less.
     class_weight : dict, "balanced" or None, default=None
         Weights of classes, multiplied into ``sample_weight``.
     classes : array-like or None, default=None
@@ -158,7 +158,7 @@ class MultiConditionalMFA(
         n_init: int = 5,
         solver: str | EM | ScaledLBFGS | ScaledSGD = "auto",
         max_iter: int = 500,
-        tol: float = 1e-4,
+        tol: float = 1e-3,
         class_weight: dict | str | None = None,
         classes: ArrayLike | None = None,
         allow_nan: bool = False,
@@ -246,10 +246,10 @@ class MultiConditionalMFA(
         check_counts(labels, classes[present].tolist(), self.n_components)
         check_magnitudes(X)
         units, constant = measure(X, weight)
-        check_features(X, constant, priors.noise_floor)
+        family, factor = self._family(priors)
+        check_features(X, constant, priors.noise_floor, self.objective == "joint")
 
         samples = StandardisedSamples(units.standardise(X), labels, weight, units)
-        family, factor = self._family(priors)
         shared = {"n_features_in_": X.shape[1], "classes_": classes}
 
         def attributes(params):
@@ -363,9 +363,9 @@ class MultiConditionalMFA(
         missing = self.classes_[self.class_prior_ == 0]
         if len(missing):
             warn_caller(f"classes {missing.tolist()} have no sample; their probability is set to 0.")
-        low, _ = prior.log_noise_bounds
-        at_floor = log_noise <= low + 1e-9
-        if at_floor.any():
+        at_floor = log_noise <= prior.log_noise_bounds[0] + 1e-9
+        # The joint likelihood would grow without bound there; for the conditional one the floor is a regulariser.
+        if at_floor.any() and self.objective == "joint":
             warn_caller(
                 f"{at_floor.sum()} of {at_floor.size} noise variances ended at their least value, noise_floor="
                 f"{prior.noise_floor} of the variance of the feature; raise it by priors=Priors(noise_floor=...), "

@@ -132,8 +132,8 @@ def check_magnitudes(X):
         )
 
 
-def check_features(X, constant, noise_floor):
-    """Complain about features without any observed value and about constant ones."""
+def check_features(X, constant, noise_floor, is_joint):
+    """Complain about features without any observed value, and about constant ones whose density depends on a prior."""
     empty = np.flatnonzero(np.isnan(X).all(axis=0))
     if len(empty):
         raise ValueError(f"feature(s) {_listed(empty)} of X have no observed value; drop them.")
@@ -143,7 +143,9 @@ def check_features(X, constant, noise_floor):
             raise ValueError(
                 f"feature(s) {which} of X are constant, their covariance is singular; drop them or set noise_floor > 0."
             )
-        warn_caller(f"feature(s) {which} of X are constant; their variance is set by noise_floor={noise_floor}.")
+        # They tell no class from another: only densities depend on their variance.
+        if is_joint:
+            warn_caller(f"feature(s) {which} of X are constant; their variance is set by noise_floor={noise_floor}.")
 
 
 def _listed(indices, most=5):

@@ -177,7 +177,7 @@ class MultiConditionalMFACV(
         n_init: int = 5,
         solver: str | ScaledLBFGS | ScaledSGD = "auto",
         max_iter: int = 500,
-        tol: float = 1e-4,
+        tol: float = 1e-3,
         class_weight: dict | str | None = None,
         classes: ArrayLike | None = None,
         allow_nan: bool = False,

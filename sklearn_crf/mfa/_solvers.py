@@ -327,7 +327,8 @@ class _Extrapolation:
 class ScaledLBFGS(MixtureSolver):
     """Limited-memory BFGS over all parameters in units of their standard errors, for any criterion.
 
-    It ends when no entry of the scaled projected gradient exceeds ``tol``.
+    It ends when no entry of the scaled projected gradient exceeds ``tol``, or 20 iterations together have gained less
+    than ``tol`` per sample.
 
     Parameters
     ----------
@@ -359,6 +360,15 @@ class ScaledLBFGS(MixtureSolver):
         problem = ScaledCriterion(objective, start)
         if not np.isfinite(problem.value):
             return Ascent(start, np.array([problem.value]), False)
+        latest: deque = deque([problem.value], maxlen=_N_FLAT + 1)
+
+        def is_flat():
+            return len(latest) > _N_FLAT and latest[0] - latest[-1] < tol
+
+        def callback(point):
+            latest.append(point.fun)
+            return on_iteration(point.fun, lambda: problem.params(point.x)) or is_flat()
+
         found = minimize_lbfgs(
             problem,
             problem.start,
@@ -366,12 +376,17 @@ class ScaledLBFGS(MixtureSolver):
             max_iter=max_iter,
             tol=tol,
             history_size=self.history_size,
-            callback=lambda point: on_iteration(point.fun, lambda: problem.params(point.x)),
+            callback=callback,
         )
         losses = found.loss_curve
         if found.fun < losses[-1]:
             losses = np.append(losses, found.fun)
-        return Ascent(problem.params(found.x), losses, bool(found.success))
+        return Ascent(problem.params(found.x), losses, bool(found.success) or is_flat())
+
+
+# Iterations of L-BFGS that must together gain less than the tolerance: the last ones may move along variances of
+# features that are almost constant, whose gradients stay large.
+_N_FLAT = 20
 
 
 class ScaledSGD(MixtureSolver):

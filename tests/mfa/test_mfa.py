@@ -9,10 +9,11 @@ from callback_recorder import Recorder
 from mfa_problems import brute_force_joint, labelled_clusters, with_gaps
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
-from sklearn.datasets import load_iris, load_wine
+from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.decomposition import FactorAnalysis
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
 from sklearn.naive_bayes import GaussianNB
 from sklearn.utils.estimator_checks import check_estimator
 
@@ -382,8 +383,14 @@ def test_parameters_that_cannot_be_meant(clusters, kwargs, message):
 def test_constant_and_empty_features(clusters):
     X, y = clusters
     X = np.column_stack([X, np.full(300, 0.1)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = MultiConditionalMFA(2, 1, random_state=0).fit(X, y)
+    # A constant tells no class from another.
+    without = MultiConditionalMFA(2, 1, random_state=0).fit(X[:, :4], y)
+    assert_allclose(model.predict_proba(X), without.predict_proba(X[:, :4]), atol=0.05)
     with pytest.warns(UserWarning, match=r"feature\(s\) 4 of X are constant"):
-        model = MultiConditionalMFA(2, 1, random_state=0, max_iter=50).fit(X, y)
+        MultiConditionalMFA(2, 1, objective="joint", random_state=0).fit(X, y)
     assert np.isfinite(model.loss_curve_).all()
     assert np.isfinite(model.predict_proba(X)).all()
     with pytest.raises(ValueError, match="singular"):
@@ -444,3 +451,14 @@ def test_wine_is_easy():
     X, y = load_wine(return_X_y=True)
     model = MultiConditionalMFA(1, 2, random_state=0).fit(X[::2], y[::2])
     assert model.score(X[1::2], y[1::2]) > 0.93
+
+
+@pytest.mark.parametrize("load", [load_iris, load_wine, load_breast_cancer])
+def test_defaults_are_silent(load):
+    X, y = load(return_X_y=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = MultiConditionalMFA(random_state=0).fit(X[::2], y[::2])
+    assert model.converged_
+    assert model.score(X[1::2], y[1::2]) > 0.93
+    assert log_loss(y[1::2], model.predict_proba(X[1::2])) < 0.5

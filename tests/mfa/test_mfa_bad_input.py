@@ -236,6 +236,6 @@ def test_warnings_point_to_the_call_of_fit(clusters):
     X = np.column_stack([X, np.ones(60)])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        quick(classes=[0, 1, 2, 3]).fit(X, y)
+        quick(classes=[0, 1, 2, 3], objective="joint", max_iter=1).fit(X, y)
     assert len(caught) == 3  # a constant feature, a class without samples, no convergence
     assert {warning.filename for warning in caught} == {__file__}
