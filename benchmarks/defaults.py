@@ -10,19 +10,16 @@ gradient, its place and the squares of that.
 """
 
 import argparse
-import os
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
-from scipy.ndimage import gaussian_filter, sobel
+from _horse_pixels import horse_photographs, pixels_of
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.preprocessing import StandardScaler
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier
-from sklearn_crf.datasets import load_weizmann_horses
 from sklearn_crf.preprocessing import NodeTransformer
 
 ESTIMATORS = (TRWCRF, DRFClassifier, M3NClassifier, ContrastiveCRF)
@@ -41,31 +38,11 @@ def squares(noise=0.7, seed=0):
 
 def horses():
     """Twenty reduced photographs to learn from, twenty to test on."""
-    if "SKLEARN_CRF_DATA" not in os.environ:
-        raise SystemExit("the horses need the environment variable SKLEARN_CRF_DATA: the folder of weizmann_horses/")
-    bunch = load_weizmann_horses(Path(os.environ["SKLEARN_CRF_DATA"]) / "weizmann_horses")
-    images = [_reduced(image[..., 0] / 255.0) for image in bunch.data]
-    masks = np.array([_reduced(mask.astype(float)) >= 0.5 for mask in bunch.target]).astype(int)
-    train, test = bunch.train[:20], bunch.test[:20]
-    X_train, X_test = (np.array([_features(images[i]) for i in part]) for part in (train, test))
+    bunch = horse_photographs()
+    X_train, y_train = pixels_of(bunch, bunch.train[:20])
+    X_test, y_test = pixels_of(bunch, bunch.test[:20])
     scaled = NodeTransformer(StandardScaler())
-    return scaled.fit_transform(X_train), masks[train], scaled.transform(X_test), masks[test]
-
-
-def _features(image):
-    """Eight features of every pixel of a grey image."""
-    row, column = (np.arange(n) / n - 0.5 for n in image.shape)
-    row, column = np.meshgrid(row, column, indexing="ij")
-    gradient = np.hypot(sobel(image, 0), sobel(image, 1))
-    blurred = [gaussian_filter(image, scale) for scale in (2, 4)]
-    return np.stack((image, *blurred, gradient, column, row, column**2, row**2), axis=-1)
-
-
-def _reduced(image, shape=(64, 80)):
-    """Means of the blocks of a 64 x 80 grid that an image is cut into."""
-    rows, columns = (np.linspace(0, n, m + 1).astype(int) for n, m in zip(image.shape, shape, strict=True))
-    totals = np.add.reduceat(np.add.reduceat(image, rows[:-1], axis=0), columns[:-1], axis=1)
-    return totals / np.outer(np.diff(rows), np.diff(columns))
+    return scaled.fit_transform(X_train), y_train, scaled.transform(X_test), y_test
 
 
 def unary(X, y, X_test, y_test):
