@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import inspect
 import json
+import os
 import pkgutil
 import re
 import shutil
@@ -38,6 +39,16 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
 ]
+# Links into the pages of these projects need the lists of their names, which come over the network.
+if os.environ.get("SKLEARN_CRF_INTERSPHINX"):
+    extensions.append("sphinx.ext.intersphinx")
+    intersphinx_mapping = {
+        "python": ("https://docs.python.org/3", None),
+        "numpy": ("https://numpy.org/doc/stable", None),
+        "scipy": ("https://docs.scipy.org/doc/scipy", None),
+        "sklearn": ("https://scikit-learn.org/stable", None),
+        "matplotlib": ("https://matplotlib.org/stable", None),
+    }
 templates_path = ["_templates"]
 # pages of run times load scripts from the network
 exclude_patterns = ["_build", "_templates", "sg_execution_times.rst", "**/sg_execution_times.rst"]
