@@ -8,7 +8,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn_crf._threads import map_tasks, single_threaded_blas
 from sklearn_crf.encoding import decode, require_complete
 from sklearn_crf.estimators._classifier import FieldClassifier
-from sklearn_crf.inference import Inference, NamedInference, conditional_scores
+from sklearn_crf.inference import AutoMap, Inference, NamedInference, conditional_scores
 from sklearn_crf.learning import (
     LBFGS,
     MARGIN_CONSTRAINTS,
@@ -84,11 +84,11 @@ class M3NClassifier(FieldClassifier):
     class_weight : dict, "balanced" or None, default=None
         Multiplies the cost of nodes of each true class.
     inference : str or Inference, default="auto"
-        What finds best labelings, in training and at prediction: "auto" (max-product on forests, min-cut for two
-        classes, 20 iterations of ``TRWS`` for more, all with a bound; ``AD3()`` for "lp" and "dual", and ``TRWS()``,
-        at prediction alone, for those with a temperature), "icm", "max_product", "graph_cut", "alpha_expansion" and
-        other names of the user guide (:ref:`choosing_inference`); or an :class:`~sklearn_crf.inference.Inference`,
-        cloned, whose options are reachable as ``inference__max_iter`` and so on.
+        What finds best labelings, in training and at prediction: "icm", "max_product", "graph_cut", "alpha_expansion"
+        and other names of the user guide (:ref:`choosing_inference`); or an
+        :class:`~sklearn_crf.inference.Inference`, cloned, whose options are reachable as ``inference__max_iter`` and so
+        on. "auto" predicts by ``AutoMap()`` and trains by inference with a bound: max-product on forests, minimum cuts
+        for two classes, 20 iterations of ``TRWS`` for more; ``AD3()`` for "lp" and "dual".
     pairwise : str or PairwiseTables, default="auto"
         Weights of a pairwise table: "auto", "ising", "potts", "symmetric" or "full", see
         :func:`~sklearn_crf.potentials.pairwise_form`; or a :class:`~sklearn_crf.potentials.PairwiseTables`, which can
@@ -251,8 +251,13 @@ class M3NClassifier(FieldClassifier):
     def _formulation(self):
         return resolve_margin_formulation(self.formulation)
 
+    def _training_inference(self):
+        return self._formulation().inference(self.inference, type(self).__name__)
+
     def _decoding(self):
-        return NamedInference(self._formulation().inference(self.inference, type(self).__name__), "map")
+        # Training calls for bounds many times on nearly the same models, a prediction once for the best labels.
+        is_auto = isinstance(self.inference, str) and self.inference == "auto"
+        return NamedInference(AutoMap() if is_auto else self._training_inference(), "map")
 
     def _is_associative(self):
         return self._tables().form == "associative"
@@ -280,7 +285,7 @@ class M3NClassifier(FieldClassifier):
 
     def _check_labels(self, labels):
         # Bad parameters are named before any work is done.
-        self._decoding()
+        self._training_inference()
         cost_matrix(self._formulation().cost, self.class_weight, labels)
 
     def _class_weight(self, labels):
@@ -311,7 +316,7 @@ class M3NClassifier(FieldClassifier):
         if formulation.name == "dual" or (by_slack and encoded.layout != "nodes"):
             return 1
         # Kernels go through forests of dense features one by one, whatever batch they are in.
-        by_kernel = not encoded.is_sparse and self._decoding().inference.exact_on in ("any", "forest")
+        by_kernel = not encoded.is_sparse and self._training_inference().exact_on in ("any", "forest")
         by_blocks = formulation.by_planes and self._solver(encoded).by_blocks
         if by_kernel or not by_blocks:
             return 4096
@@ -325,7 +330,7 @@ class M3NClassifier(FieldClassifier):
             require_associative(examples.batches)
         formulation = self._formulation()
         cost = cost_matrix(formulation.cost, self.class_weight, examples.labels)
-        return formulation.objective(self._decoding().inference, cost, examples.batches)
+        return formulation.objective(self._training_inference(), cost, examples.batches)
 
     def _has_penalty(self, objective):
         return True
@@ -349,7 +354,7 @@ class M3NClassifier(FieldClassifier):
         name = formulation.name if encoded.n_edges or formulation.name != "joint" else "smoothed"
         setting = MarginSetting(
             problem="planes" if formulation.by_planes else name,
-            inference=self._decoding().inference,
+            inference=self._training_inference(),
             solver=self._solver(encoded, potentials.n_coef, examples.graphs.have_cycles),
             scale=self._scale(potentials, formulation, run),
             lower_bounded=self._bounded(potentials),
@@ -367,7 +372,7 @@ class M3NClassifier(FieldClassifier):
         return np.where(potentials.penalised, 1.0 / np.sqrt(factors), formulation.intercept_scaling)
 
     def _chosen(self, graphs):
-        return {"learning_": self._formulation().name, "inference_": type(self._decoding().inference).__name__}
+        return {"learning_": self._formulation().name, "inference_": type(self._training_inference()).__name__}
 
     def _store(self, record):
         found = record.found

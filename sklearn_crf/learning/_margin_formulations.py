@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
-from sklearn_crf.inference import AD3, TRWS, AutoMap, IncMP, Inference
+from sklearn_crf.inference import AD3, AutoMap, IncMP, Inference
 from sklearn_crf.learning._formulations import FORMULATIONS
 from sklearn_crf.learning._rules import map_inference
 from sklearn_crf.learning._training import have_cycles
@@ -295,7 +295,7 @@ class SmoothedMargin(DualMargin):
         self.temperature = temperature
 
     def automatic_inference(self):
-        return TRWS()
+        return AutoMap()
 
     def objective(self, inference, cost, batches):
         return self._softmax_margin(cost, batches, self.temperature)
@@ -350,7 +350,7 @@ class ReparameterizedMargin(SmoothedMargin):
         return self.temperature == 0
 
     def automatic_inference(self):
-        return TRWS() if self.is_smooth else IncMP(max_iter=self.max_iter, tol=self.tol)
+        return AutoMap() if self.is_smooth else IncMP(max_iter=self.max_iter, tol=self.tol)
 
     def objective(self, inference, cost, batches):
         return super().objective(inference, cost, batches) if self.is_smooth else RelaxedHinge(inference, cost)

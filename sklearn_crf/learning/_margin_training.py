@@ -540,7 +540,7 @@ def _warn(found, name):
     share = found.gap / max(abs(found.fun), np.finfo(np.float64).tiny)
     remedy = "increase max_iter or tol, decrease C, or scale the features"
     if found.message == UNPROVEN:
-        remedy = "take an inference that proves more of its labelings, such as 'auto', decrease C, or increase tol"
+        remedy = "increase tol, decrease C, or take an inference that proves more of its labelings"
     warn_caller(
         f"{name} ended with {found.message!r} at a duality gap of {share:.2g} of the objective: {remedy}.",
         ConvergenceWarning,

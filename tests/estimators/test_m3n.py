@@ -15,8 +15,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 from sklearn.utils._param_validation import InvalidParameterError
 
-from sklearn_crf import Example
-from sklearn_crf.inference import ICM, AlphaExpansion, TreeInference
+from sklearn_crf import Example, M3NClassifier
+from sklearn_crf.inference import ICM, AlphaExpansion, AutoMap, TreeInference
+from sklearn_crf.models import score
 from sklearn_crf.objectives.margin import _forest_planes
 
 SOLVERS = ["cutting_plane", "one_slack", "frank_wolfe", "bmrm", "subgradient"]
@@ -380,3 +381,19 @@ def test_tolerance_suits_the_solver():
     assert m3n_classifier(solver="frank_wolfe", random_state=0).fit(X, y).score(X, y) > 0.8
     with pytest.raises(InvalidParameterError, match="tol"):
         m3n_classifier(tol="loose").fit(X, y)
+
+
+def test_predictions_by_default_are_the_best_labels_found_without_warnings_of_training():
+    rng = np.random.default_rng(3)
+    y = rng.integers(3, size=(2, 20, 20))
+    X = np.eye(3)[y] + rng.normal(size=(2, 20, 20, 3))
+    field = M3NClassifier(max_iter=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        field.fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        labels = field.predict(X)
+    for model, found in zip(field.models(X), labels, strict=True):
+        best = AutoMap().map(model)
+        assert score(model, found.ravel()) == pytest.approx(best.score)
