@@ -2,10 +2,10 @@
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
@@ -50,15 +50,51 @@ class Cancelled(Exception):
     """Raised inside a worker after Ctrl-C in the main thread, so that it stops at its next sweep."""
 
 
-class _Cancellation:
-    """Whether the computation that a thread works for was interrupted, or one around it."""
+class _SharedItems:
+    """Numbered items that several threads take in turn; an error stops those behind it, an interruption all.
 
-    def __init__(self, around):
-        self.around = around
-        self.is_set = False
+    The item that fails first by its number is always begun, so that the error does not depend on threads either.
+    """
+
+    def __init__(self, function, n_items):
+        self.function, self.n_items = function, n_items
+        self.numbers = count()
+        self.results = [None] * n_items
+        self.errors: dict[int, Exception] = {}
+        self.interrupted = False
+        self.around = getattr(_current, "cancelled", None)
+        self.warning, self.config = warning_state(), get_config()
+
+    def work(self):
+        """Work on items until none is left."""
+        try:
+            # numbers ascend: behind an error there is nothing more to do
+            while (i := next(self.numbers)) < self.n_items and not self.errors and not self.interrupted:
+                _current.cancelled = _Cancellation(self, i)
+                try:
+                    checkpoint()
+                    self.results[i] = self.function(i)
+                except Exception as error:
+                    self.errors[i] = error
+        finally:
+            _current.cancelled = self.around
+
+    def help(self):
+        """The same in another thread, with the configuration of scikit-learn of this one."""
+        set_warning_state(self.warning)
+        with config_context(**self.config):
+            self.work()
+
+
+class _Cancellation:
+    """Whether a thread that works on an item shall stop."""
+
+    def __init__(self, shared, number):
+        self.shared, self.number = shared, number
 
     def __bool__(self):
-        return self.is_set or bool(self.around)
+        shared = self.shared
+        return shared.interrupted or bool(shared.around) or min(list(shared.errors), default=self.number) < self.number
 
 
 def checkpoint() -> None:
@@ -69,27 +105,54 @@ def checkpoint() -> None:
 
 @contextmanager
 def _pool(n_threads):
-    """Yields ``submit`` of a pool whose tasks stop at their next checkpoint when the block is left by an exception."""
-    cancelled, warning = _Cancellation(getattr(_current, "cancelled", None)), warning_state()
-
-    def run(function, *arguments):
-        _current.cancelled = cancelled
-        set_warning_state(warning)
-        checkpoint()
-        return function(*arguments)
-
-    def submit(function: Callable, *arguments) -> Future:
-        return pool.submit(run, function, *arguments)
-
+    """Threads that help the calling one: those of :func:`kept_threads` or new ones."""
+    kept = getattr(_current, "executor", None)
+    if kept is not None:
+        yield kept
+        return
     # Joblib's pool has threads beside its workers, and the C library keeps freed memory for each of them.
-    pool = ThreadPoolExecutor(n_threads)
+    with ThreadPoolExecutor(n_threads - 1) as executor:
+        yield executor
+
+
+@contextmanager
+def kept_threads(n_jobs):
+    """Context in which calls from this thread share its helpers: a fit hands over work hundreds of times."""
+    n_threads = thread_count(n_jobs)
+    if n_threads < 2 or getattr(_current, "executor", None) is not None:
+        yield
+        return
+    with ThreadPoolExecutor(n_threads - 1) as executor:
+        _current.executor = executor
+        try:
+            yield
+        finally:
+            _current.executor = None
+
+
+def _share(executor, n_threads, function, n_items):
+    """``[function(i) for i in range(n_items)]`` by this thread and those that help it.
+
+    This thread never waits for another one to wake up: where that takes longer than the work, it does all of it.
+    """
+    shared = _SharedItems(function, n_items)
+    helpers = [executor.submit(shared.help) for _ in range(min(n_threads, n_items) - 1)]
     try:
-        yield submit
+        shared.work()
+        for helper in helpers:
+            if not helper.cancel():
+                helper.result()
     except BaseException:
-        cancelled.is_set = True
+        shared.interrupted = True
+        wait([helper for helper in helpers if not helper.cancel()])
         raise
-    finally:
-        pool.shutdown(cancel_futures=True)
+    if shared.errors:
+        error = shared.errors[min(shared.errors)]
+        try:
+            raise error
+        finally:
+            del error, shared  # a traceback that holds its own error keeps the results in memory
+    return shared.results
 
 
 def thread_count(n_jobs):
@@ -122,16 +185,10 @@ def map_tasks(function, tasks, n_jobs=None):
             checkpoint()
             results.append(function(task, n_threads=inner))
         return results
-    # scikit-learn's own Parallel carries its configuration too, but also sets the filters of warnings in every task:
-    # threads share those, and tasks that overlap leave them empty.
-    config = get_config()
-
-    def run(task):
-        with config_context(**config):
-            return function(task, n_threads=inner)
-
-    with _pool(outer) as submit:
-        return [future.result() for future in [submit(run, task) for task in tasks]]
+    # scikit-learn's own Parallel sets the filters of warnings in every task besides: threads share those, and tasks
+    # that overlap leave them empty.
+    with _pool(outer) as executor:
+        return _share(executor, outer, lambda i: function(tasks[i], n_threads=inner), len(tasks))
 
 
 def _checked_map(function, items):
@@ -152,10 +209,10 @@ def range_runner(n_threads):
     if n_threads <= 1:
         yield run_alone
         return
-    with _pool(n_threads) as submit:
+    with _pool(n_threads) as executor:
 
         def run(kernel, n_items, smallest_range=_SMALLEST_RANGE):
-            _run_shared(submit, n_threads, kernel, n_items, smallest_range)
+            _run_shared(executor, n_threads, kernel, n_items, smallest_range)
 
         yield run
 
@@ -169,13 +226,13 @@ def run_alone(kernel, n_items, smallest_range=_SMALLEST_RANGE):
     kernel(0, n_items)
 
 
-def _run_shared(submit, n_threads, kernel, n_items, smallest_range):
-    n_ranges = max(1, min(n_threads, n_items // smallest_range))
+def _run_shared(executor, n_threads, kernel, n_items, smallest_range):
+    n_ranges = min(n_threads, n_items // smallest_range)
+    if n_ranges < 2:
+        kernel(0, n_items)
+        return
     bounds = [n_items * k // n_ranges for k in range(n_ranges + 1)]
-    others = [submit(kernel, a, b) for a, b in pairwise(bounds[1:])]
-    kernel(bounds[0], bounds[1])
-    for future in others:
-        future.result()
+    _share(executor, n_ranges, lambda k: kernel(bounds[k], bounds[k + 1]), n_ranges)
 
 
 def fixed_ranges(n_items, n_ranges=16):
@@ -259,14 +316,12 @@ def ordered_map(n_threads):
     if n_threads <= 1:
         yield _checked_map
         return
-    with _pool(n_threads) as submit:
+    with _pool(n_threads) as executor:
 
         def mapped(function, items):
-            # One item alone would wait for a thread that nobody else has need of: in short calls twice the time.
             if len(items) < 2:
                 return _checked_map(function, items)
-            futures = [submit(function, item) for item in items]
-            return (future.result() for future in futures)
+            return iter(_share(executor, n_threads, lambda i: function(items[i]), len(items)))
 
         yield mapped
 

@@ -16,12 +16,14 @@ from joblib import parallel_config
 from joblib.parallel import ParallelBackendBase
 from sklearn import config_context, get_config
 
+from sklearn_crf import _threads
 from sklearn_crf._threads import (
     Cancelled,
     cached_property,
     checkpoint,
     even_map,
     fixed_ranges,
+    kept_threads,
     map_tasks,
     ordered_map,
     range_runner,
@@ -250,9 +252,15 @@ def test_maps_give_results_in_the_order_of_the_items(maker, n_threads, n_items):
 
 
 def test_one_item_is_not_handed_to_another_thread():
+    together = threading.Barrier(2)
+
+    def meet(_):
+        together.wait(timeout=60)
+        return threading.get_ident()
+
     with ordered_map(2) as mapped:
         assert list(mapped(lambda _: threading.get_ident(), [0])) == [threading.get_ident()]
-        assert threading.get_ident() not in mapped(lambda _: threading.get_ident(), [0, 1])
+        assert len(set(mapped(meet, [0, 1]))) == 2
 
 
 def test_range_runner_raises_what_a_worker_raised():
@@ -282,3 +290,47 @@ def test_blas_has_one_thread_inside():
     with single_threaded_blas():
         assert blas_threads() <= {1}
     assert blas_threads() == before
+
+
+def test_work_is_done_without_threads_that_wake_too_late():
+    """A thread that is busy elsewhere is not waited for."""
+    busy, free = threading.Event(), threading.Event()
+
+    def occupy():
+        busy.set()
+        free.wait(timeout=60)
+
+    with kept_threads(2):
+        _threads._current.executor.submit(occupy)
+        busy.wait(timeout=60)
+        assert map_tasks(lambda task, n_threads: threading.get_ident(), range(9), 2) == [threading.get_ident()] * 9
+        with range_runner(2) as run:
+            done = []
+            run(lambda start, stop: done.append((start, stop)), 5000)
+        assert done == [(0, 2500), (2500, 5000)]
+        free.set()
+
+
+def test_kept_threads_are_few_and_end_with_their_block():
+    before = threading.active_count()
+    seen = set()
+    with kept_threads(3), kept_threads(3):
+        for _ in range(20):
+            seen.update(map_tasks(lambda task, n_threads: time.sleep(0.001) or threading.get_ident(), range(6), 3))
+        assert threading.active_count() <= before + 2
+    assert threading.active_count() == before
+    assert 2 <= len(seen) <= 3
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2, 3])
+def test_the_first_error_by_number_is_raised(n_jobs):
+    """Whichever comes first by the clock."""
+
+    def work(task, n_threads):
+        time.sleep(0.02 if task == 1 else 0.001)
+        if task:
+            raise ValueError(task)
+
+    for _ in range(5):
+        with pytest.raises(ValueError, match=r"^1$"):
+            map_tasks(work, range(6), n_jobs)

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._callbacks import CallbackSupportMixin, fit_callbacks, progress_reporter
 from sklearn_crf._numbers import C_INTERVAL
-from sklearn_crf._threads import map_tasks, single_threaded_blas
+from sklearn_crf._threads import kept_threads, map_tasks, single_threaded_blas
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf._warnings import warn_caller
 from sklearn_crf.dense._bandwidth_search import BandwidthGradient, BandwidthSearch
@@ -248,7 +248,8 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         )
         start = self._start(layout, kernels, labels.classes_, data)
         trace, result, weights = [], None, start
-        with single_threaded_blas(), fit_callbacks(self, X, y, self.max_iter) as iteration:
+        callbacks = fit_callbacks(self, X, y, self.max_iter)
+        with single_threaded_blas(), kept_threads(self.n_jobs), callbacks as iteration:
 
             def on_iteration(found):
                 return iteration(lambda: self._attributes(data, labels.classes_, layout.unpack(found.x), kernels))

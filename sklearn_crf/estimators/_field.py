@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._callbacks import CallbackSupportMixin, fit_callbacks
 from sklearn_crf._numbers import C_INTERVAL
-from sklearn_crf._threads import single_threaded_blas
+from sklearn_crf._threads import kept_threads, single_threaded_blas
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.distributed import Shards
 from sklearn_crf.encoding import class_weights, encode_X, encode_y, make_batches, tie_constant_edges
@@ -201,7 +201,8 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             require_node_losses(self, examples, objective)
             risk = examples.risk(self, objective, potentials, int(rng.randint(np.iinfo(np.int32).max)))
             former = self._former_weights(encoded, labels, potentials)
-            with single_threaded_blas(), fit_callbacks(self, X, y, self._n_iterations()) as iteration:
+            callbacks = fit_callbacks(self, X, y, self._n_iterations())
+            with single_threaded_blas(), kept_threads(self.n_jobs), callbacks as iteration:
 
                 def fitted_now(coef):
                     of_input = {"n_features_in_": encoded.n_features, "lattice_ndim_": encoded.lattice_ndim}

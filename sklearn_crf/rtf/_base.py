@@ -12,7 +12,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._callbacks import CallbackSupportMixin, fit_callbacks
-from sklearn_crf._threads import map_tasks, single_threaded_blas
+from sklearn_crf._threads import kept_threads, map_tasks, single_threaded_blas
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf._warnings import warn_caller
 from sklearn_crf.encoding._batches import validate_sample_weight
@@ -264,7 +264,8 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
             "target_scale_": problem.scale,
         }
         n_features = inputs[0].shape[2] - len(problem.missing)
-        with single_threaded_blas(), fit_callbacks(self, X, y, options.n_iterations) as iteration:
+        callbacks = fit_callbacks(self, X, y, options.n_iterations)
+        with single_threaded_blas(), kept_threads(self.n_jobs), callbacks as iteration:
 
             def fitted_now(field, coef):
                 seen = {"n_features_in_": n_features, "lattice_ndim_": planes.encoded.lattice_ndim}
