@@ -103,8 +103,9 @@ class DenseInput:
     n_scores: int  # Of every example
     n_channels: int  # Of every example
 
-    # Name by which the encoding of labels recognises this input.
+    # What the encoding of labels asks: the name of this input, and examples whose nodes may differ in their states.
     layout = "dense"
+    representatives = ()
 
     @property
     def n_examples(self):
