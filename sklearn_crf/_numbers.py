@@ -1,6 +1,7 @@
 """Numbers that users pass: integers narrowed without wrapping, real arrays, and scores within one limit."""
 
-from numbers import Real
+from collections.abc import Callable, Iterable
+from numbers import Integral, Real
 from operator import index
 from typing import Any
 
@@ -28,6 +29,22 @@ def as_integer(value: Any, name: str, *, lowest: int = 0, highest: int = MAX_INT
     if not lowest <= number <= highest:
         raise ValueError(f"{name} must lie in {lowest} to {highest}, got {number}.")
     return number
+
+
+def check_option(value: Any, name: str, holds: Callable[[Any], bool], needed: str, *, kind: type = Real) -> None:
+    """Raise ValueError unless an option is a number for which a condition holds."""
+    # name: what errors call it; needed: the condition, after "must"; kind: Real, or Integral for whole numbers
+    if not isinstance(value, kind):
+        raise ValueError(f"{name} must be {'an integer' if kind is Integral else 'a number'}, got {value!r}.")
+    if not holds(value):
+        raise ValueError(f"{name} must {needed}, got {value!r}.")
+
+
+def check_choice(value: Any, name: str, choices: Iterable[str]) -> None:
+    """Raise ValueError unless an option is one of these names."""
+    choices = tuple(choices)
+    if not (isinstance(value, str) and value in choices):
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
 
 
 def as_integers(

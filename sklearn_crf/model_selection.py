@@ -12,6 +12,7 @@ from sklearn.model_selection import BaseCrossValidator, KFold, check_cv
 from sklearn.utils import Bunch, check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 
+from sklearn_crf._numbers import sound_csr
 from sklearn_crf.encoding import object_array
 from sklearn_crf.encoding._labels import from_objects, missing_nodes
 from sklearn_crf.inference import resolve_inference
@@ -250,7 +251,7 @@ def take_examples(values, indices):
     if hasattr(values, "iloc"):
         return values.iloc[indices]
     if sp.issparse(values):
-        return values.tocsr()[indices]
+        return sound_csr(values, "X")[indices]
     if hasattr(values, "shape"):
         return values[indices]
     return [values[i] for i in indices]

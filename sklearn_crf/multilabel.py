@@ -13,6 +13,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
+from sklearn_crf._numbers import as_reals, sound_csr
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.encoding import Example
 from sklearn_crf.estimators.trw import TRWCRF
@@ -227,6 +228,24 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         known = self._known(evidence, len(examples))
         return np.stack(self.estimator_.predict_proba(examples, known, inference=inference))[:, :, 1]
 
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Share of the rows all of whose labels are right.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Features of the rows.
+        y : array-like or sparse matrix of shape (n_samples, n_labels)
+            Their labels, as in ``fit``.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+        """
+        return super().score(X, sound_csr(y, "y") if sp.issparse(y) else y, sample_weight)
+
     def models(self, X: ArrayLike, evidence: ArrayLike | None = None) -> list[PairwiseModel | FactorGraph]:
         """The field of the labels of each row under the fitted weights.
 
@@ -249,7 +268,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         """Evidence in the labels of the field, 0 and 1, NaN where a label is open; None if nothing is known."""
         if evidence is None:
             return None
-        table = np.array(evidence, dtype=np.float64)
+        table = as_reals(evidence, "evidence", np.float64)
         if table.shape != (n_rows, len(self.classes_)):
             raise ValueError(f"evidence must have shape ({n_rows}, {len(self.classes_)}), got {table.shape}.")
         is_open = np.isnan(table)
@@ -263,6 +282,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return _examples(self._rows(X, reset=False), Graph(len(self.classes_), self.edges_))
 
     def _rows(self, X, reset):
+        X = sound_csr(X, "X") if sp.issparse(X) else X
         return validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], order="C")
 
     def __sklearn_tags__(self):
@@ -279,7 +299,7 @@ def _indicator(y):
     """The two values in y, sorted, and where the larger one is, as int32."""
     if y is None:
         raise ValueError("MultiLabelField requires y to be passed, but the target y is None.")
-    y = y.toarray() if sp.issparse(y) else check_array(y, dtype=None, ensure_2d=False, input_name="y")
+    y = sound_csr(y, "y").toarray() if sp.issparse(y) else check_array(y, dtype=None, ensure_2d=False, input_name="y")
     if y.ndim != 2:
         raise ValueError(
             f"y must have shape (n_samples, n_labels) of zeros and ones, got {y.shape}: for one label of each row fit "

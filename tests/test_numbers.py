@@ -3,8 +3,13 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
 
+from sklearn_crf import TRWCRF, Example, MultiLabelField
 from sklearn_crf._numbers import as_integer, as_integers, as_reals, as_scores, sound_csr
+from sklearn_crf.model_selection import cross_val_predict
+from sklearn_crf.preprocessing import ClassifierScores, NodeTransformer, group_rows
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int16, np.uint16, np.int32, np.int64, np.uint64])
@@ -49,8 +54,8 @@ def test_what_is_no_real_array_is_refused(value):
         as_reals(value, "X")
 
 
-def damaged(form, field, value):
-    matrix = sp.random(5, 4, density=0.5, random_state=0, format=form)
+def damaged(form, field, value, shape=(5, 4)):
+    matrix = sp.random(*shape, density=0.7, random_state=0, format=form)
     array = getattr(matrix, field).copy()
     array[3] = value
     setattr(matrix, field, array)
@@ -62,6 +67,37 @@ def damaged(form, field, value):
 def test_damaged_sparse_matrices_are_refused(form, field, value):
     with pytest.raises(ValueError, match="X is a damaged sparse matrix"):
         sound_csr(damaged(form, field, value), "X")
+
+
+X, Y = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
+LABELS = np.eye(3, dtype=int)[np.arange(20) % 3]
+FIELD = MultiLabelField(TRWCRF(pairwise="ising", max_iter=1))
+CHAIN = np.stack((np.arange(20), np.arange(1, 21)), axis=1)
+
+# Everything that takes a sparse matrix of 20 rows and 3 columns.
+TAKERS = {
+    "rows": lambda table: TRWCRF(max_iter=1).fit(table, Y),
+    "lists": lambda table: TRWCRF(max_iter=1).fit([table, table], [Y, Y]),
+    "prediction": lambda table: TRWCRF(max_iter=1).fit(X, Y).predict(table),
+    "Example": lambda table: Example(table, [[0, 1]]),
+    "features of edges": lambda table: Example(np.zeros((21, 1)), CHAIN, table),
+    "labels": lambda table: FIELD.fit(X, table),
+    "rows of labels": lambda table: FIELD.fit(table, LABELS),
+    "score of labels": lambda table: FIELD.fit(X, LABELS).score(X, table),
+    "NodeTransformer": lambda table: NodeTransformer(StandardScaler(with_mean=False)).fit([table, table]),
+    "NodeTransformer, rows": lambda table: NodeTransformer(StandardScaler(with_mean=False)).fit(table),
+    "ClassifierScores": lambda table: ClassifierScores(LogisticRegression()).fit([table, table], [Y, Y]),
+    "group_rows": lambda table: group_rows(table, Y),
+    "cross_val_predict": lambda table: cross_val_predict(TRWCRF(max_iter=1), table, Y, cv=2),
+}
+
+
+@pytest.mark.parametrize("take", TAKERS.values(), ids=TAKERS)
+@pytest.mark.parametrize("form", ["csr", "csc", "bsr"])
+@pytest.mark.parametrize(("field", "value"), [("indices", 10**8), ("indices", -5), ("indptr", 10**8), ("indptr", -5)])
+def test_damaged_sparse_matrices_are_refused_wherever_they_come_in(take, form, field, value):
+    with pytest.raises(ValueError, match="damaged sparse matrix"):
+        take(damaged(form, field, value, X.shape))
 
 
 @pytest.mark.parametrize("form", ["csr", "csc", "bsr", "coo", "lil", "dok", "dia"])

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 from sklearn.utils import Bunch, check_random_state
 
-from sklearn_crf._numbers import as_integer
+from sklearn_crf._numbers import as_integer, check_choice
 
 SIZE = 64
 
@@ -80,8 +80,7 @@ def make_noisy_shapes(noise="gaussian", n_per_shape=50, *, shapes=None, random_s
     >>> X.shape, y.shape, names.tolist()
     ((2, 64, 64, 1), (2, 64, 64), ['key', 'key'])
     """
-    if noise not in ("gaussian", "bimodal"):
-        raise ValueError(f"noise must be 'gaussian' or 'bimodal', got {noise!r}.")
+    check_choice(noise, "noise", ("gaussian", "bimodal"))
     base = make_binary_shapes()
     chosen = base.names if shapes is None else tuple(shapes)
     unknown = [name for name in chosen if name not in base.names]

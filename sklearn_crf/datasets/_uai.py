@@ -3,6 +3,7 @@
 from os import PathLike as OsPathLike
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from sklearn_crf._numbers import as_integer, as_integers, as_reals
@@ -313,6 +314,8 @@ def write_marginals(path: PathLike, unary: ArrayLike, n_states: ArrayLike | None
     [[0.25, 0.75], [0.5, 0.5]]
     """
     unary = as_reals(unary, "unary", np.float64)
+    if sp.issparse(unary):
+        unary = unary.toarray()
     if unary.ndim != 2:
         raise ValueError(f"unary must have shape (n_nodes, n_states), got {unary.shape}.")
     if not np.all((unary >= 0) & (unary <= 1 + _ROUNDING)):

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_array
 
+from sklearn_crf._numbers import sound_csr
 from sklearn_crf.encoding._examples import (
     Batch,
     Example,
@@ -107,7 +108,7 @@ def read_layout(X, lattice_ndim=None):
         raise ValueError("X is one Example: pass a list of examples, [X].")
     if sp.issparse(X) or hasattr(X, "columns"):
         _require_plain(X, lattice_ndim)
-        return "nodes", X
+        return "nodes", sound_csr(X, "X") if sp.issparse(X) else X
     X = _to_array_or_list(X)
     if isinstance(X, list):
         return "list", _read_list(X, lattice_ndim)
@@ -207,7 +208,7 @@ def _read_list(X, lattice_ndim):
         if isinstance(x, Example):
             raise ValueError(f"X[{i}] is an Example, but X[0] is a {type(X[0]).__name__}: a list holds one kind.")
         if sp.issparse(x):
-            x = x.tocsr()
+            x = sound_csr(x, f"X[{i}]")
         else:
             try:
                 x = np.asarray(x)

@@ -11,8 +11,9 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 from sklearn.utils._param_validation import InvalidParameterError
 
-from sklearn_crf._numbers import as_integers, as_reals
+from sklearn_crf._numbers import as_integers, as_reals, sound_csr
 from sklearn_crf.graphs import Graph
+from sklearn_crf.models._factor_tables import pairs_of_factors
 
 
 class Factors(NamedTuple):
@@ -95,7 +96,7 @@ class Example:
         named = {name: _as_factors(value, name, n_nodes) for name, value in (factors or {}).items()}
         # Short examples have none of a type that takes many nodes.
         self.factors = {name: found for name, found in named.items() if len(found.scope)}
-        self.fixed_factors = _as_fixed_factors(fixed_factors or [], n_nodes)
+        self.fixed_factors = _as_fixed_factors([] if fixed_factors is None else fixed_factors, n_nodes)
 
     @classmethod
     def _trusted(cls, node_features, graph, edge_features=None, node_type=None, edge_type=None, n_states=None):
@@ -227,7 +228,7 @@ def _as_factors(value, name, n_nodes):
 
 def _as_fixed_factors(factors, n_nodes):
     found = []
-    for f, (scope, table) in enumerate(factors):
+    for f, (scope, table) in enumerate(pairs_of_factors(factors, "fixed_factors")):
         scope = as_integers(scope, f"the scope of fixed_factors[{f}]").ravel()
         _check_scope(scope, n_nodes, f"fixed_factors[{f}]")
         found.append((scope, table))
@@ -522,7 +523,7 @@ def compute_edge_features(function, node_features, edges):
     # node_features: (N, F); edges: (E, 2)
     # returns (E, R), in the precision of ``node_features``
     values = function(node_features[edges[:, 0]], node_features[edges[:, 1]])
-    values = values.tocsr() if sp.issparse(values) else np.asarray(values)
+    values = sound_csr(values, "what edge_features returned") if sp.issparse(values) else np.asarray(values)
     if values.ndim != 2 or values.shape[0] != len(edges):
         raise ValueError(
             f"edge_features must return an array of shape (n_edges, n_edge_features), got {values.shape} "

@@ -74,7 +74,7 @@ def encode_y(y, encoded, *, missing_label=None, classes=None, name="y"):
     labels = [_columns(*part, classes_, part_name) for part, part_name in zip(parts, names, strict=True)]
     if encoded.layout == "nodes":
         return EncodedLabels(labels[0], classes_)
-    if any(example.n_states is not None for example in encoded.representatives):
+    if encoded.layout == "list" and any(example.n_states is not None for example in encoded.representatives):
         _require_states(labels, encoded.items, classes_, name)
     return EncodedLabels(labels, classes_)
 
@@ -290,7 +290,7 @@ def sorted_classes(found, classes=None):
     [0, 1, 3]
     """
     if classes is not None:
-        return _given_classes(classes)
+        return named_classes(classes)
     labelled = [values for values in found if len(values)]
     if not labelled:
         raise ValueError("y holds no label at all: every node is marked as missing.")
@@ -310,12 +310,14 @@ def sorted_classes(found, classes=None):
     return classes
 
 
-def _given_classes(classes):
+def named_classes(classes, least=2):
+    """Classes that a user names, sorted."""
     classes = np.asarray(classes)
     if classes.ndim == 1 and classes.dtype == object:
         classes = from_objects(classes, "classes")
-    if classes.ndim != 1 or len(classes) < 2:
-        raise ValueError(f"classes must name at least 2 classes in one axis, got shape {classes.shape}.")
+    if classes.ndim != 1 or len(classes) < least:
+        noun = "class" if least == 1 else "classes"
+        raise ValueError(f"classes must name at least {least} {noun} in one axis, got shape {classes.shape}.")
     if classes.dtype.kind not in "biufUS":
         raise ValueError(f"classes must be numbers or strings, got {classes.dtype}: {classes}.")
     return np.unique(classes)

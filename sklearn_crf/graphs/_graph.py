@@ -290,6 +290,8 @@ def _networkx_pairs(graph, n_nodes):
 
 
 def _as_shape(shape):
+    if not np.iterable(shape):
+        raise ValueError(f"shape must be a sequence of lengths, got {shape!r}.")
     return tuple(as_integer(length, "each length of shape") for length in shape)
 
 
@@ -459,7 +461,7 @@ def from_adjacency(adjacency: Any) -> Graph:
     >>> from_adjacency(sp.csr_matrix([[0, 1, 1], [1, 0, 0], [1, 0, 0]]))
     Graph(n_nodes=3, n_edges=2)
     """
-    adjacency = adjacency if sp.issparse(adjacency) else sp.coo_matrix(adjacency)
+    adjacency = adjacency if sp.issparse(adjacency) else sp.coo_matrix(as_reals(adjacency, "adjacency"))
     if adjacency.shape[0] != adjacency.shape[1]:
         raise ValueError(f"adjacency must be square, got shape {adjacency.shape}.")
     n_nodes = as_integer(adjacency.shape[0], "the number of rows of adjacency")

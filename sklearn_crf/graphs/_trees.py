@@ -97,6 +97,9 @@ class SpanningTrees:
         -------
         SpanningTrees
         """
+        if not np.iterable(edge_lists):
+            raise ValueError(f"edge_lists must be a sequence of rows of edges, got {edge_lists!r}.")
+        edge_lists = list(edge_lists)
         trees = np.zeros((len(edge_lists), graph.n_edges), dtype=bool)
         for t, edges in enumerate(edge_lists):
             trees[t, as_integers(edges, f"edge_lists[{t}]", lowest=0, highest=graph.n_edges - 1)] = True

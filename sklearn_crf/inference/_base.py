@@ -1,12 +1,14 @@
 """Base class of inference algorithms, and the types of their results."""
 
 from contextlib import contextmanager
+from numbers import Integral, Real
 from typing import Any, NamedTuple, overload
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
+from sklearn_crf._numbers import check_option
 from sklearn_crf._warnings import warn_caller, warns_of_convergence, without_convergence
 from sklearn_crf.inference._allowed_labels import allowed_labels
 from sklearn_crf.inference._climbing import climbed
@@ -210,10 +212,11 @@ def convergence_left_to_caller():
 
 # What must hold of options that several algorithms have.
 _COMMON_OPTIONS = {
-    "max_iter": (lambda value: value >= 1, "be at least 1"),
-    "tol": (lambda value: value >= 0, "not be negative"),
-    "damping": (lambda value: 0 <= value < 1, "lie in [0, 1)"),
+    "max_iter": (Integral, lambda value: value >= 1, "be at least 1"),
+    "tol": (Real, lambda value: value >= 0, "not be negative"),
+    "damping": (Real, lambda value: 0 <= value < 1, "lie in [0, 1)"),
 }
+_SWITCHES = ("climb", "bounded", "search")
 
 
 class Inference(BaseEstimator):
@@ -397,9 +400,12 @@ class Inference(BaseEstimator):
                 f"model must be a {taken} for {name}, got {type(model).__name__}. Of the algorithms for task {task!r}, "
                 f"{others} can take that."
             )
-        for option, (holds, needed) in _COMMON_OPTIONS.items():
-            if hasattr(self, option) and not holds(getattr(self, option)):
-                raise ValueError(f"{option} must {needed}, got {getattr(self, option)!r}.")
+        for option, (kind, holds, needed) in _COMMON_OPTIONS.items():
+            if hasattr(self, option):
+                check_option(getattr(self, option), option, holds, needed, kind=kind)
+        for switch in _SWITCHES:
+            if not isinstance(getattr(self, switch, True), bool | np.bool_):
+                raise ValueError(f"{switch} must be True or False, got {getattr(self, switch)!r}.")
         self._check_model(model)
 
     def _check_model(self, model):
@@ -407,10 +413,11 @@ class Inference(BaseEstimator):
         check_allowed_states(model)
 
     def _require_at_least(self, **least):
-        """Raise ValueError if one of these options is less than its number."""
+        """Raise ValueError if one of these options is less than its number; whole numbers take integers alone."""
         for option, number in least.items():
-            if not getattr(self, option) >= number:
-                raise ValueError(f"{option} must be at least {number}, got {getattr(self, option)!r}.")
+            kind = Integral if isinstance(number, int) else Real
+            needed = f"be at least {number:g}"
+            check_option(getattr(self, option), option, lambda value: value >= number, needed, kind=kind)  # noqa: B023
 
     def _allowed(self, model, found):
         """The result with labels that nothing forbids, or with a warning that none were found."""

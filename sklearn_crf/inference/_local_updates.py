@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf._numbers import check_choice
 from sklearn_crf.models import check_labels
 
 SCHEDULES = ("sequential", "checkerboard")
@@ -48,8 +49,7 @@ def _agreement(model):
 
 def check_schedule(schedule):
     """Raise ValueError if ``schedule`` is not an order of visits."""
-    if schedule not in SCHEDULES:
-        raise ValueError(f"schedule must be one of {', '.join(map(repr, SCHEDULES))}, got {schedule!r}.")
+    check_choice(schedule, "schedule", SCHEDULES)
 
 
 def visits(graph, schedule, frozen=None):

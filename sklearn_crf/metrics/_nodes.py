@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.metrics import accuracy_score, classification_report, confusion_matrix, f1_score, jaccard_score
 
-from sklearn_crf.encoding._labels import from_objects, missing_nodes
+from sklearn_crf.encoding._labels import from_objects, missing_nodes, number_of_examples
 
 
 def flatten_nodes(y_true, y_pred, *, missing_label=None, sample_weight=None):
@@ -41,10 +41,10 @@ def flatten_nodes(y_true, y_pred, *, missing_label=None, sample_weight=None):
     >>> flatten_nodes(y_true, y_pred)
     (array([0, 1, 1, 1, 0]), array([0, 1, 0, 1, 0]), None)
     """
-    true = _per_example(y_true)
+    true = _per_example(y_true, "y_true")
     # Plain labels are one part: an array for each row would cost more than the metric.
     plain = len(true) == 1 and np.ndim(y_true[0]) == 0
-    pred = [np.asarray(y_pred)] if plain else _per_example(y_pred)
+    pred = [np.asarray(y_pred)] if plain else _per_example(y_pred, "y_pred")
     if len(true) != len(pred):
         raise ValueError(f"y_true has {len(true)} examples, but y_pred has {len(pred)}.")
     n_trailing = pred[0].ndim - true[0].ndim if true else 0
@@ -62,16 +62,16 @@ def flatten_nodes(y_true, y_pred, *, missing_label=None, sample_weight=None):
     )
 
 
-def _per_example(y):
+def _per_example(y, name):
     """One array per example; of plain labels, one array of all."""
     y = y if isinstance(y, list | tuple) else np.asarray(y)
-    if len(y) and np.ndim(y[0]) == 0:
+    if number_of_examples(y, name) and np.ndim(y[0]) == 0:
         return [np.asarray(y)]
     return [np.asarray(part) for part in y]
 
 
 def _per_node_weight(sample_weight, true):
-    weight = _per_example(sample_weight)
+    weight = _per_example(sample_weight, "sample_weight")
     if len(true) > 1 and len(weight) == 1 and weight[0].ndim == 1:
         weight = list(weight[0])
     if len(weight) != len(true):
@@ -84,7 +84,10 @@ def _per_node_weight(sample_weight, true):
 
 def _joined(parts, keep, name):
     values = np.concatenate([part[mask] for part, mask in zip(parts, keep, strict=True)])
-    return from_objects(values, name) if values.dtype == object else values
+    values = from_objects(values, name) if values.dtype == object else values
+    if values.dtype.kind not in "biufUS":
+        raise ValueError(f"{name} must hold numbers or strings, got {values.dtype}.")
+    return values
 
 
 def node_accuracy_score(y_true, y_pred, *, missing_label=None, sample_weight=None):

@@ -8,6 +8,7 @@ from sklearn.utils import compute_sample_weight
 from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
 
 from sklearn_crf._warnings import warn_caller
+from sklearn_crf.encoding._labels import named_classes
 from sklearn_crf.mfa._parameters import NOISE_KINDS, Priors
 from sklearn_crf.mfa._solvers import EM, SOLVERS, ScaledLBFGS, ScaledSGD
 
@@ -76,10 +77,10 @@ def require_objects(estimator, params, names):
 
 def check_classes(classes):
     """Names of all classes, sorted."""
-    names = np.asarray(classes)
-    if names.ndim != 1 or not names.size:
-        raise InvalidParameterError(f"classes must be a list of at least one label, got {classes!r}.")
-    return np.unique(names)
+    try:
+        return named_classes(classes, least=1)
+    except ValueError as error:
+        raise InvalidParameterError(str(error)) from error
 
 
 def class_weights(class_weight, y):

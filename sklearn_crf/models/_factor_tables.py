@@ -129,13 +129,25 @@ def at_least_one(state=1):
     return CountTable(np.array([-np.inf]), 0.0, state)
 
 
+def pairs_of_factors(factors, name):
+    """Each item as a pair of nodes and a table, or a ValueError that names it."""
+    if not np.iterable(factors):
+        raise ValueError(f"{name} must be a list of pairs of nodes and a table, got {factors!r}.")
+    for f, factor in enumerate(factors):
+        try:
+            scope, table = factor
+        except (TypeError, ValueError):
+            raise ValueError(f"{name}[{f}] must be a pair of nodes and a table, got {factor!r}.") from None
+        yield scope, table
+
+
 def arrays_of_factors(n_states, factors):
     """The fields of a FactorGraph for a list of (scope, table)."""
     n_states = as_integers(n_states, "n_states", lowest=1)
     if n_states.ndim != 1:
         raise ValueError(f"n_states must be a 1-D array of integers, got shape {n_states.shape}.")
     scopes, table_id, number, tables = [], [], {}, []
-    for f, (scope, table) in enumerate(factors):
+    for f, (scope, table) in enumerate(pairs_of_factors(factors, "factors")):
         scope = as_integers(scope, f"the scope of factors[{f}]", lowest=0, highest=len(n_states) - 1).ravel()
         # The list keeps every table alive, so that no id is reused.
         if id(table) not in number:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from sklearn_crf._numbers import sound_csr
 from sklearn_crf.encoding import object_array
 
 
@@ -51,7 +52,7 @@ def group_rows(rows: Any, groups: str | Any) -> np.ndarray:
             raise ValueError(f"groups={groups!r} names no column: {held}.")
         groups, rows = rows[groups], rows[[name for name in rows.columns if name != groups]]
     if not is_frame:
-        rows = rows.tocsr() if sp.issparse(rows) else np.asarray(rows)
+        rows = sound_csr(rows, "rows") if sp.issparse(rows) else np.asarray(rows)
     n_rows = rows.shape[0]
     members = _members(groups, n_rows)
     if hasattr(rows, "iloc"):

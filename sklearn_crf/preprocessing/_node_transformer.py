@@ -10,6 +10,7 @@ from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf._numbers import sound_csr
 from sklearn_crf.encoding import Example, object_array
 from sklearn_crf.encoding._batches import aligned_frames, read_layout
 from sklearn_crf.encoding._labels import from_objects, missing_nodes
@@ -206,7 +207,7 @@ def stacked_rows(examples):
     _require_one_width(examples)
     parts = [rows_of(x) for x in examples]
     if any(sp.issparse(part) for part in parts):
-        return sp.vstack(parts, format="csr")
+        return sp.vstack([sound_csr(x, "X") if sp.issparse(x) else x for x in parts], format="csr")
     return np.concatenate(parts)
 
 

@@ -1,19 +1,22 @@
-"""Sequences of calls of estimators: a call that fails leaves what was fitted as it was."""
+"""Estimators with malformed data and parameters, and sequences of calls: a call that fails changes nothing."""
 
+import inspect
 import pickle
 
 import numpy as np
 import pytest
-from fuzzing import call, seeds
+from fuzzing import CLEAR, call, malformed, seeds
 from sklearn.base import clone, is_regressor
 from sklearn.exceptions import NotFittedError
 
 from sklearn_crf import (
     TRWCRF,
     ContrastiveCRF,
+    DenseCRF,
     DRFClassifier,
     M3NClassifier,
     MultiConditionalMFA,
+    MultiLabelField,
     RegressionTreeField,
     RegressionTreeFieldClassifier,
 )
@@ -138,3 +141,75 @@ def test_sequences_of_calls(name):
                 trial.check()
             except AssertionError as error:
                 raise AssertionError(f"{name}, seed {seed}: {done}") from error
+
+
+def labelled_rows(rng):
+    X = rng.normal(size=(12, 2))
+    return X, (X @ rng.normal(size=(2, 3)) > 0).astype(int)
+
+
+def scored_images(rng):
+    X, y = some_data(DRFClassifier, rng)
+    return np.concatenate([-X, X, X], axis=-1), y
+
+
+def maker(cls):
+    return lambda **options: cls(**{"max_iter": 2, **options})
+
+
+MAKERS = {name: (maker(cls), lambda rng, cls=cls: some_data(cls, rng)) for name, cls in ESTIMATORS.items()}
+MAKERS["DenseCRF"] = (lambda **options: DenseCRF(**{"max_iter": 1, "image_channels": 4, **options}), scored_images)
+MAKERS["MultiLabelField"] = (
+    lambda **options: MultiLabelField(**{"estimator": TRWCRF(pairwise="ising", max_iter=2), **options}),
+    labelled_rows,
+)
+# Who asks for a billion iterations or stages gets them.
+MANY = 10**5
+
+
+def some_parameter(model, rng):
+    """The name of a constructor parameter and a malformed value; functions may be losses and features."""
+    parameters = sorted(model.get_params(deep=False))
+    values = [value for value in malformed() if not callable(value)]
+    values = [value for value in values if not (np.isscalar(value) and np.isreal(value) and abs(value) > MANY)]
+    return parameters[rng.integers(len(parameters))], values[rng.integers(len(values))]
+
+
+def check_finite(model):
+    for key, value in vars(model).items():
+        # Curves of contrastive training have no errors.
+        if key.endswith("_") and key != "error_curve_" and getattr(value, "dtype", None) in (np.float32, np.float64):
+            assert np.isfinite(value).all(), f"{key} of {model} is not finite"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", MAKERS)
+def test_malformed_data_and_parameters(name):
+    make, data = MAKERS[name]
+    X, y = data(np.random.default_rng(0))
+    model = make().fit(X, y)
+    before, takes_weights = model.predict(X), "sample_weight" in inspect.signature(model.fit).parameters
+    methods = [key for key in ("predict", "predict_proba", "decision_function") if hasattr(model, key)]
+    for seed in seeds(f"malformed: {name}"):
+        rng = np.random.default_rng(seed)
+        values = malformed()
+        value, kind = values[rng.integers(len(values))], rng.integers(6)
+        if kind == 0:
+            parameter, value = some_parameter(model, rng)
+            changed = make(**{parameter: value})
+            # A limit on memory that is too small is named.
+            clear = (*CLEAR, MemoryError) if parameter == "max_memory" else CLEAR
+            if call(changed.fit, X, y, clear=clear) is changed:
+                check_finite(changed)
+        elif kind == 1:
+            found = call(getattr(model, methods[rng.integers(len(methods))]), value)
+            assert isinstance(found, Exception) or found.dtype.kind != "f" or np.isfinite(found).all()
+        elif kind == 2:
+            call(model.score, X, value)
+        elif kind == 3:
+            call(clone(model).fit, value, y)
+        elif kind == 4:
+            call(clone(model).fit, X, value)
+        elif takes_weights:
+            call(clone(model).fit, X, y, sample_weight=value)
+    assert np.array_equal(model.predict(X), before)

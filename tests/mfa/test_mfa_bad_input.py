@@ -33,8 +33,8 @@ def quick(**kwargs):
         ({"init": {"means": np.zeros((3, 2, 4)), "class_prior": np.ones(3)}}, "class_prior must sum to 1, found 3"),
         ({"class_weight": {0: -1.0}}, r"class_weight gives the class 0 the weight -1\.0"),
         ({"class_weight": {1: np.nan}}, "class_weight gives the class 1 the weight nan"),
-        ({"classes": []}, "classes must be a list of at least one label"),
-        ({"classes": [[0, 1, 2]]}, "classes must be a list of at least one label"),
+        ({"classes": []}, "classes must name at least 1 class in one axis"),
+        ({"classes": [[0, 1, 2]]}, "classes must name at least 1 class in one axis"),
     ],
 )
 def test_parameters_that_cannot_be_meant(clusters, kwargs, message):

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import xlogy
 
+from sklearn_crf._numbers import check_choice
 from sklearn_crf._threads import checkpoint, ordered_map, single_threaded_blas
 from sklearn_crf.graphs import SpanningTrees, minimum_spanning_tree
 from sklearn_crf.inference._base import Inference, Marginals, convergence_left_to_caller
@@ -347,9 +348,7 @@ class TightenBound(Inference):
         super()._check_model(model)
         self._require_at_least(start_sweeps=0, outer_iter=0)
         for name, choices in (("solver", tuple(SOLVERS)), ("outer_step", ("harmonic", "armijo"))):
-            value = getattr(self, name)
-            if value not in choices:
-                raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}.")
+            check_choice(getattr(self, name), name, choices)
 
     def _marginals(self, model, *, init=None, n_threads=1):
         if model.graph.is_forest:

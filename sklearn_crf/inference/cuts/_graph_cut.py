@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf._numbers import check_choice
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference, Labeling
 from sklearn_crf.inference.cuts._cut_network import CROSS, TRUNCATE, CutNetwork, pairwise_values, precision
@@ -156,8 +157,7 @@ def _relaxed_score(model, labels):
 
 def check_nonsubmodular(value, options):
     """Raise ValueError unless the parameter ``nonsubmodular`` is one of the options."""
-    if value not in options:
-        raise ValueError(f"nonsubmodular must be one of {', '.join(map(repr, options))}, got {value!r}.")
+    check_choice(value, "nonsubmodular", options)
 
 
 def n_not_submodular(model):

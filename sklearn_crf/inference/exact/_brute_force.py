@@ -54,6 +54,10 @@ class BruteForce(Inference):
     def __init__(self, max_labelings=2**20):
         self.max_labelings = max_labelings
 
+    def _check_model(self, model):
+        super()._check_model(model)
+        self._require_at_least(max_labelings=0.0)
+
     def _components(self, model):
         component, n_states, parts_of, score_of = _view(model)
         for c in range(int(component.max(initial=-1)) + 1):

@@ -251,6 +251,10 @@ class JunctionTree(EdgeMarginals, Inference):
         problem = Reduction(graph)
         return Buckets(problem, plan_of(problem, init, Limits(self.max_width, self.max_memory), keep))
 
+    def _check_model(self, model):
+        super()._check_model(model)
+        self._require_at_least(max_width=0.0, max_memory=0.0)
+
     def _map(self, model, *, init=None, n_threads=1):
         buckets = self._buckets(model, init, "best")
         labels = buckets.best()

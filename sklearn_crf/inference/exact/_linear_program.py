@@ -4,6 +4,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import linprog
 
+from sklearn_crf._numbers import check_choice
 from sklearn_crf.inference._base import Inference, Labeling
 from sklearn_crf.inference._local_polytope import CountPiece, LocalPolytope
 from sklearn_crf.inference._relaxed_problem import table_blocks
@@ -68,8 +69,8 @@ class LinearProgram(Inference):
 
     def _check_model(self, model):
         super()._check_model(model)
-        if self.method not in ("highs", "highs-ds", "highs-ipm"):
-            raise ValueError(f'method must be "highs", "highs-ds" or "highs-ipm", got {self.method!r}.')
+        check_choice(self.method, "method", ("highs", "highs-ds", "highs-ipm"))
+        self._require_at_least(max_variables=0.0)
         if isinstance(model, PairwiseModel):
             # Building it would take ten seconds and 0.7 GB for 200,000 nodes of two states.
             self._check_size(_n_variables(model))

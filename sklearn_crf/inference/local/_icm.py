@@ -131,8 +131,7 @@ class ICM(Inference):
     def _check_model(self, model):
         super()._check_model(model)
         check_schedule(self.schedule)
-        if self.n_restarts < 0:
-            raise ValueError(f"n_restarts must not be negative, got {self.n_restarts!r}.")
+        self._require_at_least(n_restarts=0)
 
     def _starts(self, model, init):
         yield best_alone(model) if init is None else given_labels(model, init)

@@ -157,7 +157,7 @@ class LargeNeighborhoodSearch(Inference):
         super()._check_model(model)
         self._require_at_least(n_restarts=1, max_cells=4, max_options=2)
         if self.max_work is not None:
-            self._require_at_least(max_work=0)
+            self._require_at_least(max_work=0.0)
 
     def _map(self, model, *, init=None, n_threads=1):
         task = _Task(self, *search_problem(model))

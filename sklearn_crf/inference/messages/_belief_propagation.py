@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf._numbers import check_choice
 from sklearn_crf._threads import checkpoint, range_runner
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._field import (
@@ -328,9 +329,7 @@ class MessagePassing(EdgeMarginals, Inference):
 
     def _check_model(self, model):
         super()._check_model(model)
-        if self.schedule not in self._schedules:
-            names = ", ".join(self._schedules)
-            raise ValueError(f"schedule must be one of {names}, got {self.schedule!r}.")
+        check_choice(self.schedule, "schedule", self._schedules)
 
     def _iterate(self, graph, field, init, run):
         """Messages, number of sweeps, converged?"""

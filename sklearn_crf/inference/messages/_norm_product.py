@@ -1,5 +1,6 @@
 """Norm-product belief propagation."""
 
+from sklearn_crf._numbers import check_option
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._dual_descent import labeling_by_descent, marginals_by_descent
 from sklearn_crf.inference.messages._counting_numbers import counting_numbers_of, split_counting_numbers
@@ -110,10 +111,8 @@ class NormProductBP(Inference):
 
     def _check_model(self, model):
         super()._check_model(model)
-        if not self.temperature > 0:
-            raise ValueError(f"temperature must be positive for marginals, got {self.temperature!r}.")
-        if not self.map_temperature >= 0:
-            raise ValueError(f"map_temperature must not be negative, got {self.map_temperature!r}.")
+        check_option(self.temperature, "temperature", lambda value: value > 0, "be positive for marginals")
+        check_option(self.map_temperature, "map_temperature", lambda value: value >= 0, "not be negative")
 
     def _marginals(self, model, *, init=None, n_threads=1):
         run, bound = self._start(model, self.temperature, init, self.tol)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from sklearn_crf._numbers import check_option
 from sklearn_crf._threads import checkpoint, range_runner
 from sklearn_crf.inference._base import Inference, Labeling
 from sklearn_crf.inference._relaxed_problem import check_not_below
@@ -133,8 +134,7 @@ class AD3(Inference):
 
     def _check_model(self, model):
         super()._check_model(model)
-        if not self.penalty > 0:
-            raise ValueError(f"penalty must be positive, got {self.penalty!r}.")
+        check_option(self.penalty, "penalty", lambda value: value > 0, "be positive")
 
     def _map(self, model, *, init=None, n_threads=1):
         if isinstance(model, PairwiseModel) and model.graph.is_forest:

@@ -119,7 +119,7 @@ class ClusterTightening(Inference):
 
     def _check_model(self, model):
         super()._check_model(model)
-        self._require_at_least(max_work=0, max_memory=0)
+        self._require_at_least(max_work=0.0, max_memory=0.0)
         most, total = _table_sizes(model)
         if most > _MOST_CELLS:
             raise ValueError(

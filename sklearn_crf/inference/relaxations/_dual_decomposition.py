@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils import check_random_state
 
+from sklearn_crf._numbers import check_choice
 from sklearn_crf._threads import ordered_map, single_threaded_blas
 from sklearn_crf.graphs import SpanningTrees
 from sklearn_crf.inference._best_labels import RecentStates
@@ -153,8 +154,7 @@ class DualDecomposition(SubgradientMap):
 
     def _check_model(self, model):
         super()._check_model(model)
-        if self.step not in ("annealed", "polyak"):
-            raise ValueError(f'step must be "annealed" or "polyak", got {self.step!r}.')
+        check_choice(self.step, "step", ("annealed", "polyak"))
 
     def _map(self, model, *, init=None, n_threads=1):
         if model.graph.is_forest:

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
+from sklearn_crf._numbers import check_option
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._best_labels import BestLabels
@@ -101,11 +102,9 @@ class SubgradientMap(Inference):
 
     def _check_model(self, model):
         super()._check_model(model)
-        if not self.least_step >= 0:
-            raise ValueError(f"least_step must not be negative, got {self.least_step!r}.")
+        check_option(self.least_step, "least_step", lambda value: value >= 0, "not be negative")
         for name in ("decay", "backoff"):
-            if not 0 < getattr(self, name) <= 1:
-                raise ValueError(f"{name} must lie above 0 and be at most 1, got {getattr(self, name)!r}.")
+            check_option(getattr(self, name), name, lambda value: 0 < value <= 1, "lie above 0 and be at most 1")
 
     def _minimised(self, model, run):
         """The result of iterating until steps are small, labels are certain, or ``max_iter`` is reached."""

@@ -1,0 +1,47 @@
+"""Options of algorithms that are no numbers, or no names, are refused by name, never used."""
+
+import numpy as np
+import pytest
+from test_inference_contract import ALGORITHMS
+
+from sklearn_crf.graphs import lattice
+from sklearn_crf.inference import BruteForce
+from sklearn_crf.models import PairwiseModel
+
+MODEL = PairwiseModel(lattice((3,)), np.zeros((3, 2)), np.zeros((1, 2, 2)))
+NO_OPTIONS = [np.zeros(2), np.zeros(0), {}, "nonsense", object(), np.nan, 1j, np.bool_(True)]
+
+
+def options_of(kinds):
+    """Options of all algorithms whose default is of some kinds."""
+    found = []
+    for cls in (*ALGORITHMS, BruteForce):
+        for option, default in cls().get_params(deep=False).items():
+            # Trees and probabilities of edges may be arrays.
+            if type(default) in kinds and option not in ("random_state", "trees", "edge_probabilities"):
+                found.append(pytest.param(cls, option, id=f"{cls.__name__}-{option}"))
+    return found
+
+
+@pytest.mark.parametrize(("cls", "option"), options_of((int, float, str)))
+def test_what_is_no_option_is_named(cls, option):
+    for value in NO_OPTIONS:
+        with pytest.raises(ValueError, match=option):
+            getattr(cls(**{option: value}), min(cls.tasks))(MODEL)
+
+
+# Limits of size may be any numbers.
+LIMITS = ("max_work", "max_width", "max_memory", "max_labelings", "max_variables")
+COUNTS = [case for case in options_of((int,)) if case.values[1] not in LIMITS]
+
+
+@pytest.mark.parametrize(("cls", "option"), COUNTS)
+def test_counts_are_integers(cls, option):
+    with pytest.raises(ValueError, match=f"{option} must be an integer, got 2.5"):
+        getattr(cls(**{option: 2.5}), min(cls.tasks))(MODEL)
+
+
+@pytest.mark.parametrize(("cls", "option"), options_of((bool,)))
+def test_switches_are_true_or_false(cls, option):
+    with pytest.raises(ValueError, match=f"{option} must be True or False"):
+        getattr(cls(**{option: np.zeros(2)}), min(cls.tasks))(MODEL)
