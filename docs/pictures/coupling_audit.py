@@ -1,0 +1,18 @@
+"""Audits of two real sets as heat maps, from the results that benchmarks/coupling_audits.py keeps."""
+
+import json
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from sklearn_crf.display import CouplingAuditDisplay
+
+# The working directory is that of this file.
+folder = Path("..") / "results" / "coupling_audit"
+titles = {"horses": "30 horses, 32 x 40 pixels", "camvid": "41 street frames, superpixels"}
+figure, axes = plt.subplots(1, 2, figsize=(12, 3.6), layout="constrained")
+for ax, (name, title) in zip(axes, titles.items(), strict=True):
+    kept = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    CouplingAuditDisplay.from_results({key: np.array(values) for key, values in kept.items()}, ax=ax)
+    ax.set_title(title)
