@@ -1,16 +1,23 @@
 """ContrastiveCRF: contrastive objectives and constraint generation."""
 
+from copy import copy
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from sklearn_crf.estimators._classifier import FieldClassifier
+from sklearn_crf.estimators._training_examples import right_nodes
+from sklearn_crf.inference import NamedInference, TRWMessagePassing, convergence_left_to_caller, resolve_inference
 from sklearn_crf.learning import (
     GENERATORS,
     LBFGS,
     SGD,
     GrowingSets,
+    HeldOutScores,
+    are_narrow,
+    choose_edge_penalty,
     resolve_generators,
     resolve_sets,
     resolve_solver,
@@ -18,6 +25,9 @@ from sklearn_crf.learning import (
 )
 from sklearn_crf.learning._contrastive import INITS
 from sklearn_crf.objectives import Generator
+
+# Rounds that may pass without a better labeling of training examples, and how many of their nodes are labelled for it.
+_PATIENCE, _NODES_TO_LABEL = 5, 100_000
 
 
 class ContrastiveCRF(FieldClassifier):
@@ -32,16 +42,17 @@ class ContrastiveCRF(FieldClassifier):
     sets of the states of one node are the pseudolikelihood. Sets of labelings far from the truth compare what local
     methods cannot; contrastive constraint generation finds them: it optimises, looks for labelings that the model
     likes, adds them to the set of their example, and repeats until none is new. Unlike a margin this calibrates
-    probabilities.
+    probabilities. Where rounds end before that, the weights of the round are kept that labels the training examples
+    best, by the inference that predicts.
 
     Parameters
     ----------
     C : float, default=1.0
         Inverse strength of the penalty; intercepts are free.
-    generator : str, Generator, list or None, default="map"
+    generator : str, Generator, list or None, default="icm"
         What finds labelings: "map", max-product from random messages; "icm", iterated conditional modes from random
-        labels, quicker and weaker; "gibbs", ten Gibbs sweeps from the truth. "icm_mv", "map_mv" and "gibbs_mv" add the
-        number of errors to the scores (most violated constraints). Or a
+        labels, quicker and more varied; "gibbs", ten Gibbs sweeps from the truth. "icm_mv", "map_mv" and "gibbs_mv" add
+        the number of errors to the scores (most violated constraints). Or a
         :class:`~sklearn_crf.objectives.MapGenerator`, :class:`~sklearn_crf.objectives.GibbsGenerator` or
         :class:`~sklearn_crf.objectives.MostViolated`; a list takes all that it holds, None generates nothing.
     sets : {"pl", "gpl", "observed", "empty"} or GrowingSets, default="pl"
@@ -53,7 +64,8 @@ class ContrastiveCRF(FieldClassifier):
         examples, which generates for those of a step before it makes the step. Or an
         :class:`~sklearn_crf.learning.SGD`.
     inference : str or Inference, default="auto"
-        What predicts, as in :class:`DRFClassifier`. The paper found "icm" better than max-product.
+        What predicts, as in :class:`DRFClassifier`: "auto" chooses each node's best state under its marginals, exact
+        ones or those of tree-reweighted belief propagation. The paper found "icm" better than max-product.
     class_weight : dict, "balanced" or None, default=None
         Factor of what wrong nodes of each true class cost, "balanced" in inverse proportion to their numbers. It equals
         the ``node_weight`` of ``fit``: examples with neighbours need the generator
@@ -62,7 +74,9 @@ class ContrastiveCRF(FieldClassifier):
     pairwise : str or PairwiseTables, default="auto"
         Weights of a pairwise table: "auto", "ising", "potts", "symmetric" or "full", see
         :func:`~sklearn_crf.potentials.pairwise_form`; or a :class:`~sklearn_crf.potentials.PairwiseTables`, which can
-        also have a ``C`` of its own, forbid pairs of labels, and let tables of a lattice differ by direction.
+        also have a ``C`` of its own, forbid pairs of labels, and let tables of a lattice differ by direction. Without
+        one, where labelings are generated for examples with cycles by rounds, edges have a thousandth of ``C`` to a
+        millionth, whichever makes the sets to begin with, which overrate edges, label training examples best.
     edge_features : str or callable, default="difference"
         As in :class:`DRFClassifier`.
     connectivity : int or array-like of shape (n_offsets, ndim), default=1
@@ -117,7 +131,10 @@ class ContrastiveCRF(FieldClassifier):
     stop_reason_ : str
         Why the last round ended.
     best_iter_ : int
-        The iteration whose weights are kept, from 0: the last.
+        The iteration whose weights are kept, from 0: the last of its round.
+    inference_ : str
+        The inference that predicts with ``inference="auto"``: "mpm" or "trw". Otherwise the parameter, or the class of
+        an object.
     n_features_in_ : int
         Features of a node.
     lattice_ndim_ : int or None
@@ -158,7 +175,7 @@ class ContrastiveCRF(FieldClassifier):
         self,
         C=1.0,
         *,
-        generator="map",
+        generator="icm",
         sets="pl",
         solver="lbfgs",
         inference="auto",
@@ -223,7 +240,51 @@ class ContrastiveCRF(FieldClassifier):
 
     def _train(self, risk, examples, make_start, run):
         sets, solver = resolve_sets(self.sets), resolve_solver(self.solver)
-        return train_by_rounds(risk, make_start("zeros"), sets, solver, run)
+        start, score = make_start("zeros"), self._score_of_training(risk, examples)
+        overrates_edges = examples.graphs.have_cycles and sets.init != "empty" and not solver.is_stochastic
+        if overrates_edges and risk.objective.generators and run.edge_C is None:
+            edge_C, start = choose_edge_penalty(risk, start, run, score)
+            run = run._replace(edge_C=edge_C)
+        run = run._replace(held_out=HeldOutScores(score, _PATIENCE))
+        return train_by_rounds(risk, start, sets, solver, run)
+
+    def _score_of_training(self, risk, examples):
+        """Function of flat weights: the share of the first training nodes that is labelled right."""
+        fitted = copy(self)
+        examples.encoded.record(fitted)
+        vars(fitted).update(classes_=examples.labels.classes_, **self._chosen(examples.graphs))
+        n_nodes = np.cumsum([0] + [batch.example.n_nodes for batch in risk.batches])
+        truth = [batch for batch, before in zip(risk.batches, n_nodes, strict=False) if before < _NODES_TO_LABEL]
+        batches = [replace(batch, labels=None) for batch in truth]
+        weight = np.ones(examples.encoded.n_examples)
+        for batch in truth:
+            if batch.weight is not None:
+                weight[batch.members] = batch.weight
+
+        def score(coef):
+            with convergence_left_to_caller():
+                columns = fitted._columns(batches, risk.potentials, [coef])
+            right, total = right_nodes(columns, truth, weight)
+            return right / total if total else 1.0
+
+        return score
+
+    def _are_narrow(self, batches, potentials):
+        return are_narrow(batches, potentials)
+
+    def _chosen(self, graphs):
+        if not isinstance(self.inference, str):
+            return {"inference_": type(self.inference).__name__}
+        if self.inference != "auto":
+            return {"inference_": self.inference}
+        return {"inference_": "mpm" if graphs.are_narrow else "trw"}
+
+    def _decoding(self):
+        # Models of earlier versions predict as they did then.
+        if self.inference != "auto" or getattr(self, "inference_", None) != "trw":
+            return resolve_inference(self.inference)
+        trees = "auto" if self.lattice_ndim_ is None else "chains"
+        return NamedInference(TRWMessagePassing(trees, max_iter=500, tol=1e-2), "mpm")
 
     def _store(self, record):
         super()._store(record)

@@ -3,6 +3,7 @@
 from sklearn_crf.learning._contrastive import (
     GENERATORS,
     GrowingSets,
+    choose_edge_penalty,
     resolve_generators,
     resolve_sets,
     train_by_rounds,

@@ -418,6 +418,7 @@ def train_by_rounds(risk, start: np.ndarray, sets: GrowingSets, solver: Solver, 
     # risk: EmpiricalRisk of a ContrastiveObjective
     # start: (n_coef,)
     # run: ``on_iteration`` is called after every round, or epoch of stochastic gradient descent
+    # run.held_out: chooses among rounds of which none came to an end, or None
     # returns RoundsRecord; after Ctrl-C with ``run.keeps_interrupted`` it carries the interruption
     by_epochs = isinstance(solver, SGD)
     n_steps = run.max_iter if by_epochs else sets.max_rounds + 1
@@ -442,11 +443,29 @@ def train_by_rounds(risk, start: np.ndarray, sets: GrowingSets, solver: Solver, 
     return record
 
 
+# Shares of C that edges may have, and iterations for each. Labels of noisy squares and street scenes are best by the
+# largest, those of photographs of horses by the least; the labels of training examples tell which.
+_EDGE_SHARES, _N_ITER_OF_SHARE = (1e-6, 1e-5, 1e-4, 1e-3), 30
+
+
+def choose_edge_penalty(risk, start: np.ndarray, run: TrainingRun, score) -> tuple[float, np.ndarray]:
+    """Inverse strength of the penalty on edges under which the first sets label training examples best, and weights."""
+    # score: share of the nodes that weights label right
+    chosen, most = (run.C, start), -np.inf
+    for share in _EDGE_SHARES:
+        problem = PenalisedRisk(risk, run.C, _N_ITER_OF_SHARE, share * run.C)
+        start = minimize_lbfgs(problem.evaluate, start, max_iter=_N_ITER_OF_SHARE, tol=run.tol).x
+        found = score(start)
+        if found > most:
+            chosen, most = (share * run.C, start), found
+    return chosen
+
+
 def _train_in_rounds(problem, generate, sets, solver, run, report):
     record, generators = problem.record, problem.risk.objective.generators
     n_rounds = sets.max_rounds if generators else 0
     n_short = run.max_iter if sets.max_round_iter is None else min(run.max_iter, sets.max_round_iter)
-    is_last = not n_rounds
+    is_last, round_ends = not n_rounds, []
     while True:
         # The same weights have another loss since the sets have grown.
         problem.evaluate(record.coef)
@@ -457,6 +476,9 @@ def _train_in_rounds(problem, generate, sets, solver, run, report):
             problem.evaluate, record.coef, callback=lambda p: problem.visit(p.x), max_iter=max_iter, tol=run.tol
         )
         record.coef = found.x
+        round_ends.append(record.n_iter - 1)
+        if generators and run.held_out is not None:
+            run.held_out.visit(found.x)
         if report(found.x):
             break
         if len(record.n_generated) == n_rounds:
@@ -473,6 +495,9 @@ def _train_in_rounds(problem, generate, sets, solver, run, report):
     if not found.success:
         record.converged = False
         warn_of_lbfgs(found, problem)
+    if generators and run.held_out is not None and not record.converged:
+        run.held_out.choose(record)
+        record.best_iter = round_ends[record.best_iter]
 
 
 def _train_by_epochs(problem, generate, sets, solver, run, report):

@@ -18,6 +18,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn_crf import Example
 from sklearn_crf.inference import ICM
 from sklearn_crf.objectives import Generator
+from sklearn_crf.potentials import PairwiseTables
 
 TIGHT = {"tol": 1e-9, "max_iter": 2000}
 WAYS = ["icm", "map", "gibbs", "icm_mv", "map_mv", "gibbs_mv"]
@@ -179,7 +180,7 @@ def test_no_round_raises_the_objective_on_its_sets(generator, init):
 
 def test_rounds_before_the_last_are_short():
     X, y = noisy_blobs(8, n_classes=3)
-    options = {"generator": "map_mv", "max_rounds": 4, "random_state": 0, **TIGHT}
+    options = {"generator": "map_mv", "max_rounds": 4, "random_state": 0, "pairwise": PairwiseTables(C=1.0), **TIGHT}
     short = contrastive_crf(max_round_iter=2, **options).fit(X, y)
     # The start of a round is an entry, too.
     lengths = np.diff([*short.round_starts_, len(short.loss_curve_)])
@@ -395,3 +396,32 @@ def test_what_needs_one_lattice_or_all_labels_says_so():
 def test_a_generator_must_be_written():
     with pytest.raises(NotImplementedError, match="Generator"):
         Generator()(None, None, None)
+
+
+def drowned_squares():
+    y = np.zeros((10, 12, 12), dtype=int)
+    y[:, 3:9, 3:9] = 1
+    return y[..., np.newaxis] + np.random.default_rng(0).normal(scale=0.7, size=(10, 12, 12, 1)), y
+
+
+def test_edges_are_penalised_by_the_labels_of_training():
+    X, y = drowned_squares()
+    chosen = contrastive_crf(random_state=0).fit(X, y)
+    plain = contrastive_crf(pairwise=PairwiseTables(C=1.0), max_rounds=1, random_state=0).fit(X, y)
+    assert chosen.score(X, y) > max(plain.score(X, y), 0.9)
+    # Chains are left alone.
+    X, y = chains(8)
+    own, explicit = (contrastive_crf(pairwise=tables, random_state=0) for tables in ("auto", PairwiseTables(C=1.0)))
+    assert_array_equal(weights(own.fit(X, y)), weights(explicit.fit(X, y)))
+
+
+def test_the_best_round_is_kept():
+    X, y = drowned_squares()
+    options = {"pairwise": PairwiseTables(C=1.0), "random_state": 0}
+    scores = [contrastive_crf(max_rounds=k, **options).fit(X, y).score(X, y) for k in (1, 2, 3, 4)]
+    model = contrastive_crf(max_rounds=4, **options).fit(X, y)
+    assert not model.converged_
+    stops = [*model.round_starts_[1:] - 1, model.n_iter_ - 1]
+    assert model.best_iter_ in stops
+    assert model.inference_ == "trw"
+    assert scores[3] >= np.mean(y == 0)
