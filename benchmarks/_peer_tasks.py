@@ -6,11 +6,11 @@ each, and the quality of its answer. It runs in a process of its own.
 
 import time
 import warnings
+from itertools import islice
 
 import numpy as np
 from _memory import peak_megabytes
 
-TAGS = 9
 VOCABULARY = 20_000
 
 
@@ -32,19 +32,19 @@ def timed(job, repetitions=1):
 # Tagging from dictionaries
 
 
-def sentences(n_sentences, seed):
+def sentences(n_sentences, seed, n_tags=9):
     """Features of words by name, and tags that follow a Markov chain."""
     rng = np.random.default_rng(0)
-    by_word = rng.dirichlet(np.full(TAGS, 0.1), VOCABULARY)
-    to_next = rng.dirichlet(np.full(TAGS, 0.5), TAGS)
+    by_word = rng.dirichlet(np.full(n_tags, 0.1), VOCABULARY)
+    to_next = rng.dirichlet(np.full(n_tags, 0.5), n_tags)
     by_tag = by_word / np.arange(1, VOCABULARY + 1)[:, None]
     by_tag = np.cumsum(by_tag / by_tag.sum(axis=0), axis=0)
     rng = np.random.default_rng(seed)
     X, y = [], []
     for length in rng.integers(5, 40, n_sentences):
-        tag, tags, words = int(rng.integers(TAGS)), [], []
+        tag, tags, words = int(rng.integers(n_tags)), [], []
         for _ in range(length):
-            tag = int(rng.choice(TAGS, p=to_next[tag]))
+            tag = int(rng.choice(n_tags, p=to_next[tag]))
             tags.append(f"T{tag}")
             words.append(f"w{int(np.searchsorted(by_tag[:, tag], rng.random() * 0.999999))}")
         X.append([token_features(words, t) for t in range(length)])
@@ -66,16 +66,52 @@ def token_features(words, t):
     return features
 
 
-def tagging(make, as_labels):
+def artificial(n_tags):
+    """Training and test data of a number of sentences."""
+
+    def read(size):
+        return sentences(size, 1, n_tags), sentences(max(size // 3, 100), 2, n_tags)
+
+    return read
+
+
+def chunks(size):
+    """The same of CoNLL-2000, with features as CRFsuite's users write them."""
+    return read_chunks("train", size), read_chunks("test", size // 4)
+
+
+def read_chunks(name, size):
+    from chain_speed import sentences as read
+
+    some = list(islice(read(name), size))
+    features = [[chunk_features(sentence, t) for t in range(len(sentence))] for sentence in some]
+    return features, [[tag for _, _, tag in sentence] for sentence in some]
+
+
+def chunk_features(sentence, t):
+    word, pos, _ = sentence[t]
+    features = {"bias": 1.0, "word": word.lower(), "suffix3": word[-3:], "suffix2": word[-2:], "pos": pos}
+    features |= {"upper": word.isupper(), "title": word.istitle(), "digit": word.isdigit()}
+    if t:
+        features |= {"-1:word": sentence[t - 1][0].lower(), "-1:pos": sentence[t - 1][1]}
+    else:
+        features["first"] = True
+    if t + 1 < len(sentence):
+        features |= {"+1:word": sentence[t + 1][0].lower(), "+1:pos": sentence[t + 1][1]}
+    else:
+        features["last"] = True
+    return features
+
+
+def tagging(make, as_labels, loss_of, read):
     def run(size, n_jobs):
         warnings.simplefilter("ignore")
-        X, y = sentences(size, 1)
-        Z, truth = sentences(max(size // 3, 100), 2)
+        (X, y), (Z, truth) = read(size)
         model = make(n_jobs)
         fit, _ = timed(lambda: model.fit(X, as_labels(y)))
         predict, found = timed(lambda: model.predict(Z), 3)
         right = sum(np.sum(np.asarray(a) == np.asarray(b)) for a, b in zip(found, truth, strict=True))
-        return {"fit": fit, "predict": predict}, {"accuracy": right / sum(map(len, truth))}
+        return {"fit": fit, "predict": predict}, {"accuracy": right / sum(map(len, truth)), "loss": loss_of(model)}
 
     return run
 
@@ -107,6 +143,14 @@ def chaine_tagger(n_jobs):
             return self.model.predict(X)
 
     return Tagger()
+
+
+def tagging_task(read, sizes):
+    """An entry of ``TASKS``. Losses are of one objective, but for our intercepts."""
+    ours = tagging(our_tagger, lambda y: [np.array(tags) for tags in y], lambda model: model[-1].loss_curve_[-1], read)
+    crfsuite = tagging(crfsuite_tagger, list, lambda model: model.training_log_.last_iteration["loss"], read)
+    chaine = tagging(chaine_tagger, list, lambda model: np.nan, read)
+    return ours, sizes, {"sklearn_crfsuite": crfsuite, "chaine": chaine}
 
 
 def our_conversion(size, n_jobs):
@@ -211,14 +255,15 @@ def energy(cost, coupling, labels):
     return float(cost[labels == 1].sum() + coupling * cuts)
 
 
+# Those that read the folder SKLEARN_CRF_DATA.
+NEED_DATA = {"CoNLL-2000"}
+
 # (our side, sizes, peers by the name of their package)
 TASKS = {
     "dict features": (our_conversion, (1000, 3000), {"pycrfsuite": crfsuite_conversion}),
-    "tagging from dicts": (
-        tagging(our_tagger, lambda y: [np.array(tags) for tags in y]),
-        (500, 1500, 4000),
-        {"sklearn_crfsuite": tagging(crfsuite_tagger, list), "chaine": tagging(chaine_tagger, list)},
-    ),
+    "tagging from dicts": tagging_task(artificial(9), (500, 1500, 4000)),
+    "60 tags": tagging_task(artificial(60), (300,)),
+    "CoNLL-2000": tagging_task(chunks, (3000,)),
     "rows": (classifier(our_classifier), (20_000,), {"sklearn": classifier(logistic_regression)}),
     "cut of a volume": (our_cut, (64,), {"maxflow": maxflow_cut}),
 }

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 from _memory import peak_megabytes
-from _peer_tasks import TASKS, before
+from _peer_tasks import NEED_DATA, TASKS, before
 from _record import read_record, write_record
 
 # A ratio below this share of the recorded one is a step back.
@@ -116,11 +116,17 @@ def main():
     print(f"{'2 threads':>11s}{'memory':>8s}  quality (ours / theirs)")
     rows = []
     for task in options.tasks:
+        if task in NEED_DATA and "SKLEARN_CRF_DATA" not in os.environ:
+            print(f"{task}: the environment variable SKLEARN_CRF_DATA names no folder of data, skipped", flush=True)
+            continue
         for size in options.sizes or TASKS[task][1]:
             for row in compare(task, size, options.rounds):
                 show(row)
                 rows.append(row)
-    write_record(options.json, rows)
+    if options.json is not None:
+        # Rows of other tasks and sizes stay.
+        by_key = {key(row): row for row in [*read_record(options.json, []), *rows]}
+        write_record(options.json, list(by_key.values()))
     if options.check and (worse := steps_back(rows, options.check)):
         sys.exit("slower than recorded: " + "; ".join(" ".join(map(str, key(row))) for row in worse))
 

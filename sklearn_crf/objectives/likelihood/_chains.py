@@ -19,8 +19,8 @@ _WIDEST_RANGE = 600.0
 # Numbers in the longest vector of any processor.
 _LANES = 4
 
-# Numbers in the posteriors of batches that are kept together until they are pulled back (8 MB).
-_KEPT_TOGETHER = 2**20
+# Numbers in the statistics of batches that are kept together until they are pulled back (4 MB).
+_KEPT_TOGETHER = 2**19
 
 # Ranges of features that threads share.
 _N_RANGES = 8
