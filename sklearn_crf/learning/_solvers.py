@@ -16,6 +16,7 @@ from sklearn_crf.learning._training import (
     Selection,
     TrainingRecord,
     TrainingRun,
+    scaling_at,
     warn_unconverged,
 )
 from sklearn_crf.objectives import DualBlock
@@ -27,7 +28,6 @@ from sklearn_crf.optimize import (
     minimize_lbfgs,
     minimize_owlqn,
     minimize_sgd,
-    scaling_by_differences,
 )
 
 SELECTIONS = ("best", "last", "averaged", "voted")
@@ -37,10 +37,6 @@ _MANY_WEIGHTS = 100_000
 
 # From here on knowing how frequent sparse features are saves passes.
 _SOME_WEIGHTS = 2000
-
-# Up to so many weights, curvature by differences at the start costs fewer passes than it saves: marginals of the first
-# weights are the cheapest where they are as accurate as the gradient is small.
-_MOST_DIFFERENCES = 32
 
 # Weights of correlated features of edges converge in half the passes when many corrections are kept.
 _FEW_WEIGHTS, _LONG_HISTORY, _SHORT_HISTORY = 1000, 60, 10
@@ -170,8 +166,8 @@ class LBFGS(Solver):
             else:
                 history_size = _LONG_HISTORY if len(start) <= _FEW_WEIGHTS else _SHORT_HISTORY
                 minimize, options = minimize_lbfgs, {"history_size": history_size}
-                if not objective.is_settled and len(start) <= _MOST_DIFFERENCES:
-                    options["scaling"] = scaling_by_differences(problem.evaluate, start)
+                if not objective.is_settled:
+                    options["scaling"] = scaling_at(problem, start)
             options.update(tol=run.tol, callback=callback)
             result = minimize(problem.evaluate, start, max_iter=run.max_iter + 1 - record.n_iter, **options)
             while (
