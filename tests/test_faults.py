@@ -30,6 +30,7 @@ from sklearn_crf import (
     RegressionTreeFieldClassifier,
     Spatial,
 )
+from sklearn_crf.datasets import write_labeling
 from sklearn_crf.dense import LogLoss
 from sklearn_crf.inference import ICM, ConjugateGradient, DenseMeanField
 from sklearn_crf.learning import MMA, GrowingSets, MaxMargin, Relaxation
@@ -310,6 +311,18 @@ def test_no_temporary_folder_is_needed(name, monkeypatch, tmp_path):
     assert_array_equal(make(n_jobs=2).fit(X, y).predict(X), expected)
 
 
+def exit_code(child):
+    """That of a forked child, which gets a minute."""
+    deadline = time.monotonic() + 60
+    while (done := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if done == (0, 0):
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        pytest.fail("the child gave no answer in 60 s")
+    return os.waitstatus_to_exitcode(done[1])
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_forked_child_fits_after_threads_ran(name):
@@ -319,14 +332,41 @@ def test_a_forked_child_fits_after_threads_ran(name):
     child = os.fork()
     if child == 0:
         os._exit(0 if np.array_equal(make(n_jobs=2).fit(X, y).predict(X), expected) else 1)
-    deadline = time.monotonic() + 60
-    while (done := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    if done == (0, 0):
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        pytest.fail("the child gave no answer in 60 s")
-    assert os.waitstatus_to_exitcode(done[1]) == 0
+    assert exit_code(child) == 0
+
+
+def forbid_writing():
+    """Every write to a file fails from now on, as on a disk that is full."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.parametrize("name", MAKERS)
+def test_fits_write_no_file(name):
+    make, data = MAKERS[name]
+    X, y = data()
+    expected = make(n_jobs=2).fit(X, y).predict(X)
+    child = os.fork()
+    if child == 0:
+        forbid_writing()
+        os._exit(0 if np.array_equal(make(n_jobs=2).fit(X, y).predict(X), expected) else 1)
+    assert exit_code(child) == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.parametrize("name", ["file", "file.gz"])
+def test_a_full_disk_is_an_error_of_writing(name, tmp_path):
+    child = os.fork()
+    if child == 0:
+        forbid_writing()
+        try:
+            write_labeling(tmp_path / name, np.zeros(100_000, dtype=int))
+        except OSError:
+            os._exit(42)
+        os._exit(1)
+    assert exit_code(child) == 42
 
 
 def refitted_prediction(model, X, y):

@@ -378,7 +378,7 @@ def _steps(ndim, connectivity):
         for row, (axes, signs) in zip(rows, moves, strict=True):
             row[list(axes)] = signs
         steps += sorted(rows.tolist(), key=lambda step: [move % 3 for move in step])
-    return np.array(steps, dtype=np.int64).reshape(-1, ndim)
+    return np.array(steps, dtype=np.int64).reshape(len(steps), ndim)
 
 
 def _one_of_each_pair(offsets):

@@ -373,3 +373,7 @@ def test_threads_keep_one_result():
     with ThreadPoolExecutor(8) as pool:
         results = list(pool.map(lambda k: graph.keep(k % 2, object), range(200)))
     assert len({id(result) for result in results}) == 2
+
+
+def test_no_axes_have_no_offsets():
+    assert lattice_offsets(0, 1).shape == (0, 0)
