@@ -13,7 +13,7 @@ from sklearn_crf._warnings import warn_caller
 from sklearn_crf.encoding import Batch, Example, class_weights
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import LoopyBP
-from sklearn_crf.objectives import EmpiricalRisk, Likelihood
+from sklearn_crf.objectives import EmpiricalRisk, Likelihood, Piecewise
 from sklearn_crf.optimize import minimize_lbfgs, scaling_by_differences
 from sklearn_crf.potentials import FeatureScaling
 
@@ -437,31 +437,29 @@ def _risk_of_nodes(risk):
 # weights are the cheapest where they are as accurate as the gradient is small.
 _MOST_DIFFERENCES = 32
 
-# The same for passes over the nodes alone, without inference.
-_MOST_DIFFERENCES_OF_NODES = 256
+# The same for passes over some nodes and edges, each by itself, without inference.
+_MOST_DIFFERENCES_OF_PIECES = 256
+
+# One batch of so many tells the curvature.
+_SHARE_OF_PIECES = 4
 
 
 def scaling_at(problem: PenalisedRisk, start: np.ndarray) -> np.ndarray | None:
-    """Scaling of weights by the curvature at the start; of more than a few, that of the weights of nodes alone."""
+    """Scaling of weights by the curvature at the start; of more than a few, that of nodes and edges by themselves."""
     # returns (n_coef, n_coef), None for many weights
     if len(start) <= _MOST_DIFFERENCES:
         return scaling_by_differences(problem.evaluate, start)
-    on_nodes = np.flatnonzero(~problem.risk.potentials.on_edges)
-    if len(on_nodes) > _MOST_DIFFERENCES_OF_NODES:
+    if len(start) > _MOST_DIFFERENCES_OF_PIECES:
         return None
-    nodes = PenalisedRisk(problem.risk.derived(_risk_of_nodes), problem.C, max_iter=0)
+    risk = problem.risk.derived(_risk_of_pieces)
+    pieces = PenalisedRisk(risk, problem.scale / max(risk.n_labelled, 1.0), max_iter=0)
+    return scaling_by_differences(pieces.evaluate, start)
 
-    def evaluate(weights):
-        coef = start.copy()
-        coef[on_nodes] = weights
-        value, gradient = nodes.evaluate(coef)
-        return value, gradient[on_nodes]
 
-    # Two joined nodes have each pair of labels about as often.
-    risk = problem.risk
-    scaling = np.eye(len(start)) * risk.potentials.n_classes / np.sqrt(max(risk.edges_per_node, 1e-9))
-    scaling[np.ix_(on_nodes, on_nodes)] = scaling_by_differences(evaluate, start[on_nodes])
-    return scaling
+def _risk_of_pieces(risk):
+    # Curvature does not depend on the labels, which pieces need.
+    batches = [replace(batch, labels=np.maximum(batch.labels, 0)) for batch in risk.batches[::_SHARE_OF_PIECES]]
+    return type(risk)(Piecewise(), risk.potentials, batches, n_jobs=risk.n_jobs)
 
 
 def risk_near_labels(risk: EmpiricalRisk, reach: int) -> EmpiricalRisk:

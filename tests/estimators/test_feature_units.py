@@ -121,7 +121,7 @@ def test_partial_fit_says_what_to_do():
 
 
 def test_correlated_scores_of_many_classes_converge_by_default():
-    # Log-probabilities of eight classes say nearly the same: without the curvature of the nodes L-BFGS needs four times
+    # Log-probabilities of eight classes say nearly the same: without their curvature L-BFGS needs four times
     # as many iterations.
     rng = np.random.default_rng(0)
     n_classes = 8
