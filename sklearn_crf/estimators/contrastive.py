@@ -29,6 +29,9 @@ from sklearn_crf.objectives import Generator
 # Rounds that may pass without a better labeling of training examples, and how many of their nodes are labelled for it.
 _PATIENCE, _NODES_TO_LABEL = 5, 100_000
 
+# Up to so many nodes a second training, whose edges have the penalty of the nodes, takes little time.
+_NODES_TO_TRAIN_TWICE = 20_000
+
 
 class ContrastiveCRF(FieldClassifier):
     r"""Conditional random field trained to tell the truth from sets of other labelings.
@@ -49,7 +52,7 @@ class ContrastiveCRF(FieldClassifier):
     ----------
     C : float, default=1.0
         Inverse strength of the penalty; intercepts are free.
-    generator : str, Generator, list or None, default="icm"
+    generator : str, Generator, list or None, default="map"
         What finds labelings: "map", max-product from random messages; "icm", iterated conditional modes from random
         labels, quicker and more varied; "gibbs", ten Gibbs sweeps from the truth. "icm_mv", "map_mv" and "gibbs_mv" add
         the number of errors to the scores (most violated constraints). Or a
@@ -76,7 +79,8 @@ class ContrastiveCRF(FieldClassifier):
         :func:`~sklearn_crf.potentials.pairwise_form`; or a :class:`~sklearn_crf.potentials.PairwiseTables`, which can
         also have a ``C`` of its own, forbid pairs of labels, and let tables of a lattice differ by direction. Without
         one, where labelings are generated for examples with cycles by rounds, edges have a thousandth of ``C`` to a
-        millionth, whichever makes the sets to begin with, which overrate edges, label training examples best.
+        millionth, whichever makes the sets to begin with, which overrate edges, label training examples best. Up to
+        20,000 nodes a training with ``C`` itself comes after it, and the better of the two is kept.
     edge_features : str or callable, default="difference"
         As in :class:`DRFClassifier`.
     connectivity : int or array-like of shape (n_offsets, ndim), default=1
@@ -175,7 +179,7 @@ class ContrastiveCRF(FieldClassifier):
         self,
         C=1.0,
         *,
-        generator="icm",
+        generator="map",
         sets="pl",
         solver="lbfgs",
         inference="auto",
@@ -239,14 +243,37 @@ class ContrastiveCRF(FieldClassifier):
         return {"max_nodes": n_nodes, "max_cyclic_nodes": n_nodes}
 
     def _train(self, risk, examples, make_start, run):
+        record = self._train_under_penalty(risk, examples, make_start, run)
+        record.warn()
+        return record
+
+    def _train_under_penalty(self, risk, examples, make_start, run):
+        """The record of a training, or the better one of two under different penalties of edges."""
         sets, solver = resolve_sets(self.sets), resolve_solver(self.solver)
         start, score = make_start("zeros"), self._score_of_training(risk, examples)
         overrates_edges = examples.graphs.have_cycles and sets.init != "empty" and not solver.is_stochastic
-        if overrates_edges and risk.objective.generators and run.edge_C is None:
-            edge_C, start = choose_edge_penalty(risk, start, run, score)
-            run = run._replace(edge_C=edge_C)
-        run = run._replace(held_out=HeldOutScores(score, _PATIENCE))
-        return train_by_rounds(risk, start, sets, solver, run)
+
+        def train(risk, start, run):
+            return train_by_rounds(risk, start, sets, solver, run._replace(held_out=HeldOutScores(score, _PATIENCE)))
+
+        if not (overrates_edges and risk.objective.generators and run.edge_C is None):
+            return train(risk, start, run)
+        edge_C, penalised = choose_edge_penalty(risk, start, run, score)
+        is_stopped = False
+
+        def on_iteration(coef):
+            nonlocal is_stopped
+            is_stopped = run.on_iteration(coef)
+            return is_stopped
+
+        first = train(risk, penalised, run._replace(edge_C=edge_C, on_iteration=on_iteration))
+        if is_stopped or first.interrupted is not None or examples.encoded.n_nodes > _NODES_TO_TRAIN_TWICE:
+            return first
+        # What is generated can correct the edges of weak penalties, which the sets to begin with do not show.
+        objective = self._objective(examples, risk.potentials)
+        again = type(risk)(objective, risk.potentials, risk.batches, n_jobs=risk.n_jobs, seed=risk.seed)
+        second = train(again, start, run._replace(on_iteration=lambda coef: False, verbose=0))
+        return second if second.interrupted is not None or score(second.coef) > score(first.coef) else first
 
     def _score_of_training(self, risk, examples):
         """Function of flat weights: the share of the first training nodes that is labelled right."""

@@ -1,6 +1,8 @@
 """Contrastive constraint generation: optimise, look for assignments that the model likes too well, add them, repeat."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from numbers import Integral, Real
 from typing import ClassVar, NamedTuple
@@ -335,11 +337,13 @@ class RoundsRecord(TrainingRecord):
     # round_starts: list of int, entries of the record at which rounds begin
     # converged: whether the last round found nothing new, and its weights converged
     # n_assignments: number of assignments in all sets at the end
+    # warn: tells of a last round that did not converge; the caller calls it, who may have better weights
 
     n_generated: list = field(default_factory=list)
     round_starts: list = field(default_factory=list)
     converged: bool = False
     n_assignments: int = 0
+    warn: Callable[[], None] = lambda: None
 
 
 @dataclass(eq=False)
@@ -494,7 +498,7 @@ def _train_in_rounds(problem, generate, sets, solver, run, report):
     record.stop_reason, record.best_iter = found.message, record.n_iter - 1
     if not found.success:
         record.converged = False
-        warn_of_lbfgs(found, problem)
+        record.warn = partial(warn_of_lbfgs, found, problem)
     if generators and run.held_out is not None and not record.converged:
         run.held_out.choose(record)
         record.best_iter = round_ends[record.best_iter]

@@ -425,3 +425,10 @@ def test_the_best_round_is_kept():
     assert model.best_iter_ in stops
     assert model.inference_ == "trw"
     assert scores[3] >= np.mean(y == 0)
+
+
+def test_small_data_are_trained_without_the_penalty_too():
+    X, y = noisy_blobs(8, n_classes=3)
+    chosen = contrastive_crf(random_state=0).fit(X, y)
+    plain = contrastive_crf(pairwise=PairwiseTables(C=1.0), random_state=0).fit(X, y)
+    assert chosen.score(X, y) >= plain.score(X, y)
