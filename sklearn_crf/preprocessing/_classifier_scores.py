@@ -47,7 +47,8 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
     method : {"predict_log_proba", "predict_proba", "decision_function"}, default="predict_log_proba"
         Method of the classifier that scores. Probabilities count as at least 1.2e-7 in their logarithm.
     passthrough : bool, default=False
-        Whether the features of X follow the scores, so that those of edges may depend on them.
+        Whether the features of X follow the scores, so that those of edges may depend on them: on photographs, where
+        labels change at borders of the image, this is often what a field has to add.
     missing_label : object, default=None
         Nodes with this label do not train the classifier; they are scored like all others.
     n_jobs : int, optional
