@@ -1,4 +1,4 @@
-"""What newcomers get: every field classifier at its defaults on small tasks, beside logistic regression of the nodes.
+"""Every field classifier at its defaults on small tasks, beside logistic regression of the nodes.
 
     SKLEARN_CRF_DATA=folder python benchmarks/defaults.py                              # all tasks
     python benchmarks/defaults.py --tasks squares --estimators TRWCRF M3NClassifier

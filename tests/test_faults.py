@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from callback_recorder import Recorder
 from field_data import noisy_blobs
+from forked import exit_code
 from interrupting import interrupted_after, may_drop_interrupts
 from numpy.testing import assert_array_equal
 from sklearn.base import clone
@@ -311,28 +312,22 @@ def test_no_temporary_folder_is_needed(name, monkeypatch, tmp_path):
     assert_array_equal(make(n_jobs=2).fit(X, y).predict(X), expected)
 
 
-def exit_code(child):
-    """That of a forked child, which gets a minute."""
-    deadline = time.monotonic() + 60
-    while (done := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    if done == (0, 0):
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        pytest.fail("the child gave no answer in 60 s")
-    return os.waitstatus_to_exitcode(done[1])
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-@pytest.mark.parametrize("name", MAKERS)
-def test_a_forked_child_fits_after_threads_ran(name):
+def fits_alike_in_a_child(name, prepare=lambda: None):
+    """Whether a forked child, which first calls ``prepare``, predicts what this process does."""
     make, data = MAKERS[name]
     X, y = data()
     expected = make(n_jobs=2).fit(X, y).predict(X)
     child = os.fork()
     if child == 0:
+        prepare()
         os._exit(0 if np.array_equal(make(n_jobs=2).fit(X, y).predict(X), expected) else 1)
-    assert exit_code(child) == 0
+    return exit_code(child) == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_forked_child_fits_after_threads_ran(name):
+    assert fits_alike_in_a_child(name)
 
 
 def forbid_writing():
@@ -345,14 +340,7 @@ def forbid_writing():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.parametrize("name", MAKERS)
 def test_fits_write_no_file(name):
-    make, data = MAKERS[name]
-    X, y = data()
-    expected = make(n_jobs=2).fit(X, y).predict(X)
-    child = os.fork()
-    if child == 0:
-        forbid_writing()
-        os._exit(0 if np.array_equal(make(n_jobs=2).fit(X, y).predict(X), expected) else 1)
-    assert exit_code(child) == 0
+    assert fits_alike_in_a_child(name, forbid_writing)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")

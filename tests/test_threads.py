@@ -9,6 +9,7 @@ import warnings
 import joblib
 import numpy as np
 import pytest
+from forked import exit_code
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from interrupting import interrupted_after, may_drop_interrupts
@@ -202,13 +203,7 @@ def test_a_forked_child_does_not_wait_for_properties_of_the_parent():
         pause = 0
         os._exit(42 if Slow().value == 1 else 1)
     thread.join()
-    deadline = time.monotonic() + 10
-    while (done := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    if done == (0, 0):
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(done[1]) == 42
+    assert exit_code(child) == 42
 
 
 def test_threads_that_meet_keep_one_value():

@@ -440,7 +440,7 @@ _MAKERS = {"nodes": _row_batches, "array": _array_batches, "list": _list_batches
 
 
 class _Traits(NamedTuple):
-    """What decides on the examples that one can share a batch with."""
+    """Properties of an example that decide which others it can share a batch with."""
 
     n_nodes: int
     has_edges: bool

@@ -70,7 +70,7 @@ class MarginFormulation(BaseEstimator):
         return AD3()
 
     def inference(self, inference: str | Inference, name: str) -> Inference:
-        """The inference of training and prediction, by the parameter ``inference`` of an estimator.
+        """The inference of training, and of prediction where it is named, by the parameter of an estimator.
 
         Parameters
         ----------

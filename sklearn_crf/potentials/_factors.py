@@ -181,7 +181,7 @@ class FactorPotentials:
         return self.pairwise.prepared(example)
 
     def prepared_once(self, example):
-        """An example as it is quickest for a single call of :meth:`model`.
+        """An example for a single call of :meth:`model`: see :meth:`SparsePotentials.prepared_once`.
 
         Parameters
         ----------

@@ -1,0 +1,19 @@
+"""Processes that tests fork."""
+
+import os
+import signal
+import time
+
+import pytest
+
+
+def exit_code(child):
+    """That of a forked child, which gets a minute."""
+    deadline = time.monotonic() + 60
+    while (done := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if done == (0, 0):
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        pytest.fail("the child gave no answer in 60 s")
+    return os.waitstatus_to_exitcode(done[1])
