@@ -14,7 +14,7 @@ from joblib.parallel import get_active_backend
 from sklearn import config_context, get_config
 from threadpoolctl import ThreadpoolController
 
-from sklearn_crf._warnings import set_warning_state, warning_state
+from sklearn_crf._reports import set_warning_state, warning_state
 
 _current = threading.local()
 _Value = TypeVar("_Value")

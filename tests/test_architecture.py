@@ -19,9 +19,9 @@ MAX_LINES = 600
 
 # A unit is a folder or a file right under sklearn_crf. It may import units of earlier tiers and other files of itself.
 TIERS = [
-    {"_warnings"},
+    {"_reports"},
     {"kernels", "_numbers", "_threads"},
-    {"_callbacks", "_versions", "distributed", "graphs"},
+    {"_versions", "distributed", "graphs"},
     {"models"},
     {"optimize"},
     {"encoding"},

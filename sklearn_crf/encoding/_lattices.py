@@ -10,8 +10,8 @@ import scipy.sparse as sp
 from sklearn.utils.validation import check_array, validate_data
 
 from sklearn_crf._numbers import as_reals, sound_csr
+from sklearn_crf._reports import warn_caller
 from sklearn_crf._threads import cached_property
-from sklearn_crf._warnings import warn_caller
 from sklearn_crf.encoding._batches import aligned_frames, read_layout
 from sklearn_crf.encoding._examples import Example, edge_feature_function, one_computed_edge
 from sklearn_crf.encoding._sparse_chains import SparseChains

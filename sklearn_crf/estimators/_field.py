@@ -10,8 +10,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_crf._callbacks import CallbackSupportMixin, fit_callbacks
 from sklearn_crf._numbers import C_INTERVAL
+from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks
 from sklearn_crf._threads import kept_threads, single_threaded_blas
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.distributed import Shards

@@ -7,8 +7,8 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_consistent_length, check_random_state
 
+from sklearn_crf._reports import warn_caller
 from sklearn_crf._threads import single_threaded_blas
-from sklearn_crf._warnings import warn_caller
 from sklearn_crf.encoding import encode_y, make_batches, sorted_classes, validate_sample_weight
 from sklearn_crf.inference import convergence_left_to_caller
 from sklearn_crf.learning import (

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import _fit_context
 from sklearn.utils.validation import check_array
 
-from sklearn_crf._warnings import warn_caller
+from sklearn_crf._reports import warn_caller
 from sklearn_crf.estimators._classifier import FieldClassifier
 from sklearn_crf.estimators._training_examples import HeldOutExamples, split_examples
 from sklearn_crf.inference import (

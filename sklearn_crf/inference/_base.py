@@ -2,14 +2,14 @@
 
 from contextlib import contextmanager
 from numbers import Integral, Real
-from typing import Any, NamedTuple, overload
+from typing import Any, ClassVar, NamedTuple, overload
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
-from sklearn_crf._numbers import check_option
-from sklearn_crf._warnings import warn_caller, warns_of_convergence, without_convergence
+from sklearn_crf._numbers import check_choice, check_option
+from sklearn_crf._reports import warn_caller, warns_of_convergence, without_convergence
 from sklearn_crf.inference._allowed_labels import allowed_labels
 from sklearn_crf.inference._climbing import climbed
 from sklearn_crf.models import FactorGraph, FactorStatistics, PairwiseModel, Statistics, check_allowed_states, score
@@ -265,6 +265,8 @@ class Inference(BaseEstimator):
     takes: tuple[type, ...] = (PairwiseModel,)
     exact_on: str | None = None
     _climbs = True
+    # Options that are one of several names.
+    _choices: ClassVar[dict[str, tuple[str, ...]]] = {}
 
     def map(self, model: Any, *, init: Any = None, n_threads: int = 1) -> Labeling:
         """Labeling of (nearly) the highest score.
@@ -403,6 +405,8 @@ class Inference(BaseEstimator):
         for option, (kind, holds, needed) in _COMMON_OPTIONS.items():
             if hasattr(self, option):
                 check_option(getattr(self, option), option, holds, needed, kind=kind)
+        for option, choices in self._choices.items():
+            check_choice(getattr(self, option), option, choices)
         for switch in _SWITCHES:
             if not isinstance(getattr(self, switch, True), bool | np.bool_):
                 raise ValueError(f"{switch} must be True or False, got {getattr(self, switch)!r}.")

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._numbers import check_choice
 from sklearn_crf.models import check_labels
 
 SCHEDULES = ("sequential", "checkerboard")
@@ -45,11 +44,6 @@ def _agreement(model):
         return np.empty((0, 0))
     tables = model.tables.astype(np.float64)
     return np.ascontiguousarray(tables[..., 0, 0] - tables[..., 0, 1])
-
-
-def check_schedule(schedule):
-    """Raise ValueError if ``schedule`` is not an order of visits."""
-    check_choice(schedule, "schedule", SCHEDULES)
 
 
 def visits(graph, schedule, frozen=None):

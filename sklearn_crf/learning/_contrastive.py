@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from sklearn_crf._callbacks import progress_reporter
+from sklearn_crf._reports import progress_reporter
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.encoding import require_complete
 from sklearn_crf.graphs import Graph

@@ -1,6 +1,6 @@
 """Training by margins: a risk of structured hinges in, weights with a duality gap out."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -9,9 +9,8 @@ from scipy.special import entr
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 
-from sklearn_crf._callbacks import progress_reporter
+from sklearn_crf._reports import progress_reporter, warn_caller
 from sklearn_crf._threads import map_tasks, ordered_map, thread_count
-from sklearn_crf._warnings import warn_caller
 from sklearn_crf.inference import Inference
 from sklearn_crf.learning._solvers import LBFGS
 from sklearn_crf.learning._training import TrainingRun
@@ -158,10 +157,14 @@ _FACTOR = 10.0
 
 def _entropy(risk, coef):
     """Summed over examples and nodes, of the marginals of training: never less than the entropy of the relaxation."""
+    unweighted = [replace(batch, weight=None) for batch in risk.batches]
+    plain = type(risk)(risk.objective, risk.potentials, unweighted, n_jobs=risk.n_jobs, seed=risk.seed)
+    plain.carried = risk.carried
 
     def of_batch(i, n_threads):
         batch = risk.batches[i]
-        share = risk.loss(i, coef, n_threads=n_threads).statistics.unary.astype(np.float64)
+        part = plain.oracle(i, coef, n_threads=n_threads, pulls_back=False)
+        share = part.statistics.unary.astype(np.float64)
         share[np.arange(len(share)), batch.labels] += 1.0
         weight = np.ones(len(batch.members)) if batch.weight is None else batch.weight
         return float(np.repeat(weight, np.diff(batch.node_ptr)) @ entr(np.clip(share, 0.0, 1.0)).sum(axis=1))

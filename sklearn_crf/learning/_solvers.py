@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from sklearn_crf._callbacks import progress_reporter
+from sklearn_crf._reports import progress_reporter
 from sklearn_crf.inference import convergence_left_to_caller
 from sklearn_crf.learning._training import (
     PenalisedRisk,

@@ -9,7 +9,7 @@ from numpy.random import RandomState
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_array
 
-from sklearn_crf._warnings import warn_caller
+from sklearn_crf._reports import warn_caller
 from sklearn_crf.encoding import Batch, Example, class_weights
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import LoopyBP

@@ -12,8 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from sklearn_crf._callbacks import CallbackSupportMixin, fit_callbacks, progress_reporter
-from sklearn_crf._warnings import warn_caller
+from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, progress_reporter, warn_caller
 from sklearn_crf.mfa._criteria import Criterion
 from sklearn_crf.mfa._fitted import FittedMixture
 from sklearn_crf.mfa._input import (

@@ -14,7 +14,7 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils._param_validation import InvalidParameterError, StrOptions
 from sklearn.utils.validation import _check_sample_weight
 
-from sklearn_crf._callbacks import CallbackSupportMixin, fit_callbacks
+from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.mfa._estimator import MultiConditionalMFA
 from sklearn_crf.mfa._fitted import FittedMixture

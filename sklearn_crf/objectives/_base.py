@@ -432,34 +432,20 @@ class EmpiricalRisk:
         """
         return function(self)
 
-    def oracle(self, i, coef, *, n_threads=1):
-        """Loss of batch i.
+    def oracle(self, i, coef, *, n_threads=1, pulls_back=True):
+        """Weighted loss of batch i.
 
         Parameters
         ----------
         i : int
         coef : ndarray of shape (n_coef,)
         n_threads : int, default=1
+        pulls_back : bool, default=True
+            Whether the result has the gradient by the weights, or else the statistics of which that is made.
 
         Returns
         -------
         RiskValue
-        """
-        part = weighted_loss(self.batches[i], self.loss(i, coef, n_threads=n_threads))
-        return total_of([part], self.potentials.pullback(self.batches[i].example, part.statistics))
-
-    def loss(self, i, coef, *, n_threads=1):
-        """Loss of batch i by its model, before examples are weighted.
-
-        Parameters
-        ----------
-        i : int
-        coef : ndarray of shape (n_coef,)
-        n_threads : int, default=1
-
-        Returns
-        -------
-        Loss
         """
         batch = self.batches[i]
         model = self.potentials.model(coef, batch.example)
@@ -473,7 +459,10 @@ class EmpiricalRisk:
                 model, batch.labels, state=self._states[i], seed=seed, n_threads=n_threads, **options
             )
         self._states[i] = loss.state
-        return loss
+        part = weighted_loss(batch, loss)
+        if not pulls_back:
+            return part
+        return part._replace(gradient=self.potentials.pullback(batch.example, part.statistics), statistics=None)
 
     def _seed_of_pass(self, i):
         return int(np.random.SeedSequence([self.seed, i, self.n_passes]).generate_state(1, np.uint32)[0])
@@ -587,8 +576,7 @@ class SparseRisk(EmpiricalRisk):
         parts = []
         for first in range(0, len(members), _N_TOGETHER):
             together = members[first : first + _N_TOGETHER]
-            losses = map_tasks(partial(self.loss, coef=coef), together, self.n_jobs)
-            weighted = [weighted_loss(self.batches[i], loss) for i, loss in zip(together, losses, strict=True)]
+            weighted = map_tasks(partial(self.oracle, coef=coef, pulls_back=False), together, self.n_jobs)
             examples = [self.batches[i].example for i in together]
             statistics = [part.statistics for part in weighted]
             self.potentials.add_pullbacks(gradient, examples, statistics, self._ranges, n_jobs=self.n_jobs)

@@ -184,8 +184,9 @@ def scaling_by_differences(fun: ValueGradient, x0: ArrayLike, *, step: float = 0
     """
     start = checked_start(x0)
     gradient = np.array(fun(start)[1], dtype=np.float64)
-    rows = [np.subtract(fun(start + shift)[1], gradient) / step for shift in step * np.eye(len(start))]
-    hessian = np.reshape(rows, (len(start), len(start)))
+    hessian = np.empty((len(start), len(start)))
+    for row, shift in zip(hessian, step * np.eye(len(start)), strict=True):
+        row[:] = np.subtract(fun(start + shift)[1], gradient) / step
     if not np.all(np.isfinite(hessian)):
         return np.eye(len(start))
     curvature, directions = np.linalg.eigh((hessian + hessian.T) / 2)

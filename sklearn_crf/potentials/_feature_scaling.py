@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sklearn_crf._warnings import warn_caller
+from sklearn_crf._reports import warn_caller
 
 # A feature is centred where its mean is this many standard deviations from 0 (a constant one where it is as far).
 _FAR = 10.0

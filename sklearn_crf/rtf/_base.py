@@ -11,10 +11,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_crf._callbacks import CallbackSupportMixin, fit_callbacks
+from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, warn_caller
 from sklearn_crf._threads import kept_threads, map_tasks, single_threaded_blas
 from sklearn_crf._versions import restore_versioned_state, versioned_state
-from sklearn_crf._warnings import warn_caller
 from sklearn_crf.encoding._batches import validate_sample_weight
 from sklearn_crf.encoding._labels import number_of_examples
 from sklearn_crf.inference import ConjugateGradient

@@ -1,12 +1,11 @@
 """Direct minimisation of the tree-reweighted bound over the scores of spanning trees."""
 
 from functools import partial
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy.special import xlogy
 
-from sklearn_crf._numbers import check_choice
 from sklearn_crf._threads import checkpoint, ordered_map, single_threaded_blas
 from sklearn_crf.graphs import SpanningTrees, minimum_spanning_tree
 from sklearn_crf.inference._base import Inference, Marginals, convergence_left_to_caller
@@ -323,6 +322,7 @@ class TightenBound(Inference):
     tasks = frozenset({"marginals"})
     exact_on = "forest"
     convex = True
+    _choices: ClassVar[dict] = {"solver": tuple(SOLVERS), "outer_step": ("harmonic", "armijo")}
 
     def __init__(
         self,
@@ -347,8 +347,6 @@ class TightenBound(Inference):
     def _check_model(self, model):
         super()._check_model(model)
         self._require_at_least(start_sweeps=0, outer_iter=0)
-        for name, choices in (("solver", tuple(SOLVERS)), ("outer_step", ("harmonic", "armijo"))):
-            check_choice(getattr(self, name), name, choices)
 
     def _marginals(self, model, *, init=None, n_threads=1):
         if model.graph.is_forest:

@@ -1,6 +1,7 @@
 """Approximate MAP with any number of states by sequences of minimum cuts: expansion and swap moves."""
 
 from itertools import combinations
+from typing import ClassVar
 
 import numpy as np
 
@@ -8,7 +9,7 @@ from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference, Labeling, convergence_left_to_caller
 from sklearn_crf.inference._local_updates import best_alone
 from sklearn_crf.inference.cuts._cut_network import TRUNCATE, CutNetwork, pairwise_values, precision
-from sklearn_crf.inference.cuts._graph_cut import GraphCut, check_nonsubmodular, n_not_submodular
+from sklearn_crf.inference.cuts._graph_cut import GraphCut, n_not_submodular
 from sklearn_crf.inference.local._icm import ICM
 from sklearn_crf.kernels.cuts.fusion_moves import score_gain
 from sklearn_crf.models import check_labels, score
@@ -20,6 +21,7 @@ class _MoveMaking(Inference):
     """Local search in which a move is the best of exponentially many, found by one minimum cut."""
 
     tasks = frozenset({"map"})
+    _choices: ClassVar[dict] = {"nonsubmodular": ("error", "truncate")}
     exact_on = None
 
     def __init__(self, max_iter=50, nonsubmodular="error"):
@@ -29,7 +31,6 @@ class _MoveMaking(Inference):
     def _check_model(self, model):
         super()._check_model(model)
         name = type(self).__name__
-        check_nonsubmodular(self.nonsubmodular, ("error", "truncate"))
         if model.n_columns <= 2:
             return
         if np.isneginf(model.tables).any():

@@ -1,10 +1,9 @@
 """Exact MAP of binary submodular models, and roof duality for the others."""
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from sklearn_crf._numbers import check_choice
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference, Labeling
 from sklearn_crf.inference.cuts._cut_network import CROSS, TRUNCATE, CutNetwork, pairwise_values, precision
@@ -95,13 +94,13 @@ class GraphCut(Inference):
 
     tasks = frozenset({"map"})
     exact_on = "submodular"
+    _choices: ClassVar[dict] = {"nonsubmodular": ("error", "truncate", "qpbo")}
 
     def __init__(self, nonsubmodular="error"):
         self.nonsubmodular = nonsubmodular
 
     def _check_model(self, model):
         super()._check_model(model)
-        check_nonsubmodular(self.nonsubmodular, ("error", "truncate", "qpbo"))
         if model.n_columns > 2:
             raise ValueError(
                 f"GraphCut needs a model of two states, got {model.n_columns}: use AlphaExpansion or AlphaBetaSwap."
@@ -153,11 +152,6 @@ class GraphCut(Inference):
 def _relaxed_score(model, labels):
     """Score in the local polytope of a labeling in which -1 is half of each state; the plain score without any."""
     return half_integral_score(model.unary, *pairwise_values(model), model.graph.edges, labels)
-
-
-def check_nonsubmodular(value, options):
-    """Raise ValueError unless the parameter ``nonsubmodular`` is one of the options."""
-    check_choice(value, "nonsubmodular", options)
 
 
 def n_not_submodular(model):

@@ -1,10 +1,11 @@
 """The linear relaxation of the MAP problem, solved exactly."""
 
+from typing import ClassVar
+
 import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import linprog
 
-from sklearn_crf._numbers import check_choice
 from sklearn_crf.inference._base import Inference, Labeling
 from sklearn_crf.inference._local_polytope import CountPiece, LocalPolytope
 from sklearn_crf.inference._relaxed_problem import table_blocks
@@ -59,6 +60,7 @@ class LinearProgram(Inference):
     """
 
     tasks = frozenset({"map"})
+    _choices: ClassVar[dict] = {"method": ("highs", "highs-ds", "highs-ipm")}
     exact_on = "forest"
     has_fractional = True
     takes = (PairwiseModel, FactorGraph)
@@ -69,7 +71,6 @@ class LinearProgram(Inference):
 
     def _check_model(self, model):
         super()._check_model(model)
-        check_choice(self.method, "method", ("highs", "highs-ds", "highs-ipm"))
         self._require_at_least(max_variables=0.0)
         if isinstance(model, PairwiseModel):
             # Building it would take ten seconds and 0.7 GB for 200,000 nodes of two states.

@@ -1,5 +1,7 @@
 """Iterated conditional modes: the fastest way uphill to a labeling that no single change improves."""
 
+from typing import ClassVar
+
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_random_state
@@ -7,8 +9,8 @@ from sklearn.utils import check_random_state
 from sklearn_crf._threads import checkpoint, range_runner
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._local_updates import (
+    SCHEDULES,
     best_alone,
-    check_schedule,
     given_labels,
     local_arguments,
     random_labels,
@@ -120,6 +122,7 @@ class ICM(Inference):
     """
 
     tasks = frozenset({"map"})
+    _choices: ClassVar[dict] = {"schedule": SCHEDULES}
     _climbs = False  # its sweeps are the climb, as many as max_iter allows
 
     def __init__(self, max_iter=100, schedule="sequential", n_restarts=0, random_state=None):
@@ -130,7 +133,6 @@ class ICM(Inference):
 
     def _check_model(self, model):
         super()._check_model(model)
-        check_schedule(self.schedule)
         self._require_at_least(n_restarts=0)
 
     def _starts(self, model, init):

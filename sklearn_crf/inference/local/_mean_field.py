@@ -1,12 +1,14 @@
 """Naive mean field: the best distribution under which all nodes are independent."""
 
+from typing import ClassVar
+
 import numpy as np
 from scipy.special import softmax
 
 from sklearn_crf._threads import checkpoint, range_runner, run_fixed_ranges
 from sklearn_crf.inference._allowed_labels import allowed_labels
 from sklearn_crf.inference._base import Inference, Marginals
-from sklearn_crf.inference._local_updates import check_schedule, local_arguments, sweep, table_buffers, visits
+from sklearn_crf.inference._local_updates import SCHEDULES, local_arguments, sweep, table_buffers, visits
 from sklearn_crf.kernels.local.mean_field import mean_field_bound, mean_field_update
 from sklearn_crf.models import check_labels
 
@@ -72,16 +74,13 @@ class MeanField(Inference):
     """
 
     tasks = frozenset({"map", "marginals"})
+    _choices: ClassVar[dict] = {"schedule": SCHEDULES}
 
     def __init__(self, max_iter=1000, tol=1e-6, damping=0.0, schedule="sequential"):
         self.max_iter = max_iter
         self.tol = tol
         self.damping = damping
         self.schedule = schedule
-
-    def _check_model(self, model):
-        super()._check_model(model)
-        check_schedule(self.schedule)
 
     def _map(self, model, *, init=None, n_threads=1):
         with self._runner(n_threads) as run:

@@ -2,11 +2,10 @@
 
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from sklearn_crf._numbers import check_choice
 from sklearn_crf._threads import checkpoint, range_runner
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._field import (
@@ -233,7 +232,7 @@ class MessagePassing(EdgeMarginals, Inference):
 
     tasks = frozenset({"map", "marginals"})
     exact_on = "forest"
-    _schedules = ("auto", *SCHEDULES)
+    _choices: ClassVar[dict] = {"schedule": ("auto", *SCHEDULES)}
 
     def _make_field(self, model, maximum):
         """Field and shift of the unary rows, as :func:`~sklearn_crf.inference._field.make_field` returns them."""
@@ -326,10 +325,6 @@ class MessagePassing(EdgeMarginals, Inference):
         if not converged:
             return None
         return "exact" if graph.is_forest else self._sum_bound(graph)
-
-    def _check_model(self, model):
-        super()._check_model(model)
-        check_choice(self.schedule, "schedule", self._schedules)
 
     def _iterate(self, graph, field, init, run):
         """Messages, number of sweeps, converged?"""

@@ -1,5 +1,7 @@
 """Tree-reweighted belief propagation."""
 
+from typing import ClassVar
+
 import numpy as np
 from scipy.special import logsumexp
 
@@ -185,7 +187,7 @@ class TRWMessagePassing(MessagePassing):
     (4.34, 'upper')
     """
 
-    _schedules = (*MessagePassing._schedules, "convergent")
+    _choices: ClassVar[dict] = {"schedule": ("auto", *SCHEDULES, "convergent")}
     convex = True
 
     def __init__(self, edge_probabilities="auto", max_iter=200, tol=1e-4, damping=0.0, schedule="auto"):

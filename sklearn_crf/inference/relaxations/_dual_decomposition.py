@@ -1,11 +1,10 @@
 """Dual decomposition over spanning trees by projected subgradients."""
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.utils import check_random_state
 
-from sklearn_crf._numbers import check_choice
 from sklearn_crf._threads import ordered_map, single_threaded_blas
 from sklearn_crf.graphs import SpanningTrees
 from sklearn_crf.inference._best_labels import RecentStates
@@ -130,6 +129,8 @@ class DualDecomposition(SubgradientMap):
     ([1, 1, 1], 3.5, 3.5)
     """
 
+    _choices: ClassVar[dict] = {"step": ("annealed", "polyak")}
+
     def __init__(
         self,
         trees="minimal",
@@ -151,10 +152,6 @@ class DualDecomposition(SubgradientMap):
         self.least_step = least_step
         self.climb = climb
         self.random_state = random_state
-
-    def _check_model(self, model):
-        super()._check_model(model)
-        check_choice(self.step, "step", ("annealed", "polyak"))
 
     def _map(self, model, *, init=None, n_threads=1):
         if model.graph.is_forest:

@@ -10,7 +10,7 @@ from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import BruteForce, TreeInference
 from sklearn_crf.models import PairwiseModel, labeling_statistics, score_terms
 from sklearn_crf.objectives import Likelihood
-from sklearn_crf.objectives.likelihood._chains import loss_of_chains
+from sklearn_crf.objectives.likelihood._likelihood import loss_of_chains
 
 # Chains of 4, 1, 12 and 1 nodes.
 CHAINS = Graph(18, [(i, i + 1) for i in range(17) if i not in (3, 4, 16)])
