@@ -31,11 +31,10 @@ from sklearn_crf.inference.local._gibbs import GibbsSampler
 from sklearn_crf.inference.local._icm import ICM
 from sklearn_crf.inference.local._mean_field import MeanField
 from sklearn_crf.inference.local._neighborhood_search import LargeNeighborhoodSearch
-from sklearn_crf.inference.messages._belief_propagation import LoopyBP
+from sklearn_crf.inference.messages._belief_propagation import LoopyBP, TRWMessagePassing
 from sklearn_crf.inference.messages._factor_layers import is_forest_of_factors
 from sklearn_crf.inference.messages._mplp import MPLP
 from sklearn_crf.inference.messages._norm_product import NormProductBP
-from sklearn_crf.inference.messages._trw import TRWMessagePassing
 from sklearn_crf.inference.messages._trws import TRWS
 from sklearn_crf.inference.relaxations._ad3 import AD3
 from sklearn_crf.inference.relaxations._cluster_tightening import ClusterTightening

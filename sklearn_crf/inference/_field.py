@@ -18,6 +18,7 @@ from sklearn_crf.inference._tree_choice import spanning_trees_of, trees_of_compo
 from sklearn_crf.kernels.beliefs import edge_beliefs, node_beliefs, pair_statistics
 from sklearn_crf.kernels.factors import fill_factors, range_of_tables, rows_below_best
 from sklearn_crf.kernels.messages.edge_messages import send
+from sklearn_crf.kernels.messages.odds import send_odds
 from sklearn_crf.models import PairwiseModel
 
 # How messages add up, the numbers that the kernels know.
@@ -32,6 +33,9 @@ FACTOR_BUDGET = 256 * 2**20
 LARGEST_RANGE = {np.dtype(np.float32): 60.0, np.dtype(np.float64): 640.0}
 
 _VECTOR_BYTES = 16
+
+# The kernel of log-odds reads and writes vectors of up to 32 bytes.
+_PADDING = 8
 
 # Bytes of tables that a processor's second cache holds about.
 _LARGEST_CACHED = 2**19
@@ -286,6 +290,87 @@ def _with_potts_factors(field):
     if field.semiring != MAX_SCORE:
         on, off = np.exp(on), np.exp(off)
     return field._replace(on=on, off=off, shift=shift.astype(np.float64))
+
+
+def takes_odds(field):
+    """Whether messages of a field can be log-odds, and gain by it.
+
+    Plain belief propagation works on probabilities without any exponential, which is faster.
+    """
+    return field.semiring == SUM_PROBABILITY and field.tables.shape[3] == 2 and len(field.appearance) > 0
+
+
+class OddsField(NamedTuple):
+    """The arrays of the kernel.
+
+    A table is :math:`r(a) + c(b) + J [a = b]` up to a constant. The parts r and c are taken to the nodes, and the
+    messages of a reparameterised model differ from those of the original by them.
+    """
+
+    arrays: tuple  # Graph, unary, coupling and power, as the kernel takes them
+    offset: np.ndarray  # (2E,) float64: what the edge of a slot adds to the log-odds of the node there
+    largest_degree: int
+
+    @classmethod
+    def of(cls, field):
+        """The same scores as those of a field that :func:`takes_odds`."""
+        dtype = field.unary.dtype
+        edge, side = field.half_edge >> 1, field.half_edge & 1
+        coupling, first_end, second_end = _split_tables(field)
+        # Tables came divided by the edge probabilities, messages are raised to their power.
+        offset = np.where(side, second_end[edge], first_end[edge]) * field.appearance[edge]
+        node = np.repeat(np.arange(len(field.unary)), np.diff(field.ptr))
+        with np.errstate(divide="ignore"):
+            unary = np.log(field.unary[:, 1], dtype=np.float64) - np.log(field.unary[:, 0], dtype=np.float64)
+        unary += np.bincount(node, weights=offset, minlength=len(unary))
+        strength = np.copysign(np.exp(-np.abs(coupling)), coupling)
+        arrays = (
+            field.ptr,
+            field.neighbor,
+            field.reverse,
+            unary.astype(dtype),
+            _padded(strength[edge], dtype),
+            _padded(field.appearance[edge], dtype),
+        )
+        return cls(arrays, offset, int(np.diff(field.ptr).max(initial=0)))
+
+    def workspace(self):
+        """Workspace of the kernel; one for each thread."""
+        return np.empty(self.largest_degree + _PADDING, self.arrays[3].dtype)
+
+    def send(self, odds, *how):
+        """Let nodes send messages in turn, see the kernel."""
+        return send_odds(*self.arrays, odds, *how)
+
+    def odds_of(self, messages):
+        """Log-odds of messages given as probabilities."""
+        dtype = messages.dtype
+        return _padded(np.log(messages[:, 1] / messages[:, 0], dtype=np.float64) - self.offset, dtype)
+
+    def write_messages(self, odds, messages):
+        """Probabilities of messages given as log-odds."""
+        x = odds[: len(messages)] + self.offset
+        messages[:, 0] = 1 / (1 + np.exp(x))
+        messages[:, 1] = 1 / (1 + np.exp(-x))
+
+
+def _split_tables(field):
+    """Coupling of each edge, and what its table adds to the log-odds of its first and its second end, float64."""
+    tables = field.tables.astype(np.float64)
+    parts = (
+        (tables[..., 0, 0] + tables[..., 1, 1] - tables[..., 0, 1] - tables[..., 1, 0]) / 2,
+        (tables[..., 1, 0] + tables[..., 1, 1] - tables[..., 0, 0] - tables[..., 0, 1]) / 2,
+        (tables[..., 0, 1] + tables[..., 1, 1] - tables[..., 0, 0] - tables[..., 1, 0]) / 2,
+    )
+    if field.is_tied:
+        return [part[field.edge_type, 0] for part in parts]
+    return [np.einsum("er,er->e", field.edge_weight, part[field.edge_type]) for part in parts]
+
+
+def _padded(values, dtype):
+    padded = np.ones(len(values) + _PADDING, dtype)
+    padded[: len(values)] = values
+    return padded
 
 
 class Messages(NamedTuple):

@@ -12,7 +12,7 @@ from sklearn_crf.inference._base import Inference, Marginals, convergence_left_t
 from sklearn_crf.inference._tree_choice import spanning_trees_of
 from sklearn_crf.inference.bounds._shared_bound import NodeShares
 from sklearn_crf.inference.exact._tree import TreeInference
-from sklearn_crf.inference.messages._trw import TRWMessagePassing
+from sklearn_crf.inference.messages._belief_propagation import TRWMessagePassing
 from sklearn_crf.optimize import minimize_pqn, minimize_spg
 
 SOLVERS = {"spg": minimize_spg, "pqn": partial(minimize_pqn, memory=4)}

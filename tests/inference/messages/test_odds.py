@@ -12,8 +12,7 @@ from scipy.special import expit, logsumexp
 
 from sklearn_crf.graphs import Graph, effective_resistances, lattice
 from sklearn_crf.inference import TRWMessagePassing, convergence_left_to_caller
-from sklearn_crf.inference._field import make_field
-from sklearn_crf.inference.messages._belief_propagation import OddsField, takes_odds
+from sklearn_crf.inference._field import OddsField, make_field, takes_odds
 
 # A hub of more edges than any vector is long.
 WHEEL = Graph(14, [[0, s] for s in range(1, 14)] + [[s, s + 1] for s in range(1, 13)])
