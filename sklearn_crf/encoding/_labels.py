@@ -416,3 +416,53 @@ def _require_states(labels, items, classes, name):
                 f"{name}[{i}] gives node {node} the label {classes[columns[node]]}, but the node has only the first "
                 f"{example.n_states[node]} of the {len(classes)} classes."
             )
+
+
+#: Prefixes of the labels of each scheme of entities.
+ENTITY_SCHEMES = {"IOB2": "BI", "IOBES": "BIES"}
+
+
+def invalid_transitions(scheme, classes):
+    """Pairs of labels that a scheme of entities forbids one after the other.
+
+    Parameters
+    ----------
+    scheme : {"IOB2", "IOBES"}
+    classes : ndarray of shape (K,) of str
+
+    Returns
+    -------
+    ndarray of shape (K, K), bool
+        Entry (a, b): class b may not follow class a.
+
+    Raises
+    ------
+    ValueError
+        If a class is no label of the scheme.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import invalid_transitions
+    >>> invalid_transitions("IOB2", np.array(["B-LOC", "I-LOC", "O"])).tolist()
+    [[False, False, False], [False, False, False], [False, True, False]]
+    """
+    parts = [_prefix_and_kind(label, scheme) for label in classes.tolist()]
+    return np.array([[not _may_follow(before, after, scheme) for after in parts] for before in parts])
+
+
+def _prefix_and_kind(label, scheme):
+    prefix, _, kind = str(label).partition("-")
+    if len(prefix) != 1 or prefix not in "O" + ENTITY_SCHEMES[scheme]:
+        raise ValueError(
+            f"forbidden={scheme!r} needs labels that begin with one of {[*ENTITY_SCHEMES[scheme], 'O']}, such as "
+            f"'B-PER', got the class {label!r}; list the forbidden pairs of labels instead."
+        )
+    return prefix, kind
+
+
+def _may_follow(before, after, scheme):
+    is_open = before[0] in "BI"
+    if after[0] in "IE":
+        return is_open and before[1] == after[1]
+    return scheme == "IOB2" or not is_open

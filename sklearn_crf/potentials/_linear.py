@@ -1,17 +1,18 @@
-"""Scores linear in features and weights."""
+"""Scores linear in features and weights: of nodes, and of pairs of states by tables that a few weights fill."""
 
+from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
+from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import StrOptions
 
-from sklearn_crf.encoding import Encoded
+from sklearn_crf._numbers import C_INTERVAL, column_sums, gram
+from sklearn_crf._threads import cached_property
+from sklearn_crf.encoding import ENTITY_SCHEMES, Encoded, invalid_transitions
 from sklearn_crf.models import PairwiseModel
-
-# Rows per step when float32 features meet float64 statistics: the temporary stays in the cache.
-_ROWS = 8192
 
 
 class LinearWeights(NamedTuple):
@@ -95,7 +96,7 @@ class LinearPotentials:
         self.fit_intercept = fit_intercept
         self._coef_shape, self.n_columns = self._node_shape()
         self._intercept_shape = (n_node_types, self.n_columns if fit_intercept else 0)
-        self._edge_shape = self._pairwise_shape()
+        self._edge_shape = (n_edge_types, n_edge_features, form.n_weights)
 
     def check(self, encoded: Encoded, name: str) -> None:
         """Check that examples have nothing that those of training had not.
@@ -142,10 +143,6 @@ class LinearPotentials:
         n_columns = 1 if self.n_classes == 2 else self.n_classes
         return (self.n_node_types, n_columns, self.n_features), n_columns
 
-    def _pairwise_shape(self):
-        """Shape of the weights of edges."""
-        return self.n_edge_types, self.n_edge_features, self.form.n_weights
-
     @property
     def n_coef(self):
         """Length of the flat vector of weights."""
@@ -183,11 +180,8 @@ class LinearPotentials:
         -------
         ndarray of shape (n_coef,), float64
         """
-        parts = (
-            np.reshape(coef, self._coef_shape),
-            np.reshape(intercept, self._intercept_shape),
-            np.reshape(edge_coef, self._edge_shape),
-        )
+        shapes = self._coef_shape, self._intercept_shape, self._edge_shape
+        parts = [np.reshape(part, shape) for part, shape in zip((coef, intercept, edge_coef), shapes, strict=True)]
         return np.concatenate([np.asarray(part, dtype=np.float64).ravel() for part in parts])
 
     @property
@@ -315,14 +309,12 @@ class LinearPotentials:
         -------
         ndarray of shape (m, n_coef), float64
         """
-        n_scalars = len(node_ptr) - 1
-        gradients = np.zeros((n_scalars, self.n_coef))
-        columns = self._columns(statistics.unary)
-        gradients[:, self.n_coef - prod(self._edge_shape) :] = self.form.adjoint(statistics.tables).reshape(
-            n_scalars, -1
-        )
-        for gradient, (start, stop) in zip(gradients, pairwise(node_ptr.tolist()), strict=True):
-            self._pull_nodes(self.unpack(gradient), _part_of_nodes(example, start, stop), columns[start:stop])
+        gradients = np.zeros((len(node_ptr) - 1, self.n_coef))
+        columns, edge_coef = self._columns(statistics.unary), self.form.adjoint(statistics.tables)
+        for gradient, own, ends in zip(gradients, edge_coef, pairwise(node_ptr.tolist()), strict=True):
+            parts, nodes = self.unpack(gradient), slice(*ends)
+            parts.edge_coef[...] = own
+            self._pull_nodes(parts, example, columns[nodes], nodes)
         return gradients
 
     def _unary(self, weights, example):
@@ -349,51 +341,260 @@ class LinearPotentials:
             scores[nodes] = part
         return scores
 
-    def _pull_nodes(self, parts, example, columns):
-        """The adjoint of that, into the weights of nodes."""
-        for node_type, nodes in self._nodes_by_type(example):
-            chosen = columns[nodes]
-            parts.coef[node_type] = _gram(example.node_features[nodes], chosen)
+    def _pull_nodes(self, parts, example, columns, nodes=slice(None)):
+        """The adjoint of that, into the weights of nodes; of some nodes, whose columns are given."""
+        features = example.node_features[nodes]
+        for node_type, members in self._nodes_by_type(example, nodes):
+            chosen = columns[members]
+            parts.coef[node_type] = gram(features[members], chosen)
             if self.fit_intercept:
-                parts.intercept[node_type] = _column_sums(chosen)
+                parts.intercept[node_type] = column_sums(chosen)
 
-    def _nodes_by_type(self, example):
+    def _nodes_by_type(self, example, nodes=slice(None)):
         if self.n_node_types == 1:
             return [(0, slice(None))]
         node_type = np.zeros(example.n_nodes, dtype=np.int32) if example.node_type is None else example.node_type
-        return [(t, np.flatnonzero(node_type == t)) for t in range(self.n_node_types)]
+        return [(t, np.flatnonzero(node_type[nodes] == t)) for t in range(self.n_node_types)]
 
 
-class _Nodes(NamedTuple):
-    """The part of an example that the pullback of its nodes reads."""
+@dataclass(frozen=True, eq=False)
+class PairwiseForm:
+    r"""A table made of a few weights.
 
-    node_features: np.ndarray
-    node_type: np.ndarray | None
-    n_nodes: int
+    .. math:: \theta_{a b} = \mathrm{sign}_{a b} \, v_{\mathrm{index}(a, b)}
+
+    Parameters
+    ----------
+    name : str
+    index : ndarray of shape (K, K) of int
+        Weight that fills each entry.
+    sign : ndarray of shape (K, K)
+        Its factor: 1, -1, or 0 where the entry is always zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.potentials import PairwiseForm, pairwise_form
+    >>> pairwise_form("ising", 2).expand(np.array([0.5]))
+    array([[ 0.5, -0.5],
+           [-0.5,  0.5]])
+    >>> PairwiseForm("next", np.zeros((3, 3), dtype=int), np.eye(3, k=1)).expand(
+    ...     np.array([2.0])
+    ... ).tolist()
+    [[0.0, 2.0, 0.0], [0.0, 0.0, 2.0], [0.0, 0.0, 0.0]]
+    """
+
+    name: str
+    index: np.ndarray
+    sign: np.ndarray
+
+    @property
+    def n_weights(self):
+        """Number of weights P of one table."""
+        return int(self.index.max()) + 1
+
+    def expand(self, weights):
+        """Tables of weights.
+
+        Parameters
+        ----------
+        weights : ndarray of shape (..., P)
+
+        Returns
+        -------
+        ndarray of shape (..., K, K)
+        """
+        if self._is_whole_table:
+            return weights.reshape(*weights.shape[:-1], *self.index.shape).copy()
+        return weights[..., self.index] * self.sign
+
+    @cached_property
+    def _is_whole_table(self):
+        """Whether every entry is a weight of its own: tables are then weights as they are, which may be many."""
+        return bool(np.all(self.sign == 1)) and np.array_equal(self.index.ravel(), np.arange(self.index.size))
+
+    def adjoint(self, tables):
+        """Derivative by the weights of a scalar whose derivative by the tables is given.
+
+        Parameters
+        ----------
+        tables : ndarray of shape (..., K, K)
+
+        Returns
+        -------
+        ndarray of shape (..., P)
+        """
+        if self._is_whole_table:
+            return tables.reshape(*tables.shape[:-2], -1)
+        signed = (tables * self.sign).reshape(*tables.shape[:-2], -1)
+        # Entries of one weight side by side: every weight has one, which reduceat needs.
+        order = np.argsort(self.index, axis=None, kind="stable")
+        starts = np.searchsorted(self.index.ravel()[order], np.arange(self.n_weights))
+        return np.add.reduceat(signed[..., order], starts, axis=-1)
+
+    def restricted(self, allowed):
+        """The same form with weights for some entries alone; the others are always zero.
+
+        Parameters
+        ----------
+        allowed : ndarray of shape (K, K) of bool
+            Where False, the weight of the entry is left out unless an entry that shares it is allowed.
+
+        Returns
+        -------
+        PairwiseForm
+        """
+        kept = np.unique(self.index[allowed & (self.sign != 0)])
+        sign = np.where(np.isin(self.index, kept), self.sign, 0.0)
+        return PairwiseForm(self.name, np.searchsorted(kept, self.index).clip(max=max(len(kept) - 1, 0)), sign)
+
+    def contract(self, tables):
+        """Weights of tables, the inverse of :meth:`expand`.
+
+        Parameters
+        ----------
+        tables : ndarray of shape (..., K, K)
+
+        Returns
+        -------
+        ndarray of shape (..., P)
+        """
+        weights = np.zeros((*tables.shape[:-2], self.n_weights))
+        used = self.sign != 0
+        weights[..., self.index[used]] = tables[..., used] / self.sign[used]
+        return weights
 
 
-def _part_of_nodes(example, start, stop):
-    node_type = None if example.node_type is None else example.node_type[start:stop]
-    return _Nodes(example.node_features[start:stop], node_type, stop - start)
+def _ising(n_classes):
+    if n_classes != 2:
+        raise ValueError(f"pairwise='ising' is for two classes, got {n_classes}; use 'potts'.")
+    return np.zeros((2, 2), dtype=np.intp), np.array([[1.0, -1.0], [-1.0, 1.0]])
 
 
-def _gram(features, columns):
-    """columns' features in float64, without a float64 copy of all features."""
-    if sp.issparse(features):
-        return np.asarray((features.T @ columns.astype(np.float64)).T)
-    if features.dtype == np.float64:
-        return columns.T.astype(np.float64, copy=False) @ features
-    total = np.zeros((columns.shape[1], features.shape[1]))
-    for start in range(0, len(features), _ROWS):
-        rows = slice(start, start + _ROWS)
-        total += columns[rows].T.astype(np.float64) @ features[rows].astype(np.float64)
-    return total
+def _potts(n_classes):
+    return np.zeros((n_classes, n_classes), dtype=np.intp), np.eye(n_classes)
 
 
-def _column_sums(columns):
-    """Sums in float64: a product with ones takes a tenth of the time of NumPy's sum over the first axis."""
-    total = np.zeros(columns.shape[1])
-    for start in range(0, len(columns), _ROWS):
-        rows = columns[start : start + _ROWS]
-        total += np.ones(len(rows)) @ rows.astype(np.float64, copy=False)
-    return total
+def _symmetric(n_classes):
+    index = np.zeros((n_classes, n_classes), dtype=np.intp)
+    rows, columns = np.triu_indices(n_classes)
+    index[rows, columns] = index[columns, rows] = np.arange(len(rows))
+    return index, np.ones((n_classes, n_classes))
+
+
+def _full(n_classes):
+    return np.arange(n_classes**2).reshape(n_classes, n_classes), np.ones((n_classes, n_classes))
+
+
+#: Name of each form and the function from a number of classes to its index and sign.
+PAIRWISE_FORMS = {"ising": _ising, "potts": _potts, "symmetric": _symmetric, "full": _full}
+
+
+def pairwise_form(name, n_classes):
+    """Form of the pairwise tables by its name.
+
+    Parameters
+    ----------
+    name : {"auto", "ising", "potts", "symmetric", "full"}
+        ``"ising"``: v if the states agree, -v if not (two classes). ``"potts"``: v if they agree, else 0.
+        ``"symmetric"``: one weight per unordered pair of states. ``"full"``: one per ordered pair.
+        ``"auto"``: ``"ising"`` for two classes, ``"potts"`` for more.
+    n_classes : int
+
+    Returns
+    -------
+    PairwiseForm
+
+    Examples
+    --------
+    >>> from sklearn_crf.potentials import pairwise_form
+    >>> pairwise_form("symmetric", 3).index
+    array([[0, 1, 2],
+           [1, 3, 4],
+           [2, 4, 5]])
+    """
+    if name == "auto":
+        name = "ising" if n_classes == 2 else "potts"
+    if name not in PAIRWISE_FORMS:
+        raise ValueError(f"pairwise must be 'auto' or one of {sorted(PAIRWISE_FORMS)}, got {name!r}.")
+    return PairwiseForm(name, *PAIRWISE_FORMS[name](n_classes))
+
+
+class PairwiseTables(BaseEstimator):
+    """Options of the pairwise tables of a field.
+
+    Parameters
+    ----------
+    form : str, default="auto"
+        Weights of a table: see :func:`pairwise_form`.
+    forbidden : {"IOB2", "IOBES"} or array-like of shape (n_pairs, 2), optional
+        Pairs of labels that no edge may join, from its first node to its second (on a chain, a label and the next):
+        they have probability zero. Edge features must then be one positive number each, as "constant" is. A scheme of
+        entities forbids the pairs that break it: in both, "I-PER" follows "B-PER" or "I-PER" only, and in "IOBES" an
+        entity of several tokens ends in "E-PER" and one of a single token is "S-PER". How a chain starts and ends is
+        left to the weights.
+    edge_types : {"tied", "offset"}, default="tied"
+        Whether all edges of a lattice share their weights, or those of one offset.
+    C : float, optional
+        Inverse strength of the penalty on the weights of edges (and factors), where the estimator has one; None is the
+        estimator's ``C``, which otherwise penalises the weights of nodes alone.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.potentials import PairwiseTables
+    >>> tagger = TRWCRF(pairwise=PairwiseTables("full", forbidden=[["O", "I"]]))
+    >>> tagger.get_params()["pairwise__form"]
+    'full'
+    >>> PairwiseTables(forbidden="IOB2").forbidden_pairs(
+    ...     np.array(["B-LOC", "I-LOC", "O"])
+    ... ).tolist()
+    [[False, False, False], [False, False, False], [False, True, False]]
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "form": [StrOptions({"auto", "associative", *PAIRWISE_FORMS})],
+        "forbidden": ["array-like", StrOptions(set(ENTITY_SCHEMES)), None],
+        "edge_types": [StrOptions({"tied", "offset"})],
+        "C": [C_INTERVAL, None],
+    }
+
+    def __init__(self, form: str = "auto", forbidden=None, edge_types: str = "tied", C: float | None = None):
+        self.form = form
+        self.forbidden = forbidden
+        self.edge_types = edge_types
+        self.C = C
+
+    def forbidden_pairs(self, classes: np.ndarray) -> np.ndarray | None:
+        """The pairs that are forbidden, as a mask.
+
+        Parameters
+        ----------
+        classes : ndarray of shape (K,)
+
+        Returns
+        -------
+        ndarray of shape (K, K), bool, or None
+            None where nothing is.
+
+        Raises
+        ------
+        ValueError
+            If the shape is another or a pair names what is no class, or a class is no label of the scheme.
+        """
+        if self.forbidden is None:
+            return None
+        if isinstance(self.forbidden, str):
+            return invalid_transitions(self.forbidden, classes)
+        pairs = np.asarray(self.forbidden)
+        if pairs.ndim != 2 or pairs.shape[1] != 2:
+            raise ValueError(f"forbidden must have shape (n_pairs, 2), got {pairs.shape}.")
+        unknown = pairs[~np.isin(pairs, classes)]
+        if len(unknown):
+            raise ValueError(
+                f"forbidden names {unknown.tolist()[0]!r}, which is none of the classes {classes.tolist()}."
+            )
+        mask = np.zeros((len(classes), len(classes)), dtype=bool)
+        mask[tuple(np.searchsorted(classes, pairs).T)] = True
+        return mask

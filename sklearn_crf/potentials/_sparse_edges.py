@@ -65,9 +65,7 @@ class SparseEdgePotentials(SparsePotentials):
     def __init__(self, pairs, edge_pairs, n_features, n_classes, form, **options):
         self.edge_pairs = edge_pairs
         super().__init__(pairs, n_features, n_classes, form, **options)
-
-    def _pairwise_shape(self):
-        return (len(self.edge_pairs),)
+        self._edge_shape = (len(edge_pairs),)
 
     def prepared(self, example):
         return with_edge_columns(example, self.n_node_types, self.n_edge_types)

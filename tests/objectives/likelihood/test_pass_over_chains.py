@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn_crf.encoding import encode_X, encode_y, make_batches
 from sklearn_crf.inference import MeanField, TreeInference
 from sklearn_crf.objectives import Likelihood, SparseRisk
-from sklearn_crf.objectives.likelihood import _chains
+from sklearn_crf.objectives.likelihood import _likelihood
 from sklearn_crf.potentials import FeaturePairs, SparsePotentials, pairwise_form, with_feature_columns
 
 N_FEATURES = 30
@@ -57,7 +57,7 @@ def assert_equal_risks(found, expected, tol=1e-12):
 @pytest.mark.parametrize("ones", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_it_is_the_general_way(n_states, ones, weighted, monkeypatch):
-    monkeypatch.setattr(_chains, "_KEPT_TOGETHER", 40 * n_states)
+    monkeypatch.setattr(_likelihood, "_KEPT_TOGETHER", 40 * n_states)
     batches = batches_of(n_states, ones=ones, weighted=weighted)
     potentials = potentials_of(n_states, batches, seen=n_states != 3, form="potts" if n_states == 5 else "full")
     coef = np.random.default_rng(0).normal(size=potentials.n_coef)
@@ -83,7 +83,7 @@ def test_gradient_is_the_slope_of_the_value():
 
 
 def test_threads_do_not_change_a_bit(monkeypatch):
-    monkeypatch.setattr(_chains, "_KEPT_TOGETHER", 60)
+    monkeypatch.setattr(_likelihood, "_KEPT_TOGETHER", 60)
     batches = batches_of(3, n_sentences=40)
     potentials = potentials_of(3, batches)
     coef = np.random.default_rng(0).normal(size=potentials.n_coef)
