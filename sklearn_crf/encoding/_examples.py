@@ -361,6 +361,26 @@ class Batch:
     weight: np.ndarray | None = None
     node_weight: np.ndarray | None = None
 
+    @property
+    def counted_labels(self):
+        """Labels of the nodes, -1 also in members of weight zero."""
+        if self.weight is None:
+            return self.labels
+        return np.where(np.repeat(self.weight > 0, np.diff(self.node_ptr)), self.labels, -1)
+
+    def labelled_edges(self):
+        """Edges whose ends both have a label that counts.
+
+        Returns
+        -------
+        tail, head, first_node : ndarray of shape (n_edges,), int32
+            Labels of both ends, and the first end itself.
+        """
+        edges, labels = self.example.graph.edges, self.counted_labels
+        tail, head = labels[edges.T]
+        known = (tail >= 0) & (head >= 0)
+        return tail[known], head[known], edges[known, 0]
+
     @contextmanager
     def named_in_errors(self):
         """Context that names the example of X in errors of an algorithm, which knows only its model."""

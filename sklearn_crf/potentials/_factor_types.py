@@ -43,6 +43,36 @@ class FactorType:
         """Numbers of the listed joint states in the table of all, ascending."""
         return numbers_of_states(self.states, self.n_states)
 
+    def weights_of(self, former, coef):
+        """Weights of the joint states that are listed, from those of the same type in another fit.
+
+        Parameters
+        ----------
+        former : FactorType or None
+            The type there, which may list others; None if it did not occur, and all weights are zero.
+        coef : ndarray of shape (n_features, n_listed + 1) or None
+            Weights of its joint states; those that it does not list share the last one.
+
+        Returns
+        -------
+        ndarray of shape (n_features, n_listed + 1)
+
+        Raises
+        ------
+        ValueError
+            If the states or the number of features differ.
+        """
+        if former is None:
+            return np.zeros((self.n_features, self.n_listed + 1))
+        if former.n_features != self.n_features or not np.array_equal(former.n_states, self.n_states):
+            raise ValueError(
+                f"factors of type {self.name!r} have nodes of {self.n_states.tolist()} states and {self.n_features} "
+                f"features, in the former fit {former.n_states.tolist()} and {former.n_features}."
+            )
+        place = np.searchsorted(former.cells, self.cells)
+        known = np.append(former.cells, -1)[place] == self.cells
+        return coef[:, np.append(np.where(known, place, former.n_listed), former.n_listed)]
+
 
 def factor_types(examples, batches, n_classes):
     """The types of factors of training examples, with the joint states that occur.

@@ -6,7 +6,6 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_crf.encoding import Batch, Example
-from sklearn_crf.estimators._weights import _labels_that_count
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import TreeInference
 from sklearn_crf.kernels.learning.feature_pairs import pair_gradient, pair_scores
@@ -99,7 +98,7 @@ def test_seen_pairs_are_those_of_labelled_nodes_of_examples_that_count():
     example = with_feature_columns(Example(features, lattice((4,))), 1)
     labels = np.array([1, 0, -1, 1], dtype=np.int32)
     batch = Batch(example, np.array([0, 1]), np.array([0, 3, 4]), labels, np.array([1.0, 0.0]))
-    pairs = FeaturePairs.seen(4, 2, [(example.node_features, _labels_that_count(batch))])
+    pairs = FeaturePairs.seen(4, 2, [(example.node_features, batch.counted_labels)])
     assert_array_equal(pairs.ptr, [0, 1, 2, 3, 3])
     assert_array_equal(pairs.column, [1, 0, 1])
     assert len(pairs) == 3
