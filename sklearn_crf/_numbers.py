@@ -177,7 +177,7 @@ _ROWS = 8192
 
 def gram(features, columns):
     """columns' features in float64, without a float64 copy of all features."""
-    if sp.issparse(features):
+    if not isinstance(features, np.ndarray):
         return np.asarray((features.T @ columns.astype(np.float64)).T)
     if features.dtype == np.float64:
         return columns.T.astype(np.float64, copy=False) @ features

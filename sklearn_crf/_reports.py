@@ -99,10 +99,8 @@ def progress_reporter(verbose, max_iter, title):
 
 try:
     from sklearn.callback import CallbackSupportMixin
-except ImportError:  # scikit-learn before 1.9
-
-    class CallbackSupportMixin:  # type: ignore[no-redef]
-        """Takes the place of scikit-learn's mixin, which this version does not have."""
+except ImportError:  # scikit-learn before 1.9: a base that adds nothing
+    from abc import ABC as CallbackSupportMixin  # type: ignore[assignment]  # noqa: F401
 
 
 @contextmanager

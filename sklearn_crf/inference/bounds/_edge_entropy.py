@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from sklearn_crf.inference._base import Inference
-from sklearn_crf.inference._dual_descent import marginals_by_descent
 from sklearn_crf.inference._field import Messages, infeasible_at_node, initial_messages, make_field
-from sklearn_crf.inference._relaxed_problem import in_double_precision
+from sklearn_crf.inference._relaxed_problem import in_double_precision, marginals_by_descent
 from sklearn_crf.inference.bounds._edge_shares import edge_shared_bound
 from sklearn_crf.kernels.bounds.edge_entropy import renew_messages, shares_of_messages
 

@@ -9,7 +9,6 @@ import numpy as np
 from sklearn_crf._threads import checkpoint, range_runner
 from sklearn_crf.graphs import follows_chains
 from sklearn_crf.inference._base import Inference
-from sklearn_crf.inference._dual_descent import labeling_by_descent, marginals_by_descent
 from sklearn_crf.inference._field import (
     MAX_SCORE,
     SUM_PROBABILITY,
@@ -25,10 +24,13 @@ from sklearn_crf.inference._field import (
     marginals_of,
     takes_odds,
 )
-from sklearn_crf.inference._relaxed_problem import in_double_precision, reweighted_bound_terms
-from sklearn_crf.inference.messages._counting_numbers import Split
-from sklearn_crf.inference.messages._factor_layers import LayeredModel
-from sklearn_crf.inference.messages._factor_messages import MessageRun
+from sklearn_crf.inference._relaxed_problem import (
+    in_double_precision,
+    labeling_by_descent,
+    marginals_by_descent,
+    reweighted_bound_terms,
+)
+from sklearn_crf.inference.messages._factor_messages import bethe_labeling, bethe_marginals
 from sklearn_crf.inference.messages._norm_product import start_messages
 from sklearn_crf.kernels.exact.forests import decode
 from sklearn_crf.kernels.messages.edge_messages import send_by_residual
@@ -193,16 +195,8 @@ class MessagePassing(EdgeMarginals, Inference):
         return _state(field, messages), converged
 
     def _by_factors(self, model):
-        """Whether messages between factors and nodes solve a model, in place of those along edges."""
+        """Whether a model is solved by ``_factor_marginals`` and ``_factor_labeling``, messages of factors."""
         return isinstance(model, FactorGraph)
-
-    def _factor_marginals(self, model, init):
-        """Marginals by messages of factors."""
-        raise NotImplementedError(type(self).__name__)
-
-    def _factor_labeling(self, model, init):
-        """Labels by messages of factors."""
-        raise NotImplementedError(type(self).__name__)
 
     def _marginals(self, model, *, init=None, n_threads=1):
         if self._by_factors(model):
@@ -210,13 +204,14 @@ class MessagePassing(EdgeMarginals, Inference):
         field, unary_shift = self._make_field(model, maximum=False)
         with range_runner(n_threads) as run:
             messages, n_iter, converged = self._iterate(model.graph, field, init, run)
+            bound = "exact" if model.graph.is_forest else self._sum_bound(model.graph)
             found = marginals_of(
                 field,
                 model.dtype,
                 unary_shift,
                 messages,
                 run,
-                bound=self._kind_of_bound(model.graph, converged),
+                bound=bound if converged else None,
                 n_iter=n_iter,
                 converged=converged,
                 state=_state(field, messages),
@@ -241,11 +236,6 @@ class MessagePassing(EdgeMarginals, Inference):
         if converged and graph.is_forest:
             return result._replace(bound=result.score)
         return result._replace(bound=max(self._max_bound(model, state), result.score))
-
-    def _kind_of_bound(self, graph, converged):
-        if not converged:
-            return None
-        return "exact" if graph.is_forest else self._sum_bound(graph)
 
     def _iterate(self, graph, field, init, run):
         """Messages, number of sweeps, converged?"""
@@ -382,37 +372,10 @@ class LoopyBP(MessagePassing):
             raise ValueError(f'schedule must be "auto" or "sequential" for a FactorGraph, got {self.schedule!r}.')
 
     def _factor_marginals(self, model, init):
-        run, n_iter, converged = self._run_on_factors(LayeredModel(model), 1, init)
-        bound = "exact" if run.layered.is_forest else None
-        return run.marginals(bound=bound, n_iter=n_iter, converged=converged)
+        return bethe_marginals(self, model, init)
 
     def _factor_labeling(self, model, init):
-        run, n_iter, converged = self._run_on_factors(LayeredModel(model), 0, init)
-        labels, dead_end = run.labels_and_dead_end()
-        is_forest = run.layered.is_forest
-        if dead_end >= 0 and is_forest:
-            raise infeasible_at_node(dead_end)
-        found = self._labeling(model, labels, n_iter=n_iter, converged=converged, state=run.state)
-        return found._replace(bound=found.score) if is_forest else found
-
-    def _run_on_factors(self, layered, temperature, init):
-        """Messages, number of iterations, converged?"""
-        layers = layered.layers
-        split = Split(1.0 - np.diff(layers.node_ptr), np.ones(layers.n_factors), np.zeros(len(layers.slot_node)))
-        settling = () if layered.is_forest else (self.damping, self.tol)
-        run = MessageRun(layered, split, temperature, init, *settling)
-        if layered.is_forest:
-            # From the leaves to the roots and back, and each node once more.
-            run.iterate()
-            run.iterate()
-            return run, 2, True
-        for n_iter in range(1, self.max_iter + 1):
-            checkpoint()
-            change = run.iterate()
-            if change <= self.tol:
-                return run, n_iter, True
-        self._warn_unconverged(self._unsteady(temperature == 0, change))
-        return run, self.max_iter, False
+        return bethe_labeling(self, model, init)
 
 
 class TRWMessagePassing(MessagePassing):
@@ -537,7 +500,9 @@ class TRWMessagePassing(MessagePassing):
 
     def _by_factors(self, model):
         graph = model.graph
-        return self.schedule == "convergent" and not graph.is_forest and not self._along_chains(graph)
+        if self.schedule != "convergent" or graph.is_forest:
+            return False
+        return not follows_chains(graph, edge_probabilities_of(graph, self.edge_probabilities))
 
     def _factor_marginals(self, model, init):
         run, bound = start_messages(model, "trw", self.edge_probabilities, 1, init, self.tol)
@@ -553,9 +518,6 @@ class TRWMessagePassing(MessagePassing):
                 'edge_marginals with schedule="convergent" needs edge_probabilities="chains"; other schedules take any.'
             )
         return super()._edge_marginals(model, edges, init, n_threads)
-
-    def _along_chains(self, graph):
-        return follows_chains(graph, edge_probabilities_of(graph, self.edge_probabilities))
 
     def _check_model(self, model):
         super()._check_model(model)

@@ -1,11 +1,14 @@
-"""Messages of a factor graph for given counting numbers: sweeps, their results, warm starts."""
+"""Messages of a factor graph for given counting numbers, those of belief propagation among them: sweeps and results."""
 
 from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import FactorMarginals, Marginals
 from sklearn_crf.inference._field import infeasible_at_node
+from sklearn_crf.inference.messages._counting_numbers import Split
+from sklearn_crf.inference.messages._factor_layers import LayeredModel
 from sklearn_crf.kernels.messages.factor_labels import decode_factors
 from sklearn_crf.kernels.messages.norm_product import leaf_statistics, read_factors, sweep
 from sklearn_crf.models import FactorGraph, pairwise_statistics
@@ -209,3 +212,42 @@ def _cross_places(layers, conditional):
     length = np.where(used, layers.arity, 0)[layers.slot_factor] * layers.n_columns
     starts = np.concatenate(([0], np.cumsum(length))).astype(np.int64)
     return np.where(used[layers.slot_factor], starts[:-1], -1), int(starts[-1])
+
+
+def bethe_marginals(algorithm, model, init):
+    """Marginals of a factor graph by belief propagation."""
+    # algorithm: with ``max_iter``, ``tol`` and ``damping``
+    run, n_iter, converged = _propagated(algorithm, LayeredModel(model), 1, init)
+    bound = "exact" if run.layered.is_forest else None
+    return run.marginals(bound=bound, n_iter=n_iter, converged=converged)
+
+
+def bethe_labeling(algorithm, model, init):
+    """Labels of a factor graph by max-product belief propagation."""
+    run, n_iter, converged = _propagated(algorithm, LayeredModel(model), 0, init)
+    labels, dead_end = run.labels_and_dead_end()
+    is_forest = run.layered.is_forest
+    if dead_end >= 0 and is_forest:
+        raise infeasible_at_node(dead_end)
+    found = algorithm._labeling(model, labels, n_iter=n_iter, converged=converged, state=run.state)
+    return found._replace(bound=found.score) if is_forest else found
+
+
+def _propagated(algorithm, layered, temperature, init):
+    """Messages by the counting numbers of the Bethe approximation, number of iterations, converged?"""
+    layers = layered.layers
+    split = Split(1.0 - np.diff(layers.node_ptr), np.ones(layers.n_factors), np.zeros(len(layers.slot_node)))
+    settling = () if layered.is_forest else (algorithm.damping, algorithm.tol)
+    run = MessageRun(layered, split, temperature, init, *settling)
+    if layered.is_forest:
+        # From the leaves to the roots and back, and each node once more.
+        run.iterate()
+        run.iterate()
+        return run, 2, True
+    for n_iter in range(1, algorithm.max_iter + 1):
+        checkpoint()
+        change = run.iterate()
+        if change <= algorithm.tol:
+            return run, n_iter, True
+    algorithm._warn_unconverged(algorithm._unsteady(temperature == 0, change))
+    return run, algorithm.max_iter, False

@@ -3,8 +3,8 @@
 import numpy as np
 
 from sklearn_crf.inference._base import Inference
-from sklearn_crf.inference._dual_descent import labeling_by_descent
 from sklearn_crf.inference._field import infeasible_at_node
+from sklearn_crf.inference._relaxed_problem import labeling_by_descent
 from sklearn_crf.inference.messages._factor_layers import LayeredModel
 from sklearn_crf.inference.messages._factor_messages import FactorMessages, Reader, initial_messages
 from sklearn_crf.kernels.messages.mplp import mplp_sweep

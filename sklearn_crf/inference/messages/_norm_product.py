@@ -2,7 +2,7 @@
 
 from sklearn_crf._numbers import check_option
 from sklearn_crf.inference._base import Inference
-from sklearn_crf.inference._dual_descent import labeling_by_descent, marginals_by_descent
+from sklearn_crf.inference._relaxed_problem import labeling_by_descent, marginals_by_descent
 from sklearn_crf.inference.messages._counting_numbers import counting_numbers_of, split_counting_numbers
 from sklearn_crf.inference.messages._factor_layers import LayeredModel
 from sklearn_crf.inference.messages._factor_messages import MessageRun

@@ -7,9 +7,8 @@ import numpy as np
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._climbing import climbed
-from sklearn_crf.inference._dual_descent import RecentFall, still_falling
 from sklearn_crf.inference._field import Messages, initial_messages, make_field
-from sklearn_crf.inference._relaxed_problem import in_double_precision
+from sklearn_crf.inference._relaxed_problem import RecentFall, in_double_precision, still_falling
 from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.kernels.messages.trws import sequential_iteration
 from sklearn_crf.models import score
