@@ -10,8 +10,7 @@ from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._versions import restore_versioned_state, versioned_state
-from sklearn_crf.encoding import object_array
-from sklearn_crf.encoding._labels import missing_nodes
+from sklearn_crf.encoding import missing_nodes, object_array
 from sklearn_crf.inference import Inference, convergence_left_to_caller
 from sklearn_crf.model_selection import example_splits, take_examples
 from sklearn_crf.objectives import at_temperature

@@ -13,8 +13,7 @@ from sklearn.utils import Bunch, check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 
 from sklearn_crf._numbers import sound_csr
-from sklearn_crf.encoding import object_array
-from sklearn_crf.encoding._labels import from_objects, missing_nodes
+from sklearn_crf.encoding import labels_from_objects, missing_nodes, object_array
 from sklearn_crf.inference import resolve_inference
 
 __all__ = ["StratifiedLatticeKFold", "coupling_audit", "cross_val_predict"]
@@ -111,7 +110,7 @@ def _histograms(y, missing_label):
     for i, labels in enumerate(y):
         flat = np.asarray(labels).ravel()
         flat = flat[~missing_nodes(flat, missing_label)]
-        parts.append(from_objects(flat, f"y[{i}]") if flat.dtype == object else flat)
+        parts.append(labels_from_objects(flat, f"y[{i}]") if flat.dtype == object else flat)
     found = [np.unique(part, return_counts=True) for part in parts]
     classes = np.unique(np.concatenate([values for values, _ in found if len(values)] or [[]]))
     counts = np.zeros((len(parts), len(classes)))

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sklearn_crf.encoding import object_array
-from sklearn_crf.encoding._labels import number_of_examples
+from sklearn_crf.encoding import number_of_examples, object_array
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,10 @@ from sklearn_crf.encoding._labels import (
     encode_y,
     found_labels,
     invalid_transitions,
+    labels_from_objects,
+    missing_nodes,
+    named_classes,
+    number_of_examples,
     sorted_classes,
 )
 from sklearn_crf.encoding._lattices import Encoded, encode_X
@@ -40,7 +44,11 @@ __all__ = [
     "encode_y",
     "found_labels",
     "invalid_transitions",
+    "labels_from_objects",
     "make_batches",
+    "missing_nodes",
+    "named_classes",
+    "number_of_examples",
     "object_array",
     "register_edge_features",
     "require_complete",

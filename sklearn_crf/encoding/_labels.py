@@ -162,7 +162,29 @@ def _read_lattices(y, encoded, name):
 
 
 def number_of_examples(values, name):
-    """The length of X or y; a ValueError where it has none."""
+    """The length of X or y.
+
+    Parameters
+    ----------
+    values : array-like
+    name : str
+        Of X or y, for the error.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    ValueError
+        If it has none, as a number has.
+
+    Examples
+    --------
+    >>> from sklearn_crf.encoding import number_of_examples
+    >>> number_of_examples([[0, 1, 1], [1, 0]], "y")
+    2
+    """
     try:
         return len(values)
     except TypeError:
@@ -192,7 +214,31 @@ def _hint_features(part, encoded, i):
 
 
 def missing_nodes(labels, missing_label):
-    """Where labels are missing, in an array of any shape."""
+    """Mask of the nodes without a label.
+
+    Parameters
+    ----------
+    labels : ndarray
+        Of any shape.
+    missing_label : object
+        What marks them; None marks no node of an array of numbers. In an array of objects None always does.
+
+    Returns
+    -------
+    ndarray of the shape of ``labels``, bool
+
+    Raises
+    ------
+    InvalidParameterError
+        If ``missing_label`` is not one value.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import missing_nodes
+    >>> missing_nodes(np.array([0, -1, 1]), -1).tolist()
+    [False, True, False]
+    """
     if np.ndim(missing_label):
         raise InvalidParameterError(f"missing_label must be one value, got {missing_label!r}.")
     if labels.dtype == object:
@@ -208,9 +254,31 @@ def missing_nodes(labels, missing_label):
     return labels == missing_label
 
 
-def from_objects(values, name):
-    """Labels out of an object array, in the one type they share."""
-    # values: (n,) object; name: their name in errors; returns (n,)
+def labels_from_objects(values, name):
+    """Labels out of an object array, in the one type they share.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n,), object
+    name : str
+        Of the argument that they are from, for the error.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+
+    Raises
+    ------
+    ValueError
+        If some are strings and some are not.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import labels_from_objects
+    >>> labels_from_objects(np.array([2, 0], dtype=object), "y")
+    array([2, 0])
+    """
     n_strings = sum(isinstance(value, str) for value in values)
     if n_strings not in (0, len(values)):
         other = next(value for value in values if not isinstance(value, str))
@@ -237,7 +305,7 @@ def _split(flat, missing, name):
     """Labels that are present, and a mask of their positions, None for all."""
     present = flat[~missing] if missing.any() else flat
     if present.dtype == object:
-        present = from_objects(present, name)
+        present = labels_from_objects(present, name)
     if present.dtype.kind == "f":
         _require_discrete(present, name)
     elif present.dtype.kind not in "iubUS":
@@ -311,10 +379,33 @@ def sorted_classes(found, classes=None):
 
 
 def named_classes(classes, least=2):
-    """Classes that a user names, sorted."""
+    """Classes that a user names, sorted.
+
+    Parameters
+    ----------
+    classes : array-like of shape (n_classes,)
+    least : int, default=2
+        Number of classes needed.
+
+    Returns
+    -------
+    ndarray of shape (n_classes,)
+        Each once.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer, or they are neither numbers nor strings.
+
+    Examples
+    --------
+    >>> from sklearn_crf.encoding import named_classes
+    >>> named_classes(["b", "a", "b"]).tolist()
+    ['a', 'b']
+    """
     classes = np.asarray(classes)
     if classes.ndim == 1 and classes.dtype == object:
-        classes = from_objects(classes, "classes")
+        classes = labels_from_objects(classes, "classes")
     if classes.ndim != 1 or len(classes) < least:
         noun = "class" if least == 1 else "classes"
         raise ValueError(f"classes must name at least {least} {noun} in one axis, got shape {classes.shape}.")

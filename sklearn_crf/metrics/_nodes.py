@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.metrics import accuracy_score, classification_report, confusion_matrix, f1_score, jaccard_score
 
-from sklearn_crf.encoding._labels import from_objects, missing_nodes, number_of_examples
+from sklearn_crf.encoding import labels_from_objects, missing_nodes, number_of_examples
 
 
 def flatten_nodes(y_true, y_pred, *, missing_label=None, sample_weight=None):
@@ -84,7 +84,7 @@ def _per_node_weight(sample_weight, true):
 
 def _joined(parts, keep, name):
     values = np.concatenate([part[mask] for part, mask in zip(parts, keep, strict=True)])
-    values = from_objects(values, name) if values.dtype == object else values
+    values = labels_from_objects(values, name) if values.dtype == object else values
     if values.dtype.kind not in "biufUS":
         raise ValueError(f"{name} must hold numbers or strings, got {values.dtype}.")
     return values

@@ -8,7 +8,7 @@ from sklearn.utils import compute_sample_weight
 from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
 
 from sklearn_crf._reports import warn_caller
-from sklearn_crf.encoding._labels import named_classes
+from sklearn_crf.encoding import named_classes
 from sklearn_crf.mfa._parameters import NOISE_KINDS, Priors
 from sklearn_crf.mfa._solvers import EM, SOLVERS, ScaledLBFGS, ScaledSGD
 

@@ -11,9 +11,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._numbers import sound_csr
-from sklearn_crf.encoding import Example, object_array
+from sklearn_crf.encoding import Example, labels_from_objects, missing_nodes, object_array
 from sklearn_crf.encoding._batches import aligned_frames, read_layout
-from sklearn_crf.encoding._labels import from_objects, missing_nodes
 from sklearn_crf.preprocessing._frame_output import FrameOutput
 
 # Nodes transformed at once: enough for the cost of a call not to matter, and few enough not to double a large X.
@@ -278,7 +277,7 @@ def labelled_rows(rows, labels, missing_label):
     known = np.flatnonzero(~missing)
     values = values[known]
     if values.dtype == object:
-        values = from_objects(values, "y")
+        values = labels_from_objects(values, "y")
     if hasattr(rows, "iloc"):
         return rows.iloc[known], values
     return (rows.tocsr() if sp.issparse(rows) else np.asarray(rows))[known], values

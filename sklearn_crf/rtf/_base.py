@@ -14,8 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, warn_caller
 from sklearn_crf._threads import kept_threads, map_tasks, single_threaded_blas
 from sklearn_crf._versions import restore_versioned_state, versioned_state
-from sklearn_crf.encoding._batches import validate_sample_weight
-from sklearn_crf.encoding._labels import number_of_examples
+from sklearn_crf.encoding import number_of_examples, validate_sample_weight
 from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.models import GaussianModel
 from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchShrinkage

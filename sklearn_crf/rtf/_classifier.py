@@ -11,8 +11,7 @@ from sklearn.utils._param_validation import InvalidParameterError, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_crf.encoding import class_weights, encode_y
-from sklearn_crf.encoding._labels import missing_nodes
+from sklearn_crf.encoding import class_weights, encode_y, missing_nodes
 from sklearn_crf.rtf._base import LIKELIHOODS, WEIGHTED, FieldEstimator, FieldProblem, known_pixels
 from sklearn_crf.rtf._input import centre_and_scale, put_back, read_planes, require_one_reading
 from sklearn_crf.rtf._options import as_options

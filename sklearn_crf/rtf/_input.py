@@ -8,9 +8,8 @@ import scipy.sparse as sp
 from scipy.ndimage import gaussian_filter
 from sklearn.utils._param_validation import InvalidParameterError
 
-from sklearn_crf.encoding import Example, encode_X, object_array
+from sklearn_crf.encoding import Example, encode_X, number_of_examples, object_array
 from sklearn_crf.encoding._batches import read_layout
-from sklearn_crf.encoding._labels import number_of_examples
 from sklearn_crf.graphs import lattice
 from sklearn_crf.rtf._options import as_options
 
