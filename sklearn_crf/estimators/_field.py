@@ -272,6 +272,8 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "n_jobs": [Integral, None],
         "verbose": ["verbose"],
     }
+    # Objects that parameters take in place of a name, for errors.
+    _objects: ClassVar[dict[str, str]] = {"inference": "LoopyBP()", "pairwise": "PairwiseTables()"}
     _takes_factors = False
     _takes_sparse_edges = False
     _takes_shards = False
@@ -301,13 +303,9 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             if nested and isinstance(value, str):
                 raise ValueError(
                     f"{name} cannot be set, since {owner}={value!r} is a name, which has no parameters: pass an object "
-                    f"first, as in {owner}={self._example_of(owner)}."
+                    f"first, as in {owner}={self._objects.get(owner, '...')}."
                 )
         return super().set_params(**params)
-
-    def _example_of(self, owner):
-        """An object that a parameter takes in place of a name, for errors."""
-        return {"inference": "LoopyBP()", "pairwise": "PairwiseTables()"}.get(owner, "...")
 
     def _validate_params(self):
         super()._validate_params()
@@ -524,21 +522,19 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         tables._validate_params()
         return tables
 
-    def _weight_layout(self, classes, lattice_ndim):
+    def _weight_layout(self, classes, lattice_ndim, tables=None):
         """Of examples with some number of lattice axes, None for lists of Example."""
-        return self._layout_of(self._tables(), classes)
-
-    @property
-    def _fitted_layout(self):
-        return self._weight_layout(self.classes_, self.lattice_ndim_)
-
-    def _layout_of(self, tables, classes):
+        tables = self._tables() if tables is None else tables
         return WeightLayout(
             form=pairwise_form(tables.form, len(classes)),
             fit_intercept=self.fit_intercept,
             forbidden=tables.forbidden_pairs(classes),
             takes_factors=self._takes_factors,
         )
+
+    @property
+    def _fitted_layout(self):
+        return self._weight_layout(self.classes_, self.lattice_ndim_)
 
     def _fitted_potentials(self, encoded=None):
         """Potentials of the fitted weights, for the features of some encoded X."""

@@ -174,6 +174,11 @@ class ContrastiveCRF(FieldClassifier):
         "sets": [StrOptions(set(INITS)), GrowingSets],
         "solver": [StrOptions({"lbfgs", "sgd"}), LBFGS, SGD],
     }
+    _objects: ClassVar[dict] = FieldClassifier._objects | {
+        "generator": "GibbsGenerator(5)",
+        "sets": "GrowingSets()",
+        "solver": "SGD()",
+    }
 
     def __init__(
         self,
@@ -217,10 +222,6 @@ class ContrastiveCRF(FieldClassifier):
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
-
-    def _example_of(self, owner):
-        known = {"generator": "GibbsGenerator(5)", "sets": "GrowingSets()", "solver": "SGD()"}
-        return known.get(owner) or super()._example_of(owner)
 
     def _check_labels(self, labels):
         # Bad parameters are named before any work is done.

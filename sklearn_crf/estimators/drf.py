@@ -167,6 +167,7 @@ class DRFClassifier(FieldClassifier):
         "learning": LEARNING_CONSTRAINTS,
         "cost": ["array-like", None],
     }
+    _objects: ClassVar[dict] = FieldClassifier._objects | {"learning": "SPA()"}
     _takes_shards = True
     _takes_parts = True
 
@@ -210,9 +211,6 @@ class DRFClassifier(FieldClassifier):
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
-
-    def _example_of(self, owner):
-        return "SPA()" if owner == "learning" else super()._example_of(owner)
 
     def _rule(self):
         return resolve_learning(self.learning, resolve_inference(self.inference))

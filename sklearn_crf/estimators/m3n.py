@@ -197,7 +197,7 @@ class M3NClassifier(FieldClassifier):
         "pairwise": [StrOptions({"auto", "associative", *PAIRWISE_FORMS}), PairwiseTables],
         "tol": [StrOptions({"auto"}), *FieldClassifier._parameter_constraints["tol"]],
     }
-
+    _objects: ClassVar[dict] = FieldClassifier._objects | {"formulation": "MaxMargin()", "solver": "FrankWolfe()"}
     _has_distribution = False
     _takes_parts = True
 
@@ -242,10 +242,6 @@ class M3NClassifier(FieldClassifier):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def _example_of(self, owner):
-        known = {"formulation": "MaxMargin()", "solver": "FrankWolfe()"}
-        return known.get(owner) or super()._example_of(owner)
-
     # Training ------------------------------------------------------------------------------------------------------
 
     def _formulation(self):
@@ -269,7 +265,7 @@ class M3NClassifier(FieldClassifier):
         elif tables.form == "auto" and lattice_ndim == 1:
             # Of labels in sequence it matters which comes first.
             tables.set_params(form="full")
-        return super()._layout_of(tables, classes)
+        return super()._weight_layout(classes, lattice_ndim, tables)
 
     def _check_parameters(self):
         formulation = self._formulation()

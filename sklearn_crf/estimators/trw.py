@@ -190,6 +190,7 @@ class TRWCRF(FieldClassifier):
         "solver": [StrOptions({"lbfgs", "sgd"}), Solver],
         "weights": [StrOptions({"auto", "all", "seen"})],
     }
+    _objects: ClassVar[dict] = FieldClassifier._objects | {"formulation": "Relaxation()", "solver": "LBFGS()"}
     _takes_factors = True
     _takes_sparse_edges = True
     _takes_shards = True
@@ -237,10 +238,6 @@ class TRWCRF(FieldClassifier):
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
-
-    def _example_of(self, owner):
-        known = {"formulation": "Relaxation()", "solver": "LBFGS()"}
-        return known.get(owner) or super()._example_of(owner)
 
     # Training ------------------------------------------------------------------------------------------------------
 
