@@ -20,8 +20,9 @@ from sklearn_crf.encoding import (
     validate_sample_weight,
 )
 from sklearn_crf.estimators._field import TrainableField
+from sklearn_crf.estimators._held_out import right_nodes
 from sklearn_crf.estimators._sharded import of_each_shard, scored_nodes
-from sklearn_crf.estimators._training_examples import require_no_factors, right_nodes
+from sklearn_crf.estimators._training_examples import require_no_factors
 from sklearn_crf.inference import (
     MPLP,
     TRWS,

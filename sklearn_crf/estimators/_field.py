@@ -18,8 +18,9 @@ from sklearn_crf._threads import kept_threads, single_threaded_blas
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.distributed import Shards
 from sklearn_crf.encoding import class_weights, encode_X, encode_y, make_batches, tie_constant_edges
+from sklearn_crf.estimators._partial_fit import partial_fit
 from sklearn_crf.estimators._sharded import gather
-from sklearn_crf.estimators._training_examples import TrainingExamples, partial_fit, require_node_losses
+from sklearn_crf.estimators._training_examples import TrainingExamples, require_node_losses
 from sklearn_crf.inference import Inference, NamedInference, resolve_inference
 from sklearn_crf.learning import TrainingRun, initial_weights, restore_units
 from sklearn_crf.potentials import (

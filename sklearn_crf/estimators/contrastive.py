@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from sklearn_crf.estimators._classifier import FieldClassifier
-from sklearn_crf.estimators._training_examples import right_nodes
+from sklearn_crf.estimators._held_out import right_nodes
 from sklearn_crf.inference import NamedInference, TRWMessagePassing, convergence_left_to_caller, resolve_inference
 from sklearn_crf.learning import (
     GENERATORS,

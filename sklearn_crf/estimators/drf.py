@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_array
 
 from sklearn_crf._reports import warn_caller
 from sklearn_crf.estimators._classifier import FieldClassifier
-from sklearn_crf.estimators._training_examples import HeldOutExamples, split_examples
+from sklearn_crf.estimators._held_out import HeldOutExamples, split_examples
 from sklearn_crf.inference import (
     NamedInference,
     TRWMessagePassing,
