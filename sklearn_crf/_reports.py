@@ -1,4 +1,4 @@
-"""What a computation reports to its user: warnings at the line that led to them, progress, scikit-learn's callbacks."""
+"""Reports to the user of a computation: warnings at the line that led to them, progress, scikit-learn's callbacks."""
 
 import sys
 import threading
