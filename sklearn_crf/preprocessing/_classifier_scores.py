@@ -22,6 +22,9 @@ from sklearn_crf.preprocessing._node_transformer import flat_labels, labelled_ro
 # Forests give probabilities of zero, whose logarithm is not finite.
 _SMALLEST = float(np.finfo(np.float32).eps)
 
+# Images with more features than this are descriptors, not channels: each would be a weight of nodes and of edges.
+_FEW_FEATURES = 32
+
 _METHODS = ("predict_log_proba", "predict_proba", "decision_function")
 
 
@@ -46,9 +49,10 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         it is, fitted on other data.
     method : {"predict_log_proba", "predict_proba", "decision_function"}, default="predict_log_proba"
         Method of the classifier that scores. Probabilities count as at least 1.2e-7 in their logarithm.
-    passthrough : bool, default=False
-        Whether the features of X follow the scores, so that those of edges may depend on them: on photographs, where
-        labels change at borders of the image, this is often what a field has to add.
+    passthrough : bool or "auto", default="auto"
+        Whether the features of X follow the scores, so that those of edges may depend on them: on photographs labels
+        change at borders of the image, which the scores of pixels do not show. "auto" does so for dense images and
+        volumes of at most 32 features.
     missing_label : object, default=None
         Nodes with this label do not train the classifier; they are scored like all others.
     n_jobs : int, optional
@@ -64,6 +68,8 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         Features of a node.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the columns of data frames.
+    passthrough_ : bool
+        Whether features follow the scores.
 
     See Also
     --------
@@ -97,7 +103,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         "estimator": [HasMethods("fit")],
         "cv": ["cv_object", StrOptions({"prefit"})],
         "method": [StrOptions(set(_METHODS))],
-        "passthrough": ["boolean"],
+        "passthrough": ["boolean", StrOptions({"auto"})],
         "missing_label": "no_validation",
         "n_jobs": [Integral, None],
     }
@@ -107,7 +113,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         estimator: Any,
         cv: int | str | Any = 5,
         method: str = "predict_log_proba",
-        passthrough: bool = False,
+        passthrough: bool | str = "auto",
         missing_label: object = None,
         n_jobs: int | None = None,
     ) -> None:
@@ -209,7 +215,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         """
         check_is_fitted(self)
         names = [f"score_{name}" for name in self._columns()]
-        if self.passthrough:
+        if self.passthrough_:
             given = getattr(self, "feature_names_in_", None) if input_features is None else input_features
             names += (
                 [f"x{i}" for i in range(self.n_features_in_)]
@@ -236,10 +242,17 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         self.estimator_ = nodes.estimator_
         self.classes_ = nodes.classes_
         self.n_features_in_ = nodes.n_features_in_
+        self.passthrough_ = self._passes_through(X)
         if nodes.feature_names_in_ is not None:
             self.feature_names_in_ = nodes.feature_names_in_
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
+
+    def _passes_through(self, X):
+        if self.passthrough != "auto":
+            return bool(self.passthrough)
+        layout, X = read_layout(aligned_frames(X)[0])
+        return layout != "nodes" and np.ndim(X[0]) > 2 and self.n_features_in_ <= _FEW_FEATURES
 
     def _check_parameters(self):
         if self.method not in _METHODS:
@@ -279,7 +292,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         elif self.method == "decision_function":
             scores = scores[:, 1:] if len(self.classes_) == 2 else scores
             scores = np.maximum(scores, scores.min(where=np.isfinite(scores), initial=0.0))  # a class that a fold lacks
-        if not self.passthrough:
+        if not self.passthrough_:
             return scores
         return sp.hstack([scores, rows], format="csr") if sp.issparse(rows) else np.hstack([scores, np.asarray(rows)])
 

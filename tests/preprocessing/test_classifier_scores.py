@@ -58,7 +58,7 @@ def test_a_classifier_that_remembers_cannot_tell_what_it_has_seen():
 
 def test_layouts():
     forest = RandomForestClassifier(n_estimators=5, random_state=0)
-    scores = ClassifierScores(forest, cv=2)
+    scores = ClassifierScores(forest, cv=2, passthrough=False)
     images = RNG.normal(size=(4, 3, 5, 2))
     y = RNG.integers(2, size=(4, 3, 5))
     assert scores.fit_transform(images, y).shape == (4, 3, 5, 2)
@@ -80,6 +80,37 @@ def test_passthrough_and_names():
     found = scores.fit_transform(CHAINS, LABELS)
     assert np.array_equal(found[0][:, 3:], CHAINS[0])
     assert scores.get_feature_names_out().tolist() == ["score_0", "score_1", "score_2", "x0", "x1", "x2"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "passed"), [((5, 2), False), ((3, 5, 2), True), ((2, 3, 5, 2), True), ((3, 5, 33), False)]
+)
+@pytest.mark.parametrize("ragged", [False, True])
+def test_features_of_images_and_volumes_are_passed_through_by_default(shape, passed, ragged):
+    X, y = RNG.normal(size=(4, *shape)), RNG.integers(2, size=(4, *shape[:-1]))
+    if ragged:
+        X, y = [*X[:3], X[3][1:]], [*y[:3], y[3][1:]]
+    scores = ClassifierScores(LogisticRegression(), cv=2)
+    found = scores.fit_transform(X, y)
+    assert scores.passthrough_ is passed
+    assert len(scores.get_feature_names_out()) == found[0].shape[-1]
+    assert all(
+        np.array_equal(
+            scores.transform(X)[i],
+            ClassifierScores(LogisticRegression(), passthrough=passed, cv=2).fit(X, y).transform(X)[i],
+        )
+        for i in range(4)
+    )
+    if passed:
+        assert all(np.array_equal(a[..., 2:], x) for a, x in zip(found, X, strict=True))
+
+
+def test_graphs_and_sparse_features_are_not_passed_through_by_default():
+    examples = triangle_and_more()
+    scores = ClassifierScores(LogisticRegression(), cv=2).fit(examples, [np.arange(x.n_nodes) % 2 for x in examples])
+    assert not scores.passthrough_
+    sparse = ClassifierScores(LogisticRegression(), cv=2).fit([sp.csr_array(x) for x in CHAINS], LABELS)
+    assert not sparse.passthrough_
 
 
 def test_binary_decision_function_is_one_column():
