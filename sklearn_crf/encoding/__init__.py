@@ -26,6 +26,7 @@ from sklearn_crf.encoding._labels import (
     sorted_classes,
 )
 from sklearn_crf.encoding._lattices import Encoded, encode_X
+from sklearn_crf.encoding._operators import OperatorFeatures
 from sklearn_crf.encoding._outlines import Outline
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Encoded",
     "EncodedLabels",
     "Example",
+    "OperatorFeatures",
     "Outline",
     "class_weights",
     "constant",

@@ -19,6 +19,7 @@ from sklearn_crf.encoding._examples import (
     stacked,
     stacked_types,
 )
+from sklearn_crf.encoding._operators import OperatorFeatures
 from sklearn_crf.encoding._sparse_chains import SparseChains
 from sklearn_crf.graphs import Graph, disjoint_union
 
@@ -454,6 +455,7 @@ def _traits(example):
     kind = (
         example.has_factors,
         sp.issparse(example.node_features),
+        isinstance(example.node_features, OperatorFeatures),
         None if edge_features is None else sp.issparse(edge_features),
         example.n_states is None,
     )

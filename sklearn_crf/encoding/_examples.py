@@ -12,6 +12,7 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf._numbers import as_integers, as_reals, sound_csr
+from sklearn_crf.encoding._operators import OperatorFeatures, is_operator
 from sklearn_crf.graphs import Graph
 from sklearn_crf.models._factor_tables import pairs_of_factors
 
@@ -28,8 +29,11 @@ class Example:
 
     Parameters
     ----------
-    node_features : array-like or sparse matrix of shape (N, F)
-        Features of each node, float32 or float64 (anything else becomes float64).
+    node_features : array-like, sparse matrix or linear operator of shape (N, F)
+        Features of each node, float32 or float64 (anything else becomes float64). A linear operator is any object with
+        ``shape`` and real products ``@`` and ``.T @`` with two-dimensional arrays, such as
+        :class:`scipy.sparse.linalg.LinearOperator` or :class:`~sklearn_crf.preprocessing.PatchOverlays`: features that
+        would not fit in memory are then never stored. Its products may be asked for by several threads at once.
     edges : Graph, array-like of shape (E, 2) or (2, E) of int, sparse matrix of shape (N, N), or networkx graph
         Each undirected edge once, in any form that :class:`Graph` takes; the direction matters to tables that are not
         symmetric.
@@ -181,6 +185,8 @@ class Example:
 
 
 def _as_features(values):
+    if is_operator(values):
+        return OperatorFeatures.checked(values, "node_features")
     values = as_reals(values, "node_features")
     if values.ndim != 2:
         raise ValueError(f"node_features must have shape (n_nodes, n_features), got {values.shape}.")
@@ -265,11 +271,11 @@ def stacked(parts):
 
     Parameters
     ----------
-    parts : list of ndarray or of CSR matrix, or of None
+    parts : list of ndarray, of CSR matrix, of OperatorFeatures, or of None
 
     Returns
     -------
-    ndarray, CSR matrix or None
+    ndarray, CSR matrix, OperatorFeatures or None
         Of one example its own array.
 
     Examples
@@ -281,6 +287,8 @@ def stacked(parts):
     """
     if len(parts) == 1 or parts[0] is None:
         return parts[0]
+    if isinstance(parts[0], OperatorFeatures):
+        return OperatorFeatures.stacked(parts)
     return _stacked_rows(parts) if sp.issparse(parts[0]) else np.concatenate(parts)
 
 
@@ -542,6 +550,11 @@ def compute_edge_features(function, node_features, edges):
     """Edge features of a graph, checked."""
     # node_features: (N, F); edges: (E, 2)
     # returns (E, R), in the precision of ``node_features``
+    if isinstance(node_features, OperatorFeatures) and function is not constant:
+        raise ValueError(
+            "features of edges cannot be computed from node_features that are a linear operator, which has no entries: "
+            "use edge_features='constant', or give each Example edge_features of its own."
+        )
     values = function(node_features[edges[:, 0]], node_features[edges[:, 1]])
     values = sound_csr(values, "what edge_features returned") if sp.issparse(values) else np.asarray(values)
     if values.ndim != 2 or values.shape[0] != len(edges):

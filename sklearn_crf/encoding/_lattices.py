@@ -14,6 +14,7 @@ from sklearn_crf._reports import warn_caller
 from sklearn_crf._threads import cached_property
 from sklearn_crf.encoding._batches import aligned_frames, read_layout
 from sklearn_crf.encoding._examples import Example, edge_feature_function, one_computed_edge
+from sklearn_crf.encoding._operators import OperatorFeatures
 from sklearn_crf.encoding._sparse_chains import SparseChains
 from sklearn_crf.graphs import Graph, lattice, lattice_offsets
 
@@ -91,6 +92,11 @@ class Encoded:
         if self.layout == "list":
             return any(sp.issparse(example.node_features) for example in self.representatives)
         return sp.issparse(self.array)
+
+    @property
+    def has_operators(self):
+        """Whether features are linear operators, of one example at least."""
+        return any(isinstance(example.node_features, OperatorFeatures) for example in self.representatives)
 
     @cached_property
     def examples(self):
@@ -403,6 +409,11 @@ def _encode_examples(X, function, dtype):
         shapes=[(x.n_nodes,) for x in items],
     )
     _require_edge_features(items, function)
+    if encoded.has_operators and (encoded.is_sparse or encoded.has_sparse_edges):
+        raise ValueError(
+            "X has node_features that are a linear operator beside sparse node_features or edge_features: make all "
+            "node_features operators (scipy.sparse.linalg.aslinearoperator) and all edge_features dense."
+        )
     return encoded
 
 
@@ -451,6 +462,9 @@ def _common_dtype(arrays, dtype):
 
 def _require_finite(x, name, parts=None):
     """Raise if x is not finite, naming the first of its (index, part) pairs that is not."""
+    if isinstance(x, OperatorFeatures):
+        x.check(name)
+        return
     values = x
     if sp.issparse(x):
         values = x.data

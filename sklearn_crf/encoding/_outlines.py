@@ -17,7 +17,7 @@ class Outline:
     ----------
     n_features : int
     lattice_ndim : int or None
-    is_sparse, has_sparse_edges, has_factors : bool
+    is_sparse, has_operators, has_sparse_edges, has_factors : bool
     n_edge_features, n_edge_types, n_node_types : int
     n_examples, n_nodes, n_edges : int
     feature_names : ndarray of str or None
@@ -38,6 +38,7 @@ class Outline:
     n_features: int
     lattice_ndim: int | None
     is_sparse: bool
+    has_operators: bool
     has_sparse_edges: bool
     has_factors: bool
     n_edge_features: int
@@ -119,6 +120,7 @@ _SHARED = {
     "n_features": "number of features",
     "lattice_ndim": "number of lattice axes",
     "is_sparse": "kind of features (sparse: True, dense: False)",
+    "has_operators": "kind of features (linear operators: True)",
     "has_sparse_edges": "kind of edge features (sparse: True, dense: False)",
     "n_edge_features": "number of edge features",
     "feature_names": "names of the columns",

@@ -295,7 +295,7 @@ class M3NClassifier(FieldClassifier):
             return resolve_margin_solver(self.solver)
         if not formulation.by_planes:
             return LBFGS() if formulation.is_smooth else None
-        if not encoded.n_edges or encoded.is_sparse:
+        if not encoded.n_edges or encoded.is_sparse or encoded.has_operators:
             return BundleMethod()
         if n_coef is None or n_coef > _MOST_WEIGHTS_FOR_PLANES:
             return FrankWolfe()
@@ -312,7 +312,8 @@ class M3NClassifier(FieldClassifier):
         if formulation.name == "dual" or (by_slack and encoded.layout != "nodes"):
             return 1
         # Kernels go through forests of dense features one by one, whatever batch they are in.
-        by_kernel = not encoded.is_sparse and self._training_inference().exact_on in ("any", "forest")
+        is_dense = not (encoded.is_sparse or encoded.has_operators)
+        by_kernel = is_dense and self._training_inference().exact_on in ("any", "forest")
         by_blocks = formulation.by_planes and self._solver(encoded).by_blocks
         if by_kernel or not by_blocks:
             return 4096

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sklearn_crf._reports import warn_caller
+from sklearn_crf.encoding import OperatorFeatures
 
 # A feature is centred where its mean is this many standard deviations from 0 (a constant one where it is as far).
 _FAR = 10.0
@@ -199,7 +200,7 @@ class FeatureScaling:
 
     @staticmethod
     def moments(batches: list, potentials: Any) -> tuple[FeatureMoments, FeatureMoments] | None:
-        """Moments of the features of nodes and of edges; None where they are sparse, and stay as they are.
+        """Moments of the features of nodes and of edges; None where they stay as they are: of sparse ones, operators.
 
         Parameters
         ----------
@@ -210,7 +211,7 @@ class FeatureScaling:
         -------
         tuple of FeatureMoments, or None
         """
-        if potentials.by_columns:
+        if potentials.by_columns or any(isinstance(b.example.node_features, OperatorFeatures) for b in batches):
             return None
         of_edges = FeatureMoments.of_edges(batches, potentials.n_edge_types, potentials.n_edge_features)
         return FeatureMoments.of_nodes(batches, potentials.n_node_types), of_edges

@@ -52,7 +52,8 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
     passthrough : bool or "auto", default="auto"
         Whether the features of X follow the scores, so that those of edges may depend on them: on photographs labels
         change at borders of the image, which the scores of pixels do not show. "auto" does so for dense images and
-        volumes of at most 32 features.
+        volumes of two classes and at most 32 features. Of more classes fields take constant edges by default, and the
+        weights of nodes for the features rather overfit.
     missing_label : object, default=None
         Nodes with this label do not train the classifier; they are scored like all others.
     n_jobs : int, optional
@@ -252,7 +253,8 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         if self.passthrough != "auto":
             return bool(self.passthrough)
         layout, X = read_layout(aligned_frames(X)[0])
-        return layout != "nodes" and np.ndim(X[0]) > 2 and self.n_features_in_ <= _FEW_FEATURES
+        is_lattice = layout != "nodes" and np.ndim(X[0]) > 2
+        return is_lattice and len(self.classes_) == 2 and self.n_features_in_ <= _FEW_FEATURES
 
     def _check_parameters(self):
         if self.method not in _METHODS:

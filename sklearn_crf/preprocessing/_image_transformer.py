@@ -85,7 +85,8 @@ class ImageTransformer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=No
                 f"X[0] has {images[0].shape[2]} channels, but {type(self).__name__} was fitted on {self.n_channels_}."
             )
         results = self._transform_images(images)
-        return np.stack(results) if is_stack(X) else object_array(results)
+        has_arrays = isinstance(results[0], np.ndarray)
+        return np.stack(results) if is_stack(X) and has_arrays else object_array(results)
 
     def get_feature_names_out(self, input_features=None):
         """Names of the features, such as ``"mean_2"`` or, of more than one channel, ``"channel0_mean_2"``.

@@ -11,7 +11,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._numbers import sound_csr
-from sklearn_crf.encoding import Example, labels_from_objects, missing_nodes, object_array
+from sklearn_crf.encoding import Example, OperatorFeatures, labels_from_objects, missing_nodes, object_array
 from sklearn_crf.encoding._batches import aligned_frames, read_layout
 from sklearn_crf.preprocessing._frame_output import FrameOutput
 
@@ -196,6 +196,8 @@ class NodeTransformer(FrameOutput, TransformerMixin, BaseEstimator, auto_wrap_ou
 def rows_of(x):
     """Features of the nodes of one example, or of an array of examples, as (n_nodes, n_features)."""
     if isinstance(x, Example):
+        if isinstance(x.node_features, OperatorFeatures):
+            raise ValueError("X has node_features that are a linear operator, which has no rows to transform.")
         return x.node_features
     return x if sp.issparse(x) else x.reshape(-1, x.shape[-1])
 

@@ -83,11 +83,18 @@ def test_passthrough_and_names():
 
 
 @pytest.mark.parametrize(
-    ("shape", "passed"), [((5, 2), False), ((3, 5, 2), True), ((2, 3, 5, 2), True), ((3, 5, 33), False)]
+    ("shape", "n_classes", "passed"),
+    [
+        ((5, 2), 2, False),
+        ((3, 5, 2), 2, True),
+        ((3, 5, 2), 3, False),
+        ((2, 3, 5, 2), 2, True),
+        ((3, 5, 33), 2, False),
+    ],
 )
 @pytest.mark.parametrize("ragged", [False, True])
-def test_features_of_images_and_volumes_are_passed_through_by_default(shape, passed, ragged):
-    X, y = RNG.normal(size=(4, *shape)), RNG.integers(2, size=(4, *shape[:-1]))
+def test_features_of_images_and_volumes_are_passed_through_by_default(shape, n_classes, passed, ragged):
+    X, y = RNG.normal(size=(4, *shape)), RNG.integers(n_classes, size=(4, *shape[:-1]))
     if ragged:
         X, y = [*X[:3], X[3][1:]], [*y[:3], y[3][1:]]
     scores = ClassifierScores(LogisticRegression(), cv=2)

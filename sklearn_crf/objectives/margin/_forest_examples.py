@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf.encoding import OperatorFeatures
 from sklearn_crf.inference import n_labelings
 from sklearn_crf.potentials import SparsePotentials
 
@@ -81,6 +82,8 @@ def are_exact_by_kernel(risk):
     True
     """
     if isinstance(risk.potentials, SparsePotentials) or risk.objective.exact_on not in ("any", "forest"):
+        return False
+    if any(isinstance(batch.example.node_features, OperatorFeatures) for batch in risk.batches):
         return False
     limit = ENUMERABLE if risk.objective.exact_on == "any" else min(risk.objective.inference.enumerates, ENUMERABLE)
     return all(

@@ -55,7 +55,7 @@ def union_of(batches, as_lattice=False):
     graphs = [example.graph for example in examples]
     graph, order = _stacked_lattices(graphs) if as_lattice else (None, slice(None))
     example = Example._trusted(
-        np.concatenate([example.node_features for example in examples]),
+        stacked([example.node_features for example in examples]),
         disjoint_union(graphs) if graph is None else graph,
         _in_order(stacked([example.edge_features for example in examples]), order),
         _types([example.node_type for example in examples], [example.n_nodes for example in examples]),

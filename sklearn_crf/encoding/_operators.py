@@ -1,0 +1,141 @@
+"""Features of nodes that are a linear operator: known by their products alone."""
+
+import numpy as np
+import scipy.sparse as sp
+
+
+class OperatorFeatures:
+    r"""Features of nodes without entries: what scores and gradients need of them are two products.
+
+    .. math:: u = A w, \qquad g = A^\top s
+
+    Parameters
+    ----------
+    operators : sequence of objects with ``shape``, ``@`` and ``.T @``
+        One after the other, (N_i, F) each: the parts of A.
+    dtype : type, optional
+        Precision of the products; None is that of the first operator, float64 where it names none.
+    rows : ndarray of int, optional
+        The rows that are meant; None is all.
+
+    Raises
+    ------
+    ValueError
+        If an operator has other than two axes, is complex, or gives a product that is not finite or has another shape.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy.sparse.linalg import aslinearoperator
+    >>> from sklearn_crf.encoding import OperatorFeatures
+    >>> features = OperatorFeatures([aslinearoperator(np.array([[1.0, 2.0], [3.0, 4.0]]))])
+    >>> (features @ np.ones((2, 1))).tolist(), (features[[1]].T @ np.ones((1, 1))).tolist()
+    ([[3.0], [7.0]], [[3.0], [4.0]])
+    """
+
+    ndim = 2
+
+    def __init__(self, operators, dtype=None, rows=None):
+        self.operators = tuple(operators)
+        self._rows = rows
+        self.dtype = np.dtype(getattr(self.operators[0], "dtype", None) or np.float64 if dtype is None else dtype)
+        n_rows = sum(operator.shape[0] for operator in self.operators) if rows is None else len(rows)
+        self.shape = n_rows, self.operators[0].shape[1]
+
+    @classmethod
+    def checked(cls, operator, name):
+        """The features of one operator, its products tried once."""
+        # name: what errors call it
+        shape = tuple(operator.shape)
+        if len(shape) != 2:
+            raise ValueError(f"{name} must have shape (n_nodes, n_features), got {shape}.")
+        kind = np.dtype(getattr(operator, "dtype", None) or np.float64)
+        if kind.kind == "c":
+            raise ValueError(f"Complex data not supported: {name} must be a real operator, got {kind}.")
+        features = cls([operator], np.float32 if kind == np.float32 else np.float64)
+        features.check(name)
+        return features
+
+    def check(self, name):
+        """Raise ValueError if a product is not finite or has another shape than it should."""
+        n_nodes, n_features = self.shape
+        for product, transposed, (n_in, n_out) in (("@", self, (n_features, n_nodes)), (".T @", self.T, self.shape)):
+            try:
+                found = transposed @ np.ones((n_in, 1))
+            except (TypeError, ValueError, AttributeError, NotImplementedError) as error:
+                raise ValueError(
+                    f"{name} is a linear operator of shape {self.shape}, whose product `{product}` with an array of "
+                    f"shape {(n_in, 1)} failed: {error}"
+                ) from error
+            if found.shape != (n_out, 1) or not np.all(np.isfinite(found)):
+                what = "is not finite" if found.shape == (n_out, 1) else f"has shape {found.shape}"
+                raise ValueError(
+                    f"{name} is a linear operator of shape {self.shape}, whose product `{product}` with an array of "
+                    f"shape {(n_in, 1)} {what}; it must be finite and have shape {(n_out, 1)}."
+                )
+
+    def __len__(self):
+        return self.shape[0]
+
+    def __matmul__(self, weights):
+        weights = np.asarray(weights)
+        found = [np.asarray(operator @ weights) for operator in self.operators]
+        products = (found[0] if len(found) == 1 else np.concatenate(found)).astype(self.dtype, copy=False)
+        return products if self._rows is None else products[self._rows]
+
+    @property
+    def T(self):
+        """The transposed operator, for products from the left."""
+        return _Transposed(self)
+
+    def _times_statistics(self, statistics):
+        """A' statistics, (F, n), in float64."""
+        statistics = np.asarray(statistics, dtype=np.float64)
+        lengths = [operator.shape[0] for operator in self.operators]
+        if self._rows is not None:
+            everywhere = np.zeros((sum(lengths), *statistics.shape[1:]))
+            np.add.at(everywhere, self._rows, statistics)
+            statistics = everywhere
+        parts = np.split(statistics, np.cumsum(lengths)[:-1])
+        total = np.zeros((self.shape[1], *statistics.shape[1:]))
+        for operator, part in zip(self.operators, parts, strict=True):
+            total += operator.T @ part
+        return total
+
+    def __getitem__(self, rows):
+        if isinstance(rows, slice) and rows == slice(None):
+            return self
+        known = np.arange(self.shape[0]) if self._rows is None else self._rows
+        return OperatorFeatures(self.operators, self.dtype, known[rows])
+
+    def astype(self, dtype):
+        """The same features with products in another precision."""
+        return OperatorFeatures(self.operators, dtype, self._rows)
+
+    @classmethod
+    def stacked(cls, parts):
+        """Features of several examples one after the other."""
+        operators = [operator for part in parts for operator in part.operators]
+        if all(part._rows is None for part in parts):
+            return cls(operators, parts[0].dtype)
+        sizes = [sum(operator.shape[0] for operator in part.operators) for part in parts]
+        first = np.cumsum([0, *sizes[:-1]])
+        rows = [np.arange(n) if part._rows is None else part._rows for part, n in zip(parts, sizes, strict=True)]
+        return cls(operators, parts[0].dtype, np.concatenate([a + b for a, b in zip(first, rows, strict=True)]))
+
+
+class _Transposed:
+    """The transpose of features, a factor from the left alone."""
+
+    def __init__(self, features):
+        self._features = features
+
+    def __matmul__(self, statistics):
+        return self._features._times_statistics(statistics)
+
+
+def is_operator(values):
+    """Whether values are a linear operator: they have products, but no entries."""
+    if sp.issparse(values) or hasattr(values, "__array__"):
+        return False
+    return all(hasattr(values, name) for name in ("shape", "__matmul__", "T"))

@@ -1,0 +1,324 @@
+"""Masks of learned patches, laid over images where the patches fit best, as linear operators."""
+
+from numbers import Integral, Real
+from typing import ClassVar
+
+import numpy as np
+import scipy.fft
+from numpy.typing import ArrayLike
+from scipy.ndimage import binary_dilation, binary_erosion
+from scipy.sparse.linalg import LinearOperator
+from sklearn.base import _fit_context
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval
+
+from sklearn_crf._numbers import as_integers
+from sklearn_crf._threads import map_tasks
+from sklearn_crf.encoding import object_array
+from sklearn_crf.preprocessing._image_transformer import ImageTransformer, as_images
+from sklearn_crf.preprocessing._overlay_products import add_masks, sum_under_masks
+
+# Patches and windows with less contrast than this part of the contrast of all images fit anywhere.
+_LEAST_CONTRAST = 0.05
+
+# Patches that are drawn for each that is wanted, before fewer are taken.
+_MOST_DRAWN = 50
+
+# Patches whose spectra are in memory together.
+_PATCHES = 32
+
+
+class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
+    r"""Features of pixels by patches of training images: where each fits best, its mask is laid over the image.
+
+    .. math::
+        x_{s, p} = \rho_p \, m_p(s - o_p), \qquad
+        o_p = \arg\max_o \, |\mathrm{ncc}(a_p, I_o)|, \qquad \rho_p = |\mathrm{ncc}(a_p, I_{o_p})|
+
+    with the normalised cross-correlation of the patch :math:`a_p` and the window :math:`I_o` of the image, and the mask
+    :math:`m_p`, which is 1 on the object, -1 beside it, and 0 outside of the patch. Patches are taken from the
+    boundaries of the masks in the training images, at random, so that no two are alike. A field learns which of them
+    tell where the object is.
+
+    The features of an image are a :class:`scipy.sparse.linalg.LinearOperator` for :class:`~sklearn_crf.Example`: of
+    1,000 patches only places and correlations are kept, 16 bytes each, where the 2,500 entries of each mask would take
+    some 20 MB an image as a sparse matrix.
+
+    Parameters
+    ----------
+    patch_size : int, default=50
+        Height and width of a patch, in pixels.
+    n_patches : int, default=1000
+        Patches to take; fewer where the images do not have that many.
+    max_correlation : float, default=0.8
+        Largest absolute correlation of two patches, above 0 and at most 1.
+    random_state : int, RandomState instance or None, default=None
+        Draws the patches.
+    n_jobs : int or None, default=None
+        Threads over images; results do not depend on it.
+
+    Attributes
+    ----------
+    patches_ : ndarray of shape (n_patches_, patch_size, patch_size), float32
+        Patches less their mean, of norm 1.
+    masks_ : ndarray of shape (n_patches_, patch_size, patch_size), int8
+        1 on the object and -1 beside it.
+    sources_ : ndarray of shape (n_patches_,), int64
+        Index of the training image of each patch.
+    n_patches_ : int
+        Number of patches.
+    n_channels_ : int
+        1.
+
+    References
+    ----------
+    J. Jancsary. Approximate Discriminative Training of Graphical Models. 2012, "Segmentation of Horse Images". M.
+    Tappen, K. Samuel, C. Dean and D. Lyle. The Logistic Random Field. CVPR 2008.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import Example, TRWCRF
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.preprocessing import PatchOverlays
+    >>> rng = np.random.default_rng(0)
+    >>> masks = np.zeros((8, 20, 24), dtype=int)
+    >>> for mask, (i, j) in zip(masks, rng.integers(12, size=(8, 2))):
+    ...     mask[i : i + 7, j : j + 7] = 1
+    >>> images = masks + 0.3 * rng.normal(size=masks.shape)
+    >>> overlays = PatchOverlays(patch_size=9, n_patches=20, random_state=0)
+    >>> features = overlays.fit_transform(images, masks)
+    >>> features[0].shape
+    (480, 20)
+    >>> X = [Example(x, lattice((20, 24))) for x in features]
+    >>> field = TRWCRF(edge_features="constant").fit(X, masks.reshape(8, -1))
+    >>> field.score(X, masks.reshape(8, -1)) > masks.mean()
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "patch_size": [Interval(Integral, 2, None, closed="left")],
+        "n_patches": [Interval(Integral, 1, None, closed="left")],
+        "max_correlation": [Interval(Real, 0, 1, closed="right")],
+        "random_state": ["random_state"],
+        "n_jobs": [Integral, None],
+    }
+
+    def __init__(
+        self,
+        patch_size: int = 50,
+        n_patches: int = 1000,
+        *,
+        max_correlation: float = 0.8,
+        random_state: int | np.random.RandomState | None = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.patch_size = patch_size
+        self.n_patches = n_patches
+        self.max_correlation = max_correlation
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: ArrayLike, y: ArrayLike) -> "PatchOverlays":
+        """Take patches from the boundaries of masks.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, H, W) or (n, H, W, 1), or list of ndarray of shape (H, W) or (H, W, 1)
+            Grey images.
+        y : array-like of shape (n, H, W), or list of array-like of shape (H, W)
+            Masks, 1 on the object and 0 beside it.
+
+        Returns
+        -------
+        PatchOverlays
+            self
+
+        Raises
+        ------
+        ValueError
+            If images have more than one channel, masks are not of the shape of their images, or no window of
+            ``patch_size`` with some contrast has the boundary of a mask in its middle.
+        """
+        self._fit(self._as_planes(as_images(X)), y)
+        return self
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit_transform(self, X: ArrayLike, y: ArrayLike) -> np.ndarray:
+        """Fit, and lay the masks over the training images, leaving out of each the patches taken from it.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, H, W) or (n, H, W, 1), or list of ndarray of shape (H, W) or (H, W, 1)
+            Grey images.
+        y : array-like of shape (n, H, W), or list of array-like of shape (H, W)
+            Masks, 1 on the object and 0 beside it.
+
+        Returns
+        -------
+        ndarray of shape (n,) of LinearOperator of shape (H * W, n_patches_)
+            Features of the pixels of each image, row by row.
+
+        Raises
+        ------
+        ValueError
+            As by ``fit``.
+        """
+        planes = self._as_planes(as_images(X))
+        self._fit(planes, y)
+        return object_array(self._overlays(planes, [self.sources_ != i for i in range(len(planes))]))
+
+    def transform(self, X: ArrayLike) -> np.ndarray:
+        """Lay the masks over images.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, H, W) or (n, H, W, 1), or list of ndarray of shape (H, W) or (H, W, 1)
+            Grey images.
+
+        Returns
+        -------
+        ndarray of shape (n,) of LinearOperator of shape (H * W, n_patches_)
+            Features of the pixels of each image, row by row; in an image smaller than a patch all are 0.
+        """
+        return super().transform(X)
+
+    def _transform_images(self, images):
+        return self._overlays(self._as_planes(images), [np.ones(self.n_patches_, dtype=bool)] * len(images))
+
+    def _as_planes(self, images):
+        if images[0].shape[2] != 1:
+            raise ValueError(
+                f"X[0] has {images[0].shape[2]} channels, but {type(self).__name__} takes grey images: average them."
+            )
+        return [image[..., 0].astype(np.float64) for image in images]
+
+    def _fit(self, planes, y):
+        masks = _as_masks(y, planes)
+        found = self._drawn_patches(planes, masks)
+        if not found:
+            raise ValueError(
+                f"X has no window of {self.patch_size} x {self.patch_size} pixels with some contrast and the boundary "
+                "of a mask of y in its middle: decrease patch_size, or check y."
+            )
+        patches, signs, sources = zip(*found, strict=True)
+        self.patches_ = np.array(patches, dtype=np.float32)
+        self.masks_ = np.array(signs)
+        self.sources_ = np.array(sources)
+        self.n_patches_, self.n_channels_ = len(found), 1
+        self._least_deviation = _least_deviation(planes)
+
+    def _drawn_patches(self, planes, masks):
+        """Patch, mask and image of each patch that is taken."""
+        rng, size = check_random_state(self.random_state), self.patch_size
+        corners = [_corners(mask, size) for mask in masks]
+        usable = [i for i, places in enumerate(corners) if len(places)]
+        known = np.zeros((self.n_patches, size * size))
+        least, found = _least_deviation(planes), []
+        for _ in range(_MOST_DRAWN * self.n_patches if usable else 0):
+            i = usable[rng.randint(len(usable))]
+            top, left = corners[i][rng.randint(len(corners[i]))]
+            place = slice(top, top + size), slice(left, left + size)
+            patch = planes[i][place] - planes[i][place].mean()
+            if patch.std() < least:
+                continue
+            patch /= np.linalg.norm(patch)
+            if np.abs(known[: len(found)] @ patch.ravel()).max(initial=0) > self.max_correlation:
+                continue
+            known[len(found)] = patch.ravel()
+            found.append((patch, np.where(masks[i][place], 1, -1).astype(np.int8), i))
+            if len(found) == self.n_patches:
+                break
+        return found
+
+    def _overlays(self, planes, used):
+        def overlay(item, n_threads):
+            plane, chosen = item
+            corners, strengths = self._best_places(plane)
+            return _Overlay(self.masks_, corners, np.where(chosen, strengths, 0.0), plane.shape)
+
+        return map_tasks(overlay, list(zip(planes, used, strict=True)), self.n_jobs)
+
+    def _best_places(self, plane):
+        """Corner (n_patches, 2) at which each patch fits the image best, and its correlation there."""
+        corners, strengths = np.zeros((self.n_patches_, 2), dtype=np.int32), np.zeros(self.n_patches_)
+        size = self.patches_.shape[1]
+        if min(plane.shape) < size:
+            return corners, strengths
+        shape = [scipy.fft.next_fast_len(n, real=True) for n in plane.shape]
+        spectrum = scipy.fft.rfft2((plane - plane.mean()).astype(np.float32), shape)
+        deviations = _window_norms(plane, size, self._least_deviation)
+        height, width = deviations.shape
+        for start in range(0, self.n_patches_, _PATCHES):
+            part = slice(start, start + _PATCHES)
+            patches = scipy.fft.rfft2(self.patches_[part], shape)
+            products = scipy.fft.irfft2(spectrum * np.conj(patches), shape)[:, :height, :width]
+            fits = (np.abs(products) / deviations).reshape(len(products), -1)
+            best = fits.argmax(axis=1)
+            corners[part] = np.stack(np.unravel_index(best, (height, width)), axis=1)
+            strengths[part] = fits[np.arange(len(fits)), best]
+        return corners, np.minimum(strengths, 1.0)
+
+    def _feature_names(self, input_features):
+        return [f"patch{p}" for p in range(self.n_patches_)]
+
+
+class _Overlay(LinearOperator):
+    """Features of the pixels of one image: its masks at their places, times correlations."""
+
+    def __init__(self, masks, corners, strengths, shape):
+        super().__init__(np.float64, (shape[0] * shape[1], len(masks)))
+        self._masks, self._corners, self._strengths, self._image_shape = masks, corners, strengths, shape
+
+    def _matmat(self, weights):
+        weights = np.asarray(weights, dtype=np.float64)
+        planes = np.zeros((weights.shape[1], *self._image_shape))
+        add_masks(self._masks, self._corners, np.ascontiguousarray(weights.T * self._strengths), planes)
+        return planes.reshape(len(planes), -1).T
+
+    def _rmatmat(self, numbers):
+        numbers = np.asarray(numbers, dtype=np.float64)
+        planes = np.ascontiguousarray(numbers.T).reshape(-1, *self._image_shape)
+        sums = np.zeros((len(self._masks), len(planes)))
+        sum_under_masks(self._masks, self._corners, self._strengths, planes, sums)
+        return sums
+
+
+def _as_masks(y, planes):
+    if y is None:
+        raise ValueError("PatchOverlays requires y to be passed, but the target y is None.")
+    if len(y) != len(planes):
+        raise ValueError(f"y has {len(y)} masks, but X has {len(planes)} images.")
+    masks = []
+    for i, (mask, plane) in enumerate(zip(y, planes, strict=True)):
+        mask = as_integers(mask, f"y[{i}]", shape=plane.shape, lowest=0, highest=1, kinds="iub")
+        masks.append(mask.astype(bool))
+    return masks
+
+
+def _least_deviation(planes):
+    """Standard deviation that a window must have to count as one with contrast."""
+    numbers = np.concatenate([plane.ravel() for plane in planes])
+    return max(_LEAST_CONTRAST * numbers.std(), np.finfo(np.float32).tiny)
+
+
+def _corners(mask, size):
+    """Corners (n, 2) of the windows of an image whose middle is on the boundary of the mask."""
+    boundary = binary_dilation(mask) & ~binary_erosion(mask, border_value=1)
+    corners = np.argwhere(boundary) - size // 2
+    inside = (corners >= 0).all(axis=1) & (corners + size <= mask.shape).all(axis=1)
+    return corners[inside]
+
+
+def _window_norms(plane, size, least_deviation):
+    """Norm of every window about its mean, (H - size + 1, W - size + 1)."""
+    centred = plane - plane.mean()  # keeps digits of the difference of squares
+    sums, squares = (_window_sums(values, size) for values in (centred, centred**2))
+    variance = squares - sums**2 / size**2
+    return np.sqrt(np.maximum(variance, (size * least_deviation) ** 2)).astype(np.float32)
+
+
+def _window_sums(values, size):
+    total = np.pad(values, ((1, 0), (1, 0))).cumsum(axis=0).cumsum(axis=1)
+    return total[size:, size:] - total[:-size, size:] - total[size:, :-size] + total[:-size, :-size]
