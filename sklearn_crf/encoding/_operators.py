@@ -18,11 +18,6 @@ class OperatorFeatures:
     rows : ndarray of int, optional
         The rows that are meant; None is all.
 
-    Raises
-    ------
-    ValueError
-        If an operator has other than two axes, is complex, or gives a product that is not finite or has another shape.
-
     Examples
     --------
     >>> import numpy as np
@@ -44,8 +39,24 @@ class OperatorFeatures:
 
     @classmethod
     def checked(cls, operator, name):
-        """The features of one operator, its products tried once."""
-        # name: what errors call it
+        """Features of one operator, whose products are tried once.
+
+        Parameters
+        ----------
+        operator : object with ``shape``, ``@`` and ``.T @``
+        name : str
+            Of the argument, for errors.
+
+        Returns
+        -------
+        OperatorFeatures
+            In float32 where the operator is, else in float64.
+
+        Raises
+        ------
+        ValueError
+            As by :meth:`check`, or if the operator is complex or has other than two axes.
+        """
         shape = tuple(operator.shape)
         if len(shape) != 2:
             raise ValueError(f"{name} must have shape (n_nodes, n_features), got {shape}.")
@@ -57,7 +68,18 @@ class OperatorFeatures:
         return features
 
     def check(self, name):
-        """Raise ValueError if a product is not finite or has another shape than it should."""
+        """Try both products.
+
+        Parameters
+        ----------
+        name : str
+            Of the argument, for errors.
+
+        Raises
+        ------
+        ValueError
+            If a product fails, is not finite or has another shape than it should.
+        """
         n_nodes, n_features = self.shape
         for product, transposed, (n_in, n_out) in (("@", self, (n_features, n_nodes)), (".T @", self.T, self.shape)):
             try:
@@ -105,16 +127,40 @@ class OperatorFeatures:
     def __getitem__(self, rows):
         if isinstance(rows, slice) and rows == slice(None):
             return self
+        if isinstance(rows, slice) and self._rows is None and rows.step is None:
+            first, stop, _ = rows.indices(self.shape[0])
+            ends = np.cumsum([0, *(operator.shape[0] for operator in self.operators)])
+            bounds = np.searchsorted(ends, (first, stop))
+            if first < stop and np.array_equal(ends[bounds], (first, stop)):
+                return OperatorFeatures(self.operators[slice(*bounds)], self.dtype)
         known = np.arange(self.shape[0]) if self._rows is None else self._rows
         return OperatorFeatures(self.operators, self.dtype, known[rows])
 
     def astype(self, dtype):
-        """The same features with products in another precision."""
+        """The same features with products in another precision.
+
+        Parameters
+        ----------
+        dtype : type
+
+        Returns
+        -------
+        OperatorFeatures
+        """
         return OperatorFeatures(self.operators, dtype, self._rows)
 
     @classmethod
     def stacked(cls, parts):
-        """Features of several examples one after the other."""
+        """Features of several examples one after the other.
+
+        Parameters
+        ----------
+        parts : list of OperatorFeatures
+
+        Returns
+        -------
+        OperatorFeatures
+        """
         operators = [operator for part in parts for operator in part.operators]
         if all(part._rows is None for part in parts):
             return cls(operators, parts[0].dtype)

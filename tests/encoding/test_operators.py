@@ -118,6 +118,9 @@ def test_rows_and_stacks():
     assert both[:] is both
     assert_allclose(both @ weights, whole @ weights)
     assert_allclose(both.T @ numbers, whole.T @ numbers)
+    for part in (slice(0, 4), slice(4, 9), slice(4, None), slice(2, 6), slice(3, 3), slice(None, None, 2)):
+        assert_allclose(both[part] @ weights, whole[part] @ weights)
+        assert_allclose(both[part].T @ numbers[part], whole[part].T @ numbers[part])
     assert_allclose(both[chosen] @ weights, whole[chosen] @ weights)
     assert_allclose(both[chosen].T @ numbers[:3], whole[chosen].T @ numbers[:3])
     assert_allclose(both[chosen][1:] @ weights, whole[chosen][1:] @ weights)
