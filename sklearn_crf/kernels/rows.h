@@ -29,7 +29,7 @@
 #define restrict __restrict
 #endif
 
-/* The one operation for which compilers find no instruction by themselves. */
+/* The operations for which compilers find no instruction by themselves. */
 #if ROWS_VECTORS && defined(__SSE2__)
 #include <emmintrin.h>
 #define ROWS_SSE2 1
@@ -53,6 +53,7 @@
 #define NAME(name) name##_float
 #define EXP expf
 #define LOG logf
+#define ROOT sqrtf
 #define MANTISSA 23
 #define BIAS 127
 #define SQRT_HALF_BITS 0x3F3504F3u
@@ -60,6 +61,7 @@
 #define LOG2_HIGH 0.693359375f
 #define LOG2_LOW -2.12194440e-4f
 #define MAX_INSTRUCTION _mm_max_ps
+#define ROOT_INSTRUCTION _mm_sqrt_ps
 #define WIDE_MAX_INSTRUCTION _mm256_max_ps
 #include "rows_template.h"
 #undef REAL
@@ -68,6 +70,7 @@
 #undef NAME
 #undef EXP
 #undef LOG
+#undef ROOT
 #undef MANTISSA
 #undef BIAS
 #undef SQRT_HALF_BITS
@@ -75,6 +78,7 @@
 #undef LOG2_HIGH
 #undef LOG2_LOW
 #undef MAX_INSTRUCTION
+#undef ROOT_INSTRUCTION
 #undef WIDE_MAX_INSTRUCTION
 
 #define REAL double
@@ -83,6 +87,7 @@
 #define NAME(name) name##_double
 #define EXP exp
 #define LOG log
+#define ROOT sqrt
 #define MANTISSA 52
 #define BIAS 1023
 #define SQRT_HALF_BITS 0x3FE6A09E667F3BCDu
@@ -90,6 +95,7 @@
 #define LOG2_HIGH 6.93147180369123816490e-01
 #define LOG2_LOW 1.90821492927058770002e-10
 #define MAX_INSTRUCTION _mm_max_pd
+#define ROOT_INSTRUCTION _mm_sqrt_pd
 #define WIDE_MAX_INSTRUCTION _mm256_max_pd
 #include "rows_template.h"
 #undef REAL
@@ -98,6 +104,7 @@
 #undef NAME
 #undef EXP
 #undef LOG
+#undef ROOT
 #undef MANTISSA
 #undef BIAS
 #undef SQRT_HALF_BITS
@@ -105,6 +112,7 @@
 #undef LOG2_HIGH
 #undef LOG2_LOW
 #undef MAX_INSTRUCTION
+#undef ROOT_INSTRUCTION
 #undef WIDE_MAX_INSTRUCTION
 
 #endif

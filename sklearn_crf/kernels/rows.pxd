@@ -42,12 +42,12 @@ cdef extern from "rows.h" nogil:
     double replace_scores_double(double*, double*, Py_ssize_t, double)
     float exponentiate_float(float*, Py_ssize_t, Py_ssize_t)
     double exponentiate_double(double*, Py_ssize_t, Py_ssize_t)
-    double send_one_vector_float(
+    double send_short_float(
         const float*, const float*, Py_ssize_t, Py_ssize_t, Py_ssize_t, const float*, float, float, Py_ssize_t,
-        Py_ssize_t, float*, double)
-    double send_one_vector_double(
+        Py_ssize_t, float*, double, Py_ssize_t, bint)
+    double send_short_double(
         const double*, const double*, Py_ssize_t, Py_ssize_t, Py_ssize_t, const double*, double, double, Py_ssize_t,
-        Py_ssize_t, double*, double)
+        Py_ssize_t, double*, double, Py_ssize_t, bint)
     void add_outer_float(const float*, double, const double*, Py_ssize_t, Py_ssize_t, double*)
     void add_outer_double(const double*, double, const double*, Py_ssize_t, Py_ssize_t, double*)
 
@@ -161,14 +161,17 @@ cdef inline void exponentiate_all(floating* x, Py_ssize_t n) noexcept nogil:
         exponentiate_all_double(x, n)
 
 
-cdef inline double send_one_vector(
+cdef inline double send_short(
     const floating* base, const floating* rows, Py_ssize_t first, Py_ssize_t last, Py_ssize_t skip,
-    const floating* table, floating on, floating off, Py_ssize_t n, Py_ssize_t n_columns, floating* kept, double damping
+    const floating* table, floating on, floating off, Py_ssize_t n, Py_ssize_t n_columns, floating* kept,
+    double damping, Py_ssize_t width, bint halved
 ) noexcept nogil:
     if floating is float:
-        return send_one_vector_float(base, rows, first, last, skip, table, on, off, n, n_columns, kept, damping)
+        return send_short_float(
+            base, rows, first, last, skip, table, on, off, n, n_columns, kept, damping, width, halved)
     else:
-        return send_one_vector_double(base, rows, first, last, skip, table, on, off, n, n_columns, kept, damping)
+        return send_short_double(
+            base, rows, first, last, skip, table, on, off, n, n_columns, kept, damping, width, halved)
 
 
 cdef inline void add_outer(

@@ -53,18 +53,43 @@ ROWS_INLINE void NAME(logarithms)(const REAL *x, ptrdiff_t n, REAL *out)
     NAME(log_of_all)(x, n, out);
 }
 
-/* row = row to a power, 0 where it is 0 (or no normal number) */
+/* Square roots are right to the last place, powers to a few. */
+ROWS_INLINE V NAME(square_root)(V x)
+{
+#if ROWS_SSE2
+    return (V)ROOT_INSTRUCTION(x);
+#elif ROWS_VECTORS
+    for (int l = 0; l < LANES; l++)
+        x[l] = ROOT(x[l]);
+    return x;
+#else
+    return ROOT(x);
+#endif
+}
+
+/* x where possible, else 0 */
+ROWS_INLINE V NAME(where_normal)(V x, V possible)
+{
+#if ROWS_VECTORS
+    return (V)((INTEGERS)x & (INTEGERS)(possible >= LEAST_NORMAL));
+#else
+    return possible >= LEAST_NORMAL ? x : 0;
+#endif
+}
+
+/* row = row to a power, 0 where it is 0 (or no normal number). Edges that are in every second tree, as all of a grid are
+   under probabilities of chains, need no logarithm. */
 ROWS_INLINE void NAME(row_power)(REAL *row, REAL power, ptrdiff_t width)
 {
     for (ptrdiff_t j = 0; j < width; j += LANES) {
-        V x = NAME(load)(row + j), raised;
-#if ROWS_VECTORS
-        const INTEGERS possible = x >= LEAST_NORMAL;
-        raised = NAME(vector_exp)(power * NAME(vector_log)(x));
-        raised = (V)((INTEGERS)raised & possible);
-#else
-        raised = x > 0 ? EXP(power * LOG(x)) : 0;
-#endif
-        NAME(store)(row + j, raised);
+        const V x = NAME(load)(row + j);
+        V raised;
+        if (power == (REAL)0.5)
+            raised = NAME(square_root)(x);
+        else if (power == -1)
+            raised = 1 / x;
+        else
+            raised = NAME(vector_exp)(power * NAME(vector_log)(x));
+        NAME(store)(row + j, NAME(where_normal)(raised, x));
     }
 }

@@ -327,44 +327,82 @@ ROWS_INLINE V NAME(sums_of_others)(V x)
 #endif
 }
 
-/* A whole message where a row is a single vector (two states, or up to four in single precision), without leaving
+/* A whole message where a row is one or two vectors (up to four states, or eight in single precision), without leaving
    registers: cavity, sum over states, normalisation. n are the states of the sender, n_columns all that there are; table
-   is NULL for a Potts table. */
-ROWS_INLINE double NAME(send_one_vector)(const REAL *base, const REAL *rows, ptrdiff_t first, ptrdiff_t last,
-                                         ptrdiff_t skip, const REAL *table, REAL on, REAL off, ptrdiff_t n,
-                                         ptrdiff_t n_columns, REAL *kept, double damping)
+   is NULL for a Potts table. Of a message that is raised to the power of a half, as ``halved`` says, the cavity has its
+   inverse. n_vectors and halved must be constants. */
+ROWS_INLINE double NAME(send_vectors)(const REAL *base, const REAL *rows, ptrdiff_t first, ptrdiff_t last,
+                                      ptrdiff_t skip, const REAL *table, REAL on, REAL off, ptrdiff_t n,
+                                      ptrdiff_t n_columns, REAL *kept, double damping, const int n_vectors,
+                                      const int halved)
 {
-    V x = NAME(load)(base), out, change;
-    REAL total;
+    const ptrdiff_t width = n_vectors * LANES;
+    V x[2], out[2], total, worst = NAME(splat)(0);
+    REAL scale;
+    for (int k = 0; k < n_vectors; k++)
+        x[k] = NAME(load)(base + k * LANES);
     for (ptrdiff_t q = first; q < skip; q++)
-        x *= NAME(load)(rows + q * LANES);
+        for (int k = 0; k < n_vectors; k++)
+            x[k] *= NAME(load)(rows + q * width + k * LANES);
     for (ptrdiff_t q = skip + 1; q < last; q++)
-        x *= NAME(load)(rows + q * LANES);
+        for (int k = 0; k < n_vectors; k++)
+            x[k] *= NAME(load)(rows + q * width + k * LANES);
+    for (int k = 0; k < n_vectors && halved; k++) {
+        const V own = NAME(load)(rows + skip * width + k * LANES);
+        x[k] = NAME(where_normal)(x[k] / own, own);
+    }
 #if ROWS_VECTORS
     if (table == NULL) {
-        out = on * x + off * NAME(sums_of_others)(x);
-        if (n_columns < LANES)
-            out = NAME(padded)(out, n_columns, 0);
+        for (int k = 0; k < n_vectors; k++) {
+            V others = NAME(sums_of_others)(x[k]);
+            if (n_vectors == 2)
+                others += NAME(sum_lanes)(x[1 - k]);
+            out[k] = on * x[k] + off * others;
+        }
+        if (n_columns < width)
+            out[n_vectors - 1] = NAME(padded)(out[n_vectors - 1], n_columns - (width - LANES), 0);
     } else {
-        out = x[0] * NAME(load)(table);
-        for (ptrdiff_t a = 1; a < n; a++)
-            out += x[a] * NAME(load)(table + a * LANES);
+        for (int k = 0; k < n_vectors; k++)
+            out[k] = NAME(splat)(0);
+        for (ptrdiff_t a = 0; a < n; a++)
+            for (int k = 0; k < n_vectors; k++)
+                out[k] += x[a / LANES][a % LANES] * NAME(load)(table + a * width + k * LANES);
     }
 #else
-    (void)on, (void)off, (void)n_columns;
-    out = x * table[0];
+    (void)on, (void)off, (void)n, (void)n_columns;
+    out[0] = x[0] * table[0];
 #endif
-    total = NAME(sum_lanes)(out);
-    if (!(total > 0))
+    for (int k = 0; k < n_vectors && halved; k++)
+        out[k] = NAME(where_normal)(NAME(square_root)(out[k]), out[k]);
+    total = n_vectors == 2 ? out[0] + out[1] : out[0];
+    scale = NAME(sum_lanes)(total);
+    if (!(scale > 0))
         return -1.0;
-    out = out * (1 / total);
-    if (damping < 0) {
-        NAME(store)(kept, out);
-        return 0;
+    scale = 1 / scale;
+    for (int k = 0; k < n_vectors; k++) {
+        const V p = out[k] * scale;
+        if (damping < 0) {
+            NAME(store)(kept + k * LANES, p);
+        } else {
+            const V change = p - NAME(load)(kept + k * LANES);
+            NAME(store)(kept + k * LANES, p - change * (REAL)damping);
+            worst = NAME(larger)(NAME(larger)(change, -change), worst);
+        }
     }
-    change = out - NAME(load)(kept);
-    NAME(store)(kept, out - change * (REAL)damping);
-    return NAME(max_lanes)(NAME(larger)(change, -change));
+    return NAME(max_lanes)(worst);
+}
+
+ROWS_INLINE double NAME(send_short)(const REAL *base, const REAL *rows, ptrdiff_t first, ptrdiff_t last, ptrdiff_t skip,
+                                    const REAL *table, REAL on, REAL off, ptrdiff_t n, ptrdiff_t n_columns, REAL *kept,
+                                    double damping, ptrdiff_t width, int halved)
+{
+    if (width == LANES && !halved)
+        return NAME(send_vectors)(base, rows, first, last, skip, table, on, off, n, n_columns, kept, damping, 1, 0);
+    if (width == LANES)
+        return NAME(send_vectors)(base, rows, first, last, skip, table, on, off, n, n_columns, kept, damping, 1, 1);
+    if (!halved)
+        return NAME(send_vectors)(base, rows, first, last, skip, table, on, off, n, n_columns, kept, damping, 2, 0);
+    return NAME(send_vectors)(base, rows, first, last, skip, table, on, off, n, n_columns, kept, damping, 2, 1);
 }
 
 /* out = row - max row over n entries, -inf in the padding; the maximum */

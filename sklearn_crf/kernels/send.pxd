@@ -32,7 +32,7 @@ from sklearn_crf.kernels.rows cimport (
     replace_scores,
     row_max,
     row_power,
-    send_one_vector,
+    send_short,
     sum_of_rows,
     sum_product,
 )
@@ -259,17 +259,20 @@ cdef inline double send_message(const Field* f, Py_ssize_t s, Py_ssize_t q, floa
         floating* cavity = <floating*> workspace.cavity
         floating* fresh = <floating*> workspace.fresh
         double power = 1, shift = 0
-    if f.semiring == SUM_PROBABILITY and W * <Py_ssize_t> sizeof(floating) == VECTOR_BYTES:
-        if last - first <= FEW_EDGES and f.appearance == NULL:
+    if f.appearance != NULL:
+        power = (<const floating*> f.appearance)[half_edge >> 1]
+    if f.semiring == SUM_PROBABILITY and W * <Py_ssize_t> sizeof(floating) <= 2 * VECTOR_BYTES:
+        # Damping a message that is raised to a power takes logarithms.
+        if last - first <= FEW_EDGES and (f.appearance == NULL or power == 0.5 and damping <= 0):
             if f.on != NULL:
                 row = f.factor[half_edge >> 1]
-                return send_one_vector(base, <const floating*> messages, first, last, q, <const floating*> NULL,
-                                       (<const floating*> f.on)[row], (<const floating*> f.off)[row], n, f.n_columns,
-                                       kept, damping)
+                return send_short(base, <const floating*> messages, first, last, q, <const floating*> NULL,
+                                  (<const floating*> f.on)[row], (<const floating*> f.off)[row], n, f.n_columns,
+                                  kept, damping, W, power != 1)
             elif f.factors != NULL:
-                return send_one_vector(base, <const floating*> messages, first, last, q,
-                                       half_edge_factor(f, half_edge, <floating*> NULL, &shift),
-                                       <floating> 0, <floating> 0, n, f.n_columns, kept, damping)
+                return send_short(base, <const floating*> messages, first, last, q,
+                                  half_edge_factor(f, half_edge, <floating*> NULL, &shift),
+                                  <floating> 0, <floating> 0, n, f.n_columns, kept, damping, W, power != 1)
     if last - first > FEW_EDGES:
         take_out(f, <const floating*> messages + q * W, workspace, cavity)
     elif f.semiring == SUM_PROBABILITY:
@@ -277,7 +280,6 @@ cdef inline double send_message(const Field* f, Py_ssize_t s, Py_ssize_t q, floa
     else:
         sum_of_rows(base, <const floating*> messages, first, last, q, W, cavity)
     if f.appearance != NULL:
-        power = (<const floating*> f.appearance)[half_edge >> 1]
         if f.semiring == SUM_PROBABILITY:
             divide_out(<const floating*> messages + q * W, <floating> (1 - 1 / power), W, cavity, fresh)
         else:

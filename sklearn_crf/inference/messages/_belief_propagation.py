@@ -39,6 +39,12 @@ from sklearn_crf.models import FactorGraph, PairwiseModel
 # On smaller graphs threads gain less than the sweeps that the sequential schedule saves.
 _LARGEST_SEQUENTIAL = 20_000
 
+# Blocks of nodes that a large graph is cut into, whatever the number of threads: more would need more sweeps.
+_N_BLOCKS = 16
+
+# With fewer blocks than this there are too few for threads.
+_FEWEST_BLOCKS = 8
+
 
 def sequential(graph, field, messages, damping, tol, run):
     """Forwards through the nodes, each sending to later ones, then backwards: every message once.
@@ -79,10 +85,9 @@ def _renewal(field, messages, order, damping):
     """A function that lets the nodes of a range send, forwards and then backwards, and returns the largest change."""
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order), dtype=np.int32)
-    work = field.workspace()
 
     def renew(start, stop):
-        changes = []
+        changes, work = [], field.workspace()
         for direction in (1, -1):
             changes.append(field.send(messages, order, rank, direction, damping, start, stop, work))
             if changes[-1] < 0:
@@ -114,6 +119,36 @@ def checkerboard(graph, field, messages, damping, tol, run):
     return sweep
 
 
+def blocks(graph, field, messages, damping, tol, run):
+    """Blocks of consecutive nodes, every second at once: each goes forwards through its nodes, then backwards.
+
+    No edge leads past the next block, so that blocks at work do not read what others at work write.
+    """
+    n_nodes, size = graph.n_nodes, _block_size(graph)
+    renew = _renewal(field, messages, np.arange(n_nodes, dtype=np.int32), damping)
+    halves = [range(first * size, n_nodes, 2 * size) for first in (0, 1)]
+
+    def sweep():
+        changes = [0.0]
+        for starts in halves:
+
+            def part(first, last, starts=starts):
+                changes.extend([renew(start, min(start + size, n_nodes)) for start in starts[first:last]])
+
+            run(part, len(starts), smallest_range=1)
+            if min(changes) < 0:
+                return min(changes)
+        return max(changes)
+
+    return sweep
+
+
+def _block_size(graph):
+    """Nodes of a block: no two ends of an edge are farther apart."""
+    farthest = int(np.abs(graph.edges[:, 1] - graph.edges[:, 0]).max(initial=1))
+    return max(farthest, -(-graph.n_nodes // _N_BLOCKS))
+
+
 def residual(graph, field, messages, damping, tol, run):
     """Always the node whose incoming messages have changed most since it last sent."""
     priority = np.full(graph.n_nodes, np.inf)
@@ -137,13 +172,16 @@ def residual(graph, field, messages, damping, tol, run):
     return sweep
 
 
-SCHEDULES = {"sequential": sequential, "checkerboard": checkerboard, "residual": residual}
+SCHEDULES = {"sequential": sequential, "blocks": blocks, "checkerboard": checkerboard, "residual": residual}
 
 
 def choose_schedule(name, graph):
     """The schedule of a name; ``"auto"`` looks at the graph alone, never at the number of threads."""
     if name == "auto":
-        name = "sequential" if graph.n_nodes <= _LARGEST_SEQUENTIAL or graph.is_forest else "checkerboard"
+        if graph.n_nodes <= _LARGEST_SEQUENTIAL or graph.is_forest:
+            name = "sequential"
+        else:
+            name = "blocks" if _FEWEST_BLOCKS * _block_size(graph) <= graph.n_nodes else "checkerboard"
     return SCHEDULES[name]
 
 
@@ -324,12 +362,13 @@ class LoopyBP(MessagePassing):
         labels, before damping.
     damping : float, default=0.0
         Share of the old message that is kept, in [0, 1); on factor graphs, of its scores.
-    schedule : {"auto", "sequential", "checkerboard", "residual"}, default="auto"
+    schedule : {"auto", "sequential", "blocks", "checkerboard", "residual"}, default="auto"
         Order of the messages. ``"sequential"``: forwards, then backwards through the nodes, which needs the
-        fewest sweeps on lattices (one, on forests). ``"checkerboard"``: all nodes of a colour at once, which is what
-        threads can share. ``"residual"``: always the node whose input changed most, for hard problems.
-        ``"auto"`` is sequential up to 20,000 nodes and on forests, else checkerboard. Factor graphs know the
-        sequential one only.
+        fewest sweeps on lattices (one, on forests). ``"blocks"``: the same within each of up to 16 blocks of
+        consecutive nodes, every second block at once, which threads can share. ``"checkerboard"``: all nodes of a
+        colour at once. ``"residual"``: always the node whose input changed most, for hard problems. ``"auto"`` is
+        sequential up to 20,000 nodes and on forests, above that blocks, or checkerboard where neighbours have numbers
+        so far apart that fewer than eight blocks remain. Factor graphs know the sequential one only.
     climb : bool, default=True
         Whether labels are changed one node at a time in the end, as long as that gains.
 
@@ -416,7 +455,7 @@ class TRWMessagePassing(MessagePassing):
     damping : float, default=0.0
         Share of the old message that is kept, in [0, 1). Strong interactions may need it. It is a share of the
         message's logarithm.
-    schedule : {"auto", "sequential", "checkerboard", "residual", "convergent"}, default="auto"
+    schedule : {"auto", "sequential", "blocks", "checkerboard", "residual", "convergent"}, default="auto"
         Order of the messages, as in :class:`LoopyBP`. With ``"convergent"`` and without damping the bound falls with
         every sweep. For ``edge_probabilities="chains"`` that is the sequential order. For others it is one node after
         the other, by the messages of :class:`NormProductBP`, with a ``state`` of that kind; on large graphs these

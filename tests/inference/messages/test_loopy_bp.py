@@ -15,7 +15,7 @@ from sklearn_crf._threads import range_runner
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import BruteForce, LoopyBP, TRWMessagePassing, _field, convergence_left_to_caller
 from sklearn_crf.inference._field import Messages, initial_messages, make_field, marginals_of
-from sklearn_crf.inference.messages._belief_propagation import SCHEDULES
+from sklearn_crf.inference.messages._belief_propagation import SCHEDULES, choose_schedule
 from sklearn_crf.kernels.messages.edge_messages import send
 from sklearn_crf.models import PairwiseModel
 
@@ -49,6 +49,18 @@ def test_a_sweep_is_that_of_the_reference(structure, kind, scale, maximum):
             found - found.max(axis=1, keepdims=True), expected - expected.max(axis=1, keepdims=True), atol=1e-9
         )
 
+        # Blocks are as long as the rows of the grid here: the first and the third, then the second.
+        messages = reference.uniform(model)
+        for first in (0, 6, 3):
+            order = range(first, first + 3)
+            reference.sweep(model, messages, order, maximum=maximum, only=lambda s, t: t > s)
+            reference.sweep(model, messages, reversed(order), maximum=maximum, only=lambda s, t: t < s)
+        expected = reference.by_slot(model, messages)
+        found = one_sweep(model, "blocks", maximum=maximum)
+        assert_allclose(
+            found - found.max(axis=1, keepdims=True), expected - expected.max(axis=1, keepdims=True), atol=1e-9
+        )
+
         messages = reference.uniform(model)
         colouring = model.graph.colouring
         for start, stop in zip(colouring.ptr, colouring.ptr[1:], strict=False):
@@ -58,6 +70,26 @@ def test_a_sweep_is_that_of_the_reference(structure, kind, scale, maximum):
         assert_allclose(
             found - found.max(axis=1, keepdims=True), expected - expected.max(axis=1, keepdims=True), atol=1e-9
         )
+
+
+def test_the_schedule_of_large_graphs():
+    small, large, chain, numbered = lattice((100, 200)), lattice((150, 200)), lattice((30_000,)), lattice((150, 200))
+    # Neighbours with numbers far apart leave too few blocks that do not touch.
+    numbered = Graph(numbered.n_nodes, np.random.default_rng(0).permutation(numbered.n_nodes)[numbered.edges])
+    chosen = [choose_schedule("auto", graph) for graph in (small, large, chain, numbered)]
+    assert chosen == [SCHEDULES[name] for name in ("sequential", "blocks", "sequential", "checkerboard")]
+
+
+def test_blocks_take_hardly_more_sweeps_than_one_sequence():
+    # Attraction that carries news far: a checkerboard moves it by two nodes a sweep.
+    model = random_model(lattice((60, 60)), 3, structure="potts", scale=0.3, seed=0)
+    model = replace(model, tables=1.2 * np.eye(3)[None])
+    n_sweeps = {
+        name: LoopyBP(schedule=name, max_iter=2000).marginals(model).n_iter
+        for name in ("sequential", "blocks", "checkerboard")
+    }
+    assert n_sweeps["blocks"] < 1.5 * n_sweeps["sequential"]
+    assert n_sweeps["blocks"] < 0.5 * n_sweeps["checkerboard"]
 
 
 def test_damping_keeps_a_share_of_the_old_probabilities():
@@ -93,7 +125,8 @@ def test_all_schedules_find_the_same_fixed_point(topology, kind):
         first = LoopyBP(schedule="sequential", **TIGHT).marginals(model)
         assert first.converged
         assert first.bound == ("exact" if model.graph.is_forest else None)
-        for schedule, damping in (("checkerboard", 0), ("residual", 0), ("checkerboard", 0.4), ("residual", 0.4)):
+        others = [(name, damping) for name in ("blocks", "checkerboard", "residual") for damping in (0, 0.4)]
+        for schedule, damping in others:
             other = LoopyBP(schedule=schedule, damping=damping, **TIGHT).marginals(model)
             assert_allclose(other.unary, first.unary, atol=1e-10)
             assert other.log_z == pytest.approx(first.log_z, abs=1e-10)

@@ -11,6 +11,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf.graphs import Graph, covering_trees, effective_resistances, lattice
 from sklearn_crf.inference import BruteForce, TreeInference, TRWMessagePassing, convergence_left_to_caller
+from sklearn_crf.inference._field import initial_messages, make_field
+from sklearn_crf.kernels.messages.edge_messages import send
 from sklearn_crf.models import PairwiseModel, score
 
 PENDANT = Graph(6, [[0, 1], [2, 1], [2, 0], [2, 3], [4, 3], [5, 4]])
@@ -133,7 +135,25 @@ def test_attractive_pair_of_cycles_against_a_closed_form():
     assert TRWMessagePassing(**TIGHT).marginals(model).log_z == pytest.approx(expected, abs=1e-10)
 
 
-@pytest.mark.parametrize("schedule", ["sequential", "checkerboard", "residual"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("structure", ["full", "potts"])
+@pytest.mark.parametrize("n_states", [1, 2, 3, 4, 5, 7, 8, 9, 17])
+def test_edges_in_every_second_tree_need_no_powers(n_states, structure, dtype):
+    # Roots and quotients send what logarithms and exponentials do, also where states are ruled out or n_states differ.
+    for extra in ({}, {"vary_states": True}, {"forbidden": 0.2}):
+        model = random_model("grid", n_states, "untied", structure=structure, seed=7, dtype=dtype, **extra)
+        sent = []
+        for probability in (0.5, np.nextafter(dtype(0.5), dtype(1))):
+            field, _ = make_field(model, False, np.full(model.graph.n_edges, probability, dtype))
+            messages = initial_messages(field)
+            order = np.arange(model.graph.n_nodes, dtype=np.int32)
+            changes = [send(field, messages, order, order, 0, 0.0, 0, len(order), field.workspace()) for _ in range(4)]
+            sent.append((messages, changes))
+        assert_allclose(sent[0][0], sent[1][0], atol=20 * np.finfo(dtype).eps)
+        assert_allclose(sent[0][1], sent[1][1], atol=20 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "blocks", "checkerboard", "residual"])
 def test_schedules_agree(schedule):
     model = random_model(lattice((6, 6)), 3, "weighted", seed=5)
     found = TRWMessagePassing(schedule=schedule, damping=0.2, **TIGHT).marginals(model)
