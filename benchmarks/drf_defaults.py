@@ -152,7 +152,10 @@ TASKS = {
     ),
     "china.jpg": (whole_photograph, {"n_jobs": 2, **FEW_LABELS}),
     # What a fit to all pixels of half the size reaches, slowly.
-    "china.jpg, half": (lambda: whole_photograph(2), {"n_jobs": 2, "learning": PMA(reach=None), **FEW_LABELS}),
+    "china.jpg, half": (
+        lambda: whole_photograph(2),
+        {"n_jobs": 2, "learning": PMA(reach=None, max_nodes=None), **FEW_LABELS},
+    ),
     "horses": (horses, {}),
 }
 

@@ -386,6 +386,7 @@ class FieldClassifier(TrainableField):
         if isinstance(X, Shards):
             return of_each_shard(self, "predict_proba", X, evidence, inference=inference)
         encoded, batches, marginals = self._mean_marginals(X, evidence, inference)
+        self._warn_of_scale()
         return decode(encoded, marginals, batches)
 
     @_of_a_distribution
@@ -411,6 +412,7 @@ class FieldClassifier(TrainableField):
         if isinstance(X, Shards):
             return of_each_shard(self, "predict_log_proba", X, evidence, inference=inference)
         encoded, batches, marginals = self._mean_marginals(X, evidence, inference)
+        self._warn_of_scale()
         with np.errstate(divide="ignore"):
             return decode(encoded, [np.log(probability) for probability in marginals], batches)
 

@@ -430,6 +430,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                     return scaling.inner(potentials, start) if isinstance(given, np.ndarray) else start
 
                 run = self._training_run(rng, lambda coef: iteration(lambda: fitted_now(coef)))
+                run = run._replace(outer_gradient=partial(scaling.outer_gradient, potentials))
                 if held_out is not None:
                     run = run._replace(held_out=held_out.scores(self, encoded, fitted_now, potentials.n_coef))
                 record = self._train(risk, examples, make_start, run)
@@ -471,6 +472,9 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """
         partial_fit(self, X, y, classes, sample_weight)
         return self
+
+    def _warn_of_scale(self):
+        """Warn of probabilities from weights whose scale says nothing."""
 
     def _training_run(self, rng, on_iteration):
         """Options of a training; ``on_iteration`` is called with every accepted iterate."""

@@ -112,7 +112,7 @@ class DRFClassifier(FieldClassifier):
     error_curve_ : ndarray of shape (n_iter_,)
         Wrong training labels by the rule's own inference, weighted; NaN for PL and CD.
     gradient_norm_curve_ : ndarray of shape (n_iter_,)
-        Euclidean norm of the gradient per labelled node.
+        Euclidean norm of the gradient per labelled node, by weights for features as X has them.
     nonsubmodular_curve_ : ndarray of shape (n_iter_,)
         Number of edges on which min-cut was not exact, for binary MAP learning.
     coef_path_, gradient_path_ : ndarray of shape (n_iter_, n_coef)
@@ -291,7 +291,7 @@ class DRFClassifier(FieldClassifier):
             # Nodes alone are quick to learn, and leave less to the passes that need inference.
             init = "zeros" if risk.objective.smooth and risk.is_forest else "independent"
         start = make_start(init)
-        problem = PenalisedRisk(risk, run.C, run.max_iter, run.edge_C)
+        problem = PenalisedRisk(risk, run.C, run.max_iter, run.edge_C, run.outer_gradient)
         record = rule.solver_for(problem, start).train(problem, start, run)
         if isinstance(rule, PL) and isinstance(risk, EmpiricalRisk):
             chosen = self._decoding_by(self._chosen_inference(examples.graphs), examples.encoded.lattice_ndim)
@@ -345,6 +345,16 @@ class DRFClassifier(FieldClassifier):
         # On lattices the probabilities of uniform trees are nearly those of chains, and slow to work out on large ones.
         trees = "auto" if lattice_ndim is None else "chains"
         return NamedInference(TRWMessagePassing(trees, max_iter=500, tol=tol), "mpm")
+
+    def _warn_of_scale(self):
+        rule = self._rule()
+        # Best labelings do not see the scale; that of the weights of single pixels is right for those.
+        if self.learning_ in ("spa", "mma") and isinstance(rule.init, str) and rule.init in ("zeros", "random"):
+            warn_caller(
+                f"Steps of {self.learning_.upper()} from init={rule.init!r} give the weights a scale that depends on "
+                "step_size, and probabilities are as sure as that: use init='auto', or fit the scale with "
+                "TemperatureScaling."
+            )
 
     def _checked_cost(self, n_classes):
         if self._decoding().rule == "map":

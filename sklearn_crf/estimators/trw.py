@@ -126,7 +126,7 @@ class TRWCRF(FieldClassifier):
     error_curve_ : ndarray of shape (n_iter_,)
         Wrong training labels by the marginals of training, weighted; NaN for those without.
     gradient_norm_curve_ : ndarray of shape (n_iter_,)
-        Euclidean norm of the gradient per labelled node.
+        Euclidean norm of the gradient per labelled node, by weights for features as X has them.
     n_iter_ : int
     converged_ : bool
         Whether training came to its own end, with an inference that did.
@@ -301,7 +301,7 @@ class TRWCRF(FieldClassifier):
 
     def _train(self, risk, examples, make_start, run):
         formulation = self._formulation(examples.graphs.are_narrow)
-        problem = PenalisedRisk(risk, run.C, run.max_iter, run.edge_C)
+        problem = PenalisedRisk(risk, run.C, run.max_iter, run.edge_C, run.outer_gradient)
         # Nodes alone are quick to learn, and leave less to the passes that need inference.
         nodes_first = examples.graphs.have_cycles and not examples.graphs.have_factors
         start = make_start(formulation.init_with_cycles if nodes_first else "auto")

@@ -426,7 +426,8 @@ def train_by_rounds(risk, start: np.ndarray, sets: GrowingSets, solver: Solver, 
     # returns RoundsRecord; after Ctrl-C with ``run.keeps_interrupted`` it carries the interruption
     by_epochs = isinstance(solver, SGD)
     n_steps = run.max_iter if by_epochs else sets.max_rounds + 1
-    problem = PenalisedRisk(risk, run.C, n_steps if by_epochs else n_steps * run.max_iter, run.edge_C)
+    n_visits = n_steps if by_epochs else n_steps * run.max_iter
+    problem = PenalisedRisk(risk, run.C, n_visits, run.edge_C, run.outer_gradient)
     problem.record = record = RoundsRecord(coef=np.array(start))
     train = _train_by_epochs if by_epochs else _train_in_rounds
     progress = _Progress(record)

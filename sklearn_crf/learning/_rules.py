@@ -17,9 +17,9 @@ from sklearn_crf.inference import (
     TRWMessagePassing,
     resolve_inference,
 )
+from sklearn_crf.learning._few_labels import coarse_risk, risk_near_labels
 from sklearn_crf.learning._learning_rule import LearningRule
 from sklearn_crf.learning._solvers import LBFGS, SELECTIONS, SGD, AnchoredBundle, GradientSteps, Solver
-from sklearn_crf.learning._training import risk_near_labels
 from sklearn_crf.objectives import (
     ContrastiveDivergence,
     Likelihood,
@@ -123,7 +123,11 @@ class PMA(SmoothRule):
         where the loss is convex, and "independent" for approximate marginals, whose training may go wrong from zero.
     reach : int or None, default=4
         Where few nodes are labelled, only those are learned from that are at most this many edges away from one, if
-        that excludes half of them: knowledge about the labels of the others hardly changes. None takes all.
+        that excludes half of them. None takes all.
+    max_nodes : int or None, default=40000
+        Images and volumes of more nodes, fewer than half of them labelled, are learned from at a coarser scale: blocks
+        of pixels, about this many, with the means of their features and their commonest label, among which ``reach``
+        counts; the curves of training are of these. Prediction is at full size. None learns at full size too.
     early_stopping : bool or "auto", default="auto"
         Whether examples are held out and the iterate is kept that labels most of their nodes right, by the inference
         that predicts (Kumar et al. 2005, footnote 3), whatever the solver would choose. "auto" is where ``fit`` is
@@ -148,6 +152,7 @@ class PMA(SmoothRule):
     name = "pma"
     _parameter_constraints: ClassVar[dict] = {
         "reach": [Interval(Integral, 0, None, closed="left"), None],
+        "max_nodes": [Interval(Integral, 1, None, closed="left"), None],
         **SmoothRule._parameter_constraints,
     }
 
@@ -156,6 +161,7 @@ class PMA(SmoothRule):
         solver: str | Solver = "auto",
         init: str | np.ndarray = "auto",
         reach: int | None = 4,
+        max_nodes: int | None = 40_000,
         *,
         early_stopping: bool | str = "auto",
         validation_fraction: float = 0.1,
@@ -169,8 +175,11 @@ class PMA(SmoothRule):
             n_iter_no_change=n_iter_no_change,
         )
         self.reach = reach
+        self.max_nodes = max_nodes
 
     def restricted(self, risk):
+        if self.max_nodes is not None:
+            risk = risk.derived(partial(coarse_risk, max_nodes=self.max_nodes))
         return risk if self.reach is None else risk.derived(partial(risk_near_labels, reach=self.reach))
 
     def objective(self, decoding):

@@ -13,7 +13,8 @@ from sklearn_crf._reports import warn_caller
 from sklearn_crf.encoding import Batch, Example, class_weights
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import LoopyBP
-from sklearn_crf.objectives import EmpiricalRisk, Likelihood, Piecewise
+from sklearn_crf.learning._few_labels import subgraph
+from sklearn_crf.objectives import Likelihood, Piecewise
 from sklearn_crf.optimize import minimize_lbfgs, scaling_by_differences
 from sklearn_crf.potentials import FeatureScaling
 
@@ -134,6 +135,8 @@ class TrainingRun(NamedTuple):
     verbose: int
     keeps_interrupted: bool  # Whether the weights so far are kept after Ctrl-C
     on_iteration: Callable[[np.ndarray], bool]  # Called with every accepted iterate; True asks to stop
+    # From the gradient by the weights of training to that by weights for features as X has them
+    outer_gradient: Callable[[np.ndarray], np.ndarray] | None = None
     held_out: "HeldOutScores | None" = None  # What chooses among the iterates, where examples were held out
 
 
@@ -183,7 +186,7 @@ class TrainingRecord:
 
 
 def restore_units(record: Any, scaling: FeatureScaling, potentials: Any) -> None:
-    """Turn the weights and gradients of a record into those for features as X has them."""
+    """Turn the weights of a record into those for features as X has them."""
     if scaling.is_identity:
         return
     record.coef = scaling.outer(potentials, record.coef)
@@ -191,7 +194,6 @@ def restore_units(record: Any, scaling: FeatureScaling, potentials: Any) -> None
         if record.voters is not None:
             record.voters = np.array([scaling.outer(potentials, coef) for coef in record.voters])
         record.coef_path = [scaling.outer(potentials, coef) for coef in record.coef_path]
-        record.gradient_path = [scaling.outer_gradient(potentials, gradient) for gradient in record.gradient_path]
 
 
 def penalty_factors(potentials, C: float, edge_C: float | None) -> np.ndarray:
@@ -217,9 +219,11 @@ class PenalisedRisk:
 
     # l1_ratio: share alpha of the L1 penalty
     # penalty: (n_coef,), the factors :math:`\lambda`
+    # outer_gradient: as of TrainingRun; the record holds gradients in units of X
 
-    def __init__(self, risk, C, max_iter, edge_C=None):
+    def __init__(self, risk, C, max_iter, edge_C=None, outer_gradient=None):
         self.risk = risk
+        self.outer_gradient = outer_gradient
         self.C = C if risk.objective.smooth else None
         self.record = TrainingRecord()
         self.n_nodes = max(risk.n_labelled, np.finfo(np.float64).tiny)
@@ -309,14 +313,15 @@ class PenalisedRisk:
         record = self.record
         record.loss.append(None if value is None else value * self.scale)
         record.errors.append(result.n_errors)
-        record.gradient_norm.append(float(np.linalg.norm(gradient)))
+        of_input = gradient if self.outer_gradient is None else self.outer_gradient(gradient)
+        record.gradient_norm.append(float(np.linalg.norm(of_input)))
         record.n_nonsubmodular.append(result.n_nonsubmodular)
         record.inference_converged = result.converged
         self.risk.objective.settle(float(np.abs(gradient).max(initial=0.0)))
         record.latest = latest
         if self._keeps_coef:
             record.coef_path.append(latest)
-            record.gradient_path.append(gradient)
+            record.gradient_path.append(of_input)
         if self.held_out is not None:
             record.validation_scores.append(self.held_out.visit(latest))
 
@@ -462,51 +467,6 @@ def _risk_of_pieces(risk):
     return type(risk)(Piecewise(), risk.potentials, batches, n_jobs=risk.n_jobs)
 
 
-def risk_near_labels(risk: EmpiricalRisk, reach: int) -> EmpiricalRisk:
-    """The risk of the nodes near labelled ones, where that spares half of the nodes."""
-    # reach: edges between a node and the nearest labelled one, at most
-    # returns the given one where most nodes are near, or where features are kept by column
-    if type(risk) is not EmpiricalRisk:
-        return risk
-    near = [_near(batch, reach) for batch in risk.batches]
-    if 2 * sum(np.count_nonzero(kept) for kept in near) > sum(len(kept) for kept in near):
-        return risk
-    batches = [_part(batch, kept) for batch, kept in zip(risk.batches, near, strict=True)]
-    return EmpiricalRisk(risk.objective, risk.potentials, batches, n_jobs=risk.n_jobs, seed=risk.seed)
-
-
-def _near(batch, reach):
-    tail, head = batch.example.graph.edges.T
-    near = batch.labels >= 0
-    for _ in range(reach):
-        reached = near.copy()
-        reached[head[near[tail]]] = True
-        reached[tail[near[head]]] = True
-        near = reached
-    return near
-
-
-def _part(batch, kept):
-    """The subgraph of some nodes of a batch."""
-    example = batch.example
-    inside = kept[example.graph.edges].all(axis=1)
-    edges = (np.cumsum(kept) - 1)[example.graph.edges[inside]].astype(np.int32)
-
-    def of(values, chosen):
-        return None if values is None else values[chosen]
-
-    part = Example._trusted(
-        example.node_features[kept],
-        Graph._trusted(int(np.count_nonzero(kept)), edges),
-        of(example.edge_features, inside),
-        of(example.node_type, kept),
-        of(example.edge_type, inside),
-        of(example.n_states, kept),
-    )
-    node_ptr = np.concatenate(([0], np.cumsum(kept)))[batch.node_ptr]
-    return Batch(part, batch.members, node_ptr, batch.labels[kept], batch.weight)
-
-
 def _without_edges(batch):
     example = batch.example
     nodes = Example._trusted(
@@ -524,4 +484,4 @@ def _labelled_part(batch):
     labelled = batch.labels >= 0
     # Features that are kept by column cannot be taken apart.
     has_rows = isinstance(batch.example.node_features, np.ndarray)
-    return _part(batch, labelled) if has_rows and labelled.any() and not labelled.all() else batch
+    return subgraph(batch, labelled) if has_rows and labelled.any() and not labelled.all() else batch

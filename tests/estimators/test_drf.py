@@ -462,3 +462,18 @@ def test_interrupted_fit_without_warm_start_changes_nothing():
         model.fit(X, y)
     model.max_iter = 5
     assert pickle.dumps(model) == before
+
+
+@pytest.mark.parametrize("learning", ["spa", "mma"])
+def test_probabilities_of_an_arbitrary_scale_are_warned_of(learning):
+    X, y = noisy_blobs(6)
+    inference = "map" if learning == "spa" else "mpm"
+    field = drf_classifier(learning=learning, inference=inference, init="zeros", max_iter=100).fit(X, y)
+    for method in (field.predict_proba, field.predict_log_proba):
+        with pytest.warns(UserWarning, match=f"Steps of {learning.upper()} from init='zeros' .* TemperatureScaling"):
+            method(X)
+    anchored = drf_classifier(learning=learning, inference=inference, max_iter=100).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        field.predict(X)
+        anchored.predict_proba(X)

@@ -15,7 +15,8 @@ from sklearn_crf.encoding import Batch
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import TightenBound, TRWMessagePassing
 from sklearn_crf.learning import PMA
-from sklearn_crf.learning._training import _risk_of_nodes, _without_edges, risk_near_labels
+from sklearn_crf.learning._few_labels import risk_near_labels
+from sklearn_crf.learning._training import _risk_of_nodes, _without_edges
 from sklearn_crf.objectives import EmpiricalRisk, RelaxedLikelihood, SoftmaxMargin
 from sklearn_crf.potentials import LinearPotentials, pairwise_form
 

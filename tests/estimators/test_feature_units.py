@@ -89,6 +89,8 @@ def test_paths_and_starts_are_in_units_of_X():
         warnings.simplefilter("ignore", ConvergenceWarning)
         again.fit(X + 1e3, Y)
     np.testing.assert_allclose(again.loss_curve_[0], field.loss_curve_[-1], rtol=1e-9)
+    norms = np.linalg.norm(field.gradient_path_, axis=1)
+    np.testing.assert_allclose(field.gradient_norm_curve_, norms, rtol=1e-12)
     # The gradient of the penalised risk per node, by weights for X as it is, vanishes in the direction of a shift.
     g_coef, g_intercept = again.gradient_path_[0][:2], again.gradient_path_[0][2]
     assert np.all(np.abs(g_coef - 1e3 * g_intercept) < 0.01)

@@ -1,0 +1,137 @@
+"""Where few nodes are labelled: the nodes near labels, or the lattice at a coarser scale."""
+
+import numpy as np
+import scipy.sparse as sp
+
+from sklearn_crf.encoding import Batch, Example
+from sklearn_crf.graphs import Graph, lattice
+from sklearn_crf.objectives import EmpiricalRisk
+
+
+def coarse_risk(risk: EmpiricalRisk, max_nodes: int) -> EmpiricalRisk:
+    """The risk of large lattices with few labels at a coarser scale; other examples stay as they are."""
+    # max_nodes: that a lattice is reduced to, up to what lengths of blocks make of it
+    # returns the given one where there are no such lattices
+    if type(risk) is not EmpiricalRisk:
+        return risk
+    can_be_coarse = [_can_be_coarse(batch, max_nodes) for batch in risk.batches]
+    if not any(can_be_coarse):
+        return risk
+    batches = [
+        _coarse(batch, max_nodes) if possible else batch
+        for batch, possible in zip(risk.batches, can_be_coarse, strict=True)
+    ]
+    return EmpiricalRisk(risk.objective, risk.potentials, batches, n_jobs=risk.n_jobs, seed=risk.seed)
+
+
+def _can_be_coarse(batch, max_nodes):
+    example, graph = batch.example, batch.example.graph
+    return (
+        graph.n_nodes > max_nodes
+        and graph.offsets is not None
+        # Longer edges would not lead into the next block.
+        and bool(np.all(np.abs(graph.offsets) <= 1))
+        and 2 * np.count_nonzero(batch.labels >= 0) < graph.n_nodes
+        and isinstance(example.node_features, np.ndarray)
+        and example.node_type is None
+        and example.n_states is None
+        and not example.is_forest
+        and not example.has_factors
+    )
+
+
+def _coarse(batch, max_nodes):
+    """A lattice of blocks of nodes, with means of their features and the label that most of their nodes have."""
+    graph = batch.example.graph
+    length = int(np.ceil((graph.n_nodes / max_nodes) ** (1 / len(graph.shape))))
+    shape = tuple(-(-n // length) for n in graph.shape)
+    places = np.meshgrid(*(np.arange(n) // length for n in graph.shape), indexing="ij")
+    block = np.ravel_multi_index(places, shape).ravel()
+    blocks = lattice(shape, graph.offsets)
+    example = Example._trusted(
+        _means(batch.example.node_features, block, blocks.n_nodes),
+        blocks,
+        **_coarse_edges(batch.example, block, blocks),
+    )
+    labels = _commonest(batch.labels, block, blocks.n_nodes)
+    return Batch(example, batch.members, np.array([0, blocks.n_nodes]), labels, batch.weight)
+
+
+def _coarse_edges(example, block, blocks):
+    """Features of edges between blocks, means over the edges that cross there along the same offset, and types."""
+    tail, head = block[example.graph.edges].T
+    offset = example.graph.lattice_edge_type
+    # Edges between blocks by where they begin and their offset.
+    number = np.full((blocks.n_nodes, len(blocks.offsets)), -1)
+    number[blocks.edges[:, 0], blocks.lattice_edge_type] = np.arange(blocks.n_edges)
+    joined = number[tail, offset]
+    crossing = (joined >= 0) & (blocks.edges[joined, 1] == head)
+    joined = joined[crossing]
+    features, types = example.edge_features, example.edge_type
+    first = np.zeros(blocks.n_edges, dtype=np.intp)
+    first[joined[::-1]] = np.flatnonzero(crossing)[::-1]
+    return {
+        "edge_features": None if features is None else _means(features[crossing], joined, blocks.n_edges),
+        "edge_type": None if types is None else types[first],
+    }
+
+
+def _commonest(labels, group, n_groups):
+    """The commonest label of each group, the lowest of several, -1 where there is none."""
+    known = labels >= 0
+    n_labels = int(labels.max(initial=0)) + 1
+    votes = np.bincount(group[known] * n_labels + labels[known], minlength=n_groups * n_labels).reshape(n_groups, -1)
+    return np.where(votes.any(axis=1), np.argmax(votes, axis=1), -1).astype(np.int32)
+
+
+def _means(values, group, n_groups):
+    """Means over the rows of each group."""
+    n_rows = len(values)
+    sums = sp.csr_matrix((np.ones(n_rows), (group, np.arange(n_rows))), shape=(n_groups, n_rows)) @ values
+    return np.asarray(sums / np.bincount(group, minlength=n_groups)[:, None], dtype=values.dtype)
+
+
+def risk_near_labels(risk: EmpiricalRisk, reach: int) -> EmpiricalRisk:
+    """The risk of the nodes near labelled ones, where that spares half of the nodes."""
+    # reach: edges between a node and the nearest labelled one, at most
+    # returns the given one where most nodes are near, or where features are kept by column
+    if type(risk) is not EmpiricalRisk:
+        return risk
+    near = [_near(batch, reach) for batch in risk.batches]
+    if 2 * sum(np.count_nonzero(kept) for kept in near) > sum(len(kept) for kept in near):
+        return risk
+    batches = [subgraph(batch, kept) for batch, kept in zip(risk.batches, near, strict=True)]
+    return EmpiricalRisk(risk.objective, risk.potentials, batches, n_jobs=risk.n_jobs, seed=risk.seed)
+
+
+def _near(batch, reach):
+    tail, head = batch.example.graph.edges.T
+    near = batch.labels >= 0
+    for _ in range(reach):
+        reached = near.copy()
+        reached[head[near[tail]]] = True
+        reached[tail[near[head]]] = True
+        near = reached
+    return near
+
+
+def subgraph(batch: Batch, kept: np.ndarray) -> Batch:
+    """The subgraph of some nodes of a batch."""
+    # kept: (N,) bool
+    example = batch.example
+    inside = kept[example.graph.edges].all(axis=1)
+    edges = (np.cumsum(kept) - 1)[example.graph.edges[inside]].astype(np.int32)
+
+    def of(values, chosen):
+        return None if values is None else values[chosen]
+
+    part = Example._trusted(
+        example.node_features[kept],
+        Graph._trusted(int(np.count_nonzero(kept)), edges),
+        of(example.edge_features, inside),
+        of(example.node_type, kept),
+        of(example.edge_type, inside),
+        of(example.n_states, kept),
+    )
+    node_ptr = np.concatenate(([0], np.cumsum(kept)))[batch.node_ptr]
+    return Batch(part, batch.members, node_ptr, of(batch.labels, kept), batch.weight)
