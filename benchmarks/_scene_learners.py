@@ -35,7 +35,7 @@ class Protocol:
     """What graphs are like, and how learners are trained on them."""
 
     n_regions: int | None  # of an image; None leaves the superpixels
-    n_components: int  # features after the reduction
+    n_components: int | None  # features after the reduction; None keeps the square roots of all, scaled
     pairwise: str
     # Of the set of what is generated for an image, beside the pseudolikelihood of its regions.
     generated_weight: float | str

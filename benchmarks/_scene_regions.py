@@ -10,7 +10,7 @@ from sklearn.cluster import AgglomerativeClustering
 from sklearn.decomposition import PCA
 from sklearn.model_selection import KFold
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from sklearn_crf import Example
 from sklearn_crf.datasets import load_stanford_superpixels
@@ -92,9 +92,10 @@ class Scenes:
 
 
 def reduction(n_components):
-    """A step fitted on the training part of each fold."""
-    inner = make_pipeline(StandardScaler(), PCA(n_components, whiten=True, random_state=0))
-    return NodeTransformer(inner)
+    """A step fitted on the training part of each fold: whitened components, or the square roots of all features."""
+    if n_components is None:
+        return NodeTransformer(make_pipeline(FunctionTransformer(np.sqrt), StandardScaler()))
+    return NodeTransformer(make_pipeline(StandardScaler(), PCA(n_components, whiten=True, random_state=0)))
 
 
 class Fold:

@@ -10,10 +10,11 @@
 99 street scenes of the Stanford Background set (``stanford_superpixels`` in the folder that SKLEARN_CRF_DATA names),
 about 490 superpixels each; the paper had 715 images and larger regions. ``--merge 20`` joins superpixels to as many
 regions, whose best labels leave as many pixels wrong as the paper's. Inside each fold, features are scaled and reduced
-to their principal components. The cost of a region is its area. Results are kept after every fit, so that a run goes on
-where it stopped. C of every learner but contrastive divergence, which has none, is chosen on images held out of the
-training part of each fold. ``causes`` changes one thing at a time of how merged scenes are learnt, on images held out
-of the training parts of the first folds.
+to their principal components; ``--features all`` keeps all 519, their square roots scaled, and lets rounds go on until
+they find nothing new, at most 40. The cost of a region is its area. Results are kept after every fit, so that a run
+goes on where it stopped. C of every learner but contrastive divergence, which has none, is chosen on images held out
+of the training part of each fold. ``causes`` changes one thing at a time of how merged scenes are learnt, on images
+held out of the training parts of the first folds.
 """
 
 import argparse
@@ -29,9 +30,16 @@ from _scene_regions import N_FOLDS, Fold, Scenes, parts_of_fold
 from scipy.stats import ttest_1samp
 from sklearn.exceptions import ConvergenceWarning
 
+# Rounds that end by themselves, or nearly, and weaker weights for ten times as many features.
+UNREDUCED = {
+    "n_components": None, "n_rounds": 40, "n_rounds_tried": 20, "n_planes": 60, "n_planes_tried": 30,
+    "strengths": (1e-5, 1e-4, 1e-3, 1e-2),
+}  # fmt: skip
+
 
 def protocol_of(options):
-    return replace(REGIONS, n_regions=options.merge) if options.merge else SUPERPIXELS
+    protocol = replace(REGIONS, n_regions=options.merge) if options.merge else SUPERPIXELS
+    return replace(protocol, **UNREDUCED) if options.features == "all" else protocol
 
 
 def opened(options, number):
@@ -277,6 +285,7 @@ def main():
     parser.add_argument("--folds", type=int, default=N_FOLDS)
     parser.add_argument("--fold", type=int, default=0)
     parser.add_argument("--merge", type=int, default=0, help="join the superpixels of an image to so many regions")
+    parser.add_argument("--features", choices=["components", "all"], default="components")
     parser.add_argument("--causes", nargs="+", default=list(CAUSES), choices=list(CAUSES))
     parser.add_argument("--learners", nargs="+", default=ORDER, choices=sorted(LEARNERS))
     parser.add_argument("--results", type=Path, default=Path("ccg_scenes.json"))

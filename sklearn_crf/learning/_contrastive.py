@@ -93,9 +93,16 @@ class GrowingSets(BaseEstimator):
         Labelings of further sets ("Simple Contrastive"); each is for the examples of its lattice whose labels it holds.
     given_weight : array-like of shape (n_sets,) or (n_sets, n_examples), optional
         :math:`w_j(x_i)` of ``given``; None is one. See :func:`~sklearn_crf.objectives.decomposed_weights`.
+    given_log_proposal : list of array-like of shape (m,), optional
+        Logarithm of the probability with which each labeling of ``given`` was drawn, up to a constant: labelings weigh
+        its inverse. See :meth:`AssignmentSets.add_set <sklearn_crf.objectives.AssignmentSets.add_set>`.
     generated_weight : float or "n_nodes", default=1.0
         :math:`w_j` of the set of an example that collects generated labelings: one in the paper. Pseudolikelihood has a
         term for each node; "n_nodes" weighs the set as much.
+    are_drawn : bool, default=False
+        Whether generated labelings weigh the inverse of their probability under the weights that generated them. Those
+        of a persistent :class:`~sklearn_crf.objectives.GibbsGenerator` are draws, and the set is then an estimate of
+        the likelihood near these weights.
     n_new : int, default=1
         Labelings of each example, generator and round.
     max_rounds : int, default=10
@@ -117,6 +124,8 @@ class GrowingSets(BaseEstimator):
         "blocks": [StrOptions({"rows", "columns"}), Interval(Integral, 1, None, closed="left"), list],
         "given": [list, None],
         "given_weight": ["array-like", None],
+        "given_log_proposal": [list, None],
+        "are_drawn": ["boolean"],
         "generated_weight": [Interval(Real, 0, None, closed="neither"), StrOptions({"n_nodes"})],
         "n_new": [Interval(Integral, 1, None, closed="left")],
         "max_rounds": [Interval(Integral, 0, None, closed="left")],
@@ -129,7 +138,9 @@ class GrowingSets(BaseEstimator):
         blocks: str | int | list = 2,
         given: list | None = None,
         given_weight=None,
+        given_log_proposal: list | None = None,
         generated_weight: float | str = 1.0,
+        are_drawn: bool = False,
         n_new: int = 1,
         max_rounds: int = 10,
         max_round_iter: int | None = 10,
@@ -138,7 +149,9 @@ class GrowingSets(BaseEstimator):
         self.blocks = blocks
         self.given = given
         self.given_weight = given_weight
+        self.given_log_proposal = given_log_proposal
         self.generated_weight = generated_weight
+        self.are_drawn = are_drawn
         self.n_new = n_new
         self.max_rounds = max_rounds
         self.max_round_iter = max_round_iter
@@ -148,6 +161,12 @@ class GrowingSets(BaseEstimator):
         self._validate_params()
         if self.given_weight is not None and not self.given:
             raise ValueError("given_weight weighs the sets that given names, but there are none.")
+        n_given = len(self.given or [])
+        if self.given_log_proposal is not None and len(self.given_log_proposal) != n_given:
+            raise ValueError(
+                f"given_log_proposal must hold an array for each set of given, which has {n_given}, got "
+                f"{len(self.given_log_proposal)}."
+            )
 
     def objective(self, encoded, batches, classes, potentials):
         """The contrastive objective of the sets to begin with.
@@ -168,7 +187,7 @@ class GrowingSets(BaseEstimator):
         objective = _initial_objective(self, encoded, batches, potentials)
         if self.given:
             given = _checked_sets(self.given, self.given_weight, classes, encoded.n_examples)
-            _add_sets(*given, encoded, batches, potentials, objective)
+            _add_sets(*given, encoded, batches, potentials, objective, self.given_log_proposal)
         return objective
 
 
@@ -252,18 +271,20 @@ def _initial_objective(options, encoded, batches, potentials):
     return objective
 
 
-def _add_sets(given, weight, encoded, batches, potentials, objective):
+def _add_sets(given, weight, encoded, batches, potentials, objective, log_proposal=None):
     """Add sets of assignments to all examples of their lattice whose labels are in them."""
     # given: list of (m, *lattice) int32, columns of classes; weight: (n_sets,) or (n_sets, n_examples)
+    # log_proposal: list of (m,), or None
+    log_proposal = [None] * len(given) if log_proposal is None else log_proposal
     zeros = np.zeros(potentials.n_coef)
     weight = np.broadcast_to(weight.reshape(len(given), -1), (len(given), encoded.n_examples))
     for batch, sets in zip(batches, objective.sets, strict=True):
         model = potentials.model(zeros, batch.example)
         for member, i in enumerate(batch.members):
-            for labelings, weight_of_set in zip(given, weight[:, i], strict=True):
+            for labelings, weight_of_set, drawn in zip(given, weight[:, i], log_proposal, strict=True):
                 if labelings.shape[1:] == _label_shape(encoded, i):
                     rows = labelings.reshape(len(labelings), -1)
-                    sets.add_set(model, rows, member=member, weight=weight_of_set)
+                    sets.add_set(model, rows, member=member, weight=weight_of_set, log_proposal=drawn)
 
 
 def _checked_sets(sets, set_weight, classes, n_examples):
@@ -364,9 +385,11 @@ class Generation:
     Every batch, and every visit to it, has random numbers of its own, so that nothing depends on the number of threads.
     """
 
-    def __init__(self, risk, n_repetitions):
+    def __init__(self, risk, sets):
         self.risk = risk
-        self._n_repetitions = n_repetitions
+        self._n_repetitions, self._are_drawn = sets.n_new, sets.are_drawn
+        # Last labelings of persistent generators, by batch, generator and repetition.
+        self._latest = [{} for _ in risk.batches]
         self._n_visits = np.zeros(len(risk.batches), dtype=np.int64)
 
     def __call__(self, coef, members=None):
@@ -385,13 +408,20 @@ class Generation:
             for repetition in range(self._n_repetitions):
                 rng = _random_state(self.risk.seed, i, self._n_visits[i], number, repetition)
                 with convergence_left_to_caller(), batch.named_in_errors():
-                    labels = self._generate(generator, i, parts, rng, n_threads)
-                n_new += objective.sets[i].extend(model, _of_weight(batch, labels))
+                    latest = self._latest[i].get((number, repetition))
+                    labels = self._generate(generator, i, parts, rng, n_threads, latest)
+                if generator.persistent:
+                    self._latest[i][number, repetition] = labels
+                n_new += objective.sets[i].extend(model, _of_weight(batch, labels), are_drawn=self._are_drawn)
         return n_new
 
-    def _generate(self, generator, i, parts, rng, n_threads):
+    def _generate(self, generator, i, parts, rng, n_threads, latest):
         """One labeling of all members of batch i."""
         batch, cost = self.risk.batches[i], self.risk.objective.node_costs[i]
+
+        def start_of(member):
+            return {"start": None if latest is None else latest[member.nodes]} if generator.persistent else {}
+
         return np.concatenate(
             [
                 generator(
@@ -400,6 +430,7 @@ class Generation:
                     rng,
                     node_weight=None if cost is None else cost[member.nodes],
                     n_threads=n_threads,
+                    **start_of(member),
                 )
                 for member, part in parts
             ]
@@ -439,7 +470,7 @@ def train_by_rounds(risk, start: np.ndarray, sets: GrowingSets, solver: Solver, 
             return run.on_iteration(coef)
 
         try:
-            train(problem, Generation(risk, sets.n_new), sets, solver, run, report)
+            train(problem, Generation(risk, sets), sets, solver, run, report)
         except KeyboardInterrupt as interruption:
             if not run.keeps_interrupted or record.latest is None:
                 raise

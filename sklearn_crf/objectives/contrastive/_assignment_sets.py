@@ -117,6 +117,8 @@ class AssignmentSets:
         self._own_weight = _checked_weights(generated_weight, len(self._own_set))
         self._states = NodeStates(self.labels, self._n_columns)
         self._set_of = Rows(np.int32, np.uint64)
+        # What is added to the score of each assignment less that of the truth, where some set has proposals.
+        self._tilt = None
         n_edges = model.graph.n_edges
         # An assignment cannot use an entry more often than there are edges, if each counts as one.
         counted = model.edge_weight is None and n_edges <= np.iinfo(np.int16).max
@@ -137,14 +139,19 @@ class AssignmentSets:
     def nbytes(self):
         """Memory that the assignments take, in bytes."""
         kept = *self._states.arrays, *self._pairs.arrays, *self._set_of.columns
-        return sum(array.nbytes for array in (*kept, self.set_weight, self.set_member))
+        tilt = () if self._tilt is None else (self._tilt,)
+        return sum(array.nbytes for array in (*kept, *tilt, self.set_weight, self.set_member))
 
     # Adding assignments --------------------------------------------------------------------------------------------
 
-    def add_set(self, model, labelings, *, member=0, weight=1.0):
-        """A new set of assignments of one example.
+    def add_set(self, model, labelings, *, member=0, weight=1.0, log_proposal=None):
+        r"""A new set of assignments of one example.
 
         A set without the truth is inactive: it is not part of the objective (Definition 2), and nothing is stored.
+        Labelings that were drawn from a proposal q weigh as much less as they were likelier to be drawn:
+
+        .. math::
+            \ell = w \log \sum_{y \in S} \frac{q(y^*)}{q(y)} \exp\bigl(\mathrm{score}(y) - \mathrm{score}(y^*)\bigr)
 
         Parameters
         ----------
@@ -156,6 +163,9 @@ class AssignmentSets:
             Number of the example in the batch.
         weight : float, default=1.0
             Not negative.
+        log_proposal : array-like of shape (m,), optional
+            Logarithm of q of every labeling, that of the truth included, up to a common constant. Labelings that repeat
+            are then as many draws; without it a set holds each of them once.
 
         Returns
         -------
@@ -165,7 +175,7 @@ class AssignmentSets:
         Raises
         ------
         ValueError
-            If a labeling does not fit the example, or the weight is negative.
+            If a labeling does not fit the example, the weight is negative or a proposal is not finite.
         """
         start, stop = self._node_ptr[member : member + 2]
         labelings = np.asarray(labelings)
@@ -180,24 +190,30 @@ class AssignmentSets:
             )
         if not 0 <= weight < np.inf:
             raise ValueError(f"weight must be finite and not negative, got {weight!r}.")
+        if log_proposal is not None:
+            labelings, log_weight = _of_draws(labelings, _checked_proposal(log_proposal, len(labelings)))
         differs = labelings != self.labels[start:stop]
         changed = differs.any(axis=1)
         if changed.all() or not weight:
             return False
+        tilt = None if log_proposal is None else log_weight[changed] - log_weight[~changed]
         number = self._open(member, weight)
         line, node = np.nonzero(differs[changed])
         changes = Changes(line, node + start, labelings[changed][line, node].astype(np.int32))
-        self._append_new(model, changes, np.full(int(changed.sum()), number, dtype=np.int32), is_new_set=True)
+        set_of = np.full(int(changed.sum()), number, dtype=np.int32)
+        self._append_new(model, changes, set_of, tilt, is_new_set=True)
         return True
 
-    def extend(self, model, labels):
-        """Add an assignment of every example to its set of generated assignments.
+    def extend(self, model, labels, *, are_drawn=False):
+        r"""Add an assignment of every example to its set of generated assignments.
 
         Parameters
         ----------
         model : PairwiseModel
             Of the batch.
         labels : array-like of shape (N,) of int
+        are_drawn : bool, default=False
+            Whether the model, by :math:`\exp(\mathrm{score})`, is the proposal that they were drawn from.
 
         Returns
         -------
@@ -211,15 +227,31 @@ class AssignmentSets:
         for k in members[self._own_set[members] < 0]:
             self._own_set[k] = self._open(k, self._own_weight[k])
         changes = Changes(row.astype(np.int64), node, labels[node])
-        return self._append_new(model, changes, self._own_set[members])
+        n_new = self._append_new(model, changes, self._own_set[members])
+        if n_new and are_drawn:
+            gains = self.gains(model)[-n_new:]
+            # What this model forbids it cannot have drawn.
+            self._tilt_last(np.where(np.isfinite(gains), -gains, 0.0))
+        return n_new
+
+    def _tilts(self):
+        """Logarithm of the proposal of the truth less that of each assignment, 0 where there is none."""
+        known = np.zeros(0) if self._tilt is None else self._tilt
+        return np.concatenate((known, np.zeros(self.n_assignments - len(known))))
+
+    def _tilt_last(self, tilt):
+        """Set the tilts of the assignments appended last."""
+        self._tilt = self._tilts()
+        self._tilt[len(self._tilt) - len(tilt) :] = tilt
 
     def _open(self, member, weight):
         self.set_weight = np.append(self.set_weight, float(weight))
         self.set_member = np.append(self.set_member, np.int32(member))
         return len(self.set_weight) - 1
 
-    def _append_new(self, model, changes, set_of, is_new_set=False):
+    def _append_new(self, model, changes, set_of, tilt=None, is_new_set=False):
         """Append assignments that are not yet in their sets, and return their number."""
+        # tilt: of each assignment, or None
         if not changes.n_rows:
             return 0
         fingerprints = _fingerprints(changes.node * self._n_columns + changes.state, changes.row, set_of)
@@ -234,6 +266,8 @@ class AssignmentSets:
             self._states.append(changes, *self._nodes_of(set_of[new]))
             self._pairs.append(pairs, n_new)
             self._set_of.append(np.arange(n_new), n_new, set_of[new], fingerprints[new])
+            if tilt is not None:
+                self._tilt_last(tilt[new])
         return n_new
 
     def _nodes_of(self, set_of):
@@ -273,7 +307,11 @@ class AssignmentSets:
     def terms_and_statistics(self, model):
         r"""Loss of the sets, added to the terms of the first nodes of their examples, and its derivatives.
 
-        .. math:: \ell = \sum_j w_j \log \sum_{y \in S_j} \exp\bigl(\mathrm{score}(y) - \mathrm{score}(y^*)\bigr)
+        .. math::
+            \ell = \sum_j w_j \log \sum_{y \in S_j} \frac{q_j(y^*)}{q_j(y)}
+            \exp\bigl(\mathrm{score}(y) - \mathrm{score}(y^*)\bigr)
+
+        with constant :math:`q_j` for sets without a proposal.
 
         Parameters
         ----------
@@ -285,6 +323,8 @@ class AssignmentSets:
         statistics : Statistics
         """
         share = self.gains(model)
+        if self._tilt is not None:
+            share += self._tilts()
         losses, largest = np.empty((2, len(self.set_weight)))
         normalize_sets(self.set_of, self.set_weight, share, largest, losses)
         unary, tables = self._states.statistics(share, *self._nodes_of(self.set_of)), np.zeros(model.tables.shape)
@@ -300,6 +340,27 @@ def _checked_weights(weight, n_members):
     if not np.all((weight > 0) & (weight < np.inf)):
         raise ValueError(f"generated_weight must be finite and positive, got {float(weight.min())!r}.")
     return np.broadcast_to(weight, n_members)
+
+
+def _checked_proposal(log_proposal, n_labelings):
+    log_proposal = np.asarray(log_proposal, dtype=np.float64)
+    if log_proposal.shape != (n_labelings,):
+        raise ValueError(
+            f"log_proposal must have shape ({n_labelings},), one number a labeling, got {log_proposal.shape}."
+        )
+    if not np.all(np.isfinite(log_proposal)):
+        raise ValueError(
+            "log_proposal must be finite: a labeling that the proposal cannot draw is not to be in the set."
+        )
+    return log_proposal
+
+
+def _of_draws(labelings, log_proposal):
+    """Different labelings, and the logarithm of the sum of the inverse proposals of the draws of each."""
+    different, draw = np.unique(labelings, axis=0, return_inverse=True)
+    log_weight = np.full(len(different), -np.inf)
+    np.logaddexp.at(log_weight, draw.reshape(-1), -log_proposal)
+    return different, log_weight
 
 
 def _mixed(numbers):

@@ -134,7 +134,13 @@ class ContrastiveSets(Objective):
     one node in each it is the pseudolikelihood. Probabilities are calibrated among assignments that a chain of sets
     joins. Labels are those that the sets were made for.
 
-    Source: Vickrey, Lin, Koller 2010, Definition 2.
+    Sets of draws from a proposal q (``log_proposal`` of :meth:`AssignmentSets.add_set`) have
+    :math:`\mathrm{score}(y) - \log q(y)` in place of the score: one set of the truth and k draws is the ranking loss of
+    noise-contrastive estimation, k sets of the truth and a draw conditional noise-contrastive estimation.
+
+    Source: Vickrey, Lin, Koller 2010, Definition 2; for proposals Ma and Collins, *Noise Contrastive Estimation and
+    Negative Sampling for Conditional Models*, EMNLP 2018; Ceylan and Gutmann, *Conditional Noise-Contrastive Estimation
+    of Unnormalised Models*, ICML 2018.
 
     Parameters
     ----------

@@ -23,8 +23,13 @@ class Generator(BaseEstimator):
     [True, True]
     """
 
+    #: Whether a call goes on from the labeling that the last one for the same example gave, its ``start``.
+    persistent = False
+
     def __call__(self, model, labels, rng, *, node_weight=None, n_threads=1):
         """One assignment.
+
+        A persistent generator is also given ``start``, the last labeling of the example, or None the first time.
 
         Parameters
         ----------
@@ -87,11 +92,19 @@ class MapGenerator(Generator):
 
 
 class GibbsGenerator(Generator):
-    """Assignments near the truth by a few Gibbs sweeps, as in contrastive divergence.
+    """Assignments by a few Gibbs sweeps, from the truth as in contrastive divergence, or from the last assignment.
+
+    Chains that go on leave the truth and come to be samples of the model, which few sweeps from the truth are not.
 
     Parameters
     ----------
     n_sweeps : int
+    persistent : bool, default=False
+        Whether the chain of an example goes on from round to round.
+
+    References
+    ----------
+    T. Tieleman. Training Restricted Boltzmann Machines using Approximations to the Likelihood Gradient. ICML 2008.
 
     Examples
     --------
@@ -108,12 +121,13 @@ class GibbsGenerator(Generator):
     (3,)
     """
 
-    def __init__(self, n_sweeps):
+    def __init__(self, n_sweeps, persistent=False):
         self.n_sweeps = n_sweeps
+        self.persistent = persistent
 
-    def __call__(self, model, labels, rng, *, node_weight=None, n_threads=1):
+    def __call__(self, model, labels, rng, *, start=None, node_weight=None, n_threads=1):
         seed = int(rng.randint(np.iinfo(np.int64).max, dtype=np.int64))
-        return gibbs_sweeps(model, labels, self.n_sweeps, seed, n_threads=n_threads)
+        return gibbs_sweeps(model, labels if start is None else start, self.n_sweeps, seed, n_threads=n_threads)
 
 
 class MostViolated(Generator):
@@ -144,6 +158,11 @@ class MostViolated(Generator):
         self.generator = generator
         self.cost = cost
 
-    def __call__(self, model, labels, rng, *, node_weight=None, n_threads=1):
+    @property
+    def persistent(self):
+        """Whether the generator is."""
+        return self.generator.persistent
+
+    def __call__(self, model, labels, rng, *, node_weight=None, n_threads=1, **start):
         augmented = loss_augmented(model, labels, self.cost, node_weight)
-        return self.generator(augmented, labels, rng, n_threads=n_threads)
+        return self.generator(augmented, labels, rng, n_threads=n_threads, **start)
