@@ -9,7 +9,14 @@ from sklearn.utils._param_validation import StrOptions
 
 from sklearn_crf.estimators._classifier import FieldClassifier
 from sklearn_crf.estimators._held_out import right_nodes
-from sklearn_crf.inference import NamedInference, TRWMessagePassing, convergence_left_to_caller, resolve_inference
+from sklearn_crf.inference import (
+    AutoMap,
+    AutoMarginals,
+    NamedInference,
+    TRWMessagePassing,
+    convergence_left_to_caller,
+    resolve_inference,
+)
 from sklearn_crf.learning import (
     GENERATORS,
     LBFGS,
@@ -68,7 +75,9 @@ class ContrastiveCRF(FieldClassifier):
         :class:`~sklearn_crf.learning.SGD`.
     inference : str or Inference, default="auto"
         What predicts, as in :class:`DRFClassifier`: "auto" chooses each node's best state under its marginals, exact
-        ones or those of tree-reweighted belief propagation. The paper found "icm" better than max-product.
+        ones or those of tree-reweighted belief propagation; with more than 20,000 nodes to learn from and a penalty of
+        edges that training chose, the best labeling where that is right on more of these nodes. The paper found "icm"
+        better than max-product.
     class_weight : dict, "balanced" or None, default=None
         Factor of what wrong nodes of each true class cost, "balanced" in inverse proportion to their numbers. It equals
         the ``node_weight`` of ``fit``: examples with neighbours need the generator
@@ -137,8 +146,8 @@ class ContrastiveCRF(FieldClassifier):
     best_iter_ : int
         The iteration whose weights are kept, from 0: the last of its round.
     inference_ : str
-        The inference that predicts with ``inference="auto"``: "mpm" or "trw". Otherwise the parameter, or the class of
-        an object.
+        The inference that predicts with ``inference="auto"``: "mpm", "trw" or "map". Otherwise the parameter, or the
+        class of an object.
     n_features_in_ : int
         Features of a node.
     lattice_ndim_ : int or None
@@ -254,12 +263,19 @@ class ContrastiveCRF(FieldClassifier):
         start, score = make_start("zeros"), self._score_of_training(risk, examples)
         overrates_edges = examples.graphs.have_cycles and sets.init != "empty" and not solver.is_stochastic
 
-        def train(risk, start, run):
-            return train_by_rounds(risk, start, sets, solver, run._replace(held_out=HeldOutScores(score, _PATIENCE)))
+        def train(risk, start, run, score):
+            held_out = HeldOutScores(score, _PATIENCE)
+            record = train_by_rounds(risk, start, sets, solver, run._replace(held_out=held_out))
+            return record, held_out.latest if record.converged else held_out.best
 
         if not (overrates_edges and risk.objective.generators and run.edge_C is None):
-            return train(risk, start, run)
-        edge_C, penalised = choose_edge_penalty(risk, start, run, score)
+            return train(risk, start, run, score)[0]
+        edge_C, penalised, right = choose_edge_penalty(risk, start, run, score)
+        is_large, inference = examples.encoded.n_nodes > _NODES_TO_TRAIN_TWICE, None
+        if is_large and self.inference == "auto" and not examples.graphs.are_narrow:
+            score_of_best_labeling = self._score_of_training(risk, examples, "map")
+            if score_of_best_labeling(penalised) > right:
+                score, inference = score_of_best_labeling, "map"
         is_stopped = False
 
         def on_iteration(coef):
@@ -267,20 +283,25 @@ class ContrastiveCRF(FieldClassifier):
             is_stopped = run.on_iteration(coef)
             return is_stopped
 
-        first = train(risk, penalised, run._replace(edge_C=edge_C, on_iteration=on_iteration))
-        if is_stopped or first.interrupted is not None or examples.encoded.n_nodes > _NODES_TO_TRAIN_TWICE:
+        first, right = train(risk, penalised, run._replace(edge_C=edge_C, on_iteration=on_iteration), score)
+        first.inference = inference
+        if is_large or is_stopped or first.interrupted is not None:
             return first
         # What is generated can correct the edges of weak penalties, which the sets to begin with do not show.
         objective = self._objective(examples, risk.potentials)
         again = type(risk)(objective, risk.potentials, risk.batches, n_jobs=risk.n_jobs, seed=risk.seed)
-        second = train(again, start, run._replace(on_iteration=lambda coef: False, verbose=0))
-        return second if second.interrupted is not None or score(second.coef) > score(first.coef) else first
+        run = run._replace(on_iteration=lambda coef: False, verbose=0)
+        second, right_second = train(again, start, run, score)
+        return second if second.interrupted is not None or right_second > right else first
 
-    def _score_of_training(self, risk, examples):
+    def _score_of_training(self, risk, examples, inference=None):
         """Function of flat weights: the share of the first training nodes that is labelled right."""
+        # inference: what labels, the value of ``inference_``; None is the one chosen by the graphs
         fitted = copy(self)
         examples.encoded.record(fitted)
         vars(fitted).update(classes_=examples.labels.classes_, **self._chosen(examples.graphs))
+        if inference is not None:
+            fitted.inference_ = inference
         n_nodes = np.cumsum([0] + [batch.example.n_nodes for batch in risk.batches])
         truth = [batch for batch, before in zip(risk.batches, n_nodes, strict=False) if before < _NODES_TO_LABEL]
         batches = [replace(batch, labels=None) for batch in truth]
@@ -309,10 +330,21 @@ class ContrastiveCRF(FieldClassifier):
 
     def _decoding(self):
         # Models of earlier versions predict as they did then.
-        if self.inference != "auto" or getattr(self, "inference_", None) != "trw":
-            return resolve_inference(self.inference)
+        chosen = getattr(self, "inference_", None) if self.inference == "auto" else None
+        if chosen == "map":
+            return NamedInference(AutoMap(bounded=True), "map")
+        return self._by_marginals() if chosen == "trw" else resolve_inference(self.inference)
+
+    def _by_marginals(self):
         trees = "auto" if self.lattice_ndim_ is None else "chains"
         return NamedInference(TRWMessagePassing(trees, max_iter=500, tol=1e-2), "mpm")
+
+    def _able(self, task, inference=None):
+        able = super()._able(task, inference)
+        if inference is None and isinstance(able, AutoMarginals) and getattr(self, "inference_", None) == "map":
+            of_marginals = self._by_marginals().inference
+            return of_marginals if task in of_marginals.tasks else able
+        return able
 
     def _store(self, record):
         super()._store(record)
@@ -320,6 +352,8 @@ class ContrastiveCRF(FieldClassifier):
         self.n_generated_ = np.array(record.n_generated, dtype=np.int64)
         self.n_assignments_ = record.n_assignments
         self.converged_ = record.converged
+        if record.inference is not None:
+            self.inference_ = record.inference
         self.round_starts_ = np.array(record.round_starts, dtype=np.int64)
 
     def log_likelihood_ratio(self, X, Y1, Y2):

@@ -358,12 +358,14 @@ class RoundsRecord(TrainingRecord):
     # round_starts: list of int, entries of the record at which rounds begin
     # converged: whether the last round found nothing new, and its weights converged
     # n_assignments: number of assignments in all sets at the end
+    # inference: what predicts with the weights, where training chose it
     # warn: tells of a last round that did not converge; the caller calls it, who may have better weights
 
     n_generated: list = field(default_factory=list)
     round_starts: list = field(default_factory=list)
     converged: bool = False
     n_assignments: int = 0
+    inference: str | None = None
     warn: Callable[[], None] = lambda: None
 
 
@@ -484,16 +486,17 @@ def train_by_rounds(risk, start: np.ndarray, sets: GrowingSets, solver: Solver, 
 _EDGE_SHARES, _N_ITER_OF_SHARE = (1e-6, 1e-5, 1e-4, 1e-3), 30
 
 
-def choose_edge_penalty(risk, start: np.ndarray, run: TrainingRun, score) -> tuple[float, np.ndarray]:
-    """Inverse strength of the penalty on edges under which the first sets label training examples best, and weights."""
+def choose_edge_penalty(risk, start: np.ndarray, run: TrainingRun, score) -> tuple[float, np.ndarray, float]:
+    """Inverse strength of the penalty on edges under which the first sets label training examples best, the weights
+    and their score."""
     # score: share of the nodes that weights label right
-    chosen, most = (run.C, start), -np.inf
+    chosen, most = (run.C, start, -np.inf), -np.inf
     for share in _EDGE_SHARES:
         problem = PenalisedRisk(risk, run.C, _N_ITER_OF_SHARE, share * run.C)
         start = minimize_lbfgs(problem.evaluate, start, max_iter=_N_ITER_OF_SHARE, tol=run.tol).x
         found = score(start)
         if found > most:
-            chosen, most = (share * run.C, start), found
+            chosen, most = (share * run.C, start, found), found
     return chosen
 
 

@@ -382,15 +382,15 @@ class HeldOutScores:
         self._score = score
         self._n_iter_no_change = n_iter_no_change
         self._selection = Selection("best")
-        self._best = -np.inf
+        self.best = self.latest = -np.inf
         self._n_since_best = 0
 
     def visit(self, coef: np.ndarray) -> float:
         """The score of an iterate, an array that stays as it is."""
         score = self._score(coef)
         self._selection.visit(coef, 1 - score)
-        self._n_since_best = 0 if score > self._best else self._n_since_best + 1
-        self._best = max(self._best, score)
+        self._n_since_best = 0 if score > self.best else self._n_since_best + 1
+        self.best, self.latest = max(self.best, score), score
         return score
 
     @property

@@ -15,8 +15,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
-from sklearn_crf import Example
-from sklearn_crf.inference import ICM
+from sklearn_crf import ContrastiveCRF, Example
+from sklearn_crf.estimators import contrastive
+from sklearn_crf.inference import ICM, AutoMap, TRWMessagePassing
 from sklearn_crf.objectives import Generator
 from sklearn_crf.potentials import PairwiseTables
 
@@ -432,3 +433,34 @@ def test_small_data_are_trained_without_the_penalty_too():
     chosen = contrastive_crf(random_state=0).fit(X, y)
     plain = contrastive_crf(pairwise=PairwiseTables(C=1.0), random_state=0).fit(X, y)
     assert chosen.score(X, y) >= plain.score(X, y)
+
+
+@pytest.mark.parametrize("noise", [0.5, 0.7, 1.0])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_large_data_are_labelled_by_what_is_right_more_often(monkeypatch, noise, n_classes):
+    rights, own = {}, ContrastiveCRF._score_of_training
+
+    def recorded(self, risk, examples, inference=None):
+        score = own(self, risk, examples, inference)
+
+        def noted(coef):
+            rights.setdefault(inference, []).append(score(coef))
+            return rights[inference][-1]
+
+        return noted
+
+    monkeypatch.setattr(ContrastiveCRF, "_score_of_training", recorded)
+    monkeypatch.setattr(contrastive, "_NODES_TO_TRAIN_TWICE", 0)
+    y = drowned_squares()[1]
+    y[:, 4:8, 4:8] = n_classes - 1
+    X = y[..., np.newaxis] + np.random.default_rng(1).normal(scale=noise, size=(*y.shape, 1))
+    model = contrastive_crf(random_state=0, max_rounds=2).fit(X, y)
+    # Four penalties by marginals, then the weights of the best by best labelings.
+    assert model.inference_ == ("map" if rights["map"][0] > max(rights[None][:4]) else "trw")
+    # Probabilities are those of marginals whatever labels, also from a copy.
+    trees = TRWMessagePassing("chains", max_iter=500, tol=1e-2)
+    assert_array_equal(pickle.loads(pickle.dumps(model)).predict_proba(X), model.predict_proba(X, inference=trees))
+    best = AutoMap(bounded=True) if model.inference_ == "map" else trees
+    assert_array_equal(model.predict(X), model.predict(X, inference=best))
+    # Whoever names an inference gets it.
+    assert contrastive_crf(random_state=0, max_rounds=2, inference="trw").fit(X, y).inference_ == "trw"
