@@ -276,12 +276,12 @@ ROWS_INLINE void NAME(pad)(REAL *row, ptrdiff_t n, ptrdiff_t width, REAL padding
 ROWS_INLINE void NAME(potts_sum_product)(const REAL *x, REAL on, REAL off, ptrdiff_t n, ptrdiff_t width, REAL *out)
 {
     const REAL total = NAME(row_sum)(x, width);
-    V own = NAME(splat)(0);
     for (ptrdiff_t j = 0; j < width; j += LANES) {
-        own = NAME(load)(x + j);
+        V own = NAME(load)(x + j);
         NAME(store)(out + j, off * (total - own) + on * own);
     }
-    NAME(store)(out + width - LANES, NAME(padded)(off * (total - own) + on * own, n - (width - LANES), 0));
+    if (n < width)
+        NAME(pad)(out, n, width, 0);
     if (on < off)
         for (ptrdiff_t b = 0; b < n; b++)
             if (2 * x[b] > total) {
@@ -298,7 +298,8 @@ ROWS_INLINE void NAME(potts_max_sum)(const REAL *x, REAL on, REAL off, ptrdiff_t
     V switched = NAME(splat)(best + off);
     for (ptrdiff_t j = 0; j < width; j += LANES)
         NAME(store)(out + j, NAME(larger)(NAME(load)(x + j) + on, switched));
-    NAME(pad)(out, n, width, (REAL)-INFINITY);
+    if (n < width)
+        NAME(pad)(out, n, width, (REAL)-INFINITY);
     if (on < off) { /* the best state has nothing but the second to be reached from */
         REAL second = (REAL)-INFINITY;
         ptrdiff_t winner = 0;
