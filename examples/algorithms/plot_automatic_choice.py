@@ -36,10 +36,12 @@ QUESTIONS = [
 ]
 OTHERWISE = (
     "belief propagation;\ndamped, if it does not settle;\n"
-    "averaged, if that does not either",
+    "averaged, if that does not either;\n"
+    "mixed over fixed points,\nif edges are strong",
     "roof duality or expansions, TRW-S;\nICM, max-product, AD3,\n"
     "if they do not meet the bound;\n"
-    "climbing and fusion of all;\nlarge neighbourhoods, if far below",
+    "climbing and fusion of all;\nif far below, elimination over\n"
+    "likely states, large neighbourhoods",
 )
 
 
@@ -60,7 +62,7 @@ def box(ax, x, y, text, colour, width=0.3, height=0.11):
 
 fig, ax = plt.subplots(figsize=(8, 6.2))
 ax.axis("off")
-ax.set(xlim=(0, 1), ylim=(-0.05, 1))
+ax.set(xlim=(0, 1), ylim=(-0.1, 1))
 for x, title in (
     (0.47, "marginals (AutoMarginals)"),
     (0.83, "best labeling (AutoMap)"),
@@ -76,9 +78,9 @@ for row, (question, for_marginals, for_labeling) in enumerate(QUESTIONS):
             )
         else:
             box(ax, x, y, answer, "#cfe8cf")
-ax.text(0.01, 0.08, "otherwise", va="center", fontsize=9)
+ax.text(0.01, 0.06, "otherwise", va="center", fontsize=9)
 for x, answer in zip((0.47, 0.83), OTHERWISE, strict=True):
-    box(ax, x, 0.08, answer, "#f3ddc2", 0.31, 0.21)
+    box(ax, x, 0.06, answer, "#f3ddc2", 0.31, 0.25)
 fig.tight_layout()
 
 # The picture in the user guide is this one.

@@ -228,7 +228,7 @@ class AutoMap(Inference):
     :class:`LoopyBP` with and without damping, and :class:`AD3`. Their labelings are changed one node at a time as long
     as that gains, and fused (:func:`fuse_labelings`). Factors of more than two nodes go to :class:`MPLP`,
     :class:`LoopyBP` and :class:`AD3`. Where the bound stays far above the best score, as in models of mixed couplings,
-    :class:`LargeNeighborhoodSearch` goes on from the best labels, and reads as many table entries as 20,000 sweeps over
+    :class:`LargeNeighborhoodSearch` goes on from the best labels, and reads as many table entries as 50,000 sweeps over
     the nodes do. Pairwise models of many states on few nodes are first eliminated over the states of each node that
     belief propagation finds likeliest, where at least five are affordable.
 
