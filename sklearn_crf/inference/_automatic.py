@@ -229,8 +229,8 @@ class AutoMap(Inference):
     as that gains, and fused (:func:`fuse_labelings`). Factors of more than two nodes go to :class:`MPLP`,
     :class:`LoopyBP` and :class:`AD3`. Where the bound stays far above the best score, as in models of mixed couplings,
     :class:`LargeNeighborhoodSearch` goes on from the best labels, and reads as many table entries as 50,000 sweeps over
-    the nodes do. Pairwise models of many states on few nodes are first eliminated over the states of each node that
-    belief propagation finds likeliest, where at least five are affordable.
+    the nodes do, in two runs. Pairwise models of many states on few nodes are first eliminated over the states of each
+    node that belief propagation finds likeliest, where at least five are affordable.
 
     Each algorithm has a budget of table entries that it may read, so that results do not depend on the machine, and
     models so large that it is used up within a few iterations get the first of them alone. ``method`` of the result

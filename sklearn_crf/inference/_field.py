@@ -240,9 +240,9 @@ def _with_factors(field, model):
 def _places_of_factors(field, n, is_forest):
     """Where the factors of each kind of edge are stored, (n, 2): in the order of sending where edges have their own.
 
-    Processors read ahead along memory, which doubles the speed of a sweep over tables that no cache holds. The one sweep
-    over a forest takes less time than sorting.
+    Processors read ahead along memory, which doubles the speed of a sweep over tables that no cache holds.
     """
+    # The one sweep over a forest takes less time than sorting would.
     place = np.arange(2 * n, dtype=np.int32)
     size = place.size * field.tables.shape[3] * field.width * field.unary.itemsize
     own = not is_forest and size > _LARGEST_CACHED and n == len(field.factor)
