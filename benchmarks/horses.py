@@ -3,6 +3,7 @@
     SKLEARN_CRF_DATA=folder python benchmarks/horses.py                        # all that is not in --json yet
     SKLEARN_CRF_DATA=folder python benchmarks/horses.py relaxation --strengths 1e-4
     SKLEARN_CRF_DATA=folder python benchmarks/horses.py --every 2 --reduction 4        # half the images, smaller
+    SKLEARN_CRF_DATA=folder python benchmarks/horses.py --full-size                    # as large as in the thesis
 
 Grey images, 200 to learn from and 128 to test on. Features of a pixel: the masks of patches from the boundaries of
 training horses, laid over the image where normalised cross-correlation is best and multiplied by it. Edges, horizontal
@@ -14,6 +15,9 @@ pixels there), chosen by accuracy without edges on 25 held-out images of 100 of 
 the smallest size, 89.6 % with about 500 of each; a patch is not looked for in the image that it was taken from; the
 entropy is the tree-reweighted one unless ``--entropy trivial``. The split is at random, as there (the first permutation
 of NumPy's default generator, seed 0); ``--split order`` learns from the first 200 images, which are less like the rest.
+
+With ``--full-size`` images stay as they are, with the features of the thesis: 1,000 patches of 50 x 50 pixels
+(``PatchOverlays``), whose entries are never stored. The peak of memory is printed.
 """
 
 import argparse
@@ -26,16 +30,20 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 from _certified import certified_accuracy, run_missing
+from _memory import peak_megabytes
 from _named_formulation import named_formulation
 from _patch_masks import PatchMasks
 
 from sklearn_crf import TRWCRF, Example
 from sklearn_crf.datasets import load_weizmann_horses
 from sklearn_crf.graphs import lattice
+from sklearn_crf.preprocessing import PatchOverlays
 
 ESTIMATORS = ("relaxation", "piecewise", "pseudolikelihood", "without edges")
 # Heights and widths of patches, in pixels of the images before they are reduced.
 SIZES = (48, 80, 112, 144)
+# The thesis's patches.
+THESIS_SIZE, THESIS_PATCHES = 50, 1000
 
 
 def reduced(image, factor):
@@ -50,6 +58,17 @@ def load(options):
     images = [reduced(image[..., 0] / 255.0, options.reduction) for image in bunch.data]
     masks = [reduced(mask.astype(float), options.reduction) >= 0.5 for mask in bunch.target]
     train, test = (part[:: options.every] for part in split(bunch, options))
+    y, y_test = ([masks[i].astype(np.int32).ravel() for i in part] for part in (train, test))
+    if options.full_size:
+        overlays = PatchOverlays(THESIS_SIZE, options.patches, random_state=0, n_jobs=options.jobs)
+        of_train = overlays.fit_transform([images[i] for i in train], [masks[i] for i in train])
+        of_test = overlays.transform([images[i] for i in test])
+        print(f"{overlays.n_patches_} patches, {peak_megabytes():.0f} MB at most so far", flush=True)
+        X, X_test = (
+            [example(images[i], x) for i, x in zip(part, found, strict=True)]
+            for part, found in ((train, of_train), (test, of_test))
+        )
+        return X, y, X_test, y_test
     patches = [PatchMasks(size // options.reduction, options.patches) for size in SIZES]
     for part in patches:
         part.fit([images[i] for i in train], [masks[i] for i in train])
@@ -59,7 +78,6 @@ def load(options):
 
     X = [example(images[i], features(i, k)) for k, i in enumerate(train)]
     X_test = [example(images[i], features(i)) for i in test]
-    y, y_test = ([masks[i].astype(np.int32).ravel() for i in part] for part in (train, test))
     return X, y, X_test, y_test
 
 
@@ -92,7 +110,8 @@ def run(name, strength, data, options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(X, y)
-    result = {"seconds": time.process_time() - start, "n_iter": model.n_iter_}
+    result = {"seconds": time.process_time() - start, "n_iter": model.n_iter_, "megabytes": peak_megabytes()}
+    print(f"{name}, C={strength:g}: {result['seconds']:.0f} s, {result['megabytes']:.0f} MB at most", flush=True)
     result["test"] = certified_accuracy(model, X_test, y_test)
     result["train"] = certified_accuracy(model, X[::4], y[::4])
     result["scores"] = scores_per_pixel(model, X_test, y_test) | {"predicted": result["test"]["score"]}
@@ -116,6 +135,7 @@ def main():
     parser.add_argument("estimators", nargs="*", help=f"of {', '.join(ESTIMATORS)}, or report")
     parser.add_argument("--strengths", type=float, nargs="+", default=[1e-4, 1e-8], help="the thesis's C")
     parser.add_argument("--reduction", type=int, default=5)
+    parser.add_argument("--full-size", action="store_true", help="the thesis's size of images, number of patches")
     parser.add_argument("--patches", type=int, default=300, help="of each size")
     parser.add_argument("--every", type=int, default=1, help="take one image of so many")
     parser.add_argument("--split", choices=("random", "order"), default="random", help="of images into parts")
@@ -124,8 +144,11 @@ def main():
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--json", type=Path, default=Path("horses.json"), help="where results are kept")
     options = parser.parse_args()
+    if options.full_size:
+        options.reduction, options.patches = 1, THESIS_PATCHES
     settings = {
-        name: getattr(options, name) for name in ("reduction", "patches", "every", "split", "entropy", "max_iter")
+        name: getattr(options, name)
+        for name in ("reduction", "patches", "every", "split", "entropy", "max_iter", "full_size")
     }
     names = options.estimators or ESTIMATORS
     task = functools.cache(lambda: load(options))

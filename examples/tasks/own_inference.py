@@ -1,4 +1,4 @@
-"""An inference of your own: any estimator learns and predicts with it."""
+"""An inference of your own: label nodes in order, each given those before it."""
 
 import numpy as np
 
@@ -8,17 +8,14 @@ from sklearn_crf.models import score
 
 
 class RowByRow(Inference):
-    """Label nodes in order, each given those before it."""
-
     tasks = frozenset({"map"})
 
     def _map(self, model, *, init=None, n_threads=1):
-        labels, scores = np.zeros(model.graph.n_nodes, np.int32), model.unary.copy()
-        tables, edges = model.edge_tables(), model.graph.edges
-        for s in range(len(labels)):
-            labels[s] = scores[s].argmax()
-            for e in np.flatnonzero(edges[:, 0] == s):
-                scores[edges[e, 1]] += tables[e, labels[s]]
+        graph, scores, tables = model.graph, model.unary.copy(), model.edge_tables()
+        for s in range(len(scores)):
+            for e in np.flatnonzero(graph.edges[:, 0] == s):
+                scores[graph.edges[e, 1]] += tables[e, scores[s].argmax()]
+        labels = scores.argmax(axis=1).astype(np.int32)
         return Labeling(labels, score(model, labels))
 
 
