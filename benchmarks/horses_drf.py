@@ -31,7 +31,7 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 from sklearn_crf import DRFClassifier
 from sklearn_crf.datasets import load_weizmann_horses
-from sklearn_crf.learning import PMA, SPA, GradientSteps
+from sklearn_crf.learning import PL, PMA, SPA, GradientSteps
 from sklearn_crf.potentials import PairwiseTables
 from sklearn_crf.preprocessing import LocalImageFeatures, NodeTransformer
 
@@ -49,6 +49,7 @@ METHODS = {
     "TRW + TRW": (PMA(), "auto", [{}]),
     "PL + MAP": ("pl", "map", [{"C": 10.0**power} for power in (-8, -7, -6, -5, -4, -2, 0)]),
     "PL, edges + MAP": ("pl", "map", [{"pairwise": PairwiseTables(C=10.0**power)} for power in (-7, -6, -5, -4)]),
+    "PL, edges alone + MAP": (PL(fixed_nodes=True), "map", [{}]),
 }
 # The same weights under the other inference.
 CROSSED = {
@@ -57,6 +58,7 @@ CROSSED = {
     "PL + MAP": ("PL + MPM", "mpm"),
     "TRW + TRW": ("TRW + MAP", "map"),
     "PL, edges + MAP": ("PL, edges + MPM", "mpm"),
+    "PL, edges alone + MAP": ("PL, edges alone + MPM", "mpm"),
 }
 
 

@@ -289,17 +289,20 @@ class DRFClassifier(FieldClassifier):
         risk, init = rule.restricted(risk), rule.init
         if isinstance(init, str) and init == "auto":
             # Nodes alone are quick to learn, and leave less to the passes that need inference.
-            init = "zeros" if risk.objective.smooth and risk.is_forest else "independent"
+            from_zero = risk.objective.smooth and risk.is_forest and not rule.fixed_nodes
+            init = "zeros" if from_zero else "independent"
         start = make_start(init)
         problem = PenalisedRisk(risk, run.C, run.max_iter, run.edge_C, run.outer_gradient)
+        problem.free = risk.potentials.on_edges if rule.fixed_nodes else None
         record = rule.solver_for(problem, start).train(problem, start, run)
         if isinstance(rule, PL) and isinstance(risk, EmpiricalRisk):
             chosen = self._decoding_by(self._chosen_inference(examples.graphs), examples.encoded.lattice_ndim)
             if _is_worse_than_constant(risk, record.coef, chosen):
                 warn_caller(
                     "With the weights of pseudolikelihood, which overrates edges, training examples are labelled worse "
-                    "than by one class for all nodes: penalise the edges, pairwise=PairwiseTables(C=0.001), or use "
-                    "learning='auto', which learns by the inference that predicts."
+                    "than by one class for all nodes: learn edges alone, learning=PL(fixed_nodes=True), penalise the "
+                    "edges, pairwise=PairwiseTables(C=0.001), or use learning='auto', which learns by the inference "
+                    "that predicts."
                 )
         return record
 

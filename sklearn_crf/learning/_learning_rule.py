@@ -34,6 +34,8 @@ class LearningRule(BaseEstimator):
     }
     name = "own"
     init: str | np.ndarray = "auto"
+    #: Whether the weights of nodes stay where training starts.
+    fixed_nodes: bool = False
     early_stopping: bool | str = "auto"
     validation_fraction: float = 0.1
     n_iter_no_change: int = 10

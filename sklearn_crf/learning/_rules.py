@@ -234,12 +234,17 @@ class PL(SmoothRule):
 
     .. math:: \ell(\theta) = -\sum_s \log p(y_s \mid y_{N(s)}; \theta)
 
+    Given its true neighbours a node hardly needs its own features, so that their weights suffer where neighbours are
+    alike. ``fixed_nodes=True`` learns edges alone.
+
     Parameters
     ----------
     solver : {"auto", "lbfgs", "gradient", "sgd"} or Solver, default="auto"
         As of :class:`PMA`.
     init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
         As of :class:`PMA`.
+    fixed_nodes : bool, default=False
+        Whether the weights of nodes stay where training starts, with ``init="auto"`` those of the field without edges.
     early_stopping : bool or "auto", default="auto"
         As of :class:`PMA`.
     validation_fraction : float, default=0.1
@@ -260,6 +265,26 @@ class PL(SmoothRule):
     """
 
     name = "pl"
+    _parameter_constraints: ClassVar[dict] = {"fixed_nodes": ["boolean"], **SmoothRule._parameter_constraints}
+
+    def __init__(
+        self,
+        solver: str | Solver = "auto",
+        init: str | np.ndarray = "auto",
+        fixed_nodes: bool = False,
+        *,
+        early_stopping: bool | str = "auto",
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 10,
+    ):
+        super().__init__(
+            solver,
+            init,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            n_iter_no_change=n_iter_no_change,
+        )
+        self.fixed_nodes = fixed_nodes
 
     def objective(self, decoding):
         return Pseudolikelihood()

@@ -219,6 +219,7 @@ class PenalisedRisk:
 
     # l1_ratio: share alpha of the L1 penalty
     # penalty: (n_coef,), the factors :math:`\lambda`
+    # free: (n_coef,) bool or None, the weights that training may change
     # outer_gradient: as of TrainingRun; the record holds gradients in units of X
 
     def __init__(self, risk, C, max_iter, edge_C=None, outer_gradient=None):
@@ -231,6 +232,7 @@ class PenalisedRisk:
         self.penalty = penalty_factors(risk.potentials, C, edge_C)
         self._keeps_coef = risk.potentials.n_coef * max_iter <= _RECORD_LIMIT
         self.remedy = ""
+        self.free = None
         self.held_out = None
         self._last = None
 
@@ -278,6 +280,8 @@ class PenalisedRisk:
         value = None if result.value is None else result.value / n_nodes + 0.5 * strength * (penalty @ coef)
         penalty *= strength
         gradient += penalty
+        if self.free is not None:
+            gradient *= self.free
         self._last = (np.array(coef), value, gradient, result._replace(gradient=None))
         return value, gradient
 

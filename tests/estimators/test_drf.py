@@ -18,10 +18,11 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
-from sklearn_crf import Example
+from sklearn_crf import DRFClassifier, Example
 from sklearn_crf.datasets import make_noisy_shapes
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import ICM, BruteForce, LoopyBP, TreeInference
+from sklearn_crf.learning import PL
 from sklearn_crf.preprocessing import NodeTransformer
 
 TIGHT = {"tol": 1e-9, "max_iter": 2000}
@@ -477,3 +478,19 @@ def test_probabilities_of_an_arbitrary_scale_are_warned_of(learning):
         warnings.simplefilter("error")
         field.predict(X)
         anchored.predict_proba(X)
+
+
+@pytest.mark.parametrize("make", [noisy_blobs, chains])
+def test_pseudolikelihood_of_edges_alone(make):
+    X, y = make(8)
+    field = DRFClassifier(learning=PL(fixed_nodes=True), tol=1e-8).fit(X, y)
+    rows = np.concatenate([np.reshape(x, (-1, np.shape(x)[-1])) for x in X])
+    labels = np.concatenate([np.ravel(part) for part in y])
+    logistic = LogisticRegression(tol=1e-8, max_iter=1000).fit(rows, labels)
+    assert_allclose(field.coef_, logistic.coef_, atol=1e-3)
+    assert_allclose(field.intercept_, logistic.intercept_, atol=1e-3)
+    # No step along the edges gains, and nothing asks for one along the nodes.
+    free = field.coef_path_.shape[1] - field.edge_coef_.size
+    assert_array_equal(field.gradient_path_[:, :free], 0)
+    assert np.abs(field.gradient_path_[-1]).max() < 1e-6
+    assert np.ptp(field.coef_path_[:, free:], axis=0).max() > 0.1
