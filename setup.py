@@ -43,8 +43,16 @@ SHARED = "sklearn_crf.kernels._cython_types"
 # C++ headers check their own indices, and those of vectors are checked by the standard library.
 CHECKS = [("SKLEARN_CRF_BOUNDSCHECK", "1"), ("_GLIBCXX_ASSERTIONS", "1")] if BOUNDSCHECK else []
 
+# Of all families: their headers are included everywhere.
+KERNELS = Path("sklearn_crf/kernels")
+
 # Apple's compiler and MSVC default to older standards.
 CPP_ARGS = ["/std:c++17"] if sys.platform == "win32" else ["-std=c++17"]
+
+
+def headers(*folders):
+    found = {path.as_posix() for folder in folders for path in folder.glob("*.h*")}
+    return sorted(path for path in found if path.endswith((".h", ".hpp")))
 
 
 def kernel(path):
@@ -52,9 +60,9 @@ def kernel(path):
     return Extension(
         name=".".join(path.with_suffix("").parts),
         sources=[path.as_posix()],
-        # Headers that include each other: nothing else tells which of them a kernel is made of.
-        depends=sorted(str(header) for header in path.parent.glob("*.hpp")) if is_cpp else [],
-        include_dirs=[np.get_include(), "sklearn_crf/kernels", path.parent.as_posix()],
+        # Headers include each other: nothing else tells which of them a kernel is made of.
+        depends=headers(KERNELS, path.parent),
+        include_dirs=[np.get_include(), KERNELS.as_posix(), path.parent.as_posix()],
         define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION"), *CHECKS],
         extra_compile_args=COMPILE_ARGS + (CPP_ARGS if is_cpp else []),
         extra_link_args=LINK_ARGS,

@@ -277,6 +277,10 @@ class _Overlay(LinearOperator):
         add_masks(self._masks, self._corners, np.ascontiguousarray(weights.T * self._strengths), planes)
         return planes.reshape(len(planes), -1).T
 
+    def _rmatvec(self, numbers):
+        # Older versions of SciPy ask for products with one column apart.
+        return self._rmatmat(np.reshape(numbers, (-1, 1)))[:, 0]
+
     def _rmatmat(self, numbers):
         numbers = np.asarray(numbers, dtype=np.float64)
         planes = np.ascontiguousarray(numbers.T).reshape(-1, *self._image_shape)
