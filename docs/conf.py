@@ -73,7 +73,10 @@ copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
 # Other versions are named relative to the folder of this one, such as "../0.1.0/".
-html_context = {"site_versions": json.loads((DOCS / "_static" / "switcher.json").read_text(encoding="utf-8"))}
+html_context = {
+    "default_mode": "auto",
+    "site_versions": json.loads((DOCS / "_static" / "switcher.json").read_text(encoding="utf-8")),
+}
 if release not in {entry["version"] for entry in html_context["site_versions"]}:
     raise ValueError(f"docs/_static/switcher.json does not list version {release}")
 

@@ -157,7 +157,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
 
         Returns
         -------
-        ndarray of shape (n,) of LinearOperator of shape (H * W, n_patches_)
+        ndarray of shape (n,) of LinearOperator of shape (H * W, n_patches)
             Features of the pixels of each image, row by row.
 
         Raises
@@ -179,7 +179,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
 
         Returns
         -------
-        ndarray of shape (n,) of LinearOperator of shape (H * W, n_patches_)
+        ndarray of shape (n,) of LinearOperator of shape (H * W, n_patches)
             Features of the pixels of each image, row by row; in an image smaller than a patch all are 0.
         """
         return super().transform(X)
