@@ -68,7 +68,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
     n_patches_ : int
         Number of patches.
     n_channels_ : int
-        1.
+        Channels of an image, one.
 
     References
     ----------
