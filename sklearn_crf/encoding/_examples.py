@@ -32,8 +32,8 @@ class Example:
     node_features : array-like, sparse matrix or linear operator of shape (N, F)
         Features of each node, float32 or float64 (anything else becomes float64). A linear operator is any object with
         ``shape`` and real products ``@`` and ``.T @`` with two-dimensional arrays, such as
-        :class:`scipy.sparse.linalg.LinearOperator` or :class:`~sklearn_crf.preprocessing.PatchOverlays`: features that
-        would not fit in memory are then never stored. Its products may be asked for by several threads at once.
+        :class:`scipy.sparse.linalg.LinearOperator` and what :class:`~sklearn_crf.preprocessing.PatchOverlays` returns:
+        features that would not fit in memory are then never stored. Several threads may ask for its products at once.
     edges : Graph, array-like of shape (E, 2) or (2, E) of int, sparse matrix of shape (N, N), or networkx graph
         Each undirected edge once, in any form that :class:`Graph` takes; the direction matters to tables that are not
         symmetric.

@@ -33,9 +33,10 @@ class OperatorFeatures:
     def __init__(self, operators, dtype=None, rows=None):
         self.operators = tuple(operators)
         self._rows = rows
-        self.dtype = np.dtype(getattr(self.operators[0], "dtype", None) or np.float64 if dtype is None else dtype)
-        n_rows = sum(operator.shape[0] for operator in self.operators) if rows is None else len(rows)
-        self.shape = n_rows, self.operators[0].shape[1]
+        self.dtype = _dtype_of(self.operators[0]) if dtype is None else np.dtype(dtype)
+        # First row of each operator, and the number of all rows.
+        self._ptr = np.cumsum([0, *(operator.shape[0] for operator in self.operators)])
+        self.shape = int(self._ptr[-1]) if rows is None else len(rows), self.operators[0].shape[1]
 
     @classmethod
     def checked(cls, operator, name):
@@ -60,7 +61,7 @@ class OperatorFeatures:
         shape = tuple(operator.shape)
         if len(shape) != 2:
             raise ValueError(f"{name} must have shape (n_nodes, n_features), got {shape}.")
-        kind = np.dtype(getattr(operator, "dtype", None) or np.float64)
+        kind = _dtype_of(operator)
         if kind.kind == "c":
             raise ValueError(f"Complex data not supported: {name} must be a real operator, got {kind}.")
         features = cls([operator], np.float32 if kind == np.float32 else np.float64)
@@ -113,12 +114,11 @@ class OperatorFeatures:
     def _times_statistics(self, statistics):
         """A' statistics, (F, n), in float64."""
         statistics = np.asarray(statistics, dtype=np.float64)
-        lengths = [operator.shape[0] for operator in self.operators]
         if self._rows is not None:
-            everywhere = np.zeros((sum(lengths), *statistics.shape[1:]))
+            everywhere = np.zeros((self._ptr[-1], *statistics.shape[1:]))
             np.add.at(everywhere, self._rows, statistics)
             statistics = everywhere
-        parts = np.split(statistics, np.cumsum(lengths)[:-1])
+        parts = np.split(statistics, self._ptr[1:-1])
         total = np.zeros((self.shape[1], *statistics.shape[1:]))
         for operator, part in zip(self.operators, parts, strict=True):
             total += operator.T @ part
@@ -129,12 +129,13 @@ class OperatorFeatures:
             return self
         if isinstance(rows, slice) and self._rows is None and rows.step is None:
             first, stop, _ = rows.indices(self.shape[0])
-            ends = np.cumsum([0, *(operator.shape[0] for operator in self.operators)])
-            bounds = np.searchsorted(ends, (first, stop))
-            if first < stop and np.array_equal(ends[bounds], (first, stop)):
+            bounds = np.searchsorted(self._ptr, (first, stop))
+            if first < stop and np.array_equal(self._ptr[bounds], (first, stop)):
                 return OperatorFeatures(self.operators[slice(*bounds)], self.dtype)
-        known = np.arange(self.shape[0]) if self._rows is None else self._rows
-        return OperatorFeatures(self.operators, self.dtype, known[rows])
+        return OperatorFeatures(self.operators, self.dtype, self._known_rows()[rows])
+
+    def _known_rows(self):
+        return np.arange(self.shape[0]) if self._rows is None else self._rows
 
     def astype(self, dtype):
         """The same features with products in another precision.
@@ -164,10 +165,9 @@ class OperatorFeatures:
         operators = [operator for part in parts for operator in part.operators]
         if all(part._rows is None for part in parts):
             return cls(operators, parts[0].dtype)
-        sizes = [sum(operator.shape[0] for operator in part.operators) for part in parts]
-        first = np.cumsum([0, *sizes[:-1]])
-        rows = [np.arange(n) if part._rows is None else part._rows for part, n in zip(parts, sizes, strict=True)]
-        return cls(operators, parts[0].dtype, np.concatenate([a + b for a, b in zip(first, rows, strict=True)]))
+        first = np.cumsum([0, *(part._ptr[-1] for part in parts[:-1])])
+        rows = [start + part._known_rows() for start, part in zip(first, parts, strict=True)]
+        return cls(operators, parts[0].dtype, np.concatenate(rows))
 
 
 class _Transposed:
@@ -178,6 +178,11 @@ class _Transposed:
 
     def __matmul__(self, statistics):
         return self._features._times_statistics(statistics)
+
+
+def _dtype_of(operator):
+    """Precision that an operator names, or float64."""
+    return np.dtype(getattr(operator, "dtype", None) or np.float64)
 
 
 def is_operator(values):

@@ -490,13 +490,13 @@ def choose_edge_penalty(risk, start: np.ndarray, run: TrainingRun, score) -> tup
     """Inverse strength of the penalty on edges under which the first sets label training examples best, the weights
     and their score."""
     # score: share of the nodes that weights label right
-    chosen, most = (run.C, start, -np.inf), -np.inf
+    chosen = run.C, start, -np.inf
     for share in _EDGE_SHARES:
         problem = PenalisedRisk(risk, run.C, _N_ITER_OF_SHARE, share * run.C)
         start = minimize_lbfgs(problem.evaluate, start, max_iter=_N_ITER_OF_SHARE, tol=run.tol).x
         found = score(start)
-        if found > most:
-            chosen, most = (share * run.C, start, found), found
+        if found > chosen[2]:
+            chosen = share * run.C, start, found
     return chosen
 
 

@@ -252,9 +252,10 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
     def _passes_through(self, X):
         if self.passthrough != "auto":
             return bool(self.passthrough)
+        if len(self.classes_) != 2 or self.n_features_in_ > _FEW_FEATURES:
+            return False
         layout, X = read_layout(aligned_frames(X)[0])
-        is_lattice = layout != "nodes" and np.ndim(X[0]) > 2
-        return is_lattice and len(self.classes_) == 2 and self.n_features_in_ <= _FEW_FEATURES
+        return layout != "nodes" and np.ndim(X[0]) > 2
 
     def _check_parameters(self):
         if self.method not in _METHODS:

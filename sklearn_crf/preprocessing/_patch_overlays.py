@@ -195,8 +195,8 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         return [image[..., 0].astype(np.float64) for image in images]
 
     def _fit(self, planes, y):
-        masks = _as_masks(y, planes)
-        found = self._drawn_patches(planes, masks)
+        masks, least_deviation = _as_masks(y, planes), _least_deviation(planes)
+        found = self._drawn_patches(planes, masks, least_deviation)
         if not found:
             raise ValueError(
                 f"X has no window of {self.patch_size} x {self.patch_size} pixels with some contrast and the boundary "
@@ -207,21 +207,21 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         self.masks_ = np.array(signs)
         self.sources_ = np.array(sources)
         self.n_patches_, self.n_channels_ = len(found), 1
-        self._least_deviation = _least_deviation(planes)
+        self._least_deviation = least_deviation
 
-    def _drawn_patches(self, planes, masks):
+    def _drawn_patches(self, planes, masks, least_deviation):
         """Patch, mask and image of each patch that is taken."""
         rng, size = check_random_state(self.random_state), self.patch_size
         corners = [_corners(mask, size) for mask in masks]
         usable = [i for i, places in enumerate(corners) if len(places)]
         known = np.zeros((self.n_patches, size * size))
-        least, found = _least_deviation(planes), []
+        found = []
         for _ in range(_MOST_DRAWN * self.n_patches if usable else 0):
             i = usable[rng.randint(len(usable))]
             top, left = corners[i][rng.randint(len(corners[i]))]
             place = slice(top, top + size), slice(left, left + size)
             patch = planes[i][place] - planes[i][place].mean()
-            if patch.std() < least:
+            if patch.std() < least_deviation:
                 continue
             patch /= np.linalg.norm(patch)
             if np.abs(known[: len(found)] @ patch.ravel()).max(initial=0) > self.max_correlation:
