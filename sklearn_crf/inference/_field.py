@@ -15,11 +15,10 @@ from sklearn_crf.graphs import (
 )
 from sklearn_crf.inference._base import Marginals
 from sklearn_crf.inference._tree_choice import spanning_trees_of, trees_of_components
-from sklearn_crf.kernels.beliefs import edge_beliefs, node_beliefs, pair_statistics
+from sklearn_crf.kernels.beliefs import node_beliefs, pair_statistics
 from sklearn_crf.kernels.factors import fill_factors, range_of_tables, rows_below_best
 from sklearn_crf.kernels.messages.edge_messages import send
 from sklearn_crf.kernels.messages.odds import send_odds
-from sklearn_crf.models import PairwiseModel
 
 # How messages add up, the numbers that the kernels know.
 SUM_PROBABILITY, SUM_SCORE, MAX_SCORE = 0, 1, 2
@@ -164,7 +163,8 @@ def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False
         off=np.zeros(0, dtype=dtype),
         **scores,
     )
-    field = _with_factors(field, model)
+    is_potts = model.is_potts and model.n_columns > 1
+    field = _with_potts_factors(field) if is_potts else _with_factors(field, model)
     impossible = np.flatnonzero(np.isneginf(field.shift))
     if len(impossible):
         edges = np.flatnonzero(np.isin(field.factor, impossible))
@@ -218,14 +218,9 @@ def padded_unary(scores, semiring, dtype):
 
 def _with_factors(field, model):
     """The field with its factors: one per kind of edge if they are tied, else one per edge while they fit."""
-    n_edges = len(field.edge_type)
-    if n_edges == 0:
+    if len(field.edge_type) == 0:
         return field
     n_columns, width, dtype = field.tables.shape[3], field.width, field.tables.dtype
-    if model.is_potts and n_columns > 1:
-        if not field.is_tied:
-            field = field._replace(factor=np.arange(n_edges, dtype=np.int32))
-        return _with_potts_factors(field)
     kinds, factor = _kinds_of_edges(field)
     field = field._replace(factor=factor)
     if len(kinds.factor) * 2 * n_columns * width * dtype.itemsize > FACTOR_BUDGET:
@@ -278,6 +273,11 @@ def _kinds_of_edges(field):
 
 
 def _with_potts_factors(field):
+    """The field with two values for each kind of edge in place of its factor."""
+    if len(field.edge_type) == 0:
+        return field
+    if not field.is_tied:
+        field = field._replace(factor=np.arange(len(field.edge_type), dtype=np.int32))
     on, off = field.tables[:, :, 0, 0], field.tables[:, :, 0, 1]
     weight = field.edge_weight
     if len(weight):
@@ -416,41 +416,6 @@ def initial_messages(field, init=None):
 _LEAST_INITIAL_SCORE = -20.0
 
 
-class EdgeMarginals:
-    """Adds ``edge_marginals`` to an inference that writes ``_edge_marginals(model, edges, init, n_threads)``."""
-
-    def edge_marginals(self, model, edges=None, *, init=None, n_threads=1):
-        """Joint marginals of the two ends of edges, of what ``marginals`` gives for single nodes.
-
-        Parameters
-        ----------
-        model : PairwiseModel
-        edges : array-like of int, optional
-            Numbers of the edges wanted; all by default, which takes E x K x K numbers.
-        init : object, optional
-            ``state`` of a former result.
-        n_threads : int, default=1
-
-        Returns
-        -------
-        ndarray of shape (n_edges, K, K)
-            Entry (a, b) belongs to state a at ``graph.edges[e, 0]`` and b at ``graph.edges[e, 1]``.
-
-        Raises
-        ------
-        ValueError
-            If there is no edge of such a number, or if :class:`TRWMessagePassing` takes edge probabilities for
-            ``schedule="convergent"`` that are not those of chains.
-        """
-        self._require("marginals", model)
-        if not isinstance(model, PairwiseModel):
-            raise TypeError(
-                f"edge_marginals needs a PairwiseModel, got {type(model).__name__}: joint marginals of its factors are "
-                "in log_table of its marginals."
-            )
-        return self._edge_marginals(model, edges, init, n_threads)
-
-
 # Most numbers held in all partial sums of pairwise beliefs together (16 MB).
 _STATISTICS_BUDGET = 2**21
 
@@ -561,35 +526,3 @@ def _stored_factors(field, types):
     if np.array_equal(place, np.arange(first, first + 2 * len(place), 2)):
         return field.factors[first : first + 2 * len(place) : 2]
     return field.factors[place]
-
-
-def edge_numbers(graph, edges):
-    """Numbers of edges that are asked for, all if None; ValueError where there is no such edge."""
-    # returns (n,)
-    if edges is None:
-        return np.arange(graph.n_edges)
-    edges = np.asarray(edges)
-    if edges.size == 0:
-        return np.zeros(0, dtype=np.intp)
-    if not np.issubdtype(edges.dtype, np.integer) or edges.min() < 0 or edges.max() >= graph.n_edges:
-        raise ValueError(f"edges must be numbers of edges, 0 to {graph.n_edges - 1}, got {edges!r}.")
-    return edges.ravel()
-
-
-def edge_marginals_of(field, model, messages, edges, run):
-    """Pairwise beliefs of single edges."""
-    # messages: (2E, width); edges: numbers of edges; None is all; returns (n_edges, K, K)
-    graph = model.graph
-    edges = edge_numbers(graph, edges)
-    n_columns = field.tables.shape[3]
-    marginals = np.empty((edges.size, n_columns, n_columns), dtype=field.unary.dtype)
-    if edges.size == 0:
-        return marginals.astype(model.dtype, copy=False)
-    slot_of_half_edge = np.empty(2 * graph.n_edges, dtype=np.int32)
-    slot_of_half_edge[field.half_edge] = np.arange(2 * graph.n_edges, dtype=np.int32)
-    slots = np.stack((graph.edges[edges, 0], slot_of_half_edge[2 * edges]), axis=1).astype(np.int32)
-    beliefs, _ = beliefs_of(field, messages, run)
-    failed = edge_beliefs(field, messages, beliefs, slots, marginals, field.workspace())
-    if failed >= 0:
-        raise ValueError(f"model is infeasible: the scores around edge {edges[failed]} leave it no pair of states.")
-    return marginals.astype(model.dtype, copy=False)

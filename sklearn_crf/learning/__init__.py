@@ -53,17 +53,15 @@ from sklearn_crf.learning._relaxations import (
     Reparameterization,
 )
 from sklearn_crf.learning._rules import (
-    CD,
     LEARNING_CONSTRAINTS,
-    MMA,
     PL,
     PMA,
-    SPA,
     MaximumLikelihood,
     map_inference,
     resolve_learning,
 )
 from sklearn_crf.learning._solvers import LBFGS, SGD, AnchoredBundle, DualAscent, GradientSteps, Solver
+from sklearn_crf.learning._stepped_rules import CD, MMA, SPA
 from sklearn_crf.learning._training import (
     GraphSummary,
     HeldOutScores,

@@ -12,6 +12,9 @@ from sklearn_crf.learning._solvers import Solver
 from sklearn_crf.learning._training import PenalisedRisk
 from sklearn_crf.objectives import EmpiricalRisk, Objective
 
+#: What validation takes for ``init``.
+INIT = [StrOptions({"auto", "zeros", "random", "independent"}), np.ndarray]
+
 
 class LearningRule(BaseEstimator):
     """Base of the learning rules: what stands for the likelihood's expectations, and how weights follow it.

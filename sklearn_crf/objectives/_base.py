@@ -366,6 +366,11 @@ class EmpiricalRisk:
         return sum(batch.example.n_nodes for batch in self.batches)
 
     @property
+    def has_unlabelled(self):
+        """Whether labels of nodes are missing."""
+        return any(bool(np.any(batch.labels < 0)) for batch in self.batches)
+
+    @property
     def n_edges(self):
         """Edges of all examples."""
         return sum(batch.example.graph.n_edges for batch in self.batches)

@@ -72,6 +72,7 @@ class ShardedRisk:
         self.n_labelled = float(sum(part.n_labelled for part in known))
         self.n_nodes = sum(part.n_nodes for part in known)
         self.n_edges = sum(part.n_edges for part in known)
+        self.has_unlabelled = any(part.has_unlabelled for part in known)
         self.is_forest = all(part.is_forest for part in known)
         self.is_exact = all(part.is_exact for part in known)
         self.label_counts = np.sum([part.label_counts for part in known], axis=0)
@@ -167,6 +168,7 @@ class _Description(NamedTuple):
     n_labelled: float
     n_nodes: int
     n_edges: int
+    has_unlabelled: bool
     is_forest: bool
     is_exact: bool
     label_counts: np.ndarray

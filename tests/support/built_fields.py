@@ -5,7 +5,8 @@ from sklearn_crf import learning as rules
 from sklearn_crf.inference import resolve_inference
 from sklearn_crf.learning._formulations import FORMULATIONS
 from sklearn_crf.learning._margin_formulations import MARGIN_FORMULATIONS
-from sklearn_crf.learning._rules import RULES, SteppedRule
+from sklearn_crf.learning._rules import RULES
+from sklearn_crf.learning._stepped_rules import SteppedRule
 from sklearn_crf.objectives import GibbsGenerator, MapGenerator, MostViolated
 from sklearn_crf.potentials import PairwiseTables
 

@@ -7,11 +7,11 @@ import scipy.sparse as sp
 
 from sklearn_crf._threads import checkpoint, range_runner
 from sklearn_crf.inference._base import Marginals
+from sklearn_crf.inference._edge_marginals import edge_marginals_of
 from sklearn_crf.inference._field import (
     SUM_PROBABILITY,
     Field,
     beliefs_of,
-    edge_marginals_of,
     make_field,
     padded_unary,
     row_totals_of,

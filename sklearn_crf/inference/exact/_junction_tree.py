@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from sklearn_crf.inference._base import FactorMarginals, Inference, Labeling, Marginals
-from sklearn_crf.inference._field import EdgeMarginals, edge_numbers
+from sklearn_crf.inference._edge_marginals import EdgeMarginals, edge_numbers
 from sklearn_crf.inference._reduction import Reduction
 from sklearn_crf.inference.exact._elimination import EliminationPlan, Limits, index_type
 from sklearn_crf.kernels.exact.elimination import return_marginals, send_maxima, send_sums

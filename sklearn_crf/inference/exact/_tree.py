@@ -5,12 +5,11 @@ from sklearn.utils import check_random_state
 
 from sklearn_crf._threads import range_runner
 from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._edge_marginals import EdgeMarginals, edge_marginals_of
 from sklearn_crf.inference._field import (
     LARGEST_RANGE,
     SUM_PROBABILITY,
-    EdgeMarginals,
     beliefs_of,
-    edge_marginals_of,
     infeasible_at_node,
     make_field,
     marginals_of,

@@ -1,0 +1,74 @@
+"""Joint marginals of the two ends of edges, by the messages of a field."""
+
+import numpy as np
+
+from sklearn_crf.inference._field import beliefs_of
+from sklearn_crf.kernels.beliefs import edge_beliefs
+from sklearn_crf.models import PairwiseModel
+
+
+class EdgeMarginals:
+    """Adds ``edge_marginals`` to an inference that writes ``_edge_marginals(model, edges, init, n_threads)``."""
+
+    def edge_marginals(self, model, edges=None, *, init=None, n_threads=1):
+        """Joint marginals of the two ends of edges, of what ``marginals`` gives for single nodes.
+
+        Parameters
+        ----------
+        model : PairwiseModel
+        edges : array-like of int, optional
+            Numbers of the edges wanted; all by default, which takes E x K x K numbers.
+        init : object, optional
+            ``state`` of a former result.
+        n_threads : int, default=1
+
+        Returns
+        -------
+        ndarray of shape (n_edges, K, K)
+            Entry (a, b) belongs to state a at ``graph.edges[e, 0]`` and b at ``graph.edges[e, 1]``.
+
+        Raises
+        ------
+        ValueError
+            If there is no edge of such a number, or if :class:`TRWMessagePassing` takes edge probabilities for
+            ``schedule="convergent"`` that are not those of chains.
+        """
+        self._require("marginals", model)
+        if not isinstance(model, PairwiseModel):
+            raise TypeError(
+                f"edge_marginals needs a PairwiseModel, got {type(model).__name__}: joint marginals of its factors are "
+                "in log_table of its marginals."
+            )
+        return self._edge_marginals(model, edges, init, n_threads)
+
+
+def edge_numbers(graph, edges):
+    """Numbers of edges that are asked for, all if None; ValueError where there is no such edge."""
+    # returns (n,)
+    if edges is None:
+        return np.arange(graph.n_edges)
+    edges = np.asarray(edges)
+    if edges.size == 0:
+        return np.zeros(0, dtype=np.intp)
+    if not np.issubdtype(edges.dtype, np.integer) or edges.min() < 0 or edges.max() >= graph.n_edges:
+        raise ValueError(f"edges must be numbers of edges, 0 to {graph.n_edges - 1}, got {edges!r}.")
+    return edges.ravel()
+
+
+def edge_marginals_of(field, model, messages, edges, run):
+    """Pairwise beliefs of single edges."""
+    # messages: (2E, width); edges: numbers of edges; None is all; returns (n_edges, K, K)
+    graph = model.graph
+    edges = edge_numbers(graph, edges)
+    n_columns = field.tables.shape[3]
+    marginals = np.empty((edges.size, n_columns, n_columns), dtype=field.unary.dtype)
+    if edges.size == 0:
+        return marginals.astype(model.dtype, copy=False)
+    slot_of_half_edge = np.empty(2 * graph.n_edges, dtype=np.int32)
+    slot_of_half_edge[field.half_edge] = np.arange(2 * graph.n_edges, dtype=np.int32)
+    slots = np.stack((graph.edges[edges, 0], slot_of_half_edge[2 * edges]), axis=1).astype(np.int32)
+    beliefs, _ = beliefs_of(field, messages, run)
+    failed = edge_beliefs(field, messages, beliefs, slots, marginals, field.workspace())
+    if failed >= 0:
+        raise ValueError(f"model is infeasible: the scores around edge {edges[failed]} leave it no pair of states.")
+    return marginals.astype(model.dtype, copy=False)
