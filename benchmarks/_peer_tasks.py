@@ -122,7 +122,7 @@ def our_tagger(n_jobs):
     from sklearn_crf import TRWCRF
     from sklearn_crf.preprocessing import SequenceVectorizer
 
-    return make_pipeline(SequenceVectorizer(), TRWCRF(weights="seen", max_iter=100, n_jobs=n_jobs))
+    return make_pipeline(SequenceVectorizer(), TRWCRF(max_iter=100, n_jobs=n_jobs))
 
 
 def crfsuite_tagger(n_jobs):

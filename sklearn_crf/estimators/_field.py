@@ -20,7 +20,7 @@ from sklearn_crf.distributed import Shards
 from sklearn_crf.encoding import class_weights, encode_X, encode_y, make_batches, tie_constant_edges
 from sklearn_crf.estimators._partial_fit import partial_fit
 from sklearn_crf.estimators._sharded import gather
-from sklearn_crf.estimators._training_examples import TrainingExamples, require_node_losses
+from sklearn_crf.estimators._training_examples import TrainingExamples, have_many_weights, require_node_losses
 from sklearn_crf.inference import Inference, NamedInference, resolve_inference
 from sklearn_crf.learning import TrainingRun, initial_weights, restore_units
 from sklearn_crf.potentials import (
@@ -47,7 +47,8 @@ class WeightLayout(NamedTuple):
     form: PairwiseForm
     fit_intercept: bool
     forbidden: np.ndarray | None = None  # (K, K) bool: pairs of classes that no edge may join
-    seen_only: bool = False  # weights only for what occurs in training
+    seen_only: bool | None = False  # weights of nodes only for what occurs in training; None where there are many
+    seen_tables: bool = False  # weights of tables only for pairs of labels that occur
     seen_only_on_edges: bool = True  # the same for sparse features of edges
     takes_factors: bool = False
 
@@ -92,7 +93,7 @@ class WeightLayout(NamedTuple):
         if not (encoded.is_sparse or encoded.has_sparse_edges):
             return LinearPotentials(encoded.n_features, n_classes, form, **options)
         n_features = encoded.n_features * encoded.n_node_types
-        if self.seen_only:
+        if have_many_weights(encoded, n_classes, batches) if self.seen_only is None else self.seen_only:
             seen = ((batch.example.node_features, batch.counted_labels) for batch in batches)
             pairs = FeaturePairs.seen(n_features, n_classes, seen)
         else:
@@ -100,7 +101,7 @@ class WeightLayout(NamedTuple):
         if encoded.has_sparse_edges:
             edge_pairs = self._edge_pairs(batches, options["n_edge_features"] * options["n_edge_types"])
             return SparseEdgePotentials(pairs, edge_pairs, encoded.n_features, n_classes, form, **options)
-        if self.seen_only:
+        if self.seen_tables:
             form = form.restricted(_seen_on_edges(batches, n_classes))
         return SparsePotentials(pairs, encoded.n_features, n_classes, form, **options)
 
@@ -138,7 +139,7 @@ class WeightLayout(NamedTuple):
 
     def _kept_coef(self, potentials, coef):
         if isinstance(potentials, SparsePotentials):
-            if self.seen_only:
+            if self.seen_only or not potentials.pairs.are_all:
                 return potentials.pairs.matrix(coef)
             shape = potentials.n_node_types, potentials.n_features, potentials.n_columns
             coef = np.moveaxis(coef.reshape(shape), 2, 1)
@@ -171,9 +172,9 @@ class WeightLayout(NamedTuple):
                 f"pairwise={field.pairwise!r} has tables of {self.form.n_weights} weights, but those of the fit have "
                 f"{n_table_weights}: call fit without warm_start."
             )
-        if sp.issparse(field.coef_):
+        if sp.issparse(field.coef_) and self.seen_only is not False:
             pairs = FeaturePairs.of_matrix(field.coef_)
-        elif sparse_edges or (encoded is not None and encoded.is_sparse):
+        elif sp.issparse(field.coef_) or sparse_edges or (encoded is not None and encoded.is_sparse):
             pairs = FeaturePairs.all(n_features * n_node_types, field.coef_.shape[-2])
         else:
             return LinearPotentials(n_features, n_classes, self.form, **options)

@@ -19,7 +19,8 @@ def partial_fit(field, X, y, classes, sample_weight):
     former = getattr(field, "partial_fit_state_", None)
     _check_parameters(field)
     examples = TrainingExamples(field, X, y, sample_weight, None, classes, reset=is_first)
-    layout = field._weight_layout(classes, examples.encoded.lattice_ndim)
+    # Later calls may bring what does not occur in this one.
+    layout = field._weight_layout(classes, examples.encoded.lattice_ndim)._replace(seen_only=False)
     field._check_labels(examples.labels)
     is_rows = examples.encoded.layout == "nodes"
     examples.prepare(field, layout, packing={"max_nodes": ONLINE_BATCH_SIZE if is_rows else 1})
@@ -27,7 +28,7 @@ def partial_fit(field, X, y, classes, sample_weight):
     if is_first:
         potentials = layout.potentials(examples.encoded, classes, examples.batches)
     else:
-        potentials = field._fitted_potentials(examples.encoded)
+        potentials = layout.fitted_potentials(field, examples.encoded)
         potentials.check(examples.encoded, type(field).__name__)
         layout.check(examples.batches, classes)
     _warn_of_units(field, examples.batches, potentials)

@@ -85,6 +85,18 @@ def require_node_losses(field, examples, objective):
         )
 
 
+# With more weights of nodes than this, those of what never occurs in training cost more time than they are worth.
+_MANY_WEIGHTS = 100_000
+
+
+def have_many_weights(encoded, n_classes, batches):
+    """Whether automatic weights are those of features and labels that occur together."""
+    n_weights = encoded.n_features * encoded.n_node_types * n_classes
+    # Rows are those of logistic regression; shards, whose batches are elsewhere, do not know each other's labels.
+    may = bool(batches) and encoded.layout != "nodes" and n_classes > 2 and n_weights > _MANY_WEIGHTS
+    return may and all(np.all(batch.labels >= 0) for batch in batches)
+
+
 def summary_of(field, batches, potentials):
     """Properties of the graphs of batches, which automatic choices depend on."""
     return GraphSummary(have_cycles(batches), have_factors(batches), field._are_narrow(batches, potentials))

@@ -70,8 +70,9 @@ class TRWCRF(FieldClassifier):
         the user guide (:ref:`choosing_inference`), or an :class:`~sklearn_crf.inference.Inference`.
     weights : {"auto", "all", "seen"}, default="auto"
         Whether every feature has a weight for every label, or for those only that occur with it in training; with
-        "seen", pairs of labels that no edge joins in training have no weight either. Sparse features only. "auto" is
-        "all" for nodes and "seen" for sparse features of edges, which could have a weight for every pair of labels.
+        "seen", pairs of labels that no edge joins in training have no weight either. Sparse features only. "auto" has
+        those that occur for sparse features of edges, and for features of nodes where all were more than 100,000
+        weights; not with two classes, plain rows, unlabelled nodes, :class:`~sklearn_crf.Shards` or ``partial_fit``.
     class_weight : dict, "balanced" or None, default=None
         Factor of the loss of the nodes of each true class, "balanced" in inverse proportion to their numbers. It equals
         the ``node_weight`` of ``fit``: examples with neighbours need a loss that is a sum over nodes,
@@ -114,8 +115,9 @@ class TRWCRF(FieldClassifier):
     ----------
     classes_ : ndarray of shape (n_classes,)
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features), or CSR matrix
-        With a leading axis of node types where examples have several. With ``weights="seen"`` a CSR matrix of shape
-        (n_classes, n_features), columns of node types side by side, of the nonzero weights.
+        With a leading axis of node types where examples have several. Where features have weights for labels that
+        occur with them alone, a CSR matrix of shape (n_classes, n_features), columns of node types side by side, of
+        the nonzero weights.
     intercept_ : ndarray of shape (1,) or (n_classes,)
     edge_coef_ : ndarray of shape (n_edge_types, n_edge_features, n_table_weights)
         Row by row of the table for ``pairwise="full"``: of the label of an edge's first node, then its second's. For
@@ -275,10 +277,11 @@ class TRWCRF(FieldClassifier):
         }
 
     def _weight_layout(self, classes, lattice_ndim):
-        return (
-            super()
-            ._weight_layout(classes, lattice_ndim)
-            ._replace(seen_only=self.weights == "seen", seen_only_on_edges=self.weights != "all")
+        layout = super()._weight_layout(classes, lattice_ndim)
+        return layout._replace(
+            seen_only={"all": False, "seen": True, "auto": None}[self.weights],
+            seen_tables=self.weights == "seen",
+            seen_only_on_edges=self.weights != "all",
         )
 
     @property

@@ -138,6 +138,11 @@ class FeaturePairs:
     def __len__(self):
         return len(self.column)
 
+    @property
+    def are_all(self):
+        """Whether every pair has a weight."""
+        return len(self) == (len(self.ptr) - 1) * self.n_columns
+
     @classmethod
     def all(cls, n_features, n_columns):
         """Every pair.

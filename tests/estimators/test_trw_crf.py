@@ -100,6 +100,49 @@ def test_seen_weights_are_those_that_occur():
     assert model.loss_curve_[-1] > trw_crf(**TIGHT).fit(X, y).loss_curve_[-1]
 
 
+def wide_chains(n_classes=3, **options):
+    """Chains whose features and classes have more than 100,000 pairs."""
+    return sparse_chains(n_classes=n_classes, n_features=100_001 // n_classes + 1, **options)
+
+
+def test_many_features_have_weights_for_what_occurs():
+    X, y = wide_chains()
+    automatic, seen = (trw_crf(weights=weights, **TIGHT).fit(X, y) for weights in ("auto", "seen"))
+    assert_array_equal(automatic.coef_.toarray() != 0, seen.coef_.toarray() != 0)
+    # Tables are small: they keep weights for pairs of labels that never meet.
+    assert np.all(automatic.edge_coef_ != 0)
+    assert not np.all(seen.edge_coef_ != 0)
+    assert automatic.loss_curve_[-1] < seen.loss_curve_[-1]
+    again = clone(automatic).set_params(warm_start=True, max_iter=1, tol=1.0).fit(X, y).fit(X, y)
+    assert sp.issparse(again.coef_)
+
+
+def test_few_features_rows_two_classes_and_unlabelled_nodes_have_all_weights():
+    X, y = wide_chains()
+    fewer = [x[:, : x.shape[1] - 2] for x in X]
+    assert isinstance(trw_crf(max_iter=1, tol=1.0).fit(fewer, y).coef_, np.ndarray)
+    rows, labels = sp.vstack(X, format="csr"), np.concatenate(y)
+    assert trw_crf(max_iter=1, tol=1.0).fit(rows, labels).coef_.shape == (3, rows.shape[1])
+    hidden = [np.where(np.arange(len(part)) == 0, -1, part) for part in y]
+    partly = trw_crf(missing_label=-1, max_iter=1, tol=1.0).fit(X, hidden)
+    assert isinstance(partly.coef_, np.ndarray)
+    X, y = wide_chains(n_classes=2)
+    assert trw_crf(max_iter=1, tol=1.0).fit(X, y).coef_.shape == (1, X[0].shape[1])
+
+
+def test_partial_fit_after_weights_for_what_occurs_has_them_for_all():
+    X, y = wide_chains()
+    model = trw_crf(max_iter=5, tol=1.0).fit(X, y)
+    before = model.coef_.toarray()
+    model.partial_fit(X, [(part + 1) % 3 for part in y])
+    assert isinstance(model.coef_, np.ndarray)
+    occurs = before != 0
+    assert model.coef_.shape == before.shape
+    assert np.any(model.coef_[~occurs])
+    first = trw_crf().partial_fit(X, y, classes=[0, 1, 2])
+    assert isinstance(first.coef_, np.ndarray)
+
+
 def test_pickles_of_sparse_models_are_small():
     X, y = sparse_chains(n=60, n_features=3000)
     model = trw_crf(weights="seen").fit(X, y)
