@@ -550,7 +550,10 @@ def compute_edge_features(function, node_features, edges):
     """Edge features of a graph, checked."""
     # node_features: (N, F); edges: (E, 2)
     # returns (E, R), in the precision of ``node_features``
-    if isinstance(node_features, OperatorFeatures) and function is not constant:
+    if function is constant:
+        # Nothing of the nodes is looked up.
+        return np.ones((len(edges), 1), dtype=node_features.dtype)
+    if isinstance(node_features, OperatorFeatures):
         raise ValueError(
             "features of edges cannot be computed from node_features that are a linear operator, which has no entries: "
             "use edge_features='constant', or give each Example edge_features of its own."

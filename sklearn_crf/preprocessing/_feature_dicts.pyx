@@ -1,7 +1,9 @@
 """Tokens written as dictionaries or lists of names, read into columns and values in one pass.
 
-Most values are strings of which few differ. Every name therefore keeps the columns of the values that it has had, and
-the full name of a column is put together once for each pair of a name and a value and not for each token.
+Most values are strings of which few differ. A table therefore keeps the columns of the strings that every name has had,
+and the full name of a column is put together once for each pair of a name and a value and not for each token. Tokens
+have their names mostly in one order, and most of the time is waiting for memory: names are compared with those of the
+last token first, and what the next tokens need is asked for ahead.
 """
 
 from array import array
@@ -10,25 +12,44 @@ from numbers import Number
 
 cimport cython
 from cpython cimport array as c_array
+from cpython.ref cimport PyObject
 from libc.math cimport fabs
 from libc.stdint cimport int32_t
 
 import numpy as np
 
+cdef extern from "string_columns.h":
+    ctypedef struct StringColumns:
+        pass
+    int string_columns_init(StringColumns*) except -1
+    void string_columns_free(StringColumns*)
+    bint string_columns_get(const StringColumns*, object, int32_t, int32_t*)
+    int string_columns_set(StringColumns*, object, int32_t, int32_t) except -1
+    void prefetch_token "PREFETCH"(PyObject*)
+    void prefetch_dict(object)
+    void prefetch_strings(object)
+    void prefetch_slots(const StringColumns*, object, const int32_t*, Py_ssize_t)
+
 
 @cython.final
 cdef class _Name:
-    """Columns of one name with all the values that it has had."""
+    """One name, with the names that occur inside of its values."""
 
     cdef str full  # with the names that it is nested in
-    cdef dict categories  # column of each string
+    cdef int32_t number_of_name
     cdef dict parts  # column of each name in an iterable
     cdef dict nested  # _Name of each name in a mapping
     cdef object number  # column of numbers; None until it is needed
+    cdef list usual  # names in the order in which mappings had them last
+    cdef list entries  # _Name of each of these
+    cdef c_array.array numbers  # and its number
 
-    def __cinit__(self, str full):
+    def __cinit__(self, str full, int32_t name):
         self.full = full
-        self.categories = {}
+        self.number_of_name = name
+        self.usual = []
+        self.entries = []
+        self.numbers = array("i")
         self.parts = {}
         self.nested = {}
         self.number = None
@@ -46,8 +67,11 @@ cdef class _TokenReader:
     cdef c_array.array values
     cdef c_array.array ends
     cdef Py_ssize_t n_entries
+    cdef Py_ssize_t n_held
     cdef Py_ssize_t n_tokens
     cdef _Name root
+    cdef StringColumns categories  # column of each string by its name
+    cdef int32_t n_names
 
     def __cinit__(self, dict vocabulary, str separator, bint learns, double largest):
         self.vocabulary = vocabulary
@@ -58,7 +82,13 @@ cdef class _TokenReader:
         self.values = array("d", [0.0]) * 1024
         self.ends = array("q", [0]) * 128
         self.n_entries = self.n_tokens = 0
-        self.root = _Name("")
+        self.n_held = 1024
+        self.root = _Name("", 0)
+        self.n_names = 1
+        string_columns_init(&self.categories)
+
+    def __dealloc__(self):
+        string_columns_free(&self.categories)
 
     cdef object column_of(self, str full):
         column = self.vocabulary.get(full)
@@ -69,14 +99,14 @@ cdef class _TokenReader:
             self.vocabulary[full] = column
         return column
 
-    cdef int add(self, object column, double value) except -1:
-        cdef int32_t number = column
-        if number < 0 or value == 0.0:
+    cdef inline int add(self, int32_t column, double value) except -1:
+        if column < 0 or value == 0.0:
             return 0
-        if self.n_entries == len(self.columns):
-            c_array.resize(self.columns, 2 * self.n_entries)
-            c_array.resize(self.values, 2 * self.n_entries)
-        self.columns.data.as_ints[self.n_entries] = number
+        if self.n_entries == self.n_held:
+            self.n_held *= 2
+            c_array.resize(self.columns, self.n_held)
+            c_array.resize(self.values, self.n_held)
+        self.columns.data.as_ints[self.n_entries] = column
         self.values.data.as_doubles[self.n_entries] = value
         self.n_entries += 1
         return 0
@@ -98,24 +128,45 @@ cdef class _TokenReader:
 
     cdef int add_mapping(self, dict token, _Name parent) except -1:
         cdef _Name entry
+        cdef Py_ssize_t k = 0
         for name, value in token.items():
-            # 1 and True are one key with two names: strings alone are kept.
-            entry = <_Name> parent.nested.get(name) if type(name) is str else None
-            if entry is None:
-                entry = _Name(f"{parent.full}:{name}" if parent is not self.root else f"{name}")
-                if type(name) is str:
-                    parent.nested[name] = entry
+            if k < len(parent.usual) and parent.usual[k] is name:
+                entry = <_Name> parent.entries[k]
+            else:
+                entry = self.entry_of(name, parent, k)
+            k += 1
             if type(value) is str:
-                column = entry.categories.get(value)
-                if column is None:
-                    column = self.column_of(entry.full + self.separator + <str> value)
-                    entry.categories[value] = column
-                self.add(column, 1.0)
+                self.add_category(<str> value, entry)
             elif type(value) is bool or type(value) is float or type(value) is int:
                 self.add_number(value, entry)
             else:
                 self.add_other(value, entry)
         return 0
+
+    cdef _Name entry_of(self, object name, _Name parent, Py_ssize_t k):
+        """The entry of the k-th name of a mapping."""
+        # 1 and True are one key with two names: strings alone are kept.
+        cdef _Name entry = <_Name> parent.nested.get(name) if type(name) is str else None
+        if entry is None:
+            entry = _Name(f"{parent.full}:{name}" if parent is not self.root else f"{name}", self.n_names)
+            self.n_names += 1
+            if type(name) is not str:
+                return entry
+            parent.nested[name] = entry
+        if k < len(parent.usual):
+            parent.usual[k], parent.entries[k], parent.numbers.data.as_ints[k] = name, entry, entry.number_of_name
+        elif k == len(parent.usual):
+            parent.usual.append(name)
+            parent.entries.append(entry)
+            parent.numbers.append(entry.number_of_name)
+        return entry
+
+    cdef inline int add_category(self, str value, _Name entry) except -1:
+        cdef int32_t column
+        if not string_columns_get(&self.categories, value, entry.number_of_name, &column):
+            column = self.column_of(entry.full + self.separator + value)
+            string_columns_set(&self.categories, value, entry.number_of_name, column)
+        return self.add(column, 1.0)
 
     cdef int add_number(self, object value, _Name entry) except -1:
         cdef double number = value
@@ -175,11 +226,26 @@ def read_tokens(
     cdef:
         _TokenReader reader = _TokenReader(vocabulary, separator, learns, largest)
         Py_ssize_t i = 0
-        Py_ssize_t first
+        Py_ssize_t first, t, n_ahead
+        list tokens
+        c_array.array names
     lengths = []
     for sequence in X:
         first = reader.n_tokens
-        for token in sequence:
+        tokens = sequence if type(sequence) is list else list(sequence)
+        t = 0
+        # The list may shrink while values of the caller's own types are read.
+        while t < len(tokens):
+            token, n_ahead = tokens[t], len(tokens) - t
+            if n_ahead > 6:
+                prefetch_token(<PyObject*> tokens[t + 6])
+                prefetch_dict(tokens[t + 4])
+            if n_ahead > 2:
+                prefetch_strings(tokens[t + 2])
+            if n_ahead > 1:
+                names = reader.root.numbers
+                prefetch_slots(&reader.categories, tokens[t + 1], <const int32_t*> names.data.as_ints, len(names))
+            t += 1
             try:
                 reader.read(token)
             except (TypeError, ValueError) as error:

@@ -4,6 +4,8 @@ import pickle
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from sklearn.feature_extraction import DictVectorizer
@@ -111,6 +113,49 @@ def test_many_tokens_grow_the_buffers():
     again = vectorizer.transform(X)[0]
     again.check_format(full_check=True)
     assert (again != long).nnz == 0
+
+
+def reference_columns(X):
+    """Columns of string values by a dictionary, in the order of their first occurrence."""
+    vocabulary = {}
+    rows = [
+        [vocabulary.setdefault(f"{name}={value}", len(vocabulary)) for name, value in token.items()]
+        for sequence in X
+        for token in sequence
+    ]
+    return vocabulary, rows
+
+
+class Word(str):
+    """A string of another type."""
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_strings_of_any_length_and_script_have_columns_of_their_own(data):
+    # Up to 15 characters of one byte are kept apart from longer ones and from those of other scripts.
+    letters = st.text(st.sampled_from("ab\0é\xffß字𝄞"), max_size=18)
+    values = st.one_of(letters, letters.map(Word), st.sampled_from(["a" * 15, "a" * 16, "a" * 15 + "\0", "a\0", "a"]))
+    tokens = st.dictionaries(st.sampled_from(["w", "v", "w2", "字"]), values, max_size=4)
+    X = data.draw(st.lists(st.lists(tokens, min_size=1, max_size=8), min_size=1, max_size=6))
+    # A fresh copy of every string: none is found by its address.
+    Z = [[{name: value[:1] + value[1:] for name, value in token.items()} for token in sequence] for sequence in X]
+    vocabulary, rows = reference_columns(X)
+    vectorizer = SequenceVectorizer().fit(X)
+    assert vectorizer.vocabulary_ == vocabulary
+    for chains in (vectorizer.transform(Z), vectorizer.transform([tuple(sequence) for sequence in Z])):
+        found = [row.indices.tolist() for chain in chains for row in chain]
+        assert found == rows
+
+
+def test_the_order_of_names_may_change_from_token_to_token():
+    rng = np.random.default_rng(0)
+    names = np.array(["a", "b", "c", "d"])
+    X = [[{str(name): str(rng.integers(2000)) for name in rng.permutation(names)[:3]} for _ in range(900)]]
+    vocabulary, rows = reference_columns(X)
+    vectorizer = SequenceVectorizer()
+    assert [row.indices.tolist() for row in vectorizer.fit_transform(X)[0]] == rows
+    assert vectorizer.vocabulary_ == vocabulary
 
 
 def test_a_failed_fit_leaves_the_vocabulary():

@@ -14,6 +14,7 @@ from sklearn_crf.inference._field import (
     make_field,
     marginals_of,
 )
+from sklearn_crf.inference.exact._chains import marginals_of_chains
 from sklearn_crf.kernels.exact.forests import decode, sample_forest
 from sklearn_crf.kernels.messages.edge_messages import READS_ALL_ABOVE, send
 
@@ -83,6 +84,9 @@ class TreeInference(EdgeMarginals, Inference):
         return result._replace(bound=result.score)
 
     def _marginals(self, model, *, init=None, n_threads=1):
+        found = marginals_of_chains(model)
+        if found is not None:
+            return found
         field, unary_shift, messages = _sum_messages(model, both_ways=True)
         # Where a message is 0, the rest of what a node knows cannot be told from its belief.
         exact = not np.isneginf(model.tables).any()

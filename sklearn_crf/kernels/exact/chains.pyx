@@ -1,4 +1,4 @@
-"""Loss of the likelihood of labelled chains and its derivative: forward and backward along one chain after the other.
+"""Marginals of chains, or the loss of their labels and its derivative: forward and backward along one after the other.
 
 What belongs to a chain stays in the cache from its scores to its statistics. Sums are of probabilities, normalised at
 every node, in double precision whatever that of the scores.
@@ -43,20 +43,20 @@ def chain_likelihood(
     const double[:, ::1] transposed,  # IN (K, W) the same of the table from right to left
     double best_pair,  # the best score of the table
     double widest,  # range of scores of a node up to which no probability underflows
-    const int32_t[::1] labels,  # IN (N,)
+    const int32_t[::1] labels,  # IN (N,), or (0,) where there are none
     floating[:, ::1] posterior,  # OUT (N, K) probabilities, less one at the label
     double[:, ::1] pairs,  # IN OUT (K, W) probabilities of neighbours over factor, added to
     double[:, ::1] counts,  # IN OUT (K, K) pairs of labels, added to
-    double[::1] terms,  # OUT (N,) negative log-likelihood of each label given those before
+    double[::1] terms,  # OUT (N,) negative log-likelihood of each label given those before; else terms of log_z
     int32_t[::1] predicted,  # OUT (N,) most probable state
     double[:, ::1] work,  # workspace (2 * longest + 3, W)
 ):
-    """Derivative of the loss by the model; False, and nothing of use, where scores range too widely."""
+    """Marginals, or the derivative of the loss; False, and nothing of use, where scores range too widely."""
     cdef:
         Py_ssize_t K = unary.shape[1], W = factor.shape[1]
         Py_ssize_t i, s, t, a, n, first, longest = (work.shape[0] - 3) // 2
         double total, top
-        bint fits = True
+        bint fits = True, labelled = labels.shape[0] > 0
         int32_t winner
         double* forward = &work[0, 0]
         double* own = forward + longest * W
@@ -70,10 +70,13 @@ def chain_likelihood(
             for t in range(n):
                 s = first + t
                 fits &= probabilities(&unary[s, 0], K, W, widest, own + t * W, &terms[s])
-                terms[s] -= unary[s, labels[s]]
                 if t:
-                    terms[s] += best_pair - table[labels[s - 1], labels[s]]
-                    counts[labels[s - 1], labels[s]] += 1
+                    terms[s] += best_pair
+                if labelled:
+                    terms[s] -= unary[s, labels[s]]
+                    if t:
+                        terms[s] -= table[labels[s - 1], labels[s]]
+                        counts[labels[s - 1], labels[s]] += 1
             if not fits:
                 break
             exponentiate_all(own, n * W)
@@ -103,7 +106,8 @@ def chain_likelihood(
                 row = &posterior[s, 0]
                 for a in range(K):
                     row[a] = <floating> product[a]
-                row[labels[s]] -= 1
+                if labelled:
+                    row[labels[s]] -= 1
                 if t:
                     for a in range(W):
                         product[a] = own[t * W + a] * backward[a]

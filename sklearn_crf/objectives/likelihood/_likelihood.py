@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import map_tasks, thread_count
-from sklearn_crf.kernels.exact.chains import chain_likelihood
+from sklearn_crf.inference.exact._chains import Transitions, chain_ptr, chains_of
 from sklearn_crf.kernels.learning.feature_pairs import pair_gradient, pair_scores
 from sklearn_crf.models import PairwiseModel, Statistics, check_labels, labeling_statistics, score_terms
 from sklearn_crf.objectives._base import Loss, Objective, RiskValue, observed_model
@@ -18,12 +18,6 @@ from sklearn_crf.potentials import SparsePotentials
 
 # Messages are far more numerous than weights: their errors cancel in a gradient that is a sum over nodes.
 _TOL_OF_GRADIENT = 10.0
-
-# Probabilities above exp(-600) are normal numbers, with some to spare for their products.
-_WIDEST_RANGE = 600.0
-
-# Numbers in the longest vector of any processor.
-_LANES = 4
 
 # Numbers in the statistics of batches that are kept together until they are pulled back (4 MB).
 _KEPT_TOGETHER = 2**19
@@ -215,50 +209,12 @@ class RelaxedLikelihood(Objective):
         return found, (found.state, second)
 
 
-class _Transitions(NamedTuple):
-    """A table of scores of neighbours in the forms that the kernel reads."""
-
-    scores: np.ndarray  # (K, K)
-    factor: np.ndarray  # (K, W): their exp below the best one, padded by zeros
-    transposed: np.ndarray  # (K, W): the same of the table from right to left
-    best: float
-    widest: float  # range of scores of a node up to which no probability underflows
-
-    @classmethod
-    def of(cls, table):
-        """Of a table (K, K) float64; None where its scores range too widely."""
-        best = table.max()
-        range_of_pairs = best - table.min()
-        if not 2 * range_of_pairs < _WIDEST_RANGE:
-            return None
-        n_states = len(table)
-        width = -(-n_states // _LANES) * _LANES
-        factor, transposed = np.zeros((2, n_states, width))
-        factor[:, :n_states] = np.exp(table - best)
-        transposed[:, :n_states] = factor[:, :n_states].T
-        return cls(table, factor, transposed, best, _WIDEST_RANGE - 2 * range_of_pairs)
-
-    def statistics(self, unary, ptr, labels, posterior):
-        """Statistics of the table, and terms and likeliest states of nodes; None where scores range too widely."""
-        # unary, posterior: (N, K), which may be the same
-        pairs, counts = np.zeros_like(self.factor), np.zeros_like(self.scores)
-        terms, predicted = np.empty(len(labels)), np.empty(len(labels), dtype=np.int32)
-        work = np.empty((2 * int(np.diff(ptr).max()) + 3, self.factor.shape[1]))
-        outputs = posterior, pairs, counts, terms, predicted, work
-        if not chain_likelihood(unary, ptr, *self, labels, *outputs):
-            return None
-        return (pairs * self.factor)[:, : len(counts)] - counts, terms, predicted
-
-
 def loss_of_chains(model, labels):
     """Loss of labelled chains that share one table, or None of anything else and where scores range too widely."""
-    if not isinstance(model, PairwiseModel) or model.edge_weight is not None or model.n_states is not None:
-        return None
-    if model.tables.shape[:2] != (1, 1) or np.min(labels, initial=0) < 0:
+    if not isinstance(model, PairwiseModel) or np.min(labels, initial=0) < 0:
         return None
     labels = check_labels(model, labels)
-    ptr = _chain_ptr(model.graph)
-    transitions = None if ptr is None else _Transitions.of(model.tables[0, 0].astype(np.float64))
+    ptr, transitions = chains_of(model)
     if transitions is None:
         return None
     posterior = np.empty_like(model.unary)
@@ -267,16 +223,6 @@ def loss_of_chains(model, labels):
         return None
     table, terms, predicted = found
     return Loss(statistics=Statistics(posterior, table[None, None]), terms=terms, predicted=predicted)
-
-
-def _chain_ptr(graph):
-    """First node of each chain and the number of nodes, where edges lead from each node to the next one; else None."""
-    first, second = graph.edges[:, 0], graph.edges[:, 1]
-    if not graph.n_nodes or np.any(second != first + 1) or np.any(first[1:] <= first[:-1]):
-        return None
-    is_start = np.ones(graph.n_nodes + 1, dtype=bool)
-    is_start[second] = False
-    return np.flatnonzero(is_start)
 
 
 class _Chains(NamedTuple):
@@ -321,7 +267,7 @@ class PassOverChains:
     def value_grad(self, coef, members, n_jobs):
         """The risk of all batches, or of some; None where scores range too widely."""
         weights = self._potentials.unpack(np.ascontiguousarray(coef, dtype=np.float64))
-        transitions = _Transitions.of(self._potentials.form.expand(weights.edge_coef)[0, 0])
+        transitions = Transitions.of(self._potentials.form.expand(weights.edge_coef)[0, 0])
         if transitions is None:
             return None
         gradient = np.zeros(self._potentials.n_coef)
@@ -386,7 +332,7 @@ def _labelled_chains(batch):
     differs = weight is not None and np.any(weight != weight[0])
     if differs or example.has_factors or example.edge_features is not None or example.n_states is not None:
         return None
-    return None if np.min(batch.labels, initial=0) < 0 else _chain_ptr(example.graph)
+    return None if np.min(batch.labels, initial=0) < 0 else chain_ptr(example.graph)
 
 
 def _chains(batch, ptr, starts):

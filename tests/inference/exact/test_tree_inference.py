@@ -237,3 +237,30 @@ def test_many_states(n_columns, dtype):
             TreeInference().marginals(model), BruteForce().marginals(model), 1e-9 if dtype == np.float64 else 2e-5
         )
         assert TreeInference().map(model).score == pytest.approx(BruteForce().map(model).score, rel=1e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 9), st.lists(st.integers(1, 6), min_size=1, max_size=5), st.sampled_from([0.1, 3.0, 40.0, 400.0]))
+def test_joined_chains_of_one_table_are_those_of_messages(n_states, lengths, scale):
+    rng = np.random.default_rng(0)
+    graph = disjoint_union([lattice((n,)) for n in lengths])
+    unary, table = scale * rng.normal(size=(graph.n_nodes, n_states)), rng.normal(size=(1, n_states, n_states))
+    chains = PairwiseModel(graph, unary, table)
+    # Weights of edges keep the kernel of chains away.
+    other = PairwiseModel(graph, unary, table, edge_weight=np.ones(graph.n_edges))
+    found, expected = TreeInference().marginals(chains), TreeInference().marginals(other)
+    same_marginals(found, expected, 1e-9 * (1 + scale))
+    starts = np.cumsum([0, *lengths[:-1]])
+    terms = [np.add.reduceat(each.log_z_terms, starts) for each in (found, expected)]
+    assert_allclose(*terms, rtol=1e-9, atol=1e-9)
+    # Each chain has the bits that it has by itself.
+    alone = TreeInference().marginals(PairwiseModel(lattice((lengths[0],)), unary[: lengths[0]], table))
+    if scale < 100:
+        assert_array_equal(alone.unary, found.unary[: lengths[0]])
+
+
+def test_labels_that_are_given_leave_chains_to_messages():
+    unary = np.random.default_rng(0).normal(size=(5, 3))
+    unary[2, :2] = -np.inf
+    model = PairwiseModel(lattice((5,)), unary, np.eye(3)[None])
+    same_marginals(TreeInference().marginals(model), BruteForce().marginals(model), 1e-12)

@@ -1,0 +1,84 @@
+"""Chains that share one table of scores of neighbours, marginals of which one kernel gives without messages."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf.inference._base import Marginals
+from sklearn_crf.kernels.exact.chains import chain_likelihood
+
+# Probabilities above exp(-600) are normal numbers, with some to spare for their products.
+_WIDEST_RANGE = 600.0
+
+# Numbers in the longest vector of any processor.
+_LANES = 4
+
+_NO_LABELS = np.zeros(0, dtype=np.int32)
+
+
+class Transitions(NamedTuple):
+    """A table of scores of neighbours in the forms that the kernel reads."""
+
+    scores: np.ndarray  # (K, K)
+    factor: np.ndarray  # (K, W): their exp below the best one, padded by zeros
+    transposed: np.ndarray  # (K, W): the same of the table from right to left
+    best: float
+    widest: float  # range of scores of a node up to which no probability underflows
+
+    @classmethod
+    def of(cls, table):
+        """Of a table (K, K) float64; None where its scores range too widely."""
+        best, least = table.max(), table.min()
+        if not np.isfinite(least) or not 2 * (best - least) < _WIDEST_RANGE:
+            return None
+        n_states = len(table)
+        width = -(-n_states // _LANES) * _LANES
+        factor, transposed = np.zeros((2, n_states, width))
+        factor[:, :n_states] = np.exp(table - best)
+        transposed[:, :n_states] = factor[:, :n_states].T
+        return cls(table, factor, transposed, best, _WIDEST_RANGE - 2 * (best - least))
+
+    def statistics(self, unary, ptr, labels, posterior):
+        """Statistics of the table, and terms and likeliest states of nodes; None where scores range too widely.
+
+        Without labels those of the marginals, with labels those of the loss.
+        """
+        # unary, posterior: (N, K), which may be the same
+        pairs, counts = np.zeros_like(self.factor), np.zeros_like(self.scores)
+        terms, predicted = np.empty(len(unary)), np.empty(len(unary), dtype=np.int32)
+        work = np.empty((2 * int(np.diff(ptr).max()) + 3, self.factor.shape[1]))
+        outputs = posterior, pairs, counts, terms, predicted, work
+        if not chain_likelihood(unary, ptr, *self, labels, *outputs):
+            return None
+        return (pairs * self.factor)[:, : len(counts)] - counts, terms, predicted
+
+
+def chains_of(model):
+    """Bounds of the chains of a pairwise model and their table; None and None where it is anything else."""
+    if model.edge_weight is not None or model.n_states is not None or model.tables.shape[:2] != (1, 1):
+        return None, None
+    ptr = chain_ptr(model.graph)
+    return ptr, None if ptr is None else Transitions.of(model.tables[0, 0].astype(np.float64))
+
+
+def chain_ptr(graph):
+    """First node of each chain and the number of nodes, where edges lead from each node to the next one; else None."""
+    first, second = graph.edges[:, 0], graph.edges[:, 1]
+    if not graph.n_nodes or np.any(second != first + 1) or np.any(first[1:] <= first[:-1]):
+        return None
+    is_start = np.ones(graph.n_nodes + 1, dtype=bool)
+    is_start[second] = False
+    return np.flatnonzero(is_start)
+
+
+def marginals_of_chains(model):
+    """Exact marginals of chains that share one table, or None of anything else and where scores range too widely."""
+    ptr, transitions = chains_of(model)
+    if transitions is None:
+        return None
+    posterior = np.empty_like(model.unary)
+    found = transitions.statistics(model.unary, ptr, _NO_LABELS, posterior)
+    if found is None:
+        return None
+    tables, terms, _ = found
+    return Marginals(posterior, tables[None, None], float(terms.sum()), terms, bound="exact", n_iter=1)

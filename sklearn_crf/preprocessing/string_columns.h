@@ -1,0 +1,173 @@
+/* Columns of strings by the name that they are a value of: a hash table with open addressing.
+ *
+ * A dictionary for each name takes four misses of the cache a look-up: its index, its entry, the string, the number.
+ * Here short strings lie in the slot beside their column. */
+#ifndef STRING_COLUMNS_H
+#define STRING_COLUMNS_H
+
+#include <Python.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__GNUC__) || defined(__clang__)
+#define PREFETCH(address) __builtin_prefetch(address)
+#else
+#define PREFETCH(address) ((void)(address))
+#endif
+
+/* Characters of a short string, and its length behind them. */
+#define SHORT_TEXT 16
+
+typedef struct {
+    Py_hash_t hash;
+    union {
+        char text[SHORT_TEXT]; /* a short string of one byte a character, zeros, its length */
+        PyObject* string;      /* any other, owned */
+    } key;
+    int32_t column;
+    int32_t name; /* twice the number of the name, and whether the string is short; -1 where the slot is empty */
+} StringSlot;
+
+typedef struct {
+    StringSlot* slots;
+    size_t mask;
+    size_t n_used;
+} StringColumns;
+
+static StringSlot* empty_slots(size_t n) {
+    StringSlot* slots = (StringSlot*)malloc(n * sizeof(StringSlot));
+    if (!slots) PyErr_NoMemory();
+    for (size_t i = 0; slots && i < n; i++) slots[i].name = -1;
+    return slots;
+}
+
+static int string_columns_init(StringColumns* columns) {
+    columns->mask = 1023;
+    columns->n_used = 0;
+    columns->slots = empty_slots(1024);
+    return columns->slots ? 0 : -1;
+}
+
+static void string_columns_free(StringColumns* columns) {
+    for (size_t i = 0; columns->slots && i <= columns->mask; i++) {
+        StringSlot* slot = columns->slots + i;
+        if (slot->name >= 0 && !(slot->name & 1)) Py_DECREF(slot->key.string);
+    }
+    free(columns->slots);
+    columns->slots = NULL;
+}
+
+static inline size_t first_slot(const StringColumns* columns, Py_hash_t hash, int32_t name) {
+    const uint64_t mixed = ((uint64_t)hash ^ ((uint64_t)name << 32 | (uint64_t)name)) * UINT64_C(0x9E3779B97F4A7C15);
+    return (size_t)(mixed >> 32) & columns->mask;
+}
+
+static inline int is_short(PyObject* string) {
+    return PyUnicode_KIND(string) == PyUnicode_1BYTE_KIND && PyUnicode_GET_LENGTH(string) < SHORT_TEXT;
+}
+
+/* The length tells strings that end with a zero from those that do not. */
+static inline void write_text(PyObject* string, char* text) {
+    const Py_ssize_t length = PyUnicode_GET_LENGTH(string);
+    memset(text, 0, SHORT_TEXT);
+    memcpy(text, PyUnicode_DATA(string), (size_t)length);
+    text[SHORT_TEXT - 1] = (char)length;
+}
+
+/* The slot of a string, an exact str, or the empty one where it belongs. */
+static inline StringSlot* find_slot(const StringColumns* columns, PyObject* string, Py_hash_t hash, int32_t name) {
+    size_t i = first_slot(columns, hash, name);
+    char text[SHORT_TEXT];
+    const int short_text = is_short(string);
+    name = 2 * name + short_text;
+    if (short_text) write_text(string, text);
+    for (;; i = (i + 1) & columns->mask) {
+        StringSlot* slot = columns->slots + i;
+        if (slot->name < 0) return slot;
+        if (slot->hash != hash || slot->name != name) continue;
+        if (short_text ? !memcmp(slot->key.text, text, SHORT_TEXT)
+                       : slot->key.string == string || PyUnicode_Compare(slot->key.string, string) == 0)
+            return slot;
+    }
+}
+
+static int string_columns_grow(StringColumns* columns) {
+    StringColumns larger = {NULL, 2 * columns->mask + 1, columns->n_used};
+    larger.slots = empty_slots(larger.mask + 1);
+    if (!larger.slots) return -1;
+    for (size_t i = 0; i <= columns->mask; i++) {
+        const StringSlot* slot = columns->slots + i;
+        if (slot->name < 0) continue;
+        size_t k = first_slot(&larger, slot->hash, slot->name >> 1);
+        while (larger.slots[k].name >= 0) k = (k + 1) & larger.mask;
+        larger.slots[k] = *slot;
+    }
+    free(columns->slots);
+    *columns = larger;
+    return 0;
+}
+
+/* Whether the column of a string is known; it is then given. */
+static inline int string_columns_get(
+    const StringColumns* columns, PyObject* string, int32_t name, int32_t* column) {
+    const Py_hash_t hash = PyObject_Hash(string);
+    const StringSlot* slot = find_slot(columns, string, hash, name);
+    if (slot->name < 0) return 0;
+    *column = slot->column;
+    return 1;
+}
+
+/* Keep the column of a string that has none yet. */
+static int string_columns_set(StringColumns* columns, PyObject* string, int32_t name, int32_t column) {
+    if (2 * columns->n_used > columns->mask && string_columns_grow(columns)) return -1;
+    const Py_hash_t hash = PyObject_Hash(string);
+    StringSlot* slot = find_slot(columns, string, hash, name);
+    slot->hash = hash;
+    slot->column = column;
+    slot->name = 2 * name + is_short(string);
+    if (slot->name & 1) {
+        write_text(string, slot->key.text);
+    } else {
+        Py_INCREF(string);
+        slot->key.string = string;
+    }
+    columns->n_used++;
+    return 0;
+}
+
+/* Bring into the cache what reading a token soon will need. First the table of its dictionary. Where several threads
+ * run Python at a time, another one may change the dictionary meanwhile: then nothing is done. */
+#ifdef Py_GIL_DISABLED
+#define MAY_LOOK_AHEAD(token) 0
+#else
+#define MAY_LOOK_AHEAD(token) PyDict_CheckExact(token)
+#endif
+
+static inline void prefetch_dict(PyObject* token) {
+    if (!MAY_LOOK_AHEAD(token)) return;
+    const char* keys = (const char*)((PyDictObject*)token)->ma_keys;
+    for (int line = 0; line < 4; line++) PREFETCH(keys + 64 * line);
+}
+
+/* Then its strings, heads and characters. */
+static inline void prefetch_strings(PyObject* token) {
+    PyObject *name, *value;
+    Py_ssize_t at = 0;
+    if (!MAY_LOOK_AHEAD(token)) return;
+    while (PyDict_Next(token, &at, &name, &value)) {
+        PREFETCH(value);
+        PREFETCH((const char*)value + sizeof(PyASCIIObject));
+    }
+}
+
+/* And then their slots, if its names are the usual ones in their order. */
+static inline void prefetch_slots(const StringColumns* columns, PyObject* token, const int32_t* names, Py_ssize_t n) {
+    PyObject *name, *value;
+    Py_ssize_t at = 0;
+    if (!MAY_LOOK_AHEAD(token)) return;
+    for (Py_ssize_t k = 0; k < n && PyDict_Next(token, &at, &name, &value); k++)
+        if (PyUnicode_CheckExact(value)) PREFETCH(columns->slots + first_slot(columns, PyObject_Hash(value), names[k]));
+}
+
+#endif
