@@ -163,19 +163,19 @@ def contrastive(generator, init="pl", sweeps=10, kind=CostedCCG, n_rounds=None, 
     def make(C, costs, protocol, tried):
         rounds = n_rounds or (protocol.n_rounds_tried if tried else protocol.n_rounds)
         epochs = {"solver": SGD(step_size=0.5), "max_iter": 2 * protocol.n_rounds} if by_epochs else {}
+        kinds = {"gibbs": GibbsGenerator(sweeps), "icm": MapGenerator(ICM()), "map": MapGenerator(MESSAGES)}
+        violated = "mv" in generator
+        found = kinds[generator.partition("_")[0]]
         sets = GrowingSets(
             init=init,
+            generator=MostViolated(found, "hamming") if violated else found,
             n_new=protocol.n_new,
             generated_weight=protocol.generated_weight,
             max_rounds=rounds,
             max_round_iter=None,
         )
-        kinds = {"gibbs": GibbsGenerator(sweeps), "icm": MapGenerator(ICM()), "map": MapGenerator(MESSAGES)}
-        violated = "mv" in generator
-        found = kinds[generator.partition("_")[0]]
         learner = kind(
             C,
-            generator=MostViolated(found, "hamming") if violated else found,
             sets=sets,
             **{"max_iter": protocol.n_iterations, "tol": 1e-4, **epochs},
             **shared(protocol),

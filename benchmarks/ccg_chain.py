@@ -142,9 +142,9 @@ def check():
     X = np.ones((*y.shape, 1))
     fields = {
         "exact ML": DRFClassifier(learning="likelihood", inference="tree", **shared),
-        "PL": ContrastiveCRF(generator=None, **shared),
-        "Simple Contrastive": ContrastiveCRF(generator=None, sets=GrowingSets(given=[STATES[[0, -1]]]), **shared),
-        "Contrastive": ContrastiveCRF(generator=None, sets="observed", **shared),
+        "PL": ContrastiveCRF(sets=GrowingSets(generator=None), **shared),
+        "Simple Contrastive": ContrastiveCRF(sets=GrowingSets(generator=None, given=[STATES[[0, -1]]]), **shared),
+        "Contrastive": ContrastiveCRF(sets=GrowingSets("observed", generator=None), **shared),
     }
     for name, field in fields.items():
         field.fit(X, y)

@@ -19,13 +19,14 @@ from defaults import horses, squares
 from sklearn.metrics import log_loss
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier
+from sklearn_crf.learning import GrowingSets
 
 TASKS = {"squares": squares, "horses": horses}
 LEARNERS = {
     "likelihood (TRWCRF)": (TRWCRF, {}),
-    "pseudolikelihood": (ContrastiveCRF, {"generator": None}),
+    "pseudolikelihood": (ContrastiveCRF, {"sets": GrowingSets(generator=None)}),
     "constraint generation (ContrastiveCRF)": (ContrastiveCRF, {}),
-    "most violated labelings": (ContrastiveCRF, {"generator": "map_mv"}),
+    "most violated labelings": (ContrastiveCRF, {"sets": GrowingSets(generator="map_mv")}),
     "margin (M3NClassifier)": (M3NClassifier, {}),
     "pseudo-marginals (DRFClassifier)": (DRFClassifier, {}),
 }

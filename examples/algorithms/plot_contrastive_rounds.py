@@ -32,9 +32,9 @@ X_train, y_train, X_test, y_test = X[:10], y[:10], X[10:], y[10:]
 # Rounds
 # ------
 #
-# ``generator=None`` is pseudolikelihood alone. With a generator, each round adds what
-# max-product finds from random messages: at first the labelings of one class that
-# pseudolikelihood likes best.
+# ``GrowingSets(generator=None)`` is pseudolikelihood alone. With a generator, each
+# round adds what max-product finds from random messages: at first the labelings of one
+# class that pseudolikelihood likes best.
 inference = LoopyBP(max_iter=500, damping=0.3)
 options = {
     "edge_features": "constant",
@@ -42,10 +42,9 @@ options = {
     "inference": inference,
     "random_state": 0,
 }
-local = ContrastiveCRF(generator=None, **options).fit(X_train, y_train)
-field = ContrastiveCRF(generator="map", sets=GrowingSets(max_rounds=15), **options).fit(
-    X_train, y_train
-)
+alone, growing = GrowingSets(generator=None), GrowingSets(max_rounds=15)
+local = ContrastiveCRF(sets=alone, **options).fit(X_train, y_train)
+field = ContrastiveCRF(sets=growing, **options).fit(X_train, y_train)
 for name, model in (("pseudolikelihood", local), ("with generated labelings", field)):
     print(
         f"{name:25s} {100 * model.score(X_test, y_test):.1f} % right, "

@@ -18,20 +18,17 @@ from sklearn_crf.inference import (
     resolve_inference,
 )
 from sklearn_crf.learning import (
-    GENERATORS,
     LBFGS,
     SGD,
     GrowingSets,
     HeldOutScores,
     are_narrow,
     choose_edge_penalty,
-    resolve_generators,
     resolve_sets,
     resolve_solver,
     train_by_rounds,
 )
 from sklearn_crf.learning._contrastive import INITS
-from sklearn_crf.objectives import Generator
 
 # Rounds that may pass without a better labeling of training examples, and how many of their nodes are labelled for it.
 _PATIENCE, _NODES_TO_LABEL = 5, 100_000
@@ -59,16 +56,12 @@ class ContrastiveCRF(FieldClassifier):
     ----------
     C : float, default=1.0
         Inverse strength of the penalty; intercepts are free.
-    generator : str, Generator, list or None, default="map"
-        What finds labelings: "map", max-product from random messages; "icm", iterated conditional modes from random
-        labels, quicker and more varied; "gibbs", ten Gibbs sweeps from the truth. "icm_mv", "map_mv" and "gibbs_mv" add
-        the number of errors to the scores (most violated constraints). Or a
-        :class:`~sklearn_crf.objectives.MapGenerator`, :class:`~sklearn_crf.objectives.GibbsGenerator` or
-        :class:`~sklearn_crf.objectives.MostViolated`; a list takes all that it holds, None generates nothing.
     sets : {"pl", "gpl", "observed", "empty"} or GrowingSets, default="pl"
         Sets of labelings to begin with: those of the pseudolikelihood; of the generalised one, over blocks; and one set
-        of all labelings seen in training; or none. Or a :class:`~sklearn_crf.learning.GrowingSets`, whose options are
-        reachable as ``sets__max_rounds`` and so on.
+        of all labelings seen in training; or none. Or a :class:`~sklearn_crf.learning.GrowingSets`, which says what
+        finds further labelings (``generator``: max-product by default; iterated conditional modes, Gibbs sampling,
+        labelings of most violated constraints, or nothing), how many and when; its options are reachable as
+        ``sets__generator``, ``sets__max_rounds`` and so on.
     solver : {"lbfgs", "sgd"} or Solver, default="lbfgs"
         Rounds of L-BFGS, each from where the last one ended; or stochastic gradient descent over mini-batches of
         examples, which generates for those of a step before it makes the step. Or an
@@ -173,27 +166,23 @@ class ContrastiveCRF(FieldClassifier):
 
     Pseudolikelihood alone overrates the neighbours here, so that one label takes all nodes:
 
-    >>> ContrastiveCRF(generator=None).fit(X[:10], y[:10]).score(X[10:], y[10:]) < 0.3
+    >>> from sklearn_crf.learning import GrowingSets
+    >>> alone = ContrastiveCRF(sets=GrowingSets(generator=None))
+    >>> alone.fit(X[:10], y[:10]).score(X[10:], y[10:]) < 0.3
     True
     """
 
     _parameter_constraints: ClassVar[dict] = {
         **FieldClassifier._parameter_constraints,
-        "generator": [StrOptions(set(GENERATORS)), Generator, list, None],
         "sets": [StrOptions(set(INITS)), GrowingSets],
         "solver": [StrOptions({"lbfgs", "sgd"}), LBFGS, SGD],
     }
-    _objects: ClassVar[dict] = FieldClassifier._objects | {
-        "generator": "GibbsGenerator(5)",
-        "sets": "GrowingSets()",
-        "solver": "SGD()",
-    }
+    _objects: ClassVar[dict] = FieldClassifier._objects | {"sets": "GrowingSets()", "solver": "SGD()"}
 
     def __init__(
         self,
         C=1.0,
         *,
-        generator="map",
         sets="pl",
         solver="lbfgs",
         inference="auto",
@@ -213,7 +202,6 @@ class ContrastiveCRF(FieldClassifier):
         verbose=0,
     ):
         self.C = C
-        self.generator = generator
         self.sets = sets
         self.solver = solver
         self.inference = inference
@@ -234,14 +222,10 @@ class ContrastiveCRF(FieldClassifier):
 
     def _check_labels(self, labels):
         # Bad parameters are named before any work is done.
-        resolve_generators(self.generator, labels)
-        resolve_sets(self.sets).check()
+        resolve_sets(self.sets).check(labels)
 
     def _objective(self, examples, potentials):
-        labels, batches = examples.labels, examples.batches
-        objective = resolve_sets(self.sets).objective(examples.encoded, batches, labels.classes_, potentials)
-        objective.generate_by(resolve_generators(self.generator, labels), [batch.node_weight for batch in batches])
-        return objective
+        return resolve_sets(self.sets).objective(examples.encoded, examples.batches, examples.labels, potentials)
 
     def _n_iterations(self):
         by_epochs = resolve_solver(self.solver).is_stochastic

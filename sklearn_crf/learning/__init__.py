@@ -1,10 +1,8 @@
 """Learning: rules, formulations and solvers, the objects behind the names that estimators take."""
 
 from sklearn_crf.learning._contrastive import (
-    GENERATORS,
     GrowingSets,
     choose_edge_penalty,
-    resolve_generators,
     resolve_sets,
     train_by_rounds,
 )

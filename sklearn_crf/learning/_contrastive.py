@@ -77,6 +77,9 @@ def members_of(batch, encoded):
 #: Sub-objectives to begin with.
 INITS = ("pl", "gpl", "observed", "empty")
 
+#: Generators of labelings by name; those that end in "mv" look for violated constraints.
+GENERATORS = ("icm", "map", "gibbs", "icm_mv", "map_mv", "gibbs_mv")
+
 
 class GrowingSets(BaseEstimator):
     r"""Sets of labelings among which the truth is to be probable, and how they grow.
@@ -86,6 +89,12 @@ class GrowingSets(BaseEstimator):
     init : {"pl", "gpl", "observed", "empty"}, default="pl"
         Sub-objectives to begin with: the pseudolikelihood; the generalised one of ``blocks``; the pseudolikelihood and
         one set of all labelings seen in training, for examples of one lattice ("Contrastive" of the paper); or none.
+    generator : str, Generator, list or None, default="map"
+        What finds further labelings: "map", max-product from random messages; "icm", iterated conditional modes from
+        random labels, quicker and more varied; "gibbs", ten Gibbs sweeps from the truth. "icm_mv", "map_mv" and
+        "gibbs_mv" add the number of errors to the scores (most violated constraints). Or a
+        :class:`~sklearn_crf.objectives.MapGenerator`, :class:`~sklearn_crf.objectives.GibbsGenerator` or
+        :class:`~sklearn_crf.objectives.MostViolated`; a list takes all that it holds, None generates nothing.
     blocks : {"rows", "columns"}, int or list, default=2
         Blocks of ``init="gpl"``: lines of a lattice, windows of so many nodes a side, or for each example a list of
         arrays of nodes. Nodes are numbered in the order of the labels.
@@ -115,12 +124,15 @@ class GrowingSets(BaseEstimator):
     --------
     >>> from sklearn_crf import ContrastiveCRF
     >>> from sklearn_crf.learning import GrowingSets
-    >>> ContrastiveCRF(sets=GrowingSets(init="empty")).set_params(sets__max_rounds=5).sets
-    GrowingSets(init='empty', max_rounds=5)
+    >>> ContrastiveCRF(sets=GrowingSets(generator="icm")).set_params(
+    ...     sets__max_rounds=5
+    ... ).sets
+    GrowingSets(generator='icm', max_rounds=5)
     """
 
     _parameter_constraints: ClassVar[dict] = {
         "init": [StrOptions(set(INITS))],
+        "generator": [StrOptions(set(GENERATORS)), Generator, list, None],
         "blocks": [StrOptions({"rows", "columns"}), Interval(Integral, 1, None, closed="left"), list],
         "given": [list, None],
         "given_weight": ["array-like", None],
@@ -135,6 +147,7 @@ class GrowingSets(BaseEstimator):
     def __init__(
         self,
         init: str = "pl",
+        generator: str | Generator | list | None = "map",
         blocks: str | int | list = 2,
         given: list | None = None,
         given_weight=None,
@@ -146,6 +159,7 @@ class GrowingSets(BaseEstimator):
         max_round_iter: int | None = 10,
     ):
         self.init = init
+        self.generator = generator
         self.blocks = blocks
         self.given = given
         self.given_weight = given_weight
@@ -156,9 +170,10 @@ class GrowingSets(BaseEstimator):
         self.max_rounds = max_rounds
         self.max_round_iter = max_round_iter
 
-    def check(self) -> None:
-        """Raise where a parameter is out of its range or has no meaning beside another."""
+    def check(self, labels) -> None:
+        """Raise where a parameter is out of its range or has no meaning beside another or for encoded labels."""
         self._validate_params()
+        self._generators(labels)
         if self.given_weight is not None and not self.given:
             raise ValueError("given_weight weighs the sets that given names, but there are none.")
         n_given = len(self.given or [])
@@ -168,14 +183,18 @@ class GrowingSets(BaseEstimator):
                 f"{len(self.given_log_proposal)}."
             )
 
-    def objective(self, encoded, batches, classes, potentials):
-        """The contrastive objective of the sets to begin with.
+    def _generators(self, labels):
+        several = self.generator if isinstance(self.generator, list) else [self.generator]
+        return [_generator(item, labels) for item in several if item is not None]
+
+    def objective(self, encoded, batches, labels, potentials):
+        """The contrastive objective of the sets to begin with, and the generators that extend them.
 
         Parameters
         ----------
         encoded : Encoded
         batches : list of Batch
-        classes : ndarray of shape (n_classes,)
+        labels : EncodedLabels
         potentials : LinearPotentials
 
         Returns
@@ -186,24 +205,15 @@ class GrowingSets(BaseEstimator):
             raise ValueError(f"blocks holds lists for {len(self.blocks)} examples, but X has {encoded.n_examples}.")
         objective = _initial_objective(self, encoded, batches, potentials)
         if self.given:
-            given = _checked_sets(self.given, self.given_weight, classes, encoded.n_examples)
+            given = _checked_sets(self.given, self.given_weight, labels.classes_, encoded.n_examples)
             _add_sets(*given, encoded, batches, potentials, objective, self.given_log_proposal)
+        objective.generate_by(self._generators(labels), [batch.node_weight for batch in batches])
         return objective
-
-
-#: Generators of labelings by name; the others look for violated constraints.
-GENERATORS = ("icm", "map", "gibbs", "icm_mv", "map_mv", "gibbs_mv")
 
 
 def resolve_sets(sets: str | GrowingSets) -> GrowingSets:
     """The sets of a constructor parameter: the name of the initial sets, or an object."""
     return clone(sets) if isinstance(sets, GrowingSets) else GrowingSets(init=sets)
-
-
-def resolve_generators(generator, labels) -> list[Generator]:
-    """The generators of a constructor parameter."""
-    several = generator if isinstance(generator, list) else [] if generator is None else [generator]
-    return [_generator(item, labels) for item in several]
 
 
 def _generator(item, labels):

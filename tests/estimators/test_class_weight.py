@@ -8,7 +8,7 @@ from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier
-from sklearn_crf.learning import PiecewiseTraining, Relaxation
+from sklearn_crf.learning import GrowingSets, PiecewiseTraining, Relaxation
 from sklearn_crf.objectives import MapGenerator
 
 TIGHT = {"tol": 1e-9, "max_iter": 2000}
@@ -18,7 +18,7 @@ OF_NODES = {
     "drf": DRFClassifier(learning="pl"),
     "trw_pl": TRWCRF(formulation="pseudolikelihood"),
     "trw_costs": TRWCRF(formulation=Relaxation(cost="hamming"), max_iter=30),
-    "contrastive": ContrastiveCRF(generator="icm_mv", random_state=0, max_iter=30),
+    "contrastive": ContrastiveCRF(sets=GrowingSets(generator="icm_mv"), random_state=0, max_iter=30),
 }
 
 
@@ -76,7 +76,7 @@ def test_rows_without_a_label_count_for_nothing():
         DRFClassifier(learning="pma"),
         TRWCRF(),
         TRWCRF(formulation=PiecewiseTraining()),
-        ContrastiveCRF(generator=MapGenerator()),
+        ContrastiveCRF(sets=GrowingSets(generator=MapGenerator())),
     ],
     ids=str,
 )

@@ -8,7 +8,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier
-from sklearn_crf.learning import LBFGS, PL, SGD, SPA, GradientSteps
+from sklearn_crf.learning import LBFGS, PL, SGD, SPA, GradientSteps, GrowingSets
 
 RNG = np.random.default_rng(0)
 Y = np.kron(RNG.integers(2, size=(4, 2, 2)), np.ones((1, 3, 3), dtype=int))
@@ -29,10 +29,12 @@ FIELDS = {
     "pma": (DRFClassifier(), 200),
     "pl by steps": (DRFClassifier(learning=PL(solver=GradientSteps(step_size=1.0)), tol=0.01), 1000),
     "spa by bundle": (DRFClassifier(learning=SPA(solver="bundle"), inference="map"), 400),
-    "sets": (ContrastiveCRF(generator=None), 200),
+    "sets": (ContrastiveCRF(sets=GrowingSets(generator=None)), 200),
     "rounds": (ContrastiveCRF(random_state=0), 500),
     "sets by sgd": (
-        ContrastiveCRF(generator=None, solver=SGD(step_size=1.0, batch_size=1), random_state=0, tol=0.01),
+        ContrastiveCRF(
+            sets=GrowingSets(generator=None), solver=SGD(step_size=1.0, batch_size=1), random_state=0, tol=0.01
+        ),
         300,
     ),
     "bundle": (M3NClassifier(solver="bmrm", edge_features="constant"), 1000),

@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier
-from sklearn_crf.learning import CD, PMA, SPA
+from sklearn_crf.learning import CD, PMA, SPA, GrowingSets
 
 WEIGHTS = ("coef_", "intercept_", "edge_coef_")
 
@@ -98,7 +98,7 @@ def test_without_a_scale_there_are_steps():
         DRFClassifier(learning=SPA(select="voted"), inference="map", max_iter=30),
         TRWCRF(),
         TRWCRF(formulation="dual", fit_intercept=False),
-        ContrastiveCRF(generator=None),
+        ContrastiveCRF(sets=GrowingSets(generator=None)),
     ],
     ids=str,
 )

@@ -73,10 +73,10 @@ ESTIMATORS = {
     ),
     "ContrastiveCRF": (
         ContrastiveCRF(
-            generator=MapGenerator(LoopyBP(schedule="residual")), sets=GrowingSets(max_rounds=3), random_state=0
+            sets=GrowingSets(generator=MapGenerator(LoopyBP(schedule="residual")), max_rounds=3), random_state=0
         ),
         lambda: noisy_blobs(6),
-        {"C": [0.01, 1.0], "generator": ["map", None]},
+        {"C": [0.01, 1.0], "sets__generator": ["map", None]},
     ),
     "MultiConditionalMFA": (MultiConditionalMFA(n_factors=1, random_state=0), iris, {"alpha": [0.1, 1.0]}),
     "RegressionTreeField": (RegressionTreeField("mse", **QUICK_TREES), clean_blobs, {"max_depth": [0, 1]}),

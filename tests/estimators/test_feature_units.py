@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier, Shards
-from sklearn_crf.learning import LBFGS, PL, GradientSteps
+from sklearn_crf.learning import LBFGS, PL, GradientSteps, GrowingSets
 from sklearn_crf.potentials import PairwiseTables
 
 RNG = np.random.default_rng(0)
@@ -22,7 +22,7 @@ FIELDS = {
     "l1": TRWCRF(C=0.1, formulation="pseudolikelihood", solver=LBFGS(l1_ratio=0.5), tol=1e-7, max_iter=1000),
     "pma": DRFClassifier(C=0.1, tol=1e-7),
     "pl": DRFClassifier(C=0.1, learning="pl", tol=1e-7),
-    "contrastive": ContrastiveCRF(C=0.1, generator=None, tol=1e-7),
+    "contrastive": ContrastiveCRF(C=0.1, sets=GrowingSets(generator=None), tol=1e-7),
     "margin": M3NClassifier(C=0.1),
 }
 

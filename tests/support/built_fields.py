@@ -90,20 +90,20 @@ def drf_classifier(C=1.0, **options):
 
 def contrastive_crf(C=1.0, **options):
     """ContrastiveCRF of flat options."""
-    sets = _take(options, "init", "blocks", "n_new", "generated_weight", "max_rounds", "max_round_iter")
+    sets = _take(options, "init", "generator", "blocks", "n_new", "generated_weight", "max_rounds", "max_round_iter")
     sets |= {
         new: options.pop(old) for old, new in {"sets": "given", "set_weight": "given_weight"}.items() if old in options
     }
-    if sets:
-        options["sets"] = rules.GrowingSets(**sets)
     steps = _take(options, *_STEPS)
     if steps:
         options["solver"] = rules.SGD(**steps)
     generated = _take(options, "cost", "gibbs_sweeps", "generator_inference")
     if generated:
-        names = options.get("generator", "map")
+        names = sets.get("generator", "map")
         names = [names] if isinstance(names, str) else names
-        options["generator"] = [_generator(name, **generated) for name in names]
+        sets["generator"] = [_generator(name, **generated) for name in names]
+    if sets:
+        options["sets"] = rules.GrowingSets(**sets)
     _pairwise(options, "auto")
     return ContrastiveCRF(C, **options)
 

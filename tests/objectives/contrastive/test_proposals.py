@@ -219,9 +219,9 @@ def test_a_fit_keeps_one_chain_for_each_example():
             return found
 
     X, y = noisy_blobs(3)
-    sets = GrowingSets(max_rounds=3, n_new=2)
+    sets = GrowingSets(generator=Recorded(1, persistent=True), max_rounds=3, n_new=2)
     options = {"sets": sets, "pairwise": PairwiseTables(C=1.0), "max_iter": 100, "n_jobs": 1}
-    ContrastiveCRF(generator=Recorded(1, persistent=True), **options).fit(X, y)
+    ContrastiveCRF(**options).fit(X, y)
     starts = [start for _, start, _ in seen]
     assert sum(start is None for start in starts) == 2 * len({labels.tobytes() for labels, _, _ in seen})
     for _, start, _ in seen:
@@ -231,10 +231,8 @@ def test_a_fit_keeps_one_chain_for_each_example():
 @pytest.mark.parametrize("generator", [GibbsGenerator(2, True), MostViolated(GibbsGenerator(2, True), "hamming")])
 def test_drawn_sets_are_bit_identical_for_any_n_jobs(generator):
     X, y = noisy_blobs(6)
-    sets = GrowingSets(max_rounds=3, are_drawn=True)
-    one, two = (
-        ContrastiveCRF(generator=generator, sets=sets, max_iter=10, random_state=0, n_jobs=k).fit(X, y) for k in (1, 2)
-    )
+    sets = GrowingSets(generator=generator, max_rounds=3, are_drawn=True)
+    one, two = (ContrastiveCRF(sets=sets, max_iter=10, random_state=0, n_jobs=k).fit(X, y) for k in (1, 2))
     assert_array_equal(one.coef_, two.coef_)
     assert_array_equal(one.edge_coef_, two.edge_coef_)
     assert one.n_assignments_ > 0
@@ -246,10 +244,11 @@ def test_given_sets_have_their_proposals():
     X = y[..., None] + rng.normal(size=(30, 3, 1))
     labelings = all_labelings(3, 2)
     log_q = np.log(np.linspace(1, 2, 8))
-    options = {"generator": None, "max_iter": 500, "tol": 1e-8}
+    options = {"max_iter": 500, "tol": 1e-8}
 
     def fitted(**sets):
-        return ContrastiveCRF(sets=GrowingSets(init="empty", given=[labelings], **sets), **options).fit(X, y)
+        sets = GrowingSets(init="empty", generator=None, given=[labelings], **sets)
+        return ContrastiveCRF(sets=sets, **options).fit(X, y)
 
     constant, plain = fitted(given_log_proposal=[np.zeros(8)]), fitted()
     assert_allclose(constant.coef_, plain.coef_, atol=1e-6)
@@ -257,7 +256,10 @@ def test_given_sets_have_their_proposals():
     counts = 8 * np.arange(8, 16)
     drawn = np.repeat(labelings, counts, axis=0)
     many = ContrastiveCRF(
-        sets=GrowingSets(init="empty", given=[drawn], given_log_proposal=[np.log(np.repeat(counts, counts))]), **options
+        sets=GrowingSets(
+            init="empty", generator=None, given=[drawn], given_log_proposal=[np.log(np.repeat(counts, counts))]
+        ),
+        **options,
     )
     assert_allclose(many.fit(X, y).coef_, plain.coef_, atol=1e-6)
     assert abs(fitted(given_log_proposal=[log_q]).edge_coef_ - plain.edge_coef_).max() > 1e-3
@@ -275,4 +277,4 @@ def test_given_sets_have_their_proposals():
 def test_bad_proposals_are_named(sets, message):
     y = np.array([[0, 1, 0], [1, 1, 0]])
     with pytest.raises(ValueError, match=message):
-        ContrastiveCRF(sets=sets, generator=None).fit(y[..., None] * 1.0, y)
+        ContrastiveCRF(sets=sets).fit(y[..., None] * 1.0, y)
