@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,62 +19,27 @@ from sklearn_crf.encoding import (
     require_complete,
     validate_sample_weight,
 )
+from sklearn_crf.estimators._certificates import (
+    Certificates,
+    LogLikelihood,
+    bounding_inference,
+    certificates_of,
+    common_bound,
+    log_likelihood_terms,
+)
 from sklearn_crf.estimators._field import TrainableField
 from sklearn_crf.estimators._held_out import right_nodes
 from sklearn_crf.estimators._sharded import of_each_shard, scored_nodes
-from sklearn_crf.estimators._training_examples import require_no_factors
 from sklearn_crf.inference import (
-    MPLP,
-    TRWS,
     AutoMarginals,
-    ClusterTightening,
     Inference,
-    Labeling,
     TreeBestLabelings,
     TreeInference,
-    convergence_left_to_caller,
     resolve_inference,
 )
-from sklearn_crf.models import FactorGraph, PairwiseModel, clamped, score, score_terms
+from sklearn_crf.models import FactorGraph, PairwiseModel, clamped, score_terms
 
 _Method = TypeVar("_Method", bound=Callable)
-
-
-class LogLikelihood(NamedTuple):
-    """Log-probabilities of labelings.
-
-    Attributes
-    ----------
-    values : ndarray of shape (n_examples,)
-    bound : {"exact", "upper", "lower"} or None
-        Whether all values are exact, upper bounds or lower bounds; None if that is not known.
-    """
-
-    values: np.ndarray
-    bound: str | None
-
-
-class Certificates(NamedTuple):
-    """Bounds on the scores of the best labelings.
-
-    Attributes
-    ----------
-    scores : ndarray of shape (n_examples,)
-        Of the labels that were predicted.
-    bounds : ndarray of shape (n_examples,)
-        That no labeling exceeds.
-    gaps : ndarray of shape (n_examples,)
-        Bounds less scores: 0 proves that no labeling scores higher.
-    """
-
-    scores: np.ndarray
-    bounds: np.ndarray
-    gaps: np.ndarray
-
-    @property
-    def optimal(self) -> np.ndarray:
-        """True where the gap is zero up to rounding: no labeling scores higher, (n_examples,) of bool."""
-        return self.gaps <= 1e-9 * np.maximum(1.0, np.abs(self.scores))
 
 
 def _of_a_distribution(method: _Method) -> _Method:
@@ -306,11 +271,7 @@ class FieldClassifier(TrainableField):
         Where each node has its likeliest label (marginal decoding) the labeling need not be the best one, and a gap
         says how far it is from that.
         """
-        chosen = resolve_inference(inference).inference if isinstance(inference, str) else inference
-        if chosen is not None and "map" not in chosen.tasks:
-            raise ValueError(f"certify needs an inference for best labelings, but {type(chosen).__name__} finds none.")
-        if not max_work >= 0:
-            raise ValueError(f"max_work must not be negative, got {max_work!r}.")
+        chosen = bounding_inference(inference, max_work)
         _, batches, columns = self._predict_columns(X, evidence)
         labels = [
             part
@@ -322,7 +283,7 @@ class FieldClassifier(TrainableField):
         models = [_given(potentials.model(weights, batch.example), batch.labels) for batch in single]
         with single_threaded_blas():
             named = [batch.named_in_errors for batch in single]
-            return _certify(models, labels, chosen, max_work, named, self.n_jobs)
+            return certificates_of(models, labels, chosen, max_work, named, self.n_jobs)
 
     def predict_topk(self, X: Any, k: int = 5, evidence: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """The k best labelings of every example, exactly: examples without cycles.
@@ -494,24 +455,15 @@ class FieldClassifier(TrainableField):
         def run(batch, n_threads):
             model = self._scores(potentials, weights, batch)
             with batch.named_in_errors():
-                free = chosen.marginals(model, n_threads=n_threads)
-                if free.log_z_terms is None:
-                    raise ValueError(f"{type(chosen).__name__} has no log-partition: use inference='bp' or 'trw'.")
-                bounds = [_OPPOSITE.get(free.bound)]
-                if np.all(batch.labels >= 0):
-                    truth = score_terms(model, batch.labels)
-                else:
-                    fixed = chosen.marginals(clamped(model, batch.labels), n_threads=n_threads)
-                    truth = fixed.log_z_terms
-                    bounds.append(fixed.bound)
-            return np.add.reduceat(truth - free.log_z_terms, batch.node_ptr[:-1]), bounds
+                terms, bounds = log_likelihood_terms(model, batch.labels, chosen, n_threads)
+            return np.add.reduceat(terms, batch.node_ptr[:-1]), bounds
 
         with single_threaded_blas():
             parts = map_tasks(run, batches, self.n_jobs)
         values = np.zeros(encoded.n_examples)
         for batch, (part, _) in zip(batches, parts, strict=True):
             values[batch.members] = part
-        return LogLikelihood(values, _common({bound for _, bounds in parts for bound in bounds}))
+        return LogLikelihood(values, common_bound({bound for _, bounds in parts for bound in bounds}))
 
     @_of_a_distribution
     def sample(
@@ -566,34 +518,7 @@ def _given(model, labels):
     return model if labels is None else clamped(model, labels)
 
 
-def _certify(models, labels, inference, max_work, named, n_jobs):
-    """Certificates of one labeling of each model; ``named[i]()`` is a context that names the example in errors."""
-    tightening = ClusterTightening(max_work) if inference is None and max_work else None
-    if inference is None:
-        inference = MPLP() if any(isinstance(model, FactorGraph) for model in models) else TRWS()
-
-    def run(i, n_threads):
-        model, reached = models[i], score(models[i], labels[i])
-        with named[i]():
-            best = inference.map(model, n_threads=n_threads)
-            found = Labeling(labels[i], reached, max(best.bound, reached))
-            if tightening is None or found.certified or not tightening.fits(model):
-                return reached, found.bound
-            # The budget is the user's choice: a gap that remains is the answer.
-            with convergence_left_to_caller():
-                tightened = tightening.map(model, init=labels[i], n_threads=n_threads)
-        return reached, max(min(found.bound, tightened.bound), reached)
-
-    found = map_tasks(run, range(len(models)), n_jobs)
-    scores, bounds = np.array(found, dtype=np.float64).reshape(-1, 2).T
-    return Certificates(scores, bounds, bounds - scores)
-
-
-_OPPOSITE = {"exact": "exact", "upper": "lower", "lower": "upper"}
-
-
-def _common(bounds):
-    """Bound of the sum of numbers that have these bounds."""
-    if None in bounds or {"upper", "lower"} <= bounds:
-        return None
-    return next(iter(bounds - {"exact"}), "exact")
+def require_no_factors(batch, method):
+    """Raise ValueError where an example has factors besides nodes and edges."""
+    if batch.example.has_factors:
+        raise ValueError(f"X[{batch.members[0]}] has factors besides nodes and edges, which {method} does not take.")

@@ -20,8 +20,8 @@ from sklearn_crf.distributed import Shards
 from sklearn_crf.encoding import class_weights, encode_X, encode_y, make_batches, tie_constant_edges
 from sklearn_crf.estimators._partial_fit import partial_fit
 from sklearn_crf.estimators._sharded import gather
-from sklearn_crf.estimators._training_examples import TrainingExamples, have_many_weights, require_node_losses
-from sklearn_crf.inference import Inference, NamedInference, resolve_inference
+from sklearn_crf.estimators._training_examples import TrainingExamples, require_node_losses
+from sklearn_crf.inference import NAMES, Inference, NamedInference, resolve_inference
 from sklearn_crf.learning import TrainingRun, initial_weights, restore_units
 from sklearn_crf.potentials import (
     PAIRWISE_FORMS,
@@ -33,11 +33,7 @@ from sklearn_crf.potentials import (
     PairwiseTables,
     SparseEdgePotentials,
     SparsePotentials,
-    check_factors,
-    factor_types,
     pairwise_form,
-    with_edge_columns,
-    with_feature_columns,
 )
 
 
@@ -51,66 +47,6 @@ class WeightLayout(NamedTuple):
     seen_tables: bool = False  # weights of tables only for pairs of labels that occur
     seen_only_on_edges: bool = True  # the same for sparse features of edges
     takes_factors: bool = False
-
-    # Training ------------------------------------------------------------------------------------------------------
-
-    def prepare(self, encoded):
-        """Function that converts an example to the form that is fastest for many passes."""
-        if encoded.has_sparse_edges:
-            return partial(
-                with_edge_columns, n_node_types=encoded.n_node_types, n_edge_types=max(encoded.n_edge_types, 1)
-            )
-        if encoded.is_sparse:
-            return partial(with_feature_columns, n_node_types=encoded.n_node_types)
-        return tie_constant_edges
-
-    def check(self, batches, classes):
-        """Raise ValueError where labels are a pair that no edge may join."""
-        if self.forbidden is not None:
-            _require_allowed(batches, self.forbidden, classes)
-
-    def potentials(self, encoded, classes, batches):
-        """Potentials for training on prepared batches."""
-        pairwise = self._pairwise_potentials(encoded, classes, batches)
-        if not encoded.has_factors:
-            return pairwise
-        types = factor_types(encoded.items, batches, len(classes))
-        check_factors(encoded.items, types, len(classes))
-        return FactorPotentials(pairwise, types)
-
-    def _pairwise_potentials(self, encoded, classes, batches):
-        n_classes, form = len(classes), self.form
-        self.check(batches, classes)
-        options = {
-            "n_edge_features": max(encoded.n_edge_features, 1),
-            "n_node_types": encoded.n_node_types,
-            "n_edge_types": max(encoded.n_edge_types, 1),
-            "fit_intercept": self.fit_intercept,
-            "forbidden": self.forbidden,
-        }
-        if self.seen_only and not encoded.is_sparse:
-            raise ValueError("weights='seen' needs sparse X, got dense features: use weights='all'.")
-        if not (encoded.is_sparse or encoded.has_sparse_edges):
-            return LinearPotentials(encoded.n_features, n_classes, form, **options)
-        n_features = encoded.n_features * encoded.n_node_types
-        if have_many_weights(encoded, n_classes, batches) if self.seen_only is None else self.seen_only:
-            seen = ((batch.example.node_features, batch.counted_labels) for batch in batches)
-            pairs = FeaturePairs.seen(n_features, n_classes, seen)
-        else:
-            pairs = FeaturePairs.all(n_features, 1 if n_classes == 2 else n_classes)
-        if encoded.has_sparse_edges:
-            edge_pairs = self._edge_pairs(batches, options["n_edge_features"] * options["n_edge_types"])
-            return SparseEdgePotentials(pairs, edge_pairs, encoded.n_features, n_classes, form, **options)
-        if self.seen_tables:
-            form = form.restricted(_seen_on_edges(batches, n_classes))
-        return SparsePotentials(pairs, encoded.n_features, n_classes, form, **options)
-
-    def _edge_pairs(self, batches, n_features):
-        """Pairs of a sparse feature of edges and a weight of their tables."""
-        if not self.seen_only_on_edges:
-            return FeaturePairs.all(n_features, self.form.n_weights)
-        seen = ((batch.example.edge_features, _table_weights(batch, self.form)) for batch in batches)
-        return FeaturePairs.seen(n_features, self.form.n_weights, seen)
 
     # Attributes ----------------------------------------------------------------------------------------------------
 
@@ -218,35 +154,6 @@ def _fitted_types(field):
     }
 
 
-def _seen_on_edges(batches, n_classes):
-    """Pairs of labels that occur on an edge, (K, K) of bool."""
-    seen = np.zeros((n_classes, n_classes), dtype=bool)
-    for batch in batches:
-        tail, head, _ = batch.labelled_edges()
-        seen[tail, head] = True
-    return seen
-
-
-def _table_weights(batch, form):
-    """Index of the table weight that the labels of each edge select, -1 for none."""
-    tail, head = batch.counted_labels[batch.example.graph.edges.T]
-    known = (tail >= 0) & (head >= 0) & (form.sign[tail, head] != 0)
-    return np.where(known, form.index[tail, head], -1)
-
-
-def _require_allowed(batches, forbidden, classes):
-    for batch in batches:
-        tail, head, first_node = batch.labelled_edges()
-        wrong = np.flatnonzero(forbidden[tail, head])
-        if len(wrong):
-            member = np.searchsorted(batch.node_ptr, first_node[wrong[0]], side="right") - 1
-            pair = classes[tail[wrong[0]]], classes[head[wrong[0]]]
-            raise ValueError(
-                f"y[{batch.members[member]}] has the labels {pair[0]} and {pair[1]} on an edge, a pair that forbidden "
-                "names."
-            )
-
-
 class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     """Training of a field whose scores are linear in features on a graph.
 
@@ -311,8 +218,9 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     def _validate_params(self):
         super()._validate_params()
-        # Of an unknown name it says which ones look like it.
-        resolve_inference(self.inference)
+        if isinstance(self.inference, str) and self.inference not in NAMES:
+            # The error says which ones look like it.
+            resolve_inference(self.inference)
 
     # Hooks of an estimator ------------------------------------------------------------------------------------------
 

@@ -7,7 +7,13 @@ from sklearn.utils import check_random_state
 from sklearn_crf._reports import warn_caller
 from sklearn_crf._threads import single_threaded_blas
 from sklearn_crf.encoding import sorted_classes
-from sklearn_crf.estimators._training_examples import TrainingExamples, require_node_losses, summary_of
+from sklearn_crf.estimators._training_examples import (
+    TrainingExamples,
+    require_allowed,
+    require_node_losses,
+    summary_of,
+    training_potentials,
+)
 from sklearn_crf.learning import ONLINE_BATCH_SIZE, GraphSummary, online_pass
 from sklearn_crf.potentials import FeatureScaling
 
@@ -26,11 +32,11 @@ def partial_fit(field, X, y, classes, sample_weight):
     examples.prepare(field, layout, packing={"max_nodes": ONLINE_BATCH_SIZE if is_rows else 1})
     _check_examples(field, examples.encoded)
     if is_first:
-        potentials = layout.potentials(examples.encoded, classes, examples.batches)
+        potentials = training_potentials(layout, examples.encoded, classes, examples.batches)
     else:
         potentials = layout.fitted_potentials(field, examples.encoded)
         potentials.check(examples.encoded, type(field).__name__)
-        layout.check(examples.batches, classes)
+        require_allowed(layout, examples.batches, classes)
     _warn_of_units(field, examples.batches, potentials)
     examples.graphs = _graphs(field, examples.batches, potentials, former)
     field._check_batches(examples.batches, examples.graphs)

@@ -11,9 +11,11 @@ from sklearn_crf.distributed import Shards
 from sklearn_crf.encoding import EncodedLabels, Outline, found_labels, sorted_classes
 from sklearn_crf.estimators._training_examples import (
     TrainingExamples,
+    require_allowed,
     risk_of,
     scaling_for_training,
     summary_of,
+    training_potentials,
 )
 from sklearn_crf.kernels import VECTOR_LEVEL
 from sklearn_crf.learning import GraphSummary
@@ -61,7 +63,7 @@ class ShardedExamples:
         """Potentials for training; the shards make their batches."""
         if layout.seen_only:
             raise ValueError("weights='seen' needs all features in memory, not Shards: use weights='all'.")
-        potentials = layout.potentials(self.encoded, self.labels.classes_, [])
+        potentials = training_potentials(layout, self.encoded, self.labels.classes_, [])
         self._plan = _BatchPlan(self._field, self.encoded, self.labels.classes_, potentials, FeatureScaling())
         graphs, moments = zip(*self.shards.map(_summarise, self._plan), strict=True)
         self.graphs = GraphSummary.joined(graphs)
@@ -124,7 +126,7 @@ def _shard_batches(shard, plan):
         with shard.named_in_errors():
             examples = TrainingExamples(field, X, y, weight, None, plan.classes)
             examples.prepare(field, layout, plan.outline)
-            layout.check(examples.batches, plan.classes)
+            require_allowed(layout, examples.batches, plan.classes)
         shard.cache["batches"] = plan.scaling.scaled(examples.batches)
     return shard.cache["batches"]
 

@@ -1,11 +1,25 @@
-"""Training examples of a field in memory: encoded, weighted, in batches, and in units that suit training."""
+"""Training examples of a field in memory: in batches, with potentials for them, and in units that suit training."""
+
+from functools import partial
 
 import numpy as np
 
-from sklearn_crf.encoding import encode_y, make_batches, validate_sample_weight
+from sklearn_crf.encoding import encode_y, make_batches, tie_constant_edges, validate_sample_weight
 from sklearn_crf.learning import GraphSummary, have_cycles, have_factors, with_class_weights, with_node_weights
 from sklearn_crf.objectives import EmpiricalRisk, SparseRisk
-from sklearn_crf.potentials import FeatureScaling, warn_of_minute_features
+from sklearn_crf.potentials import (
+    FactorPotentials,
+    FeaturePairs,
+    FeatureScaling,
+    LinearPotentials,
+    SparseEdgePotentials,
+    SparsePotentials,
+    check_factors,
+    factor_types,
+    warn_of_minute_features,
+    with_edge_columns,
+    with_feature_columns,
+)
 
 
 class TrainingExamples:
@@ -35,7 +49,7 @@ class TrainingExamples:
             # A row is an example of one node.
             weight = (1.0 if weight is None else weight) * np.append(class_weight, 1.0)[self.labels.labels]
             class_weight = None
-        prepare = layout.prepare(self.encoded if whole is None else whole)
+        prepare = preparation(self.encoded if whole is None else whole)
         packing = field._packing(self.encoded) if packing is None else packing
         batches = make_batches(self.encoded, self.labels.labels, weight, prepare=prepare, **packing)
         batches = with_node_weights(self._node_weight, self.encoded, batches)
@@ -46,7 +60,7 @@ class TrainingExamples:
     def potentials(self, field, layout):
         """Potentials for training; batches are made."""
         self.prepare(field, layout)
-        potentials = layout.potentials(self.encoded, self.labels.classes_, self.batches)
+        potentials = training_potentials(layout, self.encoded, self.labels.classes_, self.batches)
         self.graphs = summary_of(field, self.batches, potentials)
         field._check_batches(self.batches, self.graphs)
         self.scaling = scaling_for_training(field, FeatureScaling.moments(self.batches, potentials), potentials)
@@ -102,7 +116,88 @@ def summary_of(field, batches, potentials):
     return GraphSummary(have_cycles(batches), have_factors(batches), field._are_narrow(batches, potentials))
 
 
-def require_no_factors(batch, method):
-    """Raise ValueError where an example has factors besides nodes and edges."""
-    if batch.example.has_factors:
-        raise ValueError(f"X[{batch.members[0]}] has factors besides nodes and edges, which {method} does not take.")
+def preparation(encoded):
+    """Function that converts an example to the form that is fastest for many passes."""
+    if encoded.has_sparse_edges:
+        return partial(with_edge_columns, n_node_types=encoded.n_node_types, n_edge_types=max(encoded.n_edge_types, 1))
+    if encoded.is_sparse:
+        return partial(with_feature_columns, n_node_types=encoded.n_node_types)
+    return tie_constant_edges
+
+
+def training_potentials(layout, encoded, classes, batches):
+    """Potentials for training on prepared batches."""
+    pairwise = _pairwise_potentials(layout, encoded, classes, batches)
+    if not encoded.has_factors:
+        return pairwise
+    types = factor_types(encoded.items, batches, len(classes))
+    check_factors(encoded.items, types, len(classes))
+    return FactorPotentials(pairwise, types)
+
+
+def _pairwise_potentials(layout, encoded, classes, batches):
+    n_classes, form = len(classes), layout.form
+    require_allowed(layout, batches, classes)
+    options = {
+        "n_edge_features": max(encoded.n_edge_features, 1),
+        "n_node_types": encoded.n_node_types,
+        "n_edge_types": max(encoded.n_edge_types, 1),
+        "fit_intercept": layout.fit_intercept,
+        "forbidden": layout.forbidden,
+    }
+    if layout.seen_only and not encoded.is_sparse:
+        raise ValueError("weights='seen' needs sparse X, got dense features: use weights='all'.")
+    if not (encoded.is_sparse or encoded.has_sparse_edges):
+        return LinearPotentials(encoded.n_features, n_classes, form, **options)
+    n_features = encoded.n_features * encoded.n_node_types
+    if have_many_weights(encoded, n_classes, batches) if layout.seen_only is None else layout.seen_only:
+        seen = ((batch.example.node_features, batch.counted_labels) for batch in batches)
+        pairs = FeaturePairs.seen(n_features, n_classes, seen)
+    else:
+        pairs = FeaturePairs.all(n_features, 1 if n_classes == 2 else n_classes)
+    if encoded.has_sparse_edges:
+        edge_pairs = _edge_pairs(layout, batches, options["n_edge_features"] * options["n_edge_types"])
+        return SparseEdgePotentials(pairs, edge_pairs, encoded.n_features, n_classes, form, **options)
+    if layout.seen_tables:
+        form = form.restricted(_seen_on_edges(batches, n_classes))
+    return SparsePotentials(pairs, encoded.n_features, n_classes, form, **options)
+
+
+def _edge_pairs(layout, batches, n_features):
+    """Pairs of a sparse feature of edges and a weight of their tables."""
+    if not layout.seen_only_on_edges:
+        return FeaturePairs.all(n_features, layout.form.n_weights)
+    seen = ((batch.example.edge_features, _table_weights(batch, layout.form)) for batch in batches)
+    return FeaturePairs.seen(n_features, layout.form.n_weights, seen)
+
+
+def _seen_on_edges(batches, n_classes):
+    """Pairs of labels that occur on an edge, (K, K) of bool."""
+    seen = np.zeros((n_classes, n_classes), dtype=bool)
+    for batch in batches:
+        tail, head, _ = batch.labelled_edges()
+        seen[tail, head] = True
+    return seen
+
+
+def _table_weights(batch, form):
+    """Index of the table weight that the labels of each edge select, -1 for none."""
+    tail, head = batch.counted_labels[batch.example.graph.edges.T]
+    known = (tail >= 0) & (head >= 0) & (form.sign[tail, head] != 0)
+    return np.where(known, form.index[tail, head], -1)
+
+
+def require_allowed(layout, batches, classes):
+    """Raise ValueError where labels are a pair that no edge may join."""
+    if layout.forbidden is None:
+        return
+    for batch in batches:
+        tail, head, first_node = batch.labelled_edges()
+        wrong = np.flatnonzero(layout.forbidden[tail, head])
+        if len(wrong):
+            member = np.searchsorted(batch.node_ptr, first_node[wrong[0]], side="right") - 1
+            pair = classes[tail[wrong[0]]], classes[head[wrong[0]]]
+            raise ValueError(
+                f"y[{batch.members[member]}] has the labels {pair[0]} and {pair[1]} on an edge, a pair that forbidden "
+                "names."
+            )

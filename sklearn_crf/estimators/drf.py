@@ -213,7 +213,7 @@ class DRFClassifier(FieldClassifier):
         self.verbose = verbose
 
     def _rule(self):
-        return resolve_learning(self.learning, resolve_inference(self.inference))
+        return resolve_learning(self.learning, self.inference)
 
     # Training ------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from sklearn_crf.inference._affordable import exact_inference
 from sklearn_crf.inference._automatic import (
+    LABELING_RULES,
     NAMES,
     AutoMap,
     AutoMarginals,

@@ -395,6 +395,9 @@ _MAKERS: dict[str, tuple[Callable[[], Inference], Literal["mpm", "map"]]] = {
 #: Names that :func:`resolve_inference` knows, in the order of the table in the user guide.
 NAMES: tuple[str, ...] = tuple(_MAKERS)
 
+#: Rule by which the inference of each name labels.
+LABELING_RULES: dict[str, Literal["mpm", "map"]] = {name: rule for name, (_, rule) in _MAKERS.items()}
+
 
 def resolve_inference(inference: str | Inference) -> NamedInference:
     """The inference that a name or an object stands for, as the parameter ``inference`` of an estimator takes it.

@@ -9,10 +9,10 @@ from sklearn.base import clone
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from sklearn_crf.inference import (
+    LABELING_RULES,
     AutoMap,
     AutoMarginals,
     Inference,
-    NamedInference,
     TreeInference,
     TRWMessagePassing,
     resolve_inference,
@@ -315,14 +315,15 @@ RULES: dict[str, type[LearningRule]] = {rule.name: rule for rule in (PMA, SPA, M
 LEARNING_CONSTRAINTS = [StrOptions({"auto", *RULES}), LearningRule, HasMethods(["loss_statistics", "coupled"])]
 
 
-def resolve_learning(learning: str | LearningRule | Objective, decoding: NamedInference) -> LearningRule:
+def resolve_learning(learning: str | LearningRule | Objective, inference: str | Inference) -> LearningRule:
     """The rule of a constructor parameter.
 
     Parameters
     ----------
     learning : str, LearningRule or Objective
-        ``"auto"`` matches the decoding: saddle point for MAP, pseudo-marginals for MPM.
-    decoding : NamedInference
+        ``"auto"`` matches the inference: saddle point for MAP, pseudo-marginals for MPM.
+    inference : str or Inference
+        What predicts, as the parameter of an estimator.
 
     Returns
     -------
@@ -335,5 +336,7 @@ def resolve_learning(learning: str | LearningRule | Objective, decoding: NamedIn
     if isinstance(learning, Objective):
         return OwnRule(learning)
     if learning == "auto":
-        learning = "pma" if decoding.rule == "mpm" else "spa"
+        by_name = isinstance(inference, str)
+        rule = LABELING_RULES[inference] if by_name else resolve_inference(inference).rule
+        learning = "pma" if rule == "mpm" else "spa"
     return RULES[learning]()
