@@ -9,6 +9,7 @@ FUZZ_SECONDS ?= 60
 FUZZ_COUNT ?= 10
 FUZZ_SEED ?= 0
 SANITIZED ?= tests
+COVERED ?= sklearn_crf
 
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
@@ -31,7 +32,7 @@ help:
 	@echo "make wheel        build sdist and wheel into dist"
 	@echo "make boundscheck  run the tests with indices of memory views and of C++ headers checked"
 	@echo "make sanitize     run SANITIZED=$(SANITIZED) with all memory of kernels watched (gcc, Linux)"
-	@echo "make coverage     run the tests and list the lines that none of them reaches"
+	@echo "make coverage     run the tests, list the lines that none of them reaches, and fail where a module is under 90 %"
 	@echo "make fuzz         run the fuzzers, each for FUZZ_SECONDS=$(FUZZ_SECONDS) s from FUZZ_SEED=$(FUZZ_SEED) on"
 	@echo "make oldest       run the tests with the oldest versions that pyproject.toml admits"
 	@echo "make bench        run benchmarks/\$$(BENCH).py, by default $(BENCH)"
@@ -80,6 +81,7 @@ sanitize: $(STAMPS)/dev
 
 coverage: $(STAMPS)/dev $(STAMPS)/build
 	$(BIN)/python $(PYTEST) --cov --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
+	$(BIN)/python .ci/module_coverage.py $(COVERED)
 
 # In one process, so that what was tried is counted. With FUZZ_SECONDS=0 each fuzzer tries FUZZ_COUNT seeds.
 fuzz: $(STAMPS)/dev $(STAMPS)/build

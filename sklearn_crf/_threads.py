@@ -24,7 +24,7 @@ class cached_property(Generic[_Value]):
     """A property that is computed once for each instance, without a lock.
 
     Python 3.11 computes ``functools.cached_property`` under a lock that all instances share. A process that is forked
-    while another thread holds it waits for ever. Here threads that meet compute twice, and all keep the first result.
+    while another thread holds it waits forever. Here threads that meet compute twice, and all keep the first result.
     """
 
     def __init__(self, function: Callable[[Any], _Value]):

@@ -6,7 +6,7 @@ Learning by marginals (PMA) descends a smooth loss and converges. Learning by la
 does not: the best labeling (SPA) and the labeling of largest marginals (MMA) are
 constant over whole regions of weights, and so is the gradient made of them, which
 therefore never vanishes. The weights move along straight lines, turn where a label
-flips, and go round in cycles (Kumar, August and Hebert 2005, sections 5 and 7). This is
+flips, and end in cycles (Kumar, August and Hebert 2005, sections 5 and 7). This is
 their Figure 1, drawn from fitted estimators.
 """
 

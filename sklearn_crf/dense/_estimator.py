@@ -274,7 +274,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return self
 
     def _store_course(self, result, scale):
-        """Loss and number of iterations, and a warning where they did not suffice."""
+        """Loss and number of iterations, and a warning if these were too few."""
         self.loss_curve_ = np.array([] if result is None else result.loss_curve) * scale
         self.n_iter_ = 0 if result is None else int(result.nit)
         if result is not None and not result.success:

@@ -421,8 +421,8 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                 raise ValueError(f"warm_start=True needs as many {what} as the former fit had, {before}, got {now}.")
         if type(found) is not type(potentials):
             raise ValueError(
-                "warm_start=True needs features of nodes and edges as in the former fit, sparse or dense, and factors "
-                "if that had some."
+                "warm_start=True needs X of the kind of the former fit: features of nodes and edges sparse or dense as "
+                "they were, and factors only if there were some."
             )
         return self._flat_weights(potentials)
 

@@ -230,7 +230,7 @@ class Graph:
     def lattice_edge_type(self) -> np.ndarray:
         """Number of the offset of each edge of a lattice, (E,) int32."""
         if self.offsets is None:
-            raise ValueError("Only a graph made by lattice() types its edges by offset.")
+            raise ValueError("lattice_edge_type needs a graph made by lattice(), whose edges have offsets.")
         counts = np.array([_n_lattice_edges(self.shape, offset) for offset in self.offsets], dtype=np.int64)
         return np.repeat(np.arange(len(counts), dtype=np.int32), counts)
 

@@ -54,7 +54,7 @@ def check_edge_probabilities(graph: Graph, edge_probabilities: ArrayLike, *, tol
     outside = ~((probability >= -tol) & (probability <= 1 + tol))
     if outside.any():
         e = int(np.argmax(outside))
-        raise ValueError(f"edge_probabilities[{e}] is {probability[e]:.6g}, it must lie within 0 and 1.")
+        raise ValueError(f"edge_probabilities[{e}] must be a number from 0 to 1, got {probability[e]:.6g}.")
     _check_sums(graph, probability, tol)
     node = _violated_node(graph, np.clip(probability, 0, 1), tol)
     if node >= 0:

@@ -174,7 +174,7 @@ class SpanningTrees:
 def _check_spanning(graph, tree, t):
     n_edges, needed = int(tree.sum()), graph.n_nodes - graph.n_components
     if n_edges != needed:
-        raise ValueError(f"trees[{t}] has {n_edges} edges, a spanning tree (or forest) of the graph has {needed}.")
+        raise ValueError(f"trees[{t}] must have {needed} edges to span the graph, got {n_edges}.")
     ends = graph.edges[tree]
     joined = sp.coo_matrix((np.ones(n_edges, dtype=np.int8), ends.T), shape=(graph.n_nodes, graph.n_nodes))
     if graph.n_nodes and csgraph.connected_components(joined, directed=False)[0] != graph.n_components:

@@ -315,7 +315,7 @@ def _checked_sets(sets, set_weight, classes, n_examples):
             f"given_weight must have shape ({len(columns)},) or ({len(columns)}, {n_examples}), got {weight.shape}."
         )
     if not np.all(np.isfinite(weight) & (weight >= 0)):
-        raise ValueError("given_weight must be finite and not negative.")
+        raise ValueError(f"given_weight must be finite and not negative, got {weight.min()} to {weight.max()}.")
     return columns, weight
 
 

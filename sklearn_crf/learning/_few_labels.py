@@ -92,7 +92,7 @@ def _means(values, group, n_groups):
 
 
 def risk_near_labels(risk: EmpiricalRisk, reach: int) -> EmpiricalRisk:
-    """The risk of the nodes near labelled ones, where that spares half of the nodes."""
+    """The risk of the nodes near labelled ones, if that leaves out at least half of the nodes."""
     # reach: edges between a node and the nearest labelled one, at most
     # returns the given one where most nodes are near, or where features are kept by column
     if type(risk) is not EmpiricalRisk:

@@ -77,7 +77,8 @@ def check_fields(graph):
     _check_range(graph.scope, graph.n_nodes, "scope")
     _check_range(graph.table_id, graph.n_tables, "table_id")
     if graph.n_tables and not 0 <= graph.table_kind.min() <= graph.table_kind.max() <= COUNT:
-        raise ValueError(f"table_kind must be {DENSE}, {SPARSE} or {COUNT}.")
+        kinds = graph.table_kind.min(), graph.table_kind.max()
+        raise ValueError(f"table_kind must be {DENSE}, {SPARSE} or {COUNT}, found {kinds[0]} to {kinds[1]}.")
     if graph.n_tables and graph.table_state.min() < 0:
         raise ValueError(f"table_state must not be negative, found {graph.table_state.min()}.")
     if graph.table_cell is None and np.any(graph.table_kind == SPARSE):

@@ -83,7 +83,7 @@ class BatchObjectives(Objective):
 
 
 def _take_over(whole, parts):
-    """A sum is what all of its parts are."""
+    """Declare for a sum what its parts declare together."""
     whole.needs = frozenset().union(*(part.needs for part in parts))
     whole.has_value = all(part.has_value for part in parts)
     whole.smooth = all(part.smooth for part in parts)

@@ -9,7 +9,7 @@ class CycleDetector:
 
     Gradient ascent with saddle point or maximum marginal approximations cannot converge, as the approximate gradient
     is piecewise constant and never quite zero. It falls into a zone of few errors and small gradients, leaves it in
-    large oscillations, and comes back; or it oscillates within that zone for ever (Kumar, August and Hebert 2005,
+    large oscillations, and comes back; or it oscillates within that zone forever (Kumar, August and Hebert 2005,
     sections 5 and 7). One or two such cycles show all there is to choose parameters from.
 
     With :math:`E_t` the number of errors (or the norm of the gradient) at iteration t and :math:`m_t` its minimum so

@@ -79,7 +79,7 @@ def minimize_owlqn(
     x = checked_start(x0)
     l1 = np.asarray(l1, dtype=np.float64)
     if not np.all(l1 >= 0):
-        raise ValueError("l1 must not be negative.")
+        raise ValueError(f"l1 must not be negative or NaN, got {l1.min()}.")
     inverse = _inverse_curvature(curvature, len(x))
     check_max_iter(max_iter)
     value, gradient = _evaluated(fun, x, l1)

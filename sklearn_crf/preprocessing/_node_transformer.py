@@ -56,7 +56,7 @@ class NodeTransformer(FrameOutput, TransformerMixin, BaseEstimator, auto_wrap_ou
     transformer_ : transformer
         The fitted clone.
     n_features_in_ : int
-        Length of the last axis seen in ``fit``, where the transformer says it.
+        Length of the last axis seen in ``fit``, if the transformer has this attribute.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the columns of a data frame, or of a list of them, where they are strings.
 

@@ -353,8 +353,9 @@ def centre_and_scale(targets, weights):
     weight = np.ones(len(stacked)) if weights is None else np.concatenate(weights)
     is_known = ~np.isnan(stacked)
     weight = np.where(is_known, weight[:, None], 0.0)
-    if not np.all(weight.sum(axis=0) > 0):
-        raise ValueError("y has no value in some channel: all are missing, or have no weight.")
+    without = np.flatnonzero(~(weight.sum(axis=0) > 0))
+    if len(without):
+        raise ValueError(f"y has no value in channel {without[0]}: all are missing, or have no weight.")
     mean = np.average(np.where(is_known, stacked, 0.0), axis=0, weights=weight)
     deviation = np.where(is_known, stacked - mean, 0.0)
     variance = np.sum(weight * deviation**2) / weight.sum()

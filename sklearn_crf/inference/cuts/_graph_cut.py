@@ -190,7 +190,7 @@ def _complete(model, labels):
     labels[nodes] = model.unary[nodes].argmax(axis=1)
     ptr, neighbor, half_edge, _ = model.graph.incidence
     values = (model.unary, *pairwise_values(model), ptr, neighbor, half_edge)
-    # Every change raises the score, so that this ends; rounding alone could make it go round in circles.
+    # Every change raises the score, so that this ends; only rounding could make it repeat itself.
     for _ in range(len(nodes) + 1):
         checkpoint()
         if not complete_sweep(*values, nodes, labels):

@@ -26,7 +26,7 @@ def _renew_lock():
     _lock = Lock()
 
 
-# A process that is forked while another thread holds the lock would wait for it for ever.
+# A process that is forked while another thread holds the lock would wait for it forever.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_lock)
 

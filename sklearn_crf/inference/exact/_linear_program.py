@@ -198,7 +198,7 @@ class _Program:
         return piece, rows
 
     def _add_count(self, piece, first):
-        """Convex hull of the runs of counts: run r has probability z_r, and of it node i is counted with mu_ir."""
+        """Convex hull of the runs of counts: run r has probability z_r, and mu_ir with node i counted."""
         n_nodes, n_runs = len(piece.nodes), len(piece.runs)
         z = first + np.arange(n_runs)
         mu = first + n_runs + np.arange(n_nodes * n_runs).reshape(n_nodes, n_runs)

@@ -213,7 +213,7 @@ def _search(chains, n_threads, anneal_first):
 
 
 def _joined(chains):
-    """The labels of the first chain with whatever the others have better, and no single change that gains."""
+    """The labels of the first chain, improved by parts of the others, then by single changes until none gains."""
     first = chains[0]
     for other in chains[1:]:
         first.take_over(other.best)

@@ -29,7 +29,7 @@ class AnnealedSteps:
         self.n_harmonic = int(start <= least)
 
     def advance(self, fell):
-        """Go on to the next step, ``fell`` telling whether the bound fell by the last one."""
+        """Set the next step; ``fell`` says whether the last one lowered the bound."""
         if self.n_harmonic:
             self.n_harmonic += 1
             self.step = self.least / self.n_harmonic

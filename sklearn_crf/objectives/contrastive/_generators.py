@@ -160,7 +160,7 @@ class MostViolated(Generator):
 
     @property
     def persistent(self):
-        """Whether the generator is."""
+        """Whether the inner generator goes on from its last labeling."""
         return self.generator.persistent
 
     def __call__(self, model, labels, rng, *, node_weight=None, n_threads=1, **start):

@@ -158,7 +158,7 @@ def n_cycles_of_members(batch):
 
 
 def _earlier_edges(graph):
-    """Half-edges from every node to the nodes before it: bounds of each node's, and they."""
+    """Half-edges from each node to the nodes before it: where those of each node begin, and all of them in order."""
     tail, head = graph.edges.T
     half_edge = 2 * np.arange(graph.n_edges, dtype=np.int32) + (tail < head)
     later = np.maximum(tail, head)

@@ -161,7 +161,7 @@ class _Span(NamedTuple):
         return self.left_slack + self.price * self.left
 
     def split(self, cost, slack):
-        """Parts to the left and to the right of a corner within."""
+        """The two parts that a corner inside makes of the interval: left and right of it."""
         left = self._replace(right=cost, right_slack=slack)
         right = self._replace(left=cost, left_slack=slack)
         return left._replace(is_open=left.falls), right._replace(is_open=right.falls)

@@ -1,0 +1,112 @@
+"""Log-likelihoods and scores of labelings, and whether they are exact, bounds, or proven to be the best."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf._threads import map_tasks
+from sklearn_crf.inference import (
+    MPLP,
+    TRWS,
+    ClusterTightening,
+    Labeling,
+    convergence_left_to_caller,
+    resolve_inference,
+)
+from sklearn_crf.models import FactorGraph, clamped, score, score_terms
+
+
+class LogLikelihood(NamedTuple):
+    """Log-probabilities of labelings.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n_examples,)
+    bound : {"exact", "upper", "lower"} or None
+        Whether all values are exact, upper bounds or lower bounds; None if that is not known.
+    """
+
+    values: np.ndarray
+    bound: str | None
+
+
+class Certificates(NamedTuple):
+    """Bounds on the scores of the best labelings.
+
+    Attributes
+    ----------
+    scores : ndarray of shape (n_examples,)
+        Of the labels that were predicted.
+    bounds : ndarray of shape (n_examples,)
+        That no labeling exceeds.
+    gaps : ndarray of shape (n_examples,)
+        Bounds less scores: 0 proves that no labeling scores higher.
+    """
+
+    scores: np.ndarray
+    bounds: np.ndarray
+    gaps: np.ndarray
+
+    @property
+    def optimal(self) -> np.ndarray:
+        """True where the gap is zero up to rounding: no labeling scores higher, (n_examples,) of bool."""
+        return self.gaps <= 1e-9 * np.maximum(1.0, np.abs(self.scores))
+
+
+def bounding_inference(inference, max_work):
+    """The inference that bounds best scores, of the parameters of ``certify``; None where its models choose it."""
+    chosen = resolve_inference(inference).inference if isinstance(inference, str) else inference
+    if chosen is not None and "map" not in chosen.tasks:
+        raise ValueError(f"certify needs an inference for best labelings, but {type(chosen).__name__} finds none.")
+    if not max_work >= 0:
+        raise ValueError(f"max_work must not be negative, got {max_work!r}.")
+    return chosen
+
+
+def certificates_of(models, labels, inference, max_work, named, n_jobs):
+    """Certificates of one labeling of each model; ``named[i]()`` is a context that names the example in errors."""
+    tightening = ClusterTightening(max_work) if inference is None and max_work else None
+    if inference is None:
+        inference = MPLP() if any(isinstance(model, FactorGraph) for model in models) else TRWS()
+
+    def run(i, n_threads):
+        model, reached = models[i], score(models[i], labels[i])
+        with named[i]():
+            best = inference.map(model, n_threads=n_threads)
+            found = Labeling(labels[i], reached, max(best.bound, reached))
+            if tightening is None or found.certified or not tightening.fits(model):
+                return reached, found.bound
+            # The budget is the user's choice: a gap that remains is the answer.
+            with convergence_left_to_caller():
+                tightened = tightening.map(model, init=labels[i], n_threads=n_threads)
+        return reached, max(min(found.bound, tightened.bound), reached)
+
+    found = map_tasks(run, range(len(models)), n_jobs)
+    scores, bounds = np.array(found, dtype=np.float64).reshape(-1, 2).T
+    return Certificates(scores, bounds, bounds - scores)
+
+
+_OPPOSITE = {"exact": "exact", "upper": "lower", "lower": "upper"}
+
+
+def log_likelihood_terms(model, labels, inference, n_threads):
+    """Terms of the log-likelihood of labels by node, -1 for those summed out, and the bounds that they are made of."""
+    # returns terms: (N,), which sum to the log-likelihood of each connected component; bounds: list
+    free = inference.marginals(model, n_threads=n_threads)
+    if free.log_z_terms is None:
+        raise ValueError(f"{type(inference).__name__} has no log-partition: use inference='bp' or 'trw'.")
+    bounds = [_OPPOSITE.get(free.bound)]
+    if np.all(labels >= 0):
+        truth = score_terms(model, labels)
+    else:
+        fixed = inference.marginals(clamped(model, labels), n_threads=n_threads)
+        truth = fixed.log_z_terms
+        bounds.append(fixed.bound)
+    return truth - free.log_z_terms, bounds
+
+
+def common_bound(bounds):
+    """Bound of the sum of numbers that have these bounds."""
+    if None in bounds or {"upper", "lower"} <= bounds:
+        return None
+    return next(iter(bounds - {"exact"}), "exact")
