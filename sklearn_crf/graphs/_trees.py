@@ -1,7 +1,7 @@
 """A distribution over spanning trees, and the cheapest tree."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -143,7 +143,7 @@ class SpanningTrees:
         _, first, inverse = np.unique(np.packbits(self.trees, axis=1), axis=0, return_index=True, return_inverse=True)
         weights = np.bincount(inverse.ravel(), weights=self.weights)
         order = np.argsort(first)
-        return replace(self, trees=self.trees[first[order]], weights=weights[order])
+        return SpanningTrees._trusted(self.graph, self.trees[first[order]], weights[order])
 
     def stepped(self, tree: ArrayLike, step: float) -> "SpanningTrees":
         """A step towards one more tree: ``(1 - step)`` times this distribution, and ``step`` on the tree.
