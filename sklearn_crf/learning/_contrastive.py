@@ -171,7 +171,12 @@ class GrowingSets(BaseEstimator):
         self.max_round_iter = max_round_iter
 
     def check(self, labels) -> None:
-        """Raise where a parameter is out of its range or has no meaning beside another or for encoded labels."""
+        """Raise where a parameter is out of its range, or has no meaning beside another or for the classes.
+
+        Parameters
+        ----------
+        labels : EncodedLabels
+        """
         self._validate_params()
         self._generators(labels)
         if self.given_weight is not None and not self.given:
