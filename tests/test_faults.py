@@ -95,9 +95,9 @@ class UsersRelaxation(Relaxation):
 
 
 class UsersMargin(MaxMargin):
-    def objective(self, inference, cost, batches):
+    def objective(self, inference, cost, **graphs):
         user_code()
-        return super().objective(inference, cost, batches)
+        return super().objective(inference, cost, **graphs)
 
 
 class UsersGenerator(MapGenerator):

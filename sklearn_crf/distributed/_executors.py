@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from time import sleep
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class Shard:
@@ -252,6 +252,124 @@ class DaskExecutor(Executor):
                     continue
                 return False
             return True
+
+
+class RayExecutor(Executor):
+    """Shards in actors of a Ray cluster, each in the same actor for as long as that lives.
+
+    There is an actor for each processor. Shards are dealt out in turn. Those of an actor that dies are loaded again by
+    another one in its place.
+
+    Parameters
+    ----------
+    shards : sequence of Shard
+
+    Raises
+    ------
+    RuntimeError
+        If ``ray.init`` was not called before, or the cluster has no processors.
+
+    Examples
+    --------
+    >>> import ray  # doctest: +SKIP
+    >>> from sklearn_crf.distributed import RayExecutor, Shard
+    >>> ray.init()  # doctest: +SKIP
+    >>> shards = [Shard(k, str(k), lambda k=k: ([[float(k)]], [k])) for k in range(3)]
+    >>> RayExecutor(shards).map(lambda shard, broadcast: shard.name, None)  # doctest: +SKIP
+    ['0', '1', '2']
+    """
+
+    def __init__(self, shards: Sequence[Shard]):
+        import ray
+
+        if not ray.is_initialized():
+            raise RuntimeError("client='ray' needs a connection to a Ray cluster: call ray.init() before.")
+        self._ray = ray
+        self._shards = list(shards)
+        n_actors = min(int(ray.cluster_resources().get("CPU", 0)), len(self._shards))
+        if not n_actors:
+            raise RuntimeError("The Ray cluster has no processors: start it with some, as by ray.init(num_cpus=2).")
+        # They reserve no processors: the actors of a fit before this one may not have gone yet.
+        self._make_actor = ray.remote(scheduling_strategy="SPREAD")(_Holder).remote
+        self._actors = [self._make_actor(self._shards[k::n_actors]) for k in range(n_actors)]
+
+    def __del__(self):
+        # At the end of the interpreter Ray may have gone before.
+        if getattr(self, "_actors", None) and self._ray.is_initialized():
+            for actor in self._actors:
+                self._ray.kill(actor)
+
+    def map(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> list:
+        """Call a function on every shard, as :class:`Executor` says.
+
+        Parameters
+        ----------
+        function : callable(shard, broadcast) -> object
+        broadcast : object
+
+        Returns
+        -------
+        list
+            Results in the order of the shards.
+
+        Raises
+        ------
+        RuntimeError
+            If the cluster goes away.
+        """
+        exceptions = self._ray.exceptions
+        try:
+            found = self._of_actors(function, self._ray.put(broadcast))
+        except (exceptions.RaySystemError, exceptions.RayActorError, ConnectionError) as error:
+            raise RuntimeError(
+                f"The Ray cluster went away while {len(self._shards)} shards were worked on ({type(error).__name__}): "
+                "start one, and fit again."
+            ) from error
+        results: list = [None] * len(self._shards)
+        for k, part in enumerate(found):
+            results[k :: len(found)] = part
+        for result in results:
+            if isinstance(result, _Failure):
+                raise result.error
+        return results
+
+    def _of_actors(self, function, sent):
+        """Results of each actor, those that have died replaced."""
+        tasks = [actor.call.remote(function, sent) for actor in self._actors]
+        found: list = [None] * len(tasks)
+        for k in range(len(tasks)):
+            for _ in range(_MOST_WAITS):
+                try:
+                    found[k] = self._ray.get(tasks[k])
+                    break
+                except self._ray.exceptions.RayActorError:
+                    self._actors[k] = self._make_actor(self._shards[k :: len(tasks)])
+                    tasks[k] = self._actors[k].call.remote(function, sent)
+            else:
+                raise RuntimeError(f"Workers of the Ray cluster died {_MOST_WAITS} times in one pass over the shards.")
+        return found
+
+
+class _Failure(NamedTuple):
+    """An error of a function or loader, as it was raised: Ray would hide it in a trace of the worker."""
+
+    error: Exception
+
+
+class _Holder:
+    """Shards in an actor of Ray."""
+
+    def __init__(self, shards):
+        self._shards = shards
+
+    def call(self, function, broadcast):
+        return [self._call(function, shard, broadcast) for shard in self._shards]
+
+    def _call(self, function, shard, broadcast):
+        try:
+            return function(shard, broadcast)
+        except Exception as error:
+            return _Failure(error)
 
 
 # Seconds between two looks at the workers, and how many times one waits for the first of them.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from sklearn_crf.distributed._executors import DaskExecutor, Executor, LocalExecutor, Shard
+from sklearn_crf.distributed._executors import DaskExecutor, Executor, LocalExecutor, RayExecutor, Shard
 
 
 class Shards:
@@ -22,8 +22,9 @@ class Shards:
         Loads one shard. On a cluster it is called by the workers. Without ``client`` only one shard is in memory at a
         time, and every evaluation of the loss loads all of them again: formats that are read without parsing (npz,
         memory maps) suit that best.
-    client : dask.distributed.Client or callable(shards) -> Executor, optional
-        Where the shards are: each stays on one worker, encoded. None is this process. A function makes an
+    client : dask.distributed.Client, "ray" or callable(shards) -> Executor, optional
+        Where the shards are: each stays on one worker, encoded. "ray" is the cluster that ``ray.init`` has connected
+        this process to; None is this process. A function makes an
         :class:`~sklearn_crf.distributed.Executor` of a list of :class:`~sklearn_crf.distributed.Shard`.
 
     Raises
@@ -34,6 +35,7 @@ class Shards:
     See Also
     --------
     Shards.from_arrays : Shards of data that are in memory.
+    Shards.from_dask : Shards of a bag or of delayed parts of dask.
 
     Examples
     --------
@@ -73,7 +75,7 @@ class Shards:
         ----------
         parts : iterable of (X, y) or (X, y, sample_weight)
             One for each shard.
-        client : dask.distributed.Client or callable(shards) -> Executor, optional
+        client : dask.distributed.Client, "ray" or callable(shards) -> Executor, optional
             Where the shards go, as of the constructor.
 
         Returns
@@ -90,6 +92,50 @@ class Shards:
         shards = cls.__new__(cls)
         held = [Shard(k, f"shard {k}", partial(_given, tuple(part))) for k, part in enumerate(parts)]
         shards._hold(held, client, keep=True)
+        return shards
+
+    @classmethod
+    def from_dask(cls, parts: Any, client: Any = None) -> "Shards":
+        """Shards of what dask computes, a shard for each part.
+
+        The graph of a part goes to the worker that has its shard, and is computed there.
+
+        Parameters
+        ----------
+        parts : dask.bag.Bag or iterable of dask.delayed.Delayed
+            A bag of examples ``(x, y)`` or ``(x, y, weight)``, or parts that are ``(X, y)`` or
+            ``(X, y, sample_weight)``.
+        client : dask.distributed.Client, "ray" or callable(shards) -> Executor, optional
+            Where the shards go, as of the constructor.
+
+        Returns
+        -------
+        Shards
+
+        Raises
+        ------
+        ValueError
+            If the parts are neither a bag nor delayed.
+
+        Examples
+        --------
+        >>> import dask.bag  # doctest: +SKIP
+        >>> from sklearn_crf import Shards
+        >>> examples = [([[0.0], [1.0]], [0, 1]), ([[0.9]], [1]), ([[0.1]], [0])]
+        >>> len(
+        ...     Shards.from_dask(dask.bag.from_sequence(examples, npartitions=3))
+        ... )  # doctest: +SKIP
+        3
+        """
+        is_bag = hasattr(parts, "map_partitions") and hasattr(parts, "to_delayed")
+        delayed = list(parts.to_delayed() if is_bag else parts)
+        for k, part in enumerate(delayed):
+            if not hasattr(part, "__dask_graph__"):
+                raise ValueError(f"parts must be a bag or delayed parts of dask, got {type(part).__name__} at {k}.")
+        shards = cls.__new__(cls)
+        compute = _computed_examples if is_bag else _computed
+        held = [Shard(k, f"shard {k}", partial(compute, part)) for k, part in enumerate(delayed)]
+        shards._hold(held, client, keep=False)
         return shards
 
     def _hold(self, shards: Sequence[Shard], client: Any, keep: bool) -> None:
@@ -135,15 +181,27 @@ class Shards:
     def _make_executor(self) -> Executor:
         if self._client is None:
             return LocalExecutor(self._shards, self._keep)
+        if isinstance(self._client, str) and self._client == "ray":
+            return RayExecutor(self._shards)
         if hasattr(self._client, "scatter"):
             return DaskExecutor(self._shards, self._client)
         if callable(self._client):
             return self._client(self._shards)
         raise ValueError(
-            f"client must be a dask.distributed.Client, a function that makes an Executor, or None, got "
-            f"{type(self._client).__name__}."
+            f"client must be a dask.distributed.Client, 'ray', a function that makes an Executor, or None, got "
+            f"{self._client!r}."
         )
 
 
 def _given(part):
     return part
+
+
+def _computed(delayed):
+    # A worker is one thread of a cluster already.
+    return delayed.compute(scheduler="synchronous")
+
+
+def _computed_examples(delayed):
+    """The columns X, y and, if there are some, weights of a list of examples."""
+    return tuple(map(list, zip(*_computed(delayed), strict=True)))

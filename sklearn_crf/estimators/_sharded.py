@@ -26,7 +26,8 @@ from sklearn_crf.potentials import FeatureMoments, FeatureScaling
 def gather(field, shards: Shards, y, sample_weight, node_weight):
     """The training examples of a fit, encoded where their shards are."""
     if not field._takes_shards:
-        raise ValueError(f"{type(field).__name__} takes no Shards: TRWCRF and DRFClassifier do.")
+        raise ValueError(f"{type(field).__name__} takes no Shards: TRWCRF, DRFClassifier and M3NClassifier do.")
+    field._check_shards()
     if any(given is not None for given in (y, sample_weight, node_weight)):
         raise ValueError("Shards bring y and sample_weight along, from load: pass none with them, nor node_weight.")
     return ShardedExamples(field, shards)
@@ -36,6 +37,7 @@ class ShardedExamples:
     """Examples that are encoded where their shards are; this object holds their common properties."""
 
     weighted_by = None
+    are_sharded = True
 
     def __init__(self, field, shards: Shards):
         if field.class_weight is not None:

@@ -30,6 +30,9 @@ class TrainingExamples:
     # reset: whether the field has not seen any before
     # weighted_by: name of the argument or parameter that gives weights of nodes, or None
     # scaling: units of the features in the batches, once there are potentials
+    # are_sharded: whether the examples are in shards, and not here
+
+    are_sharded = False
 
     def __init__(self, field, X, y, sample_weight, node_weight, classes, reset=True):
         encoded = field._encode(X, reset=reset)

@@ -33,6 +33,9 @@ from sklearn_crf.potentials import PAIRWISE_FORMS, PairwiseTables
 # nodes right at half, 76.6, 98.2 and 81.9 % at three tenths, in twice the epochs; one slack has 78.5 % of the last.
 _ROUGH_TOL, _TOL = 0.5, 1e-2
 
+# Solvers that move the weights after each mini-batch, and would gain nothing from whole shards.
+_SEQUENTIAL = (CuttingPlane.name, FrankWolfe.name)
+
 # Up to so many weights the planes kept take little time next to inference.
 _MOST_WEIGHTS_FOR_PLANES = 1000
 
@@ -200,6 +203,7 @@ class M3NClassifier(FieldClassifier):
     _objects: ClassVar[dict] = FieldClassifier._objects | {"formulation": "MaxMargin()", "solver": "FrankWolfe()"}
     _has_distribution = False
     _takes_parts = True
+    _takes_shards = True
 
     def __init__(
         self,
@@ -320,14 +324,34 @@ class M3NClassifier(FieldClassifier):
         # Steps are made for one mini-batch after the other: of small ones there are more.
         return int(np.clip(encoded.n_nodes // 64, 1, 1024))
 
-    def _objective(self, examples, potentials):
-        for batch in examples.batches:
+    def _check_shards(self):
+        formulation = self._formulation()
+        if isinstance(formulation.cost, str) and formulation.cost == "weighted":
+            raise ValueError("cost='weighted' counts labels in memory, not in Shards: pass the matrix of costs.")
+        if formulation.name in ("joint", "dual"):
+            raise ValueError(
+                f"formulation={formulation.name!r} goes from example to example, which Shards do not allow: take "
+                "'max_margin', 'lp', 'smoothed' or 'reparameterization'."
+            )
+        if self.solver != "auto" and getattr(resolve_margin_solver(self.solver), "name", "") in _SEQUENTIAL:
+            raise ValueError(
+                f"solver={self.solver!r} goes from example to example, which Shards do not allow: take 'bmrm', "
+                "'one_slack', 'subgradient' or 'auto'."
+            )
+
+    def _check_batches(self, batches, graphs):
+        for batch in batches:
             require_complete(batch, "training by margins")
         if self._is_associative():
-            require_associative(examples.batches)
+            require_associative(batches)
+
+    def _objective(self, examples, potentials):
         formulation = self._formulation()
         cost = cost_matrix(formulation.cost, self.class_weight, examples.labels)
-        return formulation.objective(self._training_inference(), cost, examples.batches)
+        single_nodes = examples.encoded.n_nodes == examples.encoded.n_examples
+        return formulation.objective(
+            self._training_inference(), cost, have_cycles=examples.graphs.have_cycles, single_nodes=single_nodes
+        )
 
     def _has_penalty(self, objective):
         return True
@@ -349,10 +373,14 @@ class M3NClassifier(FieldClassifier):
         formulation, potentials = self._formulation(), risk.potentials
         # Without edges there is nothing to share.
         name = formulation.name if encoded.n_edges or formulation.name != "joint" else "smoothed"
+        if examples.are_sharded and formulation.by_planes and self.solver == "auto":
+            solver = BundleMethod()
+        else:
+            solver = self._solver(encoded, potentials.n_coef, examples.graphs.have_cycles)
         setting = MarginSetting(
             problem="planes" if formulation.by_planes else name,
             inference=self._training_inference(),
-            solver=self._solver(encoded, potentials.n_coef, examples.graphs.have_cycles),
+            solver=solver,
             scale=self._scale(potentials, formulation, run),
             lower_bounded=self._bounded(potentials),
         )

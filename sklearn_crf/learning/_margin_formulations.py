@@ -10,7 +10,6 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn_crf.inference import AD3, AutoMap, IncMP, Inference
 from sklearn_crf.learning._formulations import FORMULATIONS
 from sklearn_crf.learning._rules import map_inference
-from sklearn_crf.learning._training import have_cycles
 from sklearn_crf.objectives import Objective, RelaxedHinge, SlackRescaledHinge, SoftmaxMargin, StructuredHinge
 
 # Of tree-reweighted max-product for each labeling: more, or smaller steps of the bound, give no better weights.
@@ -100,14 +99,19 @@ class MarginFormulation(BaseEstimator):
         """Whether solutions of the linear relaxation take part in training."""
         return not self.is_smooth
 
-    def objective(self, inference: Inference, cost: np.ndarray, batches) -> Objective:
+    def objective(
+        self, inference: Inference, cost: np.ndarray, have_cycles: bool = True, single_nodes: bool = False
+    ) -> Objective:
         """The objective of training.
 
         Parameters
         ----------
         inference : Inference
         cost : ndarray of shape (K, K)
-        batches : list of Batch
+        have_cycles : bool, default=True
+            Whether some example has a cycle.
+        single_nodes : bool, default=False
+            Whether every example is one node.
 
         Returns
         -------
@@ -154,10 +158,9 @@ class MaxMargin(MarginFormulation):
     def automatic_inference(self):
         return AutoMap(max_iter=_ITERATIONS, tol=_STEP_OF_BOUND, bounded=True)
 
-    def objective(self, inference, cost, batches):
+    def objective(self, inference, cost, have_cycles=True, single_nodes=False):
         if self.rescaling == "margin":
             return StructuredHinge(inference, cost)
-        single_nodes = all(len(batch.members) == batch.example.n_nodes for batch in batches)
         return SlackRescaledHinge(inference, cost, single_nodes)
 
 
@@ -235,13 +238,13 @@ class DualMargin(MarginFormulation):
         self.max_iter = max_iter
         self.tol = tol
 
-    def objective(self, inference, cost, batches):
+    def objective(self, inference, cost, have_cycles=True, single_nodes=False):
         # The dual has no temperature: its marginals alone are those of a likelihood.
-        return self._softmax_margin(cost, batches, 1.0)
+        return self._softmax_margin(cost, have_cycles, 1.0)
 
-    def _softmax_margin(self, cost, batches, temperature):
+    def _softmax_margin(self, cost, have_cycles, temperature):
         relaxation = FORMULATIONS[self.likelihood](max_iter=self.max_iter, tol=self.tol)
-        return SoftmaxMargin(relaxation.likelihood(have_cycles(batches), False), cost, temperature)
+        return SoftmaxMargin(relaxation.likelihood(have_cycles, False), cost, temperature)
 
 
 class SmoothedMargin(DualMargin):
@@ -297,8 +300,8 @@ class SmoothedMargin(DualMargin):
     def automatic_inference(self):
         return AutoMap()
 
-    def objective(self, inference, cost, batches):
-        return self._softmax_margin(cost, batches, self.temperature)
+    def objective(self, inference, cost, have_cycles=True, single_nodes=False):
+        return self._softmax_margin(cost, have_cycles, self.temperature)
 
 
 class ReparameterizedMargin(SmoothedMargin):
@@ -352,8 +355,8 @@ class ReparameterizedMargin(SmoothedMargin):
     def automatic_inference(self):
         return AutoMap() if self.is_smooth else IncMP(max_iter=self.max_iter, tol=self.tol)
 
-    def objective(self, inference, cost, batches):
-        return super().objective(inference, cost, batches) if self.is_smooth else RelaxedHinge(inference, cost)
+    def objective(self, inference, cost, have_cycles=True, single_nodes=False):
+        return super().objective(inference, cost, have_cycles) if self.is_smooth else RelaxedHinge(inference, cost)
 
 
 class JointMargin(SmoothedMargin):
@@ -403,7 +406,7 @@ class OwnMargin(MaxMargin):
         super().__init__()
         self.own = own
 
-    def objective(self, inference, cost, batches):
+    def objective(self, inference, cost, have_cycles=True, single_nodes=False):
         if not isinstance(self.own, StructuredHinge):
             raise ValueError(
                 "formulation must be a name, a MarginFormulation or a StructuredHinge, got "

@@ -22,6 +22,8 @@ from sklearn_crf.objectives import (
     JointRisk,
     PlaneOracle,
     RelaxedHinge,
+    ShardedRisk,
+    ShardPlanes,
     are_exact_by_kernel,
     risk_in_blocks,
 )
@@ -88,7 +90,7 @@ def minimize_smoothed(risk, start, setting, run, callback):
     plain = _SmoothProblem(risk, setting, run) if joint else problem
     x = np.concatenate((start / setting.scale, np.zeros(len(problem.scale) - problem.n_weights)))
     curves, passes, best_dual, message = ([], []), [], 0.0, None
-    entropy = run.C * _largest_entropy(risk)
+    entropy = run.C * risk.summed(_largest_entropy)
 
     def visit(point):
         nonlocal best_dual, message
@@ -121,7 +123,7 @@ def minimize_smoothed(risk, start, setting, run, callback):
     own = x[: problem.n_weights]
     # Messages of another temperature are no place to start from, and with shares the gradient is not that of weights.
     value, gradient = plain.value_grad(own)
-    entropy = run.C * _entropy(risk, setting.scale * own)
+    entropy = run.C * risk.summed(_entropy, setting.scale * own)
     best_dual = max(best_dual, value - plain.lacks(own, gradient) - last * entropy)
     curves[0].append(value)
     curves[1].append(best_dual)
@@ -456,12 +458,11 @@ class PenalisedHinge:
         self.risk = risk
         self.n_inference_calls = 0
         self._C, self._scale = run.C, setting.scale
-        self._n_examples = sum(len(batch.members) for batch in risk.batches)
 
     def value_grad(self, x):
         """R and a subgradient."""
         result = self.risk.value_grad(self._scale * x)
-        self.n_inference_calls += self._n_examples
+        self.n_inference_calls += self.risk.n_examples
         value = self._C * result.value
         return (value, value + self._C * result.gap), self._C * self._scale * result.gradient
 
@@ -492,7 +493,7 @@ def _train_smoothed(risk, start, setting, run, show):
 
     record.found = minimize_smoothed(risk, start, setting, run, callback)
     record.coef, record.gap = setting.scale * record.found.x, record.found.gap
-    record.calls_curve = sum(len(batch.members) for batch in risk.batches) * record.found.passes
+    record.calls_curve = risk.n_examples * record.found.passes
     record.n_inference_calls = int(record.calls_curve[-1])
     return record
 
@@ -512,15 +513,18 @@ def _train_dual(risk, start, setting, run, show):
 
 
 def _train_by_planes(risk, start, setting, run, show):
-    by_kernel = are_exact_by_kernel(risk)
-    if not by_kernel:
+    is_sharded = isinstance(risk, ShardedRisk)
+    by_kernel = not is_sharded and are_exact_by_kernel(risk)
+    if not (is_sharded or by_kernel):
         risk, blocks = risk_in_blocks(risk)
         if not setting.solver.by_blocks:
             # Nothing changes between one block and the next: threads share all of them.
             blocks = [[i for block in blocks for i in block]]
     record, problem = MarginRecord(), PenalisedHinge(risk, setting, run)
     with ordered_map(thread_count(run.n_jobs)) as map_in_threads:
-        if by_kernel:
+        if is_sharded:
+            oracle = ShardPlanes(risk, run.C, setting.scale)
+        elif by_kernel:
             oracle = ForestPlanes(risk, run.C, setting.scale, map_in_threads)
         else:
             oracle = PlaneOracle(risk, run.C, setting.scale, blocks, map_in_threads)

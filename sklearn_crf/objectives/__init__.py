@@ -1,7 +1,7 @@
 """Objectives: a model and labels in, a loss and its statistics out."""
 
 from sklearn_crf.objectives._base import EmpiricalRisk, Loss, Objective, RiskValue, SparseRisk
-from sklearn_crf.objectives._sharded_risk import ShardedRisk
+from sklearn_crf.objectives._sharded_risk import ShardedRisk, ShardPlanes
 from sklearn_crf.objectives._sums import BatchObjectives, SumOfObjectives
 from sklearn_crf.objectives.contrastive._assignment_sets import AssignmentSets
 from sklearn_crf.objectives.contrastive._block_likelihood import BlockLikelihood
@@ -49,6 +49,7 @@ __all__ = [
     "RelaxedLikelihood",
     "RiskValue",
     "SaddlePoint",
+    "ShardPlanes",
     "ShardedRisk",
     "SharedPieces",
     "SlackRescaledHinge",

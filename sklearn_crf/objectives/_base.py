@@ -361,6 +361,11 @@ class EmpiricalRisk:
         self.n_labelled = float(self._labelled.sum())
 
     @property
+    def n_examples(self):
+        """Number of examples."""
+        return sum(len(batch.members) for batch in self.batches)
+
+    @property
     def n_nodes(self):
         """Nodes of all examples, labelled or not."""
         return sum(batch.example.n_nodes for batch in self.batches)
@@ -436,6 +441,20 @@ class EmpiricalRisk:
         EmpiricalRisk
         """
         return function(self)
+
+    def summed(self, function, *arguments):
+        """A number that is a sum over examples.
+
+        Parameters
+        ----------
+        function : callable(EmpiricalRisk, *arguments) -> float
+        *arguments : object
+
+        Returns
+        -------
+        float
+        """
+        return function(self, *arguments)
 
     def oracle(self, i, coef, *, n_threads=1, pulls_back=True):
         """Weighted loss of batch i.

@@ -70,6 +70,7 @@ class ShardedRisk:
         known = shards.map(_describe, _Plan(self._key, make_risk))
         self.objective = known[0].objective if objective is None else objective
         self.n_labelled = float(sum(part.n_labelled for part in known))
+        self.n_examples = sum(part.n_examples for part in known)
         self.n_nodes = sum(part.n_nodes for part in known)
         self.n_edges = sum(part.n_edges for part in known)
         self.has_unlabelled = any(part.has_unlabelled for part in known)
@@ -105,19 +106,47 @@ class ShardedRisk:
         """
         if members is not None:
             return self.batches
+        parts = self.parts(coef)
+        return total_of(parts, np.sum([np.asarray(part.gradient) for part in parts], axis=0))
+
+    def parts(self, coef: np.ndarray) -> list[RiskValue]:
+        """Loss of every shard, of one pass over all.
+
+        Parameters
+        ----------
+        coef : ndarray of shape (n_coef,)
+
+        Returns
+        -------
+        list of RiskValue
+        """
         asked = _Pass(self._n_passes, np.array(coef), deepcopy(self.objective))
-        found = self._pass(asked)
+        found = self._of_all(_evaluate, asked)
         self._n_passes += 1
-        parts = [value for value, _ in found]
         # Losses without memory need no passes repeated.
         self._keeps_history = self._keeps_history and any(carries for _, carries in found)
         self._history = [*self._history, asked] if self._keeps_history else []
-        return total_of(parts, np.sum([part.gradient for part in parts], axis=0))
+        return [value for value, _ in found]
 
-    def _pass(self, asked):
+    def summed(self, function: Callable, *arguments: Any) -> float:
+        """A number that is a sum over examples, at the weights of the last pass.
+
+        Parameters
+        ----------
+        function : callable(EmpiricalRisk, *arguments) -> float
+            One of a module, which workers can import.
+        *arguments : object
+
+        Returns
+        -------
+        float
+        """
+        return sum(self._of_all(_summed, _Sum(self._n_passes, function, arguments)))
+
+    def _of_all(self, function, asked):
         for _ in range(_MOST_REPAIRS):
-            found = self.shards.map(_evaluate, (self._key, asked))
-            if None not in found:
+            found = self.shards.map(function, (self._key, asked))
+            if not any(part is None for part in found):
                 return found
             # Another worker has loaded the shard since the previous pass.
             self.shards.map(_catch_up, (_Plan(self._key, self.make_risk), asked.number, self._history))
@@ -138,7 +167,8 @@ class ShardedRisk:
         return ShardedRisk(self.shards, partial(_derived_risk, self.make_risk, function), None, self.potentials)
 
     def forget(self) -> None:
-        """Release the memory of the shards for this risk."""
+        """Drop what inferences carry from call to call: the next pass starts cold."""
+        self._history, self._keeps_history = [], True
         self.shards.map(_forget, self._key)
 
 
@@ -164,8 +194,17 @@ class _Pass(NamedTuple):
     objective: Objective
 
 
+class _Sum(NamedTuple):
+    """A function of risks: the number of passes before it, and its further arguments."""
+
+    number: int
+    function: Callable
+    arguments: tuple
+
+
 class _Description(NamedTuple):
     n_labelled: float
+    n_examples: int
     n_nodes: int
     n_edges: int
     has_unlabelled: bool
@@ -227,6 +266,16 @@ def _advance(shard, key, asked):
     kept.last, kept.n_passes = (found, carries), asked.number + 1
 
 
+def _summed(shard, request):
+    """The value of a function for the risk of a shard; None if the shard missed a pass."""
+    key, asked = request
+    kept = shard.memory.get(key)
+    if kept is None or asked.number != kept.n_passes:
+        return None
+    with single_threaded_blas(), shard.named_in_errors():
+        return asked.function(_risk_of(shard, key), *asked.arguments)
+
+
 def _catch_up(shard, repair):
     plan, number, history = repair
     kept = shard.memory.get(plan.key)
@@ -240,6 +289,81 @@ def _catch_up(shard, repair):
 
 
 def _forget(shard, key):
-    shard.memory.pop(key, None)
-    if shard.cache.get("risk", (None,))[0] == key:
-        del shard.cache["risk"]
+    if key in shard.memory:
+        shard.memory[key].carried = None
+    cached_key, risk = shard.cache.get("risk", (None, None))
+    if cached_key == key:
+        risk.forget()
+
+
+class ShardPlanes:
+    r"""Highest planes of the losses of shards, for solvers that keep planes of sums.
+
+    .. math::
+        C R_p(w) = \max_y \bigl( o_{py} + s_{py}^\top w \bigr), \qquad s_{py} = C \nabla R_p(w), \qquad
+        o_{py} = C R_p(w) - s_{py}^\top w
+
+    with :math:`R_p` the structured hinges of shard p together, which are linear in w as long as the labelings found are
+    the same. All shards are one block.
+
+    Parameters
+    ----------
+    risk : ShardedRisk
+        Of a :class:`StructuredHinge` or a loss like it.
+    C : float
+    scale : ndarray of shape (n_coef,)
+        Solvers see x of w = scale x.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import Shards
+    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
+    >>> from sklearn_crf.inference import TreeInference
+    >>> from sklearn_crf.objectives import (
+    ...     EmpiricalRisk,
+    ...     ShardedRisk,
+    ...     ShardPlanes,
+    ...     StructuredHinge,
+    ... )
+    >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
+    >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
+    >>> hinge = StructuredHinge(TreeInference(), 1 - np.eye(2))
+    >>> def make_risk(shard):
+    ...     X, y, _ = shard.load()
+    ...     encoded = encode_X(X, edge_features="constant", edge_types="tied")
+    ...     labels = encode_y(y, encoded, classes=[0, 1]).labels
+    ...     return EmpiricalRisk(hinge, potentials, make_batches(encoded, labels))
+    >>> parts = [([[[0.0], [0.2], [0.9]]], [[0, 0, 1]]), ([[[1.0], [0.8]]], [[1, 1]])]
+    >>> risk = ShardedRisk(Shards.from_arrays(parts), make_risk, hinge, potentials)
+    >>> planes = ShardPlanes(risk, 1.0, np.ones(potentials.n_coef))
+    >>> slopes, offsets = planes(0, np.zeros(potentials.n_coef))
+    >>> slopes.round(3).tolist(), offsets.tolist()
+    ([[-0.7, 0.0], [-1.8, 0.0]], [3.0, 2.0])
+    """
+
+    def __init__(self, risk: ShardedRisk, C: float, scale: np.ndarray):
+        self.risk = risk
+        self.sizes = [len(risk.shards)]
+        self.n_inference_calls = 0
+        self._C, self._scale = C, scale
+
+    def weights_of(self, x: np.ndarray) -> np.ndarray:
+        """Flat weights that a solver's x stands for.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_coef,)
+
+        Returns
+        -------
+        ndarray of shape (n_coef,)
+        """
+        return self._scale * x
+
+    def __call__(self, block, x):
+        """Slopes (n_shards, n_coef) and offsets (n_shards,) of the highest planes at x."""
+        parts = self.risk.parts(self.weights_of(x))
+        self.n_inference_calls += self.risk.n_examples
+        slopes = self._C * self._scale * np.array([part.gradient for part in parts])
+        return slopes, self._C * np.array([part.value for part in parts]) - slopes @ x

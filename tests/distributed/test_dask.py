@@ -9,11 +9,13 @@ from joblib import parallel_config
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
-from sklearn_crf import TRWCRF, DRFClassifier, Shards
+from sklearn_crf import TRWCRF, DRFClassifier, M3NClassifier, Shards
 from sklearn_crf.distributed import DaskExecutor
 from sklearn_crf.learning import Relaxation
 
 distributed = pytest.importorskip("dask.distributed", reason="dask.distributed is not installed")
+dask = pytest.importorskip("dask")
+pytest.importorskip("dask.bag")
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -34,6 +36,7 @@ ESTIMATORS = {
     "exact": TRWCRF(),
     "relaxation": TRWCRF(formulation=Relaxation(tol=1e-4)),
     "pma": DRFClassifier(inference="trw"),
+    "margins": M3NClassifier(max_iter=10),
     "spa": DRFClassifier(inference="map", max_iter=5),
 }
 
@@ -64,6 +67,21 @@ def test_two_workers_give_the_same_bits(name, client, in_memory):
     fitted = clone(ESTIMATORS[name]).fit(Shards(range(4), load, client))
     np.testing.assert_array_equal(weights(fitted), weights(in_memory[name]))
     np.testing.assert_array_equal(fitted.loss_curve_, in_memory[name].loss_curve_)
+
+
+def test_parts_of_dask_are_computed_on_workers(client, in_memory):
+    parts = [dask.delayed(load)(seed) for seed in range(4)]
+    fitted = clone(ESTIMATORS["exact"]).fit(Shards.from_dask(parts, client))
+    np.testing.assert_array_equal(weights(fitted), weights(in_memory["exact"]))
+
+
+def test_a_bag_of_examples_is_trained_on_in_this_process(in_memory):
+    examples = [pair for seed in range(4) for pair in zip(*load(seed), strict=True)]
+    bag = dask.bag.from_sequence(examples, npartitions=4)
+    fitted = clone(ESTIMATORS["exact"]).fit(Shards.from_dask(bag))
+    np.testing.assert_array_equal(weights(fitted), weights(in_memory["exact"]))
+    with pytest.raises(ValueError, match="parts must be a bag or delayed parts of dask, got tuple at 1"):
+        Shards.from_dask([dask.delayed(load)(0), load(1)])
 
 
 def test_one_worker_gives_the_same_bits(in_memory):

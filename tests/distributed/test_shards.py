@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, Shards
+from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier, Shards
 from sklearn_crf.distributed import LocalExecutor
-from sklearn_crf.learning import SPA, Relaxation
+from sklearn_crf.learning import SPA, MaxMargin, Relaxation
 from sklearn_crf.potentials import PairwiseTables
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -29,6 +29,12 @@ ESTIMATORS = {
     "pl": DRFClassifier(learning="pl", pairwise=PairwiseTables(C=0.5)),
     "spa": DRFClassifier(inference="map", max_iter=5),
     "spa bundle": DRFClassifier(inference="map", learning=SPA(solver="bundle"), max_iter=5),
+    "margins": M3NClassifier(max_iter=20),
+    "margins by one slack": M3NClassifier(solver="one_slack", max_iter=20),
+    "margins by subgradients": M3NClassifier(solver="subgradient", max_iter=10),
+    "margins of the relaxation": M3NClassifier(formulation="lp", max_iter=5),
+    "smoothed margins": M3NClassifier(formulation="smoothed", max_iter=5),
+    "associative margins": M3NClassifier(pairwise="associative", edge_features="constant"),
     "cd": DRFClassifier(learning="cd", max_iter=5, random_state=0),
 }
 
@@ -50,11 +56,27 @@ def test_loaded_anew_or_kept_is_the_same(name):
     assert kept.predict(X).shape == Y.shape
 
 
-@pytest.mark.parametrize("name", sorted(ESTIMATORS.keys() - {"cd"}))
+MARGINS = sorted(name for name, crf in ESTIMATORS.items() if isinstance(crf, M3NClassifier))
+
+
+@pytest.mark.parametrize("name", sorted(ESTIMATORS.keys() - {"cd", *MARGINS} | {"smoothed margins"}))
 def test_one_shard_is_the_fit_in_memory(name):
     in_memory = clone(ESTIMATORS[name]).fit(X, Y)
     one = clone(ESTIMATORS[name]).fit(Shards.from_arrays([(X, Y)]))
     np.testing.assert_array_equal(weights(one), weights(in_memory))
+
+
+@pytest.mark.parametrize("name", MARGINS)
+def test_margins_enclose_the_optimum_in_memory(name):
+    """Solvers differ, since planes of examples are not kept; the optimum lies within the gaps of both."""
+    parts = [part for part in PARTS if len(part) == 2]
+    sharded = clone(ESTIMATORS[name]).set_params(tol=0.1, max_iter=100).fit(Shards.from_arrays(parts))
+    in_memory = (
+        clone(ESTIMATORS[name]).set_params(tol=0.1, max_iter=100).fit(*map(np.concatenate, zip(*parts, strict=True)))
+    )
+    for one, other in ((sharded, in_memory), (in_memory, sharded)):
+        assert one.loss_curve_.min() - one.duality_gap_ <= other.loss_curve_.min() * (1 + 1e-9)
+    assert np.isfinite(sharded.duality_gap_)
 
 
 @pytest.mark.parametrize("name", ["exact", "pma", "pl"])
@@ -146,7 +168,9 @@ class LosesShards(LocalExecutor):
         return super().map(function, broadcast)
 
 
-@pytest.mark.parametrize("name", ["exact", "relaxation", "pma", "cd"])
+@pytest.mark.parametrize(
+    "name", ["exact", "relaxation", "pma", "cd", "margins", "margins of the relaxation", "smoothed margins"]
+)
 def test_shards_that_are_lost_repeat_their_passes(name):
     whole = clone(ESTIMATORS[name]).fit(Shards.from_arrays(PARTS))
     repaired = clone(ESTIMATORS[name]).fit(Shards.from_arrays(PARTS, client=LosesShards))
@@ -187,11 +211,16 @@ def test_errors_name_the_shard():
 
 def test_what_takes_no_shards_says_so():
     shards = Shards.from_arrays(PARTS)
-    with pytest.raises(ValueError, match="ContrastiveCRF takes no Shards: TRWCRF and DRFClassifier do"):
+    with pytest.raises(ValueError, match="ContrastiveCRF takes no Shards: TRWCRF, DRFClassifier and M3NClassifier"):
         ContrastiveCRF().fit(shards)
     for crf in (TRWCRF(solver="sgd"), TRWCRF(formulation="joint"), TRWCRF(formulation="dual", fit_intercept=False)):
         with pytest.raises(ValueError, match="such as 'lbfgs'"):
             crf.fit(shards)
+    for options in ({"solver": "frank_wolfe"}, {"formulation": "joint"}, {"formulation": "dual"}):
+        with pytest.raises(ValueError, match="goes from example to example, which Shards do not allow"):
+            M3NClassifier(**options).fit(shards)
+    with pytest.raises(ValueError, match="cost='weighted' counts labels in memory"):
+        M3NClassifier(formulation=MaxMargin(cost="weighted")).fit(shards)
     with pytest.raises(ValueError, match="Shards bring y and sample_weight along"):
         TRWCRF().fit(shards, Y)
     with pytest.raises(ValueError, match="at least one shard"):

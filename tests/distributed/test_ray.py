@@ -1,0 +1,129 @@
+"""Training on shards in actors of a local Ray cluster: the same weights as in memory, whatever happens to actors."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+from joblib import parallel_config
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+
+from sklearn_crf import TRWCRF, M3NClassifier, Shards
+from sklearn_crf.distributed import RayExecutor
+from sklearn_crf.learning import Relaxation
+
+ray = pytest.importorskip("ray", reason="ray is not installed")
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def load(seed):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(3, size=(4, 4, 4))
+    return np.eye(3)[y] + rng.normal(size=(4, 4, 4, 3)), y
+
+
+def broken(seed):
+    if seed == 1:
+        raise OSError("no such file")
+    return load(seed)
+
+
+ESTIMATORS = {
+    "exact": TRWCRF(),
+    "relaxation": TRWCRF(formulation=Relaxation(tol=1e-4), max_iter=20),
+    "margins": M3NClassifier(max_iter=10),
+}
+
+
+def weights(estimator):
+    return np.concatenate([np.ravel(getattr(estimator, name)) for name in ("coef_", "intercept_", "edge_coef_")])
+
+
+@pytest.fixture(scope="module")
+def in_memory():
+    return {name: clone(crf).fit(Shards.from_arrays(map(load, range(3)))) for name, crf in ESTIMATORS.items()}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    folder = os.path.dirname(__file__)
+    environment = {"PYTHONPATH": os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])}
+    ray.init(
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+        runtime_env={"env_vars": environment},
+        object_store_memory=2**27,
+    )
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def shards(cluster):
+    return Shards(range(3), load, "ray")
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_two_actors_give_the_same_bits(name, shards, in_memory):
+    fitted = clone(ESTIMATORS[name]).fit(shards)
+    np.testing.assert_array_equal(weights(fitted), weights(in_memory[name]))
+    np.testing.assert_array_equal(fitted.loss_curve_, in_memory[name].loss_curve_)
+
+
+def test_predictions_and_errors_come_from_actors(shards, in_memory):
+    crf = in_memory["exact"]
+    for labels, seed in zip(crf.predict(shards), range(3), strict=True):
+        np.testing.assert_array_equal(labels, crf.predict(load(seed)[0]))
+    with pytest.raises(RuntimeError, match="load failed for shard 1: OSError: no such file"):
+        clone(crf).fit(Shards(range(3), broken, "ray"))
+
+
+def test_killed_actors_leave_no_trace(in_memory):
+    """Messages of a relaxation are carried from pass to pass: another actor has to come by the same."""
+
+    class KillsActors(RayExecutor):
+        n_calls = 0
+
+        def map(self, function, broadcast):
+            self.n_calls += 1
+            if self.n_calls == 9:
+                (process, *_), *_ = super().map(process_of_shard, None)
+                os.kill(process, signal.SIGKILL)
+            return super().map(function, broadcast)
+
+    fitted = clone(ESTIMATORS["relaxation"]).fit(Shards(range(3), load, KillsActors))
+    np.testing.assert_array_equal(weights(fitted), weights(in_memory["relaxation"]))
+
+
+def process_of_shard(shard, broadcast):
+    return os.getpid(), shard.name
+
+
+def test_grid_search_on_ray_finds_the_same():
+    from ray.util.joblib import register_ray
+
+    register_ray()
+    X, y = load(0)
+    grid = {"C": [0.1, 1.0]}
+    here = GridSearchCV(TRWCRF(max_iter=20), grid, cv=2).fit(X, y)
+    with parallel_config("ray"):
+        there = GridSearchCV(TRWCRF(max_iter=20), grid, cv=2).fit(X, y)
+    np.testing.assert_array_equal(there.cv_results_["mean_test_score"], here.cv_results_["mean_test_score"])
+    np.testing.assert_array_equal(weights(there.best_estimator_), weights(here.best_estimator_))
+
+
+def test_a_cluster_that_goes_away_leaves_the_estimator_as_it_was(in_memory):
+    crf = clone(ESTIMATORS["exact"]).fit(*load(0))
+    before = weights(crf)
+
+    class Unreachable(RayExecutor):
+        def _of_actors(self, function, sent):
+            raise ray.exceptions.RaySystemError("no connection")
+
+    with pytest.raises(RuntimeError, match="The Ray cluster went away"):
+        crf.fit(Shards(range(2), load, Unreachable))
+    np.testing.assert_array_equal(weights(crf), before)
