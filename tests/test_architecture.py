@@ -71,6 +71,7 @@ OPTIONAL = {
     "matplotlib",
     "pandas",
     "skimage",
+    "ray",
     "rich",
     "tqdm",
 }  # importing the package must not need these
