@@ -442,20 +442,6 @@ class EmpiricalRisk:
         """
         return function(self)
 
-    def summed(self, function, *arguments):
-        """A number that is a sum over examples.
-
-        Parameters
-        ----------
-        function : callable(EmpiricalRisk, *arguments) -> float
-        *arguments : object
-
-        Returns
-        -------
-        float
-        """
-        return function(self, *arguments)
-
     def oracle(self, i, coef, *, n_threads=1, pulls_back=True):
         """Weighted loss of batch i.
 
