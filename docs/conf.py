@@ -118,6 +118,7 @@ FIRST_MODULES = [
     "metrics",
     "model_selection",
     "distributed",
+    "large_images",
     "inspection",
     "display",
     "datasets",

@@ -75,6 +75,7 @@ _SUBMODULES = {
     "graphs",
     "inference",
     "inspection",
+    "large_images",
     "learning",
     "metrics",
     "mfa",

@@ -32,7 +32,7 @@ TIERS = [
     {"preprocessing", "datasets", "display", "calibration"},
     {"learning"},
     {"estimators", "rtf", "mfa"},
-    {"dense", "inspection", "multilabel", "pipeline"},
+    {"dense", "inspection", "large_images", "multilabel", "pipeline"},
     {"__init__"},
 ]
 TIER = {unit: tier for tier, units in enumerate(TIERS) for unit in units}

@@ -15,10 +15,12 @@ from sklearn_crf.graphs._probabilities import (
     effective_resistances,
     uniform_edge_probabilities,
 )
+from sklearn_crf.graphs._rectangles import Rectangle, tiles_of
 from sklearn_crf.graphs._trees import SpanningTrees, minimum_spanning_tree
 
 __all__ = [
     "Graph",
+    "Rectangle",
     "SpanningTrees",
     "chain_probabilities",
     "check_edge_probabilities",
@@ -31,5 +33,6 @@ __all__ = [
     "lattice_offsets",
     "minimum_spanning_tree",
     "snakes",
+    "tiles_of",
     "uniform_edge_probabilities",
 ]

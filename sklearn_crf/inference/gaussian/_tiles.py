@@ -1,12 +1,12 @@
 """Means of Gaussian fields on planes too large for one solve: tile by tile, until the tiles agree at their seams."""
 
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import clone
 
-from sklearn_crf._threads import fixed_ranges, map_tasks
+from sklearn_crf._threads import map_tasks
+from sklearn_crf.graphs import Rectangle, tiles_of
 
 # Pixels of a tile without its margin, and the margin that tiles start with.
 _TILE = 512 * 512
@@ -15,39 +15,6 @@ _MARGIN = 32
 # Shares of the tolerance: of the solves of tiles, and of what tiles disagree about at their seams.
 _OF_SOLVES = 0.5
 _OF_SEAMS = 0.4
-
-
-class Rectangle(NamedTuple):
-    """A rectangle of a plane."""
-
-    top: int
-    bottom: int
-    left: int
-    right: int
-
-    @property
-    def shape(self):
-        """Rows and columns."""
-        return self.bottom - self.top, self.right - self.left
-
-    @property
-    def slices(self):
-        """Of the plane."""
-        return slice(self.top, self.bottom), slice(self.left, self.right)
-
-    def grown(self, margin, shape):
-        """The rectangle with a margin, as far as the plane goes."""
-        return Rectangle(
-            max(self.top - margin, 0),
-            min(self.bottom + margin, shape[0]),
-            max(self.left - margin, 0),
-            min(self.right + margin, shape[1]),
-        )
-
-    def inside(self, other):
-        """Slices of an array of the other rectangle, which contains this one."""
-        rows, columns = slice(self.top - other.top, self.bottom - other.top), self.left - other.left
-        return rows, slice(columns, columns + self.shape[1])
 
 
 class TiledMean(NamedTuple):
@@ -112,8 +79,7 @@ def _tiles(shape, n_pixels):
     side = max(1, int(np.sqrt(n_pixels)))
     rows = min(shape[0], max(side, n_pixels // max(shape[1], 1)))
     columns = min(shape[1], max(side, n_pixels // max(shape[0], 1)))
-    ranges = (fixed_ranges(n, -(-n // size)) for n, size in zip(shape, (rows, columns), strict=True))
-    return [Rectangle(*down, *across) for down, across in product(*ranges)]
+    return tiles_of(shape, rows, columns)
 
 
 class _Seam(NamedTuple):
