@@ -2,8 +2,8 @@
 
     python benchmarks/scaling.py [--n-shards 8] [--n-examples 500] [--n-workers 1 2]
 
-Data are chains of 40 nodes with 50 features and 5 classes, drawn at random. Clusters are dask processes on this
-machine, and are left out where dask is not installed.
+Data are chains of 40 nodes with 50 features and 5 classes, drawn at random. Clusters are Ray actors and dask processes
+on this machine, and are left out where they are not installed.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.base import clone
 
-from sklearn_crf import TRWCRF, DRFClassifier, M3NClassifier, Shards
+from sklearn_crf import TRWCRF, DRFClassifier, M3NClassifier, MultiConditionalMFA, Shards
 from sklearn_crf.learning import Relaxation
 
 N_NODES, N_FEATURES, N_CLASSES = 40, 50, 5
@@ -29,6 +29,8 @@ ESTIMATORS = {
     "TRWCRF, relaxation": TRWCRF(edge_features="constant", formulation=Relaxation(), max_iter=10),
     "DRFClassifier, pma": DRFClassifier(edge_features="constant", max_iter=20),
     "DRFClassifier, pl": DRFClassifier(edge_features="constant", learning="pl", max_iter=20),
+    "M3NClassifier, bundle": M3NClassifier(edge_features="constant", max_iter=10),
+    "M3NClassifier, smoothed": M3NClassifier(formulation="smoothed", edge_features="constant", max_iter=3),
 }
 
 
@@ -47,15 +49,38 @@ def write(folder, n_shards, n_examples):
     return paths
 
 
-def weights(field):
-    return np.concatenate([np.ravel(getattr(field, name)) for name in ("coef_", "intercept_", "edge_coef_")])
+MIXTURES = {
+    "MultiConditionalMFA, em": MultiConditionalMFA(objective="joint", n_init=1, max_iter=20, random_state=0),
+    "MultiConditionalMFA, gradients": MultiConditionalMFA(1, n_init=1, max_iter=20, random_state=0),
+}
+
+
+def weights(fitted):
+    names = ("coef_", "intercept_", "edge_coef_") if hasattr(fitted, "coef_") else ("means_", "loadings_")
+    return np.concatenate([np.ravel(getattr(fitted, name)) for name in names])
+
+
+def rows(X, y):
+    """Nodes by themselves, for mixtures."""
+    return X.reshape(-1, X.shape[-1]), y.ravel()
 
 
 def show_equality(paths, n_workers):
     print("\nWeights equal to the last bit to those of the same shards in memory")
     small = [tuple(part[:100] for part in load(path)) for path in paths]
+    of_rows = [rows(*part) for part in small]
     in_memory = {name: weights(field.fit(Shards.from_arrays(small))) for name, field in ESTIMATORS.items()}
-    report("from disk", in_memory, lambda: Shards(range(len(small)), small.__getitem__))
+    in_memory |= {name: weights(mixture.fit(Shards.from_arrays(of_rows))) for name, mixture in MIXTURES.items()}
+    report("from disk", in_memory, lambda parts: Shards(range(len(parts)), parts.__getitem__), small, of_rows)
+    if find_spec("ray") is None:
+        print("ray is not installed")
+    else:
+        import ray
+
+        ray.init(num_cpus=max(n_workers), include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        report("ray", in_memory, partial(Shards.from_arrays, client="ray"), small, of_rows)
+        show_overhead("ray", max(n_workers))
+        ray.shutdown()
     if find_spec("distributed") is None:
         print("dask is not installed")
         return
@@ -64,13 +89,16 @@ def show_equality(paths, n_workers):
 
         options = {"n_workers": n, "threads_per_worker": 1, "dashboard_address": ":0"}
         with LocalCluster(**options) as cluster, Client(cluster) as client:
-            report(f"dask, {n} processes", in_memory, partial(Shards.from_arrays, small, client))
+            report(f"dask, {n} processes", in_memory, partial(Shards.from_arrays, client=client), small, of_rows)
             show_overhead(client, n)
 
 
-def report(title, in_memory, make_shards):
-    equal = {name: np.array_equal(weights(ESTIMATORS[name].fit(make_shards())), in_memory[name]) for name in in_memory}
-    print(f"{title:20s}", ", ".join(f"{name}: {'equal' if same else 'DIFFERENT'}" for name, same in equal.items()))
+def report(title, in_memory, make_shards, parts, of_rows):
+    print(title, flush=True)
+    for shards, estimators in ((make_shards(parts), ESTIMATORS), (make_shards(of_rows), MIXTURES)):
+        for name, estimator in estimators.items():
+            same = np.array_equal(weights(estimator.fit(shards)), in_memory[name])
+            print(f"    {name:32s}", "equal" if same else "DIFFERENT", flush=True)
 
 
 def same(shard, broadcast):
@@ -86,7 +114,7 @@ def show_overhead(client, n_workers):
         start = time.perf_counter()
         shards.map(same, vector)
         seconds.append(time.perf_counter() - start)
-    print(f"{'':20s} an empty evaluation takes {1e3 * np.median(seconds[2:]):.1f} ms (median)")
+    print(f"    {'':32s} an empty evaluation takes {1e3 * np.median(seconds[2:]):.1f} ms (median)")
 
 
 class Measured:
@@ -130,8 +158,7 @@ def measure(mode, paths):
 def show_partial_fit(paths):
     print("\npartial_fit, one pass over all shards but the last, beside fit: accuracy on the last, CPU seconds")
     test = load(paths[-1])
-    margins = M3NClassifier(edge_features="constant", max_iter=20)
-    for name, field in {**ESTIMATORS, "M3NClassifier": margins}.items():
+    for name, field in ESTIMATORS.items():
         parts = [load(path) for path in paths[:-1]]
         online, whole = clone(field).set_params(random_state=0), clone(field)
         start = time.process_time()

@@ -234,11 +234,14 @@ class DaskExecutor(Executor):
 
     def _submit_all(self, function, broadcast):
         import dask
+        from distributed.protocol.pickle import dumps
 
-        # A task of its own, so that the data go to each worker once, and are there again after a worker is lost.
-        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
-            sent = self.client.submit(_unchanged, broadcast, pure=False)
-        return [self._submit(function, k, shard, sent) for k, shard in enumerate(self._placed)]
+        sent = dumps(broadcast)
+        if len(sent) * len(self._placed) > _FEW_BYTES:
+            # A task of its own, so that the data go to each worker once, and are there again after a worker is lost.
+            with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
+                sent = self.client.submit(_unchanged, sent, pure=False)
+        return [self._submit(_on_bytes, k, function, shard, sent) for k, shard in enumerate(self._placed)]
 
     def _have_ended(self, tasks):
         """Wait for the tasks, as long as all workers live: without any, dask forgets that others may take over."""
@@ -374,6 +377,16 @@ class _Holder:
 
 # Seconds between two looks at the workers, and how many times one waits for the first of them.
 _PATIENCE, _MOST_WAITS = 2.0, 30
+
+
+# Little data go out with every task: tasks that wait for another one to hand them out take a quarter longer.
+_FEW_BYTES = 2**20
+
+
+def _on_bytes(function, shard, sent):
+    from distributed.protocol.pickle import loads
+
+    return function(shard, loads(sent))
 
 
 def _unchanged(data):

@@ -1,6 +1,7 @@
 """Shards: training data in parts, which are loaded where they are used."""
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -178,6 +179,48 @@ class Shards:
             self._executor = self._make_executor()
         return self._executor.map(function, broadcast)
 
+    def apply(
+        self, estimator: Any, method: str = "predict", write: Callable[[int, Any], Any] | None = None, **options: Any
+    ) -> list:
+        """Results of a method of a fitted estimator for the X of every shard, where it is.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Any that is fitted, also one that does not train on shards. On a cluster each worker gets a copy with
+            ``n_jobs=1``, for it has a thread for each of its tasks.
+        method : str, default="predict"
+        write : callable(number, result) -> object, optional
+            Called where the shard is with its number and its result, to write that to disk: its own result comes back
+            instead, so that no more than one is in memory here.
+        **options : object
+            Arguments of the method.
+
+        Returns
+        -------
+        list
+            Results in the order of the shards.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import numpy as np
+        >>> from sklearn_crf import Shards, TRWCRF
+        >>> parts = [([[0.0], [1.0], [0.2]], [0, 1, 0]), ([[0.9], [0.1]], [1, 0])]
+        >>> shards, folder = Shards.from_arrays(parts), tempfile.TemporaryDirectory()
+        >>> def write(number, labels):
+        ...     path = Path(folder.name) / f"labels{number}.npy"
+        ...     np.save(path, labels)
+        ...     return path.name
+        >>> shards.apply(TRWCRF(C=100).fit(shards), write=write)
+        ['labels0.npy', 'labels1.npy']
+        >>> np.load(Path(folder.name) / "labels0.npy").tolist()
+        [0, 1, 0]
+        >>> folder.cleanup()
+        """
+        return self.map(_apply, (estimator, method, write, options))
+
     def _make_executor(self) -> Executor:
         if self._client is None:
             return LocalExecutor(self._shards, self._keep)
@@ -191,6 +234,42 @@ class Shards:
             f"client must be a dask.distributed.Client, 'ray', a function that makes an Executor, or None, got "
             f"{self._client!r}."
         )
+
+
+def on_worker(estimator: Any, shard: Shard) -> Any:
+    """The estimator with one thread where workers have a thread for each of their tasks.
+
+    Parameters
+    ----------
+    estimator : estimator
+    shard : Shard
+
+    Returns
+    -------
+    estimator
+        Itself in this process, a copy elsewhere.
+
+    Examples
+    --------
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.distributed import Shard, on_worker
+    >>> crf = TRWCRF(n_jobs=4)
+    >>> on_worker(crf, Shard(0, "first", None)) is crf
+    True
+    """
+    if shard.is_local or not hasattr(estimator, "n_jobs"):
+        return estimator
+    estimator = copy(estimator)
+    estimator.n_jobs = 1
+    return estimator
+
+
+def _apply(shard, request):
+    estimator, method, write, options = request
+    X = shard.load()[0]
+    with shard.named_in_errors():
+        result = getattr(on_worker(estimator, shard), method)(X, **options)
+    return result if write is None else write(shard.number, result)
 
 
 def _given(part):

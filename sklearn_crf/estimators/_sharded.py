@@ -1,13 +1,12 @@
 """Examples in shards: training of a field on them, and its predictions for them."""
 
-from copy import copy
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_crf.distributed import Shards
+from sklearn_crf.distributed import Shards, on_worker
 from sklearn_crf.encoding import EncodedLabels, Outline, found_labels, sorted_classes
 from sklearn_crf.estimators._training_examples import (
     TrainingExamples,
@@ -160,7 +159,7 @@ def of_each_shard(estimator, method: str, shards: Shards, evidence, **options) -
     if evidence is not None:
         raise ValueError("evidence is not for Shards: pass X and evidence of one part after the other.")
     check_is_fitted(estimator)
-    return shards.map(_call, (estimator, method, options))
+    return shards.apply(estimator, method, **options)
 
 
 def scored_nodes(estimator, shards: Shards) -> tuple[float, float]:
@@ -170,23 +169,7 @@ def scored_nodes(estimator, shards: Shards) -> tuple[float, float]:
     return sum(right), sum(total)
 
 
-def _call(shard, request):
-    estimator, method, options = request
-    X = shard.load()[0]
-    with shard.named_in_errors():
-        return getattr(_for_worker(estimator, shard), method)(X, **options)
-
-
 def _scored_nodes(shard, estimator):
     X, y, weight = shard.load()
     with shard.named_in_errors():
-        return _for_worker(estimator, shard)._scored_nodes(X, y, weight)
-
-
-def _for_worker(estimator, shard):
-    """The estimator with one thread where workers have a thread for each of their tasks."""
-    if shard.is_local:
-        return estimator
-    estimator = copy(estimator)
-    estimator.n_jobs = 1
-    return estimator
+        return on_worker(estimator, shard)._scored_nodes(X, y, weight)

@@ -28,17 +28,16 @@ class Scatter(NamedTuple):
 
 def em_step(params, data, prior, run=map):
     """One iteration of expectation-maximisation on complete data."""
-    pattern = data.patterns[0]
     if data.n_features <= MAX_FEATURES_FOR_SECOND_MOMENTS:
-        value, counts, first, second = _second_moments(params, pattern, run)
+        value, counts, first, second = data.total_of(_second_moments, params, run=run)
         squares = np.einsum("sjj->sj", second)
         z_first = old = None
         n_steps = N_FACTOR_STEPS
     else:
-        value, forms, moments = pattern_moments(params, pattern, Criterion.joint_likelihood(), run)
+        value, moments = data.total_of(_joint_moments, params, run=run)
         counts, first = moments.projected[:, -1, -1], moments.projected[:, -1, :-1]
         squares, second = moments.squares, None
-        z_first, old = moments.projected[:, :-1], forms.precisions
+        z_first, old = moments.projected[:, :-1], precisions(params)
         n_steps = 1
     value += prior.log_density(params)
     alive = counts > 1e-10 * data.total_weight / len(counts)
@@ -71,9 +70,15 @@ def _outer(a, b):
     return a[:, :, None] * b[:, None, :]
 
 
-def _second_moments(params, pattern, run):
+def _joint_moments(params, data, run):
+    """Log-likelihood and moments of complete samples."""
+    value, _, moments = pattern_moments(params, data.patterns[0], Criterion.joint_likelihood(), run)
+    return value, moments
+
+
+def _second_moments(params, data, run):
     """Log-likelihood, and counts, sums and second moments weighted by the posteriors of the own class."""
-    forms = score_forms(params)
+    pattern, forms = data.patterns[0], score_forms(params)
     n_components = params.log_weights.shape[1]
     size = pattern.blocks[0].samples.shape[0]
 

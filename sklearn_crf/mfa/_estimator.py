@@ -13,6 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, progress_reporter, warn_caller
+from sklearn_crf.distributed import Shards
 from sklearn_crf.mfa._criteria import Criterion
 from sklearn_crf.mfa._fitted import FittedMixture
 from sklearn_crf.mfa._input import (
@@ -29,8 +30,9 @@ from sklearn_crf.mfa._input import (
 )
 from sklearn_crf.mfa._parameters import PriorPrecisions, Priors
 from sklearn_crf.mfa._samples import StandardisedSamples, measure
+from sklearn_crf.mfa._sharded import ShardedBlocks, SurveyedShards, survey
 from sklearn_crf.mfa._solvers import EM, ScaledLBFGS, ScaledSGD
-from sklearn_crf.mfa._training import MixtureFamily, best_of, find_start, train
+from sklearn_crf.mfa._training import MixtureFamily, best_of, find_start, pass_width, train
 
 
 class MultiConditionalMFA(
@@ -205,14 +207,18 @@ class MultiConditionalMFA(
         return super().set_params(**params)
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> "MultiConditionalMFA":
+    def fit(
+        self, X: ArrayLike | Shards, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> "MultiConditionalMFA":
         """Maximise the criterion.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features), float32 or float64
-            Computed with in float64.
+        X : array-like of shape (n_samples, n_features), float32 or float64, or Shards
+            Computed with in float64. :class:`~sklearn_crf.Shards` of such arrays are trained on where they are, from
+            initial values that at most 3,000 samples of each class give.
         y : array-like of shape (n_samples,)
+            None for Shards.
         sample_weight : array-like of shape (n_samples,), default=None
             A sample of weight 0 is ignored.
 
@@ -232,42 +238,80 @@ class MultiConditionalMFA(
 
     def _fit(self, X, y, sample_weight, starts=None):
         """Fit, from given starts in standardised units if there are some, and return the ends of all restarts."""
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_all_finite=self._finite())
-        check_classification_targets(y)
-        check_factors(self.n_factors, X.shape[1])
         priors = Priors() if self.priors is None else self.priors
         priors._validate_params()
-        solver = resolve_solver(self.solver, self.objective, np.isnan(X).any())
-        classes, labels, weight, kept = self._encode(X, y, sample_weight)
-        X = kept
-        present = np.bincount(labels, minlength=len(classes)) > 0
+        shards = X if isinstance(X, Shards) else None
+        if shards is None:
+            found = self._of_samples(*self._checked_samples(X, y, sample_weight))
+        else:
+            self._check_shards(y, sample_weight)
+            found = survey(self, shards)
+            vars(self).update(found.input_attributes)
+        classes, present, units = found.classes, found.present, found.units
+        solver = resolve_solver(self.solver, self.objective, found.has_missing)
+        X_start, labels, weight = found.samples
         labels = (np.cumsum(present) - 1)[labels]
         check_counts(labels, classes[present].tolist(), self.n_components)
-        check_magnitudes(X)
-        units, constant = measure(X, weight)
         family, factor = self._family(priors)
-        check_features(X, constant, priors.noise_floor, self.objective == "joint")
+        check_features(X_start, found.constant, priors.noise_floor, self.objective == "joint")
 
-        samples = StandardisedSamples(units.standardise(X), labels, weight, units)
-        shared = {"n_features_in_": X.shape[1], "classes_": classes}
+        samples = StandardisedSamples(units.standardise(X_start), labels, weight, units)
+        shared = {"n_features_in_": X_start.shape[1], "classes_": classes}
+        data = None
+        if shards is not None:
+            width = pass_width(int(present.sum()), X_start.shape[1], family)
+            data = ShardedBlocks(self, shards, classes[present], units, width)
 
         def attributes(params):
             return shared | self._attributes(units.to_original(params).canonical(), present, units)
 
         if starts is None:
             starts = self._starts(samples, family, present)
-        with self._reported(X, y, len(starts), attributes) as on_iteration:
-            limits = {"max_iter": self.max_iter, "tol": self.tol, "n_jobs": self.n_jobs}
-            ends = train(samples, family, solver, starts, **limits, on_iteration=on_iteration)
+        # Restarts on shards take turns: each asks for sums over all of them.
+        n_jobs = self.n_jobs if data is None else 1
+        try:
+            with self._reported(X, y, len(starts), attributes) as on_iteration:
+                limits = {"max_iter": self.max_iter, "tol": self.tol, "n_jobs": n_jobs}
+                ends = train(samples, family, solver, starts, **limits, data=data, on_iteration=on_iteration)
+        finally:
+            if data is not None:
+                data.finish()
         best = best_of(ends)
-        offset = (family.criterion.joint - family.criterion.features) * _mean_log_volume(X, weight, units)
+        offset = (family.criterion.joint - family.criterion.features) * found.log_volume
         self.__dict__.update(attributes(best.params))
         self.loss_curve_ = factor * (best.losses + offset)
         self.restart_losses_ = factor * (np.array([end.losses.min() for end in ends]) + offset)
         self.n_iter_ = len(best.losses) - 1
         self.converged_ = best.converged
-        self._warn(best.params.log_noise[:, ~constant], family.prior, solver)
+        self._warn(best.params.log_noise[:, ~found.constant], family.prior, solver)
         return ends
+
+    def _check_shards(self, y, sample_weight):
+        if y is not None or sample_weight is not None:
+            raise ValueError("Shards bring y and sample_weight along, from load: pass none with them.")
+        if self.class_weight is not None:
+            raise ValueError("class_weight is for X and y in memory: let the load of Shards give a sample_weight.")
+        if isinstance(resolve_solver(self.solver, self.objective, False), ScaledSGD):
+            raise ValueError(
+                "solver='sgd' goes through single samples in memory, which Shards do not allow: take 'em' or 'lbfgs'."
+            )
+
+    def _of_samples(self, classes, labels, weight, X):
+        """Samples in memory, in the form of a survey of shards."""
+        present = np.bincount(labels, minlength=len(classes)) > 0
+        units, constant = measure(X, weight)
+        log_volume = _mean_log_volume(X, weight, units)
+        missing = np.isnan(X).any()
+        return SurveyedShards(classes, present, units, constant, missing, (X, labels, weight), {}, log_volume)
+
+    def _checked_samples(self, X, y, sample_weight):
+        """Classes, labels as numbers, weights and features of checked samples, without those of weight 0."""
+        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_all_finite=self._finite())
+        check_classification_targets(y)
+        check_factors(self.n_factors, X.shape[1])
+        classes, labels, weight, X = self._encode(X, y, sample_weight)
+        check_magnitudes(X)
+        return classes, labels, weight, X
 
     def _encode(self, X, y, sample_weight):
         """Classes, labels as numbers, weights and features, without the samples of weight 0."""

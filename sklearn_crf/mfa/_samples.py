@@ -38,7 +38,11 @@ def measure(X, weight):
         centred = np.where(observed, X - mean, 0.0)
     # The mean is rounded, which would give a constant feature a tiny variance instead of none.
     mean = mean + weight @ centred / np.where(total > 0, total, 1.0)
-    variance = weight @ np.square(centred) / np.where(total > 0, total, 1.0)
+    return units_of(mean, weight @ np.square(centred) / np.where(total > 0, total, 1.0))
+
+
+def units_of(mean, variance):
+    """Units of features of some mean and variance, and which features are constant."""
     constant = variance <= (100 * np.finfo(float).eps * np.abs(mean)) ** 2
     return Units(mean, np.sqrt(np.where(constant, 1.0, variance))), constant
 
@@ -89,3 +93,7 @@ class SampleBlocks:
                     samples = with_ones(X[own[part]][:, features])
                     blocks.append(SampleBlock(c, samples, weight[own[part]]))
             self.patterns.append(MissingPattern(features, blocks))
+
+    def total_of(self, function, params, *arguments, run=map):
+        """A sum over samples that a function of blocks gives."""
+        return function(params, self, *arguments, run)

@@ -45,7 +45,7 @@ class NegativeCriterion:
         checkpoint()
         data = self.data if data is None else data
         params = self.packing.unpack(vector)
-        value, gradient = value_gradient(params, data, self.criterion, self.run)
+        value, gradient = data.total_of(value_gradient, params, self.criterion, run=self.run)
         flat = self.packing.pack_gradient(params, gradient) / data.total_weight
         # The prior belongs to all samples, so that a batch carries its share of it.
         share = 1.0 / self.data.total_weight

@@ -32,9 +32,13 @@ class MixtureFamily(NamedTuple):
 def sample_blocks(samples, family):
     """Samples in blocks of one class and one pattern of missing features."""
     n_classes = int(samples.labels.max()) + 1
-    n_all = n_classes * family.n_components
-    width = n_all * (family.n_factors + 2) + samples.X.shape[1]
+    width = pass_width(n_classes, samples.X.shape[1], family)
     return SampleBlocks(samples.X, samples.labels, samples.weight, n_classes, width)
+
+
+def pass_width(n_classes, n_features, family):
+    """Numbers that a pass writes for one sample."""
+    return n_classes * family.n_components * (family.n_factors + 2) + n_features
 
 
 def find_start(samples, family, init, seed):
@@ -74,9 +78,10 @@ def _with_given(start, given, units):
     return units.to_standard(replace(params, **parts))
 
 
-def train(samples, family, solver, starts, *, max_iter, tol, n_jobs=None, on_iteration=ignore_iterations):
+def train(samples, family, solver, starts, *, max_iter, tol, data=None, n_jobs=None, on_iteration=ignore_iterations):
     """Ends of several restarts, which run in parallel."""
-    data = sample_blocks(samples, family)
+    # data: the samples in blocks, which may be elsewhere; None makes them of the samples
+    data = sample_blocks(samples, family) if data is None else data
     shape = len(data.class_weight), family.n_components, data.n_features, family.n_factors
     packing = ParameterVector(*shape, family.noise)
 

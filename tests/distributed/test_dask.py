@@ -99,6 +99,15 @@ def test_predictions_and_errors_come_from_workers(client, in_memory):
         clone(crf).fit(Shards(range(4), broken, client))
 
 
+def total(shard, values):
+    return shard.number, float(values.sum())
+
+
+def test_large_data_reach_all_workers(client):
+    shards = Shards(range(4), load, client)
+    assert shards.map(total, np.ones(2**18)) == [(k, 2.0**18) for k in range(4)]
+
+
 def test_grid_search_on_a_cluster_finds_the_same(client):
     X, y = load(0)
     grid = {"C": [0.1, 1.0]}

@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.ensemble import RandomForestClassifier
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier, Shards
 from sklearn_crf.distributed import LocalExecutor
@@ -125,6 +126,27 @@ def test_predictions_of_each_shard():
     assert crf.score(shards) == pytest.approx(crf.score(X, Y, sample_weight=weight))
     with pytest.raises(ValueError, match="evidence is not for Shards"):
         crf.predict(shards, Y)
+
+
+def write(number, labels):
+    return number, labels[0, 0, 0]
+
+
+def test_predictions_are_written_where_their_shard_is():
+    crf = TRWCRF().fit(X, Y)
+    labels = crf.predict(X)
+    shards = Shards(range(3), part)
+    assert shards.apply(crf, write=write) == [(0, labels[0, 0, 0]), (1, labels[4, 0, 0]), (2, labels[6, 0, 0])]
+    found = shards.apply(crf, inference="icm")
+    np.testing.assert_array_equal(np.concatenate(found), crf.predict(X, inference="icm"))
+    proba = shards.apply(crf, "predict_proba")
+    np.testing.assert_array_equal(np.concatenate(proba), np.concatenate(crf.predict_proba(shards)))
+
+
+def test_estimators_that_train_in_memory_predict_for_shards():
+    forest = RandomForestClassifier(5, random_state=0).fit(X[:, 0, 0], Y[:, 0, 0])
+    shards = Shards.from_arrays([(X[:4, 0, 0], Y[:4, 0, 0]), (X[4:, 0, 0], Y[4:, 0, 0])])
+    np.testing.assert_array_equal(np.concatenate(shards.apply(forest)), forest.predict(X[:, 0, 0]))
 
 
 def test_one_shard_is_in_memory_at_a_time():

@@ -1,0 +1,101 @@
+"""Mixtures of factor analysers on samples in shards: the same bits wherever shards are, the optimum of memory."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+
+from sklearn_crf import MultiConditionalMFA, Shards
+from sklearn_crf.mfa import EM
+
+X, Y = load_iris(return_X_y=True)
+ORDER = np.random.default_rng(0).permutation(len(X))
+X, Y = X[ORDER], Y[ORDER]
+WEIGHT = np.where(np.arange(len(X)) % 5, 1.0, 2.0)
+PARTS = [(X[:60], Y[:60], WEIGHT[:60]), (X[60:90], Y[60:90], WEIGHT[60:90]), (X[90:], Y[90:], WEIGHT[90:])]
+NAMES = ("class_prior_", "weights_", "means_", "loadings_", "noise_variance_", "loss_curve_", "restart_losses_")
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+ESTIMATORS = {
+    "em": MultiConditionalMFA(objective="joint", n_init=2, random_state=0),
+    "plain em": MultiConditionalMFA(1, objective="joint", solver=EM(accelerate=False), noise="class"),
+    "gradients": MultiConditionalMFA(1, 1, max_iter=30, random_state=0),
+    "missing values": MultiConditionalMFA(1, 1, max_iter=30, allow_nan=True, objective="joint"),
+}
+
+
+def part(k):
+    return PARTS[k]
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_loaded_anew_or_kept_is_the_same(name):
+    kept = clone(ESTIMATORS[name]).fit(Shards.from_arrays(PARTS))
+    anew = clone(ESTIMATORS[name]).set_params(n_jobs=2).fit(Shards(range(3), part))
+    for attribute in NAMES:
+        np.testing.assert_array_equal(getattr(kept, attribute), getattr(anew, attribute))
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_the_fit_is_that_in_memory(name):
+    in_memory = clone(ESTIMATORS[name]).fit(X, Y, WEIGHT)
+    sharded = clone(ESTIMATORS[name]).fit(Shards.from_arrays(PARTS))
+    assert sharded.n_features_in_ == 4
+    np.testing.assert_allclose(sharded.loss_curve_[:3], in_memory.loss_curve_[:3], rtol=1e-6)
+    np.testing.assert_allclose(sharded.loss_curve_[-1], in_memory.loss_curve_[-1], atol=5e-3)
+
+
+def test_many_features():
+    """Beyond 32 features expectation-maximisation takes other moments."""
+    rng = np.random.default_rng(0)
+    y = np.arange(90) % 2
+    wide = rng.normal(size=(90, 40)) + y[:, None]
+    mfa = MultiConditionalMFA(1, 2, objective="joint", max_iter=5, n_init=1)
+    sharded = clone(mfa).fit(Shards.from_arrays([(wide[:50], y[:50]), (wide[50:], y[50:])]))
+    np.testing.assert_allclose(sharded.loss_curve_, mfa.fit(wide, y).loss_curve_, rtol=1e-8)
+
+
+def test_missing_values_and_missing_classes():
+    holes = X.copy()
+    holes[::7, 1] = np.nan
+    parts = [(holes[Y == 2], Y[Y == 2]), (holes[Y < 2], Y[Y < 2])]
+    mfa = MultiConditionalMFA(1, 1, max_iter=20, allow_nan=True, random_state=0)
+    sharded = clone(mfa).fit(Shards.from_arrays(parts))
+    in_memory = clone(mfa).fit(holes, Y)
+    assert sharded.classes_.tolist() == [0, 1, 2]
+    assert abs(sharded.loss_curve_[-1] - in_memory.loss_curve_[-1]) < 1e-2
+    assert sharded.score(X, Y) > 0.9
+
+
+def test_large_shards_start_from_some_of_their_samples():
+    rng = np.random.default_rng(0)
+    y = np.arange(9000) % 2
+    many = rng.normal(size=(9000, 3)) + 2 * y[:, None]
+    shards = Shards.from_arrays([(many[:5000], y[:5000]), (many[5000:], y[5000:])])
+    mfa = MultiConditionalMFA(2, 1, objective="joint", max_iter=10, n_init=1, random_state=0).fit(shards)
+    assert mfa.score(many, y) > 0.95
+    np.testing.assert_allclose(mfa.class_prior_, 0.5)
+
+
+def broken(k):
+    if k == 2:
+        raise OSError("no such file")
+    return PARTS[k]
+
+
+def test_what_cannot_be_done_is_said():
+    mfa = MultiConditionalMFA(1).fit(X, Y)
+    before = mfa.means_
+    with pytest.raises(RuntimeError, match="load failed for shard 2: OSError: no such file"):
+        mfa.fit(Shards(range(3), broken))
+    with pytest.raises(ValueError, match="same number of features: shard 0 has 4, shard 1 has 3"):
+        mfa.fit(Shards.from_arrays([PARTS[0], (X[:, :3], Y)]))
+    with pytest.raises(ValueError, match=r"In shard 1: .*inconsistent numbers of samples"):
+        mfa.fit(Shards.from_arrays([PARTS[0], (X[:4], Y[:3])]))
+    with pytest.raises(ValueError, match="Shards bring y and sample_weight along"):
+        mfa.fit(Shards.from_arrays(PARTS), Y)
+    with pytest.raises(ValueError, match="solver='sgd' goes through single samples"):
+        clone(mfa).set_params(solver="sgd").fit(Shards.from_arrays(PARTS))
+    with pytest.raises(ValueError, match="class_weight is for X and y in memory"):
+        clone(mfa).set_params(class_weight="balanced").fit(Shards.from_arrays(PARTS))
+    assert mfa.means_ is before
