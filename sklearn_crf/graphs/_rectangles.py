@@ -11,8 +11,14 @@ class Rectangle(NamedTuple):
 
     Attributes
     ----------
-    top, bottom, left, right : int
-        First row and column, and those after the last.
+    top : int
+        First row.
+    bottom : int
+        The row after the last.
+    left : int
+        First column.
+    right : int
+        The column after the last.
 
     Examples
     --------
