@@ -189,6 +189,11 @@ def _newton_direction(slope, pairs, inverse):
 
 def _remember(pairs, s, y):
     """Keep a step and its change of the gradient, unless their curvature is negative."""
-    curvature = float(s @ y)
-    if curvature > np.finfo(float).eps * float(y @ y):
+    if float(s @ y) <= np.finfo(float).eps * float(y @ y):
+        return
+    # In single precision: pairs are most of the memory where there are many weights, and only approximate the Hessian.
+    with np.errstate(over="ignore"):
+        s, y = s.astype(np.float32), y.astype(np.float32)
+    curvature = float(s.astype(np.float64) @ y)
+    if 0 < curvature < np.inf:
         pairs.append((s, y, curvature))
