@@ -95,8 +95,7 @@ class FieldClassifier(TrainableField):
     def _columns(self, batches, potentials, voters, inference=None):
         """The column of each node's label for every batch."""
         if self._has_distribution and self._asked(inference).rule == "mpm":
-            marginals = self._marginals_of(batches, potentials, voters, inference)
-            return [self._decide(probability) for probability in marginals]
+            return self._marginals_of(batches, potentials, voters, inference, self._decide)
         chosen, n_classes = self._asked(inference).inference, len(self.classes_)
 
         def run(batch, n_threads):
@@ -116,7 +115,8 @@ class FieldClassifier(TrainableField):
         encoded, batches, potentials, weights = self._prepare(X, evidence)
         return encoded, batches, self._marginals_of(batches, potentials, self._voters(weights), inference)
 
-    def _marginals_of(self, batches, potentials, voters, inference):
+    def _marginals_of(self, batches, potentials, voters, inference, use=np.asarray):
+        """The node marginals of every batch, or what a function makes of them, so that they are never all in memory."""
         chosen = self._able("marginals", inference)
 
         def run(batch, n_threads):
@@ -127,8 +127,9 @@ class FieldClassifier(TrainableField):
                     marginals = chosen.marginals(model, n_threads=n_threads)
                 # Factor graphs have as many columns as some node of theirs has states.
                 missing = len(self.classes_) - marginals.unary.shape[1]
-                total = total + np.pad(marginals.unary.astype(np.float64), ((0, 0), (0, missing)))
-            return total / len(voters)
+                unary = np.pad(marginals.unary, ((0, 0), (0, missing))) if missing else marginals.unary
+                total = total + unary.astype(np.float64, copy=False)
+            return use(total / len(voters))
 
         with single_threaded_blas():
             return map_tasks(run, batches, self.n_jobs)
@@ -136,8 +137,8 @@ class FieldClassifier(TrainableField):
     def _decide(self, probability):
         """Predicted columns: of the largest marginal, or of the least expected cost."""
         if self.cost is None:
-            return np.argmax(probability, axis=1)
-        return np.argmin(probability @ self._checked_cost(len(self.classes_)).T, axis=1)
+            return np.argmax(probability, axis=1).astype(np.int32)
+        return np.argmin(probability @ self._checked_cost(len(self.classes_)).T, axis=1).astype(np.int32)
 
     def predict(self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None) -> np.ndarray:
         """Labels of every node.
