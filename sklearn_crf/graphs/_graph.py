@@ -44,6 +44,7 @@ class Forest(NamedTuple):
 
     order: np.ndarray  # (N,) int32
     parent_slot: np.ndarray  # (N,) int32: slot of the node that leads to its parent, -1 at a root
+    rank: np.ndarray  # (N,) int32: position of each node in order
 
 
 class Colouring(NamedTuple):
@@ -182,11 +183,17 @@ class Graph:
         return np.diff(self.incidence.ptr)
 
     @cached_property
+    def largest_degree(self) -> int:
+        """Number of edges of the node that has most of them; 0 without nodes."""
+        return int(self.degree.max(initial=0))
+
+    @cached_property
     def _traversal(self):
-        order, parent_slot, component = (np.empty(self.n_nodes, dtype=np.int32) for _ in range(3))
+        order, parent_slot, component, rank = (np.empty(self.n_nodes, dtype=np.int32) for _ in range(4))
         ptr, neighbor, _, reverse = self.incidence
         acyclic, n_components = forest_order(ptr, neighbor, reverse, order, parent_slot, component)
-        return Forest(order, parent_slot), component, bool(acyclic), int(n_components)
+        rank[order] = np.arange(self.n_nodes, dtype=np.int32)
+        return Forest(order, parent_slot, rank), component, bool(acyclic), int(n_components)
 
     @cached_property
     def is_forest(self) -> bool:
@@ -217,8 +224,7 @@ class Graph:
         """Nodes in classes without inner edges, a :class:`Colouring`; two classes on an axis-connected lattice."""
         ptr, neighbor, _, _ = self.incidence
         colour = np.empty(self.n_nodes, dtype=np.int32)
-        largest_degree = int(self.degree.max()) if self.n_nodes else 0
-        last_seen = np.full(largest_degree + 2, -1, dtype=np.int32)
+        last_seen = np.full(self.largest_degree + 2, -1, dtype=np.int32)
         n_colours = greedy_colouring(ptr, neighbor, colour, last_seen)
         counts = np.bincount(colour, minlength=n_colours)
         return Colouring(

@@ -48,7 +48,7 @@ def _repaired(model, labels):
 
 def _feasible_on_spanning_forest(model):
     """Best labels one by one, from the roots of a spanning forest, among those that leave something to all below."""
-    order, parent_slot = model.graph.forest
+    order, parent_slot, _ = model.graph.forest
     _, neighbor, half_edge, _ = model.graph.incidence
     possible = ~np.isneginf(model.unary)
     allowed = ~np.isneginf(model.tables).any(axis=1)

@@ -165,9 +165,8 @@ def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False
     )
     is_potts = model.is_potts and model.n_columns > 1
     field = _with_potts_factors(field) if is_potts else _with_factors(field, model)
-    impossible = np.flatnonzero(np.isneginf(field.shift))
-    if len(impossible):
-        edges = np.flatnonzero(np.isin(field.factor, impossible))
+    if field.shift.min(initial=0.0) == -np.inf:
+        edges = np.flatnonzero(np.isneginf(field.shift[field.factor]))
         if len(edges):
             raise ValueError(f"model is infeasible: tables forbid every pair of states of edge {edges[0]}.")
     return field, unary_shift
@@ -187,7 +186,7 @@ def _kind_of_sum(model, unbounded):
     else:
         by_type = spread.reshape(n_types, n_features)[model.edge_type]
         largest = np.einsum("er,er->e", np.abs(model.edge_weight), by_type).max()
-    together = int(model.graph.degree.max()) * (largest + np.log(model.n_columns)) + largest
+    together = model.graph.largest_degree * (largest + np.log(model.n_columns)) + largest
     for dtype in candidates:
         if together <= LARGEST_RANGE[dtype]:
             return SUM_PROBABILITY, dtype
@@ -222,17 +221,16 @@ def _with_factors(field, model):
         return field
     n_columns, width, dtype = field.tables.shape[3], field.width, field.tables.dtype
     kinds, factor = _kinds_of_edges(field)
-    field = field._replace(factor=factor)
     if len(kinds.factor) * 2 * n_columns * width * dtype.itemsize > FACTOR_BUDGET:
-        return field
-    place = _places_of_factors(field, len(kinds.factor), model.graph.is_forest)
+        return field._replace(factor=factor)
+    place = _places_of_factors(field, factor, len(kinds.factor), model.graph.is_forest)
     factors = np.empty((place.size, n_columns, width), dtype=dtype)
     shift = np.empty(len(kinds.factor))
     fill_factors(kinds, factors, place, shift)
-    return field._replace(factors=factors, place=place, shift=shift)
+    return field._replace(factor=factor, factors=factors, place=place, shift=shift)
 
 
-def _places_of_factors(field, n, is_forest):
+def _places_of_factors(field, factor, n, is_forest):
     """Where the factors of each kind of edge are stored, (n, 2): in the order of sending where edges have their own.
 
     Processors read ahead along memory, which doubles the speed of a sweep over tables that no cache holds.
@@ -240,14 +238,14 @@ def _places_of_factors(field, n, is_forest):
     # The one sweep over a forest takes less time than sorting would.
     place = np.arange(2 * n, dtype=np.int32)
     size = place.size * field.tables.shape[3] * field.width * field.unary.itemsize
-    own = not is_forest and size > _LARGEST_CACHED and n == len(field.factor)
-    if own and np.bincount(field.factor, minlength=n).max() == 1:
+    own = not is_forest and size > _LARGEST_CACHED and n == len(factor)
+    if own and np.bincount(factor, minlength=n).max() == 1:
         sender = np.repeat(np.arange(len(field.ptr) - 1), np.diff(field.ptr))
         upwards = field.neighbor > sender
         down = np.flatnonzero(~upwards)
         order = np.concatenate([np.flatnonzero(upwards), down[np.argsort(-sender[down], kind="stable")]])
         half_edge = field.half_edge[order]
-        place[2 * field.factor[half_edge >> 1] + (half_edge & 1)] = np.arange(2 * n, dtype=np.int32)
+        place[2 * factor[half_edge >> 1] + (half_edge & 1)] = np.arange(2 * n, dtype=np.int32)
     return place.reshape(n, 2)
 
 
@@ -523,6 +521,6 @@ def _stored_factors(field, types):
     """Factors of some types as read from the first end, (n, K, width); a view where they are stored in their order."""
     place = field.place[types, 0]
     first = place[0]
-    if np.array_equal(place, np.arange(first, first + 2 * len(place), 2)):
+    if (np.diff(place) == 2).all():
         return field.factors[first : first + 2 * len(place) : 2]
     return field.factors[place]

@@ -73,9 +73,10 @@ def test_components_and_forest(graph):
 @given(graphs())
 def test_traversal_puts_parents_first_and_spans(graph):
     ptr, neighbor, _, _ = graph.incidence
-    order, parent_slot = graph.forest
+    order, parent_slot, position = graph.forest
     assert sorted(order) == list(range(graph.n_nodes))
-    position = np.argsort(order)
+    np.testing.assert_array_equal(position, np.argsort(order))
+    assert graph.largest_degree == max(graph.degree, default=0)
     children = np.flatnonzero(parent_slot >= 0)
     parent = neighbor[parent_slot[children]]
     assert np.all((ptr[children] <= parent_slot[children]) & (parent_slot[children] < ptr[children + 1]))

@@ -266,7 +266,7 @@ def _largest_degree(graph):
     # Twice the offsets of a lattice, known without listing its incidence.
     if graph.offsets is not None:
         return 2 * len(graph.offsets)
-    return int(graph.degree.max(initial=0))
+    return graph.largest_degree
 
 
 def _largest_capacity(model):

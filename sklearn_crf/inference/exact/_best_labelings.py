@@ -121,7 +121,7 @@ class TreeBestLabelings(Inference):
     def _collect(self, model):
         """Lists (K, m) of all nodes, the steps that made them, the roots."""
         graph = model.graph
-        order, parent_slot = graph.forest
+        order, parent_slot, _ = graph.forest
         incidence = graph.incidence
         lists = np.full((graph.n_nodes, model.n_columns, self.m), -np.inf)
         lists[:, :, 0] = model.unary

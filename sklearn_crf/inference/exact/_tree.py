@@ -4,7 +4,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from sklearn_crf._threads import range_runner
-from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._base import Inference, Labeling
 from sklearn_crf.inference._edge_marginals import EdgeMarginals, edge_marginals_of
 from sklearn_crf.inference._field import (
     LARGEST_RANGE,
@@ -17,6 +17,7 @@ from sklearn_crf.inference._field import (
 from sklearn_crf.inference.exact._chains import marginals_of_chains
 from sklearn_crf.kernels.exact.forests import decode, sample_forest
 from sklearn_crf.kernels.messages.edge_messages import READS_ALL_ABOVE, send
+from sklearn_crf.models import score
 
 # Most random numbers drawn at once for samples (8 MB).
 _UNIFORM_BUDGET = 2**20
@@ -73,15 +74,14 @@ class TreeInference(EdgeMarginals, Inference):
 
     def _map(self, model, *, init=None, n_threads=1):
         field, _ = make_field(model, maximum=True)
-        order = model.graph.forest.order
-        rank = _ranks(order)
-        messages = _collect(model.graph, field, order, rank)
+        order, _, rank = model.graph.forest
+        messages = _collect(model.graph, field)
         labels = np.empty(model.graph.n_nodes, dtype=np.int32)
         failed = decode(field, messages, order, rank, labels, field.workspace())
         if failed >= 0:
             raise infeasible_at_node(failed)
-        result = self._labeling(model, labels)
-        return result._replace(bound=result.score)
+        best = score(model, labels)
+        return Labeling(labels, best, bound=best)
 
     def _marginals(self, model, *, init=None, n_threads=1):
         found = marginals_of_chains(model)
@@ -121,30 +121,23 @@ def _closing_edge(graph):
     return int(np.setdiff1d(np.arange(graph.n_edges), used)[0])
 
 
-def _ranks(order):
-    rank = np.empty(len(order), dtype=np.int32)
-    rank[order] = np.arange(len(order), dtype=np.int32)
-    return rank
-
-
-def _collect(graph, field, order, rank):
+def _collect(graph, field):
     """Messages from the leaves to the roots; the others are not set."""
     # One block larger than all other arrays of a call: the C library then keeps the memory for the next call. In
     # training, where calls on a few thousand nodes follow each other, page faults else take as long as the rest.
     n_slots = len(field.neighbor)
     messages = np.empty((n_slots + len(field.unary), field.width), dtype=field.unary.dtype)[:n_slots]
-    _set_neutral(field, messages, graph.forest.parent_slot[graph.degree > READS_ALL_ABOVE])
+    if graph.largest_degree > READS_ALL_ABOVE:
+        _set_neutral(field, messages, graph.forest.parent_slot[graph.degree > READS_ALL_ABOVE])
     # From the last node back, each sends to lower ranks: to its parent alone.
-    _send(field, messages, order, rank, -1)
+    _send(field, messages, graph.forest, -1)
     return messages
 
 
 def exact_messages(graph, field):
     """Messages of sums on a forest, to the roots and back."""
-    order = graph.forest.order
-    rank = _ranks(order)
-    messages = _collect(graph, field, order, rank)
-    _send(field, messages, order, rank, 1)
+    messages = _collect(graph, field)
+    _send(field, messages, graph.forest, 1)
     return messages
 
 
@@ -155,16 +148,15 @@ def _set_neutral(field, messages, slots):
 
 def _sum_messages(model, both_ways):
     """Field, shift of its unary rows, and messages to the roots and back, or neutral ones on the way back."""
-    order = model.graph.forest.order
-    rank = _ranks(order)
+    forest = model.graph.forest
     # Forbidden pairs seldom let probabilities underflow, and if so it is seen.
     for unbounded in (True, False):
         field, unary_shift = make_field(model, maximum=False, unbounded=unbounded)
-        messages = _collect(model.graph, field, order, rank)
+        messages = _collect(model.graph, field)
         if both_ways:
-            _send(field, messages, order, rank, 1)
+            _send(field, messages, forest, 1)
         else:
-            _set_neutral(field, messages, model.graph.forest.parent_slot)
+            _set_neutral(field, messages, forest.parent_slot)
         if not _may_have_underflowed(model, field, messages):
             break
     return field, unary_shift, messages
@@ -181,11 +173,12 @@ def _may_have_underflowed(model, field, messages):
     below_best = model.unary - model.unary.max(axis=1, keepdims=True)
     range_unary = -np.min(below_best, where=below_best > -np.inf, initial=0.0)
     range_messages = -np.log(np.min(messages, where=messages > 0, initial=1.0))
-    together = range_unary + int(model.graph.degree.max()) * range_messages
+    together = range_unary + model.graph.largest_degree * range_messages
     return together > LARGEST_RANGE[field.unary.dtype]
 
 
-def _send(field, messages, order, rank, direction):
+def _send(field, messages, forest, direction):
+    order, _, rank = forest
     status = send(field, messages, order, rank, direction, _NO_OLD_MESSAGES, 0, len(order), field.workspace())
     if status < 0:
         raise infeasible_at_node(int(-1 - status))

@@ -22,7 +22,7 @@ def best_by_cost(model, cost):
     # cost: (N, K), of every state of every node, not negative
     # returns profile: (most + 1,) float64, -inf where no labeling costs that; labels_at: total cost to the best
     # labeling there, ndarray of shape (N,), int32
-    graph, (order, slot) = model.graph, model.graph.forest
+    graph, (order, slot, _) = model.graph, model.graph.forest
     _, neighbor, half_edge, _ = graph.incidence
     has_parent = slot >= 0
     parent = np.full(graph.n_nodes, graph.n_nodes)
