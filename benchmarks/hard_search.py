@@ -21,8 +21,7 @@ cent of that.
 ``best-known`` extends a record of long runs instead: in turns, one run of our search of ``--seconds`` of the processor
 with the next seed for each model, and once for each model toulbar2 with ``--peer`` seconds (0 leaves it out). It ends
 after ``--most`` seconds, has each run in the file as soon as it is done, and goes on from there the next time. Planted
-labels are optimal, and need no runs; nor do the grids of spins, whose optima linear programs over the inequalities of
-cycles prove (``_planar_spins.py``). ``within`` compares one run of our search of ``--seconds`` of the processor, with
+labels are optimal, and need no runs; nor do models whose optimum ``CycleRelaxation`` proves, which is tried first. ``within`` compares one run of our search of ``--seconds`` of the processor, with
 a seed that is not among those of the record, and ``AutoMap``, with the best of the record.
 """
 
@@ -36,7 +35,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from _planar_spins import ground_state, is_planar_grid
 from _record import read_record, write_record
 
 from sklearn_crf.datasets import read_uai
@@ -46,6 +44,7 @@ from sklearn_crf.inference import (
     ICM,
     TRWS,
     AutoMap,
+    CycleRelaxation,
     GraphCut,
     LargeNeighborhoodSearch,
 )
@@ -282,11 +281,11 @@ def extend(options):
 
 def next_run(model, runs, options):
     """The run of a model that is to be made after those that are known."""
-    if is_planar_grid(model):
+    if CycleRelaxation.fits(model) and not any(run["by"] == "CycleRelaxation" for run in runs):
         start = time.process_time()
-        found = score(model, ground_state(model))
+        found = CycleRelaxation(max_iter=1000).map(model)
         used = round(time.process_time() - start, 1)
-        return {"by": "cycle inequalities", "score": found, "optimal": True, "seconds": used}
+        return {"by": "CycleRelaxation", "score": found.score, "optimal": found.certified, "seconds": used}
     if options.peer and find_spec("pytoulbar2") and not any(run["by"] == "toulbar2" for run in runs):
         from _toulbar2 import solve
 

@@ -46,6 +46,7 @@ from sklearn_crf.inference.messages._norm_product import NormProductBP
 from sklearn_crf.inference.messages._trws import TRWS, TRWSState
 from sklearn_crf.inference.relaxations._ad3 import AD3, AD3State
 from sklearn_crf.inference.relaxations._cluster_tightening import ClusterTightening
+from sklearn_crf.inference.relaxations._cycle_relaxation import CycleRelaxation
 from sklearn_crf.inference.relaxations._dual_decomposition import DualDecomposition, DualDecompositionState
 from sklearn_crf.inference.relaxations._incmp import IncMP, IncMPState
 
@@ -66,6 +67,7 @@ __all__ = [
     "ConjugateGradient",
     "CountingNumbers",
     "CutState",
+    "CycleRelaxation",
     "DenseMarginals",
     "DenseMeanField",
     "DualDecomposition",

@@ -38,6 +38,7 @@ from sklearn_crf.inference.messages._norm_product import NormProductBP
 from sklearn_crf.inference.messages._trws import TRWS
 from sklearn_crf.inference.relaxations._ad3 import AD3
 from sklearn_crf.inference.relaxations._cluster_tightening import ClusterTightening
+from sklearn_crf.inference.relaxations._cycle_relaxation import CycleRelaxation
 from sklearn_crf.inference.relaxations._dual_decomposition import DualDecomposition
 from sklearn_crf.inference.relaxations._incmp import IncMP
 from sklearn_crf.models import FactorGraph, PairwiseModel, model_of_components, score
@@ -224,13 +225,14 @@ class AutoMap(Inference):
     :func:`exact_inference` says that elimination is affordable.
 
     What is left goes to a portfolio: roof duality with two states (:class:`GraphCut`), :class:`AlphaExpansion` with
-    more, and :class:`TRWS`, whose bound may certify the best labeling; if it does not, :class:`ICM` with five restarts,
-    :class:`LoopyBP` with and without damping, and :class:`AD3`. Their labelings are changed one node at a time as long
-    as that gains, and fused (:func:`fuse_labelings`). Factors of more than two nodes go to :class:`MPLP`,
-    :class:`LoopyBP` and :class:`AD3`. Where the bound stays far above the best score, as in models of mixed couplings,
-    :class:`LargeNeighborhoodSearch` goes on from the best labels, and reads as many table entries as 50,000 sweeps over
-    the nodes do, in two runs. Pairwise models of many states on few nodes are first eliminated over the states of each
-    node that belief propagation finds likeliest, where at least five are affordable.
+    more, and :class:`TRWS`, whose bound may certify the best labeling; with two states, at most 6,000 nodes and edges
+    and three edges a node, also :class:`CycleRelaxation`, which mostly proves one. If nothing does, :class:`ICM`
+    with five restarts, :class:`LoopyBP` with and without damping, and :class:`AD3` follow. Labelings are changed one
+    node at a time as long as that gains, and fused (:func:`fuse_labelings`). Factors of more than two nodes go to
+    :class:`MPLP`, :class:`LoopyBP` and :class:`AD3`. Where the bound stays far above the best score, as in models of
+    mixed couplings, :class:`LargeNeighborhoodSearch` goes on from the best labels, and reads as many table entries as
+    50,000 sweeps over the nodes do, in two runs. Pairwise models of many states on few nodes are first eliminated over
+    the states of each node that belief propagation finds likeliest, where at least five are affordable.
 
     Each algorithm has a budget of table entries that it may read, so that results do not depend on the machine, and
     models so large that it is used up within a few iterations get the first of them alone. ``method`` of the result
@@ -387,6 +389,7 @@ _MAKERS: dict[str, tuple[Callable[[], Inference], Literal["mpm", "map"]]] = {
     "dual_decomposition": (DualDecomposition, "map"),
     "lp": (LinearProgram, "map"),
     "cluster_tightening": (ClusterTightening, "map"),
+    "cycle_relaxation": (CycleRelaxation, "map"),
     "icm": (ICM, "map"),
     # Predictions repeat.
     "large_neighborhood_search": (partial(LargeNeighborhoodSearch, random_state=0), "map"),

@@ -268,7 +268,7 @@ def test_any_number_of_threads_gives_the_same_bits(cls, task):
     if task not in algorithm.tasks:
         pytest.skip(f"{cls.__name__} has no {task}")
     # One hands over to a solver without threads, the other has them for its search alone; both are slow.
-    sides = (8, 200) if cls.__name__ in ("LinearProgram", "ClusterTightening") else (40, 2000)
+    sides = (8, 200) if cls.__name__ in ("LinearProgram", "ClusterTightening", "CycleRelaxation") else (40, 2000)
     for graph, structure in product((lattice((sides[0], sides[0])), lattice((sides[1],))), ("full", "submodular")):
         model = random_model(graph, 2, "weighted", structure=structure, seed=1)
         if not must_take(algorithm, model, structure):

@@ -12,6 +12,7 @@ from sklearn_crf.inference._relaxed_problem import in_double_precision
 from sklearn_crf.inference.exact._elimination import EliminationPlan, Limits
 from sklearn_crf.inference.exact._junction_tree import Buckets
 from sklearn_crf.inference.local._neighborhood_search import LargeNeighborhoodSearch
+from sklearn_crf.inference.relaxations._cycle_relaxation import CycleRelaxation, affords_cycles, rounds_of_cycles
 from sklearn_crf.inference.relaxations._regions import Regions
 from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, score, union_of_factors
 
@@ -20,6 +21,10 @@ _ROUNDING = 2e-10
 
 # Share of the budget that the search for labels may take, and the most that it takes.
 _SEARCH_SHARE, _MOST_SEARCH = 0.25, 3e8
+
+# The relaxation over cycles comes first on models of two states, where nodes and edges together are at most as many as
+# the budget holds this number.
+_WORK_OF_VARIABLE = 1e4
 
 # Entries of one table, of all tables before any cluster is added, and of a cluster.
 _MOST_CELLS, _MOST_ENTRIES, _MOST_CELLS_OF_CLUSTER = 2**16, 2**24, 2**14
@@ -52,7 +57,8 @@ class ClusterTightening(Inference):
     what they prefer, and its clusters lower the bound by at least the weakest preference. Cycles of more than three
     nodes are divided into triplets.
 
-    Labels are those of :class:`LargeNeighborhoodSearch`. States and pairs of states with which a labeling cannot score
+    Pairwise models of two states with few edges a node go to :class:`CycleRelaxation` first. Labels are otherwise those
+    of :class:`LargeNeighborhoodSearch`. States and pairs of states with which a labeling cannot score
     more are ruled out, and what is left is solved by elimination once it fits into ``max_memory``. If that
     does not come about, branch and bound over the states of single nodes goes on to the end of the budget.
 
@@ -147,6 +153,13 @@ class ClusterTightening(Inference):
         return bool(most <= _MOST_CELLS and total <= _MOST_ENTRIES)
 
     def _map(self, model, *, init=None, n_threads=1):
+        over_cycles = np.inf
+        if affords_cycles(model, self.max_work / _WORK_OF_VARIABLE):
+            with convergence_left_to_caller():
+                relaxed = CycleRelaxation(rounds_of_cycles(model)).map(model)
+            if relaxed.certified:
+                return relaxed._replace(state=relaxed.labels)
+            over_cycles = relaxed.bound
         search = LargeNeighborhoodSearch(
             min(_SEARCH_SHARE * self.max_work, _MOST_SEARCH), random_state=self.random_state
         )
@@ -156,7 +169,7 @@ class ClusterTightening(Inference):
             return found
         memory = min(self.max_memory, 8 * self.max_work)
         proof = _Proof(model, found, self.max_work - search.max_work, memory)
-        bound = proof.run()
+        bound = min(proof.run(), over_cycles)
         reached = score(model, proof.labels)
         result = Labeling(proof.labels, reached, bound=max(bound, reached), n_iter=proof.n_sweeps, state=proof.labels)
         if result.certified:

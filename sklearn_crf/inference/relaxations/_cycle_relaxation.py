@@ -1,0 +1,387 @@
+"""The relaxation over the inequalities of all cycles, for models of two states."""
+
+from itertools import product
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.optimize import linprog
+from scipy.sparse.csgraph import breadth_first_order, dijkstra, minimum_spanning_tree
+
+from sklearn_crf._threads import checkpoint
+from sklearn_crf.graphs import Graph
+from sklearn_crf.inference._base import Inference, Labeling
+from sklearn_crf.inference._climbing import climbed
+from sklearn_crf.models import FactorGraph, PairwiseModel, score
+
+# A path so much shorter than 1 is a violated inequality, and a value so near to 0 or 1 counts as one of these.
+_TOLERANCE = 1e-7
+
+# Relative to the score: labelings that are better by less than this are not looked for.
+_ROUNDING = 2e-10
+
+# The largest cost is scaled to this: tolerances of the solver are absolute.
+_LARGEST_COST = 2.0**10
+
+# Nodes from which distances to all others are held at once.
+_SOURCES = 200
+
+# Cycles of four edges are listed beforehand in graphs of so few pairs of neighbours a node: on grids they are nearly
+# all that is needed, where nodes have many neighbours most of them are not.
+_MOST_PAIRS_OF_NODE = 40
+
+# Where nodes have more edges, programs are many and their ends seldom a proof; where cycles are long, they are slow
+# unless the model is small.
+_MOST_EDGES_OF_NODE, _FEW_EDGES = 3.0, 400
+
+# Linear programs of the automatic choices: of graphs with more than two edges a node, and of others.
+_MOST_ROUNDS = (6, 30)
+
+# Larger linear programs take minutes each.
+_MOST_EDGES = 10**5
+
+
+class CycleRelaxation(Inference):
+    r"""Best labelings of models of two states by linear programs over the inequalities of cycles, with a proof.
+
+    With :math:`x_{st} = [y_s \ne y_t]`, and an additional node of state 0 where scores tell the two states apart, the
+    score of a labeling is linear in :math:`x`, and so is its relaxation
+
+    .. math::
+        \max_{0 \le x \le 1} \; c - 2 \sum_{st} w_{st} x_{st} \quad \text{subject to} \quad
+        \sum_{st \in F} x_{st} - \sum_{st \in C \setminus F} x_{st} \le |F| - 1
+
+    for all cycles :math:`C` and all sets :math:`F` of an odd number of their edges: along a cycle, labels change an
+    even number of times. The cycles that a solution violates are shortest paths, and are added until there are none.
+    On planar graphs without scores of nodes the relaxation is tight (Barahona and Mahjoub 1986), and on grids of
+    couplings of both signs it mostly is where the scores of nodes are weak. Where it is not, labels are those of the
+    surest edges, changed node by node as long as that gains.
+
+    The bound is recomputed from the dual variables, so that it holds whatever the tolerances of the solver.
+
+    Parameters
+    ----------
+    max_iter : int, default=200
+        Most linear programs.
+
+    Raises
+    ------
+    ValueError
+        By ``map`` for a model of more than two states, or of more than 100,000 edges and nodes together.
+
+    See Also
+    --------
+    ClusterTightening : For any number of states and factors of any arity.
+    GraphCut : Minimum cuts, which are exact where every pair is submodular.
+
+    Notes
+    -----
+    A grid of 40 x 40 spins takes seconds, one of 80 x 80 minutes: linear programs grow faster than the model.
+
+    References
+    ----------
+    F. Barahona and A. R. Mahjoub. On the cut polytope. Mathematical Programming 36, 1986. D. Sontag and T. Jaakkola.
+    New outer bounds on the marginal polytope. NIPS 2007.
+
+    Examples
+    --------
+    Three nodes that each should differ from the other two, but have two states only:
+
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import TRWS, CycleRelaxation
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
+    >>> model = PairwiseModel(triangle, np.zeros((3, 2)), 1 - np.eye(2)[None])
+    >>> found = CycleRelaxation().map(model)
+    >>> round(found.score, 6), found.certified, round(TRWS().map(model).bound, 6)
+    (2.0, True, 3.0)
+    """
+
+    tasks = frozenset({"map"})
+    exact_on = "forest"
+
+    def __init__(self, max_iter: int = 200):
+        self.max_iter = max_iter
+
+    def _check_model(self, model):
+        super()._check_model(model)
+        if model.n_columns > 2:
+            raise ValueError(
+                f"CycleRelaxation needs a model of two states, got {model.n_columns}; ClusterTightening takes any "
+                "number."
+            )
+        if not self.fits(model):
+            raise ValueError(
+                f"model has {model.graph.n_nodes} nodes and {model.graph.n_edges} edges, more than the {_MOST_EDGES} "
+                "together that CycleRelaxation takes; use TRWS."
+            )
+
+    @staticmethod
+    def fits(model: PairwiseModel) -> bool:
+        """Whether a model is small enough, and has no more than two states.
+
+        Parameters
+        ----------
+        model : PairwiseModel
+
+        Returns
+        -------
+        bool
+        """
+        return bool(model.n_columns <= 2 and model.graph.n_nodes + model.graph.n_edges <= _MOST_EDGES)
+
+    def _map(self, model, *, init=None, n_threads=1):
+        cuts = None if model.n_columns < 2 else _Cuts(model)
+        if cuts is None or not len(cuts.weight):
+            labels = np.zeros(model.graph.n_nodes, dtype=np.int32)
+            best = score(model, labels)
+            return Labeling(labels, best, bound=best)
+        program = _Program(cuts)
+        best, labels, bound = -np.inf, None, np.inf
+        n_iter, converged = 0, False
+        while n_iter < self.max_iter and not converged:
+            checkpoint()
+            n_iter += 1
+            cut, reached = program.solve()
+            bound = min(bound, reached)
+            offered = climbed(model, cuts.labels(cut))
+            value = score(model, offered)
+            if labels is None or value > best:
+                best, labels = value, offered
+            is_proven = bound <= best + _ROUNDING * max(1.0, abs(best))
+            converged = is_proven or not program.add_violated(cut)
+        if not converged:
+            self._warn_unconverged(
+                f"CycleRelaxation found violated cycles in all of max_iter={self.max_iter} linear programs, with a gap "
+                f"of {bound - best:.3g} between bound and score: increase max_iter."
+            )
+        return Labeling(labels, best, bound=max(bound, best), n_iter=n_iter, converged=converged)
+
+
+def affords_cycles(model: PairwiseModel | FactorGraph, most: float) -> bool:
+    """Whether linear programs of a model of two states are small and few: its graph consists of cycles of four edges."""
+    # most: nodes and edges together
+    if not isinstance(model, PairwiseModel) or model.n_columns != 2:
+        return False
+    n_nodes, n_edges = model.graph.n_nodes, model.graph.n_edges
+    if n_nodes + n_edges > min(most, _MOST_EDGES) or n_edges > _MOST_EDGES_OF_NODE * n_nodes:
+        return False
+    return n_nodes + n_edges <= _FEW_EDGES or _n_cycles_of_four(model.graph) >= n_edges - n_nodes
+
+
+def rounds_of_cycles(model: PairwiseModel) -> int:
+    """Linear programs that are worth their time: of grids, many that take little each may come before a proof."""
+    return _MOST_ROUNDS[model.graph.n_edges <= 2 * model.graph.n_nodes]
+
+
+def _n_cycles_of_four(graph):
+    """Two nodes with c neighbours in common are opposite in c (c - 1) / 2 cycles, each of which has two such pairs."""
+    ptr, neighbor, _, _ = graph.incidence
+    adjacency = sp.csr_matrix((np.ones(len(neighbor), dtype=np.int64), neighbor, ptr), shape=(graph.n_nodes,) * 2)
+    common = sp.triu(adjacency @ adjacency, k=1).data
+    return int((common * (common - 1)).sum()) // 4
+
+
+class _Cuts:
+    """The scores of a model of two states by the edges whose ends differ: constant + sum of weight * (1 - 2 cut)."""
+
+    def __init__(self, model):
+        graph, tables = model.graph, model.edge_tables().astype(np.float64)
+        unary = model.unary.astype(np.float64)
+        self.n_nodes, self.forbidden_states = graph.n_nodes, np.isneginf(unary)
+        self.forbidden_pairs = np.argwhere(np.isneginf(tables))
+        unary[self.forbidden_states] = tables[np.isneginf(tables)] = 0.0
+        # Of spins +1 and -1: score = constant + sum of field * spin + sum of coupling * spin * spin.
+        coupling = (tables[:, 0, 0] + tables[:, 1, 1] - tables[:, 0, 1] - tables[:, 1, 0]) / 4
+        field = (unary[:, 0] - unary[:, 1]) / 2
+        np.add.at(field, graph.edges[:, 0], (tables[:, 0, 0] + tables[:, 0, 1] - tables[:, 1, 0] - tables[:, 1, 1]) / 4)
+        np.add.at(field, graph.edges[:, 1], (tables[:, 0, 0] + tables[:, 1, 0] - tables[:, 0, 1] - tables[:, 1, 1]) / 4)
+        self.constant = unary.sum() / 2 + tables.sum() / 4
+        self.graph, self.weight = graph, coupling
+        # The spin of the additional node is +1, which makes a field a coupling to it.
+        self.has_root = bool(field.any() or self.forbidden_states.any() or len(self.forbidden_pairs))
+        if self.has_root:
+            to_root = np.stack((np.arange(self.n_nodes), np.full(self.n_nodes, self.n_nodes)), axis=1)
+            self.graph = Graph(self.n_nodes + 1, np.concatenate((graph.edges, to_root)))
+            self.weight = np.concatenate((coupling, field))
+
+    def labels(self, cut):
+        """Labels by the edges of a spanning forest that are surest to be cut or not."""
+        n = self.graph.n_nodes
+        edges, differ = self.graph.edges, np.rint(cut).astype(np.int32)
+        # No zeros: these would be no edges.
+        doubt = sp.csr_matrix((1.0 + np.abs(cut - differ), edges.T), shape=(n, n))
+        surest = minimum_spanning_tree(doubt)
+        changes = sp.csr_matrix((differ + 1, edges.T), shape=(n, n))
+        changes = (changes + changes.T).multiply((surest + surest.T) > 0).tocsr()
+        labels = np.full(n, -1, dtype=np.int32)
+        for root in range(n - 1, -1, -1):
+            if labels[root] >= 0:
+                continue
+            order, before = breadth_first_order(changes, root, directed=False)
+            labels[root] = 0
+            steps = np.asarray(changes[before[order[1:]], order[1:]]).ravel() - 1
+            for node, parent, step in zip(order[1:].tolist(), before[order[1:]].tolist(), steps.tolist(), strict=True):
+                labels[node] = labels[parent] ^ int(step)
+        return labels[: self.n_nodes]
+
+
+class _Program:
+    """The linear program over the inequalities so far: sets of (edge, 1 in the odd part of its cycle or else -1)."""
+
+    def __init__(self, cuts):
+        self.cuts = cuts
+        self.rows = set(_short_cycles(cuts))
+        self.scale = _LARGEST_COST / np.abs(cuts.weight).max(initial=0.0) if cuts.weight.any() else 1.0
+        self.lower, self.upper = np.zeros(len(cuts.weight)), np.ones(len(cuts.weight))
+        if cuts.has_root:
+            first = len(cuts.weight) - cuts.n_nodes
+            self.upper[first:][cuts.forbidden_states[:, 1]] = 0.0
+            self.lower[first:][cuts.forbidden_states[:, 0]] = 1.0
+        self.equal, self.equals = self._forbidden_pairs()
+        self.copies = _TwoCopies(cuts.graph)
+
+    def _forbidden_pairs(self):
+        """Equations by which the probability of each forbidden pair of states is zero."""
+        pairs, weight = self.cuts.forbidden_pairs, self.cuts.weight
+        if not len(pairs):
+            return None, None
+        e, a, b = pairs.T
+        first = len(weight) - self.cuts.n_nodes
+        tail, head = self.cuts.graph.edges[e].T
+        # Twice the probability of (0, 0) is 2 - x_s - x_t - x_st, of (1, 1) x_s + x_t - x_st, and of (1, 0)
+        # x_s - x_t + x_st.
+        signs = np.stack((np.where(a, 1.0, -1.0), np.where(b, 1.0, -1.0), np.where(a == b, -1.0, 1.0)), axis=1)
+        rows = np.repeat(np.arange(len(pairs)), 3)
+        columns = np.stack((first + tail, first + head, e), axis=1).ravel()
+        matrix = sp.csr_matrix((signs.ravel(), (rows, columns)), shape=(len(pairs), len(weight)))
+        return matrix, -2.0 * ((a == 0) & (b == 0))
+
+    def solve(self):
+        """A solution, (E,), and the upper bound on scores of its dual variables."""
+        below, limit = _inequalities(self.rows, len(self.cuts.weight))
+        cost = self.cuts.weight * self.scale
+        found = linprog(
+            cost,
+            A_ub=below,
+            b_ub=limit,
+            A_eq=self.equal,
+            b_eq=self.equals,
+            bounds=np.stack((self.lower, self.upper), axis=1),
+            method="highs-ds",
+        )
+        if found.status == 2:
+            raise ValueError("model is infeasible: its relaxation over cycles has no solution.")
+        if found.status != 0:
+            raise RuntimeError(f"linprog found no solution: {found.message}")
+        # Any multipliers of the right sign give a bound.
+        least, price = 0.0, cost.copy()
+        if below is not None:
+            multiplier = np.maximum(-found.ineqlin.marginals, 0.0)
+            price += below.T @ multiplier
+            least -= limit @ multiplier
+        if self.equal is not None:
+            price -= self.equal.T @ found.eqlin.marginals
+            least += self.equals @ found.eqlin.marginals
+        least += np.minimum(price * self.lower, price * self.upper).sum()
+        bound = self.cuts.constant + self.cuts.weight.sum() - 2.0 * least / self.scale
+        cut = np.clip(found.x, 0.0, 1.0)
+        self._forget_slack(below, limit, cut)
+        return cut, float(bound)
+
+    def _forget_slack(self, below, limit, cut):
+        """Drop inequalities of long cycles that are far from tight: they are found again where they are needed."""
+        if below is not None:
+            tight = limit - below @ cut < 0.5
+            self.rows = {row for row, keep in zip(self.rows, tight, strict=True) if keep or len(row) <= 4}
+
+    def add_violated(self, cut):
+        """Add inequalities that a solution violates, if there are any."""
+        fractional = np.abs(cut - np.rint(cut)) > _TOLERANCE
+        added = self.copies.violated(cut, np.unique(self.cuts.graph.edges[fractional])) - self.rows
+        added = added or self.copies.violated(cut, np.arange(self.cuts.graph.n_nodes)) - self.rows
+        self.rows |= added
+        return bool(added)
+
+
+def _inequalities(rows, n_edges):
+    """Matrix and limits of the inequalities, None for none."""
+    if not rows:
+        return None, None
+    number, edge, sign = zip(*((k, e, s) for k, row in enumerate(rows) for e, s in row), strict=True)
+    matrix = sp.csr_matrix((np.array(sign, dtype=float), (number, edge)), shape=(len(rows), n_edges))
+    return matrix, np.array([sum(s > 0 for _, s in row) - 1.0 for row in rows])
+
+
+def _short_cycles(cuts):
+    """Inequalities of the triangles with the additional node, and of cycles of four edges where these are few."""
+    edges = cuts.graph.edges.tolist()
+    first = len(edges) - cuts.n_nodes if cuts.has_root else len(edges)
+    if cuts.has_root:
+        for e, (s, t) in enumerate(edges[:first]):
+            yield from _odd_parts((e, first + s, first + t))
+    neighbours = [{} for _ in range(cuts.n_nodes)]
+    for e, (s, t) in enumerate(edges[:first]):
+        neighbours[s][t] = neighbours[t][s] = e
+    if sum(len(own) ** 2 for own in neighbours) > _MOST_PAIRS_OF_NODE * cuts.n_nodes:
+        return
+    for s, own in enumerate(neighbours):
+        across = {}
+        for t in own:
+            for u in neighbours[t]:
+                if u > s:
+                    across.setdefault(u, []).append(t)
+        for u, between in across.items():
+            for i, t in enumerate(between):
+                for v in between[:i]:
+                    yield from _odd_parts((own[t], own[v], neighbours[u][t], neighbours[u][v]))
+
+
+def _odd_parts(cycle):
+    """The inequalities of a cycle by every set of an odd number of its edges."""
+    for signs in product((1, -1), repeat=len(cycle)):
+        if sum(sign > 0 for sign in signs) % 2:
+            yield frozenset(zip(cycle, signs, strict=True))
+
+
+class _TwoCopies:
+    """Two copies of a graph, in which an edge stays in its copy at the price x, or crosses at the price 1 - x.
+
+    A path from a node to its own copy crosses an odd number of times: it is a cycle, of which the edges that cross are
+    the odd part, and its inequality is violated where it costs less than 1.
+    """
+
+    def __init__(self, graph):
+        n, (tail, head) = graph.n_nodes, graph.edges.T.astype(np.int64)
+        start, end = np.concatenate((tail, tail + n, tail, tail + n)), np.concatenate((head, head + n, head + n, head))
+        slot = sp.csr_matrix((np.arange(1, len(start) + 1), (start, end)), shape=(2 * n, 2 * n))
+        self.graph, self.slot = graph, slot + slot.T
+        rows = np.repeat(np.arange(2 * n), np.diff(self.slot.indptr))
+        self.slot_of = dict(
+            zip(zip(rows.tolist(), self.slot.indices.tolist(), strict=True), self.slot.data.tolist(), strict=True)
+        )
+
+    def violated(self, cut, sources):
+        """The cheapest cycle through each source, where its inequality is violated."""
+        # Zeros would be no edges.
+        price = np.concatenate((cut, cut, 1.0 - cut, 1.0 - cut)) + 1e-9
+        copies = sp.csr_matrix((price[self.slot.data - 1], self.slot.indices, self.slot.indptr), shape=self.slot.shape)
+        n, found = self.graph.n_nodes, set()
+        for first in range(0, len(sources), _SOURCES):
+            chosen = sources[first : first + _SOURCES]
+            distance, before = dijkstra(copies, indices=chosen, return_predecessors=True, limit=1.0)
+            for k in np.flatnonzero(distance[np.arange(len(chosen)), chosen + n] < 1.0 - _TOLERANCE):
+                cycle = self._cycle(before[k], int(chosen[k]))
+                # A path that takes an edge in both copies is none.
+                if len({edge for edge, _ in cycle}) == len(cycle):
+                    found.add(frozenset(cycle))
+        return found
+
+    def _cycle(self, before, source):
+        """Edges, with the sign of each, of the path from a node to its copy."""
+        cycle, node, n_edges = [], source + self.graph.n_nodes, self.graph.n_edges
+        while node != source:
+            slot = self.slot_of[int(before[node]), node] - 1
+            cycle.append((slot % n_edges, 1 if slot >= 2 * n_edges else -1))
+            node = int(before[node])
+        return cycle
