@@ -21,8 +21,9 @@ cent of that.
 ``best-known`` extends a record of long runs instead: in turns, one run of our search of ``--seconds`` of the processor
 with the next seed for each model, and once for each model toulbar2 with ``--peer`` seconds (0 leaves it out). It ends
 after ``--most`` seconds, has each run in the file as soon as it is done, and goes on from there the next time. Planted
-labels are optimal, and need no runs; nor do models whose optimum ``CycleRelaxation`` proves, which is tried first. ``within`` compares one run of our search of ``--seconds`` of the processor, with
-a seed that is not among those of the record, and ``AutoMap``, with the best of the record.
+labels are optimal, and need no runs; nor do models whose optimum ``CycleRelaxation`` proves, which is tried first.
+``within`` compares one run of our search of ``--seconds`` of the processor, with a seed that is not among those of the
+record, and ``AutoMap``, with the best of the record.
 """
 
 import argparse

@@ -159,7 +159,7 @@ class CycleRelaxation(Inference):
 
 
 def affords_cycles(model: PairwiseModel | FactorGraph, most: float) -> bool:
-    """Whether linear programs of a model of two states are small and few: its graph consists of cycles of four edges."""
+    """Whether linear programs of a model of two states are small and few, as on graphs of cycles of four edges."""
     # most: nodes and edges together
     if not isinstance(model, PairwiseModel) or model.n_columns != 2:
         return False
