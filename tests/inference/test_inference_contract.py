@@ -70,6 +70,8 @@ def must_take(algorithm, model, structure="full"):
         return model.graph.is_forest
     if name == "JunctionTree":
         return model.graph.is_forest or model.graph.n_nodes < 50
+    if name == "CycleRelaxation":
+        return model.n_columns <= 2
     if name in CUTS:
         return structure == "submodular" and (name != "GraphCut" or model.n_columns == 2)
     return True
@@ -367,8 +369,8 @@ def test_models_without_an_allowed_labeling(cls, task):
 def test_stopping_early_is_a_warning_with_a_residual(cls, task):
     if task not in cls.tasks or "max_iter" not in cls().get_params():
         pytest.skip(f"{cls.__name__} has no {task} or no iterations")
-    if cls.__name__.startswith("Auto"):
-        pytest.skip("an automatic choice is exact here")
+    if cls.__name__.startswith("Auto") or cls.__name__ == "CycleRelaxation":
+        pytest.skip("an automatic choice is exact here, and the relaxation over cycles takes two states")
     structure = "submodular" if cls.__name__ in CUTS else "full"
     model = random_model("grid", 3, "untied", structure=structure, scale=3.0, seed=1)
     residual = r" .* (by|of|changed) \d"

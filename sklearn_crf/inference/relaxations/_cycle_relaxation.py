@@ -152,8 +152,8 @@ class CycleRelaxation(Inference):
             converged = is_proven or not program.add_violated(cut)
         if not converged:
             self._warn_unconverged(
-                f"CycleRelaxation found violated cycles in all of max_iter={self.max_iter} linear programs, with a gap "
-                f"of {bound - best:.3g} between bound and score: increase max_iter."
+                f"CycleRelaxation stopped after max_iter={self.max_iter} linear programs, the last of which violates "
+                f"cycles, with a gap of {bound - best:.3g} between bound and score: increase max_iter."
             )
         return Labeling(labels, best, bound=max(bound, best), n_iter=n_iter, converged=converged)
 
