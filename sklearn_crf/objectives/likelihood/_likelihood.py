@@ -211,7 +211,8 @@ class RelaxedLikelihood(Objective):
 
 def loss_of_chains(model, labels):
     """Loss of labelled chains that share one table, or None of anything else and where scores range too widely."""
-    if not isinstance(model, PairwiseModel) or np.min(labels, initial=0) < 0:
+    # Edges with weights have no table in common.
+    if not isinstance(model, PairwiseModel) or model.edge_weight is not None or np.min(labels, initial=0) < 0:
         return None
     labels = check_labels(model, labels)
     ptr, transitions = chains_of(model)
