@@ -22,7 +22,7 @@ SOURCES := $(BUILD_FILES) MANIFEST.in README.rst $(KERNELS) $(shell find sklearn
 # Workers of pytest fill the cores: threads of BLAS beside them would spin while they wait for one.
 test boundscheck sanitize coverage fuzz oldest: export OPENBLAS_NUM_THREADS = 1
 
-.PHONY: help demo test docs lint format wheel boundscheck sanitize coverage fuzz oldest bench bench-check clean
+.PHONY: help demo test docs lint format wheel boundscheck sanitize tsan coverage fuzz oldest bench bench-check clean
 
 help:
 	@echo "make demo         learn to restore digits and to segment a photograph; pictures in demo_output"
@@ -32,6 +32,7 @@ help:
 	@echo "make wheel        build sdist and wheel into dist"
 	@echo "make boundscheck  run the tests with indices of memory views and of C++ headers checked"
 	@echo "make sanitize     run SANITIZED=$(SANITIZED) with all memory of kernels watched (gcc, Linux)"
+	@echo "make tsan         let threads share a maximum flow while ThreadSanitizer looks on (gcc, Linux)"
 	@echo "make coverage     run the tests, list the lines that none of them reaches, and fail where a module is under 90 %"
 	@echo "make fuzz         run the fuzzers, each for FUZZ_SECONDS=$(FUZZ_SECONDS) s from FUZZ_SEED=$(FUZZ_SEED) on"
 	@echo "make oldest       run the tests with the oldest versions that pyproject.toml admits"
@@ -78,6 +79,13 @@ sanitize: $(STAMPS)/dev
 		ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
 		"$(abspath $(BIN)/python)" $(PYTEST) -c ../../pyproject.toml --rootdir ../.. $(PYTEST_ARGS) \
 		$(addprefix ../../,$(SANITIZED))
+
+# Of C++ alone: Python is not instrumented, and its threads hand over work in ways that this sanitizer cannot see.
+tsan:
+	mkdir -p build
+	g++ -std=c++17 -O1 -g -fsanitize=thread -pthread -Isklearn_crf/kernels/cuts tests/threads/flow_in_boxes.cpp \
+		-o build/flow_in_boxes
+	TSAN_OPTIONS=halt_on_error=1 build/flow_in_boxes
 
 coverage: $(STAMPS)/dev $(STAMPS)/build
 	$(BIN)/python $(PYTEST) --cov --cov-report=term-missing:skip-covered $(PYTEST_ARGS)

@@ -88,6 +88,8 @@ def extensions():
             "initializedcheck": BOUNDSCHECK,
             "show_performance_hints": not BOUNDSCHECK,
             "cdivision": True,
+            # Kernels hold no state of their own: free-threaded Python need not bring the GIL back for them.
+            "freethreading_compatible": True,
         },
         nthreads=JOBS,
     )

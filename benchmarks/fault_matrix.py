@@ -26,39 +26,44 @@ FAULTS = {
 
 
 class Matrix:
-    """Outcomes of tests as pytest reports them, by estimator and fault."""
+    """Outcomes of tests as pytest reports them, by estimator and column."""
 
-    def __init__(self):
+    # column: of a test and its parameters, or None; columns: in their order
+
+    def __init__(self, column, columns):
+        self.column, self.columns = column, columns
         self.outcomes = defaultdict(list)
 
     def pytest_runtest_logreport(self, report):
         if report.when != "call" and report.passed:
             return
         name, _, case = report.nodeid.split("::")[-1].rstrip("]").partition("[")
-        if name in FAULTS and not report.skipped:
+        column = self.column(name, case)
+        if column and not report.skipped:
             words = [word for word in case.split("-") if word[:1].isupper()]
-            self.outcomes[words[0] if words else "all", FAULTS[name]].append(report.passed)
+            self.outcomes[words[0] if words else "all", column].append(report.passed)
 
     def rows(self):
         """A line for each estimator; one test of all of them is counted for each."""
         names = sorted({name for name, _ in self.outcomes} - {"all"})
         for name in names:
-            cells = [self.outcomes.get((name, fault)) or self.outcomes.get(("all", fault)) for fault in FAULTS.values()]
+            cells = [self.outcomes.get((name, column)) or self.outcomes.get(("all", column)) for column in self.columns]
             yield name, [f"{sum(cell)}/{len(cell)}" if cell else "-" for cell in cells]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def run_matrix(description, test_file, column, columns):
+    """Run a file of tests and print its matrix; ``column`` names the column of a test and its parameters."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--only", help="name of one estimator")
     options = parser.parse_args()
-    matrix = Matrix()
+    matrix = Matrix(column, columns)
     only = ["-k", options.only] if options.only else []
-    code = pytest.main(["-q", "-p", "no:cacheprovider", str(TESTS / "test_faults.py"), *only], plugins=[matrix])
-    print(f"{'':30}" + "".join(f"{fault:>10}" for fault in FAULTS.values()))
+    code = pytest.main(["-q", "-p", "no:cacheprovider", str(TESTS / test_file), *only], plugins=[matrix])
+    print(f"{'':30}" + "".join(f"{name:>12}" for name in columns))
     for name, cells in matrix.rows():
-        print(f"{name:30}" + "".join(f"{cell:>10}" for cell in cells))
+        print(f"{name:30}" + "".join(f"{cell:>12}" for cell in cells))
     raise SystemExit(int(code))
 
 
 if __name__ == "__main__":
-    main()
+    run_matrix(__doc__, "test_faults.py", lambda test, case: FAULTS.get(test), list(FAULTS.values()))

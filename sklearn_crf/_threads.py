@@ -58,18 +58,23 @@ class _SharedItems:
 
     def __init__(self, function, n_items):
         self.function, self.n_items = function, n_items
-        self.numbers = count()
+        self.numbers, self.lock = count(), threading.Lock()
         self.results = [None] * n_items
         self.errors: dict[int, Exception] = {}
         self.interrupted = False
         self.around = getattr(_current, "cancelled", None)
         self.warning, self.config = warning_state(), get_config()
 
+    def _next(self):
+        """The next number; without a lock, free-threaded Python might give it to two threads."""
+        with self.lock:
+            return next(self.numbers)
+
     def work(self):
         """Work on items until none is left."""
         try:
             # numbers ascend: behind an error there is nothing more to do
-            while (i := next(self.numbers)) < self.n_items and not self.errors and not self.interrupted:
+            while (i := self._next()) < self.n_items and not self.errors and not self.interrupted:
                 _current.cancelled = _Cancellation(self, i)
                 try:
                     checkpoint()

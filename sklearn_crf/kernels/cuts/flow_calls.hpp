@@ -12,8 +12,8 @@ void attach(MaxFlow<Cap, Topology>& flow, const Buffers<Cap>& b, i64 guard, i64 
     using Parent = typename Topology::Parent;
     flow.residual = Array<Cap>(b.residual, b.n_arcs + 2 * arc_guard, arc_guard);
     flow.excess = Array<Cap>(b.excess, b.n_nodes);
-    flow.label = Array<i32>(b.label, b.n_nodes + 2 * guard, guard);
-    flow.parent = Array<Parent>(static_cast<Parent*>(b.parent), b.n_nodes + 2 * guard, guard);
+    flow.label = SharedArray<i32>(b.label, b.n_nodes + 2 * guard, guard);
+    flow.parent = SharedArray<Parent>(static_cast<Parent*>(b.parent), b.n_nodes + 2 * guard, guard);
     flow.flag = Array<u8>(b.flag, b.n_nodes);
     flow.next = Array<i32>(b.lists, b.n_nodes);
     Array<i32>* const lists[4] = {&flow.waiting[0], &flow.waiting[1], &flow.loose, &flow.front};

@@ -29,6 +29,27 @@ struct Array {
     }
 };
 
+// One number that a thread may read while another one writes it. Boxes that are solved at once look over their borders:
+// what they find there never counts, as the arcs between them have no capacity.
+template <class T>
+struct Relaxed {
+    T& value;
+
+#if defined(__GNUC__) || defined(__clang__)
+    operator T() const { return __atomic_load_n(&value, __ATOMIC_RELAXED); }
+    void operator=(T other) const { __atomic_store_n(&value, other, __ATOMIC_RELAXED); }
+#else
+    operator T() const { return const_cast<const volatile T&>(value); }
+    void operator=(T other) const { const_cast<volatile T&>(value) = other; }
+#endif
+};
+
+template <class T>
+struct SharedArray : Array<T> {
+    using Array<T>::Array;
+    Relaxed<T> operator[](i64 i) const { return {Array<T>::operator[](i)}; }
+};
+
 // A topology numbers the arcs that leave a node by k in first(i) <= k < last(i) and says for each: its head, the
 // index of its residual capacity, that of the opposite arc, and the opposite arc's number at the head.
 

@@ -32,8 +32,8 @@ struct MaxFlow {
 
     Topology graph;
     Array<Cap> residual, excess;
-    Array<i32> label;
-    Array<Parent> parent;
+    SharedArray<i32> label;
+    SharedArray<Parent> parent;
     Array<u8> flag;
     Array<i32> waiting[2];    // rings of the nodes of the outermost level, to be grown next
     Array<i32> next, bucket;  // linked lists of orphans by distance
@@ -44,7 +44,10 @@ struct MaxFlow {
     i64 work = 0;
 
     template <int side>
-    i32 distance(i64 i) const { return side == S ? label[i] : -label[i]; }
+    i32 distance(i64 i) const {
+        const i32 d = label[i];
+        return side == S ? d : -d;
+    }
 
     template <int side>
     void set_distance(i64 i, i32 d) { label[i] = side == S ? d : -d; }
@@ -213,7 +216,7 @@ struct MaxFlow {
     template <int side>
     i64 root(i64 i, Cap& flow) const {
         while (parent[i] != kRoot) {
-            const auto k = parent[i];
+            const Parent k = parent[i];
             flow = std::min(flow, rootward<side>(i, k));
             i = graph.head(i, k);
         }
@@ -223,7 +226,7 @@ struct MaxFlow {
     template <int side>
     void send(i64 i, Cap flow) {
         while (parent[i] != kRoot) {
-            const auto k = parent[i];
+            const Parent k = parent[i];
             const i64 up = graph.head(i, k);
             Cap& capacity = rootward<side>(i, k);
             onward<side>(i, k) += flow;
