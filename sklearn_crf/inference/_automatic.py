@@ -389,7 +389,7 @@ _MAKERS: dict[str, tuple[Callable[[], Inference], Literal["mpm", "map"]]] = {
     "dual_decomposition": (DualDecomposition, "map"),
     "lp": (LinearProgram, "map"),
     "cluster_tightening": (ClusterTightening, "map"),
-    "cycle_relaxation": (CycleRelaxation, "map"),
+    "cycles": (CycleRelaxation, "map"),
     "icm": (ICM, "map"),
     # Predictions repeat.
     "large_neighborhood_search": (partial(LargeNeighborhoodSearch, random_state=0), "map"),

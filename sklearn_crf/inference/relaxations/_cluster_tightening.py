@@ -14,7 +14,14 @@ from sklearn_crf.inference.exact._junction_tree import Buckets
 from sklearn_crf.inference.local._neighborhood_search import LargeNeighborhoodSearch
 from sklearn_crf.inference.relaxations._cycle_relaxation import CycleRelaxation, affords_cycles, rounds_of_cycles
 from sklearn_crf.inference.relaxations._regions import Regions
-from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, score, union_of_factors
+from sklearn_crf.models import (
+    FactorGraph,
+    PairwiseModel,
+    factor_graph_of,
+    pairwise_model_of,
+    score,
+    union_of_factors,
+)
 
 # Relative to the score: labelings that are better by less than this are not looked for.
 _ROUNDING = 2e-10
@@ -153,13 +160,9 @@ class ClusterTightening(Inference):
         return bool(most <= _MOST_CELLS and total <= _MOST_ENTRIES)
 
     def _map(self, model, *, init=None, n_threads=1):
-        over_cycles = np.inf
-        if affords_cycles(model, self.max_work / _WORK_OF_VARIABLE):
-            with convergence_left_to_caller():
-                relaxed = CycleRelaxation(rounds_of_cycles(model)).map(model)
-            if relaxed.certified:
-                return relaxed._replace(state=relaxed.labels)
-            over_cycles = relaxed.bound
+        relaxed = self._over_cycles(model)
+        if relaxed is not None and relaxed.certified:
+            return relaxed._replace(state=relaxed.labels)
         search = LargeNeighborhoodSearch(
             min(_SEARCH_SHARE * self.max_work, _MOST_SEARCH), random_state=self.random_state
         )
@@ -169,7 +172,7 @@ class ClusterTightening(Inference):
             return found
         memory = min(self.max_memory, 8 * self.max_work)
         proof = _Proof(model, found, self.max_work - search.max_work, memory)
-        bound = min(proof.run(), over_cycles)
+        bound = min(proof.run(), np.inf if relaxed is None else relaxed.bound)
         reached = score(model, proof.labels)
         result = Labeling(proof.labels, reached, bound=max(bound, reached), n_iter=proof.n_sweeps, state=proof.labels)
         if result.certified:
@@ -179,6 +182,17 @@ class ClusterTightening(Inference):
             "and score: increase max_work or max_memory."
         )
         return result._replace(converged=False)
+
+    def _over_cycles(self, model):
+        """The labeling and bound of the relaxation over cycles, where it takes little of the budget, else None."""
+        if isinstance(model, FactorGraph):
+            if model.n_columns != 2 or model.arity.max(initial=0) > 2:
+                return None
+            model = pairwise_model_of(model)
+        if not affords_cycles(model, self.max_work / _WORK_OF_VARIABLE):
+            return None
+        with convergence_left_to_caller():
+            return CycleRelaxation(rounds_of_cycles(model)).map(model)
 
 
 def _table_sizes(model):

@@ -11,7 +11,7 @@ from sklearn_crf._threads import checkpoint
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._base import Inference, Labeling
 from sklearn_crf.inference._climbing import climbed
-from sklearn_crf.models import FactorGraph, PairwiseModel, score
+from sklearn_crf.models import PairwiseModel, score
 
 # A path so much shorter than 1 is a violated inequality, and a value so near to 0 or 1 counts as one of these.
 _TOLERANCE = 1e-7
@@ -158,13 +158,11 @@ class CycleRelaxation(Inference):
         return Labeling(labels, best, bound=max(bound, best), n_iter=n_iter, converged=converged)
 
 
-def affords_cycles(model: PairwiseModel | FactorGraph, most: float) -> bool:
+def affords_cycles(model: PairwiseModel, most: float) -> bool:
     """Whether linear programs of a model of two states are small and few, as on graphs of cycles of four edges."""
     # most: nodes and edges together
-    if not isinstance(model, PairwiseModel) or model.n_columns != 2:
-        return False
     n_nodes, n_edges = model.graph.n_nodes, model.graph.n_edges
-    if n_nodes + n_edges > min(most, _MOST_EDGES) or n_edges > _MOST_EDGES_OF_NODE * n_nodes:
+    if model.n_columns != 2 or n_nodes + n_edges > min(most, _MOST_EDGES) or n_edges > _MOST_EDGES_OF_NODE * n_nodes:
         return False
     return n_nodes + n_edges <= _FEW_EDGES or _n_cycles_of_four(model.graph) >= n_edges - n_nodes
 
