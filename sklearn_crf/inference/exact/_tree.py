@@ -89,7 +89,7 @@ class TreeInference(EdgeMarginals, Inference):
             return found
         field, unary_shift, messages = _sum_messages(model, both_ways=True)
         # Where a message is 0, the rest of what a node knows cannot be told from its belief.
-        exact = not np.isneginf(model.tables).any()
+        exact = not _forbids_pairs(model)
         with range_runner(n_threads) as run:
             return marginals_of(field, model.dtype, unary_shift, messages, run, exact=exact, bound="exact", n_iter=1)
 
@@ -162,13 +162,17 @@ def _sum_messages(model, both_ways):
     return field, unary_shift, messages
 
 
+def _forbids_pairs(model):
+    return model.tables.min(initial=0.0) == -np.inf
+
+
 def _may_have_underflowed(model, field, messages):
     """Whether a product of what a node received may have been too small for a probability that is not 0.
 
     Only forbidden pairs can do that unnoticed. If every message has been large enough for the next not to
     underflow, then, by induction along the tree, none has.
     """
-    if field.semiring != SUM_PROBABILITY or not np.isneginf(model.tables).any():
+    if field.semiring != SUM_PROBABILITY or not _forbids_pairs(model):
         return False
     below_best = model.unary - model.unary.max(axis=1, keepdims=True)
     range_unary = -np.min(below_best, where=below_best > -np.inf, initial=0.0)
