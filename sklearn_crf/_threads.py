@@ -8,6 +8,7 @@ from functools import cache
 from itertools import count, pairwise
 from typing import Any, Generic, TypeVar, overload
 
+import numpy as np
 from joblib import effective_n_jobs, parallel_config
 from joblib.parallel import get_active_backend
 from sklearn import config_context, get_config
@@ -245,7 +246,10 @@ def fixed_ranges(n_items, n_ranges=16):
     Partial sums over these, added in order, are bit-identical for any number of threads.
     """
     n_ranges = max(1, min(n_ranges, n_items))
-    return list(pairwise(k * n_items // n_ranges for k in range(n_ranges + 1)))
+    if n_ranges == 1:
+        return [(0, n_items)]
+    bounds = np.arange(n_ranges + 1) * n_items // n_ranges
+    return list(pairwise(bounds.tolist()))
 
 
 def run_fixed_ranges(run, kernel, n_items, n_ranges=16):

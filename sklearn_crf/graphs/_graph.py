@@ -185,7 +185,7 @@ class Graph:
     @cached_property
     def largest_degree(self) -> int:
         """Number of edges of the node that has most of them; 0 without nodes."""
-        return int(self.degree.max(initial=0))
+        return int(np.diff(self.incidence.ptr).max(initial=0))
 
     @cached_property
     def _traversal(self):

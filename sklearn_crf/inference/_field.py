@@ -136,10 +136,11 @@ def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False
     # appearance: (E,) or None, edge appearance probabilities
     # unbounded: keep probabilities in spite of forbidden pairs, which let the range of messages grow without a bound
     # known beforehand; the caller looks at what came out
+    incidence = model.graph.incidence
     if maximum or as_scores:
         semiring, dtype = MAX_SCORE if maximum else SUM_SCORE, model.dtype
     else:
-        semiring, dtype = _kind_of_sum(model, unbounded)
+        semiring, dtype = _kind_of_sum(model, model.graph.largest_degree, unbounded)
     scores = {
         name: np.zeros((0, *shape), dtype) if values is None else np.ascontiguousarray(values, dtype=dtype)
         for name, values, shape in (
@@ -151,7 +152,7 @@ def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False
     unary, unary_shift = padded_unary(model.unary, semiring, dtype)
     field = Field(
         semiring,
-        *model.graph.incidence,
+        *incidence,
         n_states=np.zeros(0, dtype=np.int32) if model.n_states is None else model.n_states,
         factor=model.edge_type,
         edge_type=model.edge_type,
@@ -172,7 +173,7 @@ def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False
     return field, unary_shift
 
 
-def _kind_of_sum(model, unbounded):
+def _kind_of_sum(model, largest_degree, unbounded):
     """Semiring and precision for sums."""
     if model.graph.n_edges == 0:
         return SUM_PROBABILITY, model.dtype
@@ -186,7 +187,7 @@ def _kind_of_sum(model, unbounded):
     else:
         by_type = spread.reshape(n_types, n_features)[model.edge_type]
         largest = np.einsum("er,er->e", np.abs(model.edge_weight), by_type).max()
-    together = model.graph.largest_degree * (largest + np.log(model.n_columns)) + largest
+    together = largest_degree * (largest + np.log(model.n_columns)) + largest
     for dtype in candidates:
         if together <= LARGEST_RANGE[dtype]:
             return SUM_PROBABILITY, dtype
