@@ -147,7 +147,7 @@ def predict_in_tiles(
         out = np.empty(shape[:2], dtype=estimator.classes_.dtype)
     elif tuple(getattr(out, "shape", ())) != shape[:2]:
         raise ValueError(f"out must have the shape {shape[:2]} of the image, got {getattr(out, 'shape', None)}.")
-    task = _Task(estimator, image, out, inference, shape[:2], max(max_margin, margin))
+    task = _TiledPrediction(estimator, image, out, inference, shape[:2], max(max_margin, margin))
     margins = dict.fromkeys(tiles_of(shape[:2], tile, tile), max(margin, task.reach + 1))
     with single_threaded_blas():
         found = _certified(task, margins) if task.has_cut else None
@@ -160,7 +160,7 @@ def predict_in_tiles(
     return TiledLabels(out, certified, n_open, gap, np.array(list(margins.values())))
 
 
-class _Task:
+class _TiledPrediction:
     """An estimator and one image: labels and models of windows."""
 
     def __init__(self, estimator, image, out, inference, shape, max_margin):
@@ -223,7 +223,7 @@ class _Task:
         return float(max(gap, 0.0))
 
     def _lost_between(self, tile, window, columns):
-        """What edges from a tile to others miss of their largest scores."""
+        """Sum over the edges from a tile to others of the largest score less the score of their labels."""
         model = self.model(window)
         is_own = np.zeros(window.shape, dtype=bool)
         is_own[tile.inside(window)] = True

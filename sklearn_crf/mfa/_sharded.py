@@ -15,7 +15,7 @@ from sklearn_crf.mfa._samples import SampleBlocks, StandardisedSamples, Units, u
 _SAMPLES_TO_START = 3000
 
 
-class Moments(NamedTuple):
+class ShardMoments(NamedTuple):
     """Weight, mean and weighted squares about it of the observed values of each feature."""
 
     total: np.ndarray
@@ -39,11 +39,11 @@ class Moments(NamedTuple):
         share = np.divide(other.total, total, out=np.zeros_like(total), where=total > 0)
         gap = other.mean - self.mean
         squares = self.squares + other.squares + np.square(gap) * share * self.total
-        return Moments(total, self.mean + share * gap, squares)
+        return ShardMoments(total, self.mean + share * gap, squares)
 
 
 class SurveyedShards(NamedTuple):
-    """What one pass over all shards found."""
+    """Results of one pass over all shards."""
 
     classes: np.ndarray  # names of all classes
     present: np.ndarray  # (n_classes,) bool: which of them have samples
@@ -66,7 +66,7 @@ def survey(estimator, shards: Shards) -> SurveyedShards:
     weight = np.zeros(len(classes))
     for part in found:
         weight[np.searchsorted(classes, part["classes"])] += part["class_weight"]
-    joined = reduce(Moments.joined, [part["moments"] for part in found])
+    joined = reduce(ShardMoments.joined, [part["moments"] for part in found])
     units, constant = units_of(joined.mean, joined.squares / np.where(joined.total > 0, joined.total, 1.0))
     X, y, w = (np.concatenate([part["samples"][k] for part in found]) for k in range(3))
     labels = np.searchsorted(classes, y)
@@ -109,7 +109,7 @@ def _survey(shard, request):
         "classes": classes[occurs],
         "all_classes": classes,
         "class_weight": own_weight[occurs],
-        "moments": Moments.of(X, weight),
+        "moments": ShardMoments.of(X, weight),
         "has_missing": bool(np.isnan(X).any()),
         "samples": (X[chosen], classes[labels[chosen]], weight[chosen]),
         "attributes": {name: getattr(estimator, name) for name in names if hasattr(estimator, name)},
@@ -123,7 +123,7 @@ class ShardedBlocks:
 
     def __init__(self, estimator, shards, classes, units, width):
         self._shards = shards
-        self._plan = _Plan(clone(estimator), classes, units, width)
+        self._plan = _MixturePlan(clone(estimator), classes, units, width)
         self.n_features = len(units.mean)
         self.class_weight = np.sum(shards.map(_class_weight, self._plan), axis=0)
         self.total_weight = float(self.class_weight.sum())
@@ -137,7 +137,7 @@ class ShardedBlocks:
         self._shards.map(_drop, None)
 
 
-class _Plan(NamedTuple):
+class _MixturePlan(NamedTuple):
     estimator: Any
     classes: np.ndarray
     units: Units

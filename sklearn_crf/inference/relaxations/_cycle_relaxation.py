@@ -136,7 +136,7 @@ class CycleRelaxation(Inference):
             labels = np.zeros(model.graph.n_nodes, dtype=np.int32)
             best = score(model, labels)
             return Labeling(labels, best, bound=best)
-        program = _Program(cuts)
+        program = _CycleProgram(cuts)
         best, labels, bound = -np.inf, None, np.inf
         n_iter, converged = 0, False
         while n_iter < self.max_iter and not converged:
@@ -224,7 +224,7 @@ class _Cuts:
         return labels[: self.n_nodes]
 
 
-class _Program:
+class _CycleProgram:
     """The linear program over the inequalities so far: sets of (edge, 1 in the odd part of its cycle or else -1)."""
 
     def __init__(self, cuts):
