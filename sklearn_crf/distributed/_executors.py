@@ -110,6 +110,11 @@ class Executor:
         -------
         list
             Results in the order of the shards.
+
+        Raises
+        ------
+        RuntimeError
+            If the shards are on a cluster, and that goes away.
         """
         raise NotImplementedError(type(self).__name__)
 
@@ -200,23 +205,6 @@ class DaskExecutor(Executor):
         return self.client.submit(function, *arguments, workers=[self._homes[k]], allow_other_workers=True, pure=False)
 
     def map(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> list:
-        """Call a function on every shard, as :class:`Executor` says.
-
-        Parameters
-        ----------
-        function : callable(shard, broadcast) -> object
-        broadcast : object
-
-        Returns
-        -------
-        list
-            Results in the order of the shards.
-
-        Raises
-        ------
-        RuntimeError
-            If the cluster goes away.
-        """
         try:
             while True:
                 tasks = self._submit_all(function, broadcast)
@@ -303,23 +291,6 @@ class RayExecutor(Executor):
                 self._ray.kill(actor)
 
     def map(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> list:
-        """Call a function on every shard, as :class:`Executor` says.
-
-        Parameters
-        ----------
-        function : callable(shard, broadcast) -> object
-        broadcast : object
-
-        Returns
-        -------
-        list
-            Results in the order of the shards.
-
-        Raises
-        ------
-        RuntimeError
-            If the cluster goes away.
-        """
         exceptions = self._ray.exceptions
         try:
             found = self._of_actors(function, self._ray.put(broadcast))

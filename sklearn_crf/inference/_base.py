@@ -186,6 +186,15 @@ class Labeling(NamedTuple):
         return bool(np.isfinite(self.score) and self.gap <= 1e-9 * max(1.0, abs(self.score)))
 
 
+# Relative to the score: labelings that are better by less than this are not looked for.
+_ROUNDING = 2e-10
+
+
+def proving_bound(best: float) -> float:
+    """Upper bound that proves a score to be the best, up to rounding."""
+    return best + _ROUNDING * max(1.0, abs(best))
+
+
 @contextmanager
 def convergence_left_to_caller():
     """Context in which inference does not warn: training, which calls it hundreds of times, looks at ``converged`` of

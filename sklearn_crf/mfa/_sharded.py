@@ -93,9 +93,10 @@ def _require_alike(found):
 
 def _survey(shard, request):
     estimator, per_class = request
+    shard.cache.clear()
     with shard.named_in_errors(), single_threaded_blas():
-        X, y, weight = shard.load()
-        classes, labels, weight, X = estimator._checked_samples(X, y, weight)
+        # What is checked here need not be loaded again, unless memory is short or the shard moves.
+        shard.cache["samples"] = classes, labels, weight, X = estimator._checked_samples(*shard.load())
         rng, rows = np.random.default_rng(shard.number), []
         for c in range(len(classes)):
             own = np.flatnonzero(labels == c)
@@ -146,8 +147,8 @@ class _MixturePlan(NamedTuple):
 
 def _blocks(shard, plan):
     if "blocks" not in shard.cache:
-        X, y, weight = shard.load()
-        classes, labels, weight, X = plan.estimator._checked_samples(X, y, weight)
+        checked = shard.cache.pop("samples", None) or plan.estimator._checked_samples(*shard.load())
+        classes, labels, weight, X = checked
         labels = np.searchsorted(plan.classes, classes[labels])
         X = StandardisedSamples(plan.units.standardise(X), labels, weight, plan.units).X
         shard.cache["blocks"] = SampleBlocks(X, labels, weight, len(plan.classes), plan.width)
@@ -155,7 +156,6 @@ def _blocks(shard, plan):
 
 
 def _class_weight(shard, plan):
-    _drop(shard, None)
     with single_threaded_blas():
         return _blocks(shard, plan).class_weight
 

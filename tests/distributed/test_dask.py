@@ -8,6 +8,7 @@ import pytest
 from joblib import parallel_config
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
+from small_shards import broken, load, weights
 
 from sklearn_crf import TRWCRF, DRFClassifier, M3NClassifier, Shards
 from sklearn_crf.distributed import DaskExecutor
@@ -19,19 +20,6 @@ pytest.importorskip("dask.bag")
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
-
-def load(seed):
-    rng = np.random.default_rng(seed)
-    y = rng.integers(3, size=(4, 4, 4))
-    return np.eye(3)[y] + rng.normal(size=(4, 4, 4, 3)), y
-
-
-def broken(seed):
-    if seed == 1:
-        raise OSError("no such file")
-    return load(seed)
-
-
 ESTIMATORS = {
     "exact": TRWCRF(),
     "relaxation": TRWCRF(formulation=Relaxation(tol=1e-4)),
@@ -39,10 +27,6 @@ ESTIMATORS = {
     "margins": M3NClassifier(max_iter=10),
     "spa": DRFClassifier(inference="map", max_iter=5),
 }
-
-
-def weights(estimator):
-    return np.concatenate([np.ravel(getattr(estimator, name)) for name in ("coef_", "intercept_", "edge_coef_")])
 
 
 @pytest.fixture(scope="module")

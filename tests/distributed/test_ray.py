@@ -5,9 +5,11 @@ import signal
 
 import numpy as np
 import pytest
+import small_shards
 from joblib import parallel_config
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
+from small_shards import broken, load, weights
 
 from sklearn_crf import TRWCRF, M3NClassifier, Shards
 from sklearn_crf.distributed import RayExecutor
@@ -17,28 +19,11 @@ ray = pytest.importorskip("ray", reason="ray is not installed")
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
-
-def load(seed):
-    rng = np.random.default_rng(seed)
-    y = rng.integers(3, size=(4, 4, 4))
-    return np.eye(3)[y] + rng.normal(size=(4, 4, 4, 3)), y
-
-
-def broken(seed):
-    if seed == 1:
-        raise OSError("no such file")
-    return load(seed)
-
-
 ESTIMATORS = {
     "exact": TRWCRF(),
     "relaxation": TRWCRF(formulation=Relaxation(tol=1e-4), max_iter=20),
     "margins": M3NClassifier(max_iter=10),
 }
-
-
-def weights(estimator):
-    return np.concatenate([np.ravel(getattr(estimator, name)) for name in ("coef_", "intercept_", "edge_coef_")])
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +33,8 @@ def in_memory():
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    folder = os.path.dirname(__file__)
-    environment = {"PYTHONPATH": os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])}
+    folders = [os.path.dirname(each) for each in (__file__, small_shards.__file__)]
+    environment = {"PYTHONPATH": os.pathsep.join([*folders, *filter(None, [os.environ.get("PYTHONPATH")])])}
     ray.init(
         num_cpus=2,
         include_dashboard=False,

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
+from small_shards import weights
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier, Shards
 from sklearn_crf.distributed import LocalExecutor
@@ -38,10 +39,6 @@ ESTIMATORS = {
     "associative margins": M3NClassifier(pairwise="associative", edge_features="constant"),
     "cd": DRFClassifier(learning="cd", max_iter=5, random_state=0),
 }
-
-
-def weights(estimator):
-    return np.concatenate([np.ravel(getattr(estimator, name)) for name in ("coef_", "intercept_", "edge_coef_")])
 
 
 def part(k):

@@ -6,7 +6,7 @@ from itertools import count
 import numpy as np
 
 from sklearn_crf._threads import checkpoint
-from sklearn_crf.inference._base import Inference, Labeling, convergence_left_to_caller
+from sklearn_crf.inference._base import Inference, Labeling, convergence_left_to_caller, proving_bound
 from sklearn_crf.inference._reduction import Reduction
 from sklearn_crf.inference._relaxed_problem import in_double_precision
 from sklearn_crf.inference.exact._elimination import EliminationPlan, Limits
@@ -22,9 +22,6 @@ from sklearn_crf.models import (
     score,
     union_of_factors,
 )
-
-# Relative to the score: labelings that are better by less than this are not looked for.
-_ROUNDING = 2e-10
 
 # Share of the budget that the search for labels may take, and the most that it takes.
 _SEARCH_SHARE, _MOST_SEARCH = 0.25, 3e8
@@ -217,7 +214,7 @@ class _Proof:
     @property
     def target(self):
         """A bound as low as this is a proof."""
-        return self.best + _ROUNDING * max(1.0, abs(self.best))
+        return proving_bound(self.best)
 
     def run(self):
         """Upper bound on the best score."""

@@ -9,15 +9,12 @@ from scipy.sparse.csgraph import breadth_first_order, dijkstra, minimum_spanning
 
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.graphs import Graph
-from sklearn_crf.inference._base import Inference, Labeling
+from sklearn_crf.inference._base import Inference, Labeling, proving_bound
 from sklearn_crf.inference._climbing import climbed
 from sklearn_crf.models import PairwiseModel, score
 
 # A path so much shorter than 1 is a violated inequality, and a value so near to 0 or 1 counts as one of these.
 _TOLERANCE = 1e-7
-
-# Relative to the score: labelings that are better by less than this are not looked for.
-_ROUNDING = 2e-10
 
 # The largest cost is scaled to this: tolerances of the solver are absolute.
 _LARGEST_COST = 2.0**10
@@ -148,8 +145,7 @@ class CycleRelaxation(Inference):
             value = score(model, offered)
             if labels is None or value > best:
                 best, labels = value, offered
-            is_proven = bound <= best + _ROUNDING * max(1.0, abs(best))
-            converged = is_proven or not program.add_violated(cut)
+            converged = bound <= proving_bound(best) or not program.add_violated(cut)
         if not converged:
             self._warn_unconverged(
                 f"CycleRelaxation stopped after max_iter={self.max_iter} linear programs, the last of which violates "
