@@ -98,8 +98,10 @@ def minimize_lbfgs(
     except _NonFiniteValue as error:
         raise ValueError(f"fun must be finite at x0, got value {error.args[0]}.") from None
     run = _LBFGSIterations(seen, callback, bounded)
-    if max_iter == 0 or run.steepest(seen.last) <= tol:
-        return run.result(seen.last, tol, "STOP: no iteration was needed or allowed", failed=max_iter == 0)
+    if run.steepest(seen.last) <= tol:
+        return run.result(seen.last, tol, _CONVERGED, failed=False)
+    if max_iter == 0:
+        return run.result(seen.last, tol, _stopped_after(max_iter), failed=True)
     bounds = np.stack((np.where(bounded, 0.0, -np.inf), np.full(len(start), np.inf)), axis=1) if bounded.any() else None
     options = {
         "maxiter": max_iter,
@@ -134,16 +136,23 @@ def minimize_lbfgs(
     if found.status in (0, 1, _STOPPED):
         seen(found.x)
     if found.status in (0, _STOPPED) and run.steepest(seen.last) <= tol:
-        return run.result(seen.last, tol, "CONVERGENCE: gradient within tol", failed=False)
+        return run.result(seen.last, tol, _CONVERGED, failed=False)
     if found.status == 0 and run.stands_still():
         return run.result(seen.best, tol, "CONVERGENCE: the value no longer changes", failed=False)
     if found.status == 1:
-        return run.result(seen.last, tol, f"STOP: max_iter={max_iter} iterations made", failed=True)
+        return run.result(seen.last, tol, _stopped_after(max_iter), failed=True)
     return run.result(seen.best, tol, "ABNORMAL: no better point on the line, value and gradient disagree", failed=True)
 
 
 # Relative, as in scikit-learn's LogisticRegression; so small that the gradient decides.
 _VALUE_TOL = 64 * np.finfo(float).eps
+
+
+_CONVERGED = "CONVERGENCE: gradient within tol"
+
+
+def _stopped_after(max_iter):
+    return f"STOP: max_iter={max_iter} iterations made"
 
 
 # Status of scipy.optimize.minimize where its callback has stopped it.

@@ -119,6 +119,7 @@ class TestLBFGS:
         fun, minimum = quadratic()
         found = minimize_lbfgs(fun, minimum, max_iter=max_iter)
         assert found.success
+        assert found.message == "CONVERGENCE: gradient within tol"
         assert found.nit == 0
         np.testing.assert_array_equal(found.x, minimum)
 
@@ -126,6 +127,7 @@ class TestLBFGS:
         fun, _ = quadratic()
         found = minimize_lbfgs(fun, np.ones(6), max_iter=0)
         assert not found.success
+        assert "max_iter=0" in found.message
         np.testing.assert_array_equal(found.x, np.ones(6))
 
     def test_no_variables(self):
