@@ -13,7 +13,9 @@ COVERED ?= sklearn_crf
 
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
-PIP := $(BIN)/python -m pip install --quiet
+# Python compiles what it imports; pip would compile every file of every package, which takes longer than to fetch them.
+INSTALL := -m pip install --quiet --no-compile
+PIP := $(BIN)/python $(INSTALL)
 PYTEST := -m pytest -n auto --maxprocesses 8 --durations=10
 BUILD_FILES := pyproject.toml setup.py
 KERNELS := $(shell find sklearn_crf -name "*.pyx" -o -name "*.pxd" -o -name "*.h" -o -name "*.hpp")
@@ -40,7 +42,7 @@ help:
 	@echo "make bench-check  compare with other packages, and with the ratios recorded in benchmarks/peers.json"
 	@echo "make clean        remove all that the other targets made"
 
-demo: $(STAMPS)/plot $(STAMPS)/images $(STAMPS)/build
+demo: $(STAMPS)/plot,images $(STAMPS)/build
 	$(BIN)/python examples/demo.py --output demo_output
 
 test: $(STAMPS)/dev $(STAMPS)/build
@@ -98,7 +100,7 @@ fuzz: $(STAMPS)/dev $(STAMPS)/build
 
 # The tests run from another folder, so that the installed wheel is what they import.
 oldest: dist/.stamp $(VENV)-oldest/.stamp
-	$(VENV)-oldest/bin/python -m pip install --quiet --no-deps --force-reinstall dist/*.whl
+	$(VENV)-oldest/bin/python $(INSTALL) --no-deps --force-reinstall dist/*.whl
 	cd $(VENV)-oldest && bin/python $(PYTEST) -c "$(CURDIR)/pyproject.toml" --rootdir "$(CURDIR)" \
 		--ignore "$(CURDIR)/tests/fuzz" $(PYTEST_ARGS) "$(CURDIR)/tests"
 
@@ -127,7 +129,7 @@ $(STAMPS)/build-requirements: pyproject.toml .ci/requirements.py | $(STAMPS)/ven
 	$(PIP) $$($(BIN)/python .ci/requirements.py build)
 	touch $@
 
-$(addprefix $(STAMPS)/,plot images dev docs bench): $(STAMPS)/build-requirements $(BUILD_FILES)
+$(addprefix $(STAMPS)/,plot,images dev docs bench): $(STAMPS)/build-requirements $(BUILD_FILES)
 	SKLEARN_CRF_SKIP_KERNELS=1 PYTHONWARNINGS=ignore $(PIP) --no-build-isolation --editable ".[$(@F)]"
 	touch $@
 
@@ -148,6 +150,6 @@ dist/.stamp: $(SOURCES) | $(STAMPS)/venv
 $(VENV)-oldest/.stamp: pyproject.toml .ci/requirements.py | $(STAMPS)/venv
 	rm -rf $(VENV)-oldest
 	$(PYTHON) -m venv $(VENV)-oldest
-	$(VENV)-oldest/bin/python -m pip install --quiet --upgrade pip
-	$(VENV)-oldest/bin/python -m pip install --quiet $$($(BIN)/python .ci/requirements.py oldest)
+	$(VENV)-oldest/bin/python $(INSTALL) --upgrade pip
+	$(VENV)-oldest/bin/python $(INSTALL) $$($(BIN)/python .ci/requirements.py oldest)
 	touch $@
