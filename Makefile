@@ -89,7 +89,8 @@ tsan:
 		-o build/flow_in_boxes
 	TSAN_OPTIONS=halt_on_error=1 build/flow_in_boxes
 
-coverage: $(STAMPS)/dev $(STAMPS)/build
+# With Ray, which the other targets do without: its workers take minutes to start on a busy machine.
+coverage: $(STAMPS)/dev $(STAMPS)/ray $(STAMPS)/build
 	$(BIN)/python $(PYTEST) --cov --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
 	$(BIN)/python .ci/module_coverage.py $(COVERED)
 
@@ -129,7 +130,7 @@ $(STAMPS)/build-requirements: pyproject.toml .ci/requirements.py | $(STAMPS)/ven
 	$(PIP) $$($(BIN)/python .ci/requirements.py build)
 	touch $@
 
-$(addprefix $(STAMPS)/,plot,images dev docs bench): $(STAMPS)/build-requirements $(BUILD_FILES)
+$(addprefix $(STAMPS)/,plot,images dev ray docs bench): $(STAMPS)/build-requirements $(BUILD_FILES)
 	SKLEARN_CRF_SKIP_KERNELS=1 PYTHONWARNINGS=ignore $(PIP) --no-build-isolation --editable ".[$(@F)]"
 	touch $@
 

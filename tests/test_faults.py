@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 from callback_recorder import Recorder
-from forked import exit_code
+from forked import exit_code, forks
 from interrupting import interrupted_after, may_drop_interrupts
 from numpy.testing import assert_array_equal
 from sklearn.base import clone
@@ -256,7 +256,7 @@ def fits_alike_in_a_child(name, prepare=lambda: None):
     return exit_code(child) == 0
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@forks
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_forked_child_fits_after_threads_ran(name):
     assert fits_alike_in_a_child(name)
@@ -269,13 +269,13 @@ def forbid_writing():
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@forks
 @pytest.mark.parametrize("name", MAKERS)
 def test_fits_write_no_file(name):
     assert fits_alike_in_a_child(name, forbid_writing)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@forks
 @pytest.mark.parametrize("name", ["file", "file.gz"])
 def test_a_full_disk_is_an_error_of_writing(name, tmp_path):
     child = os.fork()

@@ -9,7 +9,7 @@ import warnings
 import joblib
 import numpy as np
 import pytest
-from forked import exit_code
+from forked import exit_code, forks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from interrupting import interrupted_after, may_drop_interrupts
@@ -184,7 +184,7 @@ def test_interrupt_stops_threads_inside_of_tasks(maker, n_jobs):
     assert n_done[0] == after < 500
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@forks
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_a_forked_child_does_not_wait_for_properties_of_the_parent():
     class Slow:

@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+import types
 from itertools import pairwise
 
 import numpy as np
@@ -266,6 +267,39 @@ def test_progress_counts_rounds(capsys, monkeypatch):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines] == ["contrastive 1/3", "contrastive 2/3", "contrastive 3/3"]
     assert lines[2].endswith("4 new")
+
+
+class Bar:
+    """What is called of a bar of tqdm."""
+
+    def __init__(self, total, desc):
+        self.total, self.desc, self.shown, self.n = total, desc, [], 0
+
+    def __enter__(self):
+        bars.append(self)
+        return self
+
+    def __exit__(self, *error):
+        self.is_closed = True
+
+    def set_postfix_str(self, text, refresh):
+        self.shown.append(text)
+
+    def update(self):
+        self.n += 1
+
+
+bars: list[Bar] = []
+
+
+def test_a_bar_counts_rounds_where_tqdm_is_installed(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "tqdm", types.SimpleNamespace(tqdm=Bar))
+    bars.clear()
+    X, y = noisy_blobs(4)
+    contrastive_crf(generator="gibbs", max_rounds=2, random_state=0, verbose=1).fit(X, y)
+    assert [(bar.desc, bar.total, bar.n, bar.is_closed) for bar in bars] == [("contrastive", 3, 3, True)]
+    assert bars[0].shown[2].endswith("4 new")
+    assert not capsys.readouterr().out
 
 
 # Prediction ------------------------------------------------------------------------------------------------------

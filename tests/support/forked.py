@@ -6,6 +6,15 @@ import time
 
 import pytest
 
+# An allocator with a lock that fork does not release: the child waits for it where threads were ending just then.
+_IS_SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")
+
+#: Mark of tests that fork.
+forks = pytest.mark.skipif(
+    not hasattr(os, "fork") or _IS_SANITIZED,
+    reason="this system does not fork, or AddressSanitizer cannot allocate in a forked child",
+)
+
 
 def exit_code(child):
     """That of a forked child, which gets a minute."""
