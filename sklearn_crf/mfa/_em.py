@@ -2,20 +2,30 @@
 
 One iteration takes the posteriors of the components, then maximises the expected log-likelihood in turn over
 weights, means, loadings and noise. The factors are hidden variables of the last two alone: where all second moments
-are cheap (few features) that step is repeated without another pass over the data.
+are cheap (few features) that step is repeated without another pass over the data. With one component per class the
+posteriors never change: one pass collects all that the iterations need, and loadings are maximised for given noise
+before each step, in the subspace of the present ones and their image.
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg.blas import dsyrk
 
 from sklearn_crf.mfa._criteria import Criterion, group_sums, pattern_moments, weighted_projections
-from sklearn_crf.mfa._densities import precisions, score_forms
+from sklearn_crf.mfa._densities import LOG_2PI, precisions, score_forms
 
 # Beyond this many features second moments (d x d) cost more than the projections (d x p) they replace.
 MAX_FEATURES_FOR_SECOND_MOMENTS = 32
 N_FACTOR_STEPS = 3
+
+# Second moments of all classes may take so many numbers (128 MB), and pay where samples outnumber features.
+MAX_CLASS_MOMENTS = 2**24
+
+# Loadings of exactly 0 are a stationary point, at which later noise could not move them.
+_LEAST_EXCESS = 1e-12
 
 
 class Scatter(NamedTuple):
@@ -24,6 +34,99 @@ class Scatter(NamedTuple):
     diagonal: np.ndarray  # (S, d), or per group of shared noise already summed
     full: np.ndarray | None  # (S, d, d)
     projected: np.ndarray | None  # T V (S, d, p) for the V of the posteriors
+
+
+def em_steps(params, data, prior, run=map):
+    """The function from parameters to the log-likelihood and the parameters that follow, on complete data."""
+    n_classes, n_components = params.log_weights.shape
+    n_features = data.n_features
+    is_fixed = n_components == 1 and prior.loading_precision == 0 and params.loadings.shape[2] > 0
+    is_small = n_classes * n_features**2 <= MAX_CLASS_MOMENTS
+    are_many = data.total_weight >= n_classes * n_features
+    if is_fixed and is_small and are_many and n_features > MAX_FEATURES_FOR_SECOND_MOMENTS:
+        return partial(_class_step, moments=class_moments(data, run), data=data, prior=prior)
+    return partial(em_step, data=data, prior=prior, run=run)
+
+
+class ClassMoments(NamedTuple):
+    """Weights, means and scatter matrices about them of the samples of every class."""
+
+    counts: np.ndarray  # (C,)
+    means: np.ndarray  # (C, d)
+    scatter: np.ndarray  # (C, d, d)
+
+
+def class_moments(data, run=map):
+    """Those of complete samples, in one pass."""
+    sums = data.total_of(_class_squares, None, run=run)
+    counts, first = sums[:, -1, -1], sums[:, -1, :-1]
+    safe = np.where(counts > 0, counts, 1.0)
+    means = first / safe[:, None]
+    scatter = sums[:, :-1, :-1] / safe[:, None, None]
+    scatter -= _outer(means, means)
+    return ClassMoments(counts, means, scatter)
+
+
+def _class_squares(params, data, run):
+    """Weighted sums of ``(x, 1)(x, 1)'`` of every class."""
+    blocks = data.patterns[0].blocks
+
+    def one(label):
+        total = np.zeros((data.n_features + 1, data.n_features + 1), order="F")
+        for block in blocks:
+            if block.label == label:
+                rows = block.samples * np.sqrt(block.weight)
+                total = dsyrk(1.0, rows.T, beta=1.0, c=total, trans=1, overwrite_c=1)
+        total += total.T  # of which dsyrk leaves the lower triangle at 0
+        total.flat[:: len(total) + 1] /= 2
+        return total
+
+    return np.stack(list(run(one, range(len(data.class_weight)))))
+
+
+def _class_step(params, moments, data, prior):
+    """One iteration from the moments of the classes; the log-likelihood follows from them too."""
+    counts, averages, scatter = moments
+    precision = precisions(params)
+    D, V = precision.inverse_noise, precision.projections
+    TV, gap = scatter @ V, averages - params.means
+    trace = np.einsum("sj,sjj->s", D, scatter) - np.einsum("sjp,sjp->s", V, TV)
+    trace += np.einsum("sj,sj->s", D, np.square(gap)) - np.square(np.einsum("sjp,sj->sp", V, gap)).sum(axis=1)
+    density = params.log_prior - 0.5 * (params.means.shape[1] * LOG_2PI + precision.log_det + trace)
+    value = float(counts @ density) + prior.log_density(params)
+    alive = counts > 1e-10 * data.total_weight / len(counts)
+    safe = np.where(alive, counts, 1.0)
+    means = np.where(alive[:, None], _means(params, safe, averages, prior), params.means)
+    if prior.mean_precision:
+        scatter = scatter + _outer(averages - means, averages - means)
+        TV = scatter @ V
+    loadings = np.where(alive[:, None, None], _subspace_loadings(params, scatter, TV), params.loadings)
+    kept = replace(params, **_probabilities(counts, params, data), means=means, loadings=loadings)
+    return value, _factor_step(kept, counts, alive, Scatter(np.einsum("sjj->sj", scatter), scatter, None), prior)
+
+
+def _subspace_loadings(params, scatter, TV):
+    """Most likely loadings for given noise in the span of the present ones and their image under the scatter.
+
+    With ``T~ = Psi^-1/2 T Psi^-1/2`` and Ritz pairs ``(l_k, u_k)`` of it in that span they are
+    ``Psi^1/2 u_k (l_k - 1)^1/2`` (Tipping & Bishop 1999, for whitened samples). The present loadings are in the span,
+    so that these are no less likely.
+    """
+    root = np.exp(0.5 * params.log_noise)[params.noise_group][:, :, None]
+    present, image = params.loadings / root, TV / root
+    n_factors = present.shape[2]
+    basis, _ = np.linalg.qr(np.concatenate([_unit_columns(present), _unit_columns(image)], axis=2))
+    values, vectors = np.linalg.eigh(np.swapaxes(basis, 1, 2) @ ((scatter @ (basis / root)) / root))
+    values, vectors = values[:, -n_factors:], vectors[:, :, -n_factors:]
+    found = basis @ (vectors * np.sqrt(np.maximum(values - 1, _LEAST_EXCESS))[:, None])
+    # Rotated to the present ones, since extrapolation compares entries.
+    left, _, right = np.linalg.svd(np.swapaxes(found, 1, 2) @ present)
+    return root * (found @ (left @ right))
+
+
+def _unit_columns(columns):
+    lengths = np.linalg.norm(columns, axis=1, keepdims=True)
+    return columns / np.where(lengths > 0, lengths, 1.0)
 
 
 def em_step(params, data, prior, run=map):

@@ -17,7 +17,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.mfa._criteria import group_sums, value_gradient
 from sklearn_crf.mfa._densities import precisions
-from sklearn_crf.mfa._em import em_step
+from sklearn_crf.mfa._em import em_steps
 from sklearn_crf.mfa._parameters import MixtureParameters
 from sklearn_crf.mfa._samples import SampleBlocks
 from sklearn_crf.optimize import minimize_lbfgs, minimize_sgd
@@ -230,9 +230,9 @@ class EM(MixtureSolver):
         self.accelerate = accelerate
 
     def _minimize(self, objective, start, max_iter, tol, seed, on_iteration):
-        steps = _EMSteps(objective, max_iter, on_iteration)
         # Noise below its floor would be lifted by the first step, and the likelihood would fall.
         current = replace(start, log_noise=np.clip(start.log_noise, *objective.prior.log_noise_bounds))
+        steps = _EMSteps(objective, current, max_iter, on_iteration)
         extrapolation = _Extrapolation(objective, current)
         loss, following = steps.take(current)
         n_closed = 0
@@ -266,8 +266,9 @@ def _left_to_gain(gain, factor):
 class _EMSteps:
     """Iterations of expectation-maximisation, and the losses of those that were kept."""
 
-    def __init__(self, objective, max_iter, on_iteration):
+    def __init__(self, objective, start, max_iter, on_iteration):
         self._objective, self._on_iteration = objective, on_iteration
+        self._step = em_steps(start, objective.data, objective.prior, objective.run)
         self._n_left = max_iter + 1  # the first one computes the loss of the start
         self._stopped = False
         self.losses = []
@@ -279,9 +280,8 @@ class _EMSteps:
     def take(self, params, limit=np.inf):
         """The loss of parameters and what follows them; the loss is kept unless it exceeds the limit."""
         checkpoint()
-        objective = self._objective
-        value, following = em_step(params, objective.data, objective.prior, objective.run)
-        loss = -value / objective.data.total_weight
+        value, following = self._step(params)
+        loss = -value / self._objective.data.total_weight
         self._n_left -= 1
         if loss <= limit or not self.losses:
             self.losses.append(loss)

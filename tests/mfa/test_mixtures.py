@@ -11,7 +11,7 @@ from scipy.stats import multivariate_normal
 
 from sklearn_crf.mfa._criteria import Criterion, value_gradient
 from sklearn_crf.mfa._densities import conditional_means, factor_means, joint_log_density, precisions
-from sklearn_crf.mfa._em import em_step
+from sklearn_crf.mfa._em import em_step, em_steps
 from sklearn_crf.mfa._parameters import NOISE_KINDS, ParameterVector, PriorPrecisions
 from sklearn_crf.mfa._samples import SampleBlocks, StandardisedSamples, measure
 from sklearn_crf.mfa._solvers import EM, NegativeCriterion, ScaledCriterion, fisher_information
@@ -266,6 +266,41 @@ def test_em_ends_where_the_gradient_vanishes(n_features, precision):
     packing = ParameterVector(2, 2, n_features, 1, "tied")
     _, gradient = NegativeCriterion(None, data, CRITERIA["joint"], prior, packing)(packing.pack(params))
     assert_allclose(gradient, 0, atol=1e-5)
+
+
+def _one_component_per_class(noise, precision=(0.0, 0.0)):
+    X, y = labelled_clusters(300, 40, 2, seed=3)
+    X = measure(X, np.ones(300))[0].standardise(X)
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, 300)
+    prior, packing = PriorPrecisions(*precision, 1e-3), ParameterVector(2, 1, 40, 3, noise)
+    objective = negative_criterion(X, y, weight, 2, CRITERIA["joint"], prior, packing)
+    return objective, _start(X, y, 1, 3, noise)
+
+
+@pytest.mark.parametrize("noise", NOISE_KINDS)
+@pytest.mark.parametrize("precision", [(0.0, 0.0), (3.0, 0.0)])
+def test_steps_from_moments_of_classes_gain_more_than_em(noise, precision):
+    objective, params = _one_component_per_class(noise, precision)
+    following = em_steps(params, objective.data, objective.prior)
+    values = []
+    for _ in range(15):
+        _, by_em = em_step(params, objective.data, objective.prior)
+        value, params = following(params)
+        values.append(value)
+        assert objective(objective.packing.pack(params))[0] <= objective(objective.packing.pack(by_em))[0] + 1e-9
+        expected, _ = em_step(params, objective.data, objective.prior)
+        assert_allclose(following(params)[0], expected, rtol=1e-12)
+    assert (np.diff(values) >= -1e-9).all()
+
+
+@pytest.mark.parametrize("noise", NOISE_KINDS)
+def test_steps_from_moments_of_classes_end_where_the_gradient_vanishes(noise):
+    objective, start = _one_component_per_class(noise)
+    found = EM().minimize(objective, start, max_iter=2000, tol=1e-13)
+    problem = ScaledCriterion(objective, found.params)
+    _, gradient = problem(problem.start)
+    free = ~problem.lower_bounded | (problem.start > 1e-9) | (gradient < 0)
+    assert_allclose(gradient[free], 0, atol=1e-5)
 
 
 @pytest.mark.parametrize("noise", NOISE_KINDS)
