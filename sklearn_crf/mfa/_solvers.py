@@ -200,6 +200,10 @@ class EM(MixtureSolver):
     Iterations end when all further ones together would gain less than ``tol`` per sample: one that gains :math:`g`
     leaves about :math:`g \lambda^2 / (1 - \lambda^2)`.
 
+    With one component per class, more than 32 features, as many samples a class and no prior on loadings, one pass
+    collects the scatter matrices :math:`T` of the classes. Each iteration then begins with the loadings that are most
+    likely for its noise in the span of the present ones :math:`L` and of :math:`T \Sigma^{-1} L`.
+
     Parameters
     ----------
     accelerate : bool, default=True
@@ -208,6 +212,9 @@ class EM(MixtureSolver):
     References
     ----------
     Zoubin Ghahramani, Geoffrey E. Hinton. The EM Algorithm for Mixtures of Factor Analyzers. Technical report, 1997.
+
+    Michael E. Tipping, Christopher M. Bishop. Probabilistic Principal Component Analysis. Journal of the Royal
+    Statistical Society B 61, 1999 (loadings for given noise).
 
     Ravi Varadhan, Christophe Roland. Simple and Globally Convergent Methods for Accelerating the Convergence of Any EM
     Algorithm. Scandinavian Journal of Statistics 35, 2008 (scheme S3).

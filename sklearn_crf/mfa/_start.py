@@ -36,9 +36,19 @@ def start_parameters(X, labels, weight, assign, *, n_components, n_factors, nois
             # A cluster too small to have directions of its own borrows those of its class.
             used = own if own.sum() > n_factors else np.ones(len(rows), dtype=bool)
             counts[s] = w_c[own].sum()
-            means[s] = np.average(X_c[own] if own.any() else X_c, axis=0, weights=w_c[own] if own.any() else w_c)
-            loadings[s], residual[s] = principal_loadings(X_c[used], w_c[used], n_factors, seed)
+            means[s] = _weighted_mean(*(_rows(own, X_c, w_c) if own.any() else (X_c, w_c)))
+            loadings[s], residual[s] = principal_loadings(*_rows(used, X_c, w_c), n_factors, seed)
     return _assemble(counts, means, loadings, residual, n_classes, noise, floor)
+
+
+def _rows(chosen, X, weight):
+    """Some samples and their weights, without copies of all."""
+    return (X, weight) if chosen.all() else (X[chosen], weight[chosen])
+
+
+def _weighted_mean(X, weight):
+    # A matrix product: np.average would make a weighted copy of all samples.
+    return weight @ X / weight.sum()
 
 
 def _assemble(counts, means, loadings, residual, n_classes, noise, floor):
@@ -72,8 +82,9 @@ def principal_loadings(X, weight, n_factors, seed):
     the others, kept above 0 because loadings of exactly 0 are a stationary point of every criterion.
     """
     total = weight.sum()
-    centred = (X - np.average(X, axis=0, weights=weight)) * np.sqrt(weight / total)[:, None]
-    variances = np.square(centred).sum(axis=0)
+    centred = X - _weighted_mean(X, weight)
+    centred *= np.sqrt(weight / total)[:, None]
+    variances = np.einsum("ij,ij->j", centred, centred)
     n_features = X.shape[1]
     if n_factors == 0:
         return np.zeros((n_features, 0)), variances
