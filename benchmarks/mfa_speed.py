@@ -151,7 +151,7 @@ def main():
     if "starts" in args.parts:
         start_for_start(6000, 9, 3)
         start_for_start(3000, 40, 4)
-        start_for_start(6000, 784, 10, n_repeats=1)
+        start_for_start(6000, 784, 10)
     if "small" in args.parts:
         against_full_covariances(50000, 9, 3, 1.0, args.jobs, args.tol, 1000)
     if "large" in args.parts:
