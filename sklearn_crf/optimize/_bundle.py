@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult
 
 from sklearn_crf.optimize._iterates import (
+    AT_LIMIT,
     BestPoint,
     Callback,
     Checks,
@@ -153,7 +154,7 @@ def bmrm(
         bundle.add(np.zeros(len(x)), floor)
     best = BestPoint(x)
     curves: tuple[list, list] = [], []
-    message = f"STOP: max_iter={max_iter} planes made"
+    message = AT_LIMIT
     for _ in range(max_iter):
         risk, slope = fun(x)
         value, upper = risk if isinstance(risk, tuple) else (risk, risk)
@@ -323,7 +324,7 @@ def one_slack(
         if found.ends(epoch, [state.best], promising or epoch % check_every == 0 or epoch == max_iter):
             break
         state.use_kept()
-    return found.result(epoch, max_iter)
+    return found.result(epoch)
 
 
 class _OneSlackIterate:

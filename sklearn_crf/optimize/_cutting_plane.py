@@ -106,7 +106,7 @@ def cutting_plane(
         for _ in range(_PASSES):
             for block in rng.permutation(len(sizes)):
                 state.ascend(block, precision, _STEPS * sizes[block])
-    return found.result(epoch, max_iter)
+    return found.result(epoch)
 
 
 # Passes over the planes kept between two epochs, and steps a term in one visit of its block.

@@ -5,7 +5,15 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import OptimizeResult
 
-from sklearn_crf.optimize._iterates import Callback, RandomSeed, ValueGradient, largest, random_state_of, stopped_by
+from sklearn_crf.optimize._iterates import (
+    AT_LIMIT,
+    Callback,
+    RandomSeed,
+    ValueGradient,
+    largest,
+    random_state_of,
+    stopped_by,
+)
 
 # Growth of steps that raised the dual, and most halvings of one that did not.
 _GROWTH, _MOST_HALVINGS = 1.3, 12
@@ -108,7 +116,7 @@ def exponentiated_gradient(
     rng = random_state_of(random_state)
     state = _DualMarginals(blocks, temperature)
     losses, duals = [], []
-    message, success = f"STOP: max_iter={max_iter} epochs made", False
+    message, success = AT_LIMIT, False
     for epoch in range(1, max_iter + 1):
         for i in rng.permutation(len(blocks)):
             state.step(i)

@@ -186,4 +186,4 @@ def frank_wolfe(
         due = promising or epoch % check_every == 0 or epoch == max_iter
         if found.ends(epoch, [state.mean, state.x] if average else [state.x], due):
             break
-    return found.result(epoch, max_iter)
+    return found.result(epoch)

@@ -7,7 +7,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult
 
-from sklearn_crf.optimize._iterates import Callback, check_max_iter, checked_start, largest, step_sizes, stopped_by
+from sklearn_crf.optimize._iterates import (
+    AT_LIMIT,
+    Callback,
+    check_max_iter,
+    checked_start,
+    largest,
+    step_sizes,
+    stopped_by,
+)
 
 
 def gradient_ascent(
@@ -103,7 +111,7 @@ def gradient_ascent(
         if stopped_by(callback, x=x.copy(), jac=direction.copy(), nit=t):
             return _result(t, trajectory, gradients, True, "STOP: by the callback")
         x = x + size(first_step + t) * direction
-    return _result(max_iter, trajectory, gradients, False, f"STOP: max_iter={max_iter} steps made")
+    return _result(max_iter, trajectory, gradients, False, AT_LIMIT)
 
 
 def _result(n_steps, trajectory, gradients, success, message):

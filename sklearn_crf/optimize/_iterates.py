@@ -85,6 +85,9 @@ class BestPoint:
 # Share of the tolerance below which a gap between planes and maxima adds nothing to what is not proven.
 _CLOSED = 0.1
 
+#: Message of an optimizer that has made all of its iterations.
+AT_LIMIT = "STOP: max_iter reached"
+
 #: Message of a duality gap that would be within its tolerance if all maxima were what they are taken for.
 UNPROVEN = "STOP: the gap left is what the maxima are not proven to"
 
@@ -122,7 +125,7 @@ class Checks:
         self._primal.append(self._best.fun(self._state.dual))
         self._dual.append(self._state.dual)
 
-    def result(self, n_epochs, max_iter):
+    def result(self, n_epochs):
         """Result of the optimizer."""
         dual = self._state.dual
         return OptimizeResult(
@@ -136,7 +139,7 @@ class Checks:
             checks=np.array(self._epochs),
             nit=n_epochs,
             success=self._message not in (None, UNPROVEN),
-            message=self._message or f"STOP: max_iter={max_iter} epochs made",
+            message=self._message or AT_LIMIT,
         )
 
 

@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult, minimize
 
 from sklearn_crf.optimize._iterates import (
+    AT_LIMIT,
     Callback,
     ValueGradient,
     check_max_iter,
@@ -101,7 +102,7 @@ def minimize_lbfgs(
     if run.steepest(seen.last) <= tol:
         return run.result(seen.last, tol, _CONVERGED, failed=False)
     if max_iter == 0:
-        return run.result(seen.last, tol, _stopped_after(max_iter), failed=True)
+        return run.result(seen.last, tol, AT_LIMIT, failed=True)
     bounds = np.stack((np.where(bounded, 0.0, -np.inf), np.full(len(start), np.inf)), axis=1) if bounded.any() else None
     options = {
         "maxiter": max_iter,
@@ -140,7 +141,7 @@ def minimize_lbfgs(
     if found.status == 0 and run.stands_still():
         return run.result(seen.best, tol, "CONVERGENCE: the value no longer changes", failed=False)
     if found.status == 1:
-        return run.result(seen.last, tol, _stopped_after(max_iter), failed=True)
+        return run.result(seen.last, tol, AT_LIMIT, failed=True)
     return run.result(seen.best, tol, "ABNORMAL: no better point on the line, value and gradient disagree", failed=True)
 
 
@@ -149,10 +150,6 @@ _VALUE_TOL = 64 * np.finfo(float).eps
 
 
 _CONVERGED = "CONVERGENCE: gradient within tol"
-
-
-def _stopped_after(max_iter):
-    return f"STOP: max_iter={max_iter} iterations made"
 
 
 # Status of scipy.optimize.minimize where its callback has stopped it.

@@ -6,7 +6,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult
 
-from sklearn_crf.optimize._iterates import Callback, ValueGradient, check_max_iter, checked_start, largest, stopped_by
+from sklearn_crf.optimize._iterates import (
+    AT_LIMIT,
+    Callback,
+    ValueGradient,
+    check_max_iter,
+    checked_start,
+    largest,
+    stopped_by,
+)
 
 # Number of steps, with changes of the gradient, in the approximate Hessian.
 _CORRECTIONS = 6
@@ -87,7 +95,7 @@ def minimize_owlqn(
         raise ValueError(f"fun must be finite at x0, got value {value}.")
     pairs: deque = deque(maxlen=_CORRECTIONS)
     curve, n_evaluations = [value], 1
-    message, success = f"STOP: max_iter={max_iter} iterations made", False
+    message, success = AT_LIMIT, False
     for _ in range(max_iter):
         slope = _least_subgradient(x, gradient, l1)
         if largest(slope) <= tol:

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg import lu_factor, lu_solve
 from scipy.optimize import OptimizeResult
 
-from sklearn_crf.optimize._iterates import Callback, Projection, ValueGradient
+from sklearn_crf.optimize._iterates import AT_LIMIT, Callback, Projection, ValueGradient
 from sklearn_crf.optimize._spg import ROUNDING, ProjectedRun, check_options, minimize_spg
 
 # Share below which the curvature along a step is dominated by rounding.
@@ -88,7 +88,7 @@ def minimize_pqn(
         if run.stopped:
             return run.result(True, "STOP: by the callback")
         model.learn(run.moved, run.turned)
-    return run.result(False, f"STOP: max_iter={max_iter} iterations made")
+    return run.result(False, AT_LIMIT)
 
 
 def _step(run, model, inner_iter, backtracking, sufficient_decrease):

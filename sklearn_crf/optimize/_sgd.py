@@ -125,7 +125,7 @@ def minimize_sgd(
             state.message = "STOP: by the callback"
             break
     else:
-        state.message = f"STOP: n_epochs={n_epochs} made"
+        state.message = "STOP: all epochs made"
     state.loss_curve = None if None in state.loss_curve else np.array(state.loss_curve)
     return state
 

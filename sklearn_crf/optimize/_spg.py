@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult
 
 from sklearn_crf.optimize._iterates import (
+    AT_LIMIT,
     Callback,
     Projection,
     ValueGradient,
@@ -221,7 +222,7 @@ def minimize_spg(
         if run.stopped:
             return run.result(True, "STOP: by the callback")
         step = _spectral_step(run, step_range[1])
-    return run.result(False, f"STOP: max_iter={max_iter} iterations made")
+    return run.result(False, AT_LIMIT)
 
 
 def _spectral_step(run, longest):

@@ -110,4 +110,4 @@ def subgradient(
         due = epoch % check_every == 0 or epoch == max_iter
         if found.ends(epoch, [mean, state.x] if average else [state.x], due):
             break
-    return found.result(epoch, max_iter)
+    return found.result(epoch)
