@@ -12,6 +12,7 @@ the final fit then learns from as well. Loopy belief propagation has no consiste
 and gradient steps are cut off: the warnings that say so are expected, and counted.
 
     SKLEARN_CRF_DATA=folder python benchmarks/horses_drf.py --methods "PMA + MPM"    # one rule, under both inferences
+    SKLEARN_CRF_DATA=folder python benchmarks/horses_drf.py --exchange    # nodes of one rule beside edges of another
 """
 
 import argparse
@@ -51,6 +52,8 @@ METHODS = {
     "PL, edges + MAP": ("pl", "map", [{"pairwise": PairwiseTables(C=10.0**power)} for power in (-7, -6, -5, -4)]),
     "PL, edges alone + MAP": (PL(fixed_nodes=True), "map", [{}]),
 }
+# Rules whose weights of nodes and of edges are exchanged: pixels by themselves are the nodes of the first.
+EXCHANGED = {"PL, edges alone": PL(fixed_nodes=True), "PL": PL(), "PMA, tree-reweighted": PMA()}
 # The same weights under the other inference.
 CROSSED = {
     "SPA + MAP": ("SPA + MPM", "mpm"),
@@ -155,6 +158,7 @@ def choose(method, X, y):
 
 def measure(X_train, y_train, X_test, y_test, methods):
     """Accuracy of each test image by method, printed as it comes."""
+    print("mean over test images of the share of right pixels, and what the field adds to the unary model")
     found = {}
     field, seconds = fit_unary(X_train, y_train)
     found[UNARY] = unary_accuracies(field, X_test, y_test)
@@ -172,6 +176,17 @@ def measure(X_train, y_train, X_test, y_test, methods):
     for rival in methods[1:]:
         print_pair(methods[0], rival, found)
     return found
+
+
+def exchange(X_train, y_train, X_test, y_test):
+    """Accuracy with the nodes of one rule and the edges of another: which of the two a rule lacks."""
+    fields = {name: fit(learning, "trw", {}, X_train, y_train)[0] for name, learning in EXCHANGED.items()}
+    for nodes, field in fields.items():
+        for edges, other in fields.items():
+            mixed = copy.copy(field)
+            mixed.edge_coef_ = other.edge_coef_
+            found = {name: 100 * accuracies(mixed, X_test, y_test, name).mean() for name in ("map", "mpm", "trw")}
+            print(f"nodes of {nodes:24} edges of {edges:24}", *(f"{k} {v:.2f} %" for k, v in found.items()), flush=True)
 
 
 def print_line(method, settings, found, seconds):
@@ -199,6 +214,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="every fourth image")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), metavar="METHOD")
+    parser.add_argument("--exchange", action="store_true", help="nodes of one rule beside edges of another, alone")
     arguments = parser.parse_args()
     folder = os.environ.get("SKLEARN_CRF_DATA")
     if folder is None:
@@ -207,8 +223,10 @@ def main():
     features = make_features().fit(images)
     X_train, X_test = features.transform(images), features.transform(test_images)
     print(f"{len(X_train)} training and {len(X_test)} test images, {X_train[0].shape[-1]} features of a pixel")
-    print("mean over test images of the share of right pixels, and what the field adds to the unary model")
-    measure(X_train, y_train, X_test, y_test, arguments.methods)
+    if arguments.exchange:
+        exchange(X_train, y_train, X_test, y_test)
+    else:
+        measure(X_train, y_train, X_test, y_test, arguments.methods)
 
 
 if __name__ == "__main__":
