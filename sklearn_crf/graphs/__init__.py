@@ -1,5 +1,6 @@
 """Graphs: topology, lattices, spanning trees and distributions over them."""
 
+from sklearn_crf.graphs._component_trees import ComponentTrees
 from sklearn_crf.graphs._covering import covering_trees, snakes
 from sklearn_crf.graphs._graph import (
     Graph,
@@ -19,6 +20,7 @@ from sklearn_crf.graphs._rectangles import Rectangle, tiles_of
 from sklearn_crf.graphs._trees import SpanningTrees, minimum_spanning_tree
 
 __all__ = [
+    "ComponentTrees",
     "Graph",
     "Rectangle",
     "SpanningTrees",

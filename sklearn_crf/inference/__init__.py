@@ -19,7 +19,7 @@ from sklearn_crf.inference._base import (
 from sklearn_crf.inference.bounds._edge_entropy import EdgeEntropyBP
 from sklearn_crf.inference.bounds._edge_shares import best_couplings, edge_shared_bound, edge_shares_of
 from sklearn_crf.inference.bounds._shared_bound import SharedBound, shared_bound, shares_of
-from sklearn_crf.inference.bounds._tighten_bound import TightenBound, TightenedBound
+from sklearn_crf.inference.bounds._tighten_bound import TightenBound, TightenedBound, mutual_information
 from sklearn_crf.inference.cuts._alpha_expansion import AlphaBetaSwap, AlphaExpansion
 from sklearn_crf.inference.cuts._fusion import fuse_labelings
 from sklearn_crf.inference.cuts._graph_cut import CutState, GraphCut
@@ -111,6 +111,7 @@ __all__ = [
     "exact_inference",
     "fuse_labelings",
     "gibbs_sweeps",
+    "mutual_information",
     "n_labelings",
     "resolve_inference",
     "scored_labelings",

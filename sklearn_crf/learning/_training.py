@@ -221,10 +221,12 @@ class PenalisedRisk:
     # penalty: (n_coef,), the factors :math:`\lambda`
     # free: (n_coef,) bool or None, the weights that training may change
     # outer_gradient: as of TrainingRun; the record holds gradients in units of X
+    # n_weights: how many of the unknowns are weights, which the record holds; None is all
 
-    def __init__(self, risk, C, max_iter, edge_C=None, outer_gradient=None):
+    def __init__(self, risk, C, max_iter, edge_C=None, outer_gradient=None, n_weights=None):
         self.risk = risk
         self.outer_gradient = outer_gradient
+        self._n_weights = n_weights
         self.C = C if risk.objective.smooth else None
         self.record = TrainingRecord()
         self.n_nodes = max(risk.n_labelled, np.finfo(np.float64).tiny)
@@ -314,10 +316,13 @@ class PenalisedRisk:
         latest, value, gradient, result = self._at(coef)
         if value is not None:
             value += float(np.sum(self.l1 * np.abs(coef)))
+        latest = latest[: self._n_weights]
         record = self.record
         record.loss.append(None if value is None else value * self.scale)
         record.errors.append(result.n_errors)
-        of_input = gradient if self.outer_gradient is None else self.outer_gradient(gradient)
+        of_input = gradient[: self._n_weights]
+        if self.outer_gradient is not None:
+            of_input = self.outer_gradient(of_input)
         record.gradient_norm.append(float(np.linalg.norm(of_input)))
         record.n_nonsubmodular.append(result.n_nonsubmodular)
         record.inference_converged = result.converged

@@ -10,6 +10,7 @@ from sklearn_crf.objectives.contrastive._contrastive_sets import ContrastiveSets
 from sklearn_crf.objectives.contrastive._generators import Generator, GibbsGenerator, MapGenerator, MostViolated
 from sklearn_crf.objectives.likelihood._discrete import MaximumMarginal, SaddlePoint
 from sklearn_crf.objectives.likelihood._dual_blocks import DualBlock
+from sklearn_crf.objectives.likelihood._edge_probability_risk import EdgeProbabilityRisk
 from sklearn_crf.objectives.likelihood._joint_risk import JointRisk
 from sklearn_crf.objectives.likelihood._likelihood import Likelihood, RelaxedLikelihood
 from sklearn_crf.objectives.likelihood._piecewise import Piecewise, SharedPieces
@@ -30,6 +31,7 @@ __all__ = [
     "ContrastiveDivergence",
     "ContrastiveSets",
     "DualBlock",
+    "EdgeProbabilityRisk",
     "EmpiricalRisk",
     "ForestDual",
     "ForestPlanes",

@@ -1,5 +1,6 @@
 """TRWCRF on graphs with cycles: relaxations bound the likelihood, formulations of one relaxation agree."""
 
+import copy
 import warnings
 from dataclasses import replace
 
@@ -23,10 +24,10 @@ from sklearn_crf.inference import (
     edge_shared_bound,
     edge_shares_of,
 )
-from sklearn_crf.learning import Relaxation
+from sklearn_crf.learning import LBFGS, Relaxation
 from sklearn_crf.learning._relaxations import MarginalsWithFallback
 from sklearn_crf.models import score
-from sklearn_crf.objectives import JointRisk, Likelihood, Piecewise, RelaxedLikelihood
+from sklearn_crf.objectives import EdgeProbabilityRisk, JointRisk, Likelihood, Piecewise, RelaxedLikelihood
 
 NAMES = ["relaxation", "reparameterization", "joint"]
 
@@ -85,16 +86,56 @@ def test_the_best_trees_are_never_looser():
         for trees in ("minimal", "optimal")
     )
     assert best <= fixed + 1e-9
-    X, y = graphs(n=2)
-    fit = trw_crf(C=0.1, formulation="edge_probabilities", tol=0.05, inner_tol=1e-2).fit(X, y)
-    assert fit.loss_curve_[-1] < fit.loss_curve_[0]
 
 
-def test_joint_risk_is_differentiated_by_weights_and_shares():
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_edge_probabilities_learned_with_the_weights_are_those_of_the_nested_problem(n_classes):
+    X, y = graphs(n_classes=n_classes, n=3)
+    weights = [1.0, 2.0, 0.5]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        fit = trw_crf(formulation="edge_probabilities", tol=1e-5, max_iter=2000).fit(X, y, weights)
+        relaxed = trw_crf(formulation="relaxation", tol=1e-5).fit(X, y, weights)
+    assert fit.converged_
+    assert fit.loss_curve_[-1] < relaxed.loss_curve_[-1] - 1e-3
+
+    def nested(coef):
+        """The penalised risk with the trees that are best for every example at these weights."""
+        moved = copy.copy(fit)
+        n_node, n_intercept = fit.coef_.size, fit.intercept_.size
+        moved.coef_ = coef[:n_node].reshape(fit.coef_.shape)
+        moved.intercept_ = coef[n_node : n_node + n_intercept]
+        moved.edge_coef_ = coef[n_node + n_intercept :].reshape(fit.edge_coef_.shape)
+        penalised = np.delete(coef, slice(n_node, n_node + n_intercept))
+        tight = RelaxedLikelihood(TightenBound("optimal", outer_iter=60, tol=1e-5, max_iter=2000))
+        labels = [np.searchsorted(fit.classes_, each).astype(np.int32) for each in y]
+        losses = [
+            tight.loss_statistics(model, truth).terms.sum()
+            for model, truth in zip(moved.models(X), labels, strict=True)
+        ]
+        return 0.5 * penalised @ penalised + fit.C * np.dot(weights, losses)
+
+    coef = weights_of(fit)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        value = nested(coef)
+        # Nested conditional gradients stop short of the optimum.
+        assert_allclose(fit.loss_curve_[-1], value, rtol=2e-3)
+        assert fit.loss_curve_[-1] <= value * (1 + 1e-4)
+        direction = np.random.default_rng(0).normal(size=len(coef))
+        step = 0.3 * direction / np.linalg.norm(direction)
+        assert nested(coef + step) > value
+        assert nested(coef - step) > value
+
+
+@pytest.mark.parametrize(
+    ("formulation", "risk_of"), [("joint", JointRisk), ("edge_probabilities", EdgeProbabilityRisk)]
+)
+def test_joint_risks_are_differentiated_by_weights_and_the_other_unknowns(formulation, risk_of):
     X, y = graphs(n=2)
-    fit = trw_crf(formulation="joint", max_iter=1)
+    fit = trw_crf(formulation=formulation, max_iter=1, **{"inner_tol": 1e-12} if formulation != "joint" else {})
     seen = []
-    original = JointRisk.value_grad
+    original = risk_of.value_grad
 
     def spy(self, coef, members=None):
         seen.append(self)
@@ -102,11 +143,44 @@ def test_joint_risk_is_differentiated_by_weights_and_shares():
 
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        patch.setattr(JointRisk, "value_grad", spy)
+        patch.setattr(risk_of, "value_grad", spy)
         fit.fit(X, y, sample_weight=[1.0, 2.5])
     risk = seen[0]
     coef = np.random.default_rng(0).normal(size=risk.potentials.n_coef)
-    assert_allclose(risk.value_grad(coef).gradient, five_point(lambda c: risk.value_grad(c).value, coef), atol=1e-7)
+    directions = np.eye(len(coef))
+    if formulation == "edge_probabilities":
+        # From equal weights towards a tree from all others of its example.
+        n_weights = len(weights_of(fit))
+        coef[n_weights:] = risk.project(0 * coef)[n_weights:]
+        mixtures = [mixture.component + 10 * i for i, mixture in enumerate(risk.trees)]
+        same = np.equal.outer(np.concatenate(mixtures), np.concatenate(mixtures))
+        directions[n_weights:, n_weights:] -= same / same.sum(axis=0)
+    along = directions @ risk.value_grad(coef).gradient
+    assert_allclose(
+        along,
+        five_point(lambda steps: risk.value_grad(coef + steps @ directions).value, np.zeros(len(coef))),
+        atol=1e-6,
+    )
+
+
+def test_edge_probabilities_where_messages_diverge_and_after_ctrl_c():
+    """Messages that always converge take over; an interrupted fit with warm starts goes on to the same optimum."""
+    X, y = graphs(n=3)
+    fit = trw_crf(formulation="edge_probabilities", tol=1e-5, max_iter=2000).fit(X, y)
+    with pytest.MonkeyPatch.context() as patch:
+        original = TRWMessagePassing.marginals
+        patch.setattr(
+            TRWMessagePassing,
+            "marginals",
+            lambda self, *args, **options: original(self, *args, **options)._replace(converged=False),
+        )
+        other = trw_crf(formulation="edge_probabilities", tol=1e-5, max_iter=2000).fit(X, y)
+    assert_allclose(other.loss_curve_[-1], fit.loss_curve_[-1], rtol=1e-4)
+    stopped = trw_crf(formulation="edge_probabilities", tol=1e-5, max_iter=5, warm_start=True)
+    with pytest.warns(ConvergenceWarning, match="increase max_iter"):
+        stopped.fit(X, y)
+    again = stopped.set_params(max_iter=2000).fit(X, y)
+    assert_allclose(again.loss_curve_[-1], fit.loss_curve_[-1], rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -114,6 +188,9 @@ def test_joint_risk_is_differentiated_by_weights_and_shares():
     [
         ({"formulation": "edge_probabilities", "entropy": "trivial"}, "entropy='trw'"),
         ({"formulation": "joint", "solver": "sgd"}, "solver='lbfgs'"),
+        ({"formulation": "edge_probabilities", "solver": "sgd"}, "solver='lbfgs'"),
+        ({"formulation": "edge_probabilities", "solver": LBFGS(l1_ratio=0.5)}, "l1_ratio=0"),
+        ({"formulation": "edge_probabilities", "missing_label": -1}, "label for every node"),
         ({"formulation": "joint", "missing_label": -1}, "label for every node"),
     ],
 )

@@ -181,7 +181,36 @@ def _steepest_tree(tight):
 
 
 def mutual_information(pairs):
-    """Mutual information of the two ends of edges, (E,), of their joint marginals, (E, K, K)."""
+    r"""Mutual information of the two ends of edges.
+
+    .. math:: I(\tau_e) = \sum_{a, b} \tau_e(a, b) \log \frac{\tau_e(a, b)}{\tau_e(a) \, \tau_e(b)}
+
+    Parameters
+    ----------
+    pairs : ndarray of shape (E, K, K)
+        Joint marginals of the two ends.
+
+    Returns
+    -------
+    ndarray of shape (E,)
+        In nats.
+
+    Raises
+    ------
+    ValueError
+        If there are not three axes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.inference import mutual_information
+    >>> mutual_information(
+    ...     np.array([[[0.5, 0.0], [0.0, 0.5]], [[0.25, 0.25], [0.25, 0.25]]])
+    ... ).round(3)
+    array([0.693, 0.   ])
+    """
+    if np.ndim(pairs) != 3:
+        raise ValueError(f"pairs must have shape (E, K, K), joint marginals of edges, got {np.shape(pairs)}.")
     ends = pairs.sum(axis=2), pairs.sum(axis=1)
     entropies = [-xlogy(p, p).sum(axis=1) for p in ends]
     return np.maximum(entropies[0] + entropies[1] + xlogy(pairs, pairs).sum(axis=(1, 2)), 0.0)

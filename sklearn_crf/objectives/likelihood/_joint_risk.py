@@ -58,7 +58,7 @@ class JointRisk(EmpiricalRisk):
         sizes = [n_shares(weights.model(start, batch.example)) for batch in risk.batches]
         self._bounds = np.concatenate(([weights.n_coef], weights.n_coef + np.cumsum(sizes)))
         self._n_weights = weights.n_coef
-        self.potentials = _WeightsAndShares(weights, int(self._bounds[-1]))
+        self.potentials = WeightsAndOthers(weights, int(self._bounds[-1]))
 
     def value_grad(self, coef, members=None):
         members = range(len(self.batches)) if members is None else members
@@ -89,8 +89,8 @@ class JointRisk(EmpiricalRisk):
         return weighted_loss(batch, loss), factor * objective.temperature * found.gradient
 
 
-class _WeightsAndShares:
-    """Potentials for a vector of weights that is followed by others, free of penalty."""
+class WeightsAndOthers:
+    """Potentials for a vector of weights that is followed by other unknowns, free of penalty."""
 
     def __init__(self, weights, n_coef):
         self.weights = weights

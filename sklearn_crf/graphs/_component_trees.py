@@ -1,0 +1,192 @@
+"""Independent distributions over the spanning trees of the components of a graph, whose weights can be optimised."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike
+
+from sklearn_crf.graphs._covering import covering_trees
+from sklearn_crf.graphs._graph import Graph
+from sklearn_crf.graphs._trees import cheapest_tree
+
+# Share of covering trees in every distribution, so that each edge keeps a positive probability.
+_SHARE_OF_COVER = 1e-3
+
+# Relative error of sums over the edges of a tree.
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class ComponentTrees:
+    r"""A distribution over spanning trees for each component of a graph, as weights of some trees.
+
+    .. math::
+        \nu_e = \epsilon \, \nu^0_e + (1 - \epsilon) \sum_T \rho(T) \, [e \in T], \qquad
+        \sum_{T \subseteq c} \rho(T) = 1 \ \text{ for each component } c
+
+    with the edge probabilities :math:`\nu^0` of covering trees and :math:`\epsilon = 10^{-3}`, so that none is zero.
+    They lie in the spanning tree polytope whatever the weights are, and a projection onto a simplex for each component
+    takes the place of one onto the polytope.
+
+    Parameters
+    ----------
+    graph : Graph
+        N nodes, E edges.
+    trees : csr_array of shape (n_trees, E)
+        One where an edge is in a tree; each tree spans one component.
+    component : ndarray of shape (n_trees,), int
+        Component of each tree, as in ``graph.component``, in ascending order.
+    cover : ndarray of shape (E,)
+        The edge probabilities of covering trees.
+
+    Examples
+    --------
+    >>> from sklearn_crf.graphs import ComponentTrees, Graph
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [2, 0]])
+    >>> mixture = ComponentTrees.covering(triangle)
+    >>> mixture.project([0.9, 0.3]).round(2).tolist()
+    [0.8, 0.2]
+    >>> mixture.edge_probabilities([0.8, 0.2]).round(2).tolist()
+    [1.0, 0.2, 0.8]
+    """
+
+    graph: Graph
+    trees: sp.csr_array
+    component: np.ndarray
+    cover: np.ndarray
+
+    @classmethod
+    def covering(cls, graph: Graph) -> "ComponentTrees":
+        """The covering trees of a graph, taken apart into its components.
+
+        Parameters
+        ----------
+        graph : Graph
+
+        Returns
+        -------
+        ComponentTrees
+        """
+        forests = covering_trees(graph)
+        component, trees = _parts(graph, forests.trees)
+        return cls(graph, trees, component, forests.edge_probabilities)
+
+    @property
+    def n_trees(self) -> int:
+        """Number of trees of all components."""
+        return len(self.component)
+
+    def even_weights(self) -> np.ndarray:
+        """Equal weights for the trees of a component.
+
+        Returns
+        -------
+        ndarray of shape (n_trees,)
+        """
+        return 1 / np.bincount(self.component)[self.component]
+
+    def edge_probabilities(self, weights: ArrayLike) -> np.ndarray:
+        """Probability of each edge.
+
+        Parameters
+        ----------
+        weights : array-like of shape (n_trees,)
+            Weight of each tree, those of a component a distribution.
+
+        Returns
+        -------
+        ndarray of shape (E,)
+        """
+        return _SHARE_OF_COVER * self.cover + (1 - _SHARE_OF_COVER) * (np.asarray(weights) @ self.trees)
+
+    def gradient(self, of_edges: np.ndarray) -> np.ndarray:
+        """Derivative by the weights of trees of what has a derivative by the edge probabilities.
+
+        Parameters
+        ----------
+        of_edges : ndarray of shape (E,)
+
+        Returns
+        -------
+        ndarray of shape (n_trees,)
+        """
+        return (1 - _SHARE_OF_COVER) * (self.trees @ of_edges)
+
+    def project(self, values: ArrayLike) -> np.ndarray:
+        """The nearest weights that are a distribution in each component.
+
+        Parameters
+        ----------
+        values : array-like of shape (n_trees,)
+
+        Returns
+        -------
+        ndarray of shape (n_trees,)
+        """
+        values = np.asarray(values, dtype=np.float64)
+        if not len(values):
+            return values.copy()
+        first = np.flatnonzero(np.diff(self.component, prepend=-1))
+        sizes = np.diff(np.append(first, len(values)))
+        descending = values[np.lexsort((-values, self.component))]
+        rank = np.arange(len(values)) - np.repeat(first, sizes)
+        total = np.cumsum(descending)
+        total -= np.repeat(total[first] - descending[first], sizes)
+        threshold = (total - 1) / (rank + 1)
+        last = first + np.add.reduceat(descending > threshold, first) - 1
+        return np.maximum(values - np.repeat(threshold[last], sizes), 0.0)
+
+    def grown(self, weights: np.ndarray, gain: np.ndarray) -> tuple["ComponentTrees", np.ndarray, np.ndarray]:
+        """The trees that carry weight, and in each component the one of the largest gain.
+
+        Parameters
+        ----------
+        weights : ndarray of shape (n_trees,)
+        gain : ndarray of shape (E,)
+            Of every edge of a tree: the negative derivative by the edge probabilities.
+
+        Returns
+        -------
+        grown : ComponentTrees
+        weights : ndarray
+            For the same edge probabilities in terms of its trees.
+        gap : ndarray of shape (n_components,)
+            By how much the gain of that tree exceeds the mean gain of the component's distribution; for a convex
+            function that bounds what any edge probabilities of the component can gain.
+        """
+        steepest = cheapest_tree(self.graph, -gain, None)
+        component, new = _parts(self.graph, steepest[None])
+        of_trees = np.bincount(self.component, weights * (self.trees @ gain), self.graph.n_components)
+        of_new = np.bincount(component, new @ gain, self.graph.n_components)
+        gap = (1 - _SHARE_OF_COVER) * np.maximum(of_new - of_trees, 0.0)
+        kept = weights > 0
+        known = np.full(self.graph.n_components, -np.inf)
+        np.maximum.at(known, self.component[kept], self.trees[kept] @ gain)
+        is_new = of_new[component] > known[component] + _ROUNDING * np.abs(known[component])
+        trees = sp.vstack((self.trees[kept], new[is_new]), format="csr")
+        component = np.concatenate((self.component[kept], component[is_new]))
+        order = np.argsort(component, kind="stable")
+        grown = ComponentTrees(self.graph, trees[order], component[order], self.cover)
+        return grown, np.concatenate((weights[kept], np.zeros(np.count_nonzero(is_new))))[order], gap
+
+
+def _parts(graph, forests):
+    """Every different tree that forests have in the components with edges, in the order of components."""
+    # forests: (n_forests, E) bool; returns component: (n_trees,), trees: csr (n_trees, E)
+    of_edge = graph.component[graph.edges[:, 0]]
+    found = {}
+    for forest in forests:
+        edges = np.flatnonzero(forest)
+        edges = edges[np.argsort(of_edge[edges], kind="stable")]
+        bounds = np.flatnonzero(np.diff(of_edge[edges], prepend=-1, append=-1))
+        for begin, end in pairwise(bounds):
+            part = edges[begin:end]
+            found.setdefault((int(of_edge[part[0]]), part.tobytes()), part)
+    keys = sorted(found, key=lambda key: key[0])
+    parts = [found[key] for key in keys]
+    ptr = np.cumsum([0, *map(len, parts)])
+    column = np.concatenate(parts) if parts else np.zeros(0, dtype=np.intp)
+    trees = sp.csr_array((np.ones(len(column)), column, ptr), shape=(len(parts), graph.n_edges))
+    return np.array([key[0] for key in keys], dtype=np.intp), trees
