@@ -65,7 +65,7 @@ class M3NClassifier(FieldClassifier):
         - "max_margin": itself, over whatever finds best labelings.
         - "lp": that over the local polytope, whose fractional solutions take part in training (recipe 2 of the
           reference).
-        - "smoothed": the same plus ``temperature`` times the tree-reweighted entropy, a smooth problem (recipe 1).
+        - "smoothed": the same plus ``temperature`` times an entropy, a smooth problem (recipe 1).
         - "reparameterization": the same as the least bound over all ways to share the scores out among trees
           (recipe 3), or at ``temperature=0``, where it is "lp" again, among edges, by ``IncMP``.
         - "joint": the same in one problem over weights and shares, without inner problem (recipe 4).
@@ -379,6 +379,7 @@ class M3NClassifier(FieldClassifier):
             solver = self._solver(encoded, potentials.n_coef, examples.graphs.have_cycles)
         setting = MarginSetting(
             problem="planes" if formulation.by_planes else name,
+            entropy=formulation.entropy,
             inference=self._training_inference(),
             solver=solver,
             scale=self._scale(potentials, formulation, run),

@@ -7,8 +7,9 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
-from sklearn_crf.inference import AD3, AutoMap, IncMP, Inference
+from sklearn_crf.inference import AD3, AutoMap, CountingNumbers, IncMP, Inference
 from sklearn_crf.learning._formulations import FORMULATIONS
+from sklearn_crf.learning._relaxations import ENTROPIES
 from sklearn_crf.learning._rules import map_inference
 from sklearn_crf.objectives import Objective, RelaxedHinge, SlackRescaledHinge, SoftmaxMargin, StructuredHinge
 
@@ -54,6 +55,7 @@ class MarginFormulation(BaseEstimator):
     name: ClassVar[str] = ""
     is_smooth: bool = False
     by_planes: bool = True
+    entropy: str | CountingNumbers = "trw"
 
     def __init__(self, cost="hamming", intercept_scaling: float = 1.0):
         self.cost = cost
@@ -243,12 +245,14 @@ class DualMargin(MarginFormulation):
         return self._softmax_margin(cost, have_cycles, 1.0)
 
     def _softmax_margin(self, cost, have_cycles, temperature):
-        relaxation = FORMULATIONS[self.likelihood](max_iter=self.max_iter, tol=self.tol)
+        relaxation = FORMULATIONS[self.likelihood](self.entropy, self.max_iter, self.tol)
         return SoftmaxMargin(relaxation.likelihood(have_cycles, False), cost, temperature)
 
 
 class SmoothedMargin(DualMargin):
-    r"""The relaxed maximum plus ``temperature`` times the tree-reweighted entropy, a smooth problem.
+    r"""The relaxed maximum plus ``temperature`` times a concave entropy, a smooth problem.
+
+    .. math:: \max_{\tau \in L} \langle \theta + \mathrm{cost}, \tau \rangle + T \, \tilde H(\tau)
 
     Training begins at temperature one and falls to the last. Source: Jancsary 2012, M3N recipe 1.
 
@@ -256,6 +260,9 @@ class SmoothedMargin(DualMargin):
     ----------
     temperature : float, default=0.1
         The last temperature, in units of the cost.
+    entropy : {"trw", "trivial", "factors"} or CountingNumbers, default="trw"
+        As of :class:`Relaxation`; the looser it is, the lower the temperature has to be for the same gap. Numbers must
+        not be negative.
     max_iter : int, default=500
         Most iterations of the inner problem, for one example.
     tol : float, default=1e-6
@@ -281,6 +288,7 @@ class SmoothedMargin(DualMargin):
 
     _parameter_constraints: ClassVar[dict] = {
         "temperature": [Interval(Real, 0, None, closed="neither")],
+        "entropy": [StrOptions(set(ENTROPIES)), CountingNumbers],
         **DualMargin._parameter_constraints,
     }
     name = "smoothed"
@@ -289,6 +297,7 @@ class SmoothedMargin(DualMargin):
     def __init__(
         self,
         temperature: float = 0.1,
+        entropy: str | CountingNumbers = "trw",
         max_iter: int = 500,
         tol: float = 1e-6,
         cost="hamming",
@@ -296,11 +305,18 @@ class SmoothedMargin(DualMargin):
     ):
         super().__init__(max_iter, tol, cost, intercept_scaling)
         self.temperature = temperature
+        self.entropy = entropy
 
     def automatic_inference(self):
         return AutoMap()
 
     def objective(self, inference, cost, have_cycles=True, single_nodes=False):
+        numbers = self.entropy if isinstance(self.entropy, CountingNumbers) else (0.0, 0.0)
+        if any(np.ndim(each) or not 0 <= each < np.inf for each in numbers):
+            raise ValueError(
+                "entropy=CountingNumbers(...) must have one number for all nodes and one for all factors, neither of "
+                f"them negative, got {self.entropy!r}."
+            )
         return self._softmax_margin(cost, have_cycles, self.temperature)
 
 
@@ -314,6 +330,8 @@ class ReparameterizedMargin(SmoothedMargin):
     ----------
     temperature : float, default=0.1
         The last temperature, in units of the cost.
+    entropy : {"trw", "trivial", "factors"} or CountingNumbers, default="trw"
+        As of :class:`SmoothedMargin`.
     max_iter : int, default=500
         Most iterations of the inference of one example.
     tol : float, default=1e-6
@@ -368,6 +386,8 @@ class JointMargin(SmoothedMargin):
     ----------
     temperature : float, default=0.1
         The last temperature, in units of the cost.
+    entropy : {"trw", "trivial"}, default="trw"
+        As of :class:`SmoothedMargin`.
     max_iter : int, default=500
         Most iterations of the inference of one example.
     tol : float, default=1e-6
@@ -391,6 +411,10 @@ class JointMargin(SmoothedMargin):
     1.0
     """
 
+    _parameter_constraints: ClassVar[dict] = {
+        **SmoothedMargin._parameter_constraints,
+        "entropy": [StrOptions({"trw", "trivial"})],
+    }
     name = "joint"
     likelihood = "joint"
 

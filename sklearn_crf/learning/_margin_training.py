@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf._reports import progress_reporter, warn_caller
 from sklearn_crf._threads import map_tasks, ordered_map, thread_count
-from sklearn_crf.inference import Inference
+from sklearn_crf.inference import CountingNumbers, Inference
 from sklearn_crf.learning._solvers import LBFGS
 from sklearn_crf.learning._training import TrainingRun
 from sklearn_crf.objectives import (
@@ -79,18 +79,19 @@ class _SmoothProblem:
 def minimize_smoothed(risk, start, setting, run, callback):
     r"""Minimise half the squared weights plus C times hinges at a temperature that falls to its last value.
 
-    .. math:: P_0(w) \le P_T(w) \le P_0(w) + C \, T \sum_i \omega_i \sum_s \log K_s
+    .. math:: P_0(w) \le P_T(w) \le P_0(w) + C \, T \sum_i \omega_i \sum_s m_s \log K_s
 
+    m is 1 for the tree-reweighted entropy, and otherwise counts the entropies of edges at both ends.
     ``callback`` is called with ``x``, ``fun`` and ``dual`` of every iterate; True asks to stop. The result has the
     number of ``passes`` over all examples at each point of its curves.
     """
     joint = setting.problem == "joint"
     last, objective = risk.objective.temperature, risk.objective
-    problem = _SmoothProblem(JointRisk(risk) if joint else risk, setting, run)
+    problem = _SmoothProblem(JointRisk(risk, setting.entropy) if joint else risk, setting, run)
     plain = _SmoothProblem(risk, setting, run) if joint else problem
     x = np.concatenate((start / setting.scale, np.zeros(len(problem.scale) - problem.n_weights)))
     curves, passes, best_dual, message = ([], []), [], 0.0, None
-    entropy = run.C * _sum(risk, _largest_entropy)
+    entropy = run.C * _sum(risk, _largest_entropy, setting.entropy)
 
     def visit(point):
         nonlocal best_dual, message
@@ -123,7 +124,7 @@ def minimize_smoothed(risk, start, setting, run, callback):
     own = x[: problem.n_weights]
     # Messages of another temperature are no place to start from, and with shares the gradient is not that of weights.
     value, gradient = plain.value_grad(own)
-    entropy = run.C * _sum(risk, _entropy, setting.scale * own)
+    entropy = run.C * _sum(risk, _entropy, setting.entropy, setting.scale * own)
     best_dual = max(best_dual, value - plain.lacks(own, gradient) - last * entropy)
     curves[0].append(value)
     curves[1].append(best_dual)
@@ -162,7 +163,7 @@ def _sum(risk, function, *arguments):
     return risk.summed(function, *arguments) if isinstance(risk, ShardedRisk) else function(risk, *arguments)
 
 
-def _entropy(risk, coef):
+def _entropy(risk, entropy, coef):
     """Summed over examples and nodes, of the marginals of training: never less than the entropy of the relaxation."""
     unweighted = [replace(batch, weight=None) for batch in risk.batches]
     plain = type(risk)(risk.objective, risk.potentials, unweighted, n_jobs=risk.n_jobs, seed=risk.seed)
@@ -173,23 +174,29 @@ def _entropy(risk, coef):
         part = plain.oracle(i, coef, n_threads=n_threads, pulls_back=False)
         share = part.statistics.unary.astype(np.float64)
         share[np.arange(len(share)), batch.labels] += 1.0
-        weight = np.ones(len(batch.members)) if batch.weight is None else batch.weight
-        return float(np.repeat(weight, np.diff(batch.node_ptr)) @ entr(np.clip(share, 0.0, 1.0)).sum(axis=1))
+        return float(_entropy_weights(batch, entropy) @ entr(np.clip(share, 0.0, 1.0)).sum(axis=1))
 
     return sum(map_tasks(of_batch, range(len(risk.batches)), risk.n_jobs))
 
 
-def _largest_entropy(risk):
+def _largest_entropy(risk, entropy):
     """Summed over examples, their weights and nodes: the logarithm of the number of states."""
     total = 0.0
     for batch in risk.batches:
         counts = batch.example.n_states
-        weight = np.ones(len(batch.members)) if batch.weight is None else batch.weight
-        node_weight = np.repeat(weight, np.diff(batch.node_ptr))
-        total += float(
-            node_weight @ np.log(np.full(len(node_weight), risk.potentials.n_classes) if counts is None else counts)
-        )
+        if counts is None:
+            counts = np.full(batch.example.n_nodes, risk.potentials.n_classes)
+        total += float(_entropy_weights(batch, entropy) @ np.log(counts))
     return total
+
+
+def _entropy_weights(batch, entropy):
+    """Weight of each node whose entropy bounds its share of the entropy: that of an edge is at most its nodes'."""
+    weight = np.ones(len(batch.members)) if batch.weight is None else batch.weight
+    of_nodes, degree = np.repeat(weight, np.diff(batch.node_ptr)), batch.example.graph.degree
+    if isinstance(entropy, CountingNumbers):
+        return of_nodes * (entropy.node + entropy.factor * degree)
+    return of_nodes * {"trw": 1, "trivial": np.maximum(degree, 1), "factors": 1 + degree}[entropy]
 
 
 def _dual_hinge_risk(risk, inference):
@@ -419,6 +426,7 @@ class MarginSetting(NamedTuple):
     """The problem of training by margins: its kind, inference, solver and bounds."""
 
     problem: str
+    entropy: str | CountingNumbers  # Of smooth problems
     inference: Inference  # That of prediction
     solver: PlaneSolver | LBFGS | None  # None for "dual", which has steps of its own
     scale: np.ndarray  # (n_coef,): solvers see weights divided by it, and penalise those

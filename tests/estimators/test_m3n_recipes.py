@@ -14,7 +14,19 @@ from scipy.optimize import linprog
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf.graphs import lattice
-from sklearn_crf.inference import AD3, ICM, TRWS, BruteForce, GraphCut, IncMP, LinearProgram, LoopyBP, best_couplings
+from sklearn_crf.inference import (
+    AD3,
+    ICM,
+    TRWS,
+    BruteForce,
+    CountingNumbers,
+    GraphCut,
+    IncMP,
+    LinearProgram,
+    LoopyBP,
+    best_couplings,
+)
+from sklearn_crf.learning import JointMargin, SmoothedMargin
 from sklearn_crf.models import PairwiseModel, labeling_statistics
 from sklearn_crf.objectives import RelaxedHinge, StructuredHinge
 
@@ -41,6 +53,40 @@ def fitted(X, y, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return m3n_classifier(**{**OPTIONS, **options}).fit(X, y)
+
+
+# Entropies of smoothed margins --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("entropy", ["trivial", "factors", CountingNumbers(0.5, 1.0)])
+def test_every_entropy_smooths_the_same_programme(entropy):
+    """The smoothed objective falls to that of the linear relaxation, and the gap bounds how far it is above."""
+    X, y = frustrated()
+    relaxed = fitted(X, y, formulation="lp", solver="bmrm", tol=1e-5)
+    values = []
+    for temperature in (0.3, 0.03):
+        model = fitted(X, y, formulation=SmoothedMargin(temperature, entropy=entropy), tol=1e-6)
+        values.append(model.loss_curve_[-1])
+        assert model.loss_curve_[-1] - model.duality_gap_ <= relaxed.loss_curve_[-1] + 1e-4
+        assert model.loss_curve_[-1] >= relaxed.loss_curve_[-1] - relaxed.duality_gap_ - 1e-4
+    assert values[1] < values[0]
+    assert_allclose(values[1], relaxed.loss_curve_[-1], rtol=0.15)
+
+
+def test_the_joint_problem_with_the_trivial_entropy_is_that_by_messages():
+    X, y = frustrated(n_examples=3)
+    losses = [
+        fitted(X, y, formulation=kind(0.3, entropy="trivial"), tol=1e-7).loss_curve_[-1]
+        for kind in (SmoothedMargin, JointMargin)
+    ]
+    assert_allclose(losses[1], losses[0], rtol=1e-4)
+
+
+@pytest.mark.parametrize("numbers", [CountingNumbers(-1.0, 1.0), CountingNumbers(np.ones(9), 1.0)])
+def test_counting_numbers_that_are_no_entropy_of_every_example(numbers):
+    X, y = frustrated(n_examples=2)
+    with pytest.raises(ValueError, match="neither of them negative"):
+        fitted(X, y, formulation=SmoothedMargin(entropy=numbers))
 
 
 # The relaxed hinge --------------------------------------------------------------------------------------------------
