@@ -86,7 +86,7 @@ class Recorder:
         moments = []
         for seconds, coef in visits:
             then = copy.copy(self)
-            layout = self._fitted_layout()
+            layout = self._fitted_layout
             for name, value in layout.attributes(self._fitted_potentials(), coef).items():
                 setattr(then, name, value)
             moments.append((seconds, then))
