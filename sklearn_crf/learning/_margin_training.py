@@ -139,7 +139,7 @@ def minimize_smoothed(risk, start, setting, run, callback):
         dual_curve=np.array(curves[1]),
         nit=len(curves[0]),
         success=success,
-        message=message or ("CONVERGENCE: gradient small" if success else f"STOP: {found.message}"),
+        message=message or ("CONVERGENCE: gradient small" if success else found.message),
         passes=np.array(passes),
     )
 

@@ -82,6 +82,12 @@ def test_the_joint_problem_with_the_trivial_entropy_is_that_by_messages():
     assert_allclose(losses[1], losses[0], rtol=1e-4)
 
 
+def test_smoothed_margins_say_once_that_they_stopped():
+    X, y = frustrated(n_examples=3)
+    with pytest.warns(ConvergenceWarning, match="ended with 'STOP: max_iter reached'"):
+        m3n_classifier(**{**OPTIONS, "max_iter": 2}, formulation="joint").fit(X, y)
+
+
 @pytest.mark.parametrize("numbers", [CountingNumbers(-1.0, 1.0), CountingNumbers(np.ones(9), 1.0)])
 def test_counting_numbers_that_are_no_entropy_of_every_example(numbers):
     X, y = frustrated(n_examples=2)
