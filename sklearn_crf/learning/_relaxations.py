@@ -311,7 +311,9 @@ class _TreesByTurns(Solver):
                     both.evaluate, coef, project=risk.project, max_iter=most, tol=run.tol, callback=callback
                 )
                 coef = found.x
-                if is_stopped or record.n_iter > run.max_iter or not (is_growing or found.success):
+                # Without a step another tree would be the same one again.
+                goes_on = found.success or (is_growing and found.nit > 0)
+                if is_stopped or record.n_iter > run.max_iter or not goes_on:
                     break
                 grown, with_new, gain = risk.grown(coef)
                 is_growing = gain > _LEAST_GAIN * run.tol * both.n_nodes

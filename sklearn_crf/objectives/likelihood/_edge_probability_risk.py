@@ -125,16 +125,17 @@ class EdgeProbabilityRisk(EmpiricalRisk):
             Largest gain of the new tree of an example over its distribution: zero where the edge probabilities are
             the best for these weights.
         """
-        trees, parts, gap = [], [coef[: self._weights.n_coef]], 0.0
-        for i, batch in enumerate(self.batches):
-            information = self._solved(i, coef)[1]
-            mixture, weights, lacking = self.trees[i].grown(coef[self._part(i)], information)
-            gap = max(gap, _factor(batch) * self.objective.temperature * float(lacking.max(initial=0.0)))
-            trees.append(mixture)
-            parts.append(weights)
+        found = map_tasks(lambda i, n_threads: self._grown(i, coef, n_threads), range(len(self.batches)), self.n_jobs)
+        trees, weights, gaps = zip(*found, strict=True)
         risk = copy.copy(self)
         risk._lay_out(trees)
-        return risk, np.concatenate(parts), gap
+        return risk, np.concatenate([coef[: self._weights.n_coef], *weights]), max(gaps)
+
+    def _grown(self, i, coef, n_threads):
+        batch = self.batches[i]
+        information = self._solved(i, coef, n_threads)[1]
+        trees, weights, lacking = self.trees[i].grown(coef[self._part(i)], information)
+        return trees, weights, _factor(batch) * self.objective.temperature * float(lacking.max(initial=0.0))
 
     def _part(self, i):
         return slice(self._bounds[i], self._bounds[i + 1])
