@@ -49,16 +49,17 @@ class PronunciationTask:
     """Examples of both parts of the data, and what predictions mean.
 
     Chains of phonemes and of stress marks; a factor for a phoneme, its stress mark and the next; and factors of
-    three nodes up to ``order`` along the phonemes.
+    three nodes up to ``order`` along the phonemes. With ``letters_on_edges`` the pairs of both chains have the features
+    of their later letter beside a constant.
     """
 
-    def __init__(self, n_train, n_test, order=6):
+    def __init__(self, n_train, n_test, order=6, letters_on_edges=False):
         rows = read_words()
         # Label spaces are those of the whole corpus.
         self.phonemes = np.unique([symbol for row in rows for symbol in row[1]])
         self.stresses = np.unique([symbol for row in rows for symbol in row[2]])
         self.classes = np.arange(max(len(self.phonemes), len(self.stresses)))
-        self.order = order
+        self.order, self.letters_on_edges = order, letters_on_edges
         self.train, self.test = split_words(rows, n_train, n_test)
         vectorizer = SequenceVectorizer()
         vectorizer.fit([letter_features(row[0]) for row in self.train])
@@ -87,11 +88,18 @@ class PronunciationTask:
         return Example(
             sp.vstack((letters, letters), format="csr"),
             np.concatenate((chain, n + chain)),
+            self._edge_features(letters),
             node_type=np.repeat([PHONEME, STRESS], n),
             edge_type=np.repeat([PHONEME, STRESS], n - 1),
             n_states=np.repeat([len(self.phonemes), len(self.stresses)], n),
             factors=factors,
         )
+
+    def _edge_features(self, letters):
+        if not self.letters_on_edges:
+            return None
+        rows = sp.vstack((letters[1:], letters[1:]), format="csr")
+        return sp.hstack((np.ones((rows.shape[0], 1)), rows), format="csr")
 
     def with_one_primary_stress(self, X):
         """The examples with the constraint that one letter of a word bears the primary stress."""

@@ -10,6 +10,7 @@ _KINDS = {
     "dual": learning.DualRelaxation,
     "edge_probabilities": learning.OptimalEdgeProbabilities,
     "piecewise": learning.PiecewiseTraining,
+    "shared_pieces": learning.SharedPiecesTraining,
     "pseudolikelihood": learning.PseudolikelihoodTraining,
     "loopy": learning.LoopyTraining,
     "mean_field": learning.MeanFieldTraining,

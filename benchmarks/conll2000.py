@@ -24,7 +24,7 @@ from _named_formulation import named_formulation
 
 from sklearn_crf import TRWCRF
 
-ESTIMATORS = ("relaxation", "piecewise", "pseudolikelihood", "exact")
+ESTIMATORS = ("relaxation", "piecewise", "shared_pieces", "pseudolikelihood", "exact")
 
 
 def run(name, strength, task, options):

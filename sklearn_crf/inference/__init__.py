@@ -16,7 +16,7 @@ from sklearn_crf.inference._base import (
     Marginals,
     convergence_left_to_caller,
 )
-from sklearn_crf.inference.bounds._edge_entropy import EdgeEntropyBP
+from sklearn_crf.inference.bounds._edge_entropy import EdgeEntropyBP, best_edge_shares
 from sklearn_crf.inference.bounds._edge_shares import best_couplings, edge_shared_bound, edge_shares_of
 from sklearn_crf.inference.bounds._shared_bound import SharedBound, shared_bound, shares_of
 from sklearn_crf.inference.bounds._tighten_bound import TightenBound, TightenedBound, mutual_information
@@ -104,6 +104,7 @@ __all__ = [
     "TreeBestLabelings",
     "TreeInference",
     "best_couplings",
+    "best_edge_shares",
     "conditional_scores",
     "convergence_left_to_caller",
     "edge_shared_bound",

@@ -1,5 +1,6 @@
 """Formulations of TRWCRF: what stands for log Z in training, and which marginals go with it at prediction."""
 
+from functools import partial
 from numbers import Integral, Real
 from typing import ClassVar
 
@@ -16,7 +17,8 @@ from sklearn_crf.learning._relaxations import (
     Reparameterization,
 )
 from sklearn_crf.learning._solvers import LBFGS, SGD, Solver
-from sklearn_crf.objectives import Likelihood, Objective, Piecewise, Pseudolikelihood, SharedPieces
+from sklearn_crf.learning._training import PenalisedRisk
+from sklearn_crf.objectives import Likelihood, Objective, Piecewise, Pseudolikelihood, SharedPieces, at_best_shares
 
 _MAX_ITER = [Interval(Integral, 1, None, closed="left")]
 _TOL = [Interval(Real, 0, None, closed="neither")]
@@ -87,10 +89,14 @@ class PiecewiseTraining(Formulation):
 
 
 class SharedPiecesTraining(PiecewiseTraining):
-    """The log-partitions of edges, each by itself with an even share of the scores of its nodes: quick, less loose.
+    """The log-partitions of edges, each by itself with a share of the scores of its nodes: quick, less loose.
 
     Parameters
     ----------
+    shares : {"even", "optimized"}, default="even"
+        Whether a node gives all its edges as much, or training goes on from there with the shares that make the bound
+        least at the weights found, computed once: closer to :class:`Relaxation` by the trivial entropy, which computes
+        them at every step, and two to four times as long as "even".
     cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
         Cost of errors in the loss, as of :class:`Exact`.
     temperature : float, default=1.0
@@ -110,11 +116,29 @@ class SharedPiecesTraining(PiecewiseTraining):
     [0, 0, 1, 1]
     """
 
+    _parameter_constraints: ClassVar[dict] = {
+        "shares": [StrOptions({"even", "optimized"})],
+        **PiecewiseTraining._parameter_constraints,
+    }
     name = "shared_pieces"
     takes_factors = False
 
+    def __init__(self, shares: str = "even", cost=None, temperature: float = 1.0):
+        super().__init__(cost, temperature)
+        self.shares = shares
+
     def likelihood(self, has_cycles, has_factors):
         return SharedPieces()
+
+    def train(self, problem, start, run, solver):
+        record = super().train(problem, start, run, solver)
+        # What was stopped, interrupted or has no iterations left ends here.
+        if self.shares == "even" or not record.converged or record.n_iter > run.max_iter:
+            return record
+        risk = problem.risk.derived(partial(at_best_shares, coef=record.coef))
+        again = PenalisedRisk(risk, run.C, run.max_iter, run.edge_C, run.outer_gradient)
+        again.record = record
+        return super().train(again, record.coef, run, solver)
 
 
 class PseudolikelihoodTraining(PiecewiseTraining):

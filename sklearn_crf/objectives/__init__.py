@@ -13,7 +13,7 @@ from sklearn_crf.objectives.likelihood._dual_blocks import DualBlock
 from sklearn_crf.objectives.likelihood._edge_probability_risk import EdgeProbabilityRisk
 from sklearn_crf.objectives.likelihood._joint_risk import JointRisk
 from sklearn_crf.objectives.likelihood._likelihood import Likelihood, RelaxedLikelihood
-from sklearn_crf.objectives.likelihood._piecewise import Piecewise, SharedPieces
+from sklearn_crf.objectives.likelihood._piecewise import Piecewise, SharedPieces, at_best_shares
 from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood
 from sklearn_crf.objectives.margin._forest_examples import are_exact_by_kernel
 from sklearn_crf.objectives.margin._forest_planes import ForestDual, ForestPlanes
@@ -60,6 +60,7 @@ __all__ = [
     "StructuredHinge",
     "SumOfObjectives",
     "are_exact_by_kernel",
+    "at_best_shares",
     "at_temperature",
     "decomposed_weights",
     "loss_augmented",

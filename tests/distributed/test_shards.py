@@ -10,7 +10,7 @@ from small_shards import weights
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier, Shards
 from sklearn_crf.distributed import LocalExecutor
-from sklearn_crf.learning import SPA, MaxMargin, Relaxation
+from sklearn_crf.learning import SPA, MaxMargin, Relaxation, SharedPiecesTraining
 from sklearn_crf.potentials import PairwiseTables
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -25,6 +25,7 @@ ESTIMATORS = {
     "relaxation": TRWCRF(formulation=Relaxation(tol=1e-4)),
     "softmax margin": TRWCRF(formulation=Relaxation(cost="hamming")),
     "piecewise": TRWCRF(formulation="piecewise"),
+    "optimized shares": TRWCRF(formulation=SharedPiecesTraining("optimized")),
     "pseudolikelihood": TRWCRF(formulation="pseudolikelihood", edge_features="difference"),
     "pma": DRFClassifier(),
     "pma by bp": DRFClassifier(inference="bp", max_iter=10),

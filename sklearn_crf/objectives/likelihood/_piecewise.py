@@ -1,11 +1,13 @@
 """Piecewise likelihood: every node and every edge normalised by itself."""
 
+from functools import partial
 from math import log, prod
 
 import numpy as np
 from scipy.special import logsumexp
 
-from sklearn_crf.inference import edge_shared_bound, edge_shares_of
+from sklearn_crf._threads import map_tasks
+from sklearn_crf.inference import best_edge_shares, edge_shared_bound, edge_shares_of
 from sklearn_crf.models import COUNT, DENSE, FactorGraph, FactorStatistics, Statistics, labeling_statistics, score_terms
 from sklearn_crf.objectives._base import Loss, Objective
 
@@ -145,9 +147,12 @@ class SharedPieces(Objective):
     two Jancsary 2012 has the latter alone (Eq. 175); the shares are those of his reparameterisation (recipe 4), left at
     their start. Unlabelled nodes are rejected.
 
+    A ``state``, which ``loss_statistics`` passes on, holds other shares: the bound of a model at these.
+
     See Also
     --------
     sklearn_crf.inference.edge_shared_bound : The same bound at any shares.
+    at_best_shares : The risk at the shares that are best at some weights.
 
     Examples
     --------
@@ -169,11 +174,55 @@ class SharedPieces(Objective):
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
         if np.any(labels < 0):
             raise ValueError("formulation='shared_pieces' needs a label for every node: pieces have no missing labels.")
-        free = edge_shared_bound(model, np.zeros(edge_shares_of(model))).marginals
+        free = edge_shared_bound(model, np.zeros(edge_shares_of(model)) if state is None else state).marginals
         return Loss(
             statistics=free.statistics.minus(labeling_statistics(model, labels)),
             terms=free.log_z_terms - score_terms(model, labels),
+            state=state,
         )
+
+
+def at_best_shares(risk, coef):
+    """The risk of :class:`SharedPieces` at the shares that are best at some weights.
+
+    Parameters
+    ----------
+    risk : EmpiricalRisk
+    coef : ndarray of shape (n_coef,)
+
+    Returns
+    -------
+    EmpiricalRisk
+        Of the weights alone: the shares stay as they are.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
+    >>> from sklearn_crf.objectives import EmpiricalRisk, SharedPieces, at_best_shares
+    >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
+    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]])
+    >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
+    >>> form = pairwise_form("potts", 2)
+    >>> potentials = LinearPotentials(1, 2, form, n_edge_features=2)
+    >>> risk, coef = (
+    ...     EmpiricalRisk(SharedPieces(), potentials, batches),
+    ...     [2.0, -1.0, 0.5, 0.0],
+    ... )
+    >>> better = at_best_shares(risk, np.array(coef))
+    >>> better.value_grad(np.array(coef)).value < risk.value_grad(np.array(coef)).value
+    True
+    """
+    found = type(risk)(risk.objective, risk.potentials, risk.batches, n_jobs=risk.n_jobs, seed=risk.seed)
+    found.carried = map_tasks(partial(_best_shares, found, coef), range(len(found.batches)), found.n_jobs)
+    return found
+
+
+def _best_shares(risk, coef, i, *, n_threads=1):
+    batch = risk.batches[i]
+    model = risk.potentials.model(coef, batch.example)
+    with batch.named_in_errors():
+        return best_edge_shares(risk.objective.augmented(model, batch.labels, batch.node_weight))
 
 
 def _of_factors(model):

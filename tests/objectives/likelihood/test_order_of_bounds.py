@@ -9,6 +9,7 @@ from model_strategies import random_model
 from numpy.testing import assert_allclose
 from relaxed_problems import fitted, graphs
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf import TRWCRF
 from sklearn_crf.graphs import Graph
@@ -18,10 +19,11 @@ from sklearn_crf.inference import (
     JunctionTree,
     NormProductBP,
     TRWMessagePassing,
+    best_edge_shares,
     edge_shared_bound,
     edge_shares_of,
 )
-from sklearn_crf.learning import JointRelaxation, Relaxation
+from sklearn_crf.learning import JointRelaxation, Relaxation, SharedPiecesTraining
 from sklearn_crf.models import PairwiseModel, score
 from sklearn_crf.objectives import Likelihood, Piecewise, RelaxedLikelihood, SharedPieces
 
@@ -115,6 +117,44 @@ def test_objectives_of_training_are_in_the_order_of_their_bounds():
     assert exact < reweighted < trivial < factors < pieces
     assert trivial < shared < pieces
     assert_allclose(own, factors, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", ["typed", "weighted", "forbidden"])
+def test_best_shares_give_the_least_bound(kind, dtype):
+    model = random_model("grid", 3, "typed" if kind == "forbidden" else kind, seed=4)
+    unary = model.unary.astype(dtype)
+    if kind == "forbidden":
+        unary[1, 2] = -np.inf
+    unary.flags.writeable = False
+    model = replace(model, unary=unary, tables=model.tables.astype(dtype))
+    bound = edge_shared_bound(model, best_edge_shares(model, max_iter=5000, tol=1e-10)).marginals.log_z
+    assert_allclose(bound, EdgeEntropyBP(**TIGHT).marginals(model).log_z, rtol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"cost": "hamming"}, {"temperature": 0.5}, {"n_jobs": 2}])
+def test_shares_optimized_once_lie_between_even_ones_and_the_relaxation(options):
+    X, y = graphs(n=4)
+    of_estimator = {"C": 0.3, "tol": 1e-6, "pairwise": "potts", "n_jobs": options.pop("n_jobs", None)}
+
+    def fit(formulation):
+        return TRWCRF(formulation=formulation, **of_estimator).fit(X, y)
+
+    even, once = (fit(SharedPiecesTraining(shares, **options)) for shares in ("even", "optimized"))
+    trivial = fit(Relaxation(entropy="trivial", tol=1e-8, **options))
+    assert trivial.loss_curve_[-1] < once.loss_curve_[-1] < even.loss_curve_[-1]
+    assert_allclose(once.loss_curve_[: even.n_iter_], even.loss_curve_)
+    # The risk at the optimized shares is what training ends at, in its weights alone.
+    assert once.converged_
+    assert once.gradient_norm_curve_[-1] < 1e-4
+
+
+def test_shares_are_not_optimized_without_iterations_left():
+    X, y = graphs(n=3)
+    with pytest.warns(ConvergenceWarning, match="max_iter reached"):
+        crf = TRWCRF(formulation=SharedPiecesTraining("optimized"), max_iter=4).fit(X, y)
+    assert not crf.converged_
+    assert crf.n_iter_ == 5
 
 
 def test_entropies_that_a_formulation_does_not_take():
