@@ -157,20 +157,26 @@ def measure(mode, paths):
 
 def show_partial_fit(paths):
     print("\npartial_fit, one pass over all shards but the last, beside fit: accuracy on the last, CPU seconds")
-    test = load(paths[-1])
+    parts = [load(path) for path in paths]
+    rows = [(X.reshape(-1, X.shape[-1]), y.ravel()) for X, y in parts]
     for name, field in ESTIMATORS.items():
-        parts = [load(path) for path in paths[:-1]]
-        online, whole = clone(field).set_params(random_state=0), clone(field)
-        start = time.process_time()
-        for part in parts:
-            online.partial_fit(*part, classes=range(N_CLASSES))
-        middle = time.process_time()
-        whole.fit(*map(np.concatenate, zip(*parts, strict=True)))
-        end = time.process_time()
-        print(
-            f"{name:20s} {online.score(*test):.4f} in {middle - start:.1f} s, "
-            f"fit {whole.score(*test):.4f} in {end - middle:.1f} s"
-        )
+        _show_passes(name, field, parts)
+    _show_passes("mfa", MultiConditionalMFA(n_init=1), rows)
+
+
+def _show_passes(name, field, parts):
+    *parts, test = parts
+    online, whole = clone(field).set_params(random_state=0), clone(field)
+    start = time.process_time()
+    for part in parts:
+        online.partial_fit(*part, classes=range(N_CLASSES))
+    middle = time.process_time()
+    whole.fit(*map(np.concatenate, zip(*parts, strict=True)))
+    end = time.process_time()
+    print(
+        f"{name:20s} {online.score(*test):.4f} in {middle - start:.1f} s, "
+        f"fit {whole.score(*test):.4f} in {end - middle:.1f} s"
+    )
 
 
 def main():

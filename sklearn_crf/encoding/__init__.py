@@ -23,6 +23,7 @@ from sklearn_crf.encoding._labels import (
     missing_nodes,
     named_classes,
     number_of_examples,
+    partial_fit_classes,
     sorted_classes,
 )
 from sklearn_crf.encoding._lattices import Encoded, encode_X
@@ -52,6 +53,7 @@ __all__ = [
     "named_classes",
     "number_of_examples",
     "object_array",
+    "partial_fit_classes",
     "register_edge_features",
     "require_complete",
     "sorted_classes",

@@ -557,3 +557,42 @@ def _may_follow(before, after, scheme):
     if after[0] in "IE":
         return is_open and before[1] == after[1]
     return scheme == "IOB2" or not is_open
+
+
+def partial_fit_classes(estimator, classes, least=2):
+    """Classes of a call to ``partial_fit``: the first one names them, those after it may name the same.
+
+    Parameters
+    ----------
+    estimator : BaseEstimator
+    classes : array-like of shape (n_classes,) or None
+        None stands for those of the parameter of the estimator.
+    least : int, default=2
+
+    Returns
+    -------
+    ndarray of shape (n_classes,)
+
+    Raises
+    ------
+    ValueError
+        If the first call names none, or a later one others.
+
+    Examples
+    --------
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.encoding import partial_fit_classes
+    >>> partial_fit_classes(TRWCRF(classes=["b", "a"]), None).tolist()
+    ['a', 'b']
+    """
+    fitted = getattr(estimator, "classes_", None)
+    given = estimator.classes if classes is None else classes
+    if given is None:
+        if fitted is None:
+            raise ValueError("classes must be passed on the first call to partial_fit.")
+        return fitted
+    named = named_classes(given, least)
+    if fitted is not None and not np.array_equal(named, fitted):
+        given = np.asarray(given).tolist()
+        raise ValueError(f"`classes={given}` is not the same as on last call to partial_fit, was: {fitted.tolist()}")
+    return named

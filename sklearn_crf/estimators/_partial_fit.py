@@ -6,7 +6,7 @@ from sklearn.utils import check_random_state
 
 from sklearn_crf._reports import warn_caller
 from sklearn_crf._threads import single_threaded_blas
-from sklearn_crf.encoding import sorted_classes
+from sklearn_crf.encoding import partial_fit_classes
 from sklearn_crf.estimators._training_examples import (
     TrainingExamples,
     require_allowed,
@@ -20,7 +20,7 @@ from sklearn_crf.potentials import FeatureScaling
 
 def partial_fit(field, X, y, classes, sample_weight):
     """One pass over X; sets the fitted attributes of the field at its end."""
-    classes = _checked_classes(field, classes)
+    classes = partial_fit_classes(field, classes)
     is_first = not hasattr(field, "classes_")
     former = getattr(field, "partial_fit_state_", None)
     _check_parameters(field)
@@ -68,21 +68,6 @@ def partial_fit(field, X, y, classes, sample_weight):
     if hasattr(field, "voters_"):
         field.voters_ = None
     field.partial_fit_state_ = {**state, "graphs": tuple(examples.graphs)}
-
-
-def _checked_classes(field, classes):
-    fitted = getattr(field, "classes_", None)
-    given = field.classes if classes is None else classes
-    if fitted is None:
-        if given is None:
-            raise ValueError("classes must be passed on the first call to partial_fit.")
-        return sorted_classes([], given)
-    if given is not None and not np.array_equal(sorted_classes([], given), fitted):
-        raise ValueError(
-            f"`classes={np.asarray(given).tolist()}` is not the same as on last call to partial_fit, was: "
-            f"{fitted.tolist()}"
-        )
-    return fitted
 
 
 def _check_parameters(field):

@@ -14,6 +14,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, progress_reporter, warn_caller
 from sklearn_crf.distributed import Shards
+from sklearn_crf.encoding import partial_fit_classes
 from sklearn_crf.mfa._criteria import Criterion
 from sklearn_crf.mfa._fitted import FittedMixture
 from sklearn_crf.mfa._input import (
@@ -29,10 +30,10 @@ from sklearn_crf.mfa._input import (
     resolve_solver,
 )
 from sklearn_crf.mfa._parameters import PriorPrecisions, Priors
-from sklearn_crf.mfa._samples import StandardisedSamples, measure
+from sklearn_crf.mfa._samples import StandardisedSamples, Units, measure
 from sklearn_crf.mfa._sharded import ShardedBlocks, SurveyedShards, survey
 from sklearn_crf.mfa._solvers import EM, ScaledLBFGS, ScaledSGD
-from sklearn_crf.mfa._training import MixtureFamily, best_of, find_start, pass_width, train
+from sklearn_crf.mfa._training import MixtureFamily, best_of, find_start, online_pass, pass_width, train
 
 
 class MultiConditionalMFA(
@@ -226,15 +227,112 @@ class MultiConditionalMFA(
         -------
         self
         """
+        with self._unchanged_by_failure():
+            self._fit(X, y, sample_weight)
+            self.__dict__.pop("partial_fit_state_", None)
+        return self
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> "MultiConditionalMFA":
+        r"""One pass of stochastic steps over some samples, from where the last one ended.
+
+        .. math:: \theta_{t+1} = \theta_t - \eta \, h_t^{-1/2} S \tilde g_t, \qquad h_t = \sum_{u \le t} \tilde g_u^2
+
+        with gradients :math:`\tilde g` of the criterion per sample, of mini-batches of 64 samples in random order, in
+        units of the standard errors S that one sample gives the parameters. The fitted parameters are an average of all
+        steps, in which late ones weigh more. The first samples give the units of the features and the initial values,
+        those of one restart: let them be many, at least ``n_components`` of each class. ``solver``, ``n_init``,
+        ``max_iter`` and ``tol`` have no meaning here. After ``fit``, steps start from its parameters.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), float32 or float64
+        y : array-like of shape (n_samples,)
+        classes : array-like of shape (n_classes,), default=None
+            All classes, needed at the first call unless the constructor has them.
+        sample_weight : array-like of shape (n_samples,), default=None
+            A sample of weight 0 is ignored.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            Without classes at the first call, with others than those of the last, where the first samples are fewer
+            than ``n_components`` of a class, and for ``class_weight="balanced"``.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_digits
+        >>> from sklearn_crf import MultiConditionalMFA
+        >>> X, y = load_digits(return_X_y=True)
+        >>> model = MultiConditionalMFA(n_components=1, random_state=0)
+        >>> for part in (slice(0, None, 3), slice(1, None, 3)):
+        ...     model.partial_fit(X[part], y[part], classes=range(10))
+        MultiConditionalMFA(n_components=1, random_state=0)
+        MultiConditionalMFA(n_components=1, random_state=0)
+        >>> bool(model.score(X[2::3], y[2::3]) > 0.9)
+        True
+        """
+        with self._unchanged_by_failure():
+            self._partial_fit(X, y, classes, sample_weight)
+        return self
+
+    def _partial_fit(self, X, y, classes, sample_weight):
+        is_first = not hasattr(self, "classes_")
+        classes = partial_fit_classes(self, classes, least=1)
+        if isinstance(self.class_weight, str):
+            raise ValueError(
+                "class_weight='balanced' is not for partial_fit, which sees a part of the samples at a time: pass a "
+                "dict of weights."
+            )
+        priors = Priors() if self.priors is None else self.priors
+        priors._validate_params()
+        _, labels, weight, X = self._checked_samples(X, y, sample_weight, classes, reset=is_first)
+        former = getattr(self, "partial_fit_state_", None)
+        family, _ = self._family(priors)
+        if former is None:
+            units, constant = measure(X, weight)
+            check_features(X, constant, priors.noise_floor, self.objective == "joint")
+        else:
+            units = Units(former["mean"], former["scale"])
+        samples = StandardisedSamples(units.standardise(X), labels, weight, units)
+
+        def start():
+            if not is_first:
+                missing = classes[self.class_prior_ == 0]
+                if len(missing):
+                    name = missing.tolist()[0]
+                    raise ValueError(f"partial_fit cannot go on from a fit without samples of the class {name!r}.")
+                return units.to_standard(self._parameters)
+            check_counts(labels, classes.tolist(), self.n_components)
+            return self._starts(samples, family, np.ones(len(classes), dtype=bool))[0][0]()
+
+        rng = check_random_state(self.random_state)
+        params, state = online_pass(samples, family, len(classes), start, former, rng)
+        self.classes_ = classes
+        self.n_features_in_ = X.shape[1]
+        present = np.ones(len(classes), dtype=bool)
+        vars(self).update(self._attributes(units.to_original(params).canonical(), present, units))
+        self.partial_fit_state_ = {**state, "mean": units.mean, "scale": units.scale}
+
+    @contextmanager
+    def _unchanged_by_failure(self):
         before = dict(self.__dict__)
         try:
-            self._fit(X, y, sample_weight)
+            yield
         except BaseException:
-            # A failed fit leaves the estimator unchanged.
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
-        return self
 
     def _fit(self, X, y, sample_weight, starts=None):
         """Fit, from given starts in standardised units if there are some, and return the ends of all restarts."""
@@ -304,21 +402,23 @@ class MultiConditionalMFA(
         missing = np.isnan(X).any()
         return SurveyedShards(classes, present, units, constant, missing, (X, labels, weight), {}, log_volume)
 
-    def _checked_samples(self, X, y, sample_weight):
+    def _checked_samples(self, X, y, sample_weight=None, classes=None, *, reset=True):
         """Classes, labels as numbers, weights and features of checked samples, without those of weight 0."""
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_all_finite=self._finite())
+        # classes: names of all; None are those of the constructor, or of y
+        options = {"dtype": [np.float64, np.float32], "ensure_all_finite": self._finite()}
+        X, y = validate_data(self, X, y, reset=reset, **options)
         check_classification_targets(y)
         check_factors(self.n_factors, X.shape[1])
-        classes, labels, weight, X = self._encode(X, y, sample_weight)
+        classes, labels, weight, X = self._encode(X, y, sample_weight, self.classes if classes is None else classes)
         check_magnitudes(X)
         return classes, labels, weight, X
 
-    def _encode(self, X, y, sample_weight):
+    def _encode(self, X, y, sample_weight, classes):
         """Classes, labels as numbers, weights and features, without the samples of weight 0."""
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         X, y, weight = _of_positive_weight(weight, X, y, weight)
         X = np.asarray(X, dtype=np.float64)
-        classes = np.unique(y) if self.classes is None else check_classes(self.classes)
+        classes = np.unique(y) if classes is None else check_classes(classes)
         labels = np.searchsorted(classes, y).clip(max=len(classes) - 1)
         unknown = classes[labels] != y
         if unknown.any():

@@ -7,6 +7,7 @@ by the Fisher information.
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 from numbers import Integral, Real
 from typing import ClassVar, NamedTuple
 
@@ -39,6 +40,8 @@ class NegativeCriterion:
     def __init__(self, samples, data, criterion, prior, packing, run=map):
         self.samples, self.data = samples, data
         self.criterion, self.prior = criterion, prior
+        # The prior belongs to all samples, so that a batch carries its share of it.
+        self.prior_share = 1.0 / data.total_weight
         self.packing, self.run = packing, run
 
     def __call__(self, vector, data=None):
@@ -47,8 +50,7 @@ class NegativeCriterion:
         params = self.packing.unpack(vector)
         value, gradient = data.total_of(value_gradient, params, self.criterion, run=self.run)
         flat = self.packing.pack_gradient(params, gradient) / data.total_weight
-        # The prior belongs to all samples, so that a batch carries its share of it.
-        share = 1.0 / self.data.total_weight
+        share = self.prior_share
         _, _, means, loadings, _ = self.packing.split(flat)
         means -= self.prior.mean_precision * params.means * share
         loadings -= self.prior.loading_precision * params.loadings * share
@@ -67,7 +69,8 @@ class NegativeCriterion:
 class ScaledCriterion:
     """A criterion over ``z = (x - lowest) / standard error``, with ``z >= 0`` for the entries of the noise."""
 
-    def __init__(self, objective, start):
+    def __init__(self, objective, start, lengths=None):
+        # lengths: (size,), those of the unit vectors in flat vectors; None are the standard errors at the start
         self.objective = objective
         packing = objective.packing
         low, self._high = objective.prior.log_noise_bounds
@@ -75,37 +78,50 @@ class ScaledCriterion:
         self.lower_bounded = np.zeros(packing.size, dtype=bool)
         packing.split(self._lowest)[4][...] = low
         packing.split(self.lower_bounded)[4][...] = True
-        data = objective.data
-        self._scale = standard_errors(packing, start, data.class_weight / data.total_weight)
-        self.start = self.project((packing.pack(start) - self._lowest) / self._scale)
-        self.value, self._gradient = self._at(self.start, objective)
+        if lengths is None:
+            data = objective.data
+            lengths = standard_errors(packing, start, data.class_weight / data.total_weight)
+        self.lengths = lengths
+        self.start = self.coordinates(packing.pack(start))
+
+    @cached_property
+    def _at_start(self):
+        return self._at(self.start, self.objective)
+
+    @property
+    def value(self):
+        """That at the start."""
+        return self._at_start[0]
 
     def project(self, z):
         return np.where(self.lower_bounded, np.maximum(z, 0.0), z)
 
     def params(self, z):
-        return self.objective.packing.unpack(self._vector(z))
+        return self.objective.packing.unpack(self.vector(z))
 
     def __call__(self, z):
-        if np.array_equal(z, self.start):
-            return self.value, self._gradient
-        return self._at(z, self.objective)
+        return self._at_start if np.array_equal(z, self.start) else self._at(z, self.objective)
 
     def of_rows(self, rows, z):
         return self._at(z, lambda vector: self.objective.of_rows(rows, vector))
 
-    def _vector(self, z):
-        x = self._lowest + z * self._scale
+    def coordinates(self, vector):
+        """The nearest z of a flat vector."""
+        return self.project((vector - self._lowest) / self.lengths)
+
+    def vector(self, z):
+        """The flat vector of a z."""
+        x = self._lowest + z * self.lengths
         log_noise = self.objective.packing.split(x)[4]
         np.minimum(log_noise, self._high, out=log_noise)
         return x
 
     def _at(self, z, function):
-        x = self._vector(z)
+        x = self.vector(z)
         value, gradient = function(x)
         log_noise = self.objective.packing.split(x)[4]
         self.objective.packing.split(gradient)[4][log_noise >= self._high] = 0.0
-        return value, gradient * self._scale
+        return value, gradient * self.lengths
 
 
 def fisher_information(params, class_share):

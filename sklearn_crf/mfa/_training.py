@@ -1,4 +1,4 @@
-"""From labelled samples to the best of several restarts, in standardised units."""
+"""From labelled samples to the best of several restarts, or in one pass after the other, in standardised units."""
 
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,13 +10,14 @@ from sklearn_crf._threads import even_map, map_tasks, single_threaded_blas
 from sklearn_crf.mfa._criteria import Criterion
 from sklearn_crf.mfa._parameters import MixtureParameters, ParameterVector, PriorPrecisions
 from sklearn_crf.mfa._samples import SampleBlocks
-from sklearn_crf.mfa._solvers import NegativeCriterion, ignore_iterations
+from sklearn_crf.mfa._solvers import NegativeCriterion, ScaledCriterion, ignore_iterations
 from sklearn_crf.mfa._start import (
     kmeans_partition,
     nearest_partition,
     random_partition,
     start_parameters,
 )
+from sklearn_crf.optimize import AdaGradState, adagrad_steps
 
 
 class MixtureFamily(NamedTuple):
@@ -104,6 +105,49 @@ def best_of(ends):
             "the criterion is not finite at the initial values; give others, nearer to the samples, by init."
         )
     return ends[int(np.nanargmin(losses))]
+
+
+# Samples of one step, and the length of the first step of each parameter in standard errors from one sample.
+_BATCH_SIZE, _STEP_SIZE = 64, 0.1
+
+
+def online_pass(samples, family, n_classes, find_start, former, rng):
+    """One step for each mini-batch of samples, in random order, and the parameters that all steps so far come to."""
+    # find_start: function without arguments that gives the parameters before the first step
+    # former: state of the former pass, None before the first; rng: RandomState that draws the order
+    # returns parameters and dict of arrays and numbers, the state of the next pass
+    n_features = samples.X.shape[1]
+    packing = ParameterVector(n_classes, family.n_components, n_features, family.n_factors, family.noise)
+    data = SampleBlocks(samples.X, samples.labels, samples.weight, n_classes, pass_width(n_classes, n_features, family))
+    objective = NegativeCriterion(samples, data, family.criterion, family.prior, packing)
+    if former is None:
+        problem = ScaledCriterion(objective, find_start())
+        state, weight = AdaGradState.at(problem.start), 0.0
+    else:
+        problem = ScaledCriterion(objective, packing.unpack(former["x"]), former["lengths"])
+        points = (problem.coordinates(former[name]) for name in ("x", "average"))
+        state, weight = AdaGradState(*points, former["squares"], former["n_steps"]), former["weight"]
+    weight += data.total_weight
+    objective.prior_share = 1.0 / weight
+    order = rng.permutation(len(samples.X))
+    batches = [order[first : first + _BATCH_SIZE] for first in range(0, len(order), _BATCH_SIZE)]
+    with single_threaded_blas(), _singular_covariances_named():
+        state = adagrad_steps(
+            lambda rows, z: problem.of_rows(rows, z)[1],
+            state,
+            batches,
+            step_size=_STEP_SIZE,
+            project=problem.project,
+        )
+    following = {
+        "x": problem.vector(state.x),
+        "average": problem.vector(state.average),
+        "squares": state.squares,
+        "n_steps": state.n_steps,
+        "lengths": problem.lengths,
+        "weight": float(weight),
+    }
+    return problem.params(state.average), following
 
 
 @contextmanager
