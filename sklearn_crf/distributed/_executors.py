@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
+from threading import Lock
 from time import sleep
 from typing import Any, NamedTuple
 
@@ -27,6 +28,8 @@ class Shard:
         What functions keep from call to call.
     is_local : bool
         Whether it is in the process that asks, and alone there, so that several threads may work on it.
+    lock : threading.Lock
+        For workers with several threads: after one is lost, others may be asked again for what they still work on.
 
     Examples
     --------
@@ -42,9 +45,13 @@ class Shard:
         self.cache: dict = {}
         self.memory: dict = {}
         self.is_local = True
+        self.lock = Lock()
 
     def __getstate__(self) -> dict:
-        return {**self.__dict__, "cache": {}, "is_local": False}
+        return {**self.__dict__, "cache": {}, "is_local": False, "lock": None}
+
+    def __setstate__(self, state: dict) -> None:
+        self.__dict__.update(state, lock=Lock())
 
     def load(self) -> tuple:
         """Load the data.
@@ -357,7 +364,8 @@ _FEW_BYTES = 2**20
 def _on_bytes(function, shard, sent):
     from distributed.protocol.pickle import loads
 
-    return function(shard, loads(sent))
+    with shard.lock:
+        return function(shard, loads(sent))
 
 
 def _unchanged(data):
