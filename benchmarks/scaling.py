@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 from sklearn.base import clone
 
-from sklearn_crf import TRWCRF, DRFClassifier, M3NClassifier, MultiConditionalMFA, Shards
-from sklearn_crf.learning import Relaxation
+from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier, MultiConditionalMFA, Shards
+from sklearn_crf.learning import GrowingSets, Relaxation
 
 N_NODES, N_FEATURES, N_CLASSES = 40, 50, 5
 ESTIMATORS = {
@@ -31,6 +31,9 @@ ESTIMATORS = {
     "DRFClassifier, pl": DRFClassifier(edge_features="constant", learning="pl", max_iter=20),
     "M3NClassifier, bundle": M3NClassifier(edge_features="constant", max_iter=10),
     "M3NClassifier, smoothed": M3NClassifier(formulation="smoothed", edge_features="constant", max_iter=3),
+    "ContrastiveCRF": ContrastiveCRF(
+        sets=GrowingSets(max_rounds=3), edge_features="constant", max_iter=10, random_state=0
+    ),
 }
 
 
@@ -118,14 +121,14 @@ def show_overhead(client, n_workers):
 
 
 class Measured:
-    """Shards in this process, with the sizes of what would go over the wire in the last call."""
+    """Shards in this process, with the sizes of what would go over the wire in the last evaluation."""
 
     def __init__(self, shards):
         self.shards = shards
 
     def map(self, function, broadcast):
         results = [function(shard, broadcast) for shard in self.shards]
-        if function.__name__ == "_evaluate":
+        if function.__name__ == "_evaluate" and hasattr(broadcast[1], "coef"):
             Measured.sizes = len(pickle.dumps(broadcast)), len(pickle.dumps(results[0]))
         return results
 
@@ -160,7 +163,8 @@ def show_partial_fit(paths):
     parts = [load(path) for path in paths]
     rows = [(X.reshape(-1, X.shape[-1]), y.ravel()) for X, y in parts]
     for name, field in ESTIMATORS.items():
-        _show_passes(name, field, parts)
+        if hasattr(field, "partial_fit"):
+            _show_passes(name, field, parts)
     _show_passes("mfa", MultiConditionalMFA(n_init=1), rows)
 
 

@@ -11,6 +11,9 @@ from sklearn_crf.distributed._executors import DaskExecutor, Executor, LocalExec
 class Shards:
     """Training data in parts, in place of ``X`` and ``y``: on disk, or on the workers of a cluster.
 
+    For :class:`~sklearn_crf.TRWCRF`, :class:`~sklearn_crf.DRFClassifier`, :class:`~sklearn_crf.M3NClassifier`,
+    :class:`~sklearn_crf.ContrastiveCRF` and :class:`~sklearn_crf.MultiConditionalMFA`.
+
     Weights go out to the shards, a loss and a gradient come back from each, and these are added in the order of the
     shards, in float64. The fitted weights are the same bits in this process, from disk, and on any number of workers
     with the vector level of this process.
@@ -22,7 +25,7 @@ class Shards:
     load : callable(path) -> (X, y) or (X, y, sample_weight)
         Loads one shard. On a cluster it is called by the workers. Without ``client`` only one shard is in memory at a
         time, and every evaluation of the loss loads all of them again: formats that are read without parsing (npz,
-        memory maps) suit that best.
+        memory maps) suit that best. What training carries from one evaluation to the next stays in memory.
     client : dask.distributed.Client, "ray" or callable(shards) -> Executor, optional
         Where the shards are: each stays on one worker, encoded. "ray" is the cluster that ``ray.init`` has connected
         this process to; None is this process. A function makes an

@@ -185,7 +185,8 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     _objects: ClassVar[dict[str, str]] = {"inference": "LoopyBP()", "pairwise": "PairwiseTables()"}
     _takes_factors = False
     _takes_sparse_edges = False
-    _takes_shards = False
+    # Whether objectives of shards need their encoded examples besides the batches made of them.
+    _keeps_encoded = False
     _takes_parts = False
 
     def __sklearn_tags__(self):

@@ -24,8 +24,6 @@ from sklearn_crf.potentials import FeatureMoments, FeatureScaling
 
 def gather(field, shards: Shards, y, sample_weight, node_weight):
     """The training examples of a fit, encoded where their shards are."""
-    if not field._takes_shards:
-        raise ValueError(f"{type(field).__name__} takes no Shards: TRWCRF, DRFClassifier and M3NClassifier do.")
     field._check_shards()
     if any(given is not None for given in (y, sample_weight, node_weight)):
         raise ValueError("Shards bring y and sample_weight along, from load: pass none with them, nor node_weight.")
@@ -56,6 +54,7 @@ class ShardedExamples:
         classes = sorted_classes([labels for part in found for labels in part.labels], field.classes)
         self.encoded = field._with_edge_features(Outline.joined([part.outline for part in found], names), classes)
         self.labels = EncodedLabels([], classes)
+        self.first_examples = np.cumsum([0] + [part.outline.n_examples for part in found])
         if self.encoded.has_factors or self.encoded.has_sparse_edges:
             what = "factors besides nodes and edges" if self.encoded.has_factors else "sparse edge features"
             raise ValueError(f"Examples with {what} have to be in memory, not in Shards: pass X and y.")
@@ -78,7 +77,11 @@ class ShardedExamples:
     def risk(self, field, objective, potentials, seed):
         """The empirical risk, which the shards work out."""
         make_risk = partial(_shard_risk, self._plan, self.graphs, objective, seed)
-        return ShardedRisk(self.shards, make_risk, objective, potentials)
+        return ShardedRisk(self.shards, make_risk, objective, potentials, seed)
+
+    def of_each(self, function):
+        """What a function gives for the encoded examples and the batches of each shard, once there are potentials."""
+        return self.shards.map(_of_shard, (self._plan, function))
 
     def finish(self):
         """Release memory of the shards that only training needs."""
@@ -129,7 +132,16 @@ def _shard_batches(shard, plan):
             examples.prepare(field, layout, plan.outline)
             require_allowed(layout, examples.batches, plan.classes)
         shard.cache["batches"] = plan.scaling.scaled(examples.batches)
+        if field._keeps_encoded:
+            shard.cache["encoded"] = examples.encoded
     return shard.cache["batches"]
+
+
+def _of_shard(shard, request):
+    plan, function = request
+    batches = _shard_batches(shard, plan)
+    with shard.named_in_errors():
+        return function(shard.cache["encoded"], batches)
 
 
 def _summarise(shard, plan):
@@ -142,6 +154,8 @@ def _summarise(shard, plan):
 def _shard_risk(plan, graphs, objective, seed, shard):
     batches = _shard_batches(shard, plan)
     plan.field._check_batches(batches, graphs)
+    if objective.of_examples:
+        objective = objective.objective(shard.cache["encoded"], batches, plan.potentials, shard.number)
     # Batch numbers start at 0 in every shard, so each shard needs its own seed.
     own_seed = int(np.random.SeedSequence([seed, shard.number]).generate_state(1)[0])
     # The workers of a cluster have a thread for each of their tasks.

@@ -18,17 +18,20 @@ from sklearn_crf.inference import (
     resolve_inference,
 )
 from sklearn_crf.learning import (
+    INITS,
     LBFGS,
     SGD,
     GrowingSets,
     HeldOutScores,
+    PlannedSets,
     are_narrow,
     choose_edge_penalty,
+    joined_labelings,
+    observed_labelings,
     resolve_sets,
     resolve_solver,
     train_by_rounds,
 )
-from sklearn_crf.learning._contrastive import INITS
 
 # Rounds that may pass without a better labeling of training examples, and how many of their nodes are labelled for it.
 _PATIENCE, _NODES_TO_LABEL = 5, 100_000
@@ -50,7 +53,8 @@ class ContrastiveCRF(FieldClassifier):
     methods cannot; contrastive constraint generation finds them: it optimises, looks for labelings that the model
     likes, adds them to the set of their example, and repeats until none is new. Unlike a margin this calibrates
     probabilities. Where rounds end before that, the weights of the round are kept that labels the training examples
-    best, by the inference that predicts.
+    best, by the inference that predicts. With :class:`~sklearn_crf.Shards` in place of X and y each shard generates the
+    labelings of its own examples, and keeps them.
 
     Parameters
     ----------
@@ -65,7 +69,7 @@ class ContrastiveCRF(FieldClassifier):
     solver : {"lbfgs", "sgd"} or Solver, default="lbfgs"
         Rounds of L-BFGS, each from where the last one ended; or stochastic gradient descent over mini-batches of
         examples, which generates for those of a step before it makes the step. Or an
-        :class:`~sklearn_crf.learning.SGD`.
+        :class:`~sklearn_crf.learning.SGD`. It needs X and y in memory, not :class:`~sklearn_crf.Shards`.
     inference : str or Inference, default="auto"
         What predicts, as in :class:`DRFClassifier`: "auto" chooses each node's best state under its marginals, exact
         ones or those of tree-reweighted belief propagation; with more than 20,000 nodes to learn from and a penalty of
@@ -177,6 +181,7 @@ class ContrastiveCRF(FieldClassifier):
         "sets": [StrOptions(set(INITS)), GrowingSets],
         "solver": [StrOptions({"lbfgs", "sgd"}), LBFGS, SGD],
     }
+    _keeps_encoded = True
     _objects: ClassVar[dict] = FieldClassifier._objects | {"sets": "GrowingSets()", "solver": "SGD()"}
 
     def __init__(
@@ -220,12 +225,21 @@ class ContrastiveCRF(FieldClassifier):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
+    def _check_shards(self):
+        if resolve_solver(self.solver).is_stochastic:
+            raise ValueError("solver='sgd' goes from example to example, which Shards do not allow: take 'lbfgs'.")
+        resolve_sets(self.sets).check_shards()
+
     def _check_labels(self, labels):
         # Bad parameters are named before any work is done.
         resolve_sets(self.sets).check(labels)
 
     def _objective(self, examples, potentials):
-        return resolve_sets(self.sets).objective(examples.encoded, examples.batches, examples.labels, potentials)
+        sets, encoded = resolve_sets(self.sets), examples.encoded
+        if not examples.are_sharded:
+            return sets.objective(encoded, examples.batches, examples.labels, potentials)
+        observed = joined_labelings(examples.of_each(observed_labelings)) if sets.init == "observed" else None
+        return PlannedSets(sets, encoded.n_examples, examples.labels, examples.first_examples, observed)
 
     def _n_iterations(self):
         by_epochs = resolve_solver(self.solver).is_stochastic
@@ -272,32 +286,23 @@ class ContrastiveCRF(FieldClassifier):
         if is_large or is_stopped or first.interrupted is not None:
             return first
         # What is generated can correct the edges of weak penalties, which the sets to begin with do not show.
-        objective = self._objective(examples, risk.potentials)
-        again = type(risk)(objective, risk.potentials, risk.batches, n_jobs=risk.n_jobs, seed=risk.seed)
+        again = examples.risk(self, self._objective(examples, risk.potentials), risk.potentials, risk.seed)
         run = run._replace(on_iteration=lambda coef: False, verbose=0)
-        second, right_second = train(again, start, run, score)
+        second, right_second = train(again, start, run, self._score_of_training(again, examples))
         return second if second.interrupted is not None or right_second > right else first
 
     def _score_of_training(self, risk, examples, inference=None):
         """Function of flat weights: the share of the first training nodes that is labelled right."""
         # inference: what labels, the value of ``inference_``; None is the one chosen by the graphs
-        fitted = copy(self)
+        # Callbacks and labelings given stay in this process: the copy has none.
+        fitted = type(self)(**self.get_params(deep=False) | {"sets": "pl"})
         examples.encoded.record(fitted)
         vars(fitted).update(classes_=examples.labels.classes_, **self._chosen(examples.graphs))
         if inference is not None:
             fitted.inference_ = inference
-        n_nodes = np.cumsum([0] + [batch.example.n_nodes for batch in risk.batches])
-        truth = [batch for batch, before in zip(risk.batches, n_nodes, strict=False) if before < _NODES_TO_LABEL]
-        batches = [replace(batch, labels=None) for batch in truth]
-        weight = np.ones(examples.encoded.n_examples)
-        for batch in truth:
-            if batch.weight is not None:
-                weight[batch.members] = batch.weight
 
         def score(coef):
-            with convergence_left_to_caller():
-                columns = fitted._columns(batches, risk.potentials, [coef])
-            right, total = right_nodes(columns, truth, weight)
+            right, total = risk.summed(_right_nodes, fitted, coef, risk.n_nodes)
             return right / total if total else 1.0
 
         return score
@@ -359,3 +364,20 @@ class ContrastiveCRF(FieldClassifier):
         ndarray of shape (n_examples,)
         """
         return self.energy(X, Y2) - self.energy(X, Y1)
+
+
+def _right_nodes(risk, fitted, coef, n_nodes):
+    """Weights of the nodes that weights of a field label right, and of all, among the first nodes of a risk."""
+    # n_nodes: of all shards; each labels an equal share of its own
+    most, before = max(n_nodes, _NODES_TO_LABEL), np.cumsum([0] + [batch.example.n_nodes for batch in risk.batches])
+    taken = before[:-1] * most < risk.n_nodes * _NODES_TO_LABEL
+    truth = [batch for batch, is_taken in zip(risk.batches, taken, strict=True) if is_taken]
+    weight = np.ones(risk.n_examples)
+    for batch in truth:
+        if batch.weight is not None:
+            weight[batch.members] = batch.weight
+    fitted = copy(fitted)
+    fitted.n_jobs = risk.n_jobs
+    with convergence_left_to_caller():
+        columns = fitted._columns([replace(batch, labels=None) for batch in truth], risk.potentials, [coef])
+    return np.array(right_nodes(columns, truth, weight))

@@ -168,7 +168,6 @@ class DRFClassifier(FieldClassifier):
         "cost": ["array-like", None],
     }
     _objects: ClassVar[dict] = FieldClassifier._objects | {"learning": "SPA()"}
-    _takes_shards = True
     _takes_parts = True
 
     def __init__(

@@ -203,7 +203,6 @@ class M3NClassifier(FieldClassifier):
     _objects: ClassVar[dict] = FieldClassifier._objects | {"formulation": "MaxMargin()", "solver": "FrankWolfe()"}
     _has_distribution = False
     _takes_parts = True
-    _takes_shards = True
 
     def __init__(
         self,

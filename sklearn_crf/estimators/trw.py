@@ -195,7 +195,6 @@ class TRWCRF(FieldClassifier):
     _objects: ClassVar[dict] = FieldClassifier._objects | {"formulation": "Relaxation()", "solver": "LBFGS()"}
     _takes_factors = True
     _takes_sparse_edges = True
-    _takes_shards = True
     _takes_parts = True
 
     def __init__(

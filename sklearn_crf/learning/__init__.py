@@ -1,11 +1,6 @@
 """Learning: rules, formulations and solvers, the objects behind the names that estimators take."""
 
-from sklearn_crf.learning._contrastive import (
-    GrowingSets,
-    choose_edge_penalty,
-    resolve_sets,
-    train_by_rounds,
-)
+from sklearn_crf.learning._contrastive import choose_edge_penalty, train_by_rounds
 from sklearn_crf.learning._formulation import Formulation, are_narrow
 from sklearn_crf.learning._formulations import (
     FORMULATION_CONSTRAINTS,
@@ -17,6 +12,14 @@ from sklearn_crf.learning._formulations import (
     SharedPiecesTraining,
     resolve_formulation,
     resolve_solver,
+)
+from sklearn_crf.learning._growing_sets import (
+    INITS,
+    GrowingSets,
+    PlannedSets,
+    joined_labelings,
+    observed_labelings,
+    resolve_sets,
 )
 from sklearn_crf.learning._learning_rule import LearningRule
 from sklearn_crf.learning._margin_formulations import (

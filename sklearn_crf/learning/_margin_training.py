@@ -91,7 +91,7 @@ def minimize_smoothed(risk, start, setting, run, callback):
     plain = _SmoothProblem(risk, setting, run) if joint else problem
     x = np.concatenate((start / setting.scale, np.zeros(len(problem.scale) - problem.n_weights)))
     curves, passes, best_dual, message = ([], []), [], 0.0, None
-    entropy = run.C * _sum(risk, _largest_entropy, setting.entropy)
+    entropy = run.C * risk.summed(_largest_entropy, setting.entropy)
 
     def visit(point):
         nonlocal best_dual, message
@@ -124,7 +124,7 @@ def minimize_smoothed(risk, start, setting, run, callback):
     own = x[: problem.n_weights]
     # Messages of another temperature are no place to start from, and with shares the gradient is not that of weights.
     value, gradient = plain.value_grad(own)
-    entropy = run.C * _sum(risk, _entropy, setting.entropy, setting.scale * own)
+    entropy = run.C * risk.summed(_entropy, setting.entropy, setting.scale * own)
     best_dual = max(best_dual, value - plain.lacks(own, gradient) - last * entropy)
     curves[0].append(value)
     curves[1].append(best_dual)
@@ -156,11 +156,6 @@ def _falling(last):
 
 # Between one temperature and the next.
 _FACTOR = 10.0
-
-
-def _sum(risk, function, *arguments):
-    """A sum over examples that a function of a risk gives."""
-    return risk.summed(function, *arguments) if isinstance(risk, ShardedRisk) else function(risk, *arguments)
 
 
 def _entropy(risk, entropy, coef):

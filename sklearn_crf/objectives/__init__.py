@@ -1,7 +1,8 @@
 """Objectives: a model and labels in, a loss and its statistics out."""
 
-from sklearn_crf.objectives._base import EmpiricalRisk, Loss, Objective, RiskValue, SparseRisk
+from sklearn_crf.objectives._base import EmpiricalRisk, Loss, Objective, RiskValue
 from sklearn_crf.objectives._sharded_risk import ShardedRisk, ShardPlanes
+from sklearn_crf.objectives._sparse_risk import SparseRisk
 from sklearn_crf.objectives._sums import BatchObjectives, SumOfObjectives
 from sklearn_crf.objectives.contrastive._assignment_sets import AssignmentSets
 from sklearn_crf.objectives.contrastive._block_likelihood import BlockLikelihood

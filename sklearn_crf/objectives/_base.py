@@ -1,6 +1,5 @@
 """Learning principles: surrogates for log_z(theta) - score(theta, y), of one batch and of all examples."""
 
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -10,7 +9,6 @@ from sklearn.base import BaseEstimator, clone
 from sklearn_crf._threads import cached_property, map_tasks
 from sklearn_crf.inference import AutoMap, AutoMarginals, Inference, convergence_left_to_caller
 from sklearn_crf.models import PairwiseModel, Statistics, clamped
-from sklearn_crf.potentials import SparsePotentials
 
 
 class Loss(NamedTuple):
@@ -85,6 +83,10 @@ class Objective(BaseEstimator):
         Factor of the log-partition of the :meth:`augmented` model in the loss.
     weighs_nodes : bool
         Whether nodes may have weights: ``loss_statistics`` and ``augmented`` then take ``node_weight``.
+    of_examples : bool
+        Whether it holds something for each example, such as sets of labelings, and stays where the examples are.
+    grown : object
+        What has come to it since it was made, to be given to another one made for the same examples; None for most.
 
     Examples
     --------
@@ -101,6 +103,8 @@ class Objective(BaseEstimator):
     exact_on = "any"
     temperature = 1.0
     weighs_nodes = False
+    of_examples = False
+    grown: object = None
 
     def is_exact_for(self, model) -> bool:
         """Whether value and gradient are those of one function for the models of a structure.
@@ -229,10 +233,6 @@ def observed_model(model, labels):
     return None if np.all(labels >= 0) else clamped(model, labels)
 
 
-# Batches whose statistics are kept until they are pulled back.
-_N_TOGETHER = 8
-
-
 class RiskValue(NamedTuple):
     """Weighted losses of some examples: of one batch, or of one pass over all.
 
@@ -284,7 +284,7 @@ class RiskValue(NamedTuple):
 
 def weighted_loss(batch, loss):
     """RiskValue of a batch before the pullback, of its loss before its examples are weighted."""
-    node_weight = _node_weight(batch)
+    node_weight = weight_of_nodes(batch)
     statistics = loss.statistics
     if batch.weight is not None:
         # Members of one batch with edges share one weight, so one number serves the tables.
@@ -357,7 +357,7 @@ class EmpiricalRisk:
         self.seed = seed
         self._states = [None] * len(batches)
         self.n_passes = 0
-        self._labelled = np.array([_node_weight(batch)[batch.labels >= 0].sum() for batch in batches])
+        self._labelled = np.array([weight_of_nodes(batch)[batch.labels >= 0].sum() for batch in batches])
         self.n_labelled = float(self._labelled.sum())
 
     @property
@@ -420,7 +420,7 @@ class EmpiricalRisk:
         counts = np.zeros(self.potentials.n_classes)
         for batch in self.batches:
             labelled = batch.labels >= 0
-            counts += np.bincount(batch.labels[labelled], _node_weight(batch)[labelled], minlength=len(counts))
+            counts += np.bincount(batch.labels[labelled], weight_of_nodes(batch)[labelled], minlength=len(counts))
         return counts
 
     @property
@@ -428,6 +428,22 @@ class EmpiricalRisk:
         """Weighted number of wrong labels if every node had the commonest label."""
         counts = self.label_counts
         return float(counts.sum() - counts.max())
+
+    def summed(self, function, *arguments, changes=False):
+        """A sum over examples that a function of the risk gives.
+
+        Parameters
+        ----------
+        function : callable(EmpiricalRisk, *arguments) -> float or ndarray
+        *arguments : object
+        changes : bool, default=False
+            Whether the function lets what the objective has grown, ``objective.grown``, grow further.
+
+        Returns
+        -------
+        float or ndarray
+        """
+        return function(self, *arguments)
 
     def derived(self, function):
         """The risk that a function makes of this one, such as that of the nodes without their edges.
@@ -513,83 +529,7 @@ class EmpiricalRisk:
         self._states = [None] * len(self.batches)
 
 
-def _node_weight(batch):
+def weight_of_nodes(batch):
     """Weight of the example of each node, (N,) float64."""
     sizes = np.diff(batch.node_ptr)
     return np.repeat(np.ones(len(sizes)) if batch.weight is None else batch.weight, sizes)
-
-
-class SparseRisk(EmpiricalRisk):
-    """An :class:`EmpiricalRisk` whose pullback is one pass over the features of many batches.
-
-    A gradient for every batch would take more memory and time than all else where there are many more weights than
-    nodes in a batch.
-
-    Parameters
-    ----------
-    objective : Objective
-    potentials : SparsePotentials
-    batches : list of Batch
-        With labels.
-    n_jobs : int or None, default=None
-        Threads over batches, then over features.
-    seed : int, default=0
-        As of :class:`EmpiricalRisk`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import scipy.sparse as sp
-    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
-    >>> from sklearn_crf.objectives import Pseudolikelihood, SparseRisk
-    >>> from sklearn_crf.potentials import (
-    ...     FeaturePairs,
-    ...     SparsePotentials,
-    ...     pairwise_form,
-    ...     with_feature_columns,
-    ... )
-    >>> encoded = encode_X(
-    ...     [sp.csr_matrix([[1.0, 0.0], [0.0, 1.0]])], edge_features="constant"
-    ... )
-    >>> labels = encode_y([[0, 1]], encoded).labels
-    >>> batches = make_batches(
-    ...     encoded, labels, prepare=lambda example: with_feature_columns(example, 1)
-    ... )
-    >>> potentials = SparsePotentials(
-    ...     FeaturePairs.all(2, 1), 2, 2, pairwise_form("potts", 2)
-    ... )
-    >>> risk = SparseRisk(Pseudolikelihood(), potentials, batches)
-    >>> round(risk.value_grad(np.zeros(potentials.n_coef)).value, 3)
-    1.386
-    """
-
-    def __init__(self, objective, potentials, batches, *, n_jobs=None, seed=0):
-        batches = [replace(batch, example=potentials.prepared(batch.example)) for batch in batches]
-        super().__init__(objective, potentials, batches, n_jobs=n_jobs, seed=seed)
-        self._ranges = potentials.shared_ranges([batch.example for batch in batches])
-        self._whole_pass = objective.whole_pass(potentials, batches)
-
-    @property
-    def curvature(self):
-        if not isinstance(self.potentials, SparsePotentials):
-            return None
-        node_weights = [_node_weight(batch) for batch in self.batches]
-        return self.potentials.curvature([batch.example for batch in self.batches], node_weights)
-
-    def value_grad(self, coef, members=None):
-        found = None if self._whole_pass is None else self._whole_pass.value_grad(coef, members, self.n_jobs)
-        if found is not None:
-            self.n_passes += 1
-            return found
-        members = list(range(len(self.batches)) if members is None else members)
-        gradient = np.zeros(self.potentials.n_coef)
-        parts = []
-        for first in range(0, len(members), _N_TOGETHER):
-            together = members[first : first + _N_TOGETHER]
-            weighted = map_tasks(partial(self.oracle, coef=coef, pulls_back=False), together, self.n_jobs)
-            examples = [self.batches[i].example for i in together]
-            statistics = [part.statistics for part in weighted]
-            self.potentials.add_pullbacks(gradient, examples, statistics, self._ranges, n_jobs=self.n_jobs)
-            parts.extend(part._replace(statistics=None) for part in weighted)
-        self.n_passes += 1
-        return total_of(parts, gradient)

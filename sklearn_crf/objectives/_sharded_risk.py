@@ -21,8 +21,9 @@ class ShardedRisk:
     with :math:`R_p` the :class:`EmpiricalRisk` of shard p, and the sums in the order of the shards. For one evaluation
     the weights go out, and a value and a gradient of each shard come back.
 
-    What inferences carry from pass to pass stays with the shard. It is a function of the weights that the shard has
-    seen: where a worker is lost, another one repeats its passes, so that the result is the same.
+    What inferences carry from pass to pass stays with the shard, and so does what an objective of examples has grown,
+    such as sets of labelings. It is a function of the weights that the shard has seen: where a worker is lost, another
+    one repeats its passes and changes, so that the result is the same.
 
     Parameters
     ----------
@@ -30,9 +31,11 @@ class ShardedRisk:
     make_risk : callable(Shard) -> EmpiricalRisk
         Called where the shard is, and again after its result was dropped.
     objective : Objective
-        As of all these risks.
+        As of all these risks. One of examples stands for those that the shards make, each for its own examples.
     potentials : LinearPotentials
         As of all these risks.
+    seed : int, default=0
+        That the seeds of these risks are made of.
 
     Examples
     --------
@@ -58,15 +61,21 @@ class ShardedRisk:
     """
 
     def __init__(
-        self, shards: Shards, make_risk: Callable[[Shard], EmpiricalRisk], objective: Objective | None, potentials: Any
+        self,
+        shards: Shards,
+        make_risk: Callable[[Shard], EmpiricalRisk],
+        objective: Objective | None,
+        potentials: Any,
+        seed: int = 0,
     ):
         self.shards = shards
         self.make_risk = make_risk
         self.potentials = potentials
+        self.seed = seed
         self._key = uuid4().hex
         self._n_passes = 0
-        self._history: list[_Pass] = []
-        self._keeps_history = True
+        self._history: list[_Pass | _Call] = []
+        self._keeps_passes = True
         known = shards.map(_describe, _Plan(self._key, make_risk))
         self.objective = known[0].objective if objective is None else objective
         self.n_labelled = float(sum(part.n_labelled for part in known))
@@ -120,28 +129,41 @@ class ShardedRisk:
         -------
         list of RiskValue
         """
-        asked = _Pass(self._n_passes, np.array(coef), deepcopy(self.objective))
+        objective = None if self.objective.of_examples else deepcopy(self.objective)
+        asked = _Pass(self._n_passes, np.array(coef), objective)
         found = self._of_all(_evaluate, asked)
         self._n_passes += 1
         # Losses without memory need no passes repeated.
-        self._keeps_history = self._keeps_history and any(carries for _, carries in found)
-        self._history = [*self._history, asked] if self._keeps_history else []
+        self._keeps_passes = self._keeps_passes and any(carries for _, carries in found)
+        self._history = [*self._history, asked] if self._keeps_passes else self._changes()
         return [value for value, _ in found]
 
-    def summed(self, function: Callable, *arguments: Any) -> float:
-        """A number that is a sum over examples, at the weights of the last pass.
+    def _changes(self):
+        return [step for step in self._history if isinstance(step, _Call)]
+
+    def summed(self, function: Callable, *arguments: Any, changes: bool = False) -> Any:
+        """A sum over examples that a function of the risks gives, at the weights of the last pass.
 
         Parameters
         ----------
-        function : callable(EmpiricalRisk, *arguments) -> float
+        function : callable(EmpiricalRisk, *arguments) -> float or ndarray
             One of a module, which workers can import.
         *arguments : object
+        changes : bool, default=False
+            Whether the function lets what the objectives have grown grow further. A worker that takes over a shard
+            calls it again, so that it must depend on the risk and the arguments alone.
 
         Returns
         -------
-        float
+        float or ndarray
         """
-        return sum(self._of_all(_summed, _Sum(self._n_passes, function, arguments)))
+        asked = _Call(self._n_passes, function, arguments)
+        if not changes:
+            return sum(self._of_all(_summed, asked))
+        found = self._of_all(_evaluate, asked)
+        self._n_passes += 1
+        self._history = [*self._history, asked]
+        return sum(value for value, _ in found)
 
     def _of_all(self, function, asked):
         for _ in range(_MOST_REPAIRS):
@@ -164,11 +186,13 @@ class ShardedRisk:
         -------
         ShardedRisk
         """
-        return ShardedRisk(self.shards, partial(_derived_risk, self.make_risk, function), None, self.potentials)
+        return ShardedRisk(
+            self.shards, partial(_derived_risk, self.make_risk, function), None, self.potentials, self.seed
+        )
 
     def forget(self) -> None:
         """Drop what inferences carry from call to call: the next pass starts cold."""
-        self._history, self._keeps_history = [], True
+        self._history, self._keeps_passes = self._changes(), True
         self.shards.map(_forget, self._key)
 
 
@@ -191,11 +215,11 @@ class _Pass(NamedTuple):
 
     number: int
     coef: np.ndarray
-    objective: Objective
+    objective: Objective | None  # None where shards have their own
 
 
-class _Sum(NamedTuple):
-    """A function of risks: the number of passes before it, and its further arguments."""
+class _Call(NamedTuple):
+    """A function of risks: the number of passes and changes before it, and its further arguments."""
 
     number: int
     function: Callable
@@ -212,7 +236,7 @@ class _Description(NamedTuple):
     is_exact: bool
     label_counts: np.ndarray
     curvature: np.ndarray | None
-    objective: Objective
+    objective: Objective | None
 
 
 class _Kept:
@@ -222,6 +246,7 @@ class _Kept:
         self.make_risk = make_risk
         self.n_passes = 0
         self.carried = None
+        self.grown = None
         self.last = None
 
 
@@ -233,6 +258,8 @@ def _risk_of(shard, key):
         risk = kept.make_risk(shard)
         if kept.carried is not None:
             risk.carried = kept.carried
+        if kept.grown is not None:
+            risk.objective.grown = kept.grown
         shard.cache["risk"] = key, risk
     return risk
 
@@ -241,11 +268,12 @@ def _describe(shard, plan):
     shard.memory[plan.key] = _Kept(plan.make_risk)
     with shard.named_in_errors():
         risk = _risk_of(shard, plan.key)
-        return _Description(*(getattr(risk, name) for name in _Description._fields))
+        known = _Description(*(getattr(risk, name) for name in _Description._fields))
+        return known._replace(objective=None) if risk.objective.of_examples else known
 
 
 def _evaluate(shard, request):
-    """The risk of a shard and whether its inferences carry something on; None if the shard missed a pass."""
+    """The result of a step for a shard, and whether its inferences carry something on; None if it missed a step."""
     key, asked = request
     kept = shard.memory.get(key)
     if kept is None or asked.number not in (kept.n_passes, kept.n_passes - 1):
@@ -259,15 +287,21 @@ def _advance(shard, key, asked):
     kept = shard.memory[key]
     with single_threaded_blas(), shard.named_in_errors():
         risk = _risk_of(shard, key)
-        risk.objective, risk.n_passes = asked.objective, asked.number
-        found = risk.value_grad(asked.coef)
+        if isinstance(asked, _Call):
+            found = asked.function(risk, *asked.arguments)
+            kept.grown = risk.objective.grown
+        else:
+            if asked.objective is not None:
+                risk.objective = asked.objective
+            risk.n_passes = asked.number
+            found = risk.value_grad(asked.coef)
     carries = any(state is not None for state in risk.carried)
     kept.carried = risk.carried if carries else None
     kept.last, kept.n_passes = (found, carries), asked.number + 1
 
 
 def _summed(shard, request):
-    """The value of a function for the risk of a shard; None if the shard missed a pass."""
+    """The value of a function for the risk of a shard; None if the shard missed a step."""
     key, asked = request
     kept = shard.memory.get(key)
     if kept is None or asked.number != kept.n_passes:

@@ -74,6 +74,8 @@ class BatchObjectives(Objective):
     7.625
     """
 
+    of_examples = True
+
     def __init__(self, objectives):
         self.objectives = list(objectives)
         _take_over(self, self.objectives)

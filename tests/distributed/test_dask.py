@@ -10,9 +10,10 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from small_shards import broken, load, weights
 
-from sklearn_crf import TRWCRF, DRFClassifier, M3NClassifier, Shards
+from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier, Shards
 from sklearn_crf.distributed import DaskExecutor
 from sklearn_crf.learning import Relaxation
+from sklearn_crf.potentials import PairwiseTables
 
 distributed = pytest.importorskip("dask.distributed", reason="dask.distributed is not installed")
 dask = pytest.importorskip("dask")
@@ -26,6 +27,8 @@ ESTIMATORS = {
     "pma": DRFClassifier(inference="trw"),
     "margins": M3NClassifier(max_iter=10),
     "spa": DRFClassifier(inference="map", max_iter=5),
+    "contrastive": ContrastiveCRF(pairwise=PairwiseTables(C=0.1), max_iter=20, random_state=0),
+    "contrastive, penalty of edges chosen": ContrastiveCRF(max_iter=5, random_state=0),
 }
 
 
@@ -70,8 +73,9 @@ def test_a_bag_of_examples_is_trained_on_in_this_process(in_memory):
 
 def test_one_worker_gives_the_same_bits(in_memory):
     with processes(1) as cluster, distributed.Client(cluster) as client:
-        fitted = clone(ESTIMATORS["relaxation"]).fit(Shards(range(4), load, client))
-    np.testing.assert_array_equal(weights(fitted), weights(in_memory["relaxation"]))
+        for name in ("relaxation", "contrastive"):
+            fitted = clone(ESTIMATORS[name]).fit(Shards(range(4), load, client))
+            np.testing.assert_array_equal(weights(fitted), weights(in_memory[name]))
 
 
 def test_predictions_and_errors_come_from_workers(client, in_memory):
@@ -105,7 +109,7 @@ def test_grid_search_on_a_cluster_finds_the_same(client):
 class KillsWorkers(DaskExecutor):
     """Kills the worker of the first shard in the middle of some calls."""
 
-    n_calls, fatal = 0, (4, 9)
+    n_calls, fatal = 0, ()
 
     def map(self, function, broadcast):
         self.n_calls += 1
@@ -116,20 +120,23 @@ class KillsWorkers(DaskExecutor):
         return super().map(function, broadcast)
 
 
-def test_killed_workers_leave_no_trace(in_memory):
-    """Messages of a relaxation are carried from pass to pass: another worker has to come by the same."""
+@pytest.mark.parametrize(("name", "fatal"), [("relaxation", (4, 9)), ("contrastive", (34, 55))])
+def test_killed_workers_leave_no_trace(name, fatal, in_memory):
+    """Messages and sets of labelings are carried from pass to pass: another worker has to come by the same."""
     engines = []
 
     def make_engine(shards):
         engines.append(KillsWorkers(shards, client))
+        engines[-1].fatal = fatal
         return engines[-1]
 
     with processes(2) as cluster, distributed.Client(cluster) as client:
         shards = Shards(range(4), load, make_engine)
-        fitted = clone(ESTIMATORS["relaxation"]).fit(shards)
+        fitted = clone(ESTIMATORS[name]).fit(shards)
+        assert engines[0].n_calls > max(fatal)
         engines[0].fatal = (engines[0].n_calls + 1,)
         predicted = fitted.predict(shards)
-    np.testing.assert_array_equal(weights(fitted), weights(in_memory["relaxation"]))
+    np.testing.assert_array_equal(weights(fitted), weights(in_memory[name]))
     for labels, seed in zip(predicted, range(4), strict=True):
         np.testing.assert_array_equal(labels, fitted.predict(load(seed)[0]))
 

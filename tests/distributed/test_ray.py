@@ -11,9 +11,10 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from small_shards import broken, load, weights
 
-from sklearn_crf import TRWCRF, M3NClassifier, Shards
+from sklearn_crf import TRWCRF, ContrastiveCRF, M3NClassifier, Shards
 from sklearn_crf.distributed import RayExecutor
 from sklearn_crf.learning import Relaxation
+from sklearn_crf.potentials import PairwiseTables
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
 
@@ -23,6 +24,7 @@ ESTIMATORS = {
     "exact": TRWCRF(),
     "relaxation": TRWCRF(formulation=Relaxation(tol=1e-4), max_iter=20),
     "margins": M3NClassifier(max_iter=10),
+    "contrastive": ContrastiveCRF(pairwise=PairwiseTables(C=0.1), max_iter=20, random_state=0),
 }
 
 
@@ -67,21 +69,22 @@ def test_predictions_and_errors_come_from_actors(shards, in_memory):
         clone(crf).fit(Shards(range(3), broken, "ray"))
 
 
-def test_killed_actors_leave_no_trace(in_memory):
-    """Messages of a relaxation are carried from pass to pass: another actor has to come by the same."""
+@pytest.mark.parametrize(("name", "fatal"), [("relaxation", 9), ("contrastive", 34)])
+def test_killed_actors_leave_no_trace(name, fatal, in_memory):
+    """Messages and sets of labelings are carried from pass to pass: another actor has to come by the same."""
 
     class KillsActors(RayExecutor):
         n_calls = 0
 
         def map(self, function, broadcast):
             self.n_calls += 1
-            if self.n_calls == 9:
+            if self.n_calls == fatal:
                 (process, *_), *_ = super().map(process_of_shard, None)
                 os.kill(process, signal.SIGKILL)
             return super().map(function, broadcast)
 
-    fitted = clone(ESTIMATORS["relaxation"]).fit(Shards(range(3), load, KillsActors))
-    np.testing.assert_array_equal(weights(fitted), weights(in_memory["relaxation"]))
+    fitted = clone(ESTIMATORS[name]).fit(Shards(range(3), load, KillsActors))
+    np.testing.assert_array_equal(weights(fitted), weights(in_memory[name]))
 
 
 def process_of_shard(shard, broadcast):

@@ -1,16 +1,21 @@
 """Training on shards in this process: the same weights as in memory, and errors that name the shard."""
 
 import pickle
+import time
+from threading import Thread
 
 import numpy as np
 import pytest
+from callback_recorder import Recorder
 from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
 from small_shards import weights
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier, Shards
-from sklearn_crf.distributed import LocalExecutor
-from sklearn_crf.learning import SPA, MaxMargin, Relaxation, SharedPiecesTraining
+from sklearn_crf.distributed import LocalExecutor, Shard
+from sklearn_crf.distributed._executors import _on_bytes
+from sklearn_crf.learning import SPA, GrowingSets, MaxMargin, Relaxation, SharedPiecesTraining
+from sklearn_crf.objectives import GibbsGenerator, MostViolated
 from sklearn_crf.potentials import PairwiseTables
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -39,7 +44,20 @@ ESTIMATORS = {
     "smoothed margins": M3NClassifier(formulation="smoothed", max_iter=5),
     "associative margins": M3NClassifier(pairwise="associative", edge_features="constant"),
     "cd": DRFClassifier(learning="cd", max_iter=5, random_state=0),
+    "contrastive": ContrastiveCRF(random_state=0, max_iter=50),
+    "contrastive on sets seen": ContrastiveCRF(sets=GrowingSets("observed", generator=None)),
+    "contrastive on draws": ContrastiveCRF(
+        sets=GrowingSets("gpl", GibbsGenerator(2, persistent=True), are_drawn=True, max_rounds=3),
+        pairwise=PairwiseTables(C=0.1),
+        random_state=0,
+    ),
+    "contrastive on violated sets": ContrastiveCRF(
+        sets=GrowingSets("empty", ["icm_mv", "map"], n_new=2, max_rounds=2),
+        pairwise=PairwiseTables(C=1),
+        random_state=0,
+    ),
 }
+DRAWN = {"cd", "contrastive on draws", "contrastive on violated sets"}
 
 
 def part(k):
@@ -58,7 +76,7 @@ def test_loaded_anew_or_kept_is_the_same(name):
 MARGINS = sorted(name for name, crf in ESTIMATORS.items() if isinstance(crf, M3NClassifier))
 
 
-@pytest.mark.parametrize("name", sorted(ESTIMATORS.keys() - {"cd", *MARGINS} | {"smoothed margins"}))
+@pytest.mark.parametrize("name", sorted(ESTIMATORS.keys() - {*DRAWN, *MARGINS} | {"smoothed margins"}))
 def test_one_shard_is_the_fit_in_memory(name):
     in_memory = clone(ESTIMATORS[name]).fit(X, Y)
     one = clone(ESTIMATORS[name]).fit(Shards.from_arrays([(X, Y)]))
@@ -78,7 +96,7 @@ def test_margins_enclose_the_optimum_in_memory(name):
     assert np.isfinite(sharded.duality_gap_)
 
 
-@pytest.mark.parametrize("name", ["exact", "pma", "pl"])
+@pytest.mark.parametrize("name", ["exact", "pma", "pl", "contrastive on sets seen"])
 def test_weighted_shards_minimise_the_loss_of_all(name):
     weight = np.array([1.0] * 5 + [2.0] + [1.0] * 3)
     in_memory = clone(ESTIMATORS[name]).set_params(tol=1e-9).fit(X, Y, sample_weight=weight)
@@ -166,9 +184,10 @@ def test_fitted_estimators_are_plain():
     assert not any(shard.cache or shard.memory for shard in shards._shards)
 
 
-def test_warm_start_goes_on():
+@pytest.mark.parametrize("field", [TRWCRF(tol=1e-6), ContrastiveCRF(sets=GrowingSets(generator=None))])
+def test_warm_start_goes_on(field):
     shards = Shards.from_arrays(PARTS)
-    crf = TRWCRF(warm_start=True, tol=1e-6).fit(shards)
+    crf = clone(field).set_params(warm_start=True).fit(shards)
     before = weights(crf)
     assert crf.fit(shards).n_iter_ == 1
     np.testing.assert_array_equal(weights(crf), before)
@@ -189,12 +208,59 @@ class LosesShards(LocalExecutor):
 
 
 @pytest.mark.parametrize(
-    "name", ["exact", "relaxation", "pma", "cd", "margins", "margins of the relaxation", "smoothed margins"]
+    "name",
+    [
+        "exact",
+        "relaxation",
+        "pma",
+        "cd",
+        "margins",
+        "margins of the relaxation",
+        "smoothed margins",
+        *sorted(name for name, crf in ESTIMATORS.items() if isinstance(crf, ContrastiveCRF)),
+    ],
 )
 def test_shards_that_are_lost_repeat_their_passes(name):
     whole = clone(ESTIMATORS[name]).fit(Shards.from_arrays(PARTS))
     repaired = clone(ESTIMATORS[name]).fit(Shards.from_arrays(PARTS, client=LosesShards))
     np.testing.assert_array_equal(weights(repaired), weights(whole))
+    if isinstance(whole, ContrastiveCRF):
+        np.testing.assert_array_equal(repaired.n_generated_, whole.n_generated_)
+        assert repaired.n_assignments_ == whole.n_assignments_
+
+
+class AsksTwice(LocalExecutor):
+    """An engine that calls every function again, and moves shards in between as if to another process."""
+
+    def map(self, function, broadcast):
+        super().map(function, broadcast)
+        self.shards = [pickle.loads(pickle.dumps(shard)) for shard in self.shards]
+        return super().map(function, broadcast)
+
+
+@pytest.mark.parametrize("name", ["relaxation", "contrastive", "contrastive on draws"])
+def test_shards_that_move_and_are_asked_twice_take_each_step_once(name):
+    whole = clone(ESTIMATORS[name]).fit(Shards.from_arrays(PARTS))
+    moved = clone(ESTIMATORS[name]).fit(Shards.from_arrays(PARTS, client=AsksTwice))
+    np.testing.assert_array_equal(weights(moved), weights(whole))
+
+
+def slowly(shard, broadcast):
+    shard.memory["busy"] = shard.memory.get("busy", 0) + 1
+    shard.memory["most"] = max(shard.memory.get("most", 0), shard.memory["busy"])
+    time.sleep(0.05)
+    shard.memory["busy"] -= 1
+
+
+def test_threads_of_a_worker_take_turns_at_a_shard():
+    pytest.importorskip("distributed", reason="dask.distributed is not installed")
+    shard = Shard(0, "first", None)
+    threads = [Thread(target=_on_bytes, args=(slowly, shard, pickle.dumps(None))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert shard.memory == {"busy": 0, "most": 1}
 
 
 def test_an_engine_that_loses_every_pass_is_given_up():
@@ -231,8 +297,11 @@ def test_errors_name_the_shard():
 
 def test_what_takes_no_shards_says_so():
     shards = Shards.from_arrays(PARTS)
-    with pytest.raises(ValueError, match="ContrastiveCRF takes no Shards: TRWCRF, DRFClassifier and M3NClassifier"):
-        ContrastiveCRF().fit(shards)
+    with pytest.raises(ValueError, match="solver='sgd' goes from example to example, which Shards do not allow"):
+        ContrastiveCRF(solver="sgd").fit(shards)
+    weighted = MostViolated(MostViolated("icm", "weighted"), "hamming")
+    with pytest.raises(ValueError, match=r"MostViolated\(cost='weighted'\) counts labels in memory, not in Shards"):
+        ContrastiveCRF(sets=GrowingSets(generator=["map", weighted])).fit(shards)
     for crf in (TRWCRF(solver="sgd"), TRWCRF(formulation="joint"), TRWCRF(formulation="dual", fit_intercept=False)):
         with pytest.raises(ValueError, match="such as 'lbfgs'"):
             crf.fit(shards)
@@ -254,3 +323,94 @@ def test_what_takes_no_shards_says_so():
 def test_the_loss_is_that_of_all_shards():
     crf = TRWCRF(max_iter=1, tol=0).fit(Shards.from_arrays(PARTS))
     assert crf.loss_curve_[0] == pytest.approx(10 * 16 * np.log(3), rel=1e-12)
+
+
+# Sets of labelings --------------------------------------------------------------------------------------------------
+
+
+def test_best_labelings_of_chains_are_those_in_memory():
+    """Max-product finds the same from any start, so that the numbers drawn in each shard make no difference."""
+    chains, labels = X.reshape(36, 4, 3), Y.reshape(36, 4)
+    parts = [(chains[:7], labels[:7]), (chains[7:20], labels[7:20]), (chains[20:], labels[20:])]
+    crf = ContrastiveCRF(random_state=0, tol=1e-7)
+    in_memory, sharded = clone(crf).fit(chains, labels), clone(crf).fit(Shards.from_arrays(parts))
+    np.testing.assert_array_equal(sharded.n_generated_, in_memory.n_generated_)
+    np.testing.assert_allclose(weights(sharded), weights(in_memory), atol=1e-5)
+    assert in_memory.n_generated_[0] > 0
+
+
+def test_sets_of_single_examples_go_to_their_shards():
+    blocks = [[[0, 1, k], [5, 9]] for k in range(2, 11)]
+    flipped = np.concatenate((Y, (Y + 1) % 3))
+    given_weight = np.arange(1.0, 10.0)[np.newaxis]
+    sets = GrowingSets("gpl", None, blocks=blocks, given=[flipped], given_weight=given_weight)
+    parts = [(X[:4], Y[:4]), (X[4:6], Y[4:6]), (X[6:], Y[6:])]
+    crf = ContrastiveCRF(sets=sets, tol=1e-8)
+    in_memory, sharded = clone(crf).fit(X, Y), clone(crf).fit(Shards.from_arrays(parts))
+    np.testing.assert_allclose(weights(sharded), weights(in_memory), atol=1e-6)
+    assert sharded.n_assignments_ == in_memory.n_assignments_ == 9 * 17
+
+
+def test_sets_that_do_not_fit_the_shards():
+    shards = Shards.from_arrays(PARTS)
+
+    def fit(shards=shards, **options):
+        ContrastiveCRF(sets=GrowingSets(**options)).fit(shards)
+
+    with pytest.raises(ValueError, match="blocks holds lists for 2 examples, but X has 9"):
+        fit(init="gpl", blocks=[[[0, 1]], [[2]]])
+    with pytest.raises(ValueError, match=r"In shard 1: blocks\[5\]\[0\]"):
+        fit(init="gpl", blocks=[[[0, 1]]] * 5 + [[[0, 16]]] + [[[0, 1]]] * 3)
+    with pytest.raises(ValueError, match=r"given_weight must have shape \(1,\) or \(1, 9\), got \(1, 4\)"):
+        fit(given=[Y], given_weight=np.ones((1, 4)))
+    with pytest.raises(ValueError, match=r"given\[0\] holds the label 7, which is not among the classes"):
+        fit(given=[np.full((1, 4, 4), 7)])
+    sizes = Shards.from_arrays([PARTS[0], (X[4:, :2], Y[4:, :2])])
+    with pytest.raises(ValueError, match="init='observed' needs examples of one lattice, found labels of shapes"):
+        fit(sizes, init="observed")
+    hidden = np.where(np.arange(Y.size).reshape(Y.shape) == 80, -1, Y)
+    unlabelled = Shards.from_arrays([(X[:4], hidden[:4]), (X[4:], hidden[4:])])
+    with pytest.raises(ValueError, match=r"In shard 1: .*contrastive learning"):
+        ContrastiveCRF(missing_label=-1).fit(unlabelled)
+
+
+class Interrupts(LocalExecutor):
+    """An engine in which the second growth of sets is interrupted by the user."""
+
+    n_growths = 0
+
+    def map(self, function, broadcast):
+        asked = broadcast[-1] if isinstance(broadcast, tuple) else None
+        self.n_growths += getattr(getattr(asked, "function", None), "__name__", "") == "extend_sets"
+        if self.n_growths == 2:
+            raise KeyboardInterrupt
+        return super().map(function, broadcast)
+
+
+def test_an_interrupted_fit_keeps_the_weights_of_now():
+    crf = clone(ESTIMATORS["contrastive on draws"]).set_params(warm_start=True)
+    with pytest.raises(KeyboardInterrupt):
+        crf.fit(Shards.from_arrays(PARTS, client=Interrupts))
+    assert crf.n_rounds_ == 1
+    assert crf.n_iter_ > 1
+    assert crf.fit(Shards.from_arrays(PARTS)).n_rounds_ == 3
+
+
+def test_callbacks_see_every_round_and_may_stop():
+    pytest.importorskip("sklearn.callback", reason="scikit-learn before 1.9")
+    recorders, fits = [], []
+    for shards in (Shards.from_arrays(PARTS), Shards(range(3), part)):
+        recorders.append(Recorder(2))
+        fits.append(clone(ESTIMATORS["contrastive on draws"]).set_callbacks(recorders[-1]).fit(shards))
+        assert len(recorders[-1].fitted) == 2
+        assert fits[-1].n_rounds_ == 1
+        assert recorders[-1].fitted[0].predict(X).shape == Y.shape
+    np.testing.assert_array_equal(weights(fits[0]), weights(fits[1]))
+    np.testing.assert_array_equal(*(weights(recorder.fitted[0]) for recorder in recorders))
+
+
+def test_nothing_of_the_sets_is_left_after_the_fit():
+    shards, crf = Shards(range(3), part), clone(ESTIMATORS["contrastive on draws"])
+    crf.fit(shards)
+    assert not any(shard.cache or shard.memory for shard in shards._shards)
+    assert b"Shard" not in pickle.dumps(crf)

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn_crf import Example
 from sklearn_crf.encoding import encode_X, make_batches
 from sklearn_crf.graphs import lattice
-from sklearn_crf.learning._contrastive import members_of
+from sklearn_crf.learning._growing_sets import members_of
 from sklearn_crf.potentials import LinearPotentials, pairwise_form
 
 
