@@ -19,7 +19,7 @@ from sklearn_crf.inference import (
 from sklearn_crf.learning._formulation import Formulation
 from sklearn_crf.learning._solvers import REMEDY, SGD, DualAscent, Solver
 from sklearn_crf.learning._training import PenalisedRisk, have_cycles, warn_unconverged
-from sklearn_crf.objectives import EdgeProbabilityRisk, JointRisk, RelaxedLikelihood
+from sklearn_crf.objectives import EdgeProbabilityRisk, JointRisk, RelaxedLikelihood, damped_messages
 from sklearn_crf.optimize import minimize_pqn
 
 #: Entropies of relaxations.
@@ -57,8 +57,8 @@ class Relaxation(Formulation):
 
     .. math:: \tilde A(\theta) = \max_{\tau \in L} \langle \theta, \tau \rangle + \tilde H(\tau)
 
-    Tree-reweighted messages, and the same bound over shares of trees where they do not settle. On forests it is exact
-    for the tree-reweighted entropy. Source: Jancsary 2012, CRF recipe 1.
+    Tree-reweighted messages, damped where they do not settle, and the same bound over shares of trees where that does
+    not help. On forests it is exact for the tree-reweighted entropy. Source: Jancsary 2012, CRF recipe 1.
 
     Parameters
     ----------
@@ -127,8 +127,13 @@ class Relaxation(Formulation):
         return RelaxedLikelihood(*solvers, final_tol=final_tol)
 
     def inference(self, has_cycles, has_factors):
-        solvers = self._solvers(has_cycles, has_factors)
-        return solvers[0] if len(solvers) == 1 else MarginalsWithFallback(*solvers)
+        inference, *fallbacks = self._solvers(has_cycles, has_factors)
+        if not fallbacks:
+            return inference
+        # As in training.
+        damped = damped_messages(inference)
+        fallback = fallbacks[0] if damped is None else MarginalsWithFallback(damped, fallbacks[0])
+        return MarginalsWithFallback(inference, fallback)
 
     def _solvers(self, has_cycles, has_factors):
         """The inference that solves the relaxation, and the one that does where that does not converge, if any."""

@@ -3,6 +3,7 @@
 import copy
 import warnings
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -313,6 +314,31 @@ def test_fallback_solves_where_messages_do_not_settle():
     assert loss.converged
     assert_allclose(loss.terms.sum(), settled.terms.sum(), rtol=1e-7)
     assert_allclose(again.terms.sum(), loss.terms.sum(), rtol=1e-9)
+
+
+class Oscillating(TRWMessagePassing):
+    """Messages that settle only where they are damped, with a list of their calls."""
+
+    calls: ClassVar[list] = []
+
+    def _marginals(self, model, *, init=None, n_threads=1):
+        found = super()._marginals(model, init=init, n_threads=n_threads)
+        self.calls.append((self.damping, self.max_iter, init is not None))
+        return found if self.damping else found._replace(converged=False)
+
+
+def test_damping_comes_before_the_fallback_and_stays():
+    model = random_model("cycle", 2, "tied", seed=1)
+    labels = np.zeros(model.graph.n_nodes, dtype=np.int32)
+    objective = RelaxedLikelihood(Oscillating("covering", tol=1e-10, max_iter=2000), TightenBound(max_iter=1))
+    Oscillating.calls.clear()
+    loss = objective.loss_statistics(model, labels)
+    again = objective.loss_statistics(model, labels, state=loss.state)
+    assert Oscillating.calls == [(0.0, 500, False), (0.2, 2000, False), (0.2, 2000, True)]
+    settled = RelaxedLikelihood(TRWMessagePassing("covering", tol=1e-12, max_iter=3000)).loss_statistics(model, labels)
+    assert loss.converged
+    assert again.converged
+    assert_allclose([loss.terms.sum(), again.terms.sum()], settled.terms.sum(), rtol=1e-7)
 
 
 def test_prediction_falls_back_as_training_does():

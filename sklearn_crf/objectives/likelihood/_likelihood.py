@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from sklearn.base import clone
 
 from sklearn_crf._threads import map_tasks, thread_count
 from sklearn_crf.inference.exact._chains import Transitions, chain_ptr, chains_of
@@ -123,7 +124,7 @@ class RelaxedLikelihood(Objective):
     inference : Inference
         That solves the relaxation; one that can do ``"marginals"`` and takes its own ``state`` as ``init``.
     fallback : Inference, optional
-        Of the same relaxation, for where the first does not converge.
+        Of the same relaxation, for where the first does not converge, nor does with damped messages.
     final_tol : float, optional
         Tolerance to which that of the inference falls with the gradient of the risk; None leaves it as it is.
 
@@ -200,13 +201,54 @@ class RelaxedLikelihood(Objective):
         state : tuple
             Of both algorithms.
         """
-        first, second = (None, None) if state is None else state
-        found = self.inference.marginals(model, init=first, n_threads=n_threads)
-        if not found.converged and self.fallback is not None:
+        first, second, is_damped = (None, None, False) if state is None else state
+        damped = None if self.fallback is None else damped_messages(self.inference)
+        if not is_damped:
+            inference = self.inference if damped is None else _with_quarter_of_sweeps(self.inference)
+            found = inference.marginals(model, init=first, n_threads=n_threads)
+            if found.converged or self.fallback is None:
+                return found, (found.state, second, False)
             # Messages that diverged are not a useful start.
-            found = self.fallback.marginals(model, init=second, n_threads=n_threads)
-            return found, (None, found.state)
-        return found, (found.state, second)
+            first = None
+        # What has needed damping once is spared the sweeps without.
+        if damped is not None:
+            found = damped.marginals(model, init=first, n_threads=n_threads)
+            if found.converged:
+                return found, (found.state, second, True)
+        found = self.fallback.marginals(model, init=second, n_threads=n_threads)
+        return found, (None, found.state, damped is not None)
+
+
+# Share of the old messages where those without damping oscillate: a little is enough, and more takes more sweeps.
+_DAMPING = 0.2
+
+
+def _with_quarter_of_sweeps(inference):
+    """The messages that are tried before damped ones: those that oscillate would go on to the last sweep."""
+    return clone(inference).set_params(max_iter=-(-inference.max_iter // 4))
+
+
+def damped_messages(inference):
+    """The same messages, a little damped; None where they are damped or cannot be.
+
+    Parameters
+    ----------
+    inference : Inference
+
+    Returns
+    -------
+    Inference or None
+
+    Examples
+    --------
+    >>> from sklearn_crf.inference import TRWMessagePassing
+    >>> from sklearn_crf.objectives import damped_messages
+    >>> damped_messages(TRWMessagePassing()).damping
+    0.2
+    """
+    if getattr(inference, "damping", None) != 0.0:
+        return None
+    return clone(inference).set_params(damping=_DAMPING)
 
 
 def loss_of_chains(model, labels):
