@@ -253,7 +253,7 @@ def slowly(shard, broadcast):
 
 
 def test_threads_of_a_worker_take_turns_at_a_shard():
-    pytest.importorskip("distributed", reason="dask.distributed is not installed")
+    pytest.importorskip("distributed.protocol", reason="dask.distributed is not installed")
     shard = Shard(0, "first", None)
     threads = [Thread(target=_on_bytes, args=(slowly, shard, pickle.dumps(None))) for _ in range(3)]
     for thread in threads:
