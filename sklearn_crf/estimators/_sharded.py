@@ -80,7 +80,7 @@ class ShardedExamples:
         return ShardedRisk(self.shards, make_risk, objective, potentials, seed)
 
     def of_each(self, function):
-        """What a function gives for the encoded examples and the batches of each shard, once there are potentials."""
+        """Results of a function of the encoded examples and the batches of each shard, once there are potentials."""
         return self.shards.map(_of_shard, (self._plan, function))
 
     def finish(self):

@@ -198,7 +198,7 @@ class GrowingSets(BaseEstimator):
         return [item for item in several if item is not None]
 
     def generators(self, labels) -> list[Generator]:
-        """What finds further labelings, as objects.
+        """Generators of further labelings, as objects.
 
         Parameters
         ----------

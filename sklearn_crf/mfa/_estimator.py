@@ -319,7 +319,6 @@ class MultiConditionalMFA(
         rng = check_random_state(self.random_state)
         params, state = online_pass(samples, family, len(classes), start, former, rng)
         self.classes_ = classes
-        self.n_features_in_ = X.shape[1]
         present = np.ones(len(classes), dtype=bool)
         vars(self).update(self._attributes(units.to_original(params).canonical(), present, units))
         self.partial_fit_state_ = {**state, "mean": units.mean, "scale": units.scale}

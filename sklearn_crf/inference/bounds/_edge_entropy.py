@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._field import Messages, infeasible_at_node, initial_messages, make_field
 from sklearn_crf.inference._relaxed_problem import in_double_precision, marginals_by_descent
@@ -101,9 +102,11 @@ def best_edge_shares(model, *, max_iter=100, tol=1e-3):
     >>> round(bound.marginals.log_z, 2)
     6.23
     """
-    options = EdgeEntropyBP(max_iter, tol)
     best = _EdgeEntropyBound(model, None)
-    marginals_by_descent(options, best, "upper")
+    for _ in range(max_iter):
+        checkpoint()
+        if best.iterate() <= tol:
+            break
     return _with_shares(best.model, best.field, best.messages, best.work)[1]
 
 

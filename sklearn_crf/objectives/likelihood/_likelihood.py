@@ -199,24 +199,24 @@ class RelaxedLikelihood(Objective):
         -------
         marginals : Marginals
         state : tuple
-            Of both algorithms.
+            Of both algorithms, and whether messages are damped.
         """
         first, second, is_damped = (None, None, False) if state is None else state
-        damped = None if self.fallback is None else damped_messages(self.inference)
+        may_be_damped = self.fallback is not None and _is_undamped(self.inference)
         if not is_damped:
-            inference = self.inference if damped is None else _with_quarter_of_sweeps(self.inference)
+            inference = _with_quarter_of_sweeps(self.inference) if may_be_damped else self.inference
             found = inference.marginals(model, init=first, n_threads=n_threads)
             if found.converged or self.fallback is None:
                 return found, (found.state, second, False)
             # Messages that diverged are not a useful start.
             first = None
         # What has needed damping once is spared the sweeps without.
-        if damped is not None:
-            found = damped.marginals(model, init=first, n_threads=n_threads)
+        if may_be_damped:
+            found = damped_messages(self.inference).marginals(model, init=first, n_threads=n_threads)
             if found.converged:
                 return found, (found.state, second, True)
         found = self.fallback.marginals(model, init=second, n_threads=n_threads)
-        return found, (None, found.state, damped is not None)
+        return found, (None, found.state, may_be_damped)
 
 
 # Share of the old messages where those without damping oscillate: a little is enough, and more takes more sweeps.
@@ -246,9 +246,12 @@ def damped_messages(inference):
     >>> damped_messages(TRWMessagePassing()).damping
     0.2
     """
-    if getattr(inference, "damping", None) != 0.0:
-        return None
-    return clone(inference).set_params(damping=_DAMPING)
+    return clone(inference).set_params(damping=_DAMPING) if _is_undamped(inference) else None
+
+
+def _is_undamped(inference):
+    """Whether it sends messages that could be damped and are not."""
+    return getattr(inference, "damping", None) == 0.0
 
 
 def loss_of_chains(model, labels):
