@@ -24,6 +24,9 @@ _ROUNDING = 64 * np.finfo(np.float64).eps
 # Share of the full step, where there is one, that a block begins with.
 _FIRST_SHARE = 0.5
 
+# Longest step of a score: enough to go from one vertex to another (DualBlock.bounded).
+_LONGEST_MOVE, _SMALLEST = 700.0, np.finfo(np.float64).tiny
+
 
 def exponentiated_gradient(
     blocks: Sequence,
@@ -60,7 +63,8 @@ def exponentiated_gradient(
         Each with ``start()``, parameters to begin with; ``forward(parameters)``, their marginals and the entropy of
         these; ``scores(x)``, :math:`s_i(x)`; ``costs``, :math:`e_i`; ``weight``, :math:`c_i`; ``truth``,
         :math:`\phi_i`; ``touched``, indices of the entries of x that it knows of, and ``pullback(marginals)``,
-        :math:`B_i^\top` marginals there; ``n``, the length of x.
+        :math:`B_i^\top` marginals there; ``n``, the length of x. Without a temperature also ``bounded(parameters)``,
+        parameters of a bounded range with the same marginals to rounding.
     fun : callable
         ``fun(x)`` returns P in any unit, a float, and its gradient; it is called after every epoch.
     temperature : float, default=1.0
@@ -168,18 +172,23 @@ class _DualMarginals:
         """Move the parameters of a block by a step that raises the dual."""
         block, parameters, marginals = self.blocks[i], self.parameters[i], self.marginals[i]
         direction = block.scores(self.x) - self.temperature * parameters
-        size = min(self.step_sizes[i], self.longest)
+        size = min(self.step_sizes[i], self.longest, _LONGEST_MOVE / max(largest(direction), _SMALLEST))
         for _ in range(_MOST_HALVINGS):
             new = parameters + size * direction
+            if self.temperature == 0:
+                # At a vertex every step goes the same way: without bounds, the way back would grow with every epoch.
+                new = block.bounded(new)
             there, entropy = block.forward(new)
             gain = self._gain(block, there, entropy)
             moved = block.weight * block.pullback(marginals - there)
             square = float(moved @ moved)
             rise = gain - self.gains[i] - float(moved @ self.x[block.touched]) - 0.5 * square
             # Near the optimum what a step gains is lost in rounding. But as the dual is concave, it has not fallen if
-            # it still rises from the new point on in the same direction.
+            # it still rises from the new point on in the same direction. At a vertex both are nothing but rounding, and
+            # vertices are only where there is no entropy.
             slope = block.weight * (1 - self.temperature * size) * float(direction @ (there - marginals)) - square
-            if rise > _ROUNDING * (abs(gain) + 1.0) or slope >= 0:
+            exact = _ROUNDING * (abs(gain) + 1.0)
+            if rise > exact or slope >= 0 or (self.temperature == 0 and min(rise, slope) >= -exact):
                 self.parameters[i], self.marginals[i], self.gains[i] = new, there, gain
                 self.x[block.touched] += moved
                 self.step_sizes[i] = _GROWTH * size

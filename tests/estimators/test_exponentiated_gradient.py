@@ -37,6 +37,9 @@ class SimplexBlock:
         marginals = softmax(parameters)
         return marginals, logsumexp(parameters) - parameters @ marginals
 
+    def bounded(self, parameters):
+        return np.maximum(parameters - parameters.max(), -300)
+
     def pullback(self, marginals):
         return self.features.T @ marginals
 

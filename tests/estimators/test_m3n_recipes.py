@@ -201,9 +201,23 @@ def test_without_edges_and_with_weights_formulations_agree(formulation):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         optimum = m3n_classifier(tol=1e-7).fit(X, y, weight).loss_curve_.min()
-        model = m3n_classifier(formulation=formulation, temperature=1e-3, tol=1e-3).fit(X, y, weight)
+        options = {"formulation": formulation, "temperature": 1e-3, "tol": 1e-3, "random_state": 0}
+        model = m3n_classifier(**options).fit(X, y, weight)
     assert model.dual_curve_[-1] <= optimum * (1 + 1e-6)
     assert optimum * (1 - 1e-6) <= model.loss_curve_.min() <= optimum * (1 + 1e-2)
+
+
+@pytest.mark.parametrize("random_state", [1, 3, 8, 10])
+def test_the_dual_programme_comes_back_from_vertices(random_state):
+    # Most examples are at a vertex at the optimum, but go to another one for a while on the way.
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=30)
+    X = np.eye(3)[y] + rng.normal(size=(30, 3))
+    weight = rng.uniform(0.5, 2, size=30)
+    model = m3n_classifier(formulation="dual", tol=1e-3, max_iter=200, random_state=random_state)
+    model.fit(X, y, weight)
+    assert model.n_iter_ < 150
+    assert 0 <= model.duality_gap_ <= 1.001e-3 * model.loss_curve_[-1]
 
 
 @pytest.mark.parametrize("formulation", SMOOTHED)

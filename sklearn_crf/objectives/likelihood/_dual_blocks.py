@@ -9,6 +9,9 @@ from sklearn_crf.models import Statistics, labeling_statistics
 # Of the label of a node above its other states, to begin with.
 _FIRST_SCORE = 10.0
 
+# Of the least parameter below the largest of its factor: its probability is far below rounding, and still above zero.
+_LOWEST_SCORE = -300.0
+
 
 class DualBlock:
     r"""One batch in the dual of a penalised likelihood, where marginals are the unknowns.
@@ -121,6 +124,27 @@ class DualBlock:
         found, self._state = self._likelihood.solve(model, self._state, 1)
         marginals = _vector(found.statistics)
         return marginals, found.log_z - float(parameters @ marginals)
+
+    def bounded(self, parameters):
+        """Parameters of nearly the same marginals, at most 300 apart within a factor.
+
+        Parameters
+        ----------
+        parameters : ndarray
+
+        Returns
+        -------
+        ndarray, float64
+            The largest of every node and every table is zero.
+        """
+        unary, tables = self._parts(np.where(self._allowed, parameters, -np.inf))
+        highest = np.concatenate(
+            [
+                np.ravel(np.broadcast_to(part.max(axis=axes, keepdims=True), part.shape))
+                for part, axes in ((unary, -1), (tables, (-2, -1)))
+            ]
+        )
+        return np.where(self._allowed, np.maximum(parameters - np.nan_to_num(highest), _LOWEST_SCORE), 0.0)
 
     def pullback(self, marginals):
         """Scaled B' marginals for the weights that the batch touches.
