@@ -19,7 +19,7 @@ from sklearn_crf.inference import (
 from sklearn_crf.learning._formulation import Formulation
 from sklearn_crf.learning._solvers import REMEDY, SGD, DualAscent, Solver
 from sklearn_crf.learning._training import PenalisedRisk, have_cycles, warn_unconverged
-from sklearn_crf.objectives import EdgeProbabilityRisk, JointRisk, RelaxedLikelihood, damped_messages
+from sklearn_crf.objectives import EdgeProbabilityRisk, JointRisk, RelaxedLikelihood
 from sklearn_crf.optimize import minimize_pqn
 
 #: Entropies of relaxations.
@@ -35,21 +35,49 @@ _LEAST_TOL, _LARGEST_TOL, _TOL_OF_ESTIMATOR = 1e-6, 1e-3, 10.0
 _FIRST_TOL = 3e-2
 
 
-class MarginalsWithFallback(Inference):
-    """Marginals of one algorithm where it converges, of another elsewhere."""
+# Share of the old messages where those without damping oscillate: a little is enough, and more takes more sweeps.
+_DAMPING = 0.2
 
-    # fallback: of the same relaxation
+
+class MarginalsWithFallback(Inference):
+    """Tree-reweighted messages, damped ones where these do not settle, another algorithm where those do not either."""
+
+    # messages: undamped, as oscillating ones are damped here; fallback: of the same relaxation
 
     tasks = frozenset({"marginals"})
 
-    def __init__(self, inference: Inference, fallback: Inference):
-        self.inference = inference
+    def __init__(self, messages: TRWMessagePassing, fallback: Inference):
+        self.messages = messages
         self.fallback = fallback
+        # Messages that oscillate would go on to the last sweep.
+        self._quickly = clone(messages).set_params(max_iter=-(-messages.max_iter // 4))
+        self._damped = clone(messages).set_params(damping=_DAMPING)
+
+    @property
+    def tol(self):
+        return self.messages.tol
+
+    @tol.setter
+    def tol(self, tol):
+        for inference in (self.messages, self._quickly, self._damped, self.fallback):
+            inference.tol = tol
 
     def _marginals(self, model, *, init=None, n_threads=1):
+        # States of both algorithms, and whether the messages are damped: what has needed it once is spared the sweeps
+        # without.
+        of_messages, of_fallback, is_damped = (None, None, False) if init is None else init
         with convergence_left_to_caller():
-            found = self.inference.marginals(model, n_threads=n_threads)
-        return found if found.converged else self.fallback.marginals(model, n_threads=n_threads)
+            if not is_damped:
+                found = self._quickly.marginals(model, init=of_messages, n_threads=n_threads)
+                if found.converged:
+                    return found._replace(state=(found.state, of_fallback, False))
+                # Messages that diverged are not a useful start.
+                of_messages = None
+            found = self._damped.marginals(model, init=of_messages, n_threads=n_threads)
+            if found.converged:
+                return found._replace(state=(found.state, of_fallback, True))
+        found = self.fallback.marginals(model, init=of_fallback, n_threads=n_threads)
+        return found._replace(state=(None, found.state, True))
 
 
 class Relaxation(Formulation):
@@ -118,37 +146,26 @@ class Relaxation(Formulation):
         return {"max_iter": self.max_iter, "tol": self._final_tol if self.tol is None else self.tol}
 
     def likelihood(self, has_cycles, has_factors):
-        solvers = self._solvers(has_cycles, has_factors)
+        inference = self.inference(has_cycles, has_factors)
         if self.tol is not None or not self._follows_gradient:
-            return RelaxedLikelihood(*solvers)
-        final_tol = solvers[0].tol
-        for inference in solvers:
-            inference.set_params(tol=_FIRST_TOL)
-        return RelaxedLikelihood(*solvers, final_tol=final_tol)
+            return RelaxedLikelihood(inference)
+        final_tol = inference.tol
+        inference.tol = _FIRST_TOL
+        return RelaxedLikelihood(inference, final_tol)
 
     def inference(self, has_cycles, has_factors):
-        inference, *fallbacks = self._solvers(has_cycles, has_factors)
-        if not fallbacks:
-            return inference
-        # As in training.
-        damped = damped_messages(inference)
-        fallback = fallbacks[0] if damped is None else MarginalsWithFallback(damped, fallbacks[0])
-        return MarginalsWithFallback(inference, fallback)
-
-    def _solvers(self, has_cycles, has_factors):
-        """The inference that solves the relaxation, and the one that does where that does not converge, if any."""
         if has_factors:
-            return (self._factor_inference(has_cycles),)
+            return self._factor_inference(has_cycles)
         if self._is_by("trw"):
             return self._tree_reweighted()
         is_trivial = self._is_by("trivial")
-        return (EdgeEntropyBP(**self._limits) if is_trivial else NormProductBP(self.entropy, **self._limits),)
+        return EdgeEntropyBP(**self._limits) if is_trivial else NormProductBP(self.entropy, **self._limits)
 
     def _is_by(self, entropy):
         return isinstance(self.entropy, str) and self.entropy == entropy
 
     def _tree_reweighted(self):
-        return TRWMessagePassing("covering", **self._limits), TightenBound(**self._limits)
+        return MarginalsWithFallback(TRWMessagePassing("covering", **self._limits), TightenBound(**self._limits))
 
     def _factor_inference(self, has_cycles):
         if not self._is_by("trw"):
@@ -218,7 +235,7 @@ class Reparameterization(Relaxation):
     takes_factors = False
 
     def _tree_reweighted(self):
-        return (TightenBound(**self._limits),)
+        return TightenBound(**self._limits)
 
     def cyclic_nodes(self):
         return 1

@@ -13,7 +13,7 @@ from sklearn_crf.objectives.likelihood._discrete import MaximumMarginal, SaddleP
 from sklearn_crf.objectives.likelihood._dual_blocks import DualBlock
 from sklearn_crf.objectives.likelihood._edge_probability_risk import EdgeProbabilityRisk
 from sklearn_crf.objectives.likelihood._joint_risk import JointRisk
-from sklearn_crf.objectives.likelihood._likelihood import Likelihood, RelaxedLikelihood, damped_messages
+from sklearn_crf.objectives.likelihood._likelihood import Likelihood, RelaxedLikelihood
 from sklearn_crf.objectives.likelihood._piecewise import Piecewise, SharedPieces, at_best_shares
 from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood
 from sklearn_crf.objectives.margin._forest_examples import are_exact_by_kernel
@@ -63,7 +63,6 @@ __all__ = [
     "are_exact_by_kernel",
     "at_best_shares",
     "at_temperature",
-    "damped_messages",
     "decomposed_weights",
     "loss_augmented",
     "make_blocks",

@@ -16,6 +16,7 @@ from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import TightenBound, TRWMessagePassing
 from sklearn_crf.learning import PMA
 from sklearn_crf.learning._few_labels import risk_near_labels
+from sklearn_crf.learning._relaxations import MarginalsWithFallback
 from sklearn_crf.learning._training import _risk_of_nodes, _without_edges
 from sklearn_crf.objectives import EmpiricalRisk, RelaxedLikelihood, SoftmaxMargin
 from sklearn_crf.potentials import LinearPotentials, pairwise_form
@@ -142,11 +143,12 @@ def test_the_inner_tolerance_follows_the_gradient():
 
 
 def test_the_fallback_is_as_accurate_as_the_inference():
-    objective = RelaxedLikelihood(TRWMessagePassing(tol=0.1), TightenBound(tol=0.1), final_tol=1e-3)
+    inference = MarginalsWithFallback(TRWMessagePassing(tol=0.1), TightenBound(tol=0.1))
+    objective = RelaxedLikelihood(inference, final_tol=1e-3)
     objective.settle(5e-3)
-    assert objective.fallback.tol == objective.inference.tol
+    assert inference.fallback.tol == inference.messages.tol == pytest.approx(0.05)
     assert SoftmaxMargin(objective).settle(0.0)
-    assert objective.fallback.tol == objective.inference.tol == 1e-3
+    assert inference.fallback.tol == inference.messages.tol == 1e-3
 
 
 # Few labels --------------------------------------------------------------------------------------------------------

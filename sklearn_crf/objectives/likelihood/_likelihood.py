@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from sklearn.base import clone
 
 from sklearn_crf._threads import map_tasks, thread_count
 from sklearn_crf.inference.exact._chains import Transitions, chain_ptr, chains_of
@@ -123,8 +122,6 @@ class RelaxedLikelihood(Objective):
     ----------
     inference : Inference
         That solves the relaxation; one that can do ``"marginals"`` and takes its own ``state`` as ``init``.
-    fallback : Inference, optional
-        Of the same relaxation, for where the first does not converge, nor does with damped messages.
     final_tol : float, optional
         Tolerance to which that of the inference falls with the gradient of the risk; None leaves it as it is.
 
@@ -147,9 +144,8 @@ class RelaxedLikelihood(Objective):
     needs = frozenset({"marginals"})
     missing = "marginalised"
 
-    def __init__(self, inference, fallback=None, final_tol=None):
+    def __init__(self, inference, final_tol=None):
         self.inference = inference
-        self.fallback = fallback
         self.final_tol = final_tol
 
     @property
@@ -162,96 +158,27 @@ class RelaxedLikelihood(Objective):
         before = self.inference.tol
         deserved = before / 10 if gradient is None else _TOL_OF_GRADIENT * gradient
         tol = min(before, max(self.final_tol, deserved))
-        for inference in (self.inference, self.fallback):
-            if inference is not None:
-                inference.tol = tol
+        self.inference.tol = tol
         return tol < before
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
         free_state, fixed_state = (None, None) if state is None else state
-        free, free_state = self.solve(model, free_state, n_threads)
+        free = self.inference.marginals(model, init=free_state, n_threads=n_threads)
         converged = free.converged
         observed = observed_model(model, labels)
         if observed is None:
             truth, truth_terms = labeling_statistics(model, labels), score_terms(model, labels)
         else:
-            fixed, fixed_state = self.solve(observed, fixed_state, n_threads)
+            fixed = self.inference.marginals(observed, init=fixed_state, n_threads=n_threads)
+            fixed_state = fixed.state
             truth, truth_terms, converged = fixed.statistics, fixed.log_z_terms, converged and fixed.converged
         return Loss(
             statistics=free.statistics.minus(truth),
             terms=free.log_z_terms - truth_terms,
             predicted=np.argmax(free.unary, axis=1).astype(np.int32),
-            state=(free_state, fixed_state),
+            state=(free.state, fixed_state),
             converged=converged,
         )
-
-    def solve(self, model, state, n_threads):
-        """Marginals by the relaxation.
-
-        Parameters
-        ----------
-        model : PairwiseModel
-        state : tuple or None
-            Second result of the last call for a model of the same topology.
-        n_threads : int
-
-        Returns
-        -------
-        marginals : Marginals
-        state : tuple
-            Of both algorithms, and whether messages are damped.
-        """
-        first, second, is_damped = (None, None, False) if state is None else state
-        may_be_damped = self.fallback is not None and _is_undamped(self.inference)
-        if not is_damped:
-            inference = _with_quarter_of_sweeps(self.inference) if may_be_damped else self.inference
-            found = inference.marginals(model, init=first, n_threads=n_threads)
-            if found.converged or self.fallback is None:
-                return found, (found.state, second, False)
-            # Messages that diverged are not a useful start.
-            first = None
-        # What has needed damping once is spared the sweeps without.
-        if may_be_damped:
-            found = damped_messages(self.inference).marginals(model, init=first, n_threads=n_threads)
-            if found.converged:
-                return found, (found.state, second, True)
-        found = self.fallback.marginals(model, init=second, n_threads=n_threads)
-        return found, (None, found.state, may_be_damped)
-
-
-# Share of the old messages where those without damping oscillate: a little is enough, and more takes more sweeps.
-_DAMPING = 0.2
-
-
-def _with_quarter_of_sweeps(inference):
-    """The messages that are tried before damped ones: those that oscillate would go on to the last sweep."""
-    return clone(inference).set_params(max_iter=-(-inference.max_iter // 4))
-
-
-def damped_messages(inference):
-    """The same messages, a little damped; None where they are damped or cannot be.
-
-    Parameters
-    ----------
-    inference : Inference
-
-    Returns
-    -------
-    Inference or None
-
-    Examples
-    --------
-    >>> from sklearn_crf.inference import TRWMessagePassing
-    >>> from sklearn_crf.objectives import damped_messages
-    >>> damped_messages(TRWMessagePassing()).damping
-    0.2
-    """
-    return clone(inference).set_params(damping=_DAMPING) if _is_undamped(inference) else None
-
-
-def _is_undamped(inference):
-    """Whether it sends messages that could be damped and are not."""
-    return getattr(inference, "damping", None) == 0.0
 
 
 def loss_of_chains(model, labels):
