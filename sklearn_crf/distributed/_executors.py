@@ -1,11 +1,11 @@
 """Executors: who holds the shards of training data, and calls functions where they are."""
 
+import pickle
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from threading import Lock
 from time import sleep
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 
 class Shard:
@@ -28,8 +28,6 @@ class Shard:
         What functions keep from call to call.
     is_local : bool
         Whether it is in the process that asks, and alone there, so that several threads may work on it.
-    lock : threading.Lock
-        For workers with several threads: after one is lost, others may be asked again for what they still work on.
 
     Examples
     --------
@@ -45,13 +43,9 @@ class Shard:
         self.cache: dict = {}
         self.memory: dict = {}
         self.is_local = True
-        self.lock = Lock()
 
     def __getstate__(self) -> dict:
-        return {**self.__dict__, "cache": {}, "is_local": False, "lock": None}
-
-    def __setstate__(self, state: dict) -> None:
-        self.__dict__.update(state, lock=Lock())
+        return {**self.__dict__, "cache": {}, "is_local": False}
 
     def load(self) -> tuple:
         """Load the data.
@@ -158,10 +152,107 @@ class LocalExecutor(Executor):
                 shard.cache.clear()
 
 
-class DaskExecutor(Executor):
+class ClusterExecutor(Executor):
+    """Base of executors whose shards are in actors: objects that live in other processes of a cluster.
+
+    Shards are dealt out to actors in turn. One function and what goes with it are sent to an actor once for all its
+    shards. Those of an actor that dies are loaded again by another one in its place.
+
+    Parameters
+    ----------
+    shards : sequence of Shard
+    n_actors : int
+
+    Examples
+    --------
+    >>> from sklearn_crf.distributed import ClusterExecutor, DaskExecutor, RayExecutor
+    >>> issubclass(DaskExecutor, ClusterExecutor), issubclass(RayExecutor, ClusterExecutor)
+    (True, True)
+    """
+
+    name: ClassVar[str] = ""
+
+    def __init__(self, shards: Sequence[Shard], n_actors: int):
+        self._shards = list(shards)
+        self._actors: list = [None] * n_actors
+        for k in range(n_actors):
+            self._replace(k)
+
+    def map(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> list:
+        try:
+            found = self._of_actors(self._dumps((function, broadcast)))
+        except Exception as error:
+            if not self._is_of_cluster(error):
+                raise
+            raise RuntimeError(
+                f"The {self.name} cluster went away while {len(self._shards)} shards were worked on "
+                f"({type(error).__name__}): start one, and fit with new shards."
+            ) from error
+        results: list = [None] * len(self._shards)
+        for k, part in enumerate(found):
+            results[k :: len(found)] = part
+        for result in results:
+            if isinstance(result, _Failure):
+                raise result.error
+        return results
+
+    def _of_actors(self, sent):
+        """Results of each actor, those that have died replaced."""
+        calls = [self._unless_dead(self._start, k, sent) for k in range(len(self._actors))]
+        return [self._waited_for(k, call, sent) for k, call in enumerate(calls)]
+
+    def _waited_for(self, k, call, sent):
+        """The result of an actor, or of the one in its place."""
+        for _ in range(_MOST_WAITS):
+            found = None if call is None else self._unless_dead(self._result, k, call)
+            if found is not None:
+                return found
+            self._replace(k)
+            call = self._unless_dead(self._start, k, sent)
+        raise RuntimeError(f"Workers of the {self.name} cluster died {_MOST_WAITS} times in one pass over the shards.")
+
+    def _unless_dead(self, step, k, argument):
+        """What a step of an actor gives, None if it has died."""
+        try:
+            return step(k, argument)
+        except Exception as error:
+            if not self._is_of_actor(error):
+                raise
+            return None
+
+    def _dealt(self, k):
+        """The shards of an actor."""
+        return self._shards[k :: len(self._actors)]
+
+    def _dumps(self, data):
+        """Functions, also those of no module, and what goes with them, in the form in which they go to all actors."""
+        raise NotImplementedError(type(self).__name__)
+
+    def _replace(self, k):
+        """Make an actor, in the place of one that died or of none."""
+        raise NotImplementedError(type(self).__name__)
+
+    def _start(self, k, sent):
+        """Call an actor, without waiting for it."""
+        raise NotImplementedError(type(self).__name__)
+
+    def _result(self, k, call):
+        """What a call of an actor gives."""
+        raise NotImplementedError(type(self).__name__)
+
+    def _is_of_actor(self, error):
+        """Whether an actor died."""
+        raise NotImplementedError(type(self).__name__)
+
+    def _is_of_cluster(self, error):
+        """Whether the whole cluster went away."""
+        raise NotImplementedError(type(self).__name__)
+
+
+class DaskExecutor(ClusterExecutor):
     """Shards on the workers of a dask cluster, each on the same worker for as long as that lives.
 
-    Shards are dealt out in turn. Those of a worker that dies are loaded again by others.
+    Shards are dealt out in turn. Those of a worker that dies are loaded again by another.
 
     Parameters
     ----------
@@ -184,75 +275,77 @@ class DaskExecutor(Executor):
     ['0', '1', '2']
     """
 
+    name = "dask"
+
     def __init__(self, shards: Sequence[Shard], client: Any):
         self.client = client
-        self._shards = list(shards)
-        self._homes: list[str] = [""] * len(self._shards)
-        self._placed: list = [None] * len(self._shards)
-        self._place(self._workers())
+        n_actors = min(len(self._workers()), len(shards))
+        self._homes = [""] * n_actors
+        super().__init__(shards, n_actors)
+
+    def _of_actors(self, sent):
+        # Actors ask for the client of the moment, which may be of another cluster.
+        with self.client.as_current():
+            return super()._of_actors(sent)
 
     def _workers(self):
-        """Addresses of the workers, some of which may be about to come back."""
+        """Numbers of threads of workers by their addresses; some workers may be about to come back."""
         for _ in range(_MOST_WAITS):
-            found = sorted(self.client.nthreads())
+            found = self.client.nthreads()
             if found:
-                return found
+                return dict(sorted(found.items()))
             sleep(_PATIENCE)
         raise RuntimeError("The dask cluster of client has no workers: start some, and fit with a new client.")
 
-    def _place(self, workers):
-        """Give the shards that have no home among the workers a new one."""
-        for k, shard in enumerate(self._shards):
-            if self._homes[k] not in workers:
-                self._homes[k] = workers[k % len(workers)]
-                self._placed[k] = self._submit(_unchanged, k, shard)
-
-    def _submit(self, function, k, *arguments):
-        # Where a worker dies, another takes over its tasks without delay.
-        return self.client.submit(function, *arguments, workers=[self._homes[k]], allow_other_workers=True, pure=False)
-
-    def map(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> list:
-        try:
-            while True:
-                tasks = self._submit_all(function, broadcast)
-                if self._have_ended(tasks):
-                    return self.client.gather(tasks)
-                self._place(self._workers())
-        except Exception as error:
-            # Errors of functions and loaders are Python's own; dask has many kinds, in several modules.
-            if not (isinstance(error, OSError | CancelledError) or type(error).__module__.startswith("distributed")):
-                raise
-            raise RuntimeError(
-                f"The dask cluster went away while {len(self._shards)} shards were worked on "
-                f"({type(error).__name__}): start one, and fit with a new client."
-            ) from error
-
-    def _submit_all(self, function, broadcast):
-        import dask
+    def _dumps(self, data):
         from distributed.protocol.pickle import dumps
 
-        sent = dumps(broadcast)
-        if len(sent) * len(self._placed) > _FEW_BYTES:
-            # A task of its own, so that the data go to each worker once, and are there again after a worker is lost.
-            with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
-                sent = self.client.submit(_unchanged, sent, pure=False)
-        return [self._submit(_on_bytes, k, function, shard, sent) for k, shard in enumerate(self._placed)]
+        return dumps(data)
 
-    def _have_ended(self, tasks):
-        """Wait for the tasks, as long as all workers live: without any, dask forgets that others may take over."""
-        from distributed import wait
+    def _replace(self, k):
+        workers = self._workers()
+        free = [home for home in workers if home not in self._homes]
+        self._homes[k] = home = (free or list(workers))[k % len(free or workers)]
+        # A task would be sent to its worker by way of the scheduler, at several times the delay of an actor's call.
+        self._actors[k] = self.client.submit(
+            Holder, self._dealt(k), workers[home], workers=[home], actor=True, pure=False
+        )
 
+    def _start(self, k, sent):
+        if not hasattr(self._actors[k], "call"):
+            # A future of it, until it is made.
+            self._actors[k] = self._while_alive(k, self._actors[k].result)
+        return self._actors[k].call(sent)
+
+    def _result(self, k, call):
+        return self._while_alive(k, call.result)
+
+    def _while_alive(self, k, result):
+        """A result that is waited for as long as the worker lives: dask waits on for workers that are gone."""
         while True:
             try:
-                wait(tasks, timeout=_PATIENCE)
+                return result(timeout=_PATIENCE)
             except TimeoutError:
-                if set(self._homes) <= set(self.client.nthreads()):
-                    continue
-                return False
-            return True
+                if self._homes[k] not in self.client.nthreads():
+                    raise _WorkerGoneError from None
+
+    def _is_of_actor(self, error):
+        return self._is_running()
+
+    def _is_of_cluster(self, error):
+        # Errors of functions are among the results. Those that are raised are dask's own, of many kinds.
+        return not self._is_running()
+
+    def _is_running(self):
+        """Whether the cluster answers."""
+        try:
+            self.client.nthreads()
+        except Exception:
+            return False
+        return self.client.status == "running"
 
 
-class RayExecutor(Executor):
+class RayExecutor(ClusterExecutor):
     """Shards in actors of a Ray cluster, each in the same actor for as long as that lives.
 
     There is an actor for each processor. Shards are dealt out in turn. Those of an actor that dies are loaded again by
@@ -277,19 +370,20 @@ class RayExecutor(Executor):
     ['0', '1', '2']
     """
 
+    name = "Ray"
+
     def __init__(self, shards: Sequence[Shard]):
         import ray
 
         if not ray.is_initialized():
             raise RuntimeError("client='ray' needs a connection to a Ray cluster: call ray.init() before.")
         self._ray = ray
-        self._shards = list(shards)
-        n_actors = min(int(ray.cluster_resources().get("CPU", 0)), len(self._shards))
+        n_actors = min(int(ray.cluster_resources().get("CPU", 0)), len(shards))
         if not n_actors:
             raise RuntimeError("The Ray cluster has no processors: start it with some, as by ray.init(num_cpus=2).")
         # They reserve no processors: the actors of a fit before this one may not have gone yet.
-        self._make_actor = ray.remote(scheduling_strategy="SPREAD")(_Holder).remote
-        self._actors = [self._make_actor(self._shards[k::n_actors]) for k in range(n_actors)]
+        self._make_actor = ray.remote(scheduling_strategy="SPREAD")(Holder).remote
+        super().__init__(shards, n_actors)
 
     def __del__(self):
         # At the end of the interpreter Ray may have gone before.
@@ -297,76 +391,60 @@ class RayExecutor(Executor):
             for actor in self._actors:
                 self._ray.kill(actor)
 
-    def map(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> list:
-        exceptions = self._ray.exceptions
-        try:
-            found = self._of_actors(function, self._ray.put(broadcast))
-        except (exceptions.RaySystemError, exceptions.RayActorError, ConnectionError) as error:
-            raise RuntimeError(
-                f"The Ray cluster went away while {len(self._shards)} shards were worked on ({type(error).__name__}): "
-                "start one, and fit again."
-            ) from error
-        results: list = [None] * len(self._shards)
-        for k, part in enumerate(found):
-            results[k :: len(found)] = part
-        for result in results:
-            if isinstance(result, _Failure):
-                raise result.error
-        return results
+    def _dumps(self, data):
+        sent = self._ray.cloudpickle.dumps(data)
+        # Few bytes go with each call, which is quicker; many go to each machine once.
+        return sent if len(sent) < _FEW_BYTES else self._ray.put(sent)
 
-    def _of_actors(self, function, sent):
-        """Results of each actor, those that have died replaced."""
-        tasks = [actor.call.remote(function, sent) for actor in self._actors]
-        found: list = [None] * len(tasks)
-        for k in range(len(tasks)):
-            for _ in range(_MOST_WAITS):
-                try:
-                    found[k] = self._ray.get(tasks[k])
-                    break
-                except self._ray.exceptions.RayActorError:
-                    self._actors[k] = self._make_actor(self._shards[k :: len(tasks)])
-                    tasks[k] = self._actors[k].call.remote(function, sent)
-            else:
-                raise RuntimeError(f"Workers of the Ray cluster died {_MOST_WAITS} times in one pass over the shards.")
-        return found
+    def _replace(self, k):
+        self._actors[k] = self._make_actor(self._dealt(k), 1)
+
+    def _start(self, k, sent):
+        return self._actors[k].call.remote(sent)
+
+    def _result(self, k, call):
+        return self._ray.get(call)
+
+    def _is_of_actor(self, error):
+        return isinstance(error, self._ray.exceptions.RayActorError)
+
+    def _is_of_cluster(self, error):
+        return isinstance(error, self._ray.exceptions.RaySystemError | ConnectionError)
+
+
+class Holder:
+    """Shards in an actor."""
+
+    def __init__(self, shards, n_threads):
+        self._shards = shards
+        self._threads = ThreadPoolExecutor(n_threads)
+
+    def call(self, sent):
+        """Results of a function for each shard, errors among them."""
+        function, broadcast = pickle.loads(sent)
+        return list(self._threads.map(lambda shard: _result_or_failure(function, shard, broadcast), self._shards))
 
 
 class _Failure(NamedTuple):
-    """An error of a function or loader, as it was raised: Ray would hide it in a trace of the worker."""
+    """An error of a function or loader, as it was raised: clusters would hide it, or take it for one of their own."""
 
     error: Exception
 
 
-class _Holder:
-    """Shards in an actor of Ray."""
+def _result_or_failure(function, shard, broadcast):
+    try:
+        return function(shard, broadcast)
+    except Exception as error:
+        return _Failure(error)
 
-    def __init__(self, shards):
-        self._shards = shards
 
-    def call(self, function, broadcast):
-        return [self._call(function, shard, broadcast) for shard in self._shards]
-
-    def _call(self, function, shard, broadcast):
-        try:
-            return function(shard, broadcast)
-        except Exception as error:
-            return _Failure(error)
+class _WorkerGoneError(Exception):
+    """The worker of an actor is not among those of the cluster any more."""
 
 
 # Seconds between two looks at the workers, and how many times one waits for the first of them.
 _PATIENCE, _MOST_WAITS = 2.0, 30
 
 
-# Little data go out with every task: tasks that wait for another one to hand them out take a quarter longer.
-_FEW_BYTES = 2**20
-
-
-def _on_bytes(function, shard, sent):
-    from distributed.protocol.pickle import loads
-
-    with shard.lock:
-        return function(shard, loads(sent))
-
-
-def _unchanged(data):
-    return data
+# Of a call of Ray, at most.
+_FEW_BYTES = 2**16

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import time
+from threading import get_ident
 
 import numpy as np
 import pytest
@@ -96,6 +98,50 @@ def test_large_data_reach_all_workers(client):
     assert shards.map(total, np.ones(2**18)) == [(k, 2.0**18) for k in range(4)]
 
 
+def slowly(shard, seconds):
+    time.sleep(seconds)
+    return shard.number, os.getpid()
+
+
+def test_slow_workers_are_waited_for(client, monkeypatch):
+    monkeypatch.setattr("sklearn_crf.distributed._executors._PATIENCE", 0.05)
+    shards = Shards(range(3), load, client)
+    assert [shards.map(slowly, seconds) for seconds in (0.3, 0)] == 2 * [shards.map(slowly, 0)]
+
+
+def test_shards_of_a_worker_share_its_threads():
+    options = {"n_workers": 1, "threads_per_worker": 2, "processes": False, "dashboard_address": ":0"}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+        assert len(set(Shards(range(2), load, client).map(thread_of_shard, 0.3))) == 2
+
+
+def thread_of_shard(shard, seconds):
+    time.sleep(seconds)
+    return get_ident()
+
+
+class Interrupts(DaskExecutor):
+    """An engine in which the user interrupts the wait for the first worker in the twelfth call."""
+
+    n_waits = 0
+
+    def _result(self, k, call):
+        self.n_waits += k == 0
+        if (self.n_waits, k) == (12, 0):
+            raise KeyboardInterrupt
+        return super()._result(k, call)
+
+
+def test_an_interrupted_fit_keeps_its_weights_and_its_workers(client, in_memory):
+    shards = Shards(range(4), load, lambda shards: Interrupts(shards, client))
+    crf = clone(ESTIMATORS["exact"]).set_params(warm_start=True)
+    with pytest.raises(KeyboardInterrupt):
+        crf.fit(shards)
+    assert crf.n_iter_ >= 1
+    np.testing.assert_allclose(crf.fit(shards).loss_curve_[-1], in_memory["exact"].loss_curve_[-1], rtol=1e-4)
+    assert crf.loss_curve_[0] < in_memory["exact"].loss_curve_[0]
+
+
 def test_grid_search_on_a_cluster_finds_the_same(client):
     X, y = load(0)
     grid = {"C": [0.1, 1.0]}
@@ -106,6 +152,10 @@ def test_grid_search_on_a_cluster_finds_the_same(client):
     np.testing.assert_array_equal(weights(there.best_estimator_), weights(here.best_estimator_))
 
 
+def process_of_shard(shard, broadcast):
+    return os.getpid(), shard.name
+
+
 class KillsWorkers(DaskExecutor):
     """Kills the worker of the first shard in the middle of some calls."""
 
@@ -114,9 +164,8 @@ class KillsWorkers(DaskExecutor):
     def map(self, function, broadcast):
         self.n_calls += 1
         if self.n_calls in self.fatal:
-            distributed.wait(self._placed)
-            address = self.client.who_has(self._placed[:1])[self._placed[0].key][0]
-            os.kill(self.client.run(os.getpid, workers=[address])[address], signal.SIGKILL)
+            (process, *_), *_ = super().map(process_of_shard, None)
+            os.kill(process, signal.SIGKILL)
         return super().map(function, broadcast)
 
 

@@ -109,7 +109,7 @@ def test_a_cluster_that_goes_away_leaves_the_estimator_as_it_was(in_memory):
     before = weights(crf)
 
     class Unreachable(RayExecutor):
-        def _of_actors(self, function, sent):
+        def _start(self, k, sent):
             raise ray.exceptions.RaySystemError("no connection")
 
     with pytest.raises(RuntimeError, match="The Ray cluster went away"):

@@ -1,8 +1,6 @@
 """Training on shards in this process: the same weights as in memory, and errors that name the shard."""
 
 import pickle
-import time
-from threading import Thread
 
 import numpy as np
 import pytest
@@ -12,8 +10,7 @@ from sklearn.ensemble import RandomForestClassifier
 from small_shards import weights
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier, Shards
-from sklearn_crf.distributed import LocalExecutor, Shard
-from sklearn_crf.distributed._executors import _on_bytes
+from sklearn_crf.distributed import LocalExecutor
 from sklearn_crf.learning import SPA, GrowingSets, MaxMargin, Relaxation, SharedPiecesTraining
 from sklearn_crf.objectives import GibbsGenerator, MostViolated
 from sklearn_crf.potentials import PairwiseTables
@@ -243,24 +240,6 @@ def test_shards_that_move_and_are_asked_twice_take_each_step_once(name):
     whole = clone(ESTIMATORS[name]).fit(Shards.from_arrays(PARTS))
     moved = clone(ESTIMATORS[name]).fit(Shards.from_arrays(PARTS, client=AsksTwice))
     np.testing.assert_array_equal(weights(moved), weights(whole))
-
-
-def slowly(shard, broadcast):
-    shard.memory["busy"] = shard.memory.get("busy", 0) + 1
-    shard.memory["most"] = max(shard.memory.get("most", 0), shard.memory["busy"])
-    time.sleep(0.05)
-    shard.memory["busy"] -= 1
-
-
-def test_threads_of_a_worker_take_turns_at_a_shard():
-    pytest.importorskip("distributed.protocol", reason="dask.distributed is not installed")
-    shard = Shard(0, "first", None)
-    threads = [Thread(target=_on_bytes, args=(slowly, shard, pickle.dumps(None))) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert shard.memory == {"busy": 0, "most": 1}
 
 
 def test_an_engine_that_loses_every_pass_is_given_up():
