@@ -54,7 +54,10 @@ def reduced(image, factor):
 
 
 def load(options):
-    """Examples and labels of both parts."""
+    """Examples and labels of the training part, and a function that makes those of the test.
+
+    So graphs and features of edges of the test are not in memory during training.
+    """
     bunch = load_weizmann_horses(Path(os.environ["SKLEARN_CRF_DATA"]) / "weizmann_horses")
     images = [reduced(image[..., 0] / 255.0, options.reduction) for image in bunch.data]
     masks = [reduced(mask.astype(float), options.reduction) >= 0.5 for mask in bunch.target]
@@ -65,11 +68,8 @@ def load(options):
         of_train = overlays.fit_transform([images[i] for i in train], [masks[i] for i in train])
         of_test = overlays.transform([images[i] for i in test])
         print(f"{overlays.n_patches_} patches, {peak_megabytes():.0f} MB at most so far", flush=True)
-        X, X_test = (
-            [example(images[i], x) for i, x in zip(part, found, strict=True)]
-            for part, found in ((train, of_train), (test, of_test))
-        )
-        return X, y, X_test, y_test
+        X = [example(images[i], x) for i, x in zip(train, of_train, strict=True)]
+        return X, y, lambda: [example(images[i], x) for i, x in zip(test, of_test, strict=True)], y_test
     patches = [PatchMasks(size // options.reduction, options.patches) for size in SIZES]
     for part in patches:
         part.fit([images[i] for i in train], [masks[i] for i in train])
@@ -78,8 +78,7 @@ def load(options):
         return sp.hstack([part.transform(images[i], without) for part in patches], format="csr")
 
     X = [example(images[i], features(i, k)) for k, i in enumerate(train)]
-    X_test = [example(images[i], features(i)) for i in test]
-    return X, y, X_test, y_test
+    return X, y, lambda: [example(images[i], features(i)) for i in test], y_test
 
 
 def split(bunch, options):
@@ -97,9 +96,9 @@ def example(image, features):
 
 
 def run(name, strength, data, options):
-    X, y, X_test, y_test = data
-    if name == "without edges":
-        name, X, X_test = "exact", *([Example(x.node_features, []) for x in part] for part in (X, X_test))
+    X, y, make_test, y_test = data
+    if without_edges := name == "without edges":
+        name, X = "exact", [Example(x.node_features, []) for x in X]
     start = time.process_time()
     # The thesis divides the loss by the number of variables.
     model = TRWCRF(
@@ -113,6 +112,9 @@ def run(name, strength, data, options):
         model.fit(X, y)
     result = {"seconds": time.process_time() - start, "n_iter": model.n_iter_, "megabytes": peak_megabytes()}
     print(f"{name}, C={strength:g}: {result['seconds']:.0f} s, {result['megabytes']:.0f} MB at most", flush=True)
+    X_test = make_test()
+    if without_edges:
+        X_test = [Example(x.node_features, []) for x in X_test]
     start = time.process_time()
     result["default labels"] = float(model.score(X_test, y_test))
     result["seconds of default labels"] = time.process_time() - start
