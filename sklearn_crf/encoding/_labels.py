@@ -148,7 +148,13 @@ def _read_lattices(y, encoded, name):
     if not hasattr(y, "shape") and hasattr(y, "__array__"):
         y = np.asarray(y)
     if number_of_examples(y, name) != encoded.n_examples:
-        raise ValueError(f"{name} has {len(y)} examples, but X has {encoded.n_examples}.{_hint_axis(y, encoded)}")
+        is_one = encoded.layout == "array" and np.size(y) == int(np.prod(encoded.array.shape[:-1]))
+        hint = (
+            f" X of shape {encoded.array.shape} is one example? Then add a leading axis: X[np.newaxis]."
+            if is_one
+            else ""
+        )
+        raise ValueError(f"{name} has {len(y)} examples, but X has {encoded.n_examples}.{hint}")
     parts = []
     for i, part in enumerate(y):
         part = _read_list(part) if isinstance(part, list | tuple) else np.asarray(part)
@@ -200,17 +206,15 @@ def _read_list(labels):
     return np.array(labels, dtype=object) if array.dtype.kind in "US" else array
 
 
-def _hint_axis(y, encoded):
-    shape = getattr(y, "shape", ())
-    if encoded.layout == "array" and shape and int(np.prod(shape)) == int(np.prod(encoded.array.shape[:-1])):
-        return f" X of shape {encoded.array.shape} is one example? Then add a leading axis: X[np.newaxis]."
-    return ""
-
-
 def _hint_features(part, encoded, i):
-    if encoded.lattice_ndim and part.shape == (*encoded.label_shape(i), encoded.n_features):
-        return " If examples have no feature axis yet, add one: x[..., np.newaxis]."
-    return ""
+    lattice, width = encoded.label_shape(i), encoded.n_features
+    if not encoded.lattice_ndim or part.shape != (*lattice, width):
+        return ""
+    if width == 1:
+        return " Labels have no axis of features: pass y[..., 0]."
+    images = f"lattices of shape {part.shape} whose features lack an axis (add one: x[..., np.newaxis])"
+    others = f"lattices of shape {lattice} with {width} features (then y has no axis of features)"
+    return f" Equal shapes of X and y have two readings: {images}, or {others}."
 
 
 def missing_nodes(labels, missing_label):

@@ -19,7 +19,8 @@ from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.models import GaussianModel
 from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchShrinkage
 from sklearn_crf.preprocessing._filter_bank import BANKS
-from sklearn_crf.rtf._degradation import Degradations, Observation
+from sklearn_crf.rtf._degradation import Degradations, KnownValues, Observation
+from sklearn_crf.rtf._gaps import n_masks
 from sklearn_crf.rtf._input import Planes, check_multipliers, chosen_channels, multiplier_channels
 from sklearn_crf.rtf._objectives import GaussianLikelihood, GaussianPseudolikelihood, PredictionLoss
 from sklearn_crf.rtf._options import OPTION_CLASSES, FieldSolver, Splits, Window, as_options
@@ -85,6 +86,7 @@ class FieldProblem(NamedTuple):
     corrupted: object = None
     missing: tuple = ()  # channels of X that may be NaN
     degradations: Degradations | None = None
+    known: KnownValues | None = None  # if known pixels are kept
 
 
 # Class to name in the error where a nested parameter is set but the parameter holds a name.
@@ -223,6 +225,8 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         if problem.degradations is not None:
             observe = partial(Observation.of, mean=problem.mean, scale=problem.scale)
             choices = problem.degradations.choices
+        elif problem.known is not None:
+            observe = problem.known.observation
         pairs = Pairs(planes.features, problem.targets, problem.weights, choices)
         chosen = self._chosen(planes, pairs, solver)
         pairs, held_out = self._held_out(pairs, is_table, solver, chosen, rng)
@@ -250,7 +254,9 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         types, channels = self._templates(window, bank, planes.offsets, data.features)
         with single_threaded_blas():
             whitening = whitening_of_types(data, types, rng, self.n_jobs)
-        start = self._start(types, whitening, pairs, solver)
+        start = self._start(types, whitening, pairs, solver, is_observed=observe is not None)
+        if problem.known is not None and not self._continues():
+            start = start.drawn_to_regression(data, tuple(solver.eigenvalue_bounds), rng)
         options = self._training_options(chosen, window, solver, split, len(planes.offsets))
         attributes = attributes | {
             "offsets_": planes.offsets,
@@ -261,7 +267,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
             "target_mean_": problem.mean,
             "target_scale_": problem.scale,
         }
-        n_features = inputs[0].shape[2] - len(problem.missing)
+        n_features = inputs[0].shape[2] - n_masks(problem.missing)
         callbacks = fit_callbacks(self, X, y, options.n_iterations)
         with single_threaded_blas(), kept_threads(self.n_jobs), callbacks as iteration:
 
@@ -300,12 +306,12 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         types = factor_templates(offsets, channels, multipliers)
         return types, range(n_channels) if channels is None else channels
 
-    def _start(self, types, whitening, pairs, solver):
+    def _start(self, types, whitening, pairs, solver, is_observed):
         """The field of the last fit for a warm start, else trees of one leaf."""
         n_values = pairs.targets[0].shape[1]
         if not self._continues():
             bounds = tuple(solver.eigenvalue_bounds)
-            if pairs.choices is not None:
+            if is_observed:
                 return TreeField.smooth(types, whitening, bounds, pairs)
             return TreeField.stumps(types, whitening, n_values, bounds)
         trees = [RegressionTree(**tree) for tree in self.trees_]
@@ -398,7 +404,14 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
             self.slopes_,
             max(self.lattice_ndim_, 1),
             self.filter_bank_,
+            self._known_pixels(),
         )
+
+    def _known_pixels(self):
+        """What known pixels add to the field, if it keeps them."""
+        if not getattr(self, "keeps_known_", False):
+            return None
+        return KnownValues(tuple(self.missing_channels_.tolist()), self.target_mean_, self.target_scale_)
 
     def _field_means(self, planes, and_also=None, observations=None):
         """Means of the fields of planes in standardised units, and the results of a function of their models."""

@@ -27,6 +27,7 @@ _OF_LAST = (
     "lattice_ndim_",
     "filter_bank_",
     "missing_channels_",
+    "keeps_known_",
     "target_dtype_",
     "target_range_",
     "_has_channels",
@@ -86,7 +87,8 @@ def _redrawn(corruption, X, degradations, seeds):
             drawn.append(used[-1].lifted(used[-1](np.asarray(x), rng)))
         else:
             drawn.append(np.asarray(corruption(np.asarray(x), rng), np.float32))
-    found = drawn if isinstance(X, list | tuple) else np.stack(drawn)
+    is_list = isinstance(X, list | tuple) or X.dtype == object
+    found = object_array(drawn) if is_list else np.stack(drawn)
     return found, Degradations([(own,) for own in used], of_clean=False) if of_clean else None
 
 

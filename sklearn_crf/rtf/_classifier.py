@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf.encoding import class_weights, encode_y, missing_nodes
 from sklearn_crf.rtf._base import LIKELIHOODS, WEIGHTED, FieldEstimator, FieldProblem, known_pixels
-from sklearn_crf.rtf._input import centre_and_scale, put_back, read_planes, require_one_reading
+from sklearn_crf.rtf._input import centre_and_scale, put_back, read_planes
 from sklearn_crf.rtf._options import as_options
 from sklearn_crf.rtf.losses import logistic, mse, multinomial
 
@@ -216,8 +216,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         -------
         RegressionTreeFieldClassifier
         """
-        if as_options(self.window, "window").lattice_ndim is None:
-            require_one_reading(X, y, sequences=True)
+        as_options(self.window, "window")
         planes = read_planes(self, X, reset=not self._continues())
         if self.classes is not None and np.ndim(self.classes) != 1:
             raise InvalidParameterError(

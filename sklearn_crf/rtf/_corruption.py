@@ -6,7 +6,7 @@ import numpy as np
 import scipy.fft
 from sklearn.utils._param_validation import InvalidParameterError
 
-from sklearn_crf.rtf._input import missing_values, with_masks, without_gaps
+from sklearn_crf.rtf._gaps import missing_values, with_masks, without_gaps
 from sklearn_crf.rtf._options import Options
 
 
@@ -216,7 +216,7 @@ _TRIED = 8
 
 
 def corrupting(corruption, planes, is_grey):
-    """A function (plane, i, rng) that gives the inputs of a round, gaps filled, and the channels with gaps."""
+    """A function (plane, i, rng) that gives the inputs of a round, the channels that have gaps, and what was tried."""
     # planes: list of (H, W, C), clean; is_grey: the corruption is given images without an axis of channels
 
     def drawn(plane, rng):
@@ -234,10 +234,12 @@ def corrupting(corruption, planes, is_grey):
     gaps = [own.any(axis=(0, 1)) for own in map(missing_values, tried) if own is not None]
     missing = tuple(np.flatnonzero(np.any(gaps, axis=0)).tolist()) if gaps else ()
 
-    def corrupted(plane, i, rng):
-        found = drawn(plane, rng)
+    def prepared(found):
         where = missing_values(found)
         found = found if where is None else without_gaps(found)
         return np.ascontiguousarray(with_masks(found, where, missing) if missing else found)
 
-    return corrupted, missing
+    def corrupted(plane, i, rng):
+        return prepared(drawn(plane, rng))
+
+    return corrupted, missing, [prepared(found) for found in tried]

@@ -1,4 +1,4 @@
-"""Known linear degradations of images, whose likelihood is part of a field: blur and downsampling."""
+"""Known linear degradations of images, whose likelihood is part of a field: blur, downsampling, missing pixels."""
 
 from numbers import Integral, Real
 from typing import ClassVar, NamedTuple
@@ -10,7 +10,9 @@ from scipy.sparse.linalg import LinearOperator
 from sklearn.utils._param_validation import Interval, InvalidParameterError
 
 from sklearn_crf.encoding import object_array
+from sklearn_crf.inference.gaussian._base import inverse_blocks
 from sklearn_crf.rtf._corruption import GaussianNoise
+from sklearn_crf.rtf._gaps import known_values
 from sklearn_crf.rtf._options import Options
 
 
@@ -297,7 +299,8 @@ class Observation(NamedTuple):
     """The terms that a degraded image adds to the Gaussian field of the image."""
 
     linear: np.ndarray  # (N, D)
-    precision: ObservationPrecision
+    precision: ObservationPrecision | None = None
+    diagonal: np.ndarray | None = None  # (N, D), precision of what is seen pixel by pixel
 
     @classmethod
     def of(cls, degradation, plane, mean, scale):
@@ -313,6 +316,45 @@ class Observation(NamedTuple):
         rest = transform.masked((degradation.observed(plane[..., : len(mean)]) - expected) / np.float32(scale))
         linear = np.float32(strength) * transform.adjoint(rest.astype(np.float32))
         return cls(linear.reshape(-1, len(mean)), ObservationPrecision(transform, len(mean), strength))
+
+
+# Precision of a known value, for values of variance one: well above that of any field with eigenvalues within the
+# bounds, and far from the limits of float32.
+_SURE = 1e4
+
+
+class KnownValues(NamedTuple):
+    """What known pixels add to the field of an image, so that its mean keeps them."""
+
+    missing: tuple  # channels of X that may be missing
+    mean: np.ndarray  # (D,)
+    scale: float
+
+    def observation(self, plane):
+        """The terms of the known pixels of a plane."""
+        # plane: (H, W, C + 2 n)
+        n_values = len(self.mean)
+        sure = _SURE * known_values(plane, self.missing, n_values).reshape(-1, n_values).astype(np.float32)
+        values = (plane[..., :n_values].reshape(-1, n_values) - self.mean) / self.scale
+        return Observation((sure * values).astype(np.float32), diagonal=sure)
+
+    def put_back(self, plane, values):
+        """Predicted values with known ones in their place."""
+        # values: (N, D)
+        n_values = len(self.mean)
+        known = known_values(plane, self.missing, n_values).reshape(values.shape)
+        return np.where(known, plane[..., :n_values].reshape(values.shape), values).astype(values.dtype)
+
+
+def solved_from_diagonal(solver, model, init=None, n_threads=1):
+    r"""Mean of a field with known values, :math:`u_0 + J^{-1} (h - J u_0)` with :math:`u_0 = D^{-1} h`.
+
+    Known values take nearly all of the norm of h, which the residual is compared with, and none of that of the rest.
+    """
+    start = np.einsum("sab,sb->sa", inverse_blocks(model.diagonal), model.h).astype(model.dtype)
+    rest = model.h - model.product(start)
+    found = solver.solve(model, rest, init=None if init is None else init - start, n_threads=n_threads)
+    return found._replace(x=start + found.x)
 
 
 class Degradations(NamedTuple):

@@ -5,12 +5,13 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.ndimage import gaussian_filter
 from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf.encoding import Example, encode_X, number_of_examples, object_array
 from sklearn_crf.encoding._batches import read_layout
 from sklearn_crf.graphs import lattice
+from sklearn_crf.rtf._channels import COLOURS
+from sklearn_crf.rtf._gaps import missing_values, with_masks, without_gaps
 from sklearn_crf.rtf._options import as_options
 
 
@@ -70,7 +71,7 @@ class Planes(NamedTuple):
     offsets: np.ndarray  # (n_offsets, 2), rows and columns
     encoded: object
     graphs: dict  # lattices made so far, by shape
-    missing: tuple  # channels of X that may be NaN: the last channels of features are 1 where these are not
+    missing: tuple  # channels of X that may be NaN: the last channels of features tell where these are not
 
     @property
     def n_axes(self):
@@ -113,15 +114,6 @@ def check_multipliers(features, multipliers):
             raise ValueError(f"precision_channels must never be negative, but channel {channel} of X has {least:g}.")
 
 
-def missing_values(image):
-    """Mask (H, W, C) of the NaN of an image, None if there is no NaN."""
-    image = np.asarray(image)
-    if image.dtype.kind != "f":
-        return None
-    is_missing = np.isnan(image)
-    return is_missing if is_missing.any() else None
-
-
 def _missing_channels(est, known, reset):
     """Channels with missing values in ``fit``; raises if others have some later."""
     found = sorted({int(c) for own in known if own is not None for c in np.flatnonzero(own.any(axis=(0, 1)))})
@@ -138,45 +130,6 @@ def _missing_channels(est, known, reset):
     return expected
 
 
-def without_gaps(image):
-    """The image with missing values replaced by Gaussian means of the known values around them."""
-    # image: (H, W, C); returns (H, W, C)
-    image = np.asarray(image)
-    is_known = ~np.isnan(image)
-    out = np.where(is_known, image, 0).astype(np.float32)
-    for c in range(image.shape[2]):
-        gaps = ~is_known[..., c]
-        if not gaps.any() or gaps.all():
-            continue
-        value, weight = out[..., c].copy(), is_known[..., c].astype(np.float32)
-        level = value[~gaps].mean(dtype=np.float64)
-        value[~gaps] -= level
-        scale = _GAP_SCALES[0]
-        while gaps.any() and scale < 2 * max(image.shape[:2]):
-            mass = gaussian_filter(weight, scale, truncate=3)
-            near = gaps & (mass > _LEAST_MASS)
-            out[near, c] = level + gaussian_filter(value, scale, truncate=3)[near] / mass[near]
-            gaps &= ~near
-            scale *= _GAP_SCALES[1]
-        out[gaps, c] = level
-    return out
-
-
-# Standard deviation of the first Gaussian for filling gaps, ratio of the following ones, and least share of its mass
-# that must lie on known pixels.
-_GAP_SCALES = 0.7, 1.6
-_LEAST_MASS = 0.05
-
-
-def with_masks(plane, missing, channels):
-    """The plane without gaps, followed by masks of some channels that are 1 where the channel was known."""
-    # plane: (H, W, C); missing: (H, W, C); returns (H, W, C + n)
-    masks = np.ones((*plane.shape[:2], len(channels)), dtype=np.float32)
-    if missing is not None:
-        masks -= missing[..., list(channels)]
-    return np.concatenate([plane, masks], axis=2)
-
-
 def _shape(values):
     """Shape of an array of numbers, None for anything else, such as a list of arrays."""
     if isinstance(values, list | tuple) and any(hasattr(value, "shape") for value in values):
@@ -188,7 +141,7 @@ def _shape(values):
     return None if values.dtype == object else values.shape
 
 
-def require_one_reading(X, y, sequences):
+def require_one_reading(X, y):
     """Raise where X and y could be chains but more likely are images that lack an axis."""
     if sp.issparse(X) or y is None:
         return
@@ -197,7 +150,7 @@ def require_one_reading(X, y, sequences):
     if shape is None or of_target is None:
         number_of_examples(X, "X")
         number_of_examples(y, "y")
-        pairs = [] if sequences else list(zip(X, y, strict=False))
+        pairs = list(zip(X, y, strict=False))
         equal = [np.shape(x) for x, own in pairs if np.ndim(x) == 2 and np.shape(x) == np.shape(own)]
         if pairs and len(equal) == len(pairs) and any(width > 1 for _, width in equal):
             height, width = equal[0]
@@ -211,12 +164,14 @@ def require_one_reading(X, y, sequences):
         return
     n, height, width = shape
     if of_target == shape and width > 1:
+        images = f"{n} grey images of {height} x {width} pixels (pass X[..., np.newaxis])"
+        if width in COLOURS:
+            images = f"one image of {n} x {height} pixels and {width} colours (pass X[np.newaxis] and y[np.newaxis])"
         raise ValueError(
-            f"X and y both have shape {shape}, which has two readings: {n} grey images of {height} x {width} pixels "
-            f"(pass X[..., np.newaxis]), or {n} chains of {height} nodes with {width} features and {width} targets "
-            f"each {say_chains}."
+            f"X and y both have shape {shape}, which has two readings: {images}, or {n} chains of {height} nodes with "
+            f"{width} features and {width} targets each {say_chains}."
         )
-    if n > 1 and width == 1 and of_target in (shape, shape[:2]) and not sequences:
+    if n > 1 and width == 1 and of_target in (shape, shape[:2]):
         raise ValueError(
             f"X of shape {shape} with y of shape {of_target} has two readings: one image of {n} x {height} pixels "
             f"(pass X[np.newaxis] and y[np.newaxis]), or {n} chains of {height} nodes {say_chains}."

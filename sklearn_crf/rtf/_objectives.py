@@ -9,6 +9,7 @@ import scipy.linalg
 from sklearn_crf._threads import fixed_ranges, map_tasks
 from sklearn_crf.inference import convergence_left_to_caller
 from sklearn_crf.inference.gaussian._base import inverse_blocks, not_positive_definite
+from sklearn_crf.rtf._degradation import solved_from_diagonal
 from sklearn_crf.rtf._potentials import GaussianStatistics
 
 
@@ -65,19 +66,24 @@ class PredictionLoss:
     # offset, scale: (D,), the field predicts ``(value - offset) / scale``
     # weighted_loss: ``weighted_loss(prediction, target, weight)``, where pixels have weights of their own, of shape
     # ``(*lattice, 1)``
+    # has_known: whether fields have known values
 
-    def __init__(self, loss, solver, offset=0.0, scale=1.0, weighted_loss=None):
+    def __init__(self, loss, solver, offset=0.0, scale=1.0, weighted_loss=None, has_known=False):
         self.loss_function = loss
         self.weighted_loss = weighted_loss
         self.solver = solver
         self.offset = offset
         self.scale = scale
+        self.has_known = has_known
 
     def loss(self, model, y, *, weight=None, state=None, n_threads=1):
         """Loss of a field against values."""
         # y: (N, D); weight: (N,)
         first, second = (None, None) if state is None else state
-        found = self.solver.solve(model, model.h, init=first, n_threads=n_threads)
+        if self.has_known:
+            found = solved_from_diagonal(self.solver, model, first, n_threads)
+        else:
+            found = self.solver.solve(model, model.h, init=first, n_threads=n_threads)
         shape = *model.graph.shape, model.n_values
         prediction, target = ((self.offset + self.scale * x.astype(np.float64)).reshape(shape) for x in (found.x, y))
         missing = np.isnan(target)

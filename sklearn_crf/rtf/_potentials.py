@@ -289,6 +289,8 @@ class RegressionTreePotentials:
         if image.observation is not None:
             h += image.observation.linear
             more = image.observation.precision
+            if image.observation.diagonal is not None:
+                diagonal[:, np.arange(d), np.arange(d)] += image.observation.diagonal
         return GaussianModel(image.graph, h, diagonal, np.concatenate(blocks), edge_type, more)
 
     def _linear_values(self, image, kind, weight, leaf, run):

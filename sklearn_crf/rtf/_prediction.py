@@ -7,6 +7,7 @@ import numpy as np
 
 from sklearn_crf.inference.gaussian._tiles import mean_in_tiles
 from sklearn_crf.models import GaussianModel
+from sklearn_crf.rtf._degradation import solved_from_diagonal
 from sklearn_crf.rtf._input import check_multipliers, plane_graph
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
 from sklearn_crf.rtf._trees import RegressionTree
@@ -21,8 +22,9 @@ class FittedField:
     # precisions, weights, slopes: lists of arrays, as fitted attributes
     # n_axes: axes of the lattices, 1 or 2
     # filter_bank: computes the channels of a plane for trees and leaves
+    # known: KnownValues of fields that keep the known pixels of images with gaps
 
-    def __init__(self, types, trees, precisions, weights, slopes, n_axes, filter_bank):
+    def __init__(self, types, trees, precisions, weights, slopes, n_axes, filter_bank, known=None):
         self.trees = [RegressionTree(**tree) for tree in trees]
         self.types = types
         n_channels = weights[0].shape[2] - 1
@@ -34,6 +36,7 @@ class FittedField:
         self.offsets = np.array(offsets, dtype=np.int64).reshape(-1, 2)
         self.n_axes = n_axes
         self.filter_bank = filter_bank
+        self.known = known
         self._graphs = {}
 
     @property
@@ -47,6 +50,8 @@ class FittedField:
         """The Gaussian field of a plane, or of a window of one."""
         # plane: (H, W, F)
         features = np.ascontiguousarray(plane)
+        if observation is None and self.known is not None:
+            observation = self.known.observation(features)
         if self.filter_bank is not None:
             features = filtered(self.filter_bank, [features], n_threads)[0]
         check_multipliers([features], self.types[0].multipliers)
@@ -60,10 +65,14 @@ class FittedField:
         """Mean of the field of a plane."""
         # plane: (H, W, F); mean: (N, D); others: (N, D)
         shape = plane.shape[:2]
-        # Observations of blurred pixels reach over all of the image, so that it is not cut into tiles.
-        if shape[0] * shape[1] <= _MOST_PIXELS or observation is not None:
+        # Observations of blurred pixels reach over all of the image, and known pixels take nearly all of the norm that
+        # tiles are compared by: such images are not cut into tiles.
+        if shape[0] * shape[1] <= _MOST_PIXELS or observation is not None or self.known is not None:
             model = self.model(plane, n_threads, observation)
-            mean = solver.marginals(model, n_threads=n_threads).mean
+            if self.known is None:
+                mean = solver.marginals(model, n_threads=n_threads).mean
+            else:
+                mean = solved_from_diagonal(solver, model, None, n_threads).x
             return mean.astype(np.float64), None if and_also is None else and_also(model, n_threads)
         found = mean_in_tiles(
             lambda window, n_threads: self.model(plane[window.slices], n_threads),

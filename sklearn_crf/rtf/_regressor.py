@@ -17,16 +17,19 @@ from sklearn_crf.inference import GaussianDirect, GaussianGibbs
 from sklearn_crf.models import GaussianModel
 from sklearn_crf.rtf._base import LIKELIHOODS, FieldEstimator, FieldProblem, known_pixels
 from sklearn_crf.rtf._cascade import fit_stages, seen_by_last
+from sklearn_crf.rtf._channels import Channels, of_clean_images, require_channels
 from sklearn_crf.rtf._corruption import corrupting
 from sklearn_crf.rtf._degradation import (
     Blur,
     Degradations,
     Downsampling,
+    KnownValues,
     Observation,
     check_degradation,
     degrading,
     lifted,
 )
+from sklearn_crf.rtf._gaps import are_kept
 from sklearn_crf.rtf._input import (
     centre_and_scale,
     put_back,
@@ -160,6 +163,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         What makes the channels, fitted.
     missing_channels_ : ndarray of int
         Channels of X that had missing pixels in ``fit``, and may have them.
+    keeps_known_ : bool
+        Whether X has missing pixels and is y elsewhere, so that predictions keep its known pixels.
     target_range_ : ndarray of shape (2,)
         Smallest and largest value of y.
     target_dtype_ : str
@@ -311,13 +316,13 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     def _fit_lifted(self, X, y, sample_weight, is_grey, degradations):
         """Fit one field to images on the lattice of y; parameters are valid."""
         if as_options(self.window, "window").lattice_ndim is None:
-            require_one_reading(X, y, sequences=False)
+            require_one_reading(X, y)
         planes = read_planes(self, X, reset=not self._continues())
-        corrupted, missing = None, planes.missing
+        corrupted, missing, tried = None, planes.missing, None
         if self.corruption is not None:
             if planes.encoded.lattice_ndim != 2 or missing:
                 raise ValueError("corruption needs images without missing pixels as X.")
-            corrupted, missing = corrupting(self.corruption, planes.features, is_grey)
+            corrupted, missing, tried = corrupting(self.corruption, planes.features, is_grey)
         targets, has_channels = read_targets(planes, y, missing=planes.encoded.lattice_ndim > 0)
         if degradations is not None:
             if planes.encoded.lattice_ndim != 2 or missing:
@@ -332,6 +337,9 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         data_range = (extremes[1] - extremes[0]) or 1.0
         objective = self._objective({name: loss_function(name, data_range) for name in _LOSSES}, mean, scale)
         scaled = [((t - mean) / scale).astype(np.float32) for t in targets]
+        known = None
+        if are_kept(tried or planes.features, targets, missing):
+            known = KnownValues(missing, mean, scale)
         if not self._is_prediction_loss() and any(np.isnan(t).any() for t in scaled):
             gaps = [np.isnan(t).any(axis=1) for t in scaled]
             weights = self._without_missing(planes, gaps, weights)
@@ -342,8 +350,11 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             "target_dtype_": dtype,
             "_has_channels": has_channels,
             "_is_grey": is_grey,
+            "keeps_known_": known is not None,
         }
-        problem = FieldProblem(planes, scaled, weights, objective, mean, scale, corrupted, missing, degradations)
+        if known is not None and self._is_prediction_loss():
+            objective.has_known = True
+        problem = FieldProblem(planes, scaled, weights, objective, mean, scale, corrupted, missing, degradations, known)
         self._fit_field(X, y, problem, attributes)
 
     def predict(self, X, return_std=False, *, evidence=None, degradation=None):
@@ -355,7 +366,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         Parameters
         ----------
         X : array-like of shape (n, H, W, F), or list of array-like of shape (H, W, F)
-            Images, as in ``fit``.
+            Images, as in ``fit``. A field trained on clean grey images restores every channel of colour images.
         return_std : bool, default=False
             Whether to return standard deviations too: exact for fields of at most 4096 values, else averages over 200
             sweeps of Gibbs sampling. Only after training by a likelihood.
@@ -380,6 +391,10 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         check_is_fitted(self)
         if return_std:
             self._require_distribution("return_std")
+        if self._is_grey:
+            channels = Channels.of(X, self.n_features_in_)
+            if channels.n_colours is not None:
+                return self._predict_colours(channels, X, return_std, evidence, degradation)
         planes, observations = self._observed_planes(X, degradation)
         if evidence is None:
             means, deviations = self._field_means(planes, _deviation if return_std else None, observations)
@@ -395,6 +410,17 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             return predicted
         return predicted, put_back(planes, deviations, self._has_channels)
 
+    def _predict_colours(self, channels, X, return_std, evidence, degradation):
+        """Predictions of colour images by a field of grey ones, colour by colour."""
+        known = None if evidence is None else [own[..., 0] for own in Channels.of(evidence, 1).X]
+        found = self.predict(
+            channels.X, return_std, evidence=known, degradation=channels.of_images(degradation)
+        )  # fmt: skip
+        is_stack = not isinstance(X, list | tuple) and X.dtype != object
+        if return_std:
+            return tuple(channels.together(part, is_stack) for part in found)
+        return channels.together(found, is_stack)
+
     def _predict_lifted(self, X, degradations):
         """The prediction for images on the lattice of y."""
         planes, observations = self._planes_on_lattice(X, degradations)
@@ -405,8 +431,12 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         return [self.target_mean_ + self.target_scale_ * mean for mean in means]
 
     def _in_layout(self, planes, values):
-        """Values of y, clipped, in the layout of X."""
-        return put_back(planes, [self._clipped(value) for value in values], self._has_channels)
+        """Values of y, clipped, with known pixels in their place, in the layout of X."""
+        values = [self._clipped(value) for value in values]
+        known = self._known_pixels()
+        if known is not None and values[0].dtype.kind == "f":
+            values = [known.put_back(plane, value) for plane, value in zip(planes.features, values, strict=True)]
+        return put_back(planes, values, self._has_channels)
 
     @available_if(_has_distribution)
     def sample(self, X, n_samples=1, random_state=None) -> np.ndarray:
@@ -443,14 +473,6 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
                 f"{what} needs loss='pseudolikelihood' or 'likelihood': after training for {self.loss!r} precisions do "
                 "not say how large the errors are. Train a second field with loss='pseudolikelihood'."
             )
-
-    def _with_channel_axis(self, X):
-        """X with an axis of channels, for fields trained on clean grey images without one."""
-        if not self._is_grey:
-            return X
-        if isinstance(X, list | tuple) or np.asarray(X).dtype == object:
-            return object_array([np.asarray(x)[..., None] if np.ndim(x) == 2 else np.asarray(x) for x in X])
-        return np.asarray(X)[..., None] if np.ndim(X) == 3 else X
 
     def _clipped(self, values):
         """Values clipped to the range of y and cast to its type."""
@@ -523,7 +545,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
 
     def _observed_planes(self, X, degradation):
         """Planes of X, and what they add to the fields of degraded images."""
-        X = self._with_channel_axis(X)
+        X = Channels.of(X, self.n_features_in_).X if self._is_grey else X
+        require_channels(X, self.n_features_in_, self.lattice_ndim_)
         degradations = self._degradations_of(X, degradation)
         X = X if degradations is None else lifted(X, degradations)
         seen = X if self.cascade == 1 else seen_by_last(self.stages_, X, self.n_jobs, degradations)
@@ -561,24 +584,3 @@ def _deviation(model, n_threads):
     else:
         found = GaussianGibbs(random_state=0).marginals(model, n_threads=n_threads)
     return np.sqrt(np.diagonal(found.covariance, axis1=1, axis2=2))
-
-
-def of_clean_images(X):
-    """Clean images with an axis of channels as input and target."""
-    # X: (n, H, W)
-    shape = getattr(X, "shape", ())
-    if len(shape) == 3 and shape[2] in (3, 4):
-        raise ValueError(
-            f"X of shape {shape} has two readings: {shape[0]} grey images of {shape[1]} x {shape[2]} pixels (pass "
-            "X[..., np.newaxis]), or one colour image (pass X[np.newaxis])."
-        )
-    images = [np.asarray(x) for x in X]
-    axes = {image.ndim for image in images}
-    if axes == {2}:
-        given = object_array([image[..., None] for image in images]) if not shape else np.asarray(X)[..., None]
-        return given, X, True
-    if axes == {3}:
-        return X, X, False
-    raise ValueError(
-        f"X must hold images of shape (H, W) or (H, W, C) where y is None, got arrays of {sorted(axes)} axes."
-    )

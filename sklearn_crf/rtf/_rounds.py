@@ -96,7 +96,7 @@ class Rounds:
     # graph_of: from the shape of a plane to its lattice
     # bank: computes the channels for trees and leaves
     # corrupted: ``corrupted(image, degradation, rng)`` of an input
-    # observe: ``observe(degradation, image)`` of an input after corruption
+    # observe: ``observe(degradation, image)`` of an input after corruption, or ``observe(image)`` without degradation
     # max_samples: pixels of a round
     # sampled: how a round's pixels are chosen where they are not rectangles of images: from TrainingData and a
     # RandomState
@@ -142,6 +142,8 @@ class Rounds:
     def _observations(self, members, inputs, level):
         if self.observe is None:
             return None
+        if self.pairs.choices is None:
+            return [self.observe(plane) for plane in inputs]
         return [self.observe(self._degradation_of(i, level), plane) for i, plane in zip(members, inputs, strict=True)]
 
     def _degradation_of(self, i, level):

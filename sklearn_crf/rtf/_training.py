@@ -226,6 +226,17 @@ def _curvatures(risk, coef, rng):
     return found
 
 
+# Fewest samples for each input of the regression that a field starts from.
+_SAMPLES_FOR_INPUT = 10
+
+
+def _values_to_find(data, k):
+    """Pixels of an image that have a target and values that are not observed one by one."""
+    missing = np.isnan(data.targets[k]).any(axis=1)
+    observed = None if data.observations is None else data.observations[k].diagonal
+    return np.flatnonzero(~missing if observed is None else ~missing & (observed == 0).any(axis=1))
+
+
 class TrainingOptions(NamedTuple):
     """Constructor parameters that govern training."""
 
@@ -269,6 +280,29 @@ class TreeField(NamedTuple):
                 weight = min(1 / (n_pairs * max(pairs.mean_square_difference(kind), 1e-6)), bounds[1] / 2)
                 part.precision[:] += weight * np.kron([[1, -1], [-1, 1]], np.eye(n_values))
         return field._replace(coef=field.potentials.project(field.coef, bounds))
+
+    def drawn_to_regression(self, data, bounds, rng):
+        """The field, its pixels drawn to what their inputs predict best, as much as that is right."""
+        kind, white = self.potentials.types[0], self.potentials.whitening[0]
+        inputs, targets = [], []
+        for k, plane in enumerate(data.features):
+            free = _values_to_find(data, k)
+            n = min(len(free), max(1, _WHITENING_SAMPLES // len(data.features)))
+            own = free if n == len(free) else rng.choice(free, n, replace=False)
+            pixels = np.stack(np.divmod(own, plane.shape[1]), axis=1)
+            inputs.append(kind.inputs(kind.seen(plane), pixels) @ white.T)
+            targets.append(data.targets[k][own])
+        inputs, targets = (np.concatenate(part).astype(np.float64) for part in (inputs, targets))
+        if len(inputs) < _SAMPLES_FOR_INPUT * len(white):
+            return self
+        moments = inputs.T @ inputs + len(inputs) * _LEAST_VARIANCE * np.eye(len(white))
+        linear = np.linalg.solve(moments, inputs.T @ targets)
+        error = max(float(np.mean((targets - inputs @ linear) ** 2)), 1 / bounds[1])
+        coef = self.coef.copy()
+        part = self.potentials.unpack(coef)[0]
+        part.precision[:] = np.eye(part.precision.shape[1]) / error
+        part.weight[:] = linear.T / error
+        return self._replace(coef=self.potentials.project(coef, bounds))
 
     @classmethod
     def restored(cls, types, whitening, n_values, trees, precisions, weights, slopes):

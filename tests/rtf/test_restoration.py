@@ -309,3 +309,31 @@ def test_labels_of_images_with_gaps():
     chains = Window(lattice_ndim=1)
     with pytest.raises(ValueError, match="contains NaN"):
         RegressionTreeFieldClassifier(window=chains).fit(X[:, 0].repeat(2, axis=-1), clean[:, 0] > 0.5)
+
+
+@pytest.mark.parametrize("layout", ["array", "list"])
+def test_a_field_of_grey_images_restores_colours(layout):
+    field = RegressionTreeField(corruption=GaussianNoise(SIGMA), **QUICK).fit(clean_images(4))
+    photographs = with_noise(clean_images(2, n_channels=3, seed=3))
+    single = np.stack([field.predict(photographs[..., c]) for c in range(3)], axis=-1)
+    given = photographs if layout == "array" else [photographs[0], photographs[1][:20]]
+    predicted = field.predict(given)
+    assert_array_equal(predicted[0], single[0])
+    assert [own.shape for own in predicted] == [own.shape for own in given]
+    # Grey images may be among them.
+    mixed = field.predict([photographs[0], photographs[1][..., 0]])
+    assert_array_equal(mixed[0], single[0])
+    assert_array_equal(mixed[1], single[1, ..., 0])
+    assert 0 < field.score(given, [own for own in given]) <= 1
+    evidence = np.full(photographs.shape, np.nan)
+    evidence[0, 3, 4, 2] = 0.5
+    kept = field.predict(photographs, evidence=evidence)
+    assert kept[0, 3, 4, 2] == pytest.approx(0.5, abs=1e-4)
+    assert_allclose(kept[0, ..., 0], single[0, ..., 0], atol=1e-4)
+
+
+def test_channels_of_pairs_are_not_taken_for_colours():
+    clean = clean_images(4)
+    field = RegressionTreeField(**QUICK).fit(with_noise(clean)[..., None], clean)
+    with pytest.raises(ValueError, match=re.escape("is expecting 1 features as input. It restores colours one by one")):
+        field.predict(clean_images(1, n_channels=3))

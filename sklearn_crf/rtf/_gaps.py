@@ -1,0 +1,143 @@
+"""Missing pixels of the input: where they are, what they are filled with."""
+
+import numpy as np
+from scipy.ndimage import gaussian_filter
+
+
+def missing_values(image):
+    """Mask (H, W, C) of the NaN of an image, None if there is no NaN."""
+    image = np.asarray(image)
+    if image.dtype.kind != "f":
+        return None
+    is_missing = np.isnan(image)
+    return is_missing if is_missing.any() else None
+
+
+# Standard deviation of the first Gaussian for filling gaps, ratio of the following ones, and least share of its mass
+# that must lie on known pixels.
+_GAP_SCALES = 0.7, 1.6
+_LEAST_MASS = 0.05
+
+
+def without_gaps(image):
+    """The image with missing values replaced by a thin plate through the known values."""
+    # image: (H, W, C); returns (H, W, C)
+    image = np.asarray(image)
+    is_known = ~np.isnan(image)
+    out = np.where(is_known, image, 0).astype(np.float32)
+    for c in range(image.shape[2]):
+        gaps = ~is_known[..., c]
+        if gaps.any() and not gaps.all():
+            _fill(out[..., c], gaps)
+    return out
+
+
+def _fill(plane, gaps):
+    # Small numbers keep more digits.
+    level = plane[~gaps].mean(dtype=np.float64)
+    values = _spread_into(np.where(gaps, 0, plane - level).astype(np.float32), gaps)
+    _bend(values, gaps)
+    plane[gaps] = level + values[gaps]
+
+
+def _spread_into(values, gaps):
+    """Values with gaps filled by Gaussian means of the known values around them, wider and wider."""
+    # values: (H, W), 0 in gaps; gaps: (H, W)
+    known, weight, left = values.copy(), (~gaps).astype(np.float32), gaps.copy()
+    scale = _GAP_SCALES[0]
+    while left.any() and scale < 2 * max(values.shape):
+        mass = gaussian_filter(weight, scale, truncate=3)
+        near = left & (mass > _LEAST_MASS)
+        values[near] = gaussian_filter(known, scale, truncate=3)[near] / mass[near]
+        left &= ~near
+        scale *= _GAP_SCALES[1]
+    return values
+
+
+# Most steps of conjugate gradients for a thin plate, and share of the first residual at which they end. What is far
+# from known pixels would take many more, and stays what it was filled with.
+_PLATE_STEPS = 30
+_PLATE_TOL = 1e-3
+
+
+def _bend(values, gaps):
+    r"""Make the values in gaps, in place, those of least :math:`\int f_{xx}^2 + 2 f_{xy}^2 + f_{yy}^2`."""
+    # values: (H, W); gaps: (H, W)
+    residual = np.where(gaps, -_plate_gradient(values), 0)
+    direction, square = residual.copy(), _square(residual)
+    least = _PLATE_TOL**2 * square
+    for _ in range(_PLATE_STEPS):
+        if square <= least:
+            return
+        product = np.where(gaps, _plate_gradient(direction), 0)
+        step = np.float32(square / np.sum(direction * product, dtype=np.float64))
+        values += step * direction
+        residual -= step * product
+        former, square = square, _square(residual)
+        direction = residual + np.float32(square / former) * direction
+
+
+def _square(values):
+    return float(np.sum(values * values, dtype=np.float64))
+
+
+def _plate_gradient(values):
+    """Half of the derivative of the bending energy."""
+    out = np.zeros_like(values)
+    for plane, own in ((values, out), (values.T, out.T)):
+        bend = plane[2:] - 2 * plane[1:-1] + plane[:-2]
+        own[2:] += bend
+        own[1:-1] -= 2 * bend
+        own[:-2] += bend
+    twist = 2 * (values[1:, 1:] - values[1:, :-1] - values[:-1, 1:] + values[:-1, :-1])
+    out[1:, 1:] += twist
+    out[1:, :-1] -= twist
+    out[:-1, 1:] -= twist
+    out[:-1, :-1] += twist
+    return out
+
+
+# Standard deviation, in pixels, of the Gaussian that counts known pixels around a pixel.
+_NEAR = 1.0
+
+# Channels that say where a channel was known.
+_MASKS = 2
+
+
+def with_masks(plane, missing, channels):
+    """The plane without gaps, and for some channels: 1 where the channel was known; share of known pixels around."""
+    # plane: (H, W, C); missing: (H, W, C); returns (H, W, C + 2 n)
+    known = np.ones((*plane.shape[:2], len(channels)), dtype=np.float32)
+    if missing is not None:
+        known -= missing[..., list(channels)]
+    return np.concatenate([plane, known, gaussian_filter(known, (_NEAR, _NEAR, 0), mode="nearest")], axis=2)
+
+
+def n_masks(missing):
+    """Number of channels that tell where channels are missing."""
+    return _MASKS * len(missing)
+
+
+def known_values(plane, missing, n_values):
+    """Mask (H, W, D) of the values that a plane with masks was given, for the first D channels."""
+    # plane: (H, W, C + 2 n)
+    known = np.ones((*plane.shape[:2], n_values), dtype=bool)
+    first = plane.shape[2] - n_masks(missing)
+    for k, channel in enumerate(missing):
+        if channel < n_values:
+            known[..., channel] = plane[..., first + k] > 0
+    return known
+
+
+def are_kept(planes, targets, missing):
+    """Whether what is known of the first channels of X is the target itself, as where pixels were only removed."""
+    # planes: list of (H, W, C + 2 n); targets: list of (N, D), not scaled
+    for plane, target in zip(planes, targets, strict=False):
+        n_values = target.shape[1]
+        if not missing or plane.shape[2] - n_masks(missing) < n_values or not set(range(n_values)) & set(missing):
+            return False
+        known = known_values(plane, missing, n_values).reshape(target.shape)
+        value = plane[..., :n_values].reshape(target.shape)
+        if np.any(known & ~np.isnan(target) & (value != target.astype(np.float32))):
+            return False
+    return True

@@ -1,0 +1,110 @@
+"""Shapes of X and y that have two readings are errors that say which; what can be meant in one way goes on."""
+
+import re
+
+import numpy as np
+import pytest
+
+import sklearn_crf
+from sklearn_crf import RegressionTreeField
+from sklearn_crf.rtf import GaussianNoise, Window
+
+QUICK = {"max_depth": 0, "max_iter": 2, "filter_bank": None}
+GREY = np.random.default_rng(0).random((4, 8, 9))
+COLOUR = np.random.default_rng(1).random((4, 8, 9, 3))
+LABELS = (GREY > 0.5).astype(int)
+
+READINGS = {
+    "a stack": (GREY, GREY, ("4 grey images of 8 x 9 pixels (pass X[..., np.newaxis])", "4 chains of 8 nodes")),
+    "a list": (
+        list(GREY),
+        list(GREY),
+        ("a grey image of 8 x 9 pixels (pass [x[..., np.", "a chain of 8 nodes"),
+    ),
+    "a list and a stack": (list(GREY), GREY, ("a grey image of 8 x 9 pixels", "a chain of 8 nodes")),
+    "a stack and a list": (GREY, list(GREY), ("a grey image of 8 x 9 pixels", "a chain of 8 nodes")),
+    "lists of lists": (GREY.tolist(), GREY.tolist(), ("4 grey images of 8 x 9 pixels", "4 chains of 8 nodes")),
+    "sizes that differ": ([GREY[0], GREY[1, :5]], [GREY[0], GREY[1, :5]], ("a grey image of 8 x 9", "a chain of 8")),
+    "one image": (GREY[0][..., None], GREY[0], ("one image of 8 x 9 pixels (pass X[np.newaxis]", "8 chains of 9")),
+    "one image twice": (GREY[0][..., None],) * 2 + (("one image of 8 x 9 pixels", "8 chains of 9 nodes"),),
+    "one photograph": (COLOUR[0], COLOUR[0], ("one image of 8 x 9 pixels and 3 colours (pass X[", "8 chains")),
+}
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_what_has_two_readings_shows_both(name):
+    X, y, readings = READINGS[name]
+    with pytest.raises(ValueError, match="two readings") as error:
+        RegressionTreeField(**QUICK).fit(X, y)
+    for reading in (*readings, "window=Window(lattice_ndim=1)"):
+        assert reading in str(error.value)
+
+
+def test_what_the_errors_say_is_taken():
+    RegressionTreeField(**QUICK).fit(GREY[..., np.newaxis], GREY)
+    RegressionTreeField(**QUICK).fit([x[..., np.newaxis] for x in GREY], list(GREY))
+    RegressionTreeField(**QUICK).fit(GREY[:1][..., np.newaxis], GREY[:1])
+    RegressionTreeField(**QUICK).fit(COLOUR[:1], COLOUR[:1])
+    chains = RegressionTreeField(**QUICK, window=Window(lattice_ndim=1))
+    assert chains.fit(GREY, GREY).predict(GREY).shape == GREY.shape
+    assert chains.fit(GREY[0][..., None], GREY[0]).predict(GREY[0][..., None]).shape == (8, 9)
+
+
+@pytest.mark.parametrize("given", [COLOUR, list(COLOUR)], ids=["array", "list"])
+def test_colour_to_colour_goes_on(given):
+    predicted = RegressionTreeField(**QUICK).fit(given, given).predict(given)
+    assert [np.shape(own) for own in predicted] == [(8, 9, 3)] * 4
+
+
+@pytest.mark.parametrize("of_fit", ["grey", "colour"])
+def test_clean_images_with_two_readings(of_fit):
+    images = GREY if of_fit == "grey" else COLOUR
+    field = RegressionTreeField(**QUICK, corruption=GaussianNoise(0.1)).fit(images)
+    for own in (COLOUR[0], GREY[0][..., None]):
+        with pytest.raises(ValueError, match=re.escape("np.newaxis]), or one")):
+            field.predict(own)
+    with pytest.raises(ValueError, match=re.escape("X of shape (8, 9) ")):
+        field.predict(GREY[0])
+    with pytest.raises(ValueError, match=re.escape("X of shape (8, 9) is one image: pass X[np.newaxis].")):
+        RegressionTreeField(**QUICK, corruption=GaussianNoise(0.1)).fit(GREY[0])
+
+
+LATTICES = ["ContrastiveCRF", "DRFClassifier", "M3NClassifier", "RegressionTreeFieldClassifier", "TRWCRF"]
+EQUAL = {
+    "a stack": (GREY, LABELS),
+    "a list": (list(GREY), list(LABELS)),
+    "a list and a stack": (list(GREY), LABELS),
+    "lists of lists": (GREY.tolist(), LABELS.tolist()),
+    "sizes that differ": ([GREY[0], GREY[1, :5]], [LABELS[0], LABELS[1, :5]]),
+    "colours": (COLOUR, (COLOUR > 0.5).astype(int)),
+    "a list of colours": (list(COLOUR), list((COLOUR > 0.5).astype(int))),
+}
+
+
+@pytest.mark.parametrize("name", EQUAL)
+@pytest.mark.parametrize("classifier", LATTICES)
+def test_classifiers_take_no_labels_of_the_shape_of_features(classifier, name):
+    with pytest.raises(ValueError, match="Equal shapes of X and y have two readings: lattices of shape") as error:
+        getattr(sklearn_crf, classifier)().fit(*EQUAL[name])
+    assert "(add one: x[..., np.newaxis]), or lattices of shape" in str(error.value)
+
+
+@pytest.mark.parametrize("classifier", LATTICES)
+def test_labels_with_an_axis_too_many(classifier):
+    with pytest.raises(ValueError, match=re.escape("Labels have no axis of features: pass y[..., 0].")):
+        getattr(sklearn_crf, classifier)().fit(GREY[..., None], LABELS[..., None])
+
+
+@pytest.mark.parametrize("classifier", LATTICES)
+def test_sequences_of_one_feature_go_on(classifier):
+    X, y = GREY[:, :, :1], LABELS[:, :, 0]
+    field = getattr(sklearn_crf, classifier)()
+    assert field.fit(X, y).predict(X).shape == y.shape
+    assert [own.shape for own in field.fit(list(X), list(y)).predict(list(X))] == [(8,)] * 4
+
+
+@pytest.mark.parametrize("classifier", ["DenseCRF", "MultiConditionalMFA", "MultiLabelField"])
+def test_others_take_no_stacks_without_an_axis(classifier):
+    for X, y in EQUAL.values():
+        with pytest.raises(ValueError, match=r"shape|dim"):
+            getattr(sklearn_crf, classifier)().fit(X, y)
