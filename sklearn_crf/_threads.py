@@ -4,8 +4,9 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from itertools import count, pairwise
+from time import perf_counter
 from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
@@ -128,11 +129,57 @@ def kept_threads(n_jobs):
         yield
         return
     with ThreadPoolExecutor(n_threads - 1) as executor:
-        _current.executor = executor
+        _current.executor, _current.trials = executor, {}
         try:
             yield
         finally:
-            _current.executor = None
+            _current.executor = _current.trials = None
+
+
+class _Trial:
+    """Whether threads pay for tasks that are mapped over again and again, by the clock: results are the same.
+
+    Tasks that mostly hold the lock of the interpreter take longer on two threads than on one. From time to time some
+    calls are made on one thread; the quicker way is kept until the next time.
+    """
+
+    def __init__(self):
+        self.n_calls = 0
+        self.is_alone = False
+        self.seconds = ([], [])  # for each task, of calls on several threads and on one
+
+    @property
+    def next_is_alone(self):
+        step = self.n_calls % _TRIAL_PERIOD
+        return step % 2 == 1 if step < _TRIAL_CALLS else self.is_alone
+
+    def add(self, seconds, n_tasks):
+        """Take note of a call."""
+        step = self.n_calls % _TRIAL_PERIOD
+        # The first call of all finds caches cold.
+        if self.n_calls and step < _TRIAL_CALLS:
+            self.seconds[step % 2].append(seconds / n_tasks)
+        if step == _TRIAL_CALLS - 1:
+            self.is_alone = min(self.seconds[1]) < _LEAST_GAIN * min(self.seconds[0])
+            self.seconds = [], []
+        self.n_calls += 1
+
+
+# Trials of two calls on one thread, between calls on several, in so many.
+_TRIAL_CALLS, _TRIAL_PERIOD = 5, 100
+# A core is not taken from others for less.
+_LEAST_GAIN = 1.1
+
+
+def _trial_of(function):
+    """That of a function which a fit maps over its tasks; None where threads are not kept."""
+    trials = getattr(_current, "trials", None)
+    if trials is None:
+        return None
+    while isinstance(function, partial):
+        function = function.func
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    return trials.setdefault((code, id(getattr(function, "__self__", None))), _Trial())
 
 
 def _share(executor, n_threads, function, n_items):
@@ -180,10 +227,22 @@ def map_tasks(function, tasks, n_jobs=None):
     """``[function(task, n_threads=inner) for task in tasks]`` on threads, results in the order of the tasks.
 
     Kernels release the GIL, so threads are enough, and they share memory. What comes back does not depend on
-    ``n_jobs``: the caller adds results up in the order of the list.
+    ``n_jobs``: the caller adds results up in the order of the list. Inside of :func:`kept_threads` one thread does all
+    where that was found to be quicker.
     """
     tasks = list(tasks)
     outer, inner = split_threads(n_jobs, len(tasks))
+    trial = _trial_of(function) if outer * inner > 1 and tasks else None
+    if trial is None:
+        is_tried = outer > 1 and len(tasks) >= 8 * _TRIED_TASKS
+        return (_map_as_is_quicker if is_tried else _map_tasks)(function, tasks, outer, inner)
+    start = perf_counter()
+    results = _map_tasks(function, tasks, *((1, 1) if trial.next_is_alone else (outer, inner)))
+    trial.add(perf_counter() - start, len(tasks))
+    return results
+
+
+def _map_tasks(function, tasks, outer, inner):
     if outer == 1:
         results = []
         for task in tasks:
@@ -194,6 +253,23 @@ def map_tasks(function, tasks, n_jobs=None):
     # that overlap leave them empty.
     with _pool(outer) as executor:
         return _share(executor, outer, lambda i: function(tasks[i], n_threads=inner), len(tasks))
+
+
+# Tasks on one thread before others are done on several, and seconds of a task that is always worth several.
+_TRIED_TASKS, _LONG_TASK = 4, 0.005
+
+
+def _map_as_is_quicker(function, tasks, outer, inner):
+    """The same with a trial of the first tasks, where there is no fit to try it out."""
+    start = perf_counter()
+    results = _map_tasks(function, tasks[:_TRIED_TASKS], 1, inner)
+    alone = (perf_counter() - start) / len(results)
+    if alone < _LONG_TASK:
+        start = perf_counter()
+        more = _map_tasks(function, tasks[_TRIED_TASKS : 5 * _TRIED_TASKS], outer, inner)
+        outer = 1 if alone < _LEAST_GAIN * (perf_counter() - start) / len(more) else outer
+        results += more
+    return results + _map_tasks(function, tasks[len(results) :], outer, inner)
 
 
 def _checked_map(function, items):
@@ -328,7 +404,15 @@ def ordered_map(n_threads):
         def mapped(function, items):
             if len(items) < 2:
                 return _checked_map(function, items)
-            return iter(_share(executor, n_threads, lambda i: function(items[i]), len(items)))
+            trial = _trial_of(function)
+            start = perf_counter()
+            if trial is not None and trial.next_is_alone:
+                results = list(_checked_map(function, items))
+            else:
+                results = _share(executor, n_threads, lambda i: function(items[i]), len(items))
+            if trial is not None:
+                trial.add(perf_counter() - start, len(items))
+            return iter(results)
 
         yield mapped
 

@@ -317,6 +317,48 @@ def test_kept_threads_are_few_and_end_with_their_block():
     assert 2 <= len(seen) <= 3
 
 
+@pytest.mark.parametrize("quicker", [1, 2])
+def test_threads_that_do_not_pay_are_left_alone(monkeypatch, quicker):
+    """Inside of a fit, and for each of its functions by itself."""
+    now, used = [0.0], []
+    monkeypatch.setattr(_threads, "perf_counter", lambda: now[0])
+
+    def work(task, n_threads):
+        now[0] += 1.0 if n_threads == quicker else 2.0
+        used.append(n_threads)
+
+    def other(task, n_threads):
+        now[0] += 2.0 if n_threads == quicker else 1.0
+
+    with kept_threads(2):
+        for _ in range(250):
+            map_tasks(work, [0], 2)
+            map_tasks(other, [0], 2)
+    trials = [2, 1, 2, 1, 2]
+    assert used == (trials + 95 * [quicker]) * 2 + trials + 45 * [quicker]
+    used.clear()
+    for _ in range(20):
+        map_tasks(work, [0], 2)
+    assert used == [2] * 20
+
+
+@pytest.mark.parametrize(("seconds", "n_alone"), [((1e-3, 1e-3), 24), ((1e-3, 5e-4), 4), ((1e-2, 1e-2), 4)])
+def test_many_short_tasks_are_tried_on_one_thread(monkeypatch, seconds, n_alone):
+    """A task takes the first of these where one thread works, the second where several do."""
+    now, used, run = [0.0], [], _threads._map_tasks
+    monkeypatch.setattr(_threads, "perf_counter", lambda: now[0])
+
+    def timed(function, tasks, outer, inner):
+        now[0] += seconds[outer > 1] * len(tasks)
+        used.extend([outer] * len(tasks))
+        return run(function, tasks, outer, inner)
+
+    monkeypatch.setattr(_threads, "_map_tasks", timed)
+    assert map_tasks(lambda task, n_threads: 2 * task, range(40), 2) == list(range(0, 80, 2))
+    assert used.count(1) == n_alone
+    assert len(used) == 40
+
+
 @pytest.mark.parametrize("n_jobs", [1, 2, 3])
 def test_the_first_error_by_number_is_raised(n_jobs):
     """Whichever comes first by the clock."""

@@ -201,7 +201,7 @@ class Objective(BaseEstimator):
 
         Parameters
         ----------
-        potentials : SparsePotentials
+        potentials : LinearPotentials
         batches : list of Batch
             Prepared for the potentials.
 
@@ -506,9 +506,18 @@ class EmpiricalRisk:
         -------
         RiskValue
         """
-        members = range(len(self.batches)) if members is None else members
-        parts = map_tasks(partial(self.oracle, coef=coef), members, self.n_jobs)
+        found = None if self._whole_pass is None else self._whole_pass.value_grad(coef, members, self.n_jobs)
+        if found is None:
+            found = self._sum_of_batches(coef, range(len(self.batches)) if members is None else members)
         self.n_passes += 1
+        return found
+
+    @cached_property
+    def _whole_pass(self):
+        return self.objective.whole_pass(self.potentials, self.batches)
+
+    def _sum_of_batches(self, coef, members):
+        parts = map_tasks(partial(self.oracle, coef=coef), members, self.n_jobs)
         return total_of(parts, np.sum([part.gradient for part in parts], axis=0))
 
     def labelled_share(self, members):

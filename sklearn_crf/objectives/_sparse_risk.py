@@ -61,7 +61,6 @@ class SparseRisk(EmpiricalRisk):
         batches = [replace(batch, example=potentials.prepared(batch.example)) for batch in batches]
         super().__init__(objective, potentials, batches, n_jobs=n_jobs, seed=seed)
         self._ranges = potentials.shared_ranges([batch.example for batch in batches])
-        self._whole_pass = objective.whole_pass(potentials, batches)
 
     @property
     def curvature(self):
@@ -70,12 +69,8 @@ class SparseRisk(EmpiricalRisk):
         node_weights = [weight_of_nodes(batch) for batch in self.batches]
         return self.potentials.curvature([batch.example for batch in self.batches], node_weights)
 
-    def value_grad(self, coef, members=None):
-        found = None if self._whole_pass is None else self._whole_pass.value_grad(coef, members, self.n_jobs)
-        if found is not None:
-            self.n_passes += 1
-            return found
-        members = list(range(len(self.batches)) if members is None else members)
+    def _sum_of_batches(self, coef, members):
+        members = list(members)
         gradient = np.zeros(self.potentials.n_coef)
         parts = []
         for first in range(0, len(members), _N_TOGETHER):
@@ -85,5 +80,4 @@ class SparseRisk(EmpiricalRisk):
             statistics = [part.statistics for part in weighted]
             self.potentials.add_pullbacks(gradient, examples, statistics, self._ranges, n_jobs=self.n_jobs)
             parts.extend(part._replace(statistics=None) for part in weighted)
-        self.n_passes += 1
         return total_of(parts, gradient)

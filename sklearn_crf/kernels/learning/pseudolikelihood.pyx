@@ -1,10 +1,15 @@
 """Each node's conditional given the true labels of its neighbours, and its derivatives."""
 
 from cython cimport floating
-from libc.math cimport INFINITY
+from libc.math cimport INFINITY, fabs
 from libc.stdint cimport int32_t, int64_t
 
 from sklearn_crf.kernels.local_scores cimport FORBIDDEN_PAIR, add_pairs, normalize, scores_given_labels
+from sklearn_crf.kernels.rows cimport exponentiate_all, logarithms
+
+# Rows that are done at once; a multiple of the numbers in a vector.
+cdef enum:
+    ROWS = 64
 
 
 def pseudolikelihood_range(
@@ -45,3 +50,88 @@ def pseudolikelihood_range(
                 unary_gradient[node, k] = <floating> (weight * scores[k])
             if weight != 0:
                 add_pairs(node, edge_type, edge_weight, ptr, neighbor, half_edge, labels, scores, weight, pairs)
+
+
+def conditionals_of_two(
+    double[::1] scores,  # IN OUT (n,) score of state 1 less that of state 0; then the derivative of the loss by it
+    const int32_t[::1] labels,  # IN (n,)
+    const double[::1] weight,  # IN (n,) or empty for ones
+):
+    """Weighted sum of the logistic losses of some nodes, and weight of those whose label is not the likeliest."""
+    cdef:
+        Py_ssize_t n = scores.shape[0], block, first, j, count
+        double own[ROWS]
+        double odds[ROWS]
+        double logs[ROWS]
+        double loss = 0, n_errors = 0, margin, wrong, own_weight
+    with nogil:
+        for block in range((n + ROWS - 1) // ROWS):
+            first = block * ROWS
+            count = min(<Py_ssize_t> ROWS, n - first)
+            for j in range(ROWS):
+                own[j] = scores[first + j] if j < count else 0
+                odds[j] = -fabs(own[j])
+            exponentiate_all(odds, ROWS)
+            for j in range(ROWS):
+                logs[j] = 1 + odds[j]
+            logarithms(logs, ROWS, logs)
+            for j in range(count):
+                own_weight = weight[first + j] if weight.shape[0] else 1.0
+                margin = own[j] if labels[first + j] else -own[j]
+                wrong = own_weight * (odds[j] if margin > 0 else 1.0) / (1 + odds[j])
+                loss += own_weight * (logs[j] + (0 if margin > 0 else -margin))
+                scores[first + j] = -wrong if labels[first + j] else wrong
+                if (own[j] > 0) != (labels[first + j] > 0):
+                    n_errors += own_weight
+    return loss, n_errors
+
+
+def conditionals_of_many(
+    double[:, ::1] scores,  # IN OUT (n, K) scores of the states; then the derivative of the loss by them
+    const int32_t[::1] labels,  # IN (n,)
+    const double[::1] weight,  # IN (n,) or empty for ones
+    double[::1] work,  # workspace (64 K,)
+):
+    """Weighted sum of the losses of some nodes, and weight of those whose label is not the likeliest."""
+    cdef:
+        Py_ssize_t n = scores.shape[0], K = scores.shape[1], block, first, j, k, count
+        double logs[ROWS]
+        double largest[ROWS]
+        double loss = 0, n_errors = 0, total, own_weight
+        double* row
+        int32_t best
+    with nogil:
+        for block in range((n + ROWS - 1) // ROWS):
+            first = block * ROWS
+            count = min(<Py_ssize_t> ROWS, n - first)
+            for j in range(ROWS):
+                row = &work[j * K]
+                if j >= count:
+                    for k in range(K):
+                        row[k] = 0
+                    continue
+                best = 0
+                for k in range(1, K):
+                    if scores[first + j, k] > scores[first + j, best]:
+                        best = k
+                largest[j] = scores[first + j, best]
+                for k in range(K):
+                    row[k] = scores[first + j, k] - largest[j]
+                if best != labels[first + j]:
+                    n_errors += weight[first + j] if weight.shape[0] else 1.0
+            exponentiate_all(&work[0], ROWS * K)
+            for j in range(ROWS):
+                total = 0
+                for k in range(K):
+                    total += work[j * K + k]
+                logs[j] = total
+            for j in range(count):
+                own_weight = weight[first + j] if weight.shape[0] else 1.0
+                largest[j] -= scores[first + j, labels[first + j]]
+                for k in range(K):
+                    scores[first + j, k] = own_weight / logs[j] * work[j * K + k]
+                scores[first + j, labels[first + j]] -= own_weight
+            logarithms(logs, ROWS, logs)
+            for j in range(count):
+                loss += (weight[first + j] if weight.shape[0] else 1.0) * (logs[j] + largest[j])
+    return loss, n_errors

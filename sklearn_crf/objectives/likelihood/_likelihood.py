@@ -14,6 +14,7 @@ from sklearn_crf.inference.exact._chains import Transitions, chain_ptr, chains_o
 from sklearn_crf.kernels.learning.feature_pairs import pair_gradient, pair_scores
 from sklearn_crf.models import PairwiseModel, Statistics, check_labels, labeling_statistics, score_terms
 from sklearn_crf.objectives._base import Loss, Objective, RiskValue, observed_model
+from sklearn_crf.objectives.likelihood._pass_over_nodes import PassOverNodes
 from sklearn_crf.potentials import SparsePotentials
 
 # Messages are far more numerous than weights: their errors cancel in a gradient that is a sum over nodes.
@@ -73,7 +74,9 @@ class Likelihood(Objective):
         return self.inference is not None and self.inference.is_exact_for(model)
 
     def whole_pass(self, potentials, batches):
-        return None if self.exact_on is None else PassOverChains.of(potentials, batches)
+        if self.exact_on is None:
+            return None
+        return PassOverChains.of(potentials, batches) or PassOverNodes.without_edges(potentials, batches)
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
         if self.exact_on is not None:

@@ -1,0 +1,310 @@
+"""What a second core gains: fit and predict of every estimator on one thread and on two, by the clock.
+
+    python benchmarks/threads.py                                          # all rows, on an idle machine
+    python benchmarks/threads.py --rows "TRWCRF, images" --json threads.json --again
+
+Each number of threads runs in a process of its own, in turn with the other; a time is the least of ``--repetitions``
+in each of ``--rounds`` processes. "gain" is the clock's time on one thread over that on two. Beside it stands the share
+of the processor's time on two threads that the first thread took: at one half both cores are in use all the time. That
+share can be read on a busy machine too, where the clock says nothing. "same" says whether the predictions are the same
+bits. Rows that ``--json`` holds already are printed from there.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+from _record import read_record, write_record
+from scipy.ndimage import gaussian_filter
+
+# Sequences that are drawn; more of them are repetitions.
+DRAWN = 1000
+
+
+def repeated(X, y, n):
+    """So many examples by repeating those there are."""
+    return [X[i % len(X)] for i in range(n)], [y[i % len(y)] for i in range(n)]
+
+
+def regions(n_images, side, n_classes=2, n_features=3, noise=1.0, seed=0):
+    """Images whose classes are regions of smooth random fields, features with noise."""
+    rng = np.random.default_rng(seed)
+    fields = gaussian_filter(rng.normal(size=(n_images, side, side, n_classes)), (0, 3, 3, 0))
+    y = fields.argmax(axis=-1)
+    centres = np.random.default_rng(1).normal(size=(n_classes, n_features))
+    return centres[y] + noise * rng.normal(size=(*y.shape, n_features)), y
+
+
+def chains(n_chains, n_classes, n_features, seed=0):
+    """Sequences of 5 to 40 nodes with dense features of Markov chains."""
+    rng = np.random.default_rng(seed)
+    fixed = np.random.default_rng(1)
+    follow = np.cumsum(fixed.dirichlet(np.full(n_classes, 0.3), n_classes), axis=1)
+    centres = fixed.normal(size=(n_classes, n_features))
+    X, y = [], []
+    for length in rng.integers(5, 40, min(n_chains, DRAWN)):
+        labels = [int(rng.integers(n_classes))]
+        for value in rng.random(length - 1):
+            labels.append(min(int(np.searchsorted(follow[labels[-1]], value)), n_classes - 1))
+        y.append(np.array(labels))
+        X.append(centres[y[-1]] + 2.0 * rng.normal(size=(length, n_features)))
+    return repeated(X, y, n_chains)
+
+
+def words(n_sentences, seed):
+    """Sentences of dictionaries and their tags."""
+    from _peer_tasks import sentences
+
+    X, y = sentences(min(n_sentences, DRAWN), seed)
+    return repeated(X, [np.array(tags) for tags in y], n_sentences)
+
+
+def graphs(n_graphs, n_nodes, n_classes, n_features, seed=0):
+    """Neighbours in the plane, smooth classes."""
+    from sklearn.neighbors import kneighbors_graph
+
+    from sklearn_crf import Example
+
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(1).normal(size=(n_classes, n_features))
+    X, y = [], []
+    for _ in range(n_graphs):
+        place = rng.random((n_nodes, 2))
+        adjacency = kneighbors_graph(place, 4).toarray() > 0
+        edges = np.argwhere(np.triu(adjacency | adjacency.T))
+        labels = (3 * np.sin(4 * place[:, 0] + rng.random()) + 3 * place[:, 1]).astype(int) % n_classes
+        X.append(Example(centres[labels] + 1.5 * rng.normal(size=(n_nodes, n_features)), edges))
+        y.append(labels)
+    return X, y
+
+
+def noisy(n_images, side, seed=0):
+    """Smooth images with noise, and without."""
+    rng = np.random.default_rng(seed)
+    clean = gaussian_filter(rng.normal(size=(n_images, side, side)), (0, 2, 2))
+    clean = 100.0 * clean / clean.std() + 128.0
+    return (clean + 25.0 * rng.normal(size=clean.shape))[..., None], clean
+
+
+def clusters(n_samples, n_features, seed=0):
+    from mfa_speed import low_rank_clusters
+
+    return low_rank_clusters(n_samples, n_features, 3, 3, 4, seed, 1.0)
+
+
+def trw(**options):
+    from sklearn_crf import TRWCRF
+
+    return TRWCRF(**options)
+
+
+def m3n(**options):
+    from sklearn_crf import M3NClassifier
+
+    return M3NClassifier(**options)
+
+
+def drf(**options):
+    from sklearn_crf import DRFClassifier
+
+    return DRFClassifier(**options)
+
+
+def contrastive(**options):
+    from sklearn_crf import ContrastiveCRF
+
+    return ContrastiveCRF(**options)
+
+
+def tree_field(**options):
+    from sklearn_crf import RegressionTreeField
+
+    return RegressionTreeField(**options)
+
+
+def tree_classifier(**options):
+    from sklearn_crf import RegressionTreeFieldClassifier
+
+    return RegressionTreeFieldClassifier(**options)
+
+
+def analysers(**options):
+    from sklearn_crf import MultiConditionalMFA
+
+    return MultiConditionalMFA(n_components=3, n_factors=4, **options)
+
+
+def dense(**options):
+    from sklearn_crf import DenseCRF
+
+    return DenseCRF(**options)
+
+
+def multilabel(**options):
+    from sklearn_crf import MultiLabelField
+
+    return MultiLabelField(**options)
+
+
+def vectorizer(**options):
+    from sklearn_crf.preprocessing import SequenceVectorizer
+
+    return SequenceVectorizer(**options)
+
+
+def words_of(n_sentences, seed):
+    """The same as matrices."""
+    X, y = words(min(n_sentences, DRAWN), seed)
+    return repeated(vectorizer().fit(words(DRAWN, 1)[0]).transform(X), y, n_sentences)
+
+
+def pairs_of_labels(n_samples, seed):
+    """Twelve binary labels that depend on each other."""
+    rng = np.random.default_rng(seed)
+    fixed = np.random.default_rng(1)
+    X = rng.normal(size=(n_samples, 40))
+    y = X @ fixed.normal(size=(40, 4)) @ fixed.normal(size=(4, 12)) + 4 * rng.normal(size=(n_samples, 12)) > 0
+    return X, y.astype(int)
+
+
+# name: (estimator of options, (X, y) to learn from, (X, y) to predict). Each fit takes a second or two.
+ROWS = {
+    "TRWCRF, chains": (trw, {}, lambda: chains(400, 20, 40), lambda: chains(6000, 20, 40, 2)),
+    "TRWCRF, sparse chains": (trw, {}, lambda: words_of(1000, 1), lambda: words_of(9000, 2)),
+    "TRWCRF, images": (trw, {}, lambda: regions(8, 32), lambda: regions(16, 64, seed=2)),
+    "TRWCRF, graphs": (trw, {}, lambda: graphs(30, 80, 4, 6), lambda: graphs(60, 80, 4, 6, 2)),
+    "TRWCRF, rows": (trw, {}, lambda: pooled(chains(6000, 20, 40)), lambda: pooled(chains(20_000, 20, 40, 2))),
+    "M3NClassifier, chains": (m3n, {}, lambda: chains(800, 20, 40), lambda: chains(6000, 20, 40, 2)),
+    "M3NClassifier, sparse chains": (m3n, {}, lambda: words_of(1000, 1), lambda: words_of(9000, 2)),
+    "M3NClassifier, images": (m3n, {}, lambda: regions(8, 32), lambda: regions(16, 64, seed=2)),
+    "DRFClassifier, pl": (drf, {"learning": "pl"}, lambda: regions(12, 64), lambda: regions(16, 64, seed=2)),
+    "DRFClassifier, spa": (drf, {"learning": "spa"}, lambda: regions(12, 48), lambda: regions(16, 64, seed=2)),
+    "DRFClassifier": (drf, {}, lambda: regions(8, 32), lambda: regions(16, 64, seed=2)),
+    "ContrastiveCRF, 32x32": (contrastive, {}, lambda: regions(6, 32), lambda: regions(16, 64, seed=2)),
+    "ContrastiveCRF, 64x64": (contrastive, {}, lambda: regions(4, 64), lambda: regions(16, 64, seed=2)),
+    "RegressionTreeField": (tree_field, {}, lambda: noisy(4, 48), lambda: noisy(16, 64, 2)),
+    "RegressionTreeFieldClassifier": (tree_classifier, {}, lambda: regions(8, 24), lambda: regions(16, 64, seed=2)),
+    "MultiConditionalMFA": (analysers, {}, lambda: clusters(2000, 20), lambda: clusters(200_000, 20, 2)),
+    "DenseCRF": (dense, {}, lambda: colours(6, 48), lambda: colours(12, 64, 2)),
+    "MultiLabelField": (multilabel, {}, lambda: pairs_of_labels(1000, 0), lambda: pairs_of_labels(3000, 2)),
+    "SequenceVectorizer": (vectorizer, {}, lambda: words(6000, 1), lambda: words(6000, 2)),
+}
+
+
+def pooled(data):
+    """Single nodes of chains."""
+    return tuple(np.concatenate(part) for part in data)
+
+
+def colours(n_images, side, seed=0):
+    """Images with colours and unary scores of two classes."""
+    from sklearn_crf import DenseExample
+
+    X, y = regions(n_images, side, seed=seed)
+    scores = np.stack((np.zeros_like(X[..., 0]), X[..., 0]), axis=-1)
+    return [DenseExample(s, np.clip(128 + 40 * x, 0, 255)) for s, x in zip(scores, X, strict=True)], list(y)
+
+
+def digest(result):
+    """A fingerprint of arrays and lists of them."""
+    found = hashlib.sha256()
+    parts = [result] if isinstance(result, np.ndarray) and result.dtype != object else result
+    for part in parts:
+        found.update(part.data.tobytes() if hasattr(part, "indptr") else np.ascontiguousarray(part).tobytes())
+    return found.hexdigest()
+
+
+def work(name, n_jobs, repetitions):
+    """Times of one row in this process: (clock, processor, this thread) of each step."""
+    warnings.simplefilter("ignore")
+    make, options, train, test = ROWS[name]
+    estimator = make(n_jobs=n_jobs, **options)
+    if "random_state" in estimator.get_params():
+        estimator.set_params(random_state=0)
+    (X, y), (Z, _) = train(), test()
+    apply = "predict" if hasattr(estimator, "predict") else "transform"
+    found = {}
+    for step, job in (("fit", lambda: estimator.fit(X, y)), (apply, lambda: getattr(estimator, apply)(Z))):
+        times = []
+        for _ in range(repetitions):
+            start = time.perf_counter(), time.process_time(), time.thread_time()
+            result = job()
+            end = time.perf_counter(), time.process_time(), time.thread_time()
+            times.append(np.subtract(end, start).tolist())
+        found[step] = min(times)
+    return {"seconds": found, "digest": digest(result)}
+
+
+def run(name, n_jobs, repetitions):
+    """The same in a process of its own, linear algebra on one thread."""
+    command = [sys.executable, __file__, "--worker", name, str(n_jobs), "--repetitions", str(repetitions)]
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{name}: {done.stderr[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def compare(name, rounds, repetitions):
+    """The rows of the table for one estimator: one for each step."""
+    runs = {1: [], 2: []}
+    for _ in range(rounds):
+        for n_jobs, some in runs.items():
+            some.append(run(name, n_jobs, repetitions))
+    same = len({each["digest"] for some in runs.values() for each in some}) == 1
+    for step in runs[1][0]["seconds"]:
+        one, two = (min(each["seconds"][step] for each in some) for some in runs.values())
+        yield {
+            "row": name,
+            "step": step,
+            "one": one[0],
+            "two": two[0],
+            "gain": one[0] / two[0],
+            "processor": two[1] / one[1],
+            "first": two[2] / two[1],
+            "same": same,
+        }
+
+
+def show(row):
+    print(
+        f"{row['row']:32s}{row['step']:10s}{row['one']:>8.3f}{row['two']:>8.3f}{row['gain']:>7.2f}"
+        f"{row['processor']:>11.2f}{row['first']:>7.2f}  {'yes' if row['same'] else 'NO'}",
+        flush=True,
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS), metavar="ROW")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--repetitions", type=int, default=2)
+    parser.add_argument("--json", type=Path, help="where rows are recorded")
+    parser.add_argument("--again", action="store_true", help="measure rows that the record holds, too")
+    parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        name, n_jobs = options.worker
+        print(json.dumps(work(name, int(n_jobs), options.repetitions)))
+        return
+    print(f"{'':32s}{'step':10s}{'1 thr.':>8s}{'2 thr.':>8s}{'gain':>7s}{'processor':>11s}{'first':>7s}  same")
+    record = read_record(options.json, [])
+    for name in options.rows:
+        rows = [row for row in record if row["row"] == name]
+        if options.again or not rows:
+            rows = list(compare(name, options.rounds, options.repetitions))
+            record = [row for row in record if row["row"] != name] + rows
+            write_record(options.json, record)
+        for row in rows:
+            show(row)
+
+
+if __name__ == "__main__":
+    main()

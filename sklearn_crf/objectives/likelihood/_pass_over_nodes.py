@@ -1,0 +1,199 @@
+"""Losses that are those of logistic regression: of nodes without edges, and given the labels of their neighbours."""
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf._numbers import column_sums, gram
+from sklearn_crf._threads import fixed_ranges, map_tasks
+from sklearn_crf.kernels.learning.pseudolikelihood import conditionals_of_many, conditionals_of_two
+from sklearn_crf.objectives._base import RiskValue
+from sklearn_crf.potentials import LinearPotentials
+
+# Nodes of a task, and products of features and weights: smaller batches are put together, larger ones cut.
+_MOST_NODES, _MOST_PRODUCTS = 16_384, 2**20
+# More numbers than this are not kept for the neighbours of all nodes.
+_MOST_KEPT = 2**26
+
+
+class _Nodes(NamedTuple):
+    """Some nodes with what their conditionals depend on."""
+
+    features: np.ndarray  # (n, F)
+    neighbours: np.ndarray  # (n, M) sums of edge features by the label at the other end
+    labels: np.ndarray  # (n,) int32
+    weight: np.ndarray  # (n,) float64, or empty for ones
+
+
+class PassOverNodes:
+    r"""Risk and gradient of labelled nodes with dense features, given their neighbours or without, in one pass.
+
+    .. math::
+        f_s(k) = u_{s k} + \sum_{t, r, l} c_{s t r l} \, \theta_{t r k l} + c'_{s t r l} \, \theta_{t r l k}
+
+    Labels of neighbours do not change: the sums c and c' of features of edges, of which a node is the first or the
+    second end and whose other end has label l, are counted once. With two classes scores are differences, and the
+    sums are multiplied with the form of the tables, which leaves a column for each weight.
+    """
+
+    def __init__(self, potentials, pieces, counts_errors):
+        self._potentials = potentials
+        self._pieces = pieces
+        self._counts_errors = counts_errors
+
+    @classmethod
+    def given_neighbours(cls, potentials, batches):
+        """That of the pseudolikelihood, which infers no labels; None where there are nodes of several kinds, sparse
+        features or missing labels.
+        """
+        return cls._of(potentials, batches, _width(potentials), counts_errors=False)
+
+    @classmethod
+    def without_edges(cls, potentials, batches):
+        """That of the likelihood of batches without edges; None of others, too."""
+        if any(batch.example.graph.n_edges for batch in batches):
+            return None
+        return cls._of(potentials, batches, 0, counts_errors=True)
+
+    @classmethod
+    def _of(cls, potentials, batches, width, counts_errors):
+        if type(potentials) is not LinearPotentials or potentials.n_node_types > 1 or potentials.forbidden is not None:
+            return None
+        n_nodes = sum(batch.example.n_nodes for batch in batches)
+        if not all(map(_is_plain, batches)) or n_nodes * width > _MOST_KEPT:
+            return None
+        # Weights of nodes are for objectives that do not count errors.
+        parts = [_nodes_of(batch, potentials, width > 0, not counts_errors) for batch in batches]
+        n_products = (potentials.n_features + width) * potentials.n_columns
+        size = int(np.clip(_MOST_PRODUCTS // max(n_products, 1), 1, _MOST_NODES))
+        return cls(potentials, list(_pieces(parts, size)), counts_errors)
+
+    def value_grad(self, coef, members, n_jobs):
+        """The risk of all batches; None of some of them alone, and where it is not finite."""
+        if members is not None:
+            return None
+        found = map_tasks(partial(self._loss, coef=np.asarray(coef)), self._pieces, n_jobs)
+        value, n_errors = (sum(part[k] for part in found) for k in (0, 1))
+        if not np.isfinite(value):
+            return None
+        gradient = np.sum([part for _, _, part in found], axis=0)
+        return RiskValue(value, gradient, n_errors if self._counts_errors else None, converged=True, n_nonsubmodular=0)
+
+    def _loss(self, piece, coef, n_threads):
+        parts = self._potentials.unpack(coef)
+        dtype = piece.features.dtype
+        scores = (piece.features @ parts.coef[0].T.astype(dtype)).astype(np.float64, copy=False)
+        has_edges = piece.neighbours.shape[1] > 0
+        if has_edges:
+            scores += piece.neighbours @ _columns_of_tables(self._potentials, parts.edge_coef).astype(dtype)
+        if self._potentials.fit_intercept:
+            scores += parts.intercept[0]
+        if self._potentials.n_classes == 2:
+            loss, n_errors = conditionals_of_two(scores[:, 0], piece.labels, piece.weight)
+        else:
+            work = np.empty(64 * scores.shape[1])
+            loss, n_errors = conditionals_of_many(scores, piece.labels, piece.weight, work)
+        gradient = np.zeros(self._potentials.n_coef)
+        own = self._potentials.unpack(gradient)
+        own.coef[0] = gram(piece.features, scores)
+        if self._potentials.fit_intercept:
+            own.intercept[0] = column_sums(scores)
+        if has_edges:
+            own.edge_coef[...] = _weights_of_columns(self._potentials, gram(piece.neighbours, scores))
+        return loss, n_errors, gradient
+
+
+def _is_plain(batch):
+    example = batch.example
+    if example.has_factors or example.n_states is not None or not isinstance(example.node_features, np.ndarray):
+        return False
+    return batch.labels is not None and np.min(batch.labels, initial=0) >= 0
+
+
+def _width(potentials):
+    """Number M of sums over neighbours."""
+    width = potentials.n_edge_types * potentials.n_edge_features
+    return width * (potentials.form.n_weights if potentials.n_classes == 2 else 2 * potentials.n_classes)
+
+
+def _nodes_of(batch, potentials, has_edges, weighs_nodes):
+    """The nodes of a batch."""
+    example, labels = batch.example, np.ascontiguousarray(batch.labels, dtype=np.int32)
+    weight = np.empty(0)
+    if batch.weight is not None:
+        weight = np.repeat(batch.weight, np.diff(batch.node_ptr))
+    if weighs_nodes and batch.node_weight is not None:
+        weight = batch.node_weight * weight if len(weight) else np.asarray(batch.node_weight, dtype=np.float64)
+    dtype = example.node_features.dtype
+    counts = np.empty((len(labels), 0))
+    if has_edges:
+        counts = _counts(example, labels, potentials)
+        if potentials.n_classes == 2:
+            counts = counts @ _differences(potentials.form)
+        counts = counts.reshape(len(labels), -1)
+    return _Nodes(example.node_features, counts.astype(dtype, copy=False), labels, weight)
+
+
+def _counts(example, labels, potentials):
+    """(N, T, R, 2 K): sums of edge features over first and second ends, by the label at the other end."""
+    n_nodes, n_classes = example.n_nodes, potentials.n_classes
+    edges, features = example.graph.edges, example.edge_features
+    shape = n_nodes, potentials.n_edge_types, 2, n_classes
+    edge_type = np.zeros(len(edges), dtype=np.int64) if example.edge_type is None else example.edge_type
+    counts = np.empty((*shape[:2], potentials.n_edge_features, 2, n_classes))
+    cells = [np.ravel_multi_index((edges[:, end], edge_type, end, labels[edges[:, 1 - end]]), shape) for end in (0, 1)]
+    cells = np.concatenate(cells)
+    for r in range(potentials.n_edge_features):
+        values = None if features is None else np.tile(features[:, r], 2)
+        counts[:, :, r] = np.bincount(cells, values, minlength=int(np.prod(shape))).reshape(shape)
+    return counts.reshape(*counts.shape[:3], 2 * n_classes)
+
+
+def _differences(form):
+    """(2 K, P): by how much a weight of the form lets state 1 exceed state 0, for both ends and labels of the other."""
+    by_weight = form.sign[..., np.newaxis] * (form.index[..., np.newaxis] == np.arange(form.n_weights))
+    return np.concatenate((by_weight[1] - by_weight[0], by_weight[:, 1] - by_weight[:, 0]))
+
+
+def _columns_of_tables(potentials, edge_coef):
+    """(M, n_columns): factors of the sums over neighbours."""
+    if potentials.n_classes == 2:
+        return edge_coef.reshape(-1, 1)
+    tables = potentials.form.expand(edge_coef)
+    return np.concatenate((np.swapaxes(tables, 2, 3), tables), axis=2).reshape(-1, potentials.n_classes)
+
+
+def _weights_of_columns(potentials, columns):
+    """The adjoint of that."""
+    # columns: (n_columns, M)
+    shape = potentials.n_edge_types, potentials.n_edge_features
+    if potentials.n_classes == 2:
+        return columns.reshape(*shape, -1)
+    first, second = np.split(columns.T.reshape(*shape, -1, potentials.n_classes), 2, axis=2)
+    return potentials.form.adjoint(np.swapaxes(first, 2, 3) + second)
+
+
+def _pieces(parts, size):
+    """Nodes put together, or cut, to tasks of at most a size, in their order."""
+    together, n_together = [], 0
+    for part in parts:
+        n_nodes = len(part.labels)
+        for start, stop in fixed_ranges(n_nodes, -(-n_nodes // size)):
+            if together and n_together + stop - start > size:
+                yield _joined(together)
+                together, n_together = [], 0
+            together.append(_Nodes(*(array[start:stop] for array in part)))
+            n_together += stop - start
+    if together:
+        yield _joined(together)
+
+
+def _joined(pieces):
+    if len(pieces) == 1:
+        return pieces[0]
+    weights = [piece.weight for piece in pieces]
+    if any(len(weight) for weight in weights):
+        weights = [piece.weight if len(piece.weight) else np.ones(len(piece.labels)) for piece in pieces]
+    columns = (np.concatenate([piece[k] for piece in pieces]) for k in range(3))
+    return _Nodes(*columns, np.concatenate(weights))
