@@ -31,6 +31,7 @@ class ForestExamples(NamedTuple):
     weight: np.ndarray  # (m,) factor of each hinge
     index: np.ndarray  # type: ignore[assignment]  # (K, K) int32 weight of each table entry
     sign: np.ndarray  # (K, K) its factor
+    n_features: int
     n_columns: int
     n_node_types: int
     n_edge_types: int
@@ -43,7 +44,7 @@ class ForestExamples(NamedTuple):
         n_states, largest = len(self.cost), int(np.diff(self.node_ptr).max())
         n_tables = self.n_edge_types * self.n_edge_features
         numbers = np.empty(2 * (n_tables + 1) * n_states**2 + (2 * largest + 1) * n_states + largest)
-        return numbers, np.empty(2 * largest, dtype=np.int32)
+        return numbers, np.empty(2 * largest + self.n_features, dtype=np.int32)
 
 
 def are_exact_by_kernel(risk):
@@ -134,6 +135,7 @@ def forest_examples(batch, potentials, cost, C, constant):
         weight=np.full(n_members, float(C)) if batch.weight is None else C * batch.weight,
         index=np.ascontiguousarray(form.index, dtype=np.int32),
         sign=np.ascontiguousarray(form.sign, dtype=np.float64),
+        n_features=features.shape[1],
         n_columns=potentials.n_columns,
         n_node_types=potentials.n_node_types,
         n_edge_types=potentials.n_edge_types,

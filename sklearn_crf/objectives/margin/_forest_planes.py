@@ -216,7 +216,7 @@ class ForestDual:
         self.offset = 0.0
         self._planes = planes
         self._bounded = np.flatnonzero(bounded).astype(np.int32)
-        self._free = np.zeros(n)
+        self._free = np.zeros(len(self._bounded))  # those entries of x without multipliers
         self._n_steps = 0
         sizes = [len(examples.weight) for examples in planes.examples]
         self._slopes = [np.zeros((size, n)) for size in sizes]
@@ -256,8 +256,8 @@ class ForestDual:
             members,
             self._slopes[i],
             self._offsets[i],
-            self._free,
             self.x,
+            self._free,
             self.mean,
             self._bounded,
             self._n_steps,
