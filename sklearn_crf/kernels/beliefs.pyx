@@ -83,8 +83,11 @@ cdef inline double cavity_of(const Field* f, const floating* belief, const float
         Py_ssize_t W = f.width, a
         floating top
     if f.semiring == SUM_PROBABILITY:
-        if power == 1:
+        if power == 1 or power == 2:
             row_quotient(belief, message, W, out)
+            if power == 2:
+                # As of edges in every second tree, without logarithms.
+                row_quotient(<const floating*> out, message, W, out)
         else:
             for a in range(W):
                 out[a] = message[a]

@@ -279,15 +279,16 @@ cdef inline double send_message(const Field* f, Py_ssize_t s, Py_ssize_t q, floa
         product_of_rows(base, <const floating*> messages, first, last, q, W, cavity)
     else:
         sum_of_rows(base, <const floating*> messages, first, last, q, W, cavity)
-    if f.appearance != NULL:
+    if power != 1:
         if f.semiring == SUM_PROBABILITY:
             divide_out(<const floating*> messages + q * W, <floating> (1 - 1 / power), W, cavity, fresh)
         else:
             reweight_cavity(f, <const floating*> messages + q * W, 1 - 1 / power, cavity)
     if f.semiring == SUM_PROBABILITY:
         apply_factor(f, half_edge, <const floating*> cavity, n, fresh, <floating*> workspace.factor, &shift)
-        if f.appearance != NULL:
+        if power != 1:
             row_power(fresh, <floating> power, W)
+        if f.appearance != NULL:
             return replace_powers(<const floating*> fresh, kept, W, damping, cavity, <floating*> workspace.shifted)
         return replace_probabilities(<const floating*> fresh, kept, W, damping)
     if f.semiring == MAX_SCORE:
