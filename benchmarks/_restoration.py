@@ -12,6 +12,7 @@ from _short_rounds import seconds_of_fit
 from scipy.stats import wilcoxon
 
 from sklearn_crf import RegressionTreeField
+from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchAverages, PatchShrinkage
 from sklearn_crf.rtf import FieldSolver, Splits, Window
 from sklearn_crf.rtf.losses import loss_function, ssim
 
@@ -42,6 +43,39 @@ def loss_of_bytes(loss):
 def option_objects():
     """Objects whose options are then set by nested names."""
     return {"window": Window(), "split": Splits(), "solver": FieldSolver(), "filter_bank": None}
+
+
+# Most pixels of a round of fields that see the default filters: rounds have parts of images.
+PIXELS_OF_ROUND = 400_000
+
+
+def default_filters(noise, more=()):
+    """The channels that fields have by default, for noise of this strength, and those of more filters."""
+    shrinkage = PatchShrinkage([multiple * noise for multiple in (1.8, 2.7, 3.5)])
+    averages = PatchAverages([0.9 * noise], guide_threshold=2.7 * noise)
+    return ChannelUnion([FilterBank("gaussian_derivatives"), shrinkage, averages, *more])
+
+
+def channels_of_pairs(bank, n_more=0):
+    """Numbers of the channels of default filters that linear models of pairs see: not the derivatives.
+
+    Channels that follow those of the bank are seen too.
+    """
+    derivatives = set(bank.transformers_[0].get_feature_names_out()[bank.n_channels_ :])
+    names = list(bank.get_feature_names_out())
+    return [k for k, name in enumerate(names) if name not in derivatives] + [len(names) + k for k in range(n_more)]
+
+
+def by_default_filters(loss, args, **options):
+    """A field to be fitted at once, to trees as deep as early stopping finds them worth."""
+    return RegressionTreeField(
+        loss_of_bytes(loss),
+        max_depth="auto" if args.depth is None else args.depth,
+        solver=FieldSolver(max_samples=PIXELS_OF_ROUND),
+        random_state=0,
+        n_jobs=args.jobs,
+        **options,
+    )
 
 
 def grown(loss, images, clean, depth, options, name, folder, deepest=None):

@@ -1,19 +1,35 @@
 """Benchmarks of restoration whose corruption is known: one field for each setting, next to the corrupted images."""
 
 import argparse
+from functools import partial
 from pathlib import Path
 
-from _restoration import clean_images, grown, keep_row, measures, predictions, print_rows
+import numpy as np
+from _restoration import (
+    PIXELS_OF_ROUND,
+    by_default_filters,
+    channels_of_pairs,
+    clean_images,
+    default_filters,
+    fit_on,
+    grown,
+    keep_row,
+    kept_field,
+    measures,
+    predictions,
+    print_rows,
+)
 
 from sklearn_crf.preprocessing import FilterBank
+from sklearn_crf.rtf import Window
 
 
-def main(doc, folder, settings, corrupted, more_channels, thesis, rivals=None):
+def main(doc, folder, settings, corrupted, more_channels, thesis, rivals=None, shrinkage=None):
     """Train, test and print.
 
     ``corrupted(clean, setting, seed)`` are images, ``more_channels(image, responses)`` the channels of one, with those
     of the filter bank, ``thesis[setting, loss]`` the gain in PSNR over the input that the thesis has,
-    ``rivals[name](image)`` the images of others.
+    ``rivals[name](image)`` the images of others, ``shrinkage(setting)`` what the default filters have more.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--settings", nargs="+", choices=settings, default=settings)
@@ -25,6 +41,8 @@ def main(doc, folder, settings, corrupted, more_channels, thesis, rivals=None):
     parser.add_argument("--depth", type=int)
     parser.add_argument("--max-iter", type=int, default=8, help="iterations a round")
     parser.add_argument("--shrinkage", type=float, default=10000.0)
+    parser.add_argument("--filters", choices=("thesis", "default"), default="thesis", help="what fields see")
+    parser.add_argument("--on", choices=("test", "val"), default="test", help="images that figures are of")
     parser.add_argument("--rivals", action="store_true", help="the other methods, and no field")
     parser.add_argument("--table", action="store_true", help="print what is there")
     parser.add_argument("--jobs", type=int, default=2)
@@ -33,51 +51,83 @@ def main(doc, folder, settings, corrupted, more_channels, thesis, rivals=None):
     args.images = args.images or (40 if args.quick else 200)
     args.tests = args.tests or (40 if args.quick else 200)
     args.window = args.window or (3 if args.quick else 5)
-    args.depth = (5 if args.quick else 7) if args.depth is None else args.depth
+    if args.filters == "thesis" and args.depth is None:
+        args.depth = 5 if args.quick else 7
     args.folder.mkdir(parents=True, exist_ok=True)
     for setting in args.settings:
         if not args.table:
-            _run(args, setting, corrupted, more_channels, thesis, rivals or {})
-        print_rows(args.folder, setting, args.quick, setting, "input")
+            _run(args, setting, corrupted, more_channels, thesis, rivals or {}, shrinkage)
+        print_rows(args.folder, _row_of(args, setting), args.quick, setting, "input")
 
 
-def _run(args, setting, corrupted, more_channels, thesis, rivals):
-    clean = clean_images("test", args.tests)
+def _row_of(args, setting):
+    return setting if args.on == "test" else f"{setting}_{args.on}"
+
+
+def _run(args, setting, corrupted, more_channels, thesis, rivals, shrinkage):
+    clean = clean_images(args.on, args.tests)
     inputs = corrupted(clean, setting, seed=1)
     rival = measures(inputs, clean)
 
     def keep(name, rows, **others):
-        keep_row(args.folder, setting, args.quick, name, rows, rival, **others)
+        keep_row(args.folder, _row_of(args, setting), args.quick, name, rows, rival, **others)
 
     keep("input", rival)
     if args.rivals:
         for name, method in rivals.items():
             keep(name, measures([method(x) for x in inputs], clean))
         return
-    bank = FilterBank("rfs", n_jobs=args.jobs).fit(inputs)
+    training = clean_images("train", args.images)
+    size = "quick" if args.quick else "full"
+    name = f"{setting}_{args.loss}_{size}_{args.images}_{args.window}_{args.shrinkage:g}"
+    inputs_of_training = partial(corrupted, training, setting, seed=0)
+    if args.filters == "default":
+        more = [] if shrinkage is None else [shrinkage(setting)]
+        found = _trained_on_default_filters(args, name, inputs_of_training, training, more_channels, more)
+    else:
+        found = _trained_as_in_the_thesis(args, name, inputs_of_training, training, more_channels)
+    field, seconds, channels = found
+    predicted, least = predictions(field, (channels([x])[0] for x in inputs))
+    keep(
+        f"field, {args.loss}{', default filters' if args.filters == 'default' else ''}",
+        measures(predicted, clean),
+        thesis=thesis.get((setting, args.loss)),
+        seconds=least,
+        options={key: getattr(args, key) for key in ("window", "max_iter", "shrinkage", "images", "depth", "jobs")},
+        training_seconds=seconds.round(1).tolist(),
+        leaves=[len(part) for part in field.precisions_],
+    )
 
+
+def _seen(bank, more_channels):
     def channels(images):
         responses = zip(images, bank.transform(images), strict=True)
         return [more_channels(image, response) for image, response in responses]
 
+    return channels
+
+
+def _trained_as_in_the_thesis(args, name, inputs, clean, more_channels):
+    """A field on the thesis's filters grown level by level, seconds, and a function that makes its channels."""
+    channels = _seen(FilterBank("rfs", n_jobs=args.jobs).fit([np.zeros((8, 8, 1))]), more_channels)
     options = {"window__size": args.window, "max_iter": args.max_iter, "solver__shrinkage": args.shrinkage}
-    training = clean_images("train", args.images)
-    name = f"{setting}_{args.loss}_{'quick' if args.quick else 'full'}_{args.images}_{args.window}_{args.shrinkage:g}"
-    field, seconds = grown(
-        args.loss,
-        lambda: channels(corrupted(training, setting, seed=0)),
-        training,
-        args.depth,
-        options | {"n_jobs": args.jobs},
-        name,
-        args.folder,
-    )
-    predicted, least = predictions(field, (channels([x])[0] for x in inputs))
-    keep(
-        f"field, {args.loss}",
-        measures(predicted, clean),
-        thesis=thesis.get((setting, args.loss)),
-        seconds=least,
-        options=options | {"images": args.images, "depth": args.depth, "jobs": args.jobs},
-        training_seconds=seconds.round(1).tolist(),
-    )
+    options["n_jobs"] = args.jobs
+    field, seconds = grown(args.loss, lambda: channels(inputs()), clean, args.depth, options, name, args.folder)
+    return field, seconds, channels
+
+
+def _trained_on_default_filters(args, name, inputs, clean, more_channels, more_filters):
+    """The same on the default filters and some more, fitted at once."""
+    corrupted = inputs()
+    off = [np.mean((x - y) ** 2) for x, y in zip(corrupted, clean, strict=True)]
+    bank = default_filters(float(np.sqrt(np.median(off))), more_filters).fit([np.zeros((8, 8, 1))])
+    channels = _seen(bank, more_channels)
+    path = args.folder / f"field_{name}_default_{args.depth}_{PIXELS_OF_ROUND}.joblib"
+    if not path.exists():
+        seen = channels(corrupted)
+        n_more = seen[0].shape[2] - len(bank.get_feature_names_out())
+        window = Window(args.window, pairwise_channels=channels_of_pairs(bank, n_more))
+        field = by_default_filters(args.loss, args, window=window, filter_bank=None)
+        fit_on(field, np.zeros(2), seen, clean, path)
+    field, seconds = kept_field(path)
+    return field.set_params(verbose=0), seconds, channels

@@ -8,6 +8,8 @@ clipped, training on the train part, methods with parameters at those best on th
     python benchmarks/rtf_denoising.py --loss ssim         # all 200 images, trees of depth 8
     python benchmarks/rtf_denoising.py --loss ssim --after psnr    # the field of PSNR, its leaves fitted on for SSIM
     python benchmarks/rtf_denoising.py --expert bm3d       # BM3D's image is filtered and seen too
+    python benchmarks/rtf_denoising.py --filters default   # what fields see by default in place of the thesis's bank
+    python benchmarks/rtf_denoising.py --filters default --on val    # on validation images, to choose by
     python benchmarks/rtf_denoising.py --expert field      # the same with the image of a first field: a cascade of two
     python benchmarks/rtf_denoising.py --rivals --quick    # what the parameters of the other methods are worth
     python benchmarks/rtf_denoising.py --table             # all figures in the folder, without any work
@@ -23,7 +25,11 @@ from pathlib import Path
 import joblib
 import numpy as np
 from _restoration import (
+    PIXELS_OF_ROUND,
+    by_default_filters,
+    channels_of_pairs,
     clean_images,
+    default_filters,
     fit_on,
     grown,
     keep_row,
@@ -35,6 +41,7 @@ from _restoration import (
 )
 
 from sklearn_crf.preprocessing import FilterBank
+from sklearn_crf.rtf import GaussianNoise, Window
 
 # PSNR of the thesis's fields less that of BM3D, in decibels (Table 6).
 THESIS = {
@@ -213,6 +220,33 @@ def trained_after(seen, args):
     return field.set_params(verbose=0), seconds
 
 
+def trained_on_default_filters(args):
+    """A field that sees the default filters, and seconds of its training.
+
+    Plain fields have clean images alone, and noise drawn for every round; beside BM3D's image noise is drawn once.
+    """
+    name = f"{row_name(args)}_default_{args.images}_{args.window}_{args.depth}_{PIXELS_OF_ROUND}"
+    path = args.folder / f"field_{name}.joblib"
+    if not path.exists():
+        if args.expert is None:
+            field = by_default_filters(args.loss, args, window=args.window, corruption=GaussianNoise(args.sigma))
+            X, y = clean_images("train", args.images), None
+        else:
+            noisy, y = noisy_and_clean("train", args.sigma, args.images, seed=DRAWS["train"])
+            X = beside(noisy, denoised_by("BM3D", "train", noisy, args)[0])
+            bank = default_filters(args.sigma).fit(X[:1])
+            window = Window(args.window, pairwise_channels=channels_of_pairs(bank))
+            field = by_default_filters(args.loss, args, window=window, filter_bank=bank)
+        fit_on(field, np.zeros(2), X, y, path)
+    field, seconds = kept_field(path)
+    return field.set_params(verbose=0), seconds
+
+
+def beside(noisy, experts):
+    """Noisy images and those of another method as channels of one image."""
+    return [np.dstack(pair) for pair in zip(noisy, experts, strict=True)]
+
+
 def pairs_of_level(level, seen, clean, args):
     """What a level is trained on: clean images, and a function that makes the channels.
 
@@ -247,20 +281,41 @@ def row_name(args):
 
 
 def run(args):
-    noisy, clean = noisy_and_clean("test", args.sigma, args.tests, seed=1)
-    bm3d_images, seconds, _ = denoised_by("BM3D", "test", noisy, args)
+    noisy, clean = noisy_and_clean(args.on, args.sigma, args.tests, seed=1)
+    bm3d_images, seconds, _ = denoised_by("BM3D", args.on, noisy, args)
     rival = measures(bm3d_images, clean)
+    setting = args.sigma if args.on == "test" else f"{args.sigma}_{args.on}"
 
     def keep(name, rows, **others):
-        keep_row(args.folder, args.sigma, args.quick, name, rows, rival, **others)
+        keep_row(args.folder, setting, args.quick, name, rows, rival, **others)
 
     keep("BM3D", rival, seconds=seconds)
     keep("input", measures(noisy, clean))
     for name in list(RIVALS)[1:] if args.rivals else ():
-        images, seconds, strength = denoised_by(name, "test", noisy, args)
+        images, seconds, strength = denoised_by(name, args.on, noisy, args)
         keep(name, measures(images, clean), seconds=seconds, strength=strength)
     if args.rivals:
         return
+    name = f"field, {args.loss}" + {None: "", "bm3d": " + BM3D", "field": " + field before it"}[args.expert]
+    thesis = THESIS.get((args.sigma, args.loss, args.expert == "bm3d")) if args.expert != "field" else None
+    keys = "images", "depth", "window", "loss", "jobs"
+    if args.filters == "default":
+        field, training = trained_on_default_filters(args)
+        inputs = [x[..., None] for x in noisy] if args.expert is None else beside(noisy, bm3d_images)
+        name += ", default filters"
+    else:
+        field, training, inputs = trained_as_in_the_thesis(args, noisy, bm3d_images)
+        keys += "more_rounds", "after", *OPTIONS, "all_channels"
+    predicted, seconds = predictions(field, inputs)
+    keep(
+        name, measures(predicted, clean), thesis=thesis, seconds=seconds,
+        options={key: getattr(args, key) for key in keys}, training_seconds=training.round(1).tolist(),
+        leaves=[len(part) for part in field.precisions_],
+    )  # fmt: skip
+
+
+def trained_as_in_the_thesis(args, noisy, bm3d_images):
+    """A field, seconds of its training, and its inputs one by one."""
     first = None
     if args.expert == "field":
         plain = argparse.Namespace(**vars(args) | {"expert": None})
@@ -275,17 +330,7 @@ def run(args):
     if first is not None:
         training = training + of_training
     experts = [[image] for image in bm3d_images] if args.expert == "bm3d" else [None] * len(noisy)
-    inputs = (seen([x], expert)[0] for x, expert in zip(noisy, experts, strict=True))
-    predicted, seconds = predictions(field, inputs)
-    name = f"field, {args.loss}" + {None: "", "bm3d": " + BM3D", "field": " + field before it"}[args.expert]
-    thesis = THESIS.get((args.sigma, args.loss, args.expert == "bm3d")) if args.expert != "field" else None
-    options = {
-        key: getattr(args, key) for key in ("images", "depth", "more_rounds", "after", *OPTIONS, "all_channels", "jobs")
-    }
-    keep(
-        name, measures(predicted, clean), thesis=thesis, seconds=seconds, options=options,
-        training_seconds=training.round(1).tolist(), leaves=[len(part) for part in field.precisions_],
-    )  # fmt: skip
+    return field, training, (seen([x], expert)[0] for x, expert in zip(noisy, experts, strict=True))
 
 
 def main():
@@ -304,6 +349,8 @@ def main():
     parser.add_argument("--after", help="another loss, whose field is fitted on for this one")
     parser.add_argument("--all-channels", action="store_true", help="linear models of pairs see all")
     parser.add_argument("--expert", choices=("bm3d", "field"), help="whose image is a second input")
+    parser.add_argument("--filters", choices=("thesis", "default"), default="thesis", help="what fields see")
+    parser.add_argument("--on", choices=("test", "val"), default="test", help="images that figures are of")
     parser.add_argument("--rivals", action="store_true", help="the other methods, and no field")
     parser.add_argument("--table", action="store_true", help="print what is there")
     parser.add_argument("--jobs", type=int, default=2)
@@ -311,11 +358,13 @@ def main():
     args = parser.parse_args()
     args.images = args.images or (40 if args.quick else 200)
     args.tests = args.tests or (40 if args.quick else 200)
-    args.depth = (5 if args.quick else 8) if args.depth is None else args.depth
+    if args.filters == "thesis" and args.depth is None:
+        args.depth = 5 if args.quick else 8
     args.folder.mkdir(parents=True, exist_ok=True)
     if not args.table:
         run(args)
-    print_rows(args.folder, args.sigma, args.quick, f"sigma = {args.sigma}", "BM3D")
+    setting = args.sigma if args.on == "test" else f"{args.sigma}_{args.on}"
+    print_rows(args.folder, setting, args.quick, f"sigma = {args.sigma}", "BM3D")
 
 
 if __name__ == "__main__":

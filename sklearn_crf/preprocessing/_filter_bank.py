@@ -266,7 +266,7 @@ class ChannelUnion(ImageTransformer, auto_wrap_output_keys=None):
 
     Parameters
     ----------
-    transformers : list of FilterBank or PatchShrinkage
+    transformers : list of FilterBank, PatchShrinkage or PatchAverages
         In the order of their channels.
     n_jobs : int or None, default=None
         Threads over images; results do not depend on it.

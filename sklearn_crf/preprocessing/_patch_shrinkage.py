@@ -32,8 +32,9 @@ class PatchShrinkage(ImageTransformer, auto_wrap_output_keys=None):
 
     Parameters
     ----------
-    thresholds : array-like of shape (n_thresholds,), default=(20.0,)
-        :math:`\tau`, in units of the image, not negative.
+    thresholds : array-like of shape (n_thresholds,) or (n_thresholds, 8, 8), default=(20.0,)
+        :math:`\tau`, in units of the image, not negative: one for all coefficients, or one for each, where noise is not
+        white. Multiples of the table of quantization shrink what JPEG has left of an image.
     n_jobs : int or None, default=None
         Threads over images and rows; results do not depend on it.
 
@@ -76,13 +77,17 @@ class PatchShrinkage(ImageTransformer, auto_wrap_output_keys=None):
     def _feature_names(self, input_features):
         single = input_features is None and self.n_channels_ == 1
         prefixes = [""] if single else [f"{channel}_" for channel in self._channel_names(input_features)]
-        return [f"{prefix}shrunk_{value:g}" for prefix in prefixes for value in self._checked_thresholds()]
+        thresholds = self._checked_thresholds()
+        names = range(len(thresholds)) if thresholds.ndim == 3 else [f"{value:g}" for value in thresholds]
+        return [f"{prefix}shrunk_{name}" for prefix in prefixes for name in names]
 
     def _checked_thresholds(self):
         thresholds = np.asarray(self.thresholds)
-        is_list = thresholds.ndim == 1 and thresholds.size and thresholds.dtype.kind in "fiu"
-        if not is_list or not np.all((thresholds >= 0) & (thresholds < np.inf)):
-            raise InvalidParameterError(f"thresholds must be a list of non-negative numbers, got {self.thresholds!r}.")
+        is_list = thresholds.shape[1:] in ((), (PATCH_SIDE, PATCH_SIDE)) and thresholds.ndim and thresholds.size
+        if not is_list or thresholds.dtype.kind not in "fiu" or not np.all((thresholds >= 0) & (thresholds < np.inf)):
+            raise InvalidParameterError(
+                f"thresholds must be a list of non-negative numbers, or of tables of 8 x 8, got {self.thresholds!r}."
+            )
         return np.ascontiguousarray(thresholds, dtype=np.float32)
 
     def _transform_images(self, images):
@@ -90,6 +95,8 @@ class PatchShrinkage(ImageTransformer, auto_wrap_output_keys=None):
 
     def _shrunk(self, image, n_threads):
         thresholds = self._checked_thresholds()
+        if thresholds.ndim == 1:
+            thresholds = np.tile(thresholds[:, None, None], (1, PATCH_SIDE, PATCH_SIDE))
         basis = np.ascontiguousarray(scipy.fft.dct(np.eye(PATCH_SIDE), axis=0, norm="ortho"), dtype=np.float32)
         height, width, n_channels = image.shape
         out = np.empty((height, width, n_channels * len(thresholds)), dtype=np.float32)

@@ -17,7 +17,7 @@ from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.encoding import number_of_examples, validate_sample_weight
 from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.models import GaussianModel
-from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchShrinkage
+from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchAverages, PatchShrinkage
 from sklearn_crf.preprocessing._filter_bank import BANKS
 from sklearn_crf.rtf._degradation import Degradations, KnownValues, Observation
 from sklearn_crf.rtf._gaps import n_masks
@@ -102,7 +102,14 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
     _parameter_constraints: ClassVar[dict] = {
         "window": [Integral, "array-like", Window],
         "max_depth": [Interval(Integral, 0, None, closed="left"), StrOptions({"auto"})],
-        "filter_bank": [StrOptions({"auto", "pca", *BANKS}), FilterBank, PatchShrinkage, ChannelUnion, None],
+        "filter_bank": [
+            StrOptions({"auto", "pca", *BANKS}),
+            FilterBank,
+            PatchShrinkage,
+            PatchAverages,
+            ChannelUnion,
+            None,
+        ],
         "split": [StrOptions({"gradient", "residual"}), Splits],
         "solver": [StrOptions({"pqn", "spg"}), FieldSolver],
         "max_iter": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import map_tasks
-from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchShrinkage
+from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchAverages, PatchShrinkage
 from sklearn_crf.rtf._input import TrainingData, joined
 from sklearn_crf.rtf._prediction import filtered
 
@@ -290,20 +290,38 @@ def with_surroundings(data, squares, margin):
 _MULTIPLES = (1.8, 2.7, 3.5)
 _SPREAD, _N_LEVELS = 1.5, 6
 
+# Threshold of the guide and bandwidth of averages over similar patches, as multiples of the noise.
+_GUIDE, _BANDWIDTH = 2.7, 0.9
+
 # Images of more channels are taken to be features already.
 MOST_CHANNELS = 4
 
 
 def default_bank(inputs, targets, noise=None):
-    """Derivatives of Gaussians, and copies of the image denoised by thresholds in proportion to its noise."""
+    """Derivatives of Gaussians, and copies of the image denoised in proportion to its noise.
+
+    By thresholds, and by averages over similar patches.
+    """
     # inputs: list of (H, W, C); targets: list of (N, D); noise: of each image, where it is known
     levels = [_deviation(x, y) for x, y in zip(inputs, targets, strict=True)] if noise is None else noise
     low, middle, high = np.quantile(levels, (0.1, 0.5, 0.9))
     if high <= _SPREAD * low or low == 0:
-        thresholds = middle * np.array(_MULTIPLES)
+        thresholds, averaged = middle * np.array(_MULTIPLES), [middle]
     else:
         thresholds = np.geomspace(_MULTIPLES[0] * low, _MULTIPLES[-1] * high, _N_LEVELS)
-    return ChannelUnion([FilterBank("gaussian_derivatives"), PatchShrinkage([float(f"{t:.4g}") for t in thresholds])])
+        averaged = np.geomspace(low, high, 2)
+    averages = [
+        PatchAverages([_rounded(_BANDWIDTH * level)], guide_threshold=_rounded(_GUIDE * level))
+        for level in averaged
+        if level > 0
+    ]
+    return ChannelUnion(
+        [FilterBank("gaussian_derivatives"), PatchShrinkage([_rounded(t) for t in thresholds]), *averages]
+    )
+
+
+def _rounded(value):
+    return float(f"{value:.4g}")
 
 
 def _deviation(plane, target):

@@ -237,13 +237,15 @@ def best_split(terms, responses, criterion, *, n_thresholds, min_samples, run=ru
     """The test and threshold with the largest criterion for one leaf, None if no split is allowed."""
     # terms: (n, q); responses: (T, n)
     checkpoint()
+    # Ranks among many factors are nearly those among some of them, at a tenth of the time.
+    ranked = slice(None, None, max(1, len(terms) // _LEAST_RANKED))
     thresholds = np.empty((len(responses), n_thresholds), dtype=responses.dtype)
     bins = np.zeros(responses.shape, dtype=np.uint8)
     sums = np.zeros((len(responses), n_thresholds + 1, terms.shape[1]))
 
     def of_tests(start, stop):
         own = slice(start, stop)
-        thresholds[own] = _quantiles(responses[own], terms[:, 0], n_thresholds)
+        thresholds[own] = _quantiles(responses[own, ranked], terms[ranked, 0], n_thresholds)
         for k in range(n_thresholds):
             bins[own] += responses[own] > thresholds[own, k : k + 1]
         add_to_bins(terms, bins, start, stop, sums)
@@ -265,6 +267,9 @@ def best_split(terms, responses, criterion, *, n_thresholds, min_samples, run=ru
     test, k = (index[best] for index in np.nonzero(allowed))
     return LeafSplit(int(test), float(thresholds[test, k]), float(gain[best]))
 
+
+# Factors of a leaf that thresholds are quantiles of, at least.
+_LEAST_RANKED = 2048
 
 # Relative difference of sums of weights that are added in another order.
 _ROUNDING = 1e-6

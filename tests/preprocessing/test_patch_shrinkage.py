@@ -38,6 +38,18 @@ def test_patches_are_thresholded(shape):
         assert_allclose(found[..., k], shrunk_by_loops(image, threshold), atol=1e-4)
 
 
+def test_every_coefficient_may_have_a_threshold_of_its_own():
+    table = RNG.random((8, 8))
+    shrinkage = PatchShrinkage([table, 0.0 * table]).fit(IMAGE[None])
+    found = shrinkage.transform(IMAGE[None])[0]
+    assert_allclose(found[..., 0], shrunk_by_loops(IMAGE, table), atol=1e-4)
+    assert_allclose(found[..., 1], IMAGE, atol=1e-5)
+    assert shrinkage.get_feature_names_out().tolist() == ["shrunk_0", "shrunk_1"]
+    # One number is the same as a table of it, bit by bit.
+    one, tables = (PatchShrinkage(t).fit_transform(IMAGE[None]) for t in ([0.3], [np.full((8, 8), 0.3)]))
+    assert_array_equal(one, tables)
+
+
 def test_a_shift_is_no_detail():
     found, shifted = (PatchShrinkage([0.5]).fit_transform((IMAGE + shift)[None]) for shift in (0.0, 1000.0))
     assert np.quantile(np.abs(shifted - found - 1000), 0.9) < 1e-3
@@ -60,7 +72,9 @@ def test_threads_layouts_and_read_only_input():
     assert PatchShrinkage([0.3]).fit(IMAGE[None]).get_feature_names_out().tolist() == ["shrunk_0.3"]
 
 
-@pytest.mark.parametrize("thresholds", [[-1.0], [[1.0]], [np.nan], [], "soft", 3.0])
+@pytest.mark.parametrize(
+    "thresholds", [[-1.0], [[1.0]], [np.nan], [], "soft", 3.0, np.ones((2, 8)), -np.ones((2, 8, 8))]
+)
 def test_bad_thresholds_are_named(thresholds):
     with pytest.raises((ValueError, TypeError), match="thresholds"):
         PatchShrinkage(thresholds).fit(IMAGE[None])

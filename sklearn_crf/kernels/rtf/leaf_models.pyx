@@ -4,6 +4,8 @@ A factor sits at a pixel, or at a pixel and the one at an offset from it; the fi
 are a rectangle. Channels are looked up at offsets from the first pixel, beyond the border at the border.
 """
 
+import numpy as np
+
 from cython cimport floating
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -17,10 +19,10 @@ cdef extern from "leaf_rows.h" nogil:
         double*)
     void leaf_gradient_float(
         const float*, const float*, Py_ssize_t, Py_ssize_t, const int32_t*, const double*, const double*, Py_ssize_t,
-        Py_ssize_t, double*)
+        Py_ssize_t, float*, int32_t*, double*)
     void leaf_gradient_double(
         const double*, const double*, Py_ssize_t, Py_ssize_t, const int32_t*, const double*, const double*, Py_ssize_t,
-        Py_ssize_t, double*)
+        Py_ssize_t, double*, int32_t*, double*)
 
 # Channels that are multiplied side by side.
 CHANNEL_BLOCK = BLOCK
@@ -82,11 +84,13 @@ def find_responses(
     floating[:, ::1] out,  # OUT (T, ...) column place[k] has the responses at pixel k
 ):
     """The response to each test at some pixels."""
-    cdef Py_ssize_t k, t
+    cdef Py_ssize_t first, k, t, block = 64
     with nogil:
-        for k in range(pixels.shape[0]):
+        # Some pixels at a time, which are close together: their channels stay in the cache from test to test.
+        for first in range(0, pixels.shape[0], 64):
             for t in range(tests.shape[0]):
-                out[t, place[k]] = response(x, pixels[k, 0], pixels[k, 1], &tests[t, 0])
+                for k in range(first, min(first + block, pixels.shape[0])):
+                    out[t, place[k]] = response(x, pixels[k, 0], pixels[k, 1], &tests[t, 0])
 
 
 cdef inline void add_multiple(double factor, const floating* a, Py_ssize_t n, double* out) noexcept nogil:
@@ -194,11 +198,14 @@ def add_linear_gradient(
 ):
     """The adjoint of linear_values: out += derivative times 1 and the channels, summed by leaf."""
     cdef:
-        Py_ssize_t i, s, F = x.shape[2], D = linear.shape[1], step = down * x.shape[1] + right
+        Py_ssize_t i, k, s, F = x.shape[2], D = linear.shape[1], step = down * x.shape[1] + right
+        Py_ssize_t n_leaves = out.shape[0], n = out.shape[1] * out.shape[2]
         bint paired = out.shape[2] > 1 + size
         const floating* first
         const floating* second
         const double* of_second
+        int32_t[::1] count = np.zeros(n_leaves, dtype=np.int32)
+        floating[:, ::1] part = np.zeros((n_leaves, n), dtype=np.float32 if floating is float else np.float64)
     with nogil:
         for i in range(rows):
             s = (top + i) * x.shape[1] + left
@@ -207,10 +214,13 @@ def add_linear_gradient(
             of_second = &linear[s + step, 0] if paired else NULL
             if floating is float:
                 leaf_gradient_float(first, second, F, size, &leaf[i * columns], &linear[s, 0], of_second, D, columns,
-                                    &out[0, 0, 0])
+                                    &part[0, 0], &count[0], &out[0, 0, 0])
             else:
                 leaf_gradient_double(first, second, F, size, &leaf[i * columns], &linear[s, 0], of_second, D, columns,
-                                     &out[0, 0, 0])
+                                     &part[0, 0], &count[0], &out[0, 0, 0])
+        for i in range(n_leaves):
+            for k in range(n):
+                (&out[i, 0, 0])[k] += part[i, k]
 
 
 cdef inline void add_row_of_scalars(const double* linear, const double* values, const double* square,

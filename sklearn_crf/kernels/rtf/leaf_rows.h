@@ -16,10 +16,12 @@
 
 #define LEAF_BLOCK 8
 
+/* Factors that a leaf adds up in float32 before their sum goes to float64: it is then as exact as its terms. */
+#define LEAF_GATHERED 64
+
 #if defined(__GNUC__) || defined(__clang__)
 #define LEAF_INLINE static inline __attribute__((always_inline))
 #define LEAF_VECTORS 1
-typedef double half_double __attribute__((vector_size(LEAF_BLOCK / 2 * sizeof(double))));
 #else
 #define LEAF_INLINE static __inline
 #define LEAF_VECTORS 0

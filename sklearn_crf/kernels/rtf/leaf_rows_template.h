@@ -13,17 +13,24 @@ LEAF_INLINE void NAME(add_block_product)(const REAL *w, const REAL *x, NAME(bloc
     *lane += a * b;
 }
 
-/* total += factor * x, by halves, which are vectors of 32 bytes in float64. */
-LEAF_INLINE void NAME(add_block)(double factor, const REAL *x, double *total)
+/* total += factor * x. */
+LEAF_INLINE void NAME(add_block)(REAL factor, const REAL *x, REAL *total)
 {
-    for (int k = 0; k < LEAF_BLOCK; k += LEAF_BLOCK / 2) {
-        NAME(half) a;
-        half_double sum;
-        memcpy(&a, x + k, sizeof(a));
-        memcpy(&sum, total + k, sizeof(sum));
-        sum += factor * __builtin_convertvector(a, half_double);
-        memcpy(total + k, &sum, sizeof(sum));
-    }
+    NAME(block) a, sum;
+    memcpy(&a, x, sizeof(a));
+    memcpy(&sum, total, sizeof(sum));
+    sum += factor * a;
+    memcpy(total, &sum, sizeof(sum));
+}
+
+/* In pairs, as one sum after the other would wait for each addition. */
+LEAF_INLINE REAL NAME(lane_total)(const NAME(block) *lane)
+{
+    NAME(half) low, high;
+    memcpy(&low, lane, sizeof(low));
+    memcpy(&high, (const REAL *)lane + LEAF_BLOCK / 2, sizeof(high));
+    low += high;
+    return (low[0] + low[1]) + (low[2] + low[3]);
 }
 #define LANE(lane, i) (lane)[i]
 #else
@@ -37,10 +44,16 @@ LEAF_INLINE void NAME(add_block_product)(const REAL *w, const REAL *x, NAME(bloc
         lane->at[i] += w[i] * x[i];
 }
 
-LEAF_INLINE void NAME(add_block)(double factor, const REAL *x, double *total)
+LEAF_INLINE void NAME(add_block)(REAL factor, const REAL *x, REAL *total)
 {
     for (int i = 0; i < LEAF_BLOCK; i++)
-        total[i] += factor * (double)x[i];
+        total[i] += factor * x[i];
+}
+
+LEAF_INLINE REAL NAME(lane_total)(const NAME(block) *lane)
+{
+    const REAL *at = lane->at;
+    return ((at[0] + at[4]) + (at[1] + at[5])) + ((at[2] + at[6]) + (at[3] + at[7]));
 }
 #define LANE(lane, i) (lane).at[i]
 #endif
@@ -60,11 +73,11 @@ LEAF_INLINE void NAME(add_products)(const REAL *w, const REAL *x, ptrdiff_t F, N
 }
 
 /* total += d times the channels of one pixel. */
-LEAF_INLINE void NAME(add_channels)(double d, const REAL *x, ptrdiff_t F, double *total)
+LEAF_INLINE void NAME(add_channels)(REAL d, const REAL *x, ptrdiff_t F, REAL *total)
 {
     if (F < LEAF_BLOCK) {
         for (ptrdiff_t i = 0; i < F; i++)
-            total[i] += d * (double)x[i];
+            total[i] += d * x[i];
         return;
     }
     ptrdiff_t k = 0;
@@ -85,26 +98,38 @@ LEAF_INLINE void NAME(values_body)(const REAL *first, const REAL *second, ptrdif
             NAME(add_products)(w + 1, first + j * F, F, &lane);
             if (second)
                 NAME(add_products)(w + 1 + size, second + j * F, F, &lane);
-            /* In pairs, as one sum after the other would wait for each addition. */
-            out[j * m + a] = w[0] + (((LANE(lane, 0) + LANE(lane, 4)) + (LANE(lane, 1) + LANE(lane, 5)))
-                                     + ((LANE(lane, 2) + LANE(lane, 6)) + (LANE(lane, 3) + LANE(lane, 7))));
+            out[j * m + a] = w[0] + NAME(lane_total)(&lane);
         }
 }
 
-/* Derivatives by the linear values of first pixels are in d, those of second pixels in e; D for each. */
+/* Move what a leaf has gathered in its own precision to its total in float64. */
+LEAF_INLINE void NAME(flush_leaf)(REAL *part, ptrdiff_t n, double *total)
+{
+    for (ptrdiff_t i = 0; i < n; i++) {
+        total[i] += (double)part[i];
+        part[i] = 0;
+    }
+}
+
+/* Derivatives by the linear values of first pixels are in d, those of second pixels in e; D for each. Leaves add up to
+   LEAF_GATHERED factors in the precision of the channels, in part, and count them. */
 LEAF_INLINE void NAME(gradient_body)(const REAL *first, const REAL *second, ptrdiff_t F, ptrdiff_t size,
                                      const int32_t *leaf, const double *d, const double *e, ptrdiff_t D, ptrdiff_t n,
-                                     double *out)
+                                     REAL *part, int32_t *count, double *out)
 {
     ptrdiff_t m = (second ? 2 : 1) * D, stride = 1 + (second ? 2 : 1) * size;
     for (ptrdiff_t j = 0; j < n; j++) {
-        double *total = out + leaf[j] * m * stride;
+        REAL *total = part + leaf[j] * m * stride;
         for (ptrdiff_t a = 0; a < m; a++, total += stride) {
-            double slope = a < D ? d[j * D + a] : e[j * D + a - D];
+            REAL slope = (REAL)(a < D ? d[j * D + a] : e[j * D + a - D]);
             total[0] += slope;
             NAME(add_channels)(slope, first + j * F, F, total + 1);
             if (second)
                 NAME(add_channels)(slope, second + j * F, F, total + 1 + size);
+        }
+        if (++count[leaf[j]] == LEAF_GATHERED) {
+            NAME(flush_leaf)(part + leaf[j] * m * stride, m * stride, out + leaf[j] * m * stride);
+            count[leaf[j]] = 0;
         }
     }
 }
@@ -118,9 +143,9 @@ LEAF_AVX2 static void NAME(wide_values)(const REAL *first, const REAL *second, p
 
 LEAF_AVX2 static void NAME(wide_gradient)(const REAL *first, const REAL *second, ptrdiff_t F, ptrdiff_t size,
                                           const int32_t *leaf, const double *d, const double *e, ptrdiff_t D,
-                                          ptrdiff_t n, double *out)
+                                          ptrdiff_t n, REAL *part, int32_t *count, double *out)
 {
-    NAME(gradient_body)(first, second, F, size, leaf, d, e, D, n, out);
+    NAME(gradient_body)(first, second, F, size, leaf, d, e, D, n, part, count, out);
 }
 #endif
 
@@ -138,15 +163,15 @@ static void NAME(leaf_values)(const REAL *first, const REAL *second, ptrdiff_t F
 
 static void NAME(leaf_gradient)(const REAL *first, const REAL *second, ptrdiff_t F, ptrdiff_t size,
                                 const int32_t *leaf, const double *d, const double *e, ptrdiff_t D, ptrdiff_t n,
-                                double *out)
+                                REAL *part, int32_t *count, double *out)
 {
 #if LEAF_DISPATCH
     if (use_avx2()) {
-        NAME(wide_gradient)(first, second, F, size, leaf, d, e, D, n, out);
+        NAME(wide_gradient)(first, second, F, size, leaf, d, e, D, n, part, count, out);
         return;
     }
 #endif
-    NAME(gradient_body)(first, second, F, size, leaf, d, e, D, n, out);
+    NAME(gradient_body)(first, second, F, size, leaf, d, e, D, n, part, count, out);
 }
 
 #undef LANE

@@ -58,14 +58,15 @@ PATCH_INLINE void patch_block(const float *columns, ptrdiff_t stride, const floa
             memcpy(coefficient[k][l], total, sizeof(total));
         }
     for (ptrdiff_t t = 0; t < n_thresholds; t++) {
-        float threshold = thresholds[t], count[PATCH_LANES];
+        const float *threshold = thresholds + t * PATCH_SIDE * PATCH_SIDE;
+        float count[PATCH_LANES];
         for (ptrdiff_t lane = 0; lane < PATCH_LANES; lane++)
             count[lane] = 1.0f;
         for (ptrdiff_t k = 0; k < PATCH_SIDE; k++)
             for (ptrdiff_t l = k == 0; l < PATCH_SIDE; l++)
                 for (ptrdiff_t lane = 0; lane < PATCH_LANES; lane++) {
-                    float c = coefficient[k][l][lane];
-                    count[lane] += (c > threshold || c < -threshold) ? 1.0f : 0.0f;
+                    float c = coefficient[k][l][lane], least = threshold[k * PATCH_SIDE + l];
+                    count[lane] += (c > least || c < -least) ? 1.0f : 0.0f;
                 }
         for (ptrdiff_t lane = 0; lane < PATCH_LANES; lane++) {
             weight[lane] = is_patch[lane] / count[lane];
@@ -75,8 +76,8 @@ PATCH_INLINE void patch_block(const float *columns, ptrdiff_t stride, const floa
             float *out = sums + (t * PATCH_SIDE + k) * stride;
             for (ptrdiff_t l = 0; l < PATCH_SIDE; l++)
                 for (ptrdiff_t lane = 0; lane < PATCH_LANES; lane++) {
-                    float c = coefficient[k][l][lane];
-                    kept[l][lane] = (c > threshold || c < -threshold || (k == 0 && l == 0)) ? c * weight[lane] : 0.0f;
+                    float c = coefficient[k][l][lane], least = threshold[k * PATCH_SIDE + l];
+                    kept[l][lane] = (c > least || c < -least || (k == 0 && l == 0)) ? c * weight[lane] : 0.0f;
                 }
             for (ptrdiff_t b = 0; b < PATCH_SIDE; b++) {
                 float total[PATCH_LANES] = {0};

@@ -15,7 +15,7 @@ PATCH_SIDE = SIDE
 def shrink_patches(
     const float[:, ::1] image,  # IN (H + 14, W + 14) continued by 7 pixels on every side
     const float[:, ::1] basis,  # IN (8, 8) rows of an orthonormal transform
-    const float[::1] thresholds,  # IN (T,)
+    const float[:, :, ::1] thresholds,  # IN (T, 8, 8) of each coefficient
     Py_ssize_t start,
     Py_ssize_t stop,  # rows start to stop of the image without its continuation are written
     float[:, :, :] out,  # OUT (H, W, T)
@@ -35,8 +35,8 @@ def shrink_patches(
     for j in range(width - margin):
         is_patch[j] = 1.0
     with nogil:
-        shrink_rows(&image[0, 0], width, &basis[0, 0], &thresholds[0], T, &is_patch[0], start, stop, &columns[0, 0],
-                    &sums[0, 0], &weights[0, 0], &numerator[0, 0, 0], &denominator[0, 0, 0], stride)
+        shrink_rows(&image[0, 0], width, &basis[0, 0], &thresholds[0, 0, 0], T, &is_patch[0], start, stop,
+                    &columns[0, 0], &sums[0, 0], &weights[0, 0], &numerator[0, 0, 0], &denominator[0, 0, 0], stride)
         for i in range(stop - start):
             for j in range(width - 2 * margin):
                 for t in range(T):
