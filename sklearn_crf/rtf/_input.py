@@ -25,9 +25,18 @@ class TrainingData(NamedTuple):
     observations: list | None = None  # what degraded images add to the field of each
 
     @property
+    def n_images(self):
+        """Number of images."""
+        return len(self.features)
+
+    @property
     def n_pixels(self):
         """Pixels of all images."""
         return sum(len(target) for target in self.targets)
+
+    def parts(self, function, *arguments):
+        """Results of a function of the images and the number of their part: here they are in one, of no number."""
+        return [function(self, None, *arguments)]
 
     def is_within(self, max_samples):
         """Whether there are at most ``max_samples`` pixels; None is no limit."""

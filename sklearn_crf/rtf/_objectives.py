@@ -108,6 +108,18 @@ class PredictionLoss:
         return self.weighted_loss(prediction, target, weight.reshape(*prediction.shape[:-1], 1))
 
 
+class Whole(NamedTuple):
+    """The images of which those of a risk are a part."""
+
+    n_images: int
+    weight: float  # sum of the mean weights of all images
+    part: int | None = None  # number of the part, None for the whole
+
+    def random_state(self, seed):
+        """Random numbers of this part."""
+        return np.random.RandomState(seed if self.part is None else [seed, self.part])
+
+
 class FieldRisk:
     r"""Mean loss over images, and its derivative by the parameters of a field.
 
@@ -118,25 +130,32 @@ class FieldRisk:
 
     # targets: list of (N, D)
     # weights: list of (N,) or None, of each pixel of each image; they are divided by their mean
+    # whole: of all images, where there are more than these
 
-    def __init__(self, objective, potentials, images, targets, weights=None, n_jobs=None):
+    def __init__(self, objective, potentials, images, targets, weights=None, n_jobs=None, whole=None):
         self.objective = objective
         self.potentials = potentials
         self.images = images
         self.targets = targets
         self.n_jobs = n_jobs
         self.converged = True
-        self._states = [None] * len(images)
+        self.states = [None] * len(images)
         if weights is None:
             weights = [np.ones(len(y)) for y in targets]
-        self._total_weight = sum(float(np.mean(weight)) for weight in weights)
-        self._weights = [np.asarray(weight, dtype=np.float64) / self._total_weight for weight in weights]
+        if whole is None:
+            whole = Whole(len(images), sum(float(np.mean(weight)) for weight in weights))
+        self.whole = whole
+        self._weights = [np.asarray(weight, dtype=np.float64) / whole.weight for weight in weights]
 
     def replaced(self, potentials, images):
         """The risk of a field whose trees have grown, with the same warm starts."""
         other = copy(self)
         other.potentials, other.images = potentials, images
         return other
+
+    def parts(self, function, *arguments):
+        """Results of a function of the risk, for each part of the images: here they are in one."""
+        return [function(self, *arguments)]
 
     def value_grad(self, coef):
         """Mean loss, and its derivative."""
@@ -159,23 +178,30 @@ class FieldRisk:
             map_tasks(lambda i, n_threads: self._loss(coef, i, n_threads).value, range(len(self.images)), self.n_jobs)
         )
 
-    def shares(self):
-        """Weighted share of each leaf in the factors of its type, 1 / L where no leaf has a factor."""
+    def leaf_weights(self):
+        """Weight of the factors in each leaf, type by type."""
         # returns list of (n_leaves,)
-        shares = []
+        found = []
         for number, kind in enumerate(self.potentials.types):
             size = self.potentials.n_leaves[number]
             total = np.zeros(size)
             for k, image in enumerate(self.images):
                 total += np.bincount(image.leaves[number], self.factor_weights(k, kind), minlength=size)
-            shares.append(np.where(total > 0, total / (total.sum() or 1.0), 1 / size))
-        return shares
+            found.append(total)
+        return found
+
+    def shares(self):
+        """Weighted share of each leaf in the factors of its type, 1 / L where no leaf has a factor."""
+        # returns list of (n_leaves,)
+        return [
+            np.where(total > 0, total / (total.sum() or 1.0), 1 / len(total)) for total in leaf_weights_of_all(self)
+        ]
 
     def factor_weights(self, i, kind):
         """Weight of each factor of a type on an image, which is that of its first pixel."""
         # returns (n_factors,)
         plane = self.images[i].features.shape[:2]
-        return self._weights[i].reshape(plane)[kind.ends(plane)[0]].ravel() * self._total_weight
+        return self._weights[i].reshape(plane)[kind.ends(plane)[0]].ravel() * self.whole.weight
 
     def statistics(self, coef):
         """Derivative by the field of each image."""
@@ -187,15 +213,21 @@ class FieldRisk:
         model = self.potentials.model(coef, self.images[i], n_threads)
         with convergence_left_to_caller():
             loss = self.objective.loss(
-                model, self.targets[i], weight=self._weights[i], state=self._states[i], n_threads=n_threads
+                model, self.targets[i], weight=self._weights[i], state=self.states[i], n_threads=n_threads
             )
-        self._states[i] = loss.state
+        self.states[i] = loss.state
         self.converged = self.converged and loss.converged
         return loss
 
 
 # Partial sums, whatever the number of threads.
 _N_GROUPS = 16
+
+
+def leaf_weights_of_all(risk):
+    """Weight of the factors of all parts in each leaf, type by type."""
+    # returns list of (n_leaves,)
+    return [np.sum(of_type, axis=0) for of_type in zip(*risk.parts(FieldRisk.leaf_weights), strict=True)]
 
 
 # The inverse of J is dense: at this many values it takes 130 megabytes and seconds.

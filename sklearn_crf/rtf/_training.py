@@ -7,7 +7,7 @@ import numpy as np
 
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.optimize import minimize_pqn, minimize_spg
-from sklearn_crf.rtf._objectives import FieldRisk
+from sklearn_crf.rtf._objectives import FieldRisk, leaf_weights_of_all
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
 from sklearn_crf.rtf._trees import GrowthOptions, RegressionTree, find_splits
 
@@ -22,35 +22,80 @@ def whitening_of_types(data, types, rng, n_jobs):
     """Whitening matrix of each type."""
     # returns list of (B, n_inputs)
     seeds = rng.randint(np.iinfo(np.int32).max, size=len(types))
+    parts = data.parts(_input_moments, types, seeds, data.n_images, n_jobs)
+    return [whitening_of(InputMoments.joined(of_type)) for of_type in zip(*parts, strict=True)]
+
+
+class InputMoments(NamedTuple):
+    """Weight, mean and scatter about it of the inputs of linear models of one type, the constant apart."""
+
+    weight: float
+    mean: np.ndarray  # (n_inputs - 1,)
+    scatter: np.ndarray  # (n_inputs - 1, n_inputs - 1)
+
+    @classmethod
+    def of(cls, features, kind, rng, weights=None, n_images=None):
+        """Those of some pixels of images, of which there may be more elsewhere."""
+        # features: list of (H, W, F), not empty; weights: list of (N,)
+        samples, weight = _samples_of_inputs(features, kind, rng, weights, n_images or len(features))
+        if not samples:
+            size = kind.n_inputs(features[0].shape[2]) - 1
+            return cls(0.0, np.zeros(size), np.zeros((size, size)))
+        inputs = np.concatenate(samples).astype(np.float64)
+        weight = np.concatenate(weight)[:, None]
+        total = float(weight.sum())
+        mean = np.sum(weight * inputs, axis=0) / (total or 1.0)
+        inputs -= mean
+        return cls(total, mean, inputs.T @ (weight * inputs))
+
+    @classmethod
+    def joined(cls, parts):
+        """Those of several parts together."""
+        parts = [part for part in parts if part is not None]
+        total = parts[0]
+        for part in parts[1:]:
+            weight = total.weight + part.weight
+            share, gap = part.weight / (weight or 1.0), part.mean - total.mean
+            scatter = total.scatter + part.scatter + total.weight * share * np.outer(gap, gap)
+            total = cls(weight, total.mean + share * gap, scatter)
+        return total
+
+
+def _input_moments(data, part, types, seeds, n_images, n_jobs):
+    """Moments of the inputs of each type, None where there are no images."""
 
     def one(number, n_threads):
-        return whitening_of(data.features, types[number], np.random.RandomState(seeds[number]), data.weights)
+        seed = seeds[number] if part is None else [seeds[number], part]
+        rng = np.random.RandomState(seed)
+        return InputMoments.of(data.features, types[number], rng, data.weights, n_images)
 
-    return map_tasks(one, range(len(types)), n_jobs)
+    return map_tasks(one if data.features else lambda number, n_threads: None, range(len(types)), n_jobs)
 
 
-def whitening_of(features, kind, rng, weights=None):
-    """A matrix that makes the inputs of linear models uncorrelated and of variance one, except the constant."""
-    # features: list of (H, W, F); weights: list of (N,); returns (B, n_inputs)
+def _samples_of_inputs(features, kind, rng, weights, n_images):
+    """Inputs of some pixels of each image, and their weights."""
     samples, weight = [], []
     for k, plane in enumerate(features):
         top, left, rows, columns = kind.rectangle(plane.shape)
-        n = min(rows * columns, max(1, _WHITENING_SAMPLES // len(features)))
+        n = min(rows * columns, max(1, _WHITENING_SAMPLES // n_images))
         own = np.arange(n) if n == rows * columns else rng.randint(rows * columns, size=n)
         if n:
             pixels = np.stack([top + own // columns, left + own % columns], axis=1)
             samples.append(kind.inputs(kind.seen(plane), pixels)[:, 1:])
             own_weight = 1.0 if weights is None else weights[k].reshape(plane.shape[:2])[tuple(pixels.T)]
             weight.append(np.broadcast_to(own_weight, n))
-    size = kind.n_inputs(features[0].shape[2])
-    inputs = np.concatenate(samples).astype(np.float64) if samples else np.zeros((1, size - 1))
-    weight = np.concatenate(weight)[:, None] if weight else np.ones((1, 1))
-    weight = weight / weight.sum()
-    mean = np.sum(weight * inputs, axis=0)
-    deviation = np.sqrt(np.sum(weight * (inputs - mean) ** 2, axis=0))
+    return samples, weight
+
+
+def whitening_of(moments):
+    """A matrix that makes the inputs of linear models uncorrelated and of variance one, except the constant."""
+    # returns (B, n_inputs)
+    mean, size = moments.mean, len(moments.mean) + 1
+    covariance = moments.scatter / (moments.weight or 1.0)
+    deviation = np.sqrt(np.diagonal(covariance))
     used = deviation > 1e-7 * np.maximum(np.abs(mean), 1e-30)
-    scaled = (inputs - mean)[:, used] / deviation[used]
-    variance, directions = np.linalg.eigh(scaled.T @ (weight * scaled))
+    scale = deviation[used]
+    variance, directions = np.linalg.eigh(covariance[np.ix_(used, used)] / np.outer(scale, scale))
     top = variance.max(initial=0.0)
     kept = variance > 1e-10 * top
     rows = directions[:, kept].T / np.sqrt(np.maximum(variance[kept], _LEAST_VARIANCE * top))[:, None]
@@ -91,10 +136,11 @@ class LeafScaling:
         n_types = len(risk.potentials.types)
         seeds = rng.randint(np.iinfo(np.int32).max, size=n_types)
 
-        self.factor = [
-            np.linalg.cholesky(_moments(risk, number, np.random.RandomState(seeds[number])))
-            for number in range(n_types)
-        ]
+        self.factor = []
+        sums = zip(*risk.parts(_sums_of_squares, seeds), strict=True)
+        for white, of_type in zip(risk.potentials.whitening, sums, strict=True):
+            squares, weight = (np.sum(part, axis=0) for part in zip(*of_type, strict=True))
+            self.factor.append(np.linalg.cholesky(_moments(squares, weight, white)))
         self.inverse = [np.linalg.inv(factor) for factor in self.factor]
 
     def scaled(self, coef):
@@ -122,11 +168,25 @@ class LeafScaling:
         return out
 
 
-def _moments(risk, number, rng):
-    """Weighted second moments (L, B, B) of the whitened inputs in each leaf of a type."""
-    white = risk.potentials.whitening[number]
+def _moments(squares, weight, white):
+    """Weighted second moments (L, B, B) of the whitened inputs in each leaf, from sums over its factors."""
+    # squares: (L, n_inputs, n_inputs); weight: (L,)
+    empty = weight == 0
+    moments = white @ (squares / np.where(empty, 1.0, weight)[:, None, None]) @ white.T
+    moments[empty] = np.eye(len(white))
+    return (1 - _COMMON_SHARE) * moments + _COMMON_SHARE * np.eye(len(white))
+
+
+def _sums_of_squares(risk, seeds):
+    """Weighted sums of the squared inputs of some factors in each leaf, and their weights, type by type."""
+    return [_sums_of_type(risk, number, risk.whole.random_state(seed)) for number, seed in enumerate(seeds)]
+
+
+def _sums_of_type(risk, number, rng):
+    n_leaves, size = risk.potentials.n_leaves[number], risk.potentials.whitening[number].shape[1]
+    if not risk.images:
+        return np.zeros((n_leaves, size, size)), np.zeros(n_leaves)
     inputs, leaf, weight = _sampled_inputs(risk, number, rng)
-    size, n_leaves = len(white), risk.potentials.n_leaves[number]
     order = np.argsort(leaf, kind="stable")
     bounds = np.searchsorted(leaf[order], np.arange(n_leaves + 1))
     pieces = [
@@ -143,17 +203,12 @@ def _moments(risk, number, rng):
     sums = np.zeros((n_leaves, inputs.shape[1], inputs.shape[1]))
     for (k, _), part in zip(pieces, map_tasks(moment, pieces, risk.n_jobs), strict=True):
         sums[k] += part
-    total = np.bincount(leaf, weight, minlength=n_leaves)
-    empty = total == 0
-    total[empty] = 1.0
-    moments = white @ (sums / total[:, None, None]) @ white.T
-    moments[empty] = np.eye(size)
-    return (1 - _COMMON_SHARE) * moments + _COMMON_SHARE * np.eye(size)
+    return sums, np.bincount(leaf, weight, minlength=n_leaves)
 
 
 def _sampled_inputs(risk, number, rng):
     """Inputs, leaves and weights of some factors of a type."""
-    kind, limit = risk.potentials.types[number], max(1, _SAMPLES // len(risk.images))
+    kind, limit = risk.potentials.types[number], max(1, _SAMPLES // risk.whole.n_images)
     chosen = []
     for image in risk.images:
         n = len(image.leaves[number])
@@ -195,12 +250,12 @@ class Shrinkage:
     def __init__(self, risk, coef, strength, rng):
         self.start = coef.copy()
         self.weight = np.zeros(len(coef))
-        types = risk.potentials.types
         n_weights = min(part.weight.size for part in risk.potentials.unpack(coef))
         n_directions = max(1, -(-_SIGNS // n_weights))
         curvatures = np.mean([_curvatures(risk, coef, rng) for _ in range(n_directions)], axis=0)
-        for kind, curvature, own in zip(types, curvatures, risk.potentials.unpack(self.weight), strict=True):
-            n_factors = sum(float(risk.factor_weights(k, kind).sum()) for k in range(len(risk.images)))
+        n_factors_of_types = [float(weights.sum()) for weights in leaf_weights_of_all(risk)]
+        parts = risk.potentials.unpack(self.weight)
+        for curvature, n_factors, own in zip(curvatures, n_factors_of_types, parts, strict=True):
             if n_factors > 0:
                 own.weight[:] = strength * max(curvature, 0.0) / n_factors
 
@@ -340,9 +395,18 @@ class TreeField(NamedTuple):
 
         return map_tasks(one, parts, n_jobs)
 
-    def risk(self, objective, data, n_jobs):
-        """Mean loss over a set."""
-        return FieldRisk(objective, self.potentials, self.images(data, n_jobs), data.targets, data.weights, n_jobs)
+    def risk(self, objective, data, n_jobs, whole=None):
+        """Mean loss over a set, or over its part in the whole of several."""
+        if hasattr(data, "risk"):
+            return data.risk(objective, self)
+        images = self.images(data, n_jobs)
+        return FieldRisk(objective, self.potentials, images, data.targets, data.weights, n_jobs, whole)
+
+    def regrown(self, risk, data, n_jobs):
+        """The mean loss over the same set, after splits."""
+        if hasattr(data, "risk"):
+            return risk.replaced(self)
+        return risk.replaced(self.potentials, self.images(data, n_jobs))
 
 
 class Trained(NamedTuple):
@@ -364,11 +428,11 @@ def train(objective, field, rounds, first, options, rng, n_jobs, validation=None
     if is_trained:
         splits = find_splits(risk, field.trees, field.coef, options.max_depths, options.growth, rng)
         field = field.split(splits)
-        risk = risk.replaced(field.potentials, field.images(data, n_jobs))
+        risk = field.regrown(risk, data, n_jobs)
     if options.growth.criterion == "residual":
         while any(splits := find_splits(risk, field.trees, field.coef, options.max_depths, options.growth, rng)):
             field = field.split(splits)
-            risk = risk.replaced(field.potentials, field.images(data, n_jobs))
+            risk = field.regrown(risk, data, n_jobs)
     curve, rounds_made, held_out, former = [], [], [], None
     while True:
         found = _optimise(risk, field, options, rng)
@@ -390,7 +454,7 @@ def train(objective, field, rounds, first, options, rng, n_jobs, validation=None
         field = field.split(splits)
         former_data, data = data, rounds(first + len(rounds_made))
         if data is former_data:
-            risk = risk.replaced(field.potentials, field.images(data, n_jobs))
+            risk = field.regrown(risk, data, n_jobs)
         else:
             risk = field.risk(objective, data, n_jobs)
     is_stuck = not found.success and found.nit < options.max_iter

@@ -307,36 +307,95 @@ class GrowthOptions(NamedTuple):
 
 def find_splits(risk, trees, coef, max_depths, options, rng):
     """The best split of each leaf, for each type."""
-    statistics = risk.statistics(coef) if options.criterion == "gradient" else None
     parameters = risk.potentials.unpack(coef)
     seeds = rng.randint(np.iinfo(np.int32).max, size=len(trees))
-
-    def search(number, run):
-        if trees[number].depth >= max_depths[number]:
-            return {}
-        own = np.random.RandomState(seeds[number])
-        return _splits_of_type(risk, statistics, number, parameters[number], options, own, run)
-
+    sizes = risk.parts(_sizes_of_part)
+    samples = [
+        _sample_of_type(sizes, number, options, seeds[number])
+        for number, tree in enumerate(trees)
+        if tree.depth < max_depths[number]
+    ]
+    samples = [sample for sample in samples if sample is not None]
+    splits = [{} for _ in trees]
+    found = zip(*risk.parts(gather_samples, coef, samples, options.criterion == "gradient"), strict=True)
     # One type after the other on all threads, as the terms of one type take some ten megabytes.
     with range_runner(split_threads(risk.n_jobs, 1)[1]) as run:
-        return [search(number, run) for number in range(len(trees))]
+        for sample, parts in zip(samples, found, strict=True):
+            own = parameters[sample.number]
+            splits[sample.number] = _splits_of_type(sample, _in_order_of_leaves(parts), own, options, run)
+    return splits
 
 
-def _splits_of_type(risk, statistics, number, parameters, options, rng, run):
-    counts = np.array([len(image.leaves[number]) for image in risk.images])
+class FactorSample(NamedTuple):
+    """The factors of a type on which splits are compared, and the tests that are tried."""
+
+    number: int  # of the type
+    chosen: np.ndarray | None  # factors of the only part; None draws them where the parts are
+    quotas: np.ndarray  # number of factors of each part
+    seed: int
+    share: float  # of all factors
+    tests: np.ndarray
+
+    def of_part(self, n_factors, whole):
+        """The sorted factors of a part."""
+        if self.chosen is not None:
+            return self.chosen
+        quota = self.quotas[whole.part]
+        if quota == n_factors:
+            return np.arange(n_factors)
+        return np.sort(whole.random_state(self.seed).choice(n_factors, quota, replace=False))
+
+
+def _sizes_of_part(risk):
+    """Numbers of factors by type, channels, and most rows and columns; None where there are no images."""
+    if not risk.images:
+        return None
+    counts = np.sum([[len(leaf) for leaf in image.leaves] for image in risk.images], axis=0)
+    shapes = np.array([image.features.shape for image in risk.images])
+    # Tables have no pixels beside each other.
+    is_table = risk.images[0].graph.n_edges == 0 and shapes[0, 0] == 1
+    return counts, int(shapes[0, 2]), np.ones(2, dtype=int) if is_table else shapes[:, :2].max(axis=0)
+
+
+def _sample_of_type(sizes, number, options, seed):
+    """A sample of the factors of a type, None if there are none."""
+    counts = np.array([0 if size is None else size[0][number] for size in sizes])
     n_factors = int(counts.sum())
     if n_factors == 0:
-        return {}
+        return None
+    rng = np.random.RandomState(seed)
     limit = n_factors if options.split_samples is None else min(options.split_samples, n_factors)
-    chosen = np.arange(n_factors) if limit == n_factors else np.sort(rng.choice(n_factors, limit, replace=False))
-    share = limit / n_factors
-    n_channels = risk.images[0].features.shape[2]
-    radius = _radius(risk.images, options.feature_radius)
+    chosen = None
+    if len(sizes) > 1:
+        drawn = np.random.default_rng(seed)
+        quotas = drawn.multivariate_hypergeometric(counts, limit, method="marginals")
+    else:
+        quotas = np.array([limit])
+        chosen = np.arange(n_factors) if limit == n_factors else np.sort(rng.choice(n_factors, limit, replace=False))
+    present = [size for size in sizes if size is not None]
+    n_channels = present[0][1]
+    largest = np.max([size[2] for size in present], axis=0)
+    radius = tuple(min(options.feature_radius, int(length) - 1) for length in largest)
     if options.n_feature_tests is None:
         tests = all_tests(n_channels, radius)
     else:
         tests = random_tests(options.n_feature_tests, n_channels, radius, rng)
-    terms, responses, leaf = _gather(risk, statistics, number, chosen, counts, tests, share)
+    return FactorSample(number, chosen, quotas, int(seed), limit / n_factors, tests)
+
+
+def _in_order_of_leaves(parts):
+    """Terms, responses and leaves of the factors of several parts."""
+    parts = [part for part in parts if part is not None]
+    if len(parts) == 1:
+        return parts[0]
+    terms, responses, leaf = zip(*parts, strict=True)
+    leaf = np.concatenate(leaf)
+    order = np.argsort(leaf, kind="stable")
+    return np.concatenate(terms)[order], np.concatenate(responses, axis=1)[:, order], leaf[order]
+
+
+def _splits_of_type(sample, gathered, parameters, options, run):
+    terms, responses, leaf = gathered
     precision, slopes = parameters.precision, parameters.slopes
     bounds = np.searchsorted(leaf, np.arange(len(precision) + 1))
     least = options.min_samples_leaf
@@ -352,23 +411,27 @@ def _splits_of_type(risk, statistics, number, parameters, options, rng, run):
             responses[:, first:last],
             GradientNorm(precision[k], options.bounds, slopes[k]) if joint else explained_variance,
             n_thresholds=options.n_thresholds,
-            min_samples=least * share,
+            min_samples=least * sample.share,
             run=run,
         )
         if found is not None:
-            splits[k] = tests[found.test], found.threshold
+            splits[k] = sample.tests[found.test], found.threshold
     return splits
 
 
-def _radius(images, radius):
-    """Radius in rows and columns, at most the size of the images; 0 for tables."""
-    if images[0].graph.n_edges == 0 and images[0].features.shape[0] == 1:
-        return 0, 0
-    return tuple(min(radius, max(image.features.shape[axis] for image in images) - 1) for axis in (0, 1))
+def gather_samples(risk, coef, samples, is_joint):
+    """Terms of the criterion, responses and leaves of samples of factors, type by type."""
+    # returns an iterator over tuples (terms, responses, leaf), None where there are no images
+    statistics = risk.statistics(coef) if is_joint and samples else None
+    for sample in samples:
+        yield _gather(risk, statistics, sample) if risk.images else None
 
 
-def _gather(risk, statistics, number, chosen, counts, tests, share):
-    """Terms of the criterion, responses and leaves of chosen factors of a type, in the order of their leaves."""
+def _gather(risk, statistics, sample):
+    """Terms, responses and leaves of the factors of one sample, in the order of their leaves."""
+    number, tests, share = sample.number, sample.tests, sample.share
+    counts = np.array([len(image.leaves[number]) for image in risk.images])
+    chosen = sample.of_part(int(counts.sum()), risk.whole)
     kind = risk.potentials.types[number]
     dtype = risk.images[0].features.dtype
     starts = np.concatenate(([0], np.cumsum(counts)))

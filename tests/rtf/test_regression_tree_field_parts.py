@@ -20,7 +20,7 @@ from sklearn_crf.rtf._potentials import (
     RegressionTreePotentials,
     clip_eigenvalues,
 )
-from sklearn_crf.rtf._training import LeafScaling, whitening_of
+from sklearn_crf.rtf._training import InputMoments, LeafScaling, whitening_of
 from sklearn_crf.rtf._trees import (
     FactorTemplate,
     GrowthOptions,
@@ -391,7 +391,7 @@ def test_whitened_inputs_are_uncorrelated(kind):
     plane = rng.normal(size=(30, 40, 3)) @ rng.normal(size=(3, 3)) + 5
     # A sum of others and a constant add nothing.
     plane = np.concatenate([plane, plane.sum(axis=2, keepdims=True), np.ones((30, 40, 1))], axis=2)
-    white = whitening_of([plane], kind, rng)
+    white = whitening_of(InputMoments.of([plane], kind, rng))
     _, _, rows, columns = kind.rectangle(plane.shape)
     inputs = kind.inputs(plane, np.array(pixels_of(kind, plane.shape))) @ white.T
     assert inputs.shape == (rows * columns, 1 + 3 * (2 if kind.paired else 1))
