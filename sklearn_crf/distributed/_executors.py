@@ -119,6 +119,24 @@ class Executor:
         """
         raise NotImplementedError(type(self).__name__)
 
+    def iterate(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> Iterator:
+        """Call a function on every shard, and give back the results one by one.
+
+        Engines that hold few results at once have a method of their own; this one calls :meth:`map`.
+
+        Parameters
+        ----------
+        function : callable(shard, broadcast) -> object
+            As of :meth:`map`.
+        broadcast : object
+
+        Returns
+        -------
+        iterator
+            Results in the order of the shards.
+        """
+        yield from self.map(function, broadcast)
+
 
 class LocalExecutor(Executor):
     """Shards in this process, one after the other.
@@ -142,7 +160,10 @@ class LocalExecutor(Executor):
         self.keep = keep
 
     def map(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> list:
-        return [self._call(function, shard, broadcast) for shard in self.shards]
+        return list(self.iterate(function, broadcast))
+
+    def iterate(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> Iterator:
+        return (self._call(function, shard, broadcast) for shard in self.shards)
 
     def _call(self, function, shard, broadcast):
         try:
@@ -179,8 +200,32 @@ class ClusterExecutor(Executor):
             self._replace(k)
 
     def map(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> list:
-        try:
+        with self._cluster_named_in_errors():
             found = self._of_actors(self._dumps((function, broadcast)))
+        results: list = [None] * len(self._shards)
+        for k, part in enumerate(found):
+            results[k :: len(found)] = part
+        return [_unless_failed(result) for result in results]
+
+    def iterate(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> Iterator:
+        n_actors = len(self._actors)
+        with self._cluster_named_in_errors():
+            requests = [self._dumps((function, broadcast, n)) for n in range(-(-len(self._shards) // n_actors))]
+            calls = self._started(requests[0])
+        for n, sent in enumerate(requests):
+            with self._cluster_named_in_errors():
+                # The next shard of each actor is worked on while the caller looks at results of this one.
+                following = self._started(requests[n + 1]) if n + 1 < len(requests) else []
+            for k, call in enumerate(calls[: len(self._shards) - n * n_actors]):
+                with self._cluster_named_in_errors():
+                    found = self._waited_for(k, call, sent)
+                yield _unless_failed(found[0])
+            calls = following
+
+    @contextmanager
+    def _cluster_named_in_errors(self):
+        try:
+            yield
         except Exception as error:
             if not self._is_of_cluster(error):
                 raise
@@ -188,18 +233,14 @@ class ClusterExecutor(Executor):
                 f"The {self.name} cluster went away while {len(self._shards)} shards were worked on "
                 f"({type(error).__name__}): start one, and fit with new shards."
             ) from error
-        results: list = [None] * len(self._shards)
-        for k, part in enumerate(found):
-            results[k :: len(found)] = part
-        for result in results:
-            if isinstance(result, _Failure):
-                raise result.error
-        return results
+
+    def _started(self, sent):
+        """Calls of all actors."""
+        return [self._unless_dead(self._start, k, sent) for k in range(len(self._actors))]
 
     def _of_actors(self, sent):
         """Results of each actor, those that have died replaced."""
-        calls = [self._unless_dead(self._start, k, sent) for k in range(len(self._actors))]
-        return [self._waited_for(k, call, sent) for k, call in enumerate(calls)]
+        return [self._waited_for(k, call, sent) for k, call in enumerate(self._started(sent))]
 
     def _waited_for(self, k, call, sent):
         """The result of an actor, or of the one in its place."""
@@ -283,10 +324,11 @@ class DaskExecutor(ClusterExecutor):
         self._homes = [""] * n_actors
         super().__init__(shards, n_actors)
 
-    def _of_actors(self, sent):
+    @contextmanager
+    def _cluster_named_in_errors(self):
         # Actors ask for the client of the moment, which may be of another cluster.
-        with self.client.as_current():
-            return super()._of_actors(sent)
+        with super()._cluster_named_in_errors(), self.client.as_current():
+            yield
 
     def _workers(self):
         """Numbers of threads of workers by their addresses; some workers may be about to come back."""
@@ -420,15 +462,22 @@ class Holder:
         self._threads = ThreadPoolExecutor(n_threads)
 
     def call(self, sent):
-        """Results of a function for each shard, errors among them."""
-        function, broadcast = pickle.loads(sent)
-        return list(self._threads.map(lambda shard: _result_or_failure(function, shard, broadcast), self._shards))
+        """Results of a function for each shard, or for the one of a given number here, errors among them."""
+        function, broadcast, *number = pickle.loads(sent)
+        shards = self._shards[number[0] : number[0] + 1] if number else self._shards
+        return list(self._threads.map(lambda shard: _result_or_failure(function, shard, broadcast), shards))
 
 
 class _Failure(NamedTuple):
     """An error of a function or loader, as it was raised: clusters would hide it, or take it for one of their own."""
 
     error: Exception
+
+
+def _unless_failed(result):
+    if isinstance(result, _Failure):
+        raise result.error
+    return result
 
 
 def _result_or_failure(function, shard, broadcast):

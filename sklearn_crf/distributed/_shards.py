@@ -1,9 +1,11 @@
 """Shards: training data in parts, which are loaded where they are used."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from functools import partial
 from typing import Any
+
+from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf.distributed._executors import DaskExecutor, Executor, LocalExecutor, RayExecutor, Shard
 
@@ -12,7 +14,8 @@ class Shards:
     """Training data in parts, in place of ``X`` and ``y``: on disk, or on the workers of a cluster.
 
     For :class:`~sklearn_crf.TRWCRF`, :class:`~sklearn_crf.DRFClassifier`, :class:`~sklearn_crf.M3NClassifier`,
-    :class:`~sklearn_crf.ContrastiveCRF` and :class:`~sklearn_crf.MultiConditionalMFA`.
+    :class:`~sklearn_crf.ContrastiveCRF`, :class:`~sklearn_crf.RegressionTreeField`,
+    :class:`~sklearn_crf.RegressionTreeFieldClassifier` and :class:`~sklearn_crf.MultiConditionalMFA`.
 
     Weights go out to the shards, a loss and a gradient come back from each, and these are added in the order of the
     shards, in float64. The fitted weights are the same bits in this process, from disk, and on any number of workers
@@ -178,9 +181,7 @@ class Shards:
         >>> shards.map(lambda shard, label: shard.load()[1].count(label), 1)
         [1, 1]
         """
-        if self._executor is None:
-            self._executor = self._make_executor()
-        return self._executor.map(function, broadcast)
+        return self._held().map(function, broadcast)
 
     def apply(
         self, estimator: Any, method: str = "predict", write: Callable[[int, Any], Any] | None = None, **options: Any
@@ -224,6 +225,42 @@ class Shards:
         """
         return self.map(_apply, (estimator, method, write, options))
 
+    def apply_lazily(self, estimator: Any, method: str = "predict", **options: Any) -> Iterator:
+        """Results of a method of a fitted estimator for the X of every shard, each when it is asked for.
+
+        In this process a shard is loaded when its result is asked for. On a cluster the shards of all workers are
+        worked on two at a time for each, so that few results wait to be asked for.
+
+        Parameters
+        ----------
+        estimator : estimator
+            As of :meth:`apply`.
+        method : str, default="predict"
+        **options : object
+            Arguments of the method.
+
+        Returns
+        -------
+        iterator
+            In the order of the shards.
+
+        Examples
+        --------
+        >>> from sklearn_crf import Shards, TRWCRF
+        >>> parts = [([[0.0], [1.0], [0.2]], [0, 1, 0]), ([[0.9], [0.1]], [1, 0])]
+        >>> shards = Shards.from_arrays(parts)
+        >>> for labels in shards.apply_lazily(TRWCRF(C=100).fit(shards)):
+        ...     print(labels)
+        [0 1 0]
+        [1 0]
+        """
+        return self._held().iterate(_apply, (estimator, method, None, options))
+
+    def _held(self):
+        if self._executor is None:
+            self._executor = self._make_executor()
+        return self._executor
+
     def _make_executor(self) -> Executor:
         if self._client is None:
             return LocalExecutor(self._shards, self._keep)
@@ -237,6 +274,86 @@ class Shards:
             f"client must be a dask.distributed.Client, 'ray', a function that makes an Executor, or None, got "
             f"{self._client!r}."
         )
+
+
+def of_each_shard(estimator: Any, method: str, shards: Shards, evidence: Any = None, **options: Any) -> Any:
+    """Results of a method of a fitted estimator for each shard.
+
+    Parameters
+    ----------
+    estimator : estimator
+    method : str
+    shards : Shards
+    evidence : None
+        What the user gave for it.
+    **options : object
+        Arguments of the method.
+
+    Returns
+    -------
+    list
+
+    Raises
+    ------
+    ValueError
+        If evidence was given.
+
+    Examples
+    --------
+    >>> from sklearn_crf import Shards, TRWCRF
+    >>> from sklearn_crf.distributed import of_each_shard
+    >>> shards = Shards.from_arrays([([[0.0], [1.0], [0.2]], [0, 1, 0]), ([[0.9]], [1])])
+    >>> [
+    ...     found.tolist()
+    ...     for found in of_each_shard(TRWCRF(C=100).fit(shards), "predict", shards)
+    ... ]
+    [[0, 1, 0], [1]]
+    """
+    if evidence is not None:
+        raise ValueError("evidence is not for Shards: pass X and evidence of one part after the other.")
+    check_is_fitted(estimator)
+    return shards.apply(estimator, method, **options)
+
+
+def scored_shards(estimator: Any, shards: Shards, y: Any = None, sample_weight: Any = None) -> list:
+    """What the score of an estimator is made of, for each shard.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Fitted, with a method ``_scored_nodes(X, y, sample_weight)``.
+    shards : Shards
+    y, sample_weight : None
+        What the user gave for them.
+
+    Returns
+    -------
+    list
+        What the method returns.
+
+    Raises
+    ------
+    ValueError
+        If y or sample_weight was given.
+
+    Examples
+    --------
+    >>> from sklearn_crf import Shards, TRWCRF
+    >>> from sklearn_crf.distributed import scored_shards
+    >>> shards = Shards.from_arrays([([[0.0], [1.0], [0.2]], [0, 1, 0]), ([[0.9]], [1])])
+    >>> scored_shards(TRWCRF(C=100).fit(shards), shards)
+    [(3.0, 3.0), (1.0, 1.0)]
+    """
+    if y is not None or sample_weight is not None:
+        raise ValueError("Shards bring y and sample_weight along, from load: pass none with them.")
+    check_is_fitted(estimator)
+    return shards.map(_scored, estimator)
+
+
+def _scored(shard, estimator):
+    X, y, weight = shard.load()
+    with shard.named_in_errors():
+        return on_worker(estimator, shard)._scored_nodes(X, y, weight)
 
 
 def on_worker(estimator: Any, shard: Shard) -> Any:

@@ -10,7 +10,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
 from sklearn_crf._threads import map_tasks, single_threaded_blas
-from sklearn_crf.distributed import Shards
+from sklearn_crf.distributed import Shards, of_each_shard, scored_shards
 from sklearn_crf.encoding import (
     decode,
     encode_y,
@@ -29,7 +29,6 @@ from sklearn_crf.estimators._certificates import (
 )
 from sklearn_crf.estimators._field import TrainableField
 from sklearn_crf.estimators._held_out import right_nodes
-from sklearn_crf.estimators._sharded import of_each_shard, scored_nodes
 from sklearn_crf.inference import (
     AutoMarginals,
     Inference,
@@ -184,7 +183,10 @@ class FieldClassifier(TrainableField):
         ValueError
             If y holds a label that is not in ``classes_``: name all classes by ``classes`` where a fold may miss some.
         """
-        right, total = scored_nodes(self, X) if isinstance(X, Shards) else self._scored_nodes(X, y, sample_weight)
+        if isinstance(X, Shards):
+            right, total = map(sum, zip(*scored_shards(self, X, y, sample_weight), strict=True))
+        else:
+            right, total = self._scored_nodes(X, y, sample_weight)
         if not total:
             raise ValueError("y has no labelled node of positive weight: there is nothing to score.")
         return right / total

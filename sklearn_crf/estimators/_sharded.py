@@ -1,12 +1,11 @@
 """Examples in shards: training of a field on them, and its predictions for them."""
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
-from sklearn_crf.distributed import Shards, on_worker
+from sklearn_crf.distributed import Shards
 from sklearn_crf.encoding import EncodedLabels, Outline, found_labels, sorted_classes
 from sklearn_crf.estimators._training_examples import (
     TrainingExamples,
@@ -166,24 +165,3 @@ def _shard_risk(plan, graphs, objective, seed, shard):
 def _drop_all(shard, _):
     shard.cache.clear()
     shard.memory.clear()
-
-
-def of_each_shard(estimator, method: str, shards: Shards, evidence, **options) -> Any:
-    """Results of a method for each shard."""
-    if evidence is not None:
-        raise ValueError("evidence is not for Shards: pass X and evidence of one part after the other.")
-    check_is_fitted(estimator)
-    return shards.apply(estimator, method, **options)
-
-
-def scored_nodes(estimator, shards: Shards) -> tuple[float, float]:
-    """Weight of the correctly predicted nodes of all shards, and of all labelled ones."""
-    check_is_fitted(estimator)
-    right, total = zip(*shards.map(_scored_nodes, estimator), strict=True)
-    return sum(right), sum(total)
-
-
-def _scored_nodes(shard, estimator):
-    X, y, weight = shard.load()
-    with shard.named_in_errors():
-        return on_worker(estimator, shard)._scored_nodes(X, y, weight)

@@ -1,6 +1,8 @@
 """Base class of the estimators on regression tree fields: training on encoded targets, and prediction."""
 
+from collections.abc import Callable
 from functools import partial
+from math import prod
 from numbers import Integral, Real
 from typing import ClassVar, NamedTuple
 
@@ -27,8 +29,8 @@ from sklearn_crf.rtf._options import OPTION_CLASSES, FieldSolver, Splits, Window
 from sklearn_crf.rtf._prediction import FittedField, conditioned, in_units
 from sklearn_crf.rtf._rounds import (
     MOST_CHANNELS,
+    ImagesHere,
     Pairs,
-    Rounds,
     default_bank,
     image_channels,
     sampled_rows,
@@ -74,19 +76,41 @@ class ChosenOptions(NamedTuple):
     shrinkage: float
 
 
-class FieldProblem(NamedTuple):
-    """Images, targets of mean 0 and variance 1, and the objective that is minimised on them."""
+class ReadImages(NamedTuple):
+    """Images and targets of a fit, or of a part of them, as planes."""
 
     planes: Planes
-    targets: list  # (N, D) float32 each; times scale plus mean they are those of the user
+    targets: list  # (N, D) each, in the units of the user
     weights: list | None  # (N,) each
-    objective: object
-    mean: np.ndarray  # (D,)
-    scale: float
-    corrupted: object = None
+    layout: dict  # attributes that describe y
+    corrupted: Callable | None = None
     missing: tuple = ()  # channels of X that may be NaN
     degradations: Degradations | None = None
-    known: KnownValues | None = None  # if known pixels are kept
+    keeps_known: bool = False  # whether what is known of the first channels of X is the target itself
+
+    def images(self, targets, weights, mean, scale, known=None):
+        """The images with targets of mean 0 and variance 1."""
+        # known: KnownValues, if known pixels are kept
+        observe, choices = None if known is None else known.observation, None
+        if self.degradations is not None:
+            observe = partial(Observation.of, mean=mean, scale=scale)
+            choices = self.degradations.choices
+        pairs = Pairs(self.planes.features, targets, weights, choices)
+        return ImagesHere(pairs, self.planes.graph_of, self.corrupted, observe)
+
+
+class FieldProblem(NamedTuple):
+    """Images with targets of mean 0 and variance 1, and the objective that is minimised on them."""
+
+    images: ImagesHere  # or ShardedImages
+    encoded: object  # Encoded or Outline of X
+    offsets: np.ndarray
+    objective: object
+    mean: np.ndarray  # (D,)
+    scale: float  # targets times scale plus mean are those of the user
+    missing: tuple = ()  # channels of X that may be NaN
+    is_observed: bool = False  # whether fields have the terms of observations
+    keeps_known: bool = False
 
 
 # Class to name in the error where a nested parameter is set but the parameter holds a name.
@@ -227,46 +251,39 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         """Train, and keep the field together with attributes of the subclass."""
         rng = check_random_state(self.random_state)
         window, solver, split = (as_options(getattr(self, name), name) for name in ("window", "solver", "split"))
-        planes, is_table = problem.planes, problem.planes.encoded.layout == "nodes"
-        observe, choices = None, None
-        if problem.degradations is not None:
-            observe = partial(Observation.of, mean=problem.mean, scale=problem.scale)
-            choices = problem.degradations.choices
-        elif problem.known is not None:
-            observe = problem.known.observation
-        pairs = Pairs(planes.features, problem.targets, problem.weights, choices)
-        chosen = self._chosen(planes, pairs, solver)
-        pairs, held_out = self._held_out(pairs, is_table, solver, chosen, rng)
-        # What is held out has no part in choosing filters.
-        problem = problem._replace(targets=pairs.targets)
+        images, encoded, offsets = problem.images, problem.encoded, problem.offsets
+        is_table = encoded.lattice_ndim == 0
+        chosen = self._chosen(encoded.lattice_ndim, sum(map(prod, images.shapes)), solver)
+        kept, held_out = self._held_out(images.shapes, is_table, solver, chosen, rng)
         sampled = None
         if is_table:
             sampled = partial(sampled_rows, max_samples=chosen.max_samples)
         elif isinstance(problem.objective, GaussianPseudolikelihood):
-            margin = int(np.abs(planes.offsets).max(initial=0)) + split.feature_radius
+            margin = int(np.abs(offsets).max(initial=0)) + split.feature_radius
             sampled = partial(sampled_variables, max_samples=chosen.max_samples, margin=margin)
         seed = int(rng.randint(np.iinfo(np.int32).max))
-        made = planes.graph_of, problem.corrupted, observe
-        rounds = Rounds(pairs, *made, chosen.max_samples, sampled, seed, self.n_jobs)
-        inputs = [rounds.input_of(i, 0) for i in range(min(len(pairs.inputs), _IMAGES_OF_BANK))]
-        rounds.bank = bank = self._fitted_bank(problem, inputs, pairs.choices)
+        rounds = images.rounds(kept, chosen.max_samples, sampled, seed, self.n_jobs)
+        # What is held out has no part in choosing filters.
+        inputs, targets, noise = rounds.first_pairs(_IMAGES_OF_BANK)
+        rounds.bank = bank = self._fitted_bank(problem, inputs, targets, noise)
         validation = None
         if held_out is not None:
-            of_held_out = Rounds(held_out, *made, None, None, seed + 1, self.n_jobs)
+            of_held_out = images.rounds(held_out, None, None, seed + 1, self.n_jobs)
             of_held_out.bank = bank
             validation = of_held_out(0)
         # A warm start draws other parts and another corruption than the rounds of the last call.
         first = max(int(RegressionTree(**tree).depth) for tree in self.trees_) + 1 if self._continues() else 0
         data = rounds(first)
-        types, channels = self._templates(window, bank, planes.offsets, data.features)
+        types, channels = self._templates(window, bank, offsets, data)
         with single_threaded_blas():
             whitening = whitening_of_types(data, types, rng, self.n_jobs)
-        start = self._start(types, whitening, pairs, solver, is_observed=observe is not None)
-        if problem.known is not None and not self._continues():
+        differences = rounds.mean_square_differences(types) if problem.is_observed else None
+        start = self._start(types, whitening, len(problem.mean), solver, differences)
+        if problem.keeps_known and not self._continues():
             start = start.drawn_to_regression(data, tuple(solver.eigenvalue_bounds), rng)
-        options = self._training_options(chosen, window, solver, split, len(planes.offsets))
+        options = self._training_options(chosen, window, solver, split, len(offsets))
         attributes = attributes | {
-            "offsets_": planes.offsets,
+            "offsets_": offsets,
             "filter_bank_": bank,
             "missing_channels_": np.array(problem.missing, dtype=np.int64),
             "pairwise_channels_": np.array(channels, dtype=np.int64),
@@ -279,7 +296,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         with single_threaded_blas(), kept_threads(self.n_jobs), callbacks as iteration:
 
             def fitted_now(field, coef):
-                seen = {"n_features_in_": n_features, "lattice_ndim_": planes.encoded.lattice_ndim}
+                seen = {"n_features_in_": n_features, "lattice_ndim_": encoded.lattice_ndim}
                 return attributes | seen | field._replace(coef=coef).attributes(whitening)
 
             found = train(
@@ -294,7 +311,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
                 self._continues(),
             )
         # Everything that can fail has happened: only now does the estimator change.
-        planes.encoded.record(self)
+        encoded.record(self)
         self.__dict__.update(attributes | found.field.attributes(whitening))
         self.n_features_in_ = n_features
         self.loss_curve_, self.round_ends_ = found.loss_curve, found.rounds
@@ -302,24 +319,23 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         self.n_iter_ = int(found.rounds[-1])
         self._warn(found)
 
-    def _templates(self, window, bank, offsets, features):
+    def _templates(self, window, bank, offsets, data):
         """Types of factors, and the channels that linear models of pairs see."""
-        n_channels = features[0].shape[2]
+        n_channels = next(n for n in data.parts(_n_channels) if n is not None)
         channels = chosen_channels(self._pairwise_channels(window, bank, n_channels), n_channels)
         multipliers = multiplier_channels(window.precision_channels, n_channels)
-        check_multipliers(features, multipliers)
+        data.parts(_check_multipliers, multipliers)
         if self._continues():
             self._check_same_channels(channels, multipliers)
         types = factor_templates(offsets, channels, multipliers)
         return types, range(n_channels) if channels is None else channels
 
-    def _start(self, types, whitening, pairs, solver, is_observed):
+    def _start(self, types, whitening, n_values, solver, differences):
         """The field of the last fit for a warm start, else trees of one leaf."""
-        n_values = pairs.targets[0].shape[1]
         if not self._continues():
             bounds = tuple(solver.eigenvalue_bounds)
-            if is_observed:
-                return TreeField.smooth(types, whitening, bounds, pairs)
+            if differences is not None:
+                return TreeField.smooth(types, whitening, n_values, bounds, differences)
             return TreeField.stumps(types, whitening, n_values, bounds)
         trees = [RegressionTree(**tree) for tree in self.trees_]
         return TreeField.restored(types, whitening, n_values, trees, self.precisions_, self.weights_, self.slopes_)
@@ -345,11 +361,10 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
             chosen.shrinkage,
         )
 
-    def _chosen(self, planes, pairs, solver):
+    def _chosen(self, lattice_ndim, n_pixels, solver):
         """Values of the parameters that are "auto", chosen by the amount of data."""
-        n_pixels = pairs.n_pixels
         # Losses of predictions need no more than parts of images, with few iterations on each.
-        in_parts = planes.encoded.lattice_ndim == 2 and self._is_prediction_loss()
+        in_parts = lattice_ndim == 2 and self._is_prediction_loss()
         stopping = in_parts and n_pixels >= _LEAST_TO_HOLD_OUT
         deepest = 5
         if in_parts:
@@ -365,34 +380,34 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
             (_SHRINKAGE * seen if in_parts else 0.0) if solver.shrinkage == "auto" else solver.shrinkage,
         )
 
-    def _held_out(self, pairs, is_table, solver, chosen, rng):
+    def _held_out(self, shapes, is_table, solver, chosen, rng):
+        """Choices of images to train on, and of those held out, None without early stopping."""
         if not chosen.early_stopping:
-            return pairs, None
+            return None, None
         if not is_table:
-            return split_off(pairs, solver.validation_fraction, rng)
-        n_rows = pairs.n_pixels
+            return split_off(shapes, solver.validation_fraction, rng)
+        n_rows = sum(map(prod, shapes))
         n_out = max(1, round(solver.validation_fraction * n_rows))
         if n_out >= n_rows:
             raise ValueError(f"early_stopping needs examples to hold out and others to train on, got {n_rows}.")
         order = rng.permutation(n_rows)
-        return pairs.rows(np.sort(order[n_out:])), pairs.rows(np.sort(order[:n_out]))
+        return ("rows", np.sort(order[n_out:])), ("rows", np.sort(order[:n_out]))
 
-    def _fitted_bank(self, problem, inputs, choices):
+    def _fitted_bank(self, problem, inputs, targets, noise):
         """The filter bank, fitted to the channels of X, or None."""
         if self._continues():
             return self.filter_bank_
-        planes, n_images = problem.planes, len(inputs)
-        inputs = [plane[..., : planes.encoded.n_features] for plane in inputs]
-        bank, is_image = self.filter_bank, planes.encoded.lattice_ndim == 2
+        encoded = problem.encoded
+        inputs = [plane[..., : encoded.n_features] for plane in inputs]
+        bank, is_image = self.filter_bank, encoded.lattice_ndim == 2
         if isinstance(bank, str) and bank == "auto":
             if not is_image or inputs[0].shape[2] > MOST_CHANNELS:
                 return None
-            noise = None if choices is None else [own[0].noise for own in choices[:n_images]]
-            bank = default_bank(inputs, [problem.mean + problem.scale * y for y in problem.targets[:n_images]], noise)
+            bank = default_bank(inputs, [problem.mean + problem.scale * y for y in targets], noise)
         if bank is None:
             return None
         if not is_image:
-            raise ValueError(f"filter_bank needs images, but X holds lattices of {planes.encoded.lattice_ndim} axes.")
+            raise ValueError(f"filter_bank needs images, but X holds lattices of {encoded.lattice_ndim} axes.")
         bank = FilterBank(bank) if isinstance(bank, str) else clone(bank)
         return bank.fit(inputs)
 
@@ -474,6 +489,15 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
             if found.is_stuck:
                 reason = f"the last round stopped at the rounding of float32, above tol={self.tol}; raise tol."
             warn_caller(reason, ConvergenceWarning)
+
+
+def _n_channels(data, part):
+    return data.features[0].shape[2] if data.features else None
+
+
+def _check_multipliers(data, part, multipliers):
+    if data.features:
+        check_multipliers(data.features, multipliers)
 
 
 def known_pixels(y, predicted, sample_weight, is_missing):

@@ -1,6 +1,6 @@
 """Regression tree fields for labels: encoded as vectors, predicted as values, decoded."""
 
-from functools import partial
+from functools import partial, reduce
 from typing import ClassVar
 
 import numpy as np
@@ -11,10 +11,12 @@ from sklearn.utils._param_validation import InvalidParameterError, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_crf.encoding import class_weights, encode_y, missing_nodes
-from sklearn_crf.rtf._base import LIKELIHOODS, WEIGHTED, FieldEstimator, FieldProblem, known_pixels
-from sklearn_crf.rtf._input import centre_and_scale, put_back, read_planes
+from sklearn_crf.distributed import Shards, of_each_shard, scored_shards
+from sklearn_crf.encoding import class_weights, encode_y, found_labels, missing_nodes, sorted_classes
+from sklearn_crf.rtf._base import LIKELIHOODS, WEIGHTED, FieldEstimator, FieldProblem, ReadImages, known_pixels
+from sklearn_crf.rtf._input import TargetMoments, put_back, read_planes
 from sklearn_crf.rtf._options import as_options
+from sklearn_crf.rtf._sharded import gather
 from sklearn_crf.rtf.losses import logistic, mse, multinomial
 
 # Losses whose predictions are scores of classes rather than codes.
@@ -200,13 +202,14 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         self.verbose = verbose
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X, y=None, sample_weight=None):
         """Grow the trees and fit their leaves.
 
         Parameters
         ----------
-        X : array-like of shape (n, H, W, F), or list of array-like of shape (H, W, F)
-            Images of F channels; chains (n, T, F) and plain samples (n, F) too. Read as float32.
+        X : array-like of shape (n, H, W, F), list of array-like of shape (H, W, F), or Shards
+            Images of F channels; chains (n, T, F) and plain samples (n, F) too. Read as float32. All that is larger
+            than memory, or on a cluster: :class:`~sklearn_crf.Shards`, which bring y along.
         y : array-like of shape (n, H, W), or list of array-like of shape (H, W)
             Labels.
         sample_weight : array-like of shape (n,), optional
@@ -217,12 +220,42 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         RegressionTreeFieldClassifier
         """
         as_options(self.window, "window")
-        planes = read_planes(self, X, reset=not self._continues())
+        self._check_classes_parameter()
+        if isinstance(X, Shards):
+            if self.class_weight is not None:
+                raise ValueError("class_weight is for X and y in memory: let the load of Shards give a sample_weight.")
+            problem, attributes = gather(self, X, y, sample_weight, self._classes_of)
+            self._fit_field(X, None, problem, attributes)
+            return self
+        read = self._read(X, y, sample_weight, self.classes, reset=not self._continues())
+        problem, attributes = self._problem(read, self._common([self._found(read)]))
+        self._fit_field(X, y, problem, attributes)
+        return self
+
+    def _check_classes_parameter(self):
         if self.classes is not None and np.ndim(self.classes) != 1:
             raise InvalidParameterError(
                 f"The 'classes' parameter must be None or a list of classes. Got {self.classes!r} instead."
             )
-        labels = encode_y(y, planes.encoded, missing_label=self.missing_label, classes=self.classes)
+
+    def _survey_part(self, X, y, sample_weight):
+        """Planes of the images of a shard, and their labels."""
+        planes = read_planes(self, X, reset=True)
+        labels = found_labels(y, planes.encoded, missing_label=self.missing_label) if self.classes is None else []
+        return planes, (), labels
+
+    def _classes_of(self, found):
+        """The classes of all shards."""
+        return {"classes": sorted_classes([labels for part in found for labels in part.labels], self.classes)}
+
+    def _read_part(self, X, y, sample_weight, corrupted, *, classes):
+        """Images of a shard, and the codes of their labels."""
+        return self._read(X, y, sample_weight, classes, reset=False)
+
+    def _read(self, X, y, sample_weight, classes, *, reset):
+        """Images, and the codes of their labels."""
+        planes = read_planes(self, X, reset=reset)
+        labels = encode_y(y, planes.encoded, missing_label=self.missing_label, classes=classes)
         n_classes = len(labels.classes_)
         if self.loss == "logistic" and n_classes > 2:
             raise ValueError(f"loss='logistic' takes two classes, got {n_classes}: use 'multinomial'.")
@@ -234,17 +267,34 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         # A missing label has the code of the first class, and no weight.
         targets = [codes[np.maximum(own, 0)] for own in columns]
         weights = self._pixel_weights(planes, columns, labels, self._weights(planes, sample_weight))
+        return ReadImages(planes, targets, weights, {"classes_": labels.classes_}, missing=planes.missing)
+
+    def _found(self, read):
+        """What the targets of all parts have to be known for."""
+        return TargetMoments.of(read.targets, read.weights), read.layout
+
+    def _common(self, found):
+        """Mean and scale of the targets of all parts, and the fitted attributes that describe them."""
+        moments, layouts = zip(*found, strict=True)
         if self.loss in _OF_SCORES:
-            mean, scale = np.zeros(codes.shape[1]), 1.0
+            mean, scale = np.zeros(len(moments[0].mean)), 1.0
         elif self._continues():
             mean, scale = self.target_mean_, self.target_scale_
         else:
-            mean, scale = centre_and_scale(targets, weights)
-        scaled = [((target - mean) / scale).astype(np.float32) for target in targets]
+            mean, scale = reduce(TargetMoments.joined, moments).centre_and_scale()
+        return mean, scale, layouts[0]
+
+    def _problem(self, read, common):
+        """What is minimised on some images, and the fitted attributes that describe their targets."""
+        mean, scale, attributes = common
+        scaled = [((target - mean) / scale).astype(np.float32) for target in read.targets]
+        images = read.images(scaled, read.weights, mean, scale)
+        return self._problem_of(images, read.planes, read.missing, common), attributes
+
+    def _problem_of(self, images, planes, missing, common):
+        mean, scale, _ = common
         objective = self._objective(_LOSSES, mean, scale, _WEIGHTED)
-        problem = FieldProblem(planes, scaled, weights, objective, mean, scale, missing=planes.missing)
-        self._fit_field(X, y, problem, {"classes_": labels.classes_})
-        return self
+        return FieldProblem(images, planes.encoded, planes.offsets, objective, mean, scale, missing)
 
     def _takes_pixel_weights(self):
         return self.loss in _WEIGHTED
@@ -292,7 +342,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, H, W, F), or list of array-like of shape (H, W, F)
+        X : array-like of shape (n, H, W, F), list of array-like of shape (H, W, F), or Shards
             Images, as in ``fit``.
         evidence : array-like or list of array-like, optional
             Labels that are known, in the layout of y, ``missing_label`` elsewhere: the mean of the codes is conditioned
@@ -301,8 +351,10 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         Returns
         -------
         ndarray of shape (n, H, W), or of shape (n,) of such images
-            An array for an array, an object array for a list.
+            An array for an array, an object array for a list; for Shards a list.
         """
+        if isinstance(X, Shards):
+            return of_each_shard(self, "predict", X, evidence)
         planes, values = self._values(X, evidence)
         if self.cost is not None:
             cost = self._checked_cost(len(self.classes_))
@@ -328,6 +380,8 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         -------
         ndarray of shape (n, H, W, n_classes), or of shape (n,) of such images
         """
+        if isinstance(X, Shards):
+            return of_each_shard(self, "predict_proba", X)
         planes, values = self._values(X)
         return put_back(planes, [self._probability(value) for value in values], True)
 
@@ -344,6 +398,8 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         ndarray
             In the shape of ``predict_proba``.
         """
+        if isinstance(X, Shards):
+            return of_each_shard(self, "predict_log_proba", X)
         planes, values = self._values(X)
         if self.loss == "logistic":
             found = [log_expit(np.concatenate([-value, value], axis=1)) for value in values]
@@ -356,13 +412,13 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
             return expit(np.concatenate([-value, value], axis=1))
         return softmax(value, axis=1)
 
-    def score(self, X, y, sample_weight=None):
+    def score(self, X, y=None, sample_weight=None):
         """Share of pixels that are labelled right, of those whose label is not missing.
 
         Parameters
         ----------
         X, y : array-like or list of array-like
-            Images and their labels.
+            Images and their labels; or Shards, and no y.
         sample_weight : array-like of shape (n,), optional
             One weight for each image.
 
@@ -370,10 +426,24 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         -------
         float
         """
+        if isinstance(X, Shards):
+            right, total = map(sum, zip(*scored_shards(self, X, y, sample_weight), strict=True))
+            return right / total
+        truth, found, weight = self._labelled_pixels(X, y, sample_weight)
+        return float(accuracy_score(truth, found, sample_weight=weight))
+
+    def _labelled_pixels(self, X, y, sample_weight):
+        """True and predicted labels, and weights, of the pixels whose label is known."""
         is_missing = partial(missing_nodes, missing_label=self.missing_label)
         truth, found, weight = known_pixels(y, self.predict(X), sample_weight, is_missing)
         # An array of objects, as needed for a missing label, is turned into one of the labels' own type.
-        return float(accuracy_score(np.array(truth.tolist()), found, sample_weight=weight))
+        return np.array(truth.tolist()), found, weight
+
+    def _scored_nodes(self, X, y, sample_weight):
+        """Weight of the pixels that are labelled right, and of all."""
+        truth, found, weight = self._labelled_pixels(X, y, sample_weight)
+        weight = np.ones(len(truth)) if weight is None else weight
+        return float(weight @ (truth == found)), float(weight.sum())
 
     def _codes(self, n_classes):
         """A row for each class."""

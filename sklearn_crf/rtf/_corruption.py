@@ -215,9 +215,10 @@ def _quantised(plane, table):
 _TRIED = 8
 
 
-def corrupting(corruption, planes, is_grey):
+def corrupting(corruption, planes, is_grey, missing=None):
     """A function (plane, i, rng) that gives the inputs of a round, the channels that have gaps, and what was tried."""
     # planes: list of (H, W, C), clean; is_grey: the corruption is given images without an axis of channels
+    # missing: channels with gaps, where they are known
 
     def drawn(plane, rng):
         image = plane[..., 0] if is_grey else plane
@@ -231,8 +232,9 @@ def corrupting(corruption, planes, is_grey):
         return found
 
     tried = [drawn(plane, np.random.default_rng(i)) for i, plane in enumerate(planes[:_TRIED])]
-    gaps = [own.any(axis=(0, 1)) for own in map(missing_values, tried) if own is not None]
-    missing = tuple(np.flatnonzero(np.any(gaps, axis=0)).tolist()) if gaps else ()
+    if missing is None:
+        gaps = [own.any(axis=(0, 1)) for own in map(missing_values, tried) if own is not None]
+        missing = tuple(np.flatnonzero(np.any(gaps, axis=0)).tolist()) if gaps else ()
 
     def prepared(found):
         where = missing_values(found)

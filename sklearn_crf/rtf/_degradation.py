@@ -376,6 +376,22 @@ class Degradations(NamedTuple):
             )
         return cls([(own,) for own in given], of_clean)
 
+    @classmethod
+    def to_predict(cls, trained, given, n_images):
+        """Read the parameter of ``predict``, where that of the estimator is ``trained``; None where there are none."""
+        if trained is None:
+            if given is not None:
+                raise ValueError("degradation needs a field that was trained with a degradation.")
+            return None
+        if given is None and isinstance(trained, list | tuple):
+            raise ValueError(
+                "predict needs degradation=, one for all images or a list with one for each: the field was trained for "
+                "several."
+            )
+        if given is not None:
+            check_degradation(given)
+        return cls.of(trained if given is None else given, n_images, of_clean=False)
+
     @property
     def step(self):
         """Sides of images are multiples of this."""
@@ -393,6 +409,15 @@ def check_degradation(given, name="degradation"):
         own.check()
     if len({own.step for own in members}) > 1:
         raise InvalidParameterError(f"{name} must hold degradations of one factor, got {given!r}.")
+
+
+def check_degraded_fit(given, corruption, likelihood):
+    """Raise if a field cannot be trained with degradations: by a corruption, or the name of a likelihood."""
+    check_degradation(given)
+    if corruption is not None:
+        raise ValueError("corruption cannot be combined with degradation, which has noise of its own.")
+    if likelihood is not None:
+        raise ValueError(f"degradation needs a loss of predictions such as 'mse', got loss={likelihood!r}.")
 
 
 def lifted(X, degradations):

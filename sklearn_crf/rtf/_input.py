@@ -310,20 +310,41 @@ def read_targets(planes, y, name="y", missing=False):
     return targets, values[0].ndim > len(shapes[0])
 
 
-def centre_and_scale(targets, weights):
-    """Mean of each of the D values, and their common standard deviation, 1 if they are constant."""
-    # targets: list of (N, D); weights: list of (N,); mean: (D,)
-    stacked = np.concatenate(targets)
-    weight = np.ones(len(stacked)) if weights is None else np.concatenate(weights)
-    is_known = ~np.isnan(stacked)
-    weight = np.where(is_known, weight[:, None], 0.0)
-    without = np.flatnonzero(~(weight.sum(axis=0) > 0))
-    if len(without):
-        raise ValueError(f"y has no value in channel {without[0]}: all are missing, or have no weight.")
-    mean = np.average(np.where(is_known, stacked, 0.0), axis=0, weights=weight)
-    deviation = np.where(is_known, stacked - mean, 0.0)
-    variance = np.sum(weight * deviation**2) / weight.sum()
-    return mean, float(np.sqrt(variance)) or 1.0
+class TargetMoments(NamedTuple):
+    """Weight, mean and weighted squares about it of each of the D values."""
+
+    weight: np.ndarray
+    mean: np.ndarray
+    squares: np.ndarray
+
+    @classmethod
+    def of(cls, targets, weights):
+        """Those of the values that are not missing."""
+        # targets: list of (N, D); weights: list of (N,)
+        stacked = np.concatenate(targets)
+        weight = np.ones(len(stacked)) if weights is None else np.concatenate(weights)
+        is_known = ~np.isnan(stacked)
+        weight = np.where(is_known, weight[:, None], 0.0)
+        total = weight.sum(axis=0)
+        mean = np.sum(weight * np.where(is_known, stacked, 0.0), axis=0) / np.where(total > 0, total, 1.0)
+        deviation = np.where(is_known, stacked - mean, 0.0)
+        return cls(total, mean, np.sum(weight * deviation**2, axis=0))
+
+    def joined(self, other):
+        """Those of the values of both."""
+        weight = self.weight + other.weight
+        share = np.divide(other.weight, weight, out=np.zeros_like(weight), where=weight > 0)
+        gap = other.mean - self.mean
+        squares = self.squares + other.squares + self.weight * share * gap**2
+        return TargetMoments(weight, self.mean + share * gap, squares)
+
+    def centre_and_scale(self):
+        """Mean of each of the D values, and their common standard deviation, 1 if they are constant."""
+        # mean: (D,)
+        without = np.flatnonzero(~(self.weight > 0))
+        if len(without):
+            raise ValueError(f"y has no value in channel {without[0]}: all are missing, or have no weight.")
+        return self.mean, float(np.sqrt(self.squares.sum() / self.weight.sum())) or 1.0
 
 
 # Squares and sums of larger values would overflow float64, and scaled values must fit into float32.

@@ -213,6 +213,16 @@ class FieldSolver(Options):
             )
 
 
+def check_clip(bounds):
+    """Raise InvalidParameterError unless bounds of predictions are two numbers in ascending order."""
+    read = np.asarray(bounds)
+    if read.shape != (2,) or read.dtype.kind not in "iuf" or not read[0] < read[1]:
+        raise InvalidParameterError(
+            "The 'clip' parameter of RegressionTreeField must be 'auto', None or two numbers in ascending order. Got "
+            f"{bounds!r} instead."
+        )
+
+
 # Class of the options that a name or a number stands for, by parameter.
 OPTION_CLASSES = {"split": Splits, "window": Window, "solver": FieldSolver}
 

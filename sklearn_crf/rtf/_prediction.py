@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from sklearn_crf.inference import GaussianDirect, GaussianGibbs
 from sklearn_crf.inference.gaussian._tiles import mean_in_tiles
 from sklearn_crf.models import GaussianModel
 from sklearn_crf.rtf._degradation import solved_from_diagonal
@@ -137,3 +138,36 @@ def conditioned(model, known):
     edge_type[cut] = len(model.blocks)
     edge_type[cut[partly]] = len(model.blocks) + 1 + np.arange(np.count_nonzero(partly))
     return GaussianModel(model.graph, h, diagonal, blocks, edge_type)
+
+
+def like_targets(values, dtype, extremes):
+    """Predicted values of images in the range and type of y, where that is floating or unsigned."""
+    if dtype.kind not in "uf":
+        return values
+    if dtype.kind == "f":
+        return np.clip(values, *extremes).astype(dtype)
+    limits = np.iinfo(dtype)
+    return np.clip(np.rint(values), limits.min, limits.max).astype(dtype)
+
+
+# Most values of a field whose covariance is computed by factorisation; larger fields are sampled.
+_DIRECT_VALUES = 4096
+
+
+def deviation(model, n_threads):
+    """Standard deviations of the values of a field."""
+    if model.h.size <= _DIRECT_VALUES:
+        found = GaussianDirect().marginals(model)
+    else:
+        found = GaussianGibbs(random_state=0).marginals(model, n_threads=n_threads)
+    return np.sqrt(np.diagonal(found.covariance, axis1=1, axis2=2))
+
+
+def samples_of(models, n_samples, seeds):
+    """Values drawn from fields."""
+    # returns list of (n_samples, N, D)
+    drawn = []
+    for model, seed in zip(models, seeds, strict=True):
+        algorithm = GaussianDirect() if model.h.size <= _DIRECT_VALUES else GaussianGibbs()
+        drawn.append(algorithm.sample(model, n_samples, random_state=int(seed)))
+    return drawn

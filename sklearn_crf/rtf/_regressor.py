@@ -1,6 +1,6 @@
 """Regression tree fields: Gaussian fields whose parameters trees look up in the input."""
 
-from functools import partial
+from functools import partial, reduce
 from numbers import Integral
 from typing import ClassVar
 
@@ -8,14 +8,14 @@ import numpy as np
 from sklearn.base import RegressorMixin, _fit_context
 from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf.distributed import Shards, of_each_shard, scored_shards
 from sklearn_crf.encoding import object_array
-from sklearn_crf.inference import GaussianDirect, GaussianGibbs
 from sklearn_crf.models import GaussianModel
-from sklearn_crf.rtf._base import LIKELIHOODS, FieldEstimator, FieldProblem, known_pixels
+from sklearn_crf.rtf._base import LIKELIHOODS, FieldEstimator, FieldProblem, ReadImages, known_pixels
 from sklearn_crf.rtf._cascade import fit_stages, seen_by_last
 from sklearn_crf.rtf._channels import Channels, of_clean_images, require_channels
 from sklearn_crf.rtf._corruption import corrupting
@@ -25,26 +25,25 @@ from sklearn_crf.rtf._degradation import (
     Downsampling,
     KnownValues,
     Observation,
-    check_degradation,
+    check_degraded_fit,
     degrading,
     lifted,
 )
 from sklearn_crf.rtf._gaps import are_kept
 from sklearn_crf.rtf._input import (
-    centre_and_scale,
+    TargetMoments,
     put_back,
     read_planes,
     read_targets,
     require_one_reading,
 )
-from sklearn_crf.rtf._options import as_options
+from sklearn_crf.rtf._options import as_options, check_clip
+from sklearn_crf.rtf._prediction import deviation, like_targets, samples_of
+from sklearn_crf.rtf._sharded import gather
 from sklearn_crf.rtf.losses import LOSSES, loss_function
 
 # All but the losses of labels.
 _LOSSES = tuple(name for name in LOSSES if name not in ("logistic", "multinomial"))
-
-# Most values of a field whose covariance is computed by factorisation; larger fields are sampled.
-_DIRECT_VALUES = 4096
 
 
 def _is_probabilistic(estimator):
@@ -260,9 +259,10 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, H, W, F), or list of array-like of shape (H, W, F)
+        X : array-like of shape (n, H, W, F), list of array-like of shape (H, W, F), or Shards
             Images of F channels; chains (n, T, F) and plain samples (n, F) too. Read as float32. NaN in images are
-            missing pixels. With ``corruption``, what is corrupted. Downsampled images are smaller than those of y.
+            missing pixels. With ``corruption``, what is corrupted. Downsampled images are smaller than those of y. All
+            that is larger than memory, or on a cluster: :class:`~sklearn_crf.Shards`, which bring y along.
         y : array-like of shape (n, H, W) or (n, H, W, D), or list of such images
             Values to predict; NaN where they are not known, for losses of predictions and the pseudolikelihood. None,
             with ``corruption`` or ``degradation``, is X: then images without an axis of channels, (n, H, W) or list of
@@ -282,13 +282,12 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             If X and y do not fit, have two readings, or hold infinity.
         """
         self._check_options()
-        is_grey, is_clean = False, y is None
-        if y is None and (self.corruption is not None or self.degradation is not None):
-            X, y, is_grey = of_clean_images(X)
-        degradations = None
-        if self.degradation is not None:
-            degradations = Degradations.of(self.degradation, len(X), is_clean)
-            X = X if is_clean else lifted(X, degradations)
+        if isinstance(X, Shards):
+            if self.cascade > 1:
+                raise ValueError("cascade is for images in memory, not in Shards: let load add a prediction to X.")
+            self._fit_field(X, None, *gather(self, X, y, sample_weight, lambda found: {}))
+            return self
+        X, y, is_grey, degradations = self._lifted(X, y)
         if self.cascade > 1:
             fit_stages(self, X, y, sample_weight, degradations)
             self._is_grey = is_grey
@@ -296,67 +295,102 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             self._fit_lifted(X, y, sample_weight, is_grey, degradations)
         return self
 
+    def _lifted(self, X, y):
+        """Images on the lattice of y, their values, whether they had no axis of channels, and their degradations."""
+        is_grey, degradations, is_clean = False, None, y is None
+        if is_clean and (self.corruption is not None or self.degradation is not None):
+            X, y, is_grey = of_clean_images(X)
+        if self.degradation is not None:
+            degradations = Degradations.of(self.degradation, len(X), is_clean)
+            X = X if is_clean else lifted(X, degradations)
+        return X, y, is_grey, degradations
+
     def _check_options(self):
         if hasattr(self.corruption, "check"):
             self.corruption.check()
         if self.degradation is not None:
-            check_degradation(self.degradation)
-            if self.corruption is not None:
-                raise ValueError("corruption cannot be combined with degradation, which has noise of its own.")
-            if not self._is_prediction_loss():
-                raise ValueError(f"degradation needs a loss of predictions such as 'mse', got loss={self.loss!r}.")
-        if self.clip is None or isinstance(self.clip, str):
-            return
-        bounds = np.asarray(self.clip)
-        if bounds.shape != (2,) or bounds.dtype.kind not in "iuf" or not bounds[0] < bounds[1]:
-            raise InvalidParameterError(
-                f"The 'clip' parameter of RegressionTreeField must be 'auto', None or two numbers in ascending order. "
-                f"Got {self.clip!r} instead."
-            )
+            check_degraded_fit(self.degradation, self.corruption, None if self._is_prediction_loss() else self.loss)
+        if self.clip is not None and not isinstance(self.clip, str):
+            check_clip(self.clip)
+
+    def _survey_part(self, X, y, sample_weight):
+        """Planes of the images of a shard, and the channels that a corruption leaves gaps in."""
+        if y is not None and isinstance(self.degradation, list | tuple):
+            raise ValueError("degradation holds one for each image, which Shards do not allow: pass one for all.")
+        read = self._read_part(X, y, sample_weight, None, reset=True)
+        return read.planes, read.missing if self.corruption is not None else (), None
+
+    def _read_part(self, X, y, sample_weight, corrupted, *, reset=False):
+        """Images and values of a shard."""
+        X, y, is_grey, degradations = self._lifted(X, y)
+        return self._read(X, y, sample_weight, is_grey, degradations, reset=reset, missing=corrupted)
 
     def _fit_lifted(self, X, y, sample_weight, is_grey, degradations):
         """Fit one field to images on the lattice of y; parameters are valid."""
+        read = self._read(X, y, sample_weight, is_grey, degradations, reset=not self._continues())
+        problem, attributes = self._problem(read, self._common([self._found(read)]))
+        self._fit_field(X, y, problem, attributes)
+
+    def _read(self, X, y, sample_weight, is_grey, degradations, *, reset, missing=None):
+        """Images and their values; ``missing`` names the channels that a corruption leaves gaps in, if known."""
         if as_options(self.window, "window").lattice_ndim is None:
             require_one_reading(X, y)
-        planes = read_planes(self, X, reset=not self._continues())
-        corrupted, missing, tried = None, planes.missing, None
+        planes = read_planes(self, X, reset=reset)
+        corrupted, found, tried = None, planes.missing, None
         if self.corruption is not None:
-            if planes.encoded.lattice_ndim != 2 or missing:
+            if planes.encoded.lattice_ndim != 2 or found:
                 raise ValueError("corruption needs images without missing pixels as X.")
-            corrupted, missing, tried = corrupting(self.corruption, planes.features, is_grey)
+            corrupted, found, tried = corrupting(self.corruption, planes.features, is_grey, missing)
         targets, has_channels = read_targets(planes, y, missing=planes.encoded.lattice_ndim > 0)
         if degradations is not None:
-            if planes.encoded.lattice_ndim != 2 or missing:
+            if planes.encoded.lattice_ndim != 2 or found:
                 raise ValueError("degradation needs images without missing pixels as X.")
             corrupted = degrading(planes.features, degradations, targets[0].shape[1])
+        dtype = np.asarray(y[0] if planes.encoded.layout == "list" else y).dtype.str
+        layout = {"target_dtype_": dtype, "_has_channels": has_channels, "_is_grey": is_grey}
         weights = self._weights(planes, sample_weight)
+        kept = are_kept(tried or planes.features, targets, found)
+        return ReadImages(planes, targets, weights, layout, corrupted, found, degradations, kept)
+
+    def _found(self, read):
+        """What the targets of all parts have to be known for."""
+        values = np.concatenate(read.targets)
+        moments, extremes = TargetMoments.of(read.targets, read.weights), (np.nanmin(values), np.nanmax(values))
+        return moments, extremes, read.layout, read.planes.offsets, read.keeps_known
+
+    def _common(self, found):
+        """Mean and scale of the targets of all parts, and the fitted attributes that describe them."""
+        moments, extremes, layouts, offsets, kept = zip(*found, strict=True)
         if self._continues():
-            mean, scale = self._known_scale(targets, has_channels, planes)
+            mean, scale = self._known_scale(len(moments[0].mean), layouts[0]["_has_channels"], offsets[0])
         else:
-            mean, scale = centre_and_scale(targets, weights)
-        extremes = float(np.nanmin(np.concatenate(targets))), float(np.nanmax(np.concatenate(targets)))
-        data_range = (extremes[1] - extremes[0]) or 1.0
-        objective = self._objective({name: loss_function(name, data_range) for name in _LOSSES}, mean, scale)
-        scaled = [((t - mean) / scale).astype(np.float32) for t in targets]
-        known = None
-        if are_kept(tried or planes.features, targets, missing):
-            known = KnownValues(missing, mean, scale)
+            mean, scale = reduce(TargetMoments.joined, moments).centre_and_scale()
+        ends = np.array((np.min(extremes), np.max(extremes)))
+        return mean, scale, {"target_range_": ends, "keeps_known_": all(kept), **layouts[0]}
+
+    def _problem(self, read, common):
+        """What is minimised on some images, and the fitted attributes that describe their targets."""
+        mean, scale, attributes = common
+        scaled, weights = [((t - mean) / scale).astype(np.float32) for t in read.targets], read.weights
         if not self._is_prediction_loss() and any(np.isnan(t).any() for t in scaled):
             gaps = [np.isnan(t).any(axis=1) for t in scaled]
-            weights = self._without_missing(planes, gaps, weights)
+            weights = self._without_missing(read.planes, gaps, weights)
             scaled = [np.nan_to_num(t) for t in scaled]
-        dtype = np.asarray(y[0] if planes.encoded.layout == "list" else y).dtype.str
-        attributes = {
-            "target_range_": np.array(extremes),
-            "target_dtype_": dtype,
-            "_has_channels": has_channels,
-            "_is_grey": is_grey,
-            "keeps_known_": known is not None,
-        }
-        if known is not None and self._is_prediction_loss():
+        known = KnownValues(read.missing, mean, scale) if attributes["keeps_known_"] else None
+        images = read.images(scaled, weights, mean, scale, known)
+        return self._problem_of(images, read.planes, read.missing, common), attributes
+
+    def _problem_of(self, images, planes, missing, common):
+        mean, scale, attributes = common
+        low, high = attributes["target_range_"].tolist()
+        losses = {name: loss_function(name, (high - low) or 1.0) for name in _LOSSES}
+        objective = self._objective(losses, mean, scale)
+        keeps_known = attributes["keeps_known_"]
+        if keeps_known and self._is_prediction_loss():
             objective.has_known = True
-        problem = FieldProblem(planes, scaled, weights, objective, mean, scale, corrupted, missing, degradations, known)
-        self._fit_field(X, y, problem, attributes)
+        is_observed = keeps_known or self.degradation is not None
+        made = images, planes.encoded, planes.offsets, objective, mean, scale, missing
+        return FieldProblem(*made, is_observed, keeps_known)
 
     def predict(self, X, return_std=False, *, evidence=None, degradation=None):
         """Mean of the field, clipped to the range of y.
@@ -366,7 +400,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, H, W, F), or list of array-like of shape (H, W, F)
+        X : array-like of shape (n, H, W, F), list of array-like of shape (H, W, F), or Shards
             Images, as in ``fit``. A field trained on clean grey images restores every channel of colour images.
         return_std : bool, default=False
             Whether to return standard deviations too: exact for fields of at most 4096 values, else averages over 200
@@ -379,7 +413,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         Returns
         -------
         y : ndarray of shape (n, H, W) or (n, H, W, D), or of shape (n,) of such images
-            An array for an array, an object array for a list.
+            An array for an array, an object array for a list; for Shards a list.
         std : the same
             Only with ``return_std``.
 
@@ -389,38 +423,30 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             If ``return_std`` is asked for after training for a loss of predictions, ``evidence`` of a field with
             ``degradation``, or ``degradation`` is missing or unexpected.
         """
+        if isinstance(X, Shards):
+            options = {"return_std": return_std, "degradation": degradation}
+            return of_each_shard(self, "predict", X, evidence, **options)
         check_is_fitted(self)
         if return_std:
             self._require_distribution("return_std")
         if self._is_grey:
             channels = Channels.of(X, self.n_features_in_)
             if channels.n_colours is not None:
-                return self._predict_colours(channels, X, return_std, evidence, degradation)
+                return channels.predicted(self, X, return_std, evidence, degradation)
         planes, observations = self._observed_planes(X, degradation)
         if evidence is None:
-            means, deviations = self._field_means(planes, _deviation if return_std else None, observations)
+            means, deviations = self._field_means(planes, deviation if return_std else None, observations)
             means = self._unscaled(means)
             deviations = [self.target_scale_ * own for own in deviations] if return_std else None
         else:
             models = self._models_of(planes, evidence, observations)
             solver = self._solver(1e-5)
             means = [solver.marginals(model).mean for model in models]
-            deviations = [_deviation(model, 1) for model in models] if return_std else None
+            deviations = [deviation(model, 1) for model in models] if return_std else None
         predicted = self._in_layout(planes, means)
         if not return_std:
             return predicted
         return predicted, put_back(planes, deviations, self._has_channels)
-
-    def _predict_colours(self, channels, X, return_std, evidence, degradation):
-        """Predictions of colour images by a field of grey ones, colour by colour."""
-        known = None if evidence is None else [own[..., 0] for own in Channels.of(evidence, 1).X]
-        found = self.predict(
-            channels.X, return_std, evidence=known, degradation=channels.of_images(degradation)
-        )  # fmt: skip
-        is_stack = not isinstance(X, list | tuple) and X.dtype != object
-        if return_std:
-            return tuple(channels.together(part, is_stack) for part in found)
-        return channels.together(found, is_stack)
 
     def _predict_lifted(self, X, degradations):
         """The prediction for images on the lattice of y."""
@@ -459,10 +485,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         check_is_fitted(self)
         planes = self._planes_to_predict(X)
         seeds = check_random_state(random_state).randint(np.iinfo(np.int32).max, size=len(planes.features))
-        drawn = []
-        for model, seed in zip(self._models_of(planes, None), seeds, strict=True):
-            algorithm = GaussianDirect() if model.h.size <= _DIRECT_VALUES else GaussianGibbs()
-            drawn.append(algorithm.sample(model, n_samples, random_state=int(seed)))
+        drawn = samples_of(self._models_of(planes, None), n_samples, seeds)
         if planes.encoded.layout != "list":
             return np.stack([put_back(planes, [own[k] for own in drawn], self._has_channels) for k in range(n_samples)])
         by_sample = [put_back(planes, [own[k] for own in drawn], self._has_channels) for k in range(n_samples)]
@@ -477,25 +500,18 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
 
     def _clipped(self, values):
         """Values clipped to the range of y and cast to its type."""
-        if self.clip is None:
-            return values
-        if not isinstance(self.clip, str):
-            return np.clip(values, *self.clip)
-        dtype = np.dtype(self.target_dtype_)
-        if self.lattice_ndim_ != 2 or dtype.kind not in "uf":
-            return values
-        if dtype.kind == "f":
-            return np.clip(values, *self.target_range_).astype(dtype)
-        limits = np.iinfo(dtype)
-        return np.clip(np.rint(values), limits.min, limits.max).astype(dtype)
+        if isinstance(self.clip, str):
+            is_image = self.lattice_ndim_ == 2
+            return like_targets(values, np.dtype(self.target_dtype_), self.target_range_) if is_image else values
+        return values if self.clip is None else np.clip(values, *self.clip)
 
-    def score(self, X, y, sample_weight=None):
+    def score(self, X, y=None, sample_weight=None):
         """Coefficient of determination over all values that are known.
 
         Parameters
         ----------
         X, y : array-like or list of array-like
-            Images and their values, NaN where these are not known.
+            Images and their values, NaN where these are not known; or Shards, and no y.
         sample_weight : array-like of shape (n,), optional
             One weight for each image.
 
@@ -503,13 +519,25 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         -------
         float
         """
-        truth, found, weight = known_pixels(y, self.predict(X), sample_weight, lambda y: np.isnan(y.astype(float)))
+        if isinstance(X, Shards):
+            moments, residuals = zip(*scored_shards(self, X, y, sample_weight), strict=True)
+            return 1 - float(sum(residuals) / reduce(TargetMoments.joined, moments).squares[0])
+        truth, found, weight = known_pixels(y, self.predict(X), sample_weight, _is_unknown)
         return float(r2_score(truth, found, sample_weight=weight))
 
-    def _known_scale(self, targets, has_channels, planes):
+    def _scored_nodes(self, X, y, sample_weight):
+        """Moments of the true values, and the weighted sum of squared errors."""
+        if y is None:
+            raise ValueError("score needs y: load gave None.")
+        truth, found, weight = known_pixels(y, self.predict(X), sample_weight, _is_unknown)
+        weight = np.ones(len(truth)) if weight is None else weight
+        truth = truth.astype(np.float64)
+        return TargetMoments.of([truth[:, None]], [weight]), float(np.sum(weight * (truth - found) ** 2))
+
+    def _known_scale(self, n_values, has_channels, offsets):
         """Mean and scale of the targets of the last fit, for a warm start."""
-        same = targets[0].shape[1] == len(self.target_mean_) and has_channels == self._has_channels
-        if not same or not np.array_equal(planes.offsets, self.offsets_):
+        same = n_values == len(self.target_mean_) and has_channels == self._has_channels
+        if not same or not np.array_equal(offsets, self.offsets_):
             raise ValueError("warm_start needs targets of as many channels and the window of the last call of fit.")
         return self.target_mean_, self.target_scale_
 
@@ -548,7 +576,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         """Planes of X, and what they add to the fields of degraded images."""
         X = Channels.of(X, self.n_features_in_).X if self._is_grey else X
         require_channels(X, self.n_features_in_, self.lattice_ndim_)
-        degradations = self._degradations_of(X, degradation)
+        degradations = Degradations.to_predict(self.degradation, degradation, len(X))
         X = X if degradations is None else lifted(X, degradations)
         seen = X if self.cascade == 1 else seen_by_last(self.stages_, X, self.n_jobs, degradations)
         return self._planes_on_lattice(seen, degradations)
@@ -561,27 +589,9 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         made = partial(Observation.of, mean=self.target_mean_, scale=self.target_scale_)
         return planes, [made(own[0], x) for own, x in zip(degradations.choices, planes.features, strict=True)]
 
-    def _degradations_of(self, X, given):
-        if self.degradation is None:
-            if given is not None:
-                raise ValueError("degradation needs a field that was trained with a degradation.")
-            return None
-        if given is None and isinstance(self.degradation, list | tuple):
-            raise ValueError(
-                "predict needs degradation=, one for all images or a list with one for each: the field was trained for "
-                "several."
-            )
-        if given is not None:
-            check_degradation(given)
-        return Degradations.of(self.degradation if given is None else given, len(X), of_clean=False)
-
     def _known_values(self, planes, evidence):
         return read_targets(planes, evidence, "evidence", missing=True)[0]
 
 
-def _deviation(model, n_threads):
-    if model.h.size <= _DIRECT_VALUES:
-        found = GaussianDirect().marginals(model)
-    else:
-        found = GaussianGibbs(random_state=0).marginals(model, n_threads=n_threads)
-    return np.sqrt(np.diagonal(found.covariance, axis1=1, axis2=2))
+def _is_unknown(values):
+    return np.isnan(values.astype(float))

@@ -1,6 +1,7 @@
 """Training data of each round: whole images or random parts of them, with a new corruption if there is one."""
 
-from math import isqrt
+from collections.abc import Callable
+from math import isqrt, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -30,13 +31,15 @@ class Pairs(NamedTuple):
     choices: list | None = None  # degradations of each, to draw from
 
     @property
-    def n_pixels(self):
-        """Pixels of all images."""
-        return sum(len(target) for target in self.targets)
+    def shapes(self):
+        """Rows and columns of each image."""
+        return [plane.shape[:2] for plane in self.inputs]
 
-    def mean_square_difference(self, kind):
-        """Of the targets at the two pixels of the factors of a type."""
+    def square_differences(self, kind):
+        """Sum of squared differences of the targets at the two pixels of the factors of a type, and their number."""
         total, count = 0.0, 0
+        if not kind.paired:
+            return total, count
         for plane, target in zip(self.inputs, self.targets, strict=True):
             target = target.reshape(*plane.shape[:2], -1)
             first, second = kind.ends(plane.shape[:2])
@@ -44,7 +47,7 @@ class Pairs(NamedTuple):
             known = ~np.isnan(squares)
             total += float(squares[known].sum(dtype=np.float64))
             count += int(known.sum())
-        return total / max(count, 1)
+        return total, count
 
     def taken(self, members):
         """Some of the images."""
@@ -58,7 +61,7 @@ class Pairs(NamedTuple):
     @property
     def step(self):
         """Sides of parts of images are multiples of this."""
-        return 1 if self.choices is None else self.choices[0][0].step
+        return 1 if not self.choices else self.choices[0][0].step
 
     def columns(self, start, stop):
         """Columns of all images, from start to stop as shares of their width."""
@@ -70,24 +73,69 @@ class Pairs(NamedTuple):
             cut = [None if p is None else p.reshape(height, width, *p.shape[1:])[:, own] for p in rest]
             flat = [None if c is None else c.reshape(-1, *c.shape[2:]) for c in cut]
             parts.append((plane[:, own], *flat))
-        inputs, targets, weights = (list(column) for column in zip(*parts, strict=True))
+        inputs, targets, weights = ([part[k] for part in parts] for k in range(3))
         return Pairs(inputs, targets, None if self.weights is None else weights, self.choices)
 
 
-def split_off(pairs, fraction, rng):
-    """Pairs to train on, and those held out: whole images, or strips where there are few images."""
-    n = len(pairs.inputs)
-    width = min(plane.shape[1] for plane in pairs.inputs)
+class ImagesHere(NamedTuple):
+    """The training images of a fit, in memory."""
+
+    pairs: Pairs
+    graph_of: Callable  # from the shape of a plane to its lattice
+    corrupted: Callable | None  # as of Rounds
+    observe: Callable | None
+
+    @property
+    def shapes(self):
+        """Rows and columns of each image."""
+        return self.pairs.shapes
+
+    def rounds(self, choice, max_samples, sampled, seed, n_jobs):
+        """Data of each round of some of the images; a choice of None is all."""
+        pairs = self.pairs if choice is None else getattr(self.pairs, choice[0])(*choice[1:])
+        return Rounds(pairs, self.graph_of, self.corrupted, self.observe, max_samples, sampled, seed, n_jobs)
+
+
+def split_off(shapes, fraction, rng):
+    """Choices of images to train on, and of those held out: whole images, or strips where there are few images."""
+    # returns two tuples of the name of a method of Pairs and its arguments
+    n = len(shapes)
+    width = min(columns for _, columns in shapes)
     if n == 1 and width < _NARROW:
         raise ValueError(f"early_stopping needs examples to hold out and others to train on, got {n}.")
     if n < 5 and width >= _NARROW:
-        return pairs.columns(0, 1 - _STRIP), pairs.columns(1 - _STRIP, 1)
+        return ("columns", 0, 1 - _STRIP), ("columns", 1 - _STRIP, 1)
     order = rng.permutation(n)
     n_out, n_pixels = 0, 0
     while n_out < max(1, round(fraction * n)) and n_pixels < _VALIDATION_PIXELS:
-        n_pixels += len(pairs.targets[order[n_out]])
+        n_pixels += int(np.prod(shapes[order[n_out]]))
         n_out += 1
-    return pairs.taken(np.sort(order[n_out:])), pairs.taken(np.sort(order[:n_out]))
+    return ("taken", np.sort(order[n_out:])), ("taken", np.sort(order[:n_out]))
+
+
+def random_rectangles(shapes, max_samples, step, rng):
+    """One rectangle (image, rows, columns) of each image, or of some images."""
+    sizes = np.array([rows * columns for rows, columns in shapes])
+    # Filters of small rectangles mostly work on their surroundings.
+    n = min(len(sizes), max(max_samples // _SMALLEST_SIDE**2, int(max_samples / sizes.mean()) + 1))
+    members = np.sort(rng.permutation(len(sizes))[:n])
+    share = min(1.0, max_samples / sizes[members].sum())
+    return [(int(i), *_random_rectangle(shapes[i], share, step, rng)) for i in members]
+
+
+def _random_rectangle(shape, share, step, rng):
+    n_axes = 1 if shape[0] == 1 else 2
+    sides = []
+    for length in shape:
+        kept = max(1, int(share ** (1 / n_axes) * length) // step)
+        start = rng.randint(length // step - kept + 1)
+        sides.append(slice(step * start, step * (start + kept)))
+    return sides
+
+
+def round_of(level, seed):
+    """Random numbers of a round."""
+    return np.random.RandomState((seed + 7919 * level) % 2**32)
 
 
 class Rounds:
@@ -100,8 +148,9 @@ class Rounds:
     # max_samples: pixels of a round
     # sampled: how a round's pixels are chosen where they are not rectangles of images: from TrainingData and a
     # RandomState
+    # first: number of the first image among those of all parts
 
-    def __init__(self, pairs, graph_of, corrupted, observe, max_samples, sampled, seed, n_jobs):
+    def __init__(self, pairs, graph_of, corrupted, observe, max_samples, sampled, seed, n_jobs, first=0):
         self.pairs = pairs
         self.graph_of = graph_of
         self.bank = None
@@ -111,7 +160,18 @@ class Rounds:
         self.sampled = sampled
         self.seed = seed
         self.n_jobs = n_jobs
+        self.first = first
         self._whole = self._last = None
+
+    def mean_square_differences(self, types):
+        """Of the targets at the two pixels of the factors of each type."""
+        return [total / max(count, 1) for total, count in map(self.pairs.square_differences, types)]
+
+    def first_pairs(self, n):
+        """Inputs and targets of the first images, and the noise of their degradations."""
+        members = range(min(len(self.pairs.inputs), n))
+        noise = None if self.pairs.choices is None else [self.pairs.choices[i][0].noise for i in members]
+        return [self.input_of(i, 0) for i in members], self.pairs.targets[:n], noise
 
     def __call__(self, level):
         """Data of a round; rounds that do not differ share one object."""
@@ -120,16 +180,17 @@ class Rounds:
         return self._last[1]
 
     def _made(self, level):
-        is_part = self.max_samples is not None and self.pairs.n_pixels > self.max_samples
-        if not is_part and self.corrupted is None:
-            return self._whole_images(level)
-        rng = np.random.RandomState((self.seed + 7919 * level) % 2**32)
-        if is_part and self.sampled is None:
-            return self._rectangles(level, rng)
-        whole = self._whole_images(level)
-        return self.sampled(whole, rng=rng) if is_part else whole
+        shapes = self.pairs.shapes
+        is_part = self.max_samples is not None and sum(map(prod, shapes)) > self.max_samples
+        if not is_part:
+            return self.whole_images(level)
+        rng = round_of(level, self.seed)
+        if self.sampled is None:
+            return self.rectangles(random_rectangles(shapes, self.max_samples, self.pairs.step, rng), level)
+        return self.sampled(self.whole_images(level), rng=rng)
 
-    def _whole_images(self, level):
+    def whole_images(self, level):
+        """All images as a round sees them."""
         if self._whole is None or self.corrupted is not None:
             members = range(len(self.pairs.inputs))
             inputs = [self.input_of(i, level) for i in members]
@@ -150,7 +211,9 @@ class Rounds:
         if self.pairs.choices is None:
             return None
         own = self.pairs.choices[i]
-        return own[0] if len(own) == 1 else own[np.random.default_rng([self.seed, level, i, 1]).integers(len(own))]
+        if len(own) == 1:
+            return own[0]
+        return own[np.random.default_rng([self.seed, level, self.first + i, 1]).integers(len(own))]
 
     def input_of(self, i, level):
         """An input as the round sees it, before filters."""
@@ -158,32 +221,17 @@ class Rounds:
         plane = self.pairs.inputs[i]
         if self.corrupted is None:
             return plane
-        return self.corrupted(plane, self._degradation_of(i, level), np.random.default_rng([self.seed, level, i]))
+        rng = np.random.default_rng([self.seed, level, self.first + i])
+        return self.corrupted(plane, self._degradation_of(i, level), rng)
 
-    def _rectangles(self, level, rng):
-        """One rectangle of each image, or of some images, filtered as part of the whole image."""
-        sizes = np.array([len(target) for target in self.pairs.targets])
-        # Filters of small rectangles mostly work on their surroundings.
-        n = min(len(sizes), max(self.max_samples // _SMALLEST_SIDE**2, int(self.max_samples / sizes.mean()) + 1))
-        members = np.sort(rng.permutation(len(sizes))[:n])
-        share = min(1.0, self.max_samples / sizes[members].sum())
-        cuts = [self._random_rectangle(i, share, rng) for i in members]
+    def rectangles(self, cuts, level):
+        """Rectangles of images, filtered as parts of the whole images."""
 
         def one(cut, n_threads):
             i, rows, columns = cut
             return self._cut(i, rows, columns, level, n_threads)
 
         return joined(map_tasks(one, cuts, self.n_jobs))
-
-    def _random_rectangle(self, i, share, rng):
-        shape = self.pairs.inputs[i].shape[:2]
-        n_axes, step = 1 if shape[0] == 1 else 2, self.pairs.step
-        sides = []
-        for length in shape:
-            kept = max(1, int(share ** (1 / n_axes) * length) // step)
-            start = rng.randint(length // step - kept + 1)
-            sides.append(slice(step * start, step * (start + kept)))
-        return i, *sides
 
     def _cut(self, i, rows, columns, level, n_threads):
         plane = self.input_of(i, level)

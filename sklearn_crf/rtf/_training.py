@@ -292,6 +292,22 @@ def _values_to_find(data, k):
     return np.flatnonzero(~missing if observed is None else ~missing & (observed == 0).any(axis=1))
 
 
+def _sums_for_regression(data, part, kind, white, n_images, rng):
+    """Number of some pixels, and sums of products of their whitened inputs and targets."""
+    inputs, targets = [np.zeros((0, len(white)))], []
+    for k, plane in enumerate(data.features):
+        free = _values_to_find(data, k)
+        n = min(len(free), max(1, _WHITENING_SAMPLES // n_images))
+        own = free if n == len(free) else rng.choice(free, n, replace=False)
+        pixels = np.stack(np.divmod(own, plane.shape[1]), axis=1)
+        inputs.append(kind.inputs(kind.seen(plane), pixels) @ white.T)
+        targets.append(data.targets[k][own])
+    if not targets:
+        return 0, 0.0, 0.0, 0.0
+    inputs, targets = (np.concatenate(part).astype(np.float64) for part in (inputs, targets))
+    return len(inputs), inputs.T @ inputs, inputs.T @ targets, float(np.sum(targets**2))
+
+
 class TrainingOptions(NamedTuple):
     """Constructor parameters that govern training."""
 
@@ -324,35 +340,29 @@ class TreeField(NamedTuple):
         return cls([RegressionTree.stump() for _ in types], potentials, potentials.project(potentials.start(), bounds))
 
     @classmethod
-    def smooth(cls, types, whitening, bounds, pairs):
+    def smooth(cls, types, whitening, n_values, bounds, differences):
         """Trees of one leaf, where pairs differ as much as in the targets and nothing else is known."""
-        n_values = pairs.targets[0].shape[1]
+        # differences: mean square difference of the targets at the two pixels of the factors of each type
         field = cls.stumps(types, whitening, n_values, bounds)
         n_pairs = max(1, len(types) - 1)
-        for kind, part in zip(types, field.potentials.unpack(field.coef), strict=True):
+        parts = field.potentials.unpack(field.coef)
+        for kind, part, difference in zip(types, parts, differences, strict=True):
             part.precision[:] = bounds[0] * np.eye(part.precision.shape[1])
             if kind.paired:
-                weight = min(1 / (n_pairs * max(pairs.mean_square_difference(kind), 1e-6)), bounds[1] / 2)
+                weight = min(1 / (n_pairs * max(difference, 1e-6)), bounds[1] / 2)
                 part.precision[:] += weight * np.kron([[1, -1], [-1, 1]], np.eye(n_values))
         return field._replace(coef=field.potentials.project(field.coef, bounds))
 
     def drawn_to_regression(self, data, bounds, rng):
         """The field, its pixels drawn to what their inputs predict best, as much as that is right."""
-        kind, white = self.potentials.types[0], self.potentials.whitening[0]
-        inputs, targets = [], []
-        for k, plane in enumerate(data.features):
-            free = _values_to_find(data, k)
-            n = min(len(free), max(1, _WHITENING_SAMPLES // len(data.features)))
-            own = free if n == len(free) else rng.choice(free, n, replace=False)
-            pixels = np.stack(np.divmod(own, plane.shape[1]), axis=1)
-            inputs.append(kind.inputs(kind.seen(plane), pixels) @ white.T)
-            targets.append(data.targets[k][own])
-        inputs, targets = (np.concatenate(part).astype(np.float64) for part in (inputs, targets))
-        if len(inputs) < _SAMPLES_FOR_INPUT * len(white):
+        white = self.potentials.whitening[0]
+        found = data.parts(_sums_for_regression, self.potentials.types[0], white, data.n_images, rng)
+        n, inner, cross, squares = (sum(part) for part in zip(*found, strict=True))
+        if n < _SAMPLES_FOR_INPUT * len(white):
             return self
-        moments = inputs.T @ inputs + len(inputs) * _LEAST_VARIANCE * np.eye(len(white))
-        linear = np.linalg.solve(moments, inputs.T @ targets)
-        error = max(float(np.mean((targets - inputs @ linear) ** 2)), 1 / bounds[1])
+        linear = np.linalg.solve(inner + n * _LEAST_VARIANCE * np.eye(len(white)), cross)
+        rest = squares - 2 * np.sum(linear * cross) + np.sum(linear * (inner @ linear))
+        error = max(float(rest) / (n * linear.shape[1]), 1 / bounds[1])
         coef = self.coef.copy()
         part = self.potentials.unpack(coef)[0]
         part.precision[:] = np.eye(part.precision.shape[1]) / error
@@ -453,10 +463,7 @@ def train(objective, field, rounds, first, options, rng, n_jobs, validation=None
             break
         field = field.split(splits)
         former_data, data = data, rounds(first + len(rounds_made))
-        if data is former_data:
-            risk = field.regrown(risk, data, n_jobs)
-        else:
-            risk = field.risk(objective, data, n_jobs)
+        risk = field.regrown(risk, data, n_jobs) if data is former_data else field.risk(objective, data, n_jobs)
     is_stuck = not found.success and found.nit < options.max_iter
     curves = np.array(curve), np.array(rounds_made), np.array(held_out)
     return Trained(field, *curves, found.success, is_stuck, risk.converged)

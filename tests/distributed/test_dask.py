@@ -10,9 +10,17 @@ import pytest
 from joblib import parallel_config
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
-from small_shards import broken, load, weights
+from small_shards import broken, images, labelled_images, leaves, load, weights
 
-from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier, Shards
+from sklearn_crf import (
+    TRWCRF,
+    ContrastiveCRF,
+    DRFClassifier,
+    M3NClassifier,
+    RegressionTreeField,
+    RegressionTreeFieldClassifier,
+    Shards,
+)
 from sklearn_crf.distributed import DaskExecutor
 from sklearn_crf.learning import Relaxation
 from sklearn_crf.potentials import PairwiseTables
@@ -56,6 +64,29 @@ def test_two_workers_give_the_same_bits(name, client, in_memory):
     fitted = clone(ESTIMATORS[name]).fit(Shards(range(4), load, client))
     np.testing.assert_array_equal(weights(fitted), weights(in_memory[name]))
     np.testing.assert_array_equal(fitted.loss_curve_, in_memory[name].loss_curve_)
+
+
+TREE_FIELDS = {
+    "mse": (RegressionTreeField(max_depth=1, max_iter=4, random_state=0), images),
+    "pseudolikelihood": (
+        RegressionTreeField("pseudolikelihood", window=1, max_depth=1, max_iter=4, random_state=0),
+        images,
+    ),
+    "labels": (RegressionTreeFieldClassifier(max_depth=1, max_iter=4, random_state=0), labelled_images),
+}
+
+
+@pytest.mark.parametrize("name", TREE_FIELDS)
+def test_tree_fields_have_the_same_bits(name, client):
+    field, load = TREE_FIELDS[name]
+    shards = Shards(range(4), load, client)
+    in_memory = clone(field).fit(Shards.from_arrays(map(load, range(4))))
+    fitted = clone(field).fit(shards)
+    np.testing.assert_array_equal(leaves(fitted), leaves(in_memory))
+    np.testing.assert_array_equal(fitted.loss_curve_, in_memory.loss_curve_)
+    for found, seed in zip(shards.apply_lazily(fitted), range(4), strict=True):
+        np.testing.assert_array_equal(found, fitted.predict(load(seed)[0]))
+    assert fitted.score(shards) == fitted.score(Shards(range(4), load))
 
 
 def test_parts_of_dask_are_computed_on_workers(client, in_memory):
@@ -188,6 +219,34 @@ def test_killed_workers_leave_no_trace(name, fatal, in_memory):
     np.testing.assert_array_equal(weights(fitted), weights(in_memory[name]))
     for labels, seed in zip(predicted, range(4), strict=True):
         np.testing.assert_array_equal(labels, fitted.predict(load(seed)[0]))
+
+
+def test_a_worker_killed_between_evaluations_of_a_tree_field():
+    """Conjugate gradients go on from the solutions of the evaluation before."""
+    field, load = TREE_FIELDS["mse"]
+    with processes(2) as cluster, distributed.Client(cluster) as client:
+
+        def make_engine(shards):
+            engine = KillsWorkers(shards, client)
+            engine.fatal = (15, 22)
+            return engine
+
+        fitted = clone(field).fit(Shards(range(4), load, make_engine))
+    np.testing.assert_array_equal(leaves(fitted), leaves(clone(field).fit(Shards(range(4), load))))
+
+
+def test_results_are_asked_for_one_by_one_while_a_worker_is_killed(in_memory):
+    crf = in_memory["exact"]
+    with processes(2) as cluster, distributed.Client(cluster) as client:
+        shards = Shards(range(6), load, client)
+        found = shards.apply_lazily(crf)
+        np.testing.assert_array_equal(next(found), crf.predict(load(0)[0]))
+        os.kill(shards.map(process_of_shard)[1][0], signal.SIGKILL)
+        for labels, seed in zip(found, range(1, 6), strict=True):
+            np.testing.assert_array_equal(labels, crf.predict(load(seed)[0]))
+        broken_shards = Shards(range(4), broken, client)
+        with pytest.raises(RuntimeError, match="load failed for shard 1: OSError: no such file"):
+            list(broken_shards.apply_lazily(crf))
 
 
 def test_a_cluster_that_goes_away_leaves_the_estimator_as_it_was(in_memory):

@@ -9,9 +9,9 @@ import small_shards
 from joblib import parallel_config
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
-from small_shards import broken, load, weights
+from small_shards import broken, images, leaves, load, weights
 
-from sklearn_crf import TRWCRF, ContrastiveCRF, M3NClassifier, Shards
+from sklearn_crf import TRWCRF, ContrastiveCRF, M3NClassifier, RegressionTreeField, Shards
 from sklearn_crf.distributed import RayExecutor
 from sklearn_crf.learning import Relaxation
 from sklearn_crf.potentials import PairwiseTables
@@ -59,6 +59,15 @@ def test_two_actors_give_the_same_bits(name, shards, in_memory):
     fitted = clone(ESTIMATORS[name]).fit(shards)
     np.testing.assert_array_equal(weights(fitted), weights(in_memory[name]))
     np.testing.assert_array_equal(fitted.loss_curve_, in_memory[name].loss_curve_)
+
+
+def test_tree_fields_have_the_same_bits(cluster):
+    field = RegressionTreeField(max_depth=1, max_iter=4, random_state=0)
+    shards = Shards(range(3), images, "ray")
+    fitted = clone(field).fit(shards)
+    np.testing.assert_array_equal(leaves(fitted), leaves(clone(field).fit(Shards.from_arrays(map(images, range(3))))))
+    for found, seed in zip(shards.apply_lazily(fitted), range(3), strict=True):
+        np.testing.assert_array_equal(found, fitted.predict(images(seed)[0]))
 
 
 def test_predictions_and_errors_come_from_actors(shards, in_memory):

@@ -17,3 +17,20 @@ def broken(seed):
 
 def weights(estimator):
     return np.concatenate([np.ravel(getattr(estimator, name)) for name in ("coef_", "intercept_", "edge_coef_")])
+
+
+def images(seed):
+    """Noisy squares and the clean ones."""
+    rng = np.random.default_rng(seed)
+    clean = np.kron(rng.random((3, 4, 4)), np.ones((4, 4)))
+    return (clean + 0.3 * rng.normal(size=clean.shape))[..., np.newaxis], clean
+
+
+def labelled_images(seed):
+    X, clean = images(seed)
+    return X, (3 * clean).astype(int)
+
+
+def leaves(field):
+    """All that is learned by a tree field."""
+    return np.concatenate([np.ravel(part) for part in (*field.precisions_, *field.weights_, *field.slopes_)])

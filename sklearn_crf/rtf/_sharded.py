@@ -1,0 +1,411 @@
+"""Images in shards: training of a tree field on them, by sums over the images of each shard."""
+
+from functools import partial
+from math import prod
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import numpy as np
+
+from sklearn_crf._threads import single_threaded_blas
+from sklearn_crf.distributed import KeptObjects, Shards, on_worker
+from sklearn_crf.encoding import Outline
+from sklearn_crf.kernels import VECTOR_LEVEL
+from sklearn_crf.rtf._input import TrainingData
+from sklearn_crf.rtf._objectives import FieldRisk, Whole
+from sklearn_crf.rtf._rounds import random_rectangles, round_of
+
+
+def gather(estimator, shards: Shards, y, sample_weight, prepare):
+    """The problem of a fit on shards, the attributes that describe its targets, and a function that ends it."""
+    # prepare: from an estimator to the one that reads images of shards, with the classes of all
+    if y is not None or sample_weight is not None:
+        raise ValueError("Shards bring y and sample_weight along, from load: pass none with them.")
+    plain = type(estimator)(**estimator.get_params(deep=False))
+    found = shards.map(_survey, plain)
+    for part in found:
+        if part.vector_level != VECTOR_LEVEL:
+            raise ValueError(
+                f"{part.name} is on a worker with the vector level {part.vector_level!r}, this process has "
+                f"{VECTOR_LEVEL!r}, so that results would depend on workers: set SKLEARN_CRF_VECTOR_LEVEL=baseline "
+                "in the environment of both."
+            )
+    outline = Outline.joined([part.outline for part in found], [part.name for part in found])
+    outline.record(plain)
+    plain.missing_channels_ = np.array(sorted({c for part in found for c in part.missing}), dtype=np.int64)
+    corrupted = tuple(sorted({c for part in found for c in part.corrupted}))
+    plan = _Reading(uuid4().hex, plain, prepare(found), corrupted)
+    described = shards.map(_describe, plan)
+    common = estimator._common([part.targets for part in described])
+    missing = corrupted or tuple(plain.missing_channels_.tolist())
+    shapes = [part.shapes for part in described]
+    images = ShardedImages(shards, plan._replace(common=common), shapes, described[0].step)
+    planes = _PlanesElsewhere(outline, described[0].offsets)
+    return estimator._problem_of(images, planes, missing, common), common[-1]
+
+
+class _Survey(NamedTuple):
+    """Result of the first pass over a shard."""
+
+    name: str
+    outline: Outline
+    missing: tuple  # channels of X with gaps
+    corrupted: tuple  # channels that a corruption leaves gaps in
+    labels: Any
+    vector_level: str
+
+
+class _Reading(NamedTuple):
+    """How shards read their images."""
+
+    key: str
+    estimator: Any
+    options: dict  # of ``_read_part``
+    corrupted: tuple
+    common: tuple | None = None  # of the targets of all shards
+
+
+class _Description(NamedTuple):
+    """Result of the second pass over a shard."""
+
+    targets: tuple
+    shapes: list
+    offsets: np.ndarray
+    step: int  # sides of parts of images are multiples of this
+
+
+class _PlanesElsewhere(NamedTuple):
+    encoded: Outline
+    offsets: np.ndarray
+
+
+def _survey(shard, estimator):
+    shard.cache.clear()
+    shard.memory.clear()
+    with shard.named_in_errors():
+        found = on_worker(estimator, shard)._survey_part(*shard.load())
+    planes, corrupted, labels = found
+    return _Survey(shard.name, Outline.of(planes.encoded), planes.missing, corrupted, labels, VECTOR_LEVEL)
+
+
+def _read(shard, plan):
+    """Images of a shard, which are read once as long as memory allows it."""
+    key, read = shard.cache.get("read", (None, None))
+    if key != plan.key:
+        X, y, weight = shard.load()
+        with shard.named_in_errors():
+            read = on_worker(plan.estimator, shard)._read_part(X, y, weight, plan.corrupted, **plan.options)
+        shard.cache["read"] = plan.key, read
+    return read
+
+
+def _describe(shard, plan):
+    read = _read(shard, plan)
+    shapes = [plane.shape[:2] for plane in read.planes.features]
+    step = 1 if read.degradations is None else read.degradations.step
+    return _Description(plan.estimator._found(read), shapes, read.planes.offsets, step)
+
+
+class ShardedImages:
+    """The training images of a fit, in shards."""
+
+    def __init__(self, shards, plan, shapes, step):
+        self.shards, self._plan, self._shapes, self._step = shards, plan, shapes, step
+
+    @property
+    def shapes(self):
+        """Rows and columns of each image."""
+        return [shape for part in self._shapes for shape in part]
+
+    def rounds(self, choice, max_samples, sampled, seed, n_jobs):
+        """Data of each round of some of the images; a choice of None is all."""
+        if sampled is not None and max_samples is not None:
+            raise ValueError(
+                "max_samples of Shards is for losses of predictions of images: take FieldSolver(max_samples=None), and "
+                "fewer images in each shard."
+            )
+        if choice is not None and choice[0] == "rows":
+            raise ValueError("early_stopping holds out rows in memory, not in Shards: take early_stopping=False.")
+        shapes, firsts, choices = self._chosen(choice)
+        making = _Making(uuid4().hex, self._plan, choices, firsts, seed)
+        return ShardedRounds(self.shards, making, shapes, firsts, self._step, max_samples, n_jobs)
+
+    def _chosen(self, choice):
+        """Shapes of chosen images, the number of the first of each shard, and the choice of each shard."""
+        ends = np.cumsum([len(part) for part in self._shapes])
+        if choice is None or choice[0] == "columns":
+            shapes = self.shapes
+            if choice is not None:
+                start, stop = choice[1:]
+                sides = [[int(share * columns) // self._step for share in (start, stop)] for _, columns in shapes]
+                widths = [self._step * (last - first) for first, last in sides]
+                shapes = [(rows, width) for (rows, _), width in zip(shapes, widths, strict=True)]
+            return shapes, [0, *ends.tolist()], [choice] * len(ends)
+        members = choice[1]
+        bounds = np.searchsorted(members, [0, *ends])
+        starts = [0, *ends]
+        choices = [("taken", members[bounds[k] : bounds[k + 1]] - starts[k]) for k in range(len(ends))]
+        return [self.shapes[i] for i in members], bounds.tolist(), choices
+
+
+class _Making(NamedTuple):
+    """How shards make the data of rounds."""
+
+    key: str
+    plan: _Reading
+    choices: list  # of each shard
+    firsts: list  # number of the first image of each shard
+    seed: int
+    bank: Any = None
+
+
+def _rounds(shard, making):
+    key = "rounds", making.key
+    if key not in shard.cache:
+        read = _read(shard, making.plan)
+        estimator = on_worker(making.plan.estimator, shard)
+        with shard.named_in_errors():
+            images = estimator._problem(read, making.plan.common)[0].images
+        rounds = images.rounds(making.choices[shard.number], None, None, making.seed, estimator.n_jobs)
+        rounds.first, rounds.bank = making.firsts[shard.number], making.bank
+        shard.cache[key] = rounds
+    return shard.cache[key]
+
+
+class ShardedRounds:
+    """Data of each round, as of Rounds, of images in shards."""
+
+    def __init__(self, shards, making, shapes, firsts, step, max_samples, n_jobs):
+        self.shards, self.making, self.shapes, self.firsts = shards, making, shapes, firsts
+        self.step, self.max_samples, self.n_jobs = step, max_samples, n_jobs
+        self._last = None
+
+    @property
+    def bank(self):
+        """Computes the channels for trees and leaves."""
+        return self.making.bank
+
+    @bank.setter
+    def bank(self, bank):
+        self.making = self.making._replace(bank=bank, key=uuid4().hex)
+
+    def first_pairs(self, n):
+        """Inputs and targets of the first images, and the noise of their degradations."""
+        found = self.shards.map(_first_pairs, (self.making, n))
+        inputs, targets = ([value for part in found for value in part[k]] for k in range(2))
+        noise = None if found[0][2] is None else [value for part in found for value in part[2]]
+        return inputs, targets, noise
+
+    def mean_square_differences(self, types):
+        """Of the targets at the two pixels of the factors of each type."""
+        found = np.sum(self.shards.map(_square_differences, (self.making, types)), axis=0)
+        return [total / max(count, 1) for total, count in found]
+
+    def __call__(self, level):
+        """Data of a round; rounds that do not differ share one object."""
+        is_part = self.max_samples is not None and sum(map(prod, self.shapes)) > self.max_samples
+        estimator = self.making.plan.estimator
+        is_drawn = is_part or getattr(estimator, "corruption", None) is not None
+        # The degradation of clean images is drawn again too.
+        is_drawn = is_drawn or getattr(estimator, "degradation", None) is not None
+        number = level if is_drawn else 0
+        if self._last is None or self._last.level != number:
+            if self._last is not None:
+                self._last.drop()
+            cuts = None
+            if is_part:
+                rng = round_of(level, self.making.seed)
+                cuts = random_rectangles(self.shapes, self.max_samples, self.step, rng)
+            n_images = len(self.shapes) if cuts is None else len(cuts)
+            self._last = ShardedData(self.shards, _Data(uuid4().hex, self.making, number, cuts), n_images, self.n_jobs)
+        return self._last
+
+
+def _first_pairs(shard, request):
+    making, n = request
+    first = making.firsts[shard.number]
+    return _rounds(shard, making).first_pairs(max(0, n - first))
+
+
+def _square_differences(shard, request):
+    making, types = request
+    return [_rounds(shard, making).pairs.square_differences(kind) for kind in types]
+
+
+class _Data(NamedTuple):
+    """The data of one round."""
+
+    key: str
+    making: _Making
+    level: int
+    cuts: list | None  # rectangles (image, rows, columns); None for whole images
+
+    @property
+    def is_table(self):
+        """Whether the one plane of a shard is a table of rows."""
+        return self.making.plan.estimator.lattice_ndim_ == 0
+
+
+_NO_IMAGES = TrainingData([], [], [], None)
+
+
+def _data(shard, wanted):
+    """The images of a shard in a round."""
+    kept = shard.memory if wanted.cuts is not None else shard.cache
+    key, data = kept.get(("data", wanted.making.key), (None, None))
+    if key != wanted.key:
+        rounds = _rounds(shard, wanted.making)
+        first, last = wanted.making.firsts[shard.number : shard.number + 2]
+        with shard.named_in_errors(), single_threaded_blas():
+            if wanted.cuts is None:
+                data = rounds.whole_images(wanted.level) if last > first else _NO_IMAGES
+            else:
+                own = [(i - first, *sides) for i, *sides in wanted.cuts if first <= i < last]
+                data = rounds.rectangles(own, wanted.level) if own else _NO_IMAGES
+        # Rectangles are few: reading the images of a shard for each evaluation would take longer than that.
+        kept["data", wanted.making.key] = wanted.key, data
+    return data
+
+
+class ShardedData:
+    """Images of one round, or of all of them, as of TrainingData."""
+
+    def __init__(self, shards, wanted, n_images, n_jobs):
+        self.shards, self.wanted, self.n_images, self.n_jobs = shards, wanted, n_images, n_jobs
+        self.level = wanted.level
+        self._weight = None
+        self._risks = []
+
+    def parts(self, function, *arguments):
+        """Results of a function of the images of each shard, and the number of the shard."""
+        return self.shards.map(_of_data, (self.wanted, function, arguments))
+
+    def risk(self, objective, field):
+        """Mean loss of a field."""
+        if self._weight is None:
+            self._weight = sum(self.parts(_weight_of, self.wanted.is_table))
+        whole = Whole(self.n_images, self._weight)
+        make = partial(_FieldOfShard.of, self.wanted, objective, whole)
+        self._risks.append(KeptObjects(self.shards, make, stays=self.wanted.cuts is not None))
+        return ShardedFieldRisk(self._risks[-1], field, whole, self.n_jobs)
+
+    def drop(self):
+        """Release what shards keep of the round."""
+        for kept in self._risks:
+            kept.drop()
+        self.shards.map(_drop_data, self.wanted.making.key)
+
+
+def _of_data(shard, request):
+    wanted, function, arguments = request
+    data = _data(shard, wanted)
+    with shard.named_in_errors(), single_threaded_blas():
+        return function(data, shard.number, *arguments)
+
+
+def _weight_of(data, part, is_table):
+    """Sum of the mean weights of images, or of the weights of rows."""
+    sizes = [len(target) if is_table else 1 for target in data.targets]
+    if data.weights is None:
+        return float(sum(sizes))
+    return sum(size * float(np.mean(weight)) for size, weight in zip(sizes, data.weights, strict=True))
+
+
+def _drop_data(shard, key):
+    shard.memory.pop(("data", key), None)
+    shard.cache.pop(("data", key), None)
+
+
+class _FieldOfShard:
+    """The mean loss of a field over the images of a shard, whose trees may grow."""
+
+    def __init__(self, data, objective, whole, n_jobs):
+        self.data, self.objective, self.whole, self.n_jobs = data, objective, whole, n_jobs
+        self.field = self.risk = None
+
+    @classmethod
+    def of(cls, wanted, objective, whole, shard):
+        """That of a shard."""
+        n_jobs = wanted.making.plan.estimator.n_jobs if shard.is_local else 1
+        data, weight = _data(shard, wanted), whole.weight
+        if wanted.is_table:
+            # The loss of a plane is a mean over its rows, that of all a mean over the rows of all.
+            weight /= len(data.targets[0])
+        return cls(data, objective, Whole(whole.n_images, weight, shard.number), n_jobs)
+
+    def grow(self, field):
+        """Take over a field, and go on from the solutions of the one before."""
+        self.field = field
+        if self.risk is None:
+            self.risk = field.risk(self.objective, self.data, self.n_jobs, self.whole)
+        else:
+            self.risk = field.regrown(self.risk, self.data, self.n_jobs)
+
+    def value_grad(self, coef):
+        """Loss, its derivative, and whether every solve has reached its tolerance."""
+        self.risk.converged = True
+        with single_threaded_blas():
+            return *self.risk.value_grad(coef), self.risk.converged
+
+    def value(self, coef):
+        """Loss alone."""
+        with single_threaded_blas():
+            return self.risk.value(coef)
+
+    def part(self, function, *arguments):
+        """The result of a function of the risk."""
+        with single_threaded_blas():
+            found = function(self.risk, *arguments)
+            return found if isinstance(found, list | tuple | None) else list(found)
+
+    @property
+    def carried(self):
+        """The field, and the solutions that solves start from."""
+        return self.field, self.risk.states
+
+    @carried.setter
+    def carried(self, carried):
+        field, states = carried
+        self.grow(field)
+        self.risk.states = states
+
+
+class ShardedFieldRisk:
+    """Mean loss over images, as of FieldRisk, which are in shards: sums are added in the order of the shards."""
+
+    def __init__(self, kept, field, whole, n_jobs):
+        self._kept, self.whole, self.n_jobs = kept, whole, n_jobs
+        self.converged = True
+        self._grow(field)
+
+    shares = FieldRisk.shares
+
+    def _grow(self, field):
+        self.potentials = field.potentials
+        self._leaf_weights = None
+        self._kept.step(_FieldOfShard.grow, field)
+
+    def replaced(self, field):
+        """The risk of a field whose trees have grown, with the same warm starts."""
+        self._grow(field)
+        return self
+
+    def parts(self, function, *arguments):
+        """Results of a function of the risk of each shard; iterators come as lists."""
+        if function is FieldRisk.leaf_weights:
+            if self._leaf_weights is None:
+                self._leaf_weights = self._kept.ask(_FieldOfShard.part, function)
+            return self._leaf_weights
+        # Solves go on from where the last ones ended.
+        return self._kept.step(_FieldOfShard.part, function, *arguments)
+
+    def value_grad(self, coef):
+        """Mean loss, and its derivative."""
+        found = self._kept.step(_FieldOfShard.value_grad, coef)
+        values, gradients, converged = zip(*found, strict=True)
+        self.converged = self.converged and all(converged)
+        return sum(values), np.sum(gradients, axis=0)
+
+    def value(self, coef):
+        """Mean loss."""
+        return sum(self._kept.step(_FieldOfShard.value, coef))
