@@ -377,7 +377,7 @@ class Degradations(NamedTuple):
         return cls([(own,) for own in given], of_clean)
 
     @classmethod
-    def to_predict(cls, trained, given, n_images):
+    def to_predict(cls, trained, given, X):
         """Read the parameter of ``predict``, where that of the estimator is ``trained``; None where there are none."""
         if trained is None:
             if given is not None:
@@ -390,7 +390,7 @@ class Degradations(NamedTuple):
             )
         if given is not None:
             check_degradation(given)
-        return cls.of(trained if given is None else given, n_images, of_clean=False)
+        return cls.of(trained if given is None else given, len(X), of_clean=False)
 
     @property
     def step(self):

@@ -576,7 +576,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         """Planes of X, and what they add to the fields of degraded images."""
         X = Channels.of(X, self.n_features_in_).X if self._is_grey else X
         require_channels(X, self.n_features_in_, self.lattice_ndim_)
-        degradations = Degradations.to_predict(self.degradation, degradation, len(X))
+        degradations = Degradations.to_predict(self.degradation, degradation, X)
         X = X if degradations is None else lifted(X, degradations)
         seen = X if self.cascade == 1 else seen_by_last(self.stages_, X, self.n_jobs, degradations)
         return self._planes_on_lattice(seen, degradations)
