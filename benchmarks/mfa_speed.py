@@ -7,7 +7,9 @@ families (low-rank plus diagonal covariances against full ones), hence the held-
 ``starts`` puts one start of each beside the other at d = 9, 40 and 784, three classes: three components against
 GaussianMixture, one component against FactorAnalysis, all with their own default tolerances.
 
-    python benchmarks/mfa_speed.py [starts] [small] [large] [conditional]
+    OMP_NUM_THREADS=1 python benchmarks/mfa_speed.py [starts] [small] [large] [conditional]
+
+On a busy machine threads of OpenMP wait for each other in loops, which scikit-learn would be charged for.
 """
 
 import argparse

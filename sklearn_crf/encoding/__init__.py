@@ -1,17 +1,8 @@
 """Encoding: X, y and sample_weight become batches of examples, and results take the layout of X again."""
 
 from sklearn_crf.encoding._batches import decode, make_batches, object_array, tie_constant_edges, validate_sample_weight
-from sklearn_crf.encoding._examples import (
-    EDGE_FEATURES,
-    Batch,
-    Example,
-    constant,
-    difference,
-    register_edge_features,
-    require_complete,
-    stacked,
-    stacked_types,
-)
+from sklearn_crf.encoding._edge_features import EDGE_FEATURES, constant, difference, register_edge_features
+from sklearn_crf.encoding._examples import Batch, Example, require_complete, stacked, stacked_types
 from sklearn_crf.encoding._labels import (
     ENTITY_SCHEMES,
     EncodedLabels,

@@ -10,15 +10,8 @@ import scipy.sparse as sp
 from sklearn.utils import check_array
 
 from sklearn_crf._numbers import sound_csr
-from sklearn_crf.encoding._examples import (
-    Batch,
-    Example,
-    compute_edge_features,
-    joined_factors,
-    scaled_edges,
-    stacked,
-    stacked_types,
-)
+from sklearn_crf.encoding._edge_features import constant
+from sklearn_crf.encoding._examples import Batch, ComputedEdges, Example, joined_factors, stacked, stacked_types
 from sklearn_crf.encoding._operators import OperatorFeatures
 from sklearn_crf.encoding._sparse_chains import SparseChains
 from sklearn_crf.graphs import Graph, disjoint_union
@@ -299,43 +292,24 @@ _MOST_NODES_OF_TABLES = 128
 
 
 class _Limits(NamedTuple):
-    """Nodes up to which examples are put together: without cycles, with some, with factors."""
+    """Nodes up to which examples are put together: without cycles, with some, with factors; are edges kept?"""
 
     forests: int
     cyclic: int
     factors: int
-
-
-class _ComputedEdges(Example):
-    """An example that computes its edge features whenever it is asked for them."""
-
-    def __init__(self, example, function):
-        # The features themselves are not among the attributes taken over: below they are a property.
-        for name in ("node_features", "graph", "node_type", "edge_type", "n_states", "factors", "fixed_factors"):
-            setattr(self, name, getattr(example, name))
-        # Features of nodes may be replaced by those in other units.
-        self._source = example.node_features
-        self._scale = None
-        self._function = function
-
-    @property
-    def edge_features(self):
-        features = compute_edge_features(self._function, self._source, self.graph.edges)
-        return features if self._scale is None else scaled_edges(features, self.edge_type, self._scale)
-
-    def _with_scaled_edges(self, scale):
-        return self._with(_scale=scale)
-
-    def _with(self, **fields):
-        if "edge_features" not in fields:
-            return super()._with(**fields)
-        # Features that are given are no longer computed.
-        plain = Example._trusted(self.node_features, self.graph, None, self.node_type, self.edge_type, self.n_states)
-        return plain._with(factors=self.factors, fixed_factors=self.fixed_factors, **fields)
+    keeps_edges: bool
 
 
 def make_batches(
-    encoded, labels=None, sample_weight=None, *, max_nodes=4096, max_cyclic_nodes=1, max_factor_nodes=1, prepare=None
+    encoded,
+    labels=None,
+    sample_weight=None,
+    *,
+    max_nodes=4096,
+    max_cyclic_nodes=1,
+    max_factor_nodes=1,
+    prepare=None,
+    keeps_edges=True,
 ):
     """Join examples to batches: consecutive forests up to ``max_nodes`` nodes; those with cycles or factors alone.
 
@@ -359,6 +333,8 @@ def make_batches(
         more, each batch works out the tables of its types once, and skips messages of examples that have converged.
     prepare : callable(Example) -> Example, optional
         Applied to the example of each batch as soon as it is made, so that the originals are never all in memory.
+    keeps_edges : bool, default=True
+        Whether computed edge features that fit into memory are kept, for batches that are used again and again.
 
     Returns
     -------
@@ -376,7 +352,7 @@ def make_batches(
     """
     if encoded.has_sparse_edges:
         max_nodes, max_cyclic_nodes = (min(n, _MOST_NODES_OF_TABLES) for n in (max_nodes, max_cyclic_nodes))
-    limits = _Limits(max_nodes, max_cyclic_nodes, max_factor_nodes)
+    limits = _Limits(max_nodes, max_cyclic_nodes, max_factor_nodes, keeps_edges)
     made = _MAKERS["list" if encoded.has_factors else encoded.layout](encoded, labels, sample_weight, limits)
     if prepare is None:
         return list(made)
@@ -414,7 +390,8 @@ def _array_batches(encoded, labels, sample_weight, limits):
         graph, edge_type = unions[n_members]
         features = encoded.array[start:stop].reshape(-1, encoded.n_features)
         example = Example._trusted(features, graph, edge_type=edge_type)
-        yield _batch(encoded, example, start, np.full(n_members, n_nodes), labels, sample_weight)
+        sizes = np.full(n_members, n_nodes)
+        yield _batch(encoded, example, start, sizes, labels, sample_weight, limits.keeps_edges)
 
 
 def _runs(n_examples, most, sample_weight):
@@ -434,7 +411,7 @@ def _list_batches(encoded, labels, sample_weight, limits):
     for start, stop in _packs(traits, sample_weight, limits):
         sizes = np.array([each.n_nodes for each in traits[start:stop]])
         join = items.joined(start, stop) if are_chains else _joined(items[start:stop], encoded.n_node_types, unions)
-        yield _batch(encoded, join, start, sizes, labels, sample_weight)
+        yield _batch(encoded, join, start, sizes, labels, sample_weight, limits.keeps_edges)
 
 
 _MAKERS = {"nodes": _row_batches, "array": _array_batches, "list": _list_batches}
@@ -498,11 +475,12 @@ def _joined(members, n_node_types, unions):
     return joined._with(factors=factors, fixed_factors=fixed_factors)
 
 
-def _batch(encoded, example, start, sizes, labels, sample_weight):
+def _batch(encoded, example, start, sizes, labels, sample_weight, keeps_edges):
     stop = start + len(sizes)
     if example.edge_features is None and example.graph.n_edges:
-        example = _ComputedEdges(example, encoded.edge_feature_function)
-        if encoded.n_edges * encoded.n_edge_features <= _MOST_KEPT:
+        example = ComputedEdges(example, encoded.edge_feature_function)
+        is_constant = encoded.edge_feature_function is constant
+        if is_constant or (keeps_edges and encoded.n_edges * encoded.n_edge_features <= _MOST_KEPT):
             example = example._with(edge_features=example.edge_features)
     return Batch(
         example=example,
@@ -535,7 +513,7 @@ def tie_constant_edges(example):
     ... ).edge_features is None
     True
     """
-    edge_features = None if isinstance(example, _ComputedEdges) else example.edge_features
+    edge_features = None if isinstance(example, ComputedEdges) else example.edge_features
     if edge_features is None or edge_features.shape[1] != 1 or np.any(edge_features != 1):
         return example
     return example._with(edge_features=None)

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
-from sklearn.utils._param_validation import InvalidParameterError
 
-from sklearn_crf._numbers import as_integers, as_reals, sound_csr
+from sklearn_crf._numbers import as_integers, as_reals
+from sklearn_crf.encoding._edge_features import compute_edge_features, difference, scaled_edges, weighted_edges
 from sklearn_crf.encoding._operators import OperatorFeatures, is_operator
 from sklearn_crf.graphs import Graph
 from sklearn_crf.models._factor_tables import pairs_of_factors
@@ -128,6 +128,10 @@ class Example:
             return self
         return self._with(edge_features=scaled_edges(self.edge_features, self.edge_type, scale))
 
+    def _weighted_edges(self, weights):
+        """Sum of the features of each edge by the weights of its type, (n_edge_types, R)."""
+        return weighted_edges(self.edge_features, self.edge_type, weights)
+
     def with_fixed_factors(self, fixed_factors):
         """The same example with other fixed factors, such as constraints that are to hold at prediction alone.
 
@@ -191,6 +195,50 @@ def _as_features(values):
     if values.ndim != 2:
         raise ValueError(f"node_features must have shape (n_nodes, n_features), got {values.shape}.")
     return values
+
+
+# Differences of nodes for so many edges are made at once where only sums of them are asked for.
+_EDGES_AT_ONCE = 2**16
+
+
+class ComputedEdges(Example):
+    """An example that computes its edge features whenever it is asked for them."""
+
+    def __init__(self, example, function):
+        # The features themselves are not among the attributes taken over: below they are a property.
+        for name in ("node_features", "graph", "node_type", "edge_type", "n_states", "factors", "fixed_factors"):
+            setattr(self, name, getattr(example, name))
+        # Features of nodes may be replaced by those in other units.
+        self._source = example.node_features
+        self._scale = None
+        self._function = function
+
+    @property
+    def edge_features(self):
+        features = compute_edge_features(self._function, self._source, self.graph.edges)
+        return features if self._scale is None else scaled_edges(features, self.edge_type, self._scale)
+
+    def _with_scaled_edges(self, scale):
+        return self._with(_scale=scale)
+
+    def _weighted_edges(self, weights):
+        n_edges = self.graph.n_edges
+        if self._function is not difference or self._scale is not None or n_edges <= _EDGES_AT_ONCE:
+            return super()._weighted_edges(weights)
+        sums = np.empty(n_edges, dtype=self.node_features.dtype)
+        for start in range(0, n_edges, _EDGES_AT_ONCE):
+            part = slice(start, start + _EDGES_AT_ONCE)
+            features = compute_edge_features(self._function, self._source, self.graph.edges[part])
+            edge_type = None if self.edge_type is None else self.edge_type[part]
+            sums[part] = weighted_edges(features, edge_type, weights)
+        return sums
+
+    def _with(self, **fields):
+        if "edge_features" not in fields:
+            return super()._with(**fields)
+        # Features that are given are no longer computed.
+        plain = Example._trusted(self.node_features, self.graph, None, self.node_type, self.edge_type, self.n_states)
+        return plain._with(factors=self.factors, fixed_factors=self.fixed_factors, **fields)
 
 
 def _as_edge_features(values, n_edges):
@@ -432,148 +480,3 @@ def require_complete(batch, what):
         member = batch.members[np.searchsorted(batch.node_ptr, unlabelled[0], side="right") - 1]
         raise ValueError(f"y[{member}] has unlabelled nodes, but {what} needs a label for every node.")
     return batch.labels
-
-
-def difference(x_tail, x_head):
-    """Edge features ``[1, |x_i - x_j|]``.
-
-    Parameters
-    ----------
-    x_tail, x_head : ndarray of shape (E, F)
-        Features of the first and of the second node of each edge.
-
-    Returns
-    -------
-    ndarray of shape (E, 1 + F)
-
-    Raises
-    ------
-    ValueError
-        For sparse features: the differences would be dense.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import difference
-    >>> difference(np.array([[0.0, 2.0]]), np.array([[1.0, 0.5]])).tolist()
-    [[1.0, 1.0, 1.5]]
-    """
-    if sp.issparse(x_tail):
-        raise ValueError(
-            "edge_features='difference' would make sparse features dense: use edge_features='constant', "
-            "or a function of your own."
-        )
-    features = np.empty((x_tail.shape[0], 1 + x_tail.shape[1]), dtype=x_tail.dtype)
-    features[:, 0] = 1
-    np.abs(np.subtract(x_tail, x_head, out=features[:, 1:]), out=features[:, 1:])
-    return features
-
-
-def constant(x_tail, x_head):
-    """Edge features ``[1]``: pairwise terms that do not depend on the data.
-
-    Parameters
-    ----------
-    x_tail, x_head : ndarray or CSR of shape (E, F)
-        Features of the first and of the second node of each edge.
-
-    Returns
-    -------
-    ndarray of shape (E, 1)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import constant
-    >>> constant(np.zeros((2, 3)), np.ones((2, 3))).tolist()
-    [[1.0], [1.0]]
-    """
-    return np.ones((x_tail.shape[0], 1), dtype=x_tail.dtype)
-
-
-#: Edge features by name; see :func:`register_edge_features`.
-EDGE_FEATURES = {"difference": difference, "constant": constant}
-
-
-def register_edge_features(name, function):
-    """Give edge features a name, so that ``edge_features=name`` finds them.
-
-    Parameters
-    ----------
-    name : str
-    function : callable(x_tail, x_head) -> ndarray or CSR of shape (E, R)
-        Gets the features (E, F) of the two ends of each edge; row e of the result may depend on row e alone.
-        A function of a module can be pickled, a lambda cannot.
-
-    Raises
-    ------
-    ValueError
-        If the name belongs to another function already, or the function cannot be called.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf import DRFClassifier
-    >>> from sklearn_crf.encoding import register_edge_features
-    >>> def contrast(x_tail, x_head):
-    ...     return np.exp(-np.abs(x_tail - x_head).sum(axis=1, keepdims=True))
-    >>> register_edge_features("contrast", contrast)
-    >>> DRFClassifier(edge_features="contrast").edge_features
-    'contrast'
-    """
-    if not callable(function):
-        raise ValueError(f"function must be callable, got {function!r}.")
-    if name == "auto" or EDGE_FEATURES.setdefault(name, function) is not function:
-        raise ValueError(f"Edge features named {name!r} are registered already.")
-
-
-def edge_feature_function(edge_features, is_chain=False):
-    """The function behind ``edge_features``: "auto", a registered name or a callable."""
-    # returns (E, R)
-    if isinstance(edge_features, str) and edge_features == "auto":
-        return constant if is_chain else difference
-    if callable(edge_features):
-        return edge_features
-    function = EDGE_FEATURES.get(edge_features) if isinstance(edge_features, str) else None
-    if function is None:
-        names = ", ".join(repr(name) for name in ("auto", *EDGE_FEATURES))
-        raise InvalidParameterError(f"edge_features must be a callable or one of {names}, got {edge_features!r}.")
-    return function
-
-
-def scaled_edges(features, edge_type, scale):
-    """Features of edges over the scale of their type, (n_edge_types, R); in their precision."""
-    return features / scale.astype(features.dtype)[0 if edge_type is None else edge_type]
-
-
-def compute_edge_features(function, node_features, edges):
-    """Edge features of a graph, checked."""
-    # node_features: (N, F); edges: (E, 2)
-    # returns (E, R), in the precision of ``node_features``
-    if function is constant:
-        # Nothing of the nodes is looked up.
-        return np.ones((len(edges), 1), dtype=node_features.dtype)
-    if isinstance(node_features, OperatorFeatures):
-        raise ValueError(
-            "features of edges cannot be computed from node_features that are a linear operator, which has no entries: "
-            "use edge_features='constant', or give each Example edge_features of its own."
-        )
-    values = function(node_features[edges[:, 0]], node_features[edges[:, 1]])
-    values = sound_csr(values, "what edge_features returned") if sp.issparse(values) else np.asarray(values)
-    if values.ndim != 2 or values.shape[0] != len(edges):
-        raise ValueError(
-            f"edge_features must return an array of shape (n_edges, n_edge_features), got {values.shape} "
-            f"for {len(edges)} edges."
-        )
-    values = values.astype(node_features.dtype, copy=False)
-    numbers = values.data if sp.issparse(values) else values
-    if not np.isfinite(numbers.sum(dtype=np.float64)) and not np.all(np.isfinite(numbers)):
-        raise ValueError("edge_features returned NaN or infinity.")
-    return values
-
-
-def one_computed_edge(function, node_features):
-    """Features of one edge by a function, to find out their number and whether they are sparse."""
-    # returns (1, R)
-    # node_features: (N, F), of one node or more; the first is tried on itself
-    return compute_edge_features(function, node_features[:1], np.zeros((1, 2), dtype=np.int32))

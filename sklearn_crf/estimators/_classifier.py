@@ -71,7 +71,7 @@ class FieldClassifier(TrainableField):
 
     def _scores(self, potentials, weights, batch):
         """Model of a batch for prediction."""
-        return potentials.model(weights, batch.example)
+        return potentials.inference_model(weights, batch.example)
 
     def _model(self, potentials, weights, batch):
         """That model, clamped to the labels that are known."""

@@ -497,7 +497,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             missing = self.missing_label
             known = encode_y(labels, encoded, missing_label=missing, classes=self.classes_, name=name).labels
         prepare = potentials.prepared_once if potentials.by_columns else tie_constant_edges
-        batches = make_batches(encoded, known, prepare=prepare, **options)
+        batches = make_batches(encoded, known, prepare=prepare, keeps_edges=False, **options)
         return encoded, batches, potentials, self._flat_weights(potentials)
 
 

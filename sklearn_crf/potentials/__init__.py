@@ -4,7 +4,8 @@ from sklearn_crf.potentials._factor_types import FactorType, check_factors, fact
 from sklearn_crf.potentials._factors import FactorPotentials
 from sklearn_crf.potentials._feature_columns import FeatureColumns, FeaturePairs, feature_columns
 from sklearn_crf.potentials._feature_scaling import FeatureMoments, FeatureScaling, warn_of_minute_features
-from sklearn_crf.potentials._linear import PAIRWISE_FORMS, LinearPotentials, PairwiseForm, PairwiseTables, pairwise_form
+from sklearn_crf.potentials._linear import LinearPotentials
+from sklearn_crf.potentials._pairwise_tables import PAIRWISE_FORMS, PairwiseForm, PairwiseTables, pairwise_form
 from sklearn_crf.potentials._sparse import SparsePotentials, with_feature_columns
 from sklearn_crf.potentials._sparse_edges import SparseEdgePotentials, with_edge_columns
 

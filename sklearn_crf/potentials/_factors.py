@@ -123,6 +123,20 @@ class FactorPotentials:
         }
         return WeightsByType(coef[: ends[0]], parts)
 
+    def inference_model(self, coef, example):
+        """The model of an example for inference alone: :meth:`model`.
+
+        Parameters
+        ----------
+        coef : ndarray of shape (n_coef,)
+        example : Example
+
+        Returns
+        -------
+        FactorGraph or PairwiseModel
+        """
+        return self.model(coef, example)
+
     def model(self, coef, example):
         """Model of an example at given weights.
 

@@ -1,6 +1,6 @@
 """Sparse node features by column, and which of their weights exist."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import scipy.sparse as sp
@@ -134,6 +134,8 @@ class FeaturePairs:
     n_columns: int
     ptr: np.ndarray
     column: np.ndarray
+    # The matrix that the pairs were read from, and its values in their order.
+    _weights: tuple | None = field(init=False, default=None, repr=False)
 
     def __len__(self):
         return len(self.column)
@@ -190,7 +192,10 @@ class FeaturePairs:
         FeaturePairs
         """
         by_feature = _by_feature(weights)
-        return cls(weights.shape[0], by_feature.indptr.astype(np.int64), by_feature.indices.astype(np.int32))
+        pairs = cls(weights.shape[0], by_feature.indptr.astype(np.int64), by_feature.indices.astype(np.int32))
+        # A prediction picks its weights from the matrix that tells the pairs: turning it once is enough.
+        object.__setattr__(pairs, "_weights", (weights, by_feature.data))
+        return pairs
 
     def of_features(self, features):
         """The pairs of some features.
@@ -232,6 +237,8 @@ class FeaturePairs:
         -------
         ndarray of shape (n_pairs,), float64
         """
+        if self._weights is not None and weights is self._weights[0]:
+            return self._weights[1].astype(np.float64)
         if sp.issparse(weights):
             by_feature = _by_feature(weights)
             if np.array_equal(by_feature.indptr, self.ptr) and np.array_equal(by_feature.indices, self.column):

@@ -67,6 +67,9 @@ class SparseEdgePotentials(SparsePotentials):
         super().__init__(pairs, n_features, n_classes, form, **options)
         self._edge_shape = (len(edge_pairs),)
 
+    def inference_model(self, coef, example):
+        return self.model(coef, example)
+
     def prepared(self, example):
         return with_edge_columns(example, self.n_node_types, self.n_edge_types)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lattice_inputs import ROWS_OF_THE_TABLE, as_dense, chains, triangle_and_more
 
 from sklearn_crf import Example
-from sklearn_crf.encoding import _batches, _examples, decode, encode_X, encode_y, make_batches
+from sklearn_crf.encoding import _batches, _edge_features, decode, encode_X, encode_y, make_batches
 from sklearn_crf.potentials import with_feature_columns
 
 # -- Edge features --------------------------------------------------------------------------------
@@ -111,14 +111,14 @@ def test_different_numbers_of_edge_features():
 
 
 def test_registered_edge_features(monkeypatch):
-    monkeypatch.setattr(_examples, "EDGE_FEATURES", dict(_examples.EDGE_FEATURES))
-    _examples.register_edge_features("bell", scaled_difference)
-    _examples.register_edge_features("bell", scaled_difference)
+    monkeypatch.setattr(_edge_features, "EDGE_FEATURES", dict(_edge_features.EDGE_FEATURES))
+    _edge_features.register_edge_features("bell", scaled_difference)
+    _edge_features.register_edge_features("bell", scaled_difference)
     assert encode_X(np.zeros((1, 3, 2)), edge_features="bell").edge_feature_function is scaled_difference
     with pytest.raises(ValueError, match="registered already"):
-        _examples.register_edge_features("bell", _examples.constant)
+        _edge_features.register_edge_features("bell", _edge_features.constant)
     with pytest.raises(ValueError, match="callable"):
-        _examples.register_edge_features("flat", "constant")
+        _edge_features.register_edge_features("flat", "constant")
 
 
 # -- Batches --------------------------------------------------------------------------------------

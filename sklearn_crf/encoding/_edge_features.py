@@ -1,0 +1,161 @@
+"""Features of edges: by name, computed from those of nodes, scaled and weighted."""
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils._param_validation import InvalidParameterError
+
+from sklearn_crf._numbers import sound_csr
+from sklearn_crf.encoding._operators import OperatorFeatures
+
+
+def difference(x_tail, x_head):
+    """Edge features ``[1, |x_i - x_j|]``.
+
+    Parameters
+    ----------
+    x_tail, x_head : ndarray of shape (E, F)
+        Features of the first and of the second node of each edge.
+
+    Returns
+    -------
+    ndarray of shape (E, 1 + F)
+
+    Raises
+    ------
+    ValueError
+        For sparse features: the differences would be dense.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import difference
+    >>> difference(np.array([[0.0, 2.0]]), np.array([[1.0, 0.5]])).tolist()
+    [[1.0, 1.0, 1.5]]
+    """
+    if sp.issparse(x_tail):
+        raise ValueError(
+            "edge_features='difference' would make sparse features dense: use edge_features='constant', "
+            "or a function of your own."
+        )
+    features = np.empty((x_tail.shape[0], 1 + x_tail.shape[1]), dtype=x_tail.dtype)
+    features[:, 0] = 1
+    np.abs(np.subtract(x_tail, x_head, out=features[:, 1:]), out=features[:, 1:])
+    return features
+
+
+def constant(x_tail, x_head):
+    """Edge features ``[1]``: pairwise terms that do not depend on the data.
+
+    Parameters
+    ----------
+    x_tail, x_head : ndarray or CSR of shape (E, F)
+        Features of the first and of the second node of each edge.
+
+    Returns
+    -------
+    ndarray of shape (E, 1)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import constant
+    >>> constant(np.zeros((2, 3)), np.ones((2, 3))).tolist()
+    [[1.0], [1.0]]
+    """
+    return np.ones((x_tail.shape[0], 1), dtype=x_tail.dtype)
+
+
+#: Edge features by name; see :func:`register_edge_features`.
+EDGE_FEATURES = {"difference": difference, "constant": constant}
+
+
+def register_edge_features(name, function):
+    """Give edge features a name, so that ``edge_features=name`` finds them.
+
+    Parameters
+    ----------
+    name : str
+    function : callable(x_tail, x_head) -> ndarray or CSR of shape (E, R)
+        Gets the features (E, F) of the two ends of each edge; row e of the result may depend on row e alone.
+        A function of a module can be pickled, a lambda cannot.
+
+    Raises
+    ------
+    ValueError
+        If the name belongs to another function already, or the function cannot be called.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import DRFClassifier
+    >>> from sklearn_crf.encoding import register_edge_features
+    >>> def contrast(x_tail, x_head):
+    ...     return np.exp(-np.abs(x_tail - x_head).sum(axis=1, keepdims=True))
+    >>> register_edge_features("contrast", contrast)
+    >>> DRFClassifier(edge_features="contrast").edge_features
+    'contrast'
+    """
+    if not callable(function):
+        raise ValueError(f"function must be callable, got {function!r}.")
+    if name == "auto" or EDGE_FEATURES.setdefault(name, function) is not function:
+        raise ValueError(f"Edge features named {name!r} are registered already.")
+
+
+def edge_feature_function(edge_features, is_chain=False):
+    """The function behind ``edge_features``: "auto", a registered name or a callable."""
+    # returns (E, R)
+    if isinstance(edge_features, str) and edge_features == "auto":
+        return constant if is_chain else difference
+    if callable(edge_features):
+        return edge_features
+    function = EDGE_FEATURES.get(edge_features) if isinstance(edge_features, str) else None
+    if function is None:
+        names = ", ".join(repr(name) for name in ("auto", *EDGE_FEATURES))
+        raise InvalidParameterError(f"edge_features must be a callable or one of {names}, got {edge_features!r}.")
+    return function
+
+
+def scaled_edges(features, edge_type, scale):
+    """Features of edges over the scale of their type, (n_edge_types, R); in their precision."""
+    return features / scale.astype(features.dtype)[0 if edge_type is None else edge_type]
+
+
+def weighted_edges(features, edge_type, weights):
+    """Sums of the features of edges by weights, (n_edge_types, R), of their types; in their precision."""
+    sums = features @ weights.T.astype(features.dtype)
+    if edge_type is None or len(weights) == 1:
+        return sums[:, 0]
+    return np.take_along_axis(sums, edge_type[:, np.newaxis], axis=1)[:, 0]
+
+
+def compute_edge_features(function, node_features, edges):
+    """Edge features of a graph, checked."""
+    # node_features: (N, F); edges: (E, 2)
+    # returns (E, R), in the precision of ``node_features``
+    if function is constant:
+        # Nothing of the nodes is looked up.
+        return np.ones((len(edges), 1), dtype=node_features.dtype)
+    if isinstance(node_features, OperatorFeatures):
+        raise ValueError(
+            "features of edges cannot be computed from node_features that are a linear operator, which has no entries: "
+            "use edge_features='constant', or give each Example edge_features of its own."
+        )
+    values = function(node_features[edges[:, 0]], node_features[edges[:, 1]])
+    values = sound_csr(values, "what edge_features returned") if sp.issparse(values) else np.asarray(values)
+    if values.ndim != 2 or values.shape[0] != len(edges):
+        raise ValueError(
+            f"edge_features must return an array of shape (n_edges, n_edge_features), got {values.shape} "
+            f"for {len(edges)} edges."
+        )
+    values = values.astype(node_features.dtype, copy=False)
+    numbers = values.data if sp.issparse(values) else values
+    if not np.isfinite(numbers.sum(dtype=np.float64)) and not np.all(np.isfinite(numbers)):
+        raise ValueError("edge_features returned NaN or infinity.")
+    return values
+
+
+def one_computed_edge(function, node_features):
+    """Features of one edge by a function, to find out their number and whether they are sparse."""
+    # returns (1, R)
+    # node_features: (N, F), of one node or more; the first is tried on itself
+    return compute_edge_features(function, node_features[:1], np.zeros((1, 2), dtype=np.int32))
