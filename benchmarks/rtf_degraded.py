@@ -1,16 +1,19 @@
 """Deblurring, super-resolution and inpainting by regression tree fields beside scikit-image's, on images of BSDS500.
 
 Each row trains one field from clean images and restores others. Rivals that have a parameter are given the best of
-several values for each image, chosen by the true image: their figures are upper bounds.
+several values for each image, chosen by the true image: their figures are upper bounds. Tasks are kept in a JSON file,
+if one is given: a run that was stopped goes on with the task that it was at.
 
-    python benchmarks/rtf_degraded.py
+    python benchmarks/rtf_degraded.py --json degraded.json
     python benchmarks/rtf_degraded.py --train 40 --test 10 --tasks blur
 """
 
 import argparse
 import time
+from pathlib import Path
 
 import numpy as np
+from _record import read_record, write_record
 from _restoration import clean_images, measures
 from scipy.ndimage import zoom
 from skimage.restoration import inpaint_biharmonic, richardson_lucy, unsupervised_wiener, wiener
@@ -66,24 +69,37 @@ def trained(train, **options):
     return field, time.process_time() - start
 
 
-def report(name, rows, field):
-    """Print the rows, and how many images the field wins."""
+def record(rows, field):
+    """Figures of a task: means, how many images the field wins, and what its training took."""
     own = rows["field"]
-    for row, values in rows.items():
-        wins = "" if row == "field" else f"   field better on {np.mean(own > values):4.0%}"
-        print(f"{name:22} {row:28} {values.mean():6.2f} dB{wins}")
-    print(f"{name:22} trained in {field[1]:.0f} s of CPU, leaves {len(field[0].precisions_[0])}", flush=True)
+    return {
+        "psnr": {row: round(float(values.mean()), 3) for row, values in rows.items()},
+        "field better on": {row: float(np.mean(own > values)) for row, values in rows.items() if row != "field"},
+        "training seconds": round(field[1], 1),
+        "leaves": len(field[0].precisions_[0]),
+    }
+
+
+def report(name, found):
+    """Print the figures of a task."""
+    for row, value in found["psnr"].items():
+        wins = "" if row == "field" else f"   field better on {found['field better on'][row]:4.0%}"
+        print(f"{name:22} {row:28} {value:6.2f} dB{wins}")
+    print(f"{name:22} trained in {found['training seconds']:.0f} s of CPU, leaves {found['leaves']}", flush=True)
 
 
 def blur(train, test, rng):
     """One field for all kernels."""
     degradations = {name: Blur(kernel, NOISE) for name, kernel in kernels().items()}
     field = trained(train, degradation=list(degradations.values()))
+    found = {}
     for name, degradation in degradations.items():
         images = [degradation(image, rng) for image in test]
         rows = {"input": psnr(images, test)}
         rows["field"] = psnr(field[0].predict(images, degradation=degradation), test)
-        report(f"blur, {name}", rows | blur_rivals(images, test, np.asarray(degradation.kernel)), field)
+        rows |= blur_rivals(images, test, np.asarray(degradation.kernel))
+        found[f"blur, {name}"] = record(rows, field)
+    return found
 
 
 def halved(images):
@@ -97,7 +113,8 @@ def super_resolution(train, test, rng):
     field = trained(train, degradation=degradation)
     images = [degradation(image, rng) for image in test]
     splines = [zoom(image, 2, order=3, mode="nearest", grid_mode=True) for image in images]
-    report("super-resolution x2", {"cubic": psnr(splines, test), "field": psnr(field[0].predict(images), test)}, field)
+    rows = {"cubic": psnr(splines, test), "field": psnr(field[0].predict(images), test)}
+    return {"super-resolution x2": record(rows, field)}
 
 
 def inpainting(train, test, rng):
@@ -106,8 +123,8 @@ def inpainting(train, test, rng):
     field = trained(train, corruption=corruption)
     images = [corruption(image, rng) for image in test]
     filled = [inpaint_biharmonic(np.nan_to_num(image) / 255, np.isnan(image)) * 255 for image in images]
-    predicted = [np.where(np.isnan(x), p, x) for x, p in zip(images, field[0].predict(images), strict=True)]
-    report("inpainting, half", {"biharmonic": psnr(filled, test), "field": psnr(predicted, test)}, field)
+    rows = {"biharmonic": psnr(filled, test), "field": psnr(field[0].predict(images), test)}
+    return {"inpainting, half": record(rows, field)}
 
 
 TASKS = {"blur": blur, "super_resolution": super_resolution, "inpainting": inpainting}
@@ -117,7 +134,14 @@ if __name__ == "__main__":
     parser.add_argument("--train", type=int, default=40)
     parser.add_argument("--test", type=int, default=10)
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--part", choices=("test", "val"), default="test", help="images to restore")
+    parser.add_argument("--json", type=Path, help="where to keep the figures")
     given = parser.parse_args()
-    data = clean_images("train", given.train), clean_images("test", given.test)
+    data = clean_images("train", given.train), clean_images(given.part, given.test)
+    kept = read_record(given.json, {})
     for task in given.tasks:
-        TASKS[task](*data, np.random.default_rng(0))
+        if task not in kept:
+            kept[task] = TASKS[task](*data, np.random.default_rng(0))
+            write_record(given.json, kept)
+        for name, found in kept[task].items():
+            report(name, found)

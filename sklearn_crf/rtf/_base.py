@@ -22,6 +22,7 @@ from sklearn_crf.models import GaussianModel
 from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchAverages, PatchShrinkage
 from sklearn_crf.preprocessing._filter_bank import BANKS
 from sklearn_crf.rtf._degradation import Degradations, KnownValues, Observation
+from sklearn_crf.rtf._deviations import held_out_errors
 from sklearn_crf.rtf._gaps import n_masks
 from sklearn_crf.rtf._input import Planes, check_multipliers, chosen_channels, multiplier_channels
 from sklearn_crf.rtf._objectives import GaussianLikelihood, GaussianPseudolikelihood, PredictionLoss
@@ -279,7 +280,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
             whitening = whitening_of_types(data, types, rng, self.n_jobs)
         differences = rounds.mean_square_differences(types) if problem.is_observed else None
         start = self._start(types, whitening, len(problem.mean), solver, differences)
-        if problem.keeps_known and not self._continues():
+        if problem.is_observed and not self._continues():
             start = start.drawn_to_regression(data, tuple(solver.eigenvalue_bounds), rng)
         options = self._training_options(chosen, window, solver, split, len(offsets))
         attributes = attributes | {
@@ -310,12 +311,15 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
                 validation,
                 self._continues(),
             )
+            held_out = None
+            if validation is not None and isinstance(problem.objective, PredictionLoss):
+                held_out = held_out_errors(problem.objective, found.field, validation, rng)
         # Everything that can fail has happened: only now does the estimator change.
         encoded.record(self)
         self.__dict__.update(attributes | found.field.attributes(whitening))
         self.n_features_in_ = n_features
         self.loss_curve_, self.round_ends_ = found.loss_curve, found.rounds
-        self.validation_curve_ = found.validation_curve
+        self.validation_curve_, self.held_out_errors_ = found.validation_curve, held_out
         self.n_iter_ = int(found.rounds[-1])
         self._warn(found)
 
@@ -464,7 +468,9 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
             return LIKELIHOODS[self.loss]()
         loss = self.loss if callable(self.loss) else losses[self.loss]
         weighted = weighted_losses.get(self.loss) if isinstance(self.loss, str) else None
-        return PredictionLoss(loss, self._solver(1e-4), mean, scale, weighted)
+        # What is observed of degraded images takes most of the norm that residuals are compared with.
+        tol = 1e-5 if getattr(self, "degradation", None) is not None else 1e-4
+        return PredictionLoss(loss, self._solver(tol), mean, scale, weighted)
 
     def _takes_pixel_weights(self):
         return isinstance(self.loss, str) and self.loss in WEIGHTED

@@ -23,6 +23,7 @@ _OF_LAST = (
     "loss_curve_",
     "round_ends_",
     "validation_curve_",
+    "held_out_errors_",
     "n_iter_",
     "lattice_ndim_",
     "filter_bank_",

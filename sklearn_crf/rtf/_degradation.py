@@ -10,7 +10,6 @@ from scipy.sparse.linalg import LinearOperator
 from sklearn.utils._param_validation import Interval, InvalidParameterError
 
 from sklearn_crf.encoding import object_array
-from sklearn_crf.inference.gaussian._base import inverse_blocks
 from sklearn_crf.rtf._corruption import GaussianNoise
 from sklearn_crf.rtf._gaps import known_values
 from sklearn_crf.rtf._options import Options
@@ -299,6 +298,7 @@ class Observation(NamedTuple):
     """The terms that a degraded image adds to the Gaussian field of the image."""
 
     linear: np.ndarray  # (N, D)
+    start: np.ndarray  # (N, D), an image that agrees with the observation, in the field's units
     precision: ObservationPrecision | None = None
     diagonal: np.ndarray | None = None  # (N, D), precision of what is seen pixel by pixel
 
@@ -315,7 +315,9 @@ class Observation(NamedTuple):
         expected = transform(np.broadcast_to(mean.astype(np.float32), (*plane.shape[:2], len(mean))))
         rest = transform.masked((degradation.observed(plane[..., : len(mean)]) - expected) / np.float32(scale))
         linear = np.float32(strength) * transform.adjoint(rest.astype(np.float32))
-        return cls(linear.reshape(-1, len(mean)), ObservationPrecision(transform, len(mean), strength))
+        start = ((plane[..., : len(mean)] - mean) / scale).astype(np.float32)
+        precision = ObservationPrecision(transform, len(mean), strength)
+        return cls(linear.reshape(-1, len(mean)), start.reshape(-1, len(mean)), precision)
 
 
 # Precision of a known value, for values of variance one: well above that of any field with eigenvalues within the
@@ -335,8 +337,8 @@ class KnownValues(NamedTuple):
         # plane: (H, W, C + 2 n)
         n_values = len(self.mean)
         sure = _SURE * known_values(plane, self.missing, n_values).reshape(-1, n_values).astype(np.float32)
-        values = (plane[..., :n_values].reshape(-1, n_values) - self.mean) / self.scale
-        return Observation((sure * values).astype(np.float32), diagonal=sure)
+        values = ((plane[..., :n_values].reshape(-1, n_values) - self.mean) / self.scale).astype(np.float32)
+        return Observation(sure * values, values, diagonal=sure)
 
     def put_back(self, plane, values):
         """Predicted values with known ones in their place."""
@@ -346,12 +348,13 @@ class KnownValues(NamedTuple):
         return np.where(known, plane[..., :n_values].reshape(values.shape), values).astype(values.dtype)
 
 
-def solved_from_diagonal(solver, model, init=None, n_threads=1):
-    r"""Mean of a field with known values, :math:`u_0 + J^{-1} (h - J u_0)` with :math:`u_0 = D^{-1} h`.
+def solved_from(solver, model, start, init=None, n_threads=1):
+    r"""Mean of the field of an observed image, :math:`u_0 + J^{-1} (h - J u_0)` with what is observed as :math:`u_0`.
 
-    Known values take nearly all of the norm of h, which the residual is compared with, and none of that of the rest.
+    The observation takes nearly all of the norm of h, which the residual would be compared with, and little of that of
+    the rest.
     """
-    start = np.einsum("sab,sb->sa", inverse_blocks(model.diagonal), model.h).astype(model.dtype)
+    # start: (N, D)
     rest = model.h - model.product(start)
     found = solver.solve(model, rest, init=None if init is None else init - start, n_threads=n_threads)
     return found._replace(x=start + found.x)

@@ -9,7 +9,7 @@ import scipy.linalg
 from sklearn_crf._threads import fixed_ranges, map_tasks
 from sklearn_crf.inference import convergence_left_to_caller
 from sklearn_crf.inference.gaussian._base import inverse_blocks, not_positive_definite
-from sklearn_crf.rtf._degradation import solved_from_diagonal
+from sklearn_crf.rtf._degradation import solved_from
 from sklearn_crf.rtf._potentials import GaussianStatistics
 
 
@@ -66,24 +66,19 @@ class PredictionLoss:
     # offset, scale: (D,), the field predicts ``(value - offset) / scale``
     # weighted_loss: ``weighted_loss(prediction, target, weight)``, where pixels have weights of their own, of shape
     # ``(*lattice, 1)``
-    # has_known: whether fields have known values
 
-    def __init__(self, loss, solver, offset=0.0, scale=1.0, weighted_loss=None, has_known=False):
+    def __init__(self, loss, solver, offset=0.0, scale=1.0, weighted_loss=None):
         self.loss_function = loss
         self.weighted_loss = weighted_loss
         self.solver = solver
         self.offset = offset
         self.scale = scale
-        self.has_known = has_known
 
-    def loss(self, model, y, *, weight=None, state=None, n_threads=1):
+    def loss(self, model, y, *, weight=None, state=None, n_threads=1, start=None):
         """Loss of a field against values."""
-        # y: (N, D); weight: (N,)
+        # y: (N, D); weight: (N,); start: (N, D), where to start from for an observed image
         first, second = (None, None) if state is None else state
-        if self.has_known:
-            found = solved_from_diagonal(self.solver, model, first, n_threads)
-        else:
-            found = self.solver.solve(model, model.h, init=first, n_threads=n_threads)
+        found = self.solved(model, start, first, n_threads)
         shape = *model.graph.shape, model.n_values
         prediction, target = ((self.offset + self.scale * x.astype(np.float64)).reshape(shape) for x in (found.x, y))
         missing = np.isnan(target)
@@ -99,6 +94,12 @@ class PredictionLoss:
         outer = c[:, :, None] * u[:, None, :]
         statistics = GaussianStatistics(c, u, -0.5 * (outer + outer.transpose(0, 2, 1)))
         return GaussianLoss(value, statistics, (found.x, adjoint.x), found.converged and adjoint.converged)
+
+    def solved(self, model, start=None, init=None, n_threads=1):
+        """The prediction of a field, in its units."""
+        if start is None:
+            return self.solver.solve(model, model.h, init=init, n_threads=n_threads)
+        return solved_from(self.solver, model, start, init, n_threads)
 
     def _weighted(self, prediction, target, weight):
         if weight is None or np.all(weight == weight[0]):
@@ -211,10 +212,12 @@ class FieldRisk:
 
     def _loss(self, coef, i, n_threads):
         model = self.potentials.model(coef, self.images[i], n_threads)
+        options = {"weight": self._weights[i], "state": self.states[i], "n_threads": n_threads}
+        observation = self.images[i].observation
+        if observation is not None and isinstance(self.objective, PredictionLoss):
+            options["start"] = observation.start
         with convergence_left_to_caller():
-            loss = self.objective.loss(
-                model, self.targets[i], weight=self._weights[i], state=self.states[i], n_threads=n_threads
-            )
+            loss = self.objective.loss(model, self.targets[i], **options)
         self.states[i] = loss.state
         self.converged = self.converged and loss.converged
         return loss

@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from sklearn_crf._threads import range_runner
 from sklearn_crf.inference import GaussianDirect, GaussianGibbs
 from sklearn_crf.inference.gaussian._tiles import mean_in_tiles
 from sklearn_crf.models import GaussianModel
-from sklearn_crf.rtf._degradation import solved_from_diagonal
+from sklearn_crf.rtf._degradation import solved_from
+from sklearn_crf.rtf._deviations import TEST_RADIUS
 from sklearn_crf.rtf._input import check_multipliers, plane_graph
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
 from sklearn_crf.rtf._trees import RegressionTree
@@ -62,6 +64,22 @@ class FittedField:
         image = FieldImage.of(features, self._graphs[shape], self.types, self.trees, n_threads, observation)
         return self.potentials.model(self.coef, image, n_threads)
 
+    def deviation(self, plane, held_out, n_threads):
+        """Deviation of each value of a plane, strip by strip, by the tree that was grown on held-out errors."""
+        # plane: (H, W, F); held_out: dict; returns (N, D)
+        tree, deviations = RegressionTree(**held_out["tree"]), held_out["deviations"]
+        height, width = plane.shape[:2]
+        rows, reach, found = max(1, _MOST_PIXELS // width), self.reach + TEST_RADIUS, []
+        for top in range(0, height, rows):
+            first, last = max(0, top - reach), min(height, top + rows + reach)
+            features = np.ascontiguousarray(plane[first:last])
+            if self.filter_bank is not None:
+                features = filtered(self.filter_bank, [features], n_threads)[0]
+            with range_runner(n_threads) as run:
+                leaves = tree.leaves(features, self.types[0], run).reshape(-1, width)
+            found.append(leaves[top - first : min(top + rows, height) - first])
+        return deviations[np.concatenate(found).ravel()]
+
     def mean(self, plane, solver, n_threads, and_also=None, observation=None):
         """Mean of the field of a plane."""
         # plane: (H, W, F); mean: (N, D); others: (N, D)
@@ -69,11 +87,13 @@ class FittedField:
         # Observations of blurred pixels reach over all of the image, and known pixels take nearly all of the norm that
         # tiles are compared by: such images are not cut into tiles.
         if shape[0] * shape[1] <= _MOST_PIXELS or observation is not None or self.known is not None:
+            if observation is None and self.known is not None:
+                observation = self.known.observation(plane)
             model = self.model(plane, n_threads, observation)
-            if self.known is None:
+            if observation is None:
                 mean = solver.marginals(model, n_threads=n_threads).mean
             else:
-                mean = solved_from_diagonal(solver, model, None, n_threads).x
+                mean = solved_from(solver, model, observation.start, None, n_threads).x
             return mean.astype(np.float64), None if and_also is None else and_also(model, n_threads)
         found = mean_in_tiles(
             lambda window, n_threads: self.model(plane[window.slices], n_threads),

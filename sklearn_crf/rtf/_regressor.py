@@ -157,6 +157,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         The fields of a cascade; the attributes above and below are those of the last. Only with ``cascade`` above 1.
     validation_curve_ : ndarray
         Loss of what was held out at the end of each round; empty without early stopping.
+    held_out_errors_ : dict or None
+        A tree of the errors on what was held out, and their root mean square in each leaf; None if nothing was.
     n_iter_ : int
         Iterations of all rounds.
     filter_bank_ : FilterBank, PatchShrinkage, PatchAverages, ChannelUnion or None
@@ -386,8 +388,6 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         losses = {name: loss_function(name, (high - low) or 1.0) for name in _LOSSES}
         objective = self._objective(losses, mean, scale)
         keeps_known = attributes["keeps_known_"]
-        if keeps_known and self._is_prediction_loss():
-            objective.has_known = True
         is_observed = keeps_known or self.degradation is not None
         made = images, planes.encoded, planes.offsets, objective, mean, scale, missing
         return FieldProblem(*made, is_observed, keeps_known)
@@ -403,8 +403,9 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         X : array-like of shape (n, H, W, F), list of array-like of shape (H, W, F), or Shards
             Images, as in ``fit``. A field trained on clean grey images restores every channel of colour images.
         return_std : bool, default=False
-            Whether to return standard deviations too: exact for fields of at most 4096 values, else averages over 200
-            sweeps of Gibbs sampling. Only after training by a likelihood.
+            Whether to return standard deviations too. After training by a likelihood those of the field: exact for at
+            most 4096 values, else averages over 200 sweeps of Gibbs sampling. After training for a loss of predictions,
+            root mean square errors on what was held out for early stopping, by a tree that tells where they are large.
         evidence : array-like or list of array-like, optional
             Values that are known, in the layout of y, NaN elsewhere: the mean is conditioned on them.
         degradation : Blur, Downsampling or list of them, optional
@@ -420,24 +421,28 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         Raises
         ------
         ValueError
-            If ``return_std`` is asked for after training for a loss of predictions, ``evidence`` of a field with
-            ``degradation``, or ``degradation`` is missing or unexpected.
+            If ``return_std`` is asked for after training for a loss of predictions where nothing was held out or with
+            ``evidence``, ``evidence`` of a field with ``degradation``, or ``degradation`` is missing or unexpected.
         """
         if isinstance(X, Shards):
             options = {"return_std": return_std, "degradation": degradation}
             return of_each_shard(self, "predict", X, evidence, **options)
         check_is_fitted(self)
         if return_std:
-            self._require_distribution("return_std")
+            self._require_deviations(evidence)
         if self._is_grey:
             channels = Channels.of(X, self.n_features_in_)
             if channels.n_colours is not None:
                 return channels.predicted(self, X, return_std, evidence, degradation)
         planes, observations = self._observed_planes(X, degradation)
         if evidence is None:
-            means, deviations = self._field_means(planes, deviation if return_std else None, observations)
+            is_exact = return_std and _is_probabilistic(self)
+            means, deviations = self._field_means(planes, deviation if is_exact else None, observations)
             means = self._unscaled(means)
-            deviations = [self.target_scale_ * own for own in deviations] if return_std else None
+            if is_exact:
+                deviations = [self.target_scale_ * own for own in deviations]
+            elif return_std:
+                deviations = [self._held_out_deviation(plane) for plane in planes.features]
         else:
             models = self._models_of(planes, evidence, observations)
             solver = self._solver(1e-5)
@@ -491,12 +496,25 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         by_sample = [put_back(planes, [own[k] for own in drawn], self._has_channels) for k in range(n_samples)]
         return object_array([np.stack([part[i] for part in by_sample]) for i in range(len(drawn))])
 
-    def _require_distribution(self, what):
-        if not _is_probabilistic(self):
+    def _require_deviations(self, evidence):
+        if _is_probabilistic(self):
+            return
+        if self.held_out_errors_ is None:
             raise ValueError(
-                f"{what} needs loss='pseudolikelihood' or 'likelihood': after training for {self.loss!r} precisions do "
-                "not say how large the errors are. Train a second field with loss='pseudolikelihood'."
+                f"return_std after training for {self.loss!r} needs errors on held-out images: pass "
+                "solver=FieldSolver(early_stopping=True), or train a second field with loss='pseudolikelihood'."
             )
+        if evidence is not None:
+            raise ValueError(
+                f"return_std with evidence needs loss='pseudolikelihood' or 'likelihood', got {self.loss!r}."
+            )
+
+    def _held_out_deviation(self, plane):
+        """Root mean square errors on held-out pixels like those of a plane, 0 for known ones."""
+        # plane: (H, W, F); returns (N, D)
+        found = self.target_scale_ * self._fitted_field().deviation(plane, self.held_out_errors_, 1)
+        known = self._known_pixels()
+        return found if known is None else np.where(known.observation(plane).diagonal > 0, 0.0, found)
 
     def _clipped(self, values):
         """Values clipped to the range of y and cast to its type."""

@@ -8,7 +8,7 @@ from sklearn_crf import RegressionTreeField
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import ConjugateGradient, GaussianDirect
 from sklearn_crf.rtf import FieldSolver, MissingPixels
-from sklearn_crf.rtf._degradation import KnownValues, solved_from_diagonal
+from sklearn_crf.rtf._degradation import KnownValues, solved_from
 from sklearn_crf.rtf._gaps import with_masks, without_gaps
 from sklearn_crf.rtf._objectives import PredictionLoss
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
@@ -95,23 +95,24 @@ def test_the_mean_is_that_of_the_field_given_the_known_pixels():
     expected = values.copy()
     shift = free.h.ravel()[~known] - precision[np.ix_(~known, known)] @ values[known]
     expected[~known] = np.linalg.solve(precision[np.ix_(~known, ~known)], shift)
-    found = solved_from_diagonal(ConjugateGradient(tol=1e-6), observed)
+    found = solved_from(ConjugateGradient(tol=1e-6), observed, image.observation.start)
     assert_allclose(found.x.ravel(), expected, atol=5e-3)
     # At a rough tolerance too: known values do not hide the residual of the others.
-    rough = solved_from_diagonal(ConjugateGradient(tol=1e-2), observed)
+    rough = solved_from(ConjugateGradient(tol=1e-2), observed, image.observation.start)
     assert_allclose(rough.x.ravel(), expected, atol=0.05)
 
 
 def test_gradient_with_known_pixels():
     rng = np.random.default_rng(1)
     potentials, image, coef, values, _, _, _ = small_problem(rng)
-    objective = PredictionLoss(mse, ConjugateGradient(tol=1e-8), has_known=True)
+    objective = PredictionLoss(mse, ConjugateGradient(tol=1e-8))
     target = values[:, None] + rng.normal(size=(30, 1))
 
     def value(w):
-        return objective.loss(potentials.model(w, image), target).value
+        return objective.loss(potentials.model(w, image), target, start=image.observation.start).value
 
-    gradient = potentials.pullback(image, objective.loss(potentials.model(coef, image), target).statistics)
+    found = objective.loss(potentials.model(coef, image), target, start=image.observation.start)
+    gradient = potentials.pullback(image, found.statistics)
     direction = rng.normal(size=len(coef))
     for part in potentials.unpack(direction):
         part.precision[:] = (part.precision + part.precision.transpose(0, 2, 1)) / 2

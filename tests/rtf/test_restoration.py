@@ -272,7 +272,7 @@ def test_what_is_no_distribution_has_no_deviations():
     clean = clean_images(3, (16, 16))
     X = with_noise(clean)[..., None]
     field = plain_field("psnr", **QUICK).fit(X, clean)
-    with pytest.raises(ValueError, match="return_std needs loss='pseudolikelihood' or 'likelihood': after"):
+    with pytest.raises(ValueError, match="return_std after training for 'psnr' needs errors on held-out images"):
         field.predict(X, return_std=True)
     assert not hasattr(field, "sample")
 

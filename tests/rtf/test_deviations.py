@@ -1,0 +1,77 @@
+"""Standard deviations of predictions after training for a loss: errors on what was held out."""
+
+import re
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from sklearn_crf import RegressionTreeField
+from sklearn_crf.rtf import FieldSolver, GaussianNoise, MissingPixels
+
+SIGMA = 0.2
+
+
+def half_textured(n, seed=0, shape=(48, 56)):
+    """Images whose left half is flat and whose right half has a fine texture, which noise hides."""
+    rng = np.random.default_rng(seed)
+    images = np.kron(rng.random((n, shape[0] // 8, shape[1] // 8)), np.ones((1, 8, 8)))
+    images[:, :, shape[1] // 2 :] += 0.4 * rng.normal(size=(n, shape[0], shape[1] // 2))
+    return images
+
+
+@pytest.fixture(scope="module")
+def field():
+    solver = FieldSolver(early_stopping=True, shrinkage=0.0)
+    options = {"max_depth": 2, "max_iter": 8, "solver": solver, "random_state": 0}
+    return RegressionTreeField(corruption=GaussianNoise(SIGMA), clip=None, **options).fit(half_textured(20))
+
+
+def test_deviations_cover_new_images(field):
+    clean = half_textured(6, seed=1)
+    noisy = clean + SIGMA * np.random.default_rng(2).normal(size=clean.shape)
+    predicted, deviation = field.predict(noisy, return_std=True)
+    assert_array_equal(predicted, field.predict(noisy))
+    error = np.abs(predicted - clean)
+    covered = [np.mean(error < k * deviation) for k in (1, 2)]
+    # 68 and 95 per cent if errors were normal.
+    assert 0.6 < covered[0] < 0.8
+    assert 0.92 < covered[1] < 0.98
+    assert 0.9 < np.sqrt(np.mean((error / deviation) ** 2)) < 1.1
+    # They tell where errors are large.
+    flat, textured = slice(4, 24), slice(32, 52)
+    for part in (flat, textured):
+        actual = np.sqrt(np.mean(error[:, 4:-4, part] ** 2))
+        assert 0.7 * actual < np.sqrt(np.mean(deviation[:, 4:-4, part] ** 2)) < 1.5 * actual
+    assert deviation[:, 4:-4, textured].mean() > 1.3 * deviation[:, 4:-4, flat].mean()
+
+
+def test_deviations_do_not_depend_on_threads_or_layout(field):
+    noisy = half_textured(2, seed=3)
+    deviation = field.predict(noisy, return_std=True)[1]
+    of_list = field.set_params(n_jobs=2).predict([noisy[0], noisy[1][:40]], return_std=True)[1]
+    field.set_params(n_jobs=None)
+    assert_array_equal(of_list[0], deviation[0])
+    assert of_list[1].shape == (40, 56)
+    colours = field.predict(np.stack([noisy, noisy], axis=-1), return_std=True)[1]
+    assert_array_equal(colours[..., 1], deviation)
+
+
+def test_known_pixels_have_no_deviation():
+    options = {"max_depth": 1, "max_iter": 4, "solver": FieldSolver(early_stopping=True), "random_state": 0}
+    clean = half_textured(6)
+    field = RegressionTreeField(corruption=MissingPixels(0.5), **options).fit(clean)
+    given = MissingPixels(0.5)(half_textured(1, seed=1)[0], np.random.default_rng(0))
+    deviation = field.predict(given[np.newaxis], return_std=True)[1][0]
+    assert_array_equal(deviation > 0, np.isnan(given))
+
+
+def test_without_held_out_images_there_are_no_deviations(field):
+    clean = half_textured(3)
+    options = {"max_depth": 0, "max_iter": 2, "filter_bank": None}
+    small = RegressionTreeField(corruption=GaussianNoise(SIGMA), **options).fit(clean)
+    assert small.held_out_errors_ is None
+    with pytest.raises(ValueError, match=re.escape("pass solver=FieldSolver(early_stopping=True), or train a second")):
+        small.predict(clean, return_std=True)
+    with pytest.raises(ValueError, match="return_std with evidence needs"):
+        field.predict(clean, return_std=True, evidence=clean)
