@@ -281,7 +281,9 @@ def _curvatures(risk, coef, rng):
     return found
 
 
-# Fewest samples for each input of the regression that a field starts from.
+# Share of its precision that the regression a field starts from counts with, as it sees the same pixels as the
+# observation, and fewest samples for each of its inputs.
+_TRUST = 0.5
 _SAMPLES_FOR_INPUT = 10
 
 
@@ -365,8 +367,8 @@ class TreeField(NamedTuple):
         error = max(float(rest) / (n * linear.shape[1]), 1 / bounds[1])
         coef = self.coef.copy()
         part = self.potentials.unpack(coef)[0]
-        part.precision[:] = np.eye(part.precision.shape[1]) / error
-        part.weight[:] = linear.T / error
+        part.precision[:] = _TRUST * np.eye(part.precision.shape[1]) / error
+        part.weight[:] = _TRUST * linear.T / error
         return self._replace(coef=self.potentials.project(coef, bounds))
 
     @classmethod
