@@ -64,3 +64,16 @@ def _errors(data, part, objective, field, tests):
         find_responses(image.features, pixels, tests, np.arange(len(own)), responses)
         found.append((responses.T, errors[own]))
     return found
+
+
+def require_held_out(estimator, evidence):
+    """Raise if a field that was trained for its predictions has no deviations."""
+    if estimator.held_out_errors_ is None:
+        raise ValueError(
+            f"return_std after training for {estimator.loss!r} needs errors on held-out images: pass "
+            "solver=FieldSolver(early_stopping=True), or train a second field with loss='pseudolikelihood'."
+        )
+    if evidence is not None:
+        raise ValueError(
+            f"return_std with evidence needs loss='pseudolikelihood' or 'likelihood', got {estimator.loss!r}."
+        )

@@ -65,7 +65,7 @@ class FittedField:
         return self.potentials.model(self.coef, image, n_threads)
 
     def deviation(self, plane, held_out, n_threads):
-        """Deviation of each value of a plane, strip by strip, by the tree that was grown on held-out errors."""
+        """Deviation of each value of a plane, by the tree that was grown on held-out errors; 0 of known values."""
         # plane: (H, W, F); held_out: dict; returns (N, D)
         tree, deviations = RegressionTree(**held_out["tree"]), held_out["deviations"]
         height, width = plane.shape[:2]
@@ -78,7 +78,8 @@ class FittedField:
             with range_runner(n_threads) as run:
                 leaves = tree.leaves(features, self.types[0], run).reshape(-1, width)
             found.append(leaves[top - first : min(top + rows, height) - first])
-        return deviations[np.concatenate(found).ravel()]
+        values = deviations[np.concatenate(found).ravel()]
+        return values if self.known is None else np.where(self.known.observation(plane).diagonal > 0, 0.0, values)
 
     def mean(self, plane, solver, n_threads, and_also=None, observation=None):
         """Mean of the field of a plane."""

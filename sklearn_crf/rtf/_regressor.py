@@ -29,6 +29,7 @@ from sklearn_crf.rtf._degradation import (
     degrading,
     lifted,
 )
+from sklearn_crf.rtf._deviations import require_held_out
 from sklearn_crf.rtf._gaps import are_kept
 from sklearn_crf.rtf._input import (
     TargetMoments,
@@ -428,21 +429,21 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             options = {"return_std": return_std, "degradation": degradation}
             return of_each_shard(self, "predict", X, evidence, **options)
         check_is_fitted(self)
-        if return_std:
-            self._require_deviations(evidence)
+        is_exact = return_std and _is_probabilistic(self)
+        if return_std and not is_exact:
+            require_held_out(self, evidence)
         if self._is_grey:
             channels = Channels.of(X, self.n_features_in_)
             if channels.n_colours is not None:
                 return channels.predicted(self, X, return_std, evidence, degradation)
         planes, observations = self._observed_planes(X, degradation)
         if evidence is None:
-            is_exact = return_std and _is_probabilistic(self)
             means, deviations = self._field_means(planes, deviation if is_exact else None, observations)
             means = self._unscaled(means)
-            if is_exact:
-                deviations = [self.target_scale_ * own for own in deviations]
-            elif return_std:
-                deviations = [self._held_out_deviation(plane) for plane in planes.features]
+            if return_std and not is_exact:
+                field = self._fitted_field()
+                deviations = [field.deviation(plane, self.held_out_errors_, 1) for plane in planes.features]
+            deviations = [self.target_scale_ * own for own in deviations] if return_std else None
         else:
             models = self._models_of(planes, evidence, observations)
             solver = self._solver(1e-5)
@@ -495,26 +496,6 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             return np.stack([put_back(planes, [own[k] for own in drawn], self._has_channels) for k in range(n_samples)])
         by_sample = [put_back(planes, [own[k] for own in drawn], self._has_channels) for k in range(n_samples)]
         return object_array([np.stack([part[i] for part in by_sample]) for i in range(len(drawn))])
-
-    def _require_deviations(self, evidence):
-        if _is_probabilistic(self):
-            return
-        if self.held_out_errors_ is None:
-            raise ValueError(
-                f"return_std after training for {self.loss!r} needs errors on held-out images: pass "
-                "solver=FieldSolver(early_stopping=True), or train a second field with loss='pseudolikelihood'."
-            )
-        if evidence is not None:
-            raise ValueError(
-                f"return_std with evidence needs loss='pseudolikelihood' or 'likelihood', got {self.loss!r}."
-            )
-
-    def _held_out_deviation(self, plane):
-        """Root mean square errors on held-out pixels like those of a plane, 0 for known ones."""
-        # plane: (H, W, F); returns (N, D)
-        found = self.target_scale_ * self._fitted_field().deviation(plane, self.held_out_errors_, 1)
-        known = self._known_pixels()
-        return found if known is None else np.where(known.observation(plane).diagonal > 0, 0.0, found)
 
     def _clipped(self, values):
         """Values clipped to the range of y and cast to its type."""
