@@ -6,8 +6,9 @@ from scipy.optimize import linprog
 from scipy.special import logsumexp
 
 from sklearn_crf.inference._base import Marginals
-from sklearn_crf.inference._relaxed_problem import in_double_precision, table_blocks
+from sklearn_crf.inference._relaxed_problem import in_double_precision
 from sklearn_crf.inference.bounds._shared_bound import SharedBound
+from sklearn_crf.kernels.bounds.edge_entropy import normalise_edges
 
 # Marginals below are of a state that is not used.
 _UNUSED = 1e-9
@@ -157,36 +158,24 @@ def edge_shared_bound(model, shares):
     alone = degree == 0
     log_z_terms = np.where(alone, logsumexp(double.unary, axis=1), 0.0)
     statistics, at_ends = np.zeros(model.tables.shape), np.empty_like(scores)
-    for edges, tables in table_blocks(double):
-        joint = tables + scores[edges, 0, :, None]
-        joint += scores[edges, 1, None, :]
-        best = joint.max(axis=(1, 2), keepdims=True)
-        if np.isneginf(best).any():
-            raise ValueError("model is infeasible: the scores around an edge leave it no pair of states.")
-        joint -= best
-        np.exp(joint, out=joint)
-        total = joint.sum(axis=(1, 2), keepdims=True)
-        joint /= total
-        np.add.at(log_z_terms, graph.edges[edges, 0], (best + np.log(total))[:, 0, 0])
-        at_ends[edges, 0], at_ends[edges, 1] = joint.sum(axis=2), joint.sum(axis=1)
-        weight = None if double.edge_weight is None else double.edge_weight[edges]
-        add_by_type(statistics, model.edge_type[edges], weight, joint)
+    failed = normalise_edges(
+        np.ascontiguousarray(double.tables),
+        double.edge_type,
+        np.zeros((0, 0)) if double.edge_weight is None else np.ascontiguousarray(double.edge_weight),
+        graph.edges,
+        scores,
+        statistics,
+        at_ends,
+        log_z_terms,
+        np.empty(model.n_columns**2 + 1),
+    )
+    if failed >= 0:
+        raise ValueError("model is infeasible: the scores around an edge leave it no pair of states.")
     at_ends = at_ends.reshape(shares.shape)
     unary = means @ at_ends
     unary[alone] = np.exp(double.unary[alone] - log_z_terms[alone, None])
     marginals = Marginals(unary.astype(model.dtype), statistics, float(log_z_terms.sum()), log_z_terms, "upper")
     return SharedBound(marginals, (at_ends - unary[ends]).ravel())
-
-
-def add_by_type(total, edge_type, weight, pairs):
-    """Add what every edge has, times its weights, to the tables of its type."""
-    # total: (T, R, K, K), added to; edge_type: (E,); weight: (E, R) or None; pairs: (E, K, K)
-    order = np.argsort(edge_type, kind="stable")
-    types, starts = np.unique(edge_type[order], return_index=True)
-    sorted_pairs = pairs if np.array_equal(order, np.arange(len(order))) else pairs[order]
-    for r in range(total.shape[1] if len(order) else 0):
-        weighted = sorted_pairs if weight is None else weight[order, r, None, None] * sorted_pairs
-        total[types, r] += np.add.reduceat(weighted, starts, axis=0)
 
 
 def _means_over_edges(ends, degree):

@@ -6,10 +6,11 @@ that make the edges agree on the node:
     lambda_q(a) = (u_s(a) + sum_r m_r(a)) / d_s - m_q(a)
 """
 
-from libc.math cimport INFINITY, isinf
+from libc.math cimport INFINITY, isinf, log
+from libc.stdint cimport int32_t
 
 from sklearn_crf.kernels.field cimport Field, open_field, states_of
-from sklearn_crf.kernels.rows cimport sum_of_rows
+from sklearn_crf.kernels.rows cimport exponentiate_all, sum_of_rows
 from sklearn_crf.kernels.send cimport Workspace, partition_workspace, replace_sums_in_scores
 
 
@@ -84,3 +85,67 @@ def shares_of_messages(
             sum_of_rows(<const double*> f.unary + s * W, values, f.ptr[s], f.ptr[s + 1], f.ptr[s + 1], W, total)
             for q in range(f.ptr[s], f.ptr[s + 1]):
                 share_of_edge(total, values + q * W, f.ptr[s + 1] - f.ptr[s], W, &shares[q, 0])
+
+
+def normalise_edges(
+    const double[:, :, :, ::1] tables,  # IN (T, R, K, K)
+    const int32_t[::1] edge_type,  # IN (E,)
+    const double[:, ::1] edge_weight,  # IN (E, R), or no rows: one
+    const int32_t[:, ::1] edges,  # IN (E, 2)
+    const double[:, :, ::1] scores,  # IN (E, 2, K) what each edge has of the scores of its ends
+    double[:, :, :, ::1] statistics,  # INOUT (T, R, K, K) summed edge weight * pairwise marginal
+    double[:, :, ::1] at_ends,  # OUT (E, 2, K) marginals of the ends
+    double[::1] log_z_terms,  # INOUT (N,) added to at the first end of each edge
+    double[::1] joint,  # workspace (K * K + 1,)
+):
+    """Normalise every edge by itself; -1, or the first edge without a possible pair."""
+    cdef:
+        Py_ssize_t K = tables.shape[2], R = tables.shape[1], n = K * K, e, r, a, b, failed = -1
+        Py_ssize_t kind
+        double best, total, sum_of_row, weight
+        const double* table
+        double* pairs = &joint[0]
+        double* row
+    with nogil:
+        for e in range(edge_type.shape[0]):
+            kind = edge_type[e]
+            for a in range(K):
+                for b in range(K):
+                    pairs[a * K + b] = scores[e, 0, a] + scores[e, 1, b]
+            for r in range(R):
+                table = &tables[kind, r, 0, 0]
+                weight = edge_weight[e, r] if edge_weight.shape[0] else 1.0
+                for a in range(n):
+                    pairs[a] += weight * table[a]
+            best = -INFINITY
+            for a in range(n):
+                best = pairs[a] if pairs[a] > best else best
+            if best == -INFINITY:
+                failed = e
+                break
+            for a in range(n):
+                pairs[a] -= best
+            # Rows of two numbers go through the exponential together.
+            pairs[n] = 0.0
+            exponentiate_all(pairs, n + n % 2)
+            total = 0.0
+            for b in range(K):
+                at_ends[e, 1, b] = 0.0
+            for a in range(K):
+                row = pairs + a * K
+                sum_of_row = 0.0
+                for b in range(K):
+                    sum_of_row += row[b]
+                    at_ends[e, 1, b] += row[b]
+                at_ends[e, 0, a] = sum_of_row
+                total += sum_of_row
+            log_z_terms[edges[e, 0]] += best + log(total)
+            for a in range(K):
+                at_ends[e, 0, a] /= total
+                at_ends[e, 1, a] /= total
+            for r in range(R):
+                row = &statistics[kind, r, 0, 0]
+                weight = (edge_weight[e, r] if edge_weight.shape[0] else 1.0) / total
+                for a in range(n):
+                    row[a] += weight * pairs[a]
+    return failed
