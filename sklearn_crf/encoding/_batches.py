@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_array
 
-from sklearn_crf._numbers import sound_csr
+from sklearn_crf._numbers import is_sparse_matrix, sound_csr
 from sklearn_crf.encoding._edge_features import constant
 from sklearn_crf.encoding._examples import Batch, ComputedEdges, Example, joined_factors, stacked, stacked_types
 from sklearn_crf.encoding._operators import OperatorFeatures
@@ -186,7 +186,7 @@ def _read_sequence(X):
 
 
 def _is_example(x):
-    return isinstance(x, Example) or sp.issparse(x) or getattr(x, "ndim", 0) >= 2
+    return isinstance(x, Example) or is_sparse_matrix(x) or getattr(x, "ndim", 0) >= 2
 
 
 def _read_list(X, lattice_ndim):
@@ -201,7 +201,7 @@ def _read_list(X, lattice_ndim):
     for i, x in enumerate(X):
         if isinstance(x, Example):
             raise ValueError(f"X[{i}] is an Example, but X[0] is a {type(X[0]).__name__}: a list holds one kind.")
-        if sp.issparse(x):
+        if is_sparse_matrix(x):
             x = sound_csr(x, f"X[{i}]")
         else:
             try:
@@ -431,9 +431,9 @@ def _traits(example):
     graph, edge_features = example.graph, example.edge_features
     kind = (
         example.has_factors,
-        sp.issparse(example.node_features),
+        is_sparse_matrix(example.node_features),
         isinstance(example.node_features, OperatorFeatures),
-        None if edge_features is None else sp.issparse(edge_features),
+        None if edge_features is None else is_sparse_matrix(edge_features),
         example.n_states is None,
     )
     has_edges = graph.n_edges > 0 or example.has_factors

@@ -149,7 +149,7 @@ def _read_lattices(y, encoded, name):
         y = np.asarray(y)
     if number_of_examples(y, name) != encoded.n_examples:
         is_one = encoded.layout == "array" and np.size(y) == int(np.prod(encoded.array.shape[:-1]))
-        hint = f" X of shape {encoded.array.shape} is one example? Then add a leading axis: X[np.newaxis]."
+        hint = f" X of shape {np.shape(encoded.array)} is one example? Then add a leading axis: X[np.newaxis]."
         raise ValueError(f"{name} has {len(y)} examples, but X has {encoded.n_examples}.{hint if is_one else ''}")
     parts = []
     for i, part in enumerate(y):

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_array, validate_data
 
-from sklearn_crf._numbers import as_reals, sound_csr
+from sklearn_crf._numbers import as_reals, is_sparse_matrix, sound_csr
 from sklearn_crf._reports import warn_caller
 from sklearn_crf._threads import cached_property
 from sklearn_crf.encoding._batches import aligned_frames, read_layout
@@ -91,7 +91,7 @@ class Encoded:
     def is_sparse(self):
         """Whether features are sparse, of one example at least."""
         if self.layout == "list":
-            return any(sp.issparse(example.node_features) for example in self.representatives)
+            return any(is_sparse_matrix(example.node_features) for example in self.representatives)
         return sp.issparse(self.array)
 
     @property
@@ -136,7 +136,7 @@ class Encoded:
     @cached_property
     def has_sparse_edges(self):
         """Whether features of edges are sparse, those of one example at least or computed ones."""
-        if any(sp.issparse(example.edge_features) for example in self.representatives):
+        if any(is_sparse_matrix(example.edge_features) for example in self.representatives):
             return True
         return self.layout != "nodes" and sp.issparse(self._some_edge_features)
 
@@ -372,7 +372,7 @@ def _encode_lattices(X, connectivity, function, edge_types, dtype):
             graphs[shape] = graph, _lattice_types(graph, edge_types)
         graph, edge_type = graphs[shape]
         features = as_reals(x, f"X[{i}]", kind)
-        features = features if sp.issparse(x) else features.reshape(-1, n_features)
+        features = features if is_sparse_matrix(x) else features.reshape(-1, n_features)
         _require_finite(features, f"X[{i}]")
         items.append(Example._trusted(features, graph, edge_type=edge_type))
         shapes.append(shape)
@@ -466,11 +466,11 @@ def _require_finite(x, name, parts=None):
     if isinstance(x, OperatorFeatures):
         x.check(name)
         return
-    values = x
-    if sp.issparse(x):
-        values = x.data
+    values = x.data if is_sparse_matrix(x) else x
+    if values.flags.c_contiguous:
         # There may be thousands of short sequences, and a product checks no floating-point flags.
-        if np.isfinite(values.dot(values)):
+        flat = values.reshape(-1)
+        if np.isfinite(flat.dot(flat)):
             return
     with np.errstate(invalid="ignore", over="ignore"):
         if np.isfinite(values.sum(dtype=np.float64)) or np.all(np.isfinite(values)):
