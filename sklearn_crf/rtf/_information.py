@@ -1,0 +1,208 @@
+"""Structural similarity over scales, weighted by information (Wang and Li 2011), and its derivative."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+# Exponents of the scales, fine to coarse; side and standard deviation of the window.
+SCALES = np.array([0.0448, 0.2856, 0.3001, 0.2363, 0.1333])
+WINDOW, _SIGMA = 11, 1.5
+
+# Constants of similarity for values from 0 to 255, and variance of the noise of perception.
+_C1, _C2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
+_NOISE = 0.4
+
+# Variance below which a neighbourhood is flat; least similarity of a scale, whose powers must be real.
+_FLAT = 1e-15
+_LEAST = 1e-6
+
+# The filter of the pyramid, of gain 2 in the plane, as in the authors' measurements.
+_BINOMIAL = np.sqrt(2) / 16 * np.array([1.0, 4.0, 6.0, 4.0, 1.0])
+
+
+def similarity(prediction, target):
+    r"""The measure :math:`\prod_s S_s^{\beta_s}` of an image, and its derivative by the prediction."""
+    # prediction, target: (H, W), values from 0 to 255
+    n_scales = min(len(SCALES), int(np.log2(min(target.shape) / WINDOW)) + 1)
+    exponents = SCALES[:n_scales] / SCALES[:n_scales].sum()
+    bands_p, bands_t = _pyramid(prediction, n_scales), _pyramid(target, n_scales)
+    scales = []
+    for s in range(n_scales):
+        is_last = s == n_scales - 1
+        parent = bands_t[s + 1] if s < n_scales - 2 else None
+        scales.append(_scale(bands_p[s], bands_t[s], parent, is_last))
+    values = np.array([max(scale.value, _LEAST) for scale in scales])
+    score = float(np.prod(values**exponents))
+    slopes = [
+        score * exponent / value * scale.gradient if scale.value > _LEAST else 0.0 * scale.gradient
+        for scale, exponent, value in zip(scales, exponents, values, strict=True)
+    ]
+    return score, _of_pyramid(slopes, prediction.shape)
+
+
+class _Scale(NamedTuple):
+    value: float
+    gradient: np.ndarray  # of the band of the prediction
+
+
+def _scale(p, t, parent, is_last):
+    """Weighted similarity of a band, and its derivative by that of the prediction."""
+    window = tuple(_window(length) for length in p.shape)
+    mean_p, mean_t = (_on_axes(window, x) for x in (p, t))
+    variance_p, variance_t = (_on_axes(window, x**2) - m**2 for x, m in ((p, mean_p), (t, mean_t)))
+    covariance = _on_axes(window, p * t) - mean_p * mean_t
+    scale = variance_p + variance_t + _C2
+    structure = (2 * covariance + _C2) / scale
+    light = np.ones_like(structure)
+    by_light = np.zeros_like(structure)
+    if is_last:
+        light_scale = mean_p**2 + mean_t**2 + _C1
+        light = (2 * mean_p * mean_t + _C1) / light_scale
+        by_light = 2 * (mean_t - light * mean_p) / light_scale
+        weight, pulled_back = np.ones_like(structure), None
+    else:
+        weight, pulled_back = _information(p, t, parent)
+        border = (WINDOW - 1) // 2
+        weight = weight[border:-border, border:-border]
+    total = max(float(weight.sum()), np.finfo(float).tiny)
+    share = weight / total if weight.any() else np.full(weight.shape, 1 / weight.size)
+    quality = light * structure
+    value = float(np.sum(share * quality))
+    by_covariance = share * light * 2 / scale
+    by_variance = -share * quality / scale
+    by_mean = share * structure * by_light - by_covariance * mean_t - 2 * by_variance * mean_p
+    gradient = _back(window, by_mean) + 2 * p * _back(window, by_variance) + t * _back(window, by_covariance)
+    if pulled_back is not None and weight.any():
+        border = (WINDOW - 1) // 2
+        gradient = gradient + pulled_back(np.pad((quality - value) / total, border))
+    return _Scale(value, gradient)
+
+
+def _information(p, t, parent):
+    r"""Information of each pixel of a band, :math:`\sum_j \log_2 (1 + \cdot)`, and the adjoint of its derivative.
+
+    The target's neighbourhoods are a Gaussian scale mixture, the prediction is a gain times the target plus noise, and
+    both are perceived with noise.
+    """
+    box = tuple(_box(length) for length in p.shape)
+    mean_p, mean_t = (_on_axes(box, x) for x in (p, t))
+    variance_t = np.maximum(_on_axes(box, t**2) - mean_t**2, 0)
+    free = _on_axes(box, p**2) - mean_p**2
+    variance_p, covariance = np.maximum(free, 0), _on_axes(box, p * t) - mean_p * mean_t
+    has_gain = (variance_t >= _FLAT) & (variance_p >= _FLAT)
+    gain = np.where(has_gain, covariance / (variance_t + _FLAT), 0)
+    noise = np.where(variance_p >= _FLAT, variance_p - gain * covariance, 0)
+    multiplier, eigenvalues = _scale_mixture(t, parent)
+    signal = multiplier[..., None] * eigenvalues
+    terms = (noise + (1 + gain**2) * _NOISE)[..., None] * signal + (_NOISE * noise)[..., None]
+    ratio = 1 / (np.log(2) * (_NOISE**2 + np.maximum(terms, 0)))
+    information = np.sum(np.log2(1 + np.maximum(terms, 0) / _NOISE**2), axis=2)
+    by_noise = np.sum((signal + _NOISE) * ratio, axis=2) * (variance_p >= _FLAT)
+    by_gain = 2 * gain * _NOISE * np.sum(signal * ratio, axis=2)
+
+    def pulled_back(by_information):
+        at_noise, at_gain = by_information * by_noise, by_information * by_gain
+        by_covariance = np.where(has_gain, at_gain / (variance_t + _FLAT) - 2 * gain * at_noise, 0)
+        by_variance = at_noise * (free > 0)
+        by_mean = -by_covariance * mean_t - 2 * by_variance * mean_p
+        return _back(box, by_mean) + 2 * p * _back(box, by_variance) + t * _back(box, by_covariance)
+
+    return information, pulled_back
+
+
+def _scale_mixture(band, parent):
+    """Multiplier of each neighbourhood of 3 x 3 pixels and its parent, and eigenvalues of their covariance."""
+    # returns (H, W), 0 at the border; (N,)
+    height, width = band.shape
+    rows = [band[i : height - 2 + i, j : width - 2 + j] for j in range(3) for i in range(3)]
+    if parent is not None:
+        enlarged = _on_axes([_enlarging(length) for length in parent.shape], parent)
+        rows.append(enlarged[1 : height - 1, 1 : width - 1])
+    samples = np.stack([row.ravel() for row in rows], axis=1)
+    values, vectors = np.linalg.eigh(samples.T @ samples / len(samples))
+    positive = np.maximum(values, 0)
+    kept = positive > 1e-12 * max(positive.max(), np.finfo(float).tiny)
+    # What is cut off is made up for, so that the variance stays what it was.
+    eigenvalues = np.where(kept, positive, 0) * (values.sum() / max(positive[kept].sum(), np.finfo(float).tiny))
+    own = (samples @ vectors[:, kept]) ** 2 / np.where(kept, eigenvalues, 1)[kept]
+    multiplier = np.zeros(band.shape)
+    multiplier[1:-1, 1:-1] = (own.sum(axis=1) / len(values)).reshape(height - 2, width - 2)
+    return multiplier, eigenvalues
+
+
+def _pyramid(image, n_scales):
+    """Bands of the Laplacian pyramid, the last of which is what is left."""
+    bands = []
+    for _ in range(n_scales - 1):
+        low = _on_axes([_reducing(length) for length in image.shape], image)
+        bands.append(image - _on_axes([_expanding(length) for length in image.shape], low))
+        image = low
+    return [*bands, image]
+
+
+def _of_pyramid(slopes, shape):
+    """Derivative by the image from those by the bands."""
+    shapes = [shape]
+    for _ in slopes[1:]:
+        shapes.append(tuple((length + 1) // 2 for length in shapes[-1]))
+    found = slopes[-1]
+    for slope, own in zip(slopes[-2::-1], shapes[-2::-1], strict=True):
+        expanding, reducing = ([make(length) for length in own] for make in (_expanding, _reducing))
+        found = slope + _back(reducing, found - _back(expanding, slope))
+    return found
+
+
+def _on_axes(matrices, image):
+    return (matrices[1] @ (matrices[0] @ image).T).T
+
+
+def _back(matrices, values):
+    return (matrices[1].T @ (matrices[0].T @ values).T).T
+
+
+def _filter_matrix(taps, n, mode):
+    """Correlation of n values with taps; ``mode`` says what is beyond them."""
+    half = len(taps) // 2
+    rows = np.repeat(np.arange(n), len(taps))
+    columns = rows + np.tile(np.arange(len(taps)) - half, n)
+    weight = np.tile(taps, n)
+    if mode == "mirror":
+        period = max(2 * (n - 1), 1)
+        columns = np.abs((columns + n - 1) % period - (n - 1)) if n > 1 else 0 * columns
+    inside = (columns >= 0) & (columns < n)
+    return sp.csr_matrix((weight[inside], (rows[inside], columns[inside])), shape=(n, n))
+
+
+@lru_cache(maxsize=64)
+def _reducing(n):
+    return _filter_matrix(_BINOMIAL, n, "mirror")[::2]
+
+
+@lru_cache(maxsize=64)
+def _expanding(n):
+    return sp.csr_matrix(_filter_matrix(_BINOMIAL, n, "mirror")[:, ::2])
+
+
+@lru_cache(maxsize=64)
+def _window(n):
+    taps = np.exp(-((np.arange(WINDOW) - WINDOW // 2) ** 2) / (2 * _SIGMA**2))
+    return _filter_matrix(taps / taps.sum(), n, "zero")[WINDOW // 2 : n - WINDOW // 2]
+
+
+@lru_cache(maxsize=64)
+def _box(n):
+    return _filter_matrix(np.full(3, 1 / 3), n, "zero")
+
+
+@lru_cache(maxsize=64)
+def _enlarging(n):
+    """Twice as many values: interpolated to 4 n - 3, continued by one at each end, every second taken."""
+    places = (np.arange(4 * n - 3) + 0.5) * n / (4 * n - 3) - 0.5
+    left = np.clip(np.floor(places), 0, max(n - 2, 0)).astype(int)
+    share = np.clip(places - left, 0, 1)
+    unit = np.eye(n)
+    inner = unit[left] * (1 - share)[:, None] + unit[np.minimum(left + 1, n - 1)] * share[:, None]
+    ends = 2 * inner[0] - inner[min(1, len(inner) - 1)], 2 * inner[-1] - inner[max(-2, -len(inner))]
+    return sp.csr_matrix(np.concatenate([ends[:1], inner, ends[1:]])[::2])
