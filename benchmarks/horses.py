@@ -16,6 +16,9 @@ the smallest size, 89.6 % with about 500 of each; a patch is not looked for in t
 entropy is the tree-reweighted one unless ``--entropy trivial``. The split is at random, as there (the first permutation
 of NumPy's default generator, seed 0); ``--split order`` learns from the first 200 images, which are less like the rest.
 
+``--thesis-patches`` takes those of the thesis at any reduction, ``--held-out`` tests on a quarter of the training
+images, of which it does not learn, in place of the test images: for questions that are not to be asked of those.
+
 With ``--full-size`` images stay as they are, with the features of the thesis: 1,000 patches of 50 x 50 pixels
 (``PatchOverlays``), whose entries are never stored. The peak of memory is printed. MPLP has 50 iterations then, and one
 of 16 training images is labelled. The labels of ``predict`` are counted beside those of MPLP.
@@ -61,10 +64,15 @@ def load(options):
     bunch = load_weizmann_horses(Path(os.environ["SKLEARN_CRF_DATA"]) / "weizmann_horses")
     images = [reduced(image[..., 0] / 255.0, options.reduction) for image in bunch.data]
     masks = [reduced(mask.astype(float), options.reduction) >= 0.5 for mask in bunch.target]
-    train, test = (part[:: options.every] for part in split(bunch, options))
+    train, test = split(bunch, options)
+    if options.held_out:
+        n_learned = 3 * len(train) // 4
+        train, test = train[:n_learned], train[n_learned:]
+    train, test = train[:: options.every], test[:: options.every]
     y, y_test = ([masks[i].astype(np.int32).ravel() for i in part] for part in (train, test))
-    if options.full_size:
-        overlays = PatchOverlays(THESIS_SIZE, options.patches, random_state=0, n_jobs=options.jobs)
+    if options.full_size or options.thesis_patches:
+        size = THESIS_SIZE // options.reduction
+        overlays = PatchOverlays(size, options.patches, random_state=0, n_jobs=options.jobs)
         of_train = overlays.fit_transform([images[i] for i in train], [masks[i] for i in train])
         of_test = overlays.transform([images[i] for i in test])
         print(f"{overlays.n_patches_} patches, {peak_megabytes():.0f} MB at most so far", flush=True)
@@ -144,6 +152,8 @@ def main():
     parser.add_argument("--strengths", type=float, nargs="+", default=[1e-4, 1e-8], help="the thesis's C")
     parser.add_argument("--reduction", type=int, default=5)
     parser.add_argument("--full-size", action="store_true", help="the thesis's size of images, number of patches")
+    parser.add_argument("--thesis-patches", action="store_true", help="as with --full-size, images reduced")
+    parser.add_argument("--held-out", action="store_true", help="test on held-out training images")
     parser.add_argument("--patches", type=int, default=300, help="of each size")
     parser.add_argument("--every", type=int, default=1, help="take one image of so many")
     parser.add_argument("--split", choices=("random", "order"), default="random", help="of images into parts")
@@ -153,11 +163,12 @@ def main():
     parser.add_argument("--json", type=Path, default=Path("horses.json"), help="where results are kept")
     options = parser.parse_args()
     if options.full_size:
-        options.reduction, options.patches = 1, THESIS_PATCHES
-    settings = {
-        name: getattr(options, name)
-        for name in ("reduction", "patches", "every", "split", "entropy", "max_iter", "full_size")
-    }
+        options.reduction = 1
+    if options.full_size or options.thesis_patches:
+        options.patches = THESIS_PATCHES
+    names = ("reduction", "patches", "every", "split", "entropy", "max_iter", "full_size")
+    settings = {name: getattr(options, name) for name in names}
+    settings |= {name: True for name in ("thesis_patches", "held_out") if getattr(options, name)}
     names = options.estimators or ESTIMATORS
     task = functools.cache(lambda: load(options))
     pairs = [(name, strength) for name in names for strength in options.strengths if name in ESTIMATORS]
