@@ -9,7 +9,9 @@ clipped, training on the train part, methods with parameters at those best on th
     python benchmarks/rtf_denoising.py --loss ssim --after psnr    # the field of PSNR, its leaves fitted on for SSIM
     python benchmarks/rtf_denoising.py --expert bm3d       # BM3D's image is filtered and seen too
     python benchmarks/rtf_denoising.py --filters default   # what fields see by default in place of the thesis's bank
+    python benchmarks/rtf_denoising.py --filters groups    # and groups of similar patches that are shrunk together
     python benchmarks/rtf_denoising.py --filters default --on val    # on validation images, to choose by
+    python benchmarks/rtf_denoising.py --filters default --so-far    # on the images that BM3D has got to
     python benchmarks/rtf_denoising.py --expert field      # the same with the image of a first field: a cascade of two
     python benchmarks/rtf_denoising.py --rivals --quick    # what the parameters of the other methods are worth
     python benchmarks/rtf_denoising.py --table             # all figures in the folder, without any work
@@ -40,7 +42,7 @@ from _restoration import (
     print_rows,
 )
 
-from sklearn_crf.preprocessing import FilterBank
+from sklearn_crf.preprocessing import FilterBank, PatchGroups
 from sklearn_crf.rtf import GaussianNoise, Window
 
 # PSNR of the thesis's fields less that of BM3D, in decibels (Table 6).
@@ -221,20 +223,21 @@ def trained_after(seen, args):
 
 
 def trained_on_default_filters(args):
-    """A field that sees the default filters, and seconds of its training.
+    """A field that sees the default filters, or those and groups of patches, and seconds of its training.
 
     Plain fields have clean images alone, and noise drawn for every round; beside BM3D's image noise is drawn once.
     """
-    name = f"{row_name(args)}_default_{args.images}_{args.window}_{args.depth}_{PIXELS_OF_ROUND}"
+    name = f"{row_name(args)}_{args.filters}_{args.images}_{args.window}_{args.depth}_{PIXELS_OF_ROUND}"
     path = args.folder / f"field_{name}.joblib"
     if not path.exists():
         if args.expert is None:
-            field = by_default_filters(args.loss, args, window=args.window, corruption=GaussianNoise(args.sigma))
+            options = {"window": args.window, "filter_bank": "groups" if args.filters == "groups" else "auto"}
+            field = by_default_filters(args.loss, args, corruption=GaussianNoise(args.sigma), **options)
             X, y = clean_images("train", args.images), None
         else:
             noisy, y = noisy_and_clean("train", args.sigma, args.images, seed=DRAWS["train"])
             X = beside(noisy, denoised_by("BM3D", "train", noisy, args)[0])
-            bank = default_filters(args.sigma).fit(X[:1])
+            bank = default_filters(args.sigma, [PatchGroups(args.sigma)] if args.filters == "groups" else []).fit(X[:1])
             window = Window(args.window, pairwise_channels=channels_of_pairs(bank))
             field = by_default_filters(args.loss, args, window=window, filter_bank=bank)
         fit_on(field, np.zeros(2), X, y, path)
@@ -282,7 +285,11 @@ def row_name(args):
 
 def run(args):
     noisy, clean = noisy_and_clean(args.on, args.sigma, args.tests, seed=1)
-    bm3d_images, seconds, _ = denoised_by("BM3D", args.on, noisy, args)
+    if args.so_far:
+        bm3d_images, seconds = joblib.load(args.folder / f"BM3D_{args.on}_{args.sigma}_{len(noisy)}.part")
+        noisy, clean, seconds = noisy[: len(bm3d_images)], clean[: len(bm3d_images)], float(np.median(seconds))
+    else:
+        bm3d_images, seconds, _ = denoised_by("BM3D", args.on, noisy, args)
     rival = measures(bm3d_images, clean)
     setting = args.sigma if args.on == "test" else f"{args.sigma}_{args.on}"
 
@@ -299,10 +306,10 @@ def run(args):
     name = f"field, {args.loss}" + {None: "", "bm3d": " + BM3D", "field": " + field before it"}[args.expert]
     thesis = THESIS.get((args.sigma, args.loss, args.expert == "bm3d")) if args.expert != "field" else None
     keys = "images", "depth", "window", "loss", "jobs"
-    if args.filters == "default":
+    if args.filters != "thesis":
         field, training = trained_on_default_filters(args)
         inputs = [x[..., None] for x in noisy] if args.expert is None else beside(noisy, bm3d_images)
-        name += ", default filters"
+        name += {"default": ", default filters", "groups": ", groups of patches"}[args.filters]
     else:
         field, training, inputs = trained_as_in_the_thesis(args, noisy, bm3d_images)
         keys += "more_rounds", "after", *OPTIONS, "all_channels"
@@ -349,8 +356,9 @@ def main():
     parser.add_argument("--after", help="another loss, whose field is fitted on for this one")
     parser.add_argument("--all-channels", action="store_true", help="linear models of pairs see all")
     parser.add_argument("--expert", choices=("bm3d", "field"), help="whose image is a second input")
-    parser.add_argument("--filters", choices=("thesis", "default"), default="thesis", help="what fields see")
+    parser.add_argument("--filters", choices=("thesis", "default", "groups"), default="thesis", help="what fields see")
     parser.add_argument("--on", choices=("test", "val"), default="test", help="images that figures are of")
+    parser.add_argument("--so-far", action="store_true", help="the first test images, as far as BM3D has got")
     parser.add_argument("--rivals", action="store_true", help="the other methods, and no field")
     parser.add_argument("--table", action="store_true", help="print what is there")
     parser.add_argument("--jobs", type=int, default=2)

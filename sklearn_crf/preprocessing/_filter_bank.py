@@ -266,8 +266,9 @@ class ChannelUnion(ImageTransformer, auto_wrap_output_keys=None):
 
     Parameters
     ----------
-    transformers : list of FilterBank, PatchShrinkage or PatchAverages
-        In the order of their channels.
+    transformers : list of image transformers
+        Such as :class:`FilterBank`, :class:`PatchShrinkage`, :class:`PatchAverages` and :class:`PatchGroups`.
+        Their channels follow in this order.
     n_jobs : int or None, default=None
         Threads over images; results do not depend on it.
 

@@ -19,7 +19,7 @@ from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.encoding import number_of_examples, validate_sample_weight
 from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.models import GaussianModel
-from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchAverages, PatchShrinkage
+from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchAverages, PatchGroups, PatchShrinkage
 from sklearn_crf.preprocessing._filter_bank import BANKS
 from sklearn_crf.rtf._degradation import Degradations, KnownValues, Observation
 from sklearn_crf.rtf._deviations import held_out_errors
@@ -29,6 +29,7 @@ from sklearn_crf.rtf._objectives import GaussianLikelihood, GaussianPseudolikeli
 from sklearn_crf.rtf._options import OPTION_CLASSES, FieldSolver, Splits, Window, as_options
 from sklearn_crf.rtf._prediction import FittedField, conditioned, in_units
 from sklearn_crf.rtf._rounds import (
+    DEFAULT_BANKS,
     MOST_CHANNELS,
     ImagesHere,
     Pairs,
@@ -128,10 +129,11 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         "window": [Integral, "array-like", Window],
         "max_depth": [Interval(Integral, 0, None, closed="left"), StrOptions({"auto"})],
         "filter_bank": [
-            StrOptions({"auto", "pca", *BANKS}),
+            StrOptions({*DEFAULT_BANKS, "pca", *BANKS}),
             FilterBank,
             PatchShrinkage,
             PatchAverages,
+            PatchGroups,
             ChannelUnion,
             None,
         ],
@@ -404,10 +406,11 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         encoded = problem.encoded
         inputs = [plane[..., : encoded.n_features] for plane in inputs]
         bank, is_image = self.filter_bank, encoded.lattice_ndim == 2
-        if isinstance(bank, str) and bank == "auto":
-            if not is_image or inputs[0].shape[2] > MOST_CHANNELS:
+        if isinstance(bank, str) and bank in DEFAULT_BANKS:
+            if bank == "auto" and (not is_image or inputs[0].shape[2] > MOST_CHANNELS):
                 return None
-            bank = default_bank(inputs, [problem.mean + problem.scale * y for y in targets], noise)
+            targets = [problem.mean + problem.scale * y for y in targets]
+            bank = default_bank(inputs, targets, noise, has_groups=bank == "groups")
         if bank is None:
             return None
         if not is_image:
@@ -416,7 +419,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         return bank.fit(inputs)
 
     def _pairwise_channels(self, window, bank, n_channels):
-        is_default = isinstance(self.filter_bank, str) and self.filter_bank == "auto"
+        is_default = isinstance(self.filter_bank, str) and self.filter_bank in DEFAULT_BANKS
         if window.pairwise_channels is None and is_default and bank is not None:
             return image_channels(bank, n_channels)
         return window.pairwise_channels

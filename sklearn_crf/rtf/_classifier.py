@@ -59,7 +59,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         Pairs of pixels with a factor, as in :class:`RegressionTreeField`.
     max_depth : int or "auto", default="auto"
         Most splits between the root of a tree and a leaf, as in :class:`RegressionTreeField`.
-    filter_bank : str, FilterBank, PatchShrinkage, PatchAverages, ChannelUnion or None, default=None
+    filter_bank : str, image transformer or None, default=None
         Makes the channels out of X, as in :class:`RegressionTreeField`.
     split : {"gradient", "residual"} or Splits, default="gradient"
         Criterion of splits, as in :class:`RegressionTreeField`.
@@ -121,7 +121,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         Loss of what was held out at the end of each round; empty without early stopping.
     n_iter_ : int
         Iterations of all rounds.
-    filter_bank_ : FilterBank, PatchShrinkage, PatchAverages, ChannelUnion or None
+    filter_bank_ : image transformer or None
         What makes the channels, fitted.
     missing_channels_ : ndarray of int
         Channels of X that had missing pixels in ``fit``, and may have them.

@@ -159,8 +159,8 @@ class FieldSolver(Options):
         Smallest and largest eigenvalue of each precision, where targets have variance one. They regularise, and bound
         the iterations of conjugate gradients.
     early_stopping : bool or "auto", default="auto"
-        Whether to hold out images, strips of fewer than five images, or rows of a table, and to stop at the first round
-        that does not lower the loss on them. The field is then that of the round before. ``"auto"`` holds out for
+        Whether to hold out images, strips of fewer than five images, or rows of a table, and to stop after two rounds
+        in a row that do not lower the loss on them. The field is that of the best round. ``"auto"`` holds out for
         losses of predictions of images, if there are at least 20,000 pixels.
     validation_fraction : float, default=0.1
         Share of the images to hold out.

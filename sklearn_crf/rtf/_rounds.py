@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import map_tasks
-from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchAverages, PatchShrinkage
+from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchAverages, PatchGroups, PatchShrinkage
 from sklearn_crf.rtf._input import TrainingData, joined
 from sklearn_crf.rtf._prediction import filtered
 
@@ -341,14 +341,17 @@ _SPREAD, _N_LEVELS = 1.5, 6
 # Threshold of the guide and bandwidth of averages over similar patches, as multiples of the noise.
 _GUIDE, _BANDWIDTH = 2.7, 0.9
 
+# Names of banks that go by the noise: the second shrinks groups of patches too.
+DEFAULT_BANKS = "auto", "groups"
+
 # Images of more channels are taken to be features already.
 MOST_CHANNELS = 4
 
 
-def default_bank(inputs, targets, noise=None):
+def default_bank(inputs, targets, noise=None, has_groups=False):
     """Derivatives of Gaussians, and copies of the image denoised in proportion to its noise.
 
-    By thresholds, and by averages over similar patches.
+    By thresholds, by averages over similar patches and, if these are asked for, by groups of patches.
     """
     # inputs: list of (H, W, C); targets: list of (N, D); noise: of each image, where it is known
     levels = [_deviation(x, y) for x, y in zip(inputs, targets, strict=True)] if noise is None else noise
@@ -358,14 +361,13 @@ def default_bank(inputs, targets, noise=None):
     else:
         thresholds = np.geomspace(_MULTIPLES[0] * low, _MULTIPLES[-1] * high, _N_LEVELS)
         averaged = np.geomspace(low, high, 2)
-    averages = [
-        PatchAverages([_rounded(_BANDWIDTH * level)], guide_threshold=_rounded(_GUIDE * level))
-        for level in averaged
-        if level > 0
-    ]
-    return ChannelUnion(
-        [FilterBank("gaussian_derivatives"), PatchShrinkage([_rounded(t) for t in thresholds]), *averages]
-    )
+    parts = [FilterBank("gaussian_derivatives"), PatchShrinkage([_rounded(t) for t in thresholds])]
+    for level in averaged:
+        if level > 0:
+            guide = _rounded(_GUIDE * level)
+            parts.append(PatchAverages([_rounded(_BANDWIDTH * level)], guide_threshold=guide))
+            parts += [PatchGroups(_rounded(level))] if has_groups else []
+    return ChannelUnion(parts)
 
 
 def _rounded(value):

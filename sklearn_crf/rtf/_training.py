@@ -433,6 +433,11 @@ class Trained(NamedTuple):
     solved: bool  # every solve did reach its tolerance
 
 
+# Rounds in a row that do not lower the loss of what is held out, after which there are no more: every round is of other
+# pixels, so that one may do so by chance.
+_PATIENCE = 2
+
+
 def train(objective, field, rounds, first, options, rng, n_jobs, validation=None, is_trained=False):
     """Optimise and split all leaves in turn until the trees have reached their depth."""
     data = rounds(first)
@@ -445,7 +450,7 @@ def train(objective, field, rounds, first, options, rng, n_jobs, validation=None
         while any(splits := find_splits(risk, field.trees, field.coef, options.max_depths, options.growth, rng)):
             field = field.split(splits)
             risk = field.regrown(risk, data, n_jobs)
-    curve, rounds_made, held_out, former = [], [], [], None
+    curve, rounds_made, held_out, best = [], [], [], None
     while True:
         found = _optimise(risk, field, options, rng)
         field = field._replace(coef=found.x)
@@ -456,16 +461,18 @@ def train(objective, field, rounds, first, options, rng, n_jobs, validation=None
             break
         if validation is not None:
             held_out.append(field.risk(objective, validation, n_jobs).value(field.coef))
-            if len(held_out) > 1 and held_out[-1] >= held_out[-2]:
-                field = former
+            if held_out[-1] < min(held_out[:-1], default=np.inf):
+                best = field
+            elif len(held_out) - 1 - np.argmin(held_out) == _PATIENCE:
                 break
-            former = field
         splits = find_splits(risk, field.trees, field.coef, options.max_depths, options.growth, rng)
         if not any(splits):
             break
         field = field.split(splits)
         former_data, data = data, rounds(first + len(rounds_made))
         risk = field.regrown(risk, data, n_jobs) if data is former_data else field.risk(objective, data, n_jobs)
+    if best is not None and not found.stopped:
+        field = best
     is_stuck = not found.success and found.nit < options.max_iter
     curves = np.array(curve), np.array(rounds_made), np.array(held_out)
     return Trained(field, *curves, found.success, is_stuck, risk.converged)

@@ -1,0 +1,122 @@
+"""A field trained on BSDS500, on images from elsewhere: the grey images of scikit-image at full size.
+
+Trained on clean images of BSDS500 at half scale with Gaussian noise of 25 that is not clipped, nothing about it chosen
+by the images it is tested on. BM3D knows the noise level, and so does NL-means, whose strength is chosen on images of
+the validation part of BSDS500. All see the same noisy images.
+
+    python benchmarks/rtf_elsewhere.py
+    python benchmarks/rtf_elsewhere.py --images 40 --names camera text
+    python benchmarks/rtf_elsewhere.py --table       # what is there, without any work
+
+Images of BM3D and NL-means, the field and each row are kept in `--folder`: a run that was stopped goes on.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import joblib
+import numpy as np
+from _record import write_record
+from _restoration import by_default_filters, clean_images, fit_on, kept_field, measures
+from rtf_denoising import RIVALS, noisy_and_clean, with_noise
+
+from sklearn_crf.rtf import GaussianNoise
+
+NAMES = ("camera", "coins", "brick", "grass", "gravel", "text", "moon", "page", "astronaut", "chelsea", "coffee")
+LARGEST = 512
+
+
+def elsewhere(name):
+    """An image of scikit-image in grey, at most 512 pixels a side, cut out of its middle."""
+    import skimage.data
+    from skimage.color import rgb2gray
+
+    image = getattr(skimage.data, name)()
+    image = 255 * rgb2gray(image) if image.ndim == 3 else image
+    corner = [max(0, (length - LARGEST) // 2) for length in image.shape]
+    return image[corner[0] : corner[0] + LARGEST, corner[1] : corner[1] + LARGEST].astype(np.float32)
+
+
+def trained(args):
+    path = args.folder / f"field_{args.sigma}_{args.images}_{args.window}_{args.filters}.joblib"
+    if not path.exists():
+        options = {"window": args.window, "filter_bank": args.filters, "corruption": GaussianNoise(args.sigma)}
+        field = by_default_filters("mse", args, **options)
+        fit_on(field, np.zeros(2), clean_images("train", args.images), None, path)
+    return kept_field(path)
+
+
+def strength_of_nl_means(args):
+    path = args.folder / f"strength_{args.sigma}.json"
+    if not path.exists():
+        method, strengths = RIVALS["NL-means"]
+        tried, clean = noisy_and_clean("val", args.sigma, 4, seed=2)
+        values = [measures([method(x, args.sigma, s) for x in tried], clean)[:, 0].mean() for s in strengths]
+        write_record(path, {"strength": strengths[int(np.argmax(values))]})
+    return json.loads(path.read_text(encoding="utf-8"))["strength"]
+
+
+def rival_image(method, name, noisy, args, strength):
+    path = args.folder / f"{method}_{name}_{args.sigma}.joblib"
+    if not path.exists():
+        found = RIVALS[method][0](noisy, args.sigma, strength)
+        joblib.dump(np.asarray(found, dtype=np.float32), path)
+    return joblib.load(path)
+
+
+def keep_image(name, args):
+    """The row of one image."""
+    path = args.folder / f"row_{name}_{args.sigma}_{args.images}_{args.filters}.json"
+    if path.exists():
+        return
+    clean = elsewhere(name)
+    noisy = with_noise(clean, args.sigma, np.random.default_rng(NAMES.index(name)))
+    images = {
+        "NL-means": rival_image("NL-means", name, noisy, args, strength_of_nl_means(args)),
+        "BM3D": rival_image("BM3D", name, noisy, args, 1.0),
+    }
+    if args.rivals:
+        return
+    field, seconds = trained(args)
+    images["field"] = field.set_params(verbose=0).predict([noisy])[0]
+    figures = {method: float(measures([image], [clean])[0, 0].round(3)) for method, image in images.items()}
+    options = {"training_images": args.images, "window": args.window, "filters": args.filters}
+    options["training_seconds"] = seconds.round(1).tolist()
+    write_record(path, {"name": name, "sigma": args.sigma, "shape": list(clean.shape), "psnr": figures} | options)
+
+
+def print_rows(args):
+    paths = [args.folder / f"row_{name}_{args.sigma}_{args.images}_{args.filters}.json" for name in NAMES]
+    rows = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.exists()]
+    if not rows:
+        print(f"no figures in {args.folder}")
+        return
+    methods = "field", "BM3D", "NL-means"
+    print(f"{'':<12}" + "".join(f"{method:>10}" for method in methods) + f"{'to BM3D':>10}")
+    values = np.array([[row["psnr"][method] for method in methods] for row in rows])
+    for name, row in zip([*(row["name"] for row in rows), "mean"], [*values, values.mean(axis=0)], strict=True):
+        print(f"{name:<12}" + "".join(f"{value:10.2f}" for value in row) + f"{row[0] - row[1]:+10.2f}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--names", nargs="+", choices=NAMES, default=NAMES)
+    parser.add_argument("--sigma", type=int, default=25)
+    parser.add_argument("--images", type=int, default=200, help="training images")
+    parser.add_argument("--window", type=int, default=3)
+    parser.add_argument("--depth", type=int)
+    parser.add_argument("--filters", choices=("auto", "groups"), default="groups", help="what the field sees")
+    parser.add_argument("--rivals", action="store_true", help="the other methods, and no field")
+    parser.add_argument("--table", action="store_true", help="print what is there")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--folder", type=Path, default=Path("rtf_elsewhere"), help="where everything is kept")
+    args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    for name in () if args.table else args.names:
+        keep_image(name, args)
+    print_rows(args)
+
+
+if __name__ == "__main__":
+    main()
