@@ -25,11 +25,11 @@ def clean_images(part, n_images):
     return [archive[name].astype(np.float32) for name in names]
 
 
-def measures(predicted, clean):
-    """PSNR, MAE and SSIM (windows of 8 x 8) of each image, values kept within those of bytes."""
+def measures(predicted, clean, limits=(0, 255)):
+    """PSNR, MAE and SSIM (windows of 8 x 8) of each image, values kept within limits, by default those of bytes."""
     rows = []
     for p, y in zip(predicted, clean, strict=True):
-        p, y = np.clip(p, 0, 255).astype(float), y.astype(float)
+        p, y = np.clip(p, *limits).astype(float), y.astype(float)
         psnr = 10 * np.log10(255**2 / np.mean((p - y) ** 2))
         rows.append((psnr, np.mean(np.abs(p - y)), 1 - ssim(p, y, data_range=255.0)[0]))
     return np.array(rows)

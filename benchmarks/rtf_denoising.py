@@ -297,7 +297,7 @@ def run(args):
         keep_row(args.folder, setting, args.quick, name, rows, rival, **others)
 
     keep("BM3D", rival, seconds=seconds)
-    keep("input", measures(noisy, clean))
+    keep("input", measures(noisy, clean, limits=(None, None)))
     for name in list(RIVALS)[1:] if args.rivals else ():
         images, seconds, strength = denoised_by(name, args.on, noisy, args)
         keep(name, measures(images, clean), seconds=seconds, strength=strength)

@@ -93,10 +93,13 @@ def print_rows(args):
         print(f"no figures in {args.folder}")
         return
     methods = "field", "BM3D", "NL-means"
-    print(f"{'':<12}" + "".join(f"{method:>10}" for method in methods) + f"{'to BM3D':>10}")
     values = np.array([[row["psnr"][method] for method in methods] for row in rows])
+    table = [["image", *methods, "field less BM3D"]]
     for name, row in zip([*(row["name"] for row in rows), "mean"], [*values, values.mean(axis=0)], strict=True):
-        print(f"{name:<12}" + "".join(f"{value:10.2f}" for value in row) + f"{row[0] - row[1]:+10.2f}")
+        table.append([name, *(f"{value:.2f}" for value in row), f"{row[0] - row[1]:+.2f}"])
+    for cells in table:
+        print(f"{cells[0]:<12}" + "".join(f"{cell:>10}" for cell in cells[1:4]) + f"{cells[4]:>17}")
+    write_record(args.folder / "table_psnr.json", table)
 
 
 def main():

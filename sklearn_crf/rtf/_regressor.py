@@ -87,13 +87,10 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     filter_bank : str, image transformer or None, default="auto"
         What makes the channels that trees and leaves see, learned from the images of ``fit``. ``"auto"``, for images of
         up to four channels, is derivatives of Gaussians, copies of the image whose patches are shrunk, and averages
-        over patches that look alike, by as much as X is off y. ``"groups"`` has groups of similar patches shrunk
-        together besides, better by some 0.1 dB on photographs and by up to 1 dB on texture, at twice the time of
-        prediction. Other names are banks of :class:`~sklearn_crf.preprocessing.FilterBank`, such as ``"pca"``,
-        ``"dct"`` and ``"rfs"``; or a :class:`~sklearn_crf.preprocessing.FilterBank`,
-        :class:`~sklearn_crf.preprocessing.PatchShrinkage`, :class:`~sklearn_crf.preprocessing.PatchAverages`,
-        :class:`~sklearn_crf.preprocessing.PatchGroups`, or a :class:`~sklearn_crf.preprocessing.ChannelUnion` of them.
-        None sees X as it is. Large images are filtered tile by tile.
+        over patches that look alike, by as much as X is off y; ``"groups"`` shrinks groups of similar patches together
+        besides, at more than twice the time. Other names are those of :class:`~sklearn_crf.preprocessing.FilterBank`,
+        such as ``"pca"``, ``"dct"`` and ``"rfs"``; or a transformer of images, several as a
+        :class:`~sklearn_crf.preprocessing.ChannelUnion`. None sees X as it is. Large images are filtered tile by tile.
     corruption : callable or None, default=None
         Makes the inputs out of X: a function of an image, ``(H, W, C)`` or ``(H, W)``, and a
         :class:`numpy.random.Generator`, such as :class:`~sklearn_crf.rtf.GaussianNoise`,
