@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
+from _memory import peak_megabytes
 from chain_speed import sentences, token_features
 from sklearn.random_projection import SparseRandomProjection
 
@@ -72,7 +73,7 @@ def measure(folder, limit, n_shards, n_iterations):
         "loss": float(field.loss_curve_[-1]),
         "cpu_seconds": round(time.process_time() - start),
         "seconds": round(time.perf_counter() - clock),
-        "peak_resident_gb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
+        "peak_resident_gb": round(peak_megabytes() / 1024, 2),
         "peak_address_space_gb": round(int(status["VmPeak"].split()[0]) / 2**20, 2),
     }
     print(json.dumps(figures))
@@ -94,7 +95,3 @@ def show(folder, n_bytes, limit, n_iterations=N_ITERATIONS):
     figures["largest_difference_of_weights"] = float(np.abs(many - one.coef_).max())
     figures["largest_weight"] = float(np.abs(many).max())
     return figures
-
-
-if __name__ == "__main__":
-    print(json.dumps(show(sys.argv[1], int(float(sys.argv[2])), int(float(sys.argv[3]))), indent=1))
