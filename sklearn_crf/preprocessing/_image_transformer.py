@@ -115,3 +115,9 @@ class ImageTransformer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=No
         if input_features is None:
             return [f"channel{c}" for c in range(self.n_channels_)]
         return list(input_features)
+
+    def _prefixes(self, input_features):
+        """Beginnings of the names of each channel's features; none for one channel without a name."""
+        if input_features is None and self.n_channels_ == 1:
+            return [""]
+        return [f"{channel}_" for channel in self._channel_names(input_features)]

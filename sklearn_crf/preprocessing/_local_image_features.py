@@ -80,9 +80,7 @@ class LocalImageFeatures(ImageTransformer, auto_wrap_output_keys=None):
         return [self._features(image) for image in images]
 
     def _feature_names(self, input_features):
-        channels = self._channel_names(input_features)
-        prefixes = [f"{name}_" for name in channels] if input_features is not None or len(channels) > 1 else [""]
-        names = []
+        prefixes, names = self._prefixes(input_features), []
         for kind in self.kinds:
             if kind == "position":
                 names += ["row", "column"]

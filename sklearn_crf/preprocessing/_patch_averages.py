@@ -93,11 +93,14 @@ class PatchAverages(ImageTransformer, auto_wrap_output_keys=None):
         return self
 
     def _feature_names(self, input_features):
-        single = input_features is None and self.n_channels_ == 1
-        prefixes = [""] if single else [f"{channel}_" for channel in self._channel_names(input_features)]
         values = self._checked_bandwidths()
         kinds = ("average", "variance")
-        return [f"{prefix}{kind}_{value:g}" for prefix in prefixes for kind in kinds for value in values]
+        return [
+            f"{prefix}{kind}_{value:g}"
+            for prefix in self._prefixes(input_features)
+            for kind in kinds
+            for value in values
+        ]
 
     def _checked_bandwidths(self):
         bandwidths = np.asarray(self.bandwidths)

@@ -88,9 +88,7 @@ class PatchGroups(ImageTransformer, auto_wrap_output_keys=None):
         return self
 
     def _feature_names(self, input_features):
-        single = input_features is None and self.n_channels_ == 1
-        prefixes = [""] if single else [f"{channel}_" for channel in self._channel_names(input_features)]
-        return [f"{prefix}groups_{self.noise:g}" for prefix in prefixes]
+        return [f"{prefix}groups_{self.noise:g}" for prefix in self._prefixes(input_features)]
 
     def _pilots(self, n_jobs):
         threshold = _THRESHOLD * self.noise

@@ -75,11 +75,9 @@ class PatchShrinkage(ImageTransformer, auto_wrap_output_keys=None):
         return self
 
     def _feature_names(self, input_features):
-        single = input_features is None and self.n_channels_ == 1
-        prefixes = [""] if single else [f"{channel}_" for channel in self._channel_names(input_features)]
         thresholds = self._checked_thresholds()
         names = range(len(thresholds)) if thresholds.ndim == 3 else [f"{value:g}" for value in thresholds]
-        return [f"{prefix}shrunk_{name}" for prefix in prefixes for name in names]
+        return [f"{prefix}shrunk_{name}" for prefix in self._prefixes(input_features) for name in names]
 
     def _checked_thresholds(self):
         thresholds = np.asarray(self.thresholds)
