@@ -47,19 +47,20 @@ class PassOverNodes:
         """That of the pseudolikelihood, which infers no labels; None where there are nodes of several kinds, sparse
         features or missing labels.
         """
-        return cls._of(potentials, batches, _width(potentials), counts_errors=False)
+        return cls._of(potentials, batches, sees_neighbours=True, counts_errors=False)
 
     @classmethod
     def without_edges(cls, potentials, batches):
         """That of the likelihood of batches without edges; None of others, too."""
         if any(batch.example.graph.n_edges for batch in batches):
             return None
-        return cls._of(potentials, batches, 0, counts_errors=True)
+        return cls._of(potentials, batches, sees_neighbours=False, counts_errors=True)
 
     @classmethod
-    def _of(cls, potentials, batches, width, counts_errors):
+    def _of(cls, potentials, batches, sees_neighbours, counts_errors):
         if type(potentials) is not LinearPotentials or potentials.n_node_types > 1 or potentials.forbidden is not None:
             return None
+        width = _width(potentials) if sees_neighbours else 0
         n_nodes = sum(batch.example.n_nodes for batch in batches)
         if not all(map(_is_plain, batches)) or n_nodes * width > _MOST_KEPT:
             return None
