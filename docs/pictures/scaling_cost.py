@@ -6,7 +6,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-RESULTS = Path(__file__).resolve().parents[1] / "results" / "scaling"
+RESULTS = Path("..") / "results" / "scaling"  # pictures are drawn in their folder
 record = json.loads((RESULTS / "scaling.json").read_text(encoding="utf-8"))
 engines = json.loads((RESULTS / "engines.json").read_text(encoding="utf-8"))
 

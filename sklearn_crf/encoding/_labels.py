@@ -148,9 +148,10 @@ def _read_lattices(y, encoded, name):
     if not hasattr(y, "shape") and hasattr(y, "__array__"):
         y = np.asarray(y)
     if number_of_examples(y, name) != encoded.n_examples:
-        is_one = encoded.layout == "array" and np.size(y) == int(np.prod(encoded.array.shape[:-1]))
-        hint = f" X of shape {np.shape(encoded.array)} is one example? Then add a leading axis: X[np.newaxis]."
-        raise ValueError(f"{name} has {len(y)} examples, but X has {encoded.n_examples}.{hint if is_one else ''}")
+        hint = ""
+        if encoded.layout == "array" and np.size(y) == int(np.prod(encoded.array.shape[:-1])):
+            hint = f" X of shape {encoded.array.shape} is one example? Then add a leading axis: X[np.newaxis]."
+        raise ValueError(f"{name} has {len(y)} examples, but X has {encoded.n_examples}.{hint}")
     parts = []
     for i, part in enumerate(y):
         part = _read_list(part) if isinstance(part, list | tuple) else np.asarray(part)

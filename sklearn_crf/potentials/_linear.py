@@ -245,7 +245,8 @@ class LinearPotentials:
         -------
         PairwiseModel
         """
-        if self.form.n_weights > 1 or self.forbidden is not None or self.n_edge_features == 1:
+        one_feature = self.n_edge_features == 1 or not example.graph.n_edges
+        if one_feature or self.form.n_weights > 1 or self.forbidden is not None:
             return self.model(coef, example)
         weights = self.unpack(np.asarray(coef))
         return PairwiseModel(
