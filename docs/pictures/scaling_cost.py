@@ -11,17 +11,16 @@ record = json.loads((RESULTS / "scaling.json").read_text(encoding="utf-8"))
 engines = json.loads((RESULTS / "engines.json").read_text(encoding="utf-8"))
 
 # Seconds of a call without work, for each worker; and for each byte that passes through the process that asks: what
-# training on CoNLL-2000 took longer on dask than in threads, of two workers with four shards each, over its bytes.
+# training on CoNLL-2000 took longer on dask than in threads, of two workers with a shard each, over its bytes.
 CALL = record["overhead"]["dask"] / record["overhead"]["n_workers"] / 1e3
 N_WEIGHTS = 22 * 75289 + 22 * 22
-conll, bsds = engines["conll_8_shards"], engines["bsds_8_shards"]
-SENT = 8 * N_WEIGHTS * (2 + 8)
-BYTE = (conll["dask"]["evaluation_ms"] - conll["threads"]["evaluation_ms"]) / 1e3 / SENT
+SENT = 8 * N_WEIGHTS * (2 + 2)
+BYTE = (engines["conll dask"]["evaluation_ms"] - engines["conll threads"]["evaluation_ms"]) / 1e3 / SENT
 
 # Work of an evaluation, two threads together, and bytes out and back for each worker.
 TASKS = {
-    "TRWCRF, 1.7 million weights": (2 * conll["threads"]["evaluation_ms"] / 1e3, 16 * N_WEIGHTS),
-    "RegressionTreeField, few weights": (2 * bsds["threads"]["evaluation_ms"] / 1e3, 6_000),
+    "TRWCRF, 1.7 million weights": (2 * engines["conll threads"]["evaluation_ms"] / 1e3, 16 * N_WEIGHTS),
+    "RegressionTreeField, few weights": (2 * engines["bsds threads"]["evaluation_ms"] / 1e3, 6_000),
 }
 
 workers = np.unique(np.geomspace(1, 1000, 200).astype(int))
