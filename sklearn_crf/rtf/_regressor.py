@@ -88,7 +88,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         What makes the channels that trees and leaves see, learned from the images of ``fit``. ``"auto"``, for images of
         up to four channels, is derivatives of Gaussians, copies of the image whose patches are shrunk, and averages
         over patches that look alike, by as much as X is off y; ``"groups"`` shrinks groups of similar patches together
-        besides, at more than twice the time. Other names are those of :class:`~sklearn_crf.preprocessing.FilterBank`,
+        besides, which takes more time. Other names are those of :class:`~sklearn_crf.preprocessing.FilterBank`,
         such as ``"pca"``, ``"dct"`` and ``"rfs"``; or a transformer of images, several as a
         :class:`~sklearn_crf.preprocessing.ChannelUnion`. None sees X as it is. Large images are filtered tile by tile.
     corruption : callable or None, default=None
