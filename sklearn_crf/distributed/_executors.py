@@ -253,7 +253,7 @@ class ClusterExecutor(Executor):
         raise RuntimeError(f"Workers of the {self.name} cluster died {_MOST_WAITS} times in one pass over the shards.")
 
     def _unless_dead(self, step, k, argument):
-        """What a step of an actor gives, None if it has died."""
+        """Result of a step of an actor, None if it has died."""
         try:
             return step(k, argument)
         except Exception as error:
@@ -278,7 +278,7 @@ class ClusterExecutor(Executor):
         raise NotImplementedError(type(self).__name__)
 
     def _result(self, k, call):
-        """What a call of an actor gives."""
+        """Result of a call of an actor."""
         raise NotImplementedError(type(self).__name__)
 
     def _is_of_actor(self, error):

@@ -316,7 +316,7 @@ def of_each_shard(estimator: Any, method: str, shards: Shards, evidence: Any = N
 
 
 def scored_shards(estimator: Any, shards: Shards, y: Any = None, sample_weight: Any = None) -> list:
-    """What the score of an estimator is made of, for each shard.
+    """Parts of the score of an estimator, one for each shard.
 
     Parameters
     ----------

@@ -437,7 +437,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         )
 
     def _known_pixels(self):
-        """What known pixels add to the field, if it keeps them."""
+        """Terms that known pixels add to the field; None if it does not keep them."""
         if not getattr(self, "keeps_known_", False):
             return None
         return KnownValues(tuple(self.missing_channels_.tolist()), self.target_mean_, self.target_scale_)

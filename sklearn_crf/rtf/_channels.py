@@ -73,10 +73,9 @@ class Channels(NamedTuple):
         """Predictions of colour images by a field of grey ones, colour by colour."""
         known = None if evidence is None else [own[..., 0] for own in Channels.of(evidence, 1).X]
         found = field.predict(self.X, return_std, evidence=known, degradation=self.of_images(degradation))
-        is_stack = not isinstance(X, list | tuple) and X.dtype != object
         if return_std:
-            return tuple(self.together(part, is_stack) for part in found)
-        return self.together(found, is_stack)
+            return tuple(self.together(part, _is_stack(X)) for part in found)
+        return self.together(found, _is_stack(X))
 
     def together(self, values, is_stack):
         """Values (H, W) of each colour as those of images."""

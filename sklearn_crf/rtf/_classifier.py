@@ -270,7 +270,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         return ReadImages(planes, targets, weights, {"classes_": labels.classes_}, missing=planes.missing)
 
     def _found(self, read):
-        """What the targets of all parts have to be known for."""
+        """Description of the images of one part, which :meth:`_common` joins with those of the others."""
         return TargetMoments.of(read.targets, read.weights), read.layout
 
     def _common(self, found):
@@ -285,7 +285,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         return mean, scale, layouts[0]
 
     def _problem(self, read, common):
-        """What is minimised on some images, and the fitted attributes that describe their targets."""
+        """The minimisation over some images, and the fitted attributes that describe their targets."""
         mean, scale, attributes = common
         scaled = [((target - mean) / scale).astype(np.float32) for target in read.targets]
         images = read.images(scaled, read.weights, mean, scale)

@@ -326,7 +326,7 @@ _SURE = 1e4
 
 
 class KnownValues(NamedTuple):
-    """What known pixels add to the field of an image, so that its mean keeps them."""
+    """Terms that known pixels add to the field of an image, so that its mean keeps them."""
 
     missing: tuple  # channels of X that may be missing
     mean: np.ndarray  # (D,)

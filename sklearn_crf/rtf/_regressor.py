@@ -357,7 +357,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         return ReadImages(planes, targets, weights, layout, corrupted, found, degradations, kept)
 
     def _found(self, read):
-        """What the targets of all parts have to be known for."""
+        """Description of the images of one part, which :meth:`_common` joins with those of the others."""
         values = np.concatenate(read.targets)
         moments, extremes = TargetMoments.of(read.targets, read.weights), (np.nanmin(values), np.nanmax(values))
         return moments, extremes, read.layout, read.planes.offsets, read.keeps_known
@@ -373,7 +373,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         return mean, scale, {"target_range_": ends, "keeps_known_": all(kept), **layouts[0]}
 
     def _problem(self, read, common):
-        """What is minimised on some images, and the fitted attributes that describe their targets."""
+        """The minimisation over some images, and the fitted attributes that describe their targets."""
         mean, scale, attributes = common
         scaled, weights = [((t - mean) / scale).astype(np.float32) for t in read.targets], read.weights
         if not self._is_prediction_loss() and any(np.isnan(t).any() for t in scaled):
