@@ -21,10 +21,7 @@ from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.models import GaussianModel
 from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchAverages, PatchGroups, PatchShrinkage
 from sklearn_crf.preprocessing._filter_bank import BANKS
-from sklearn_crf.rtf._degradation import Degradations, KnownValues, Observation
 from sklearn_crf.rtf._deviations import held_out_errors
-from sklearn_crf.rtf._gaps import n_masks
-from sklearn_crf.rtf._input import Planes, check_multipliers, chosen_channels, multiplier_channels
 from sklearn_crf.rtf._objectives import GaussianLikelihood, GaussianPseudolikelihood, PredictionLoss
 from sklearn_crf.rtf._options import OPTION_CLASSES, FieldSolver, Splits, Window, as_options
 from sklearn_crf.rtf._prediction import FittedField, conditioned, in_units
@@ -41,6 +38,9 @@ from sklearn_crf.rtf._rounds import (
 )
 from sklearn_crf.rtf._training import TrainingOptions, TreeField, train, whitening_of_types
 from sklearn_crf.rtf._trees import GrowthOptions, RegressionTree, factor_templates
+from sklearn_crf.rtf.images._degradation import Degradations, KnownValues, Observation
+from sklearn_crf.rtf.images._gaps import n_masks
+from sklearn_crf.rtf.images._input import Planes, check_multipliers, chosen_channels, multiplier_channels
 from sklearn_crf.rtf.losses import mse
 
 

@@ -7,7 +7,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from sklearn_crf.encoding import object_array
-from sklearn_crf.rtf._degradation import Degradations
+from sklearn_crf.rtf.images._degradation import Degradations
 
 # Attributes of the last field of a cascade that are the estimator's as well.
 _OF_LAST = (

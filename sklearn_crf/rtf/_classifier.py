@@ -14,9 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_crf.distributed import Shards, of_each_shard, scored_shards
 from sklearn_crf.encoding import class_weights, encode_y, found_labels, missing_nodes, sorted_classes
 from sklearn_crf.rtf._base import LIKELIHOODS, WEIGHTED, FieldEstimator, FieldProblem, ReadImages, known_pixels
-from sklearn_crf.rtf._input import TargetMoments, put_back, read_planes
 from sklearn_crf.rtf._options import as_options
 from sklearn_crf.rtf._sharded import gather
+from sklearn_crf.rtf.images._input import TargetMoments, put_back, read_planes
 from sklearn_crf.rtf.losses import logistic, mse, multinomial
 
 # Losses whose predictions are scores of classes rather than codes.

@@ -9,8 +9,8 @@ import scipy.linalg
 from sklearn_crf._threads import fixed_ranges, map_tasks
 from sklearn_crf.inference import convergence_left_to_caller
 from sklearn_crf.inference.gaussian._base import inverse_blocks, not_positive_definite
-from sklearn_crf.rtf._degradation import solved_from
 from sklearn_crf.rtf._potentials import GaussianStatistics
+from sklearn_crf.rtf.images._degradation import solved_from
 
 
 class GaussianLoss(NamedTuple):

@@ -18,7 +18,7 @@ from sklearn_crf.kernels.rtf.leaf_models import (
     linear_values,
 )
 from sklearn_crf.models import GaussianModel
-from sklearn_crf.rtf._degradation import Observation
+from sklearn_crf.rtf.images._degradation import Observation
 
 
 def packed_inputs(whitening, paired):

@@ -9,11 +9,11 @@ from sklearn_crf._threads import range_runner
 from sklearn_crf.inference import GaussianDirect, GaussianGibbs
 from sklearn_crf.inference.gaussian._tiles import mean_in_tiles
 from sklearn_crf.models import GaussianModel
-from sklearn_crf.rtf._degradation import solved_from
 from sklearn_crf.rtf._deviations import TEST_RADIUS
-from sklearn_crf.rtf._input import check_multipliers, plane_graph
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
 from sklearn_crf.rtf._trees import RegressionTree
+from sklearn_crf.rtf.images._degradation import solved_from
+from sklearn_crf.rtf.images._input import check_multipliers, plane_graph
 
 # Planes of more pixels are solved in tiles: channels and edges of this many take some hundred megabytes.
 _MOST_PIXELS = 2**20

@@ -17,9 +17,13 @@ from sklearn_crf.encoding import object_array
 from sklearn_crf.models import GaussianModel
 from sklearn_crf.rtf._base import LIKELIHOODS, FieldEstimator, FieldProblem, ReadImages, known_pixels
 from sklearn_crf.rtf._cascade import fit_stages, seen_by_last
-from sklearn_crf.rtf._channels import Channels, of_clean_images, require_channels
-from sklearn_crf.rtf._corruption import corrupting
-from sklearn_crf.rtf._degradation import (
+from sklearn_crf.rtf._deviations import require_held_out
+from sklearn_crf.rtf._options import as_options, check_clip
+from sklearn_crf.rtf._prediction import deviation, like_targets, samples_of
+from sklearn_crf.rtf._sharded import gather
+from sklearn_crf.rtf.images._channels import Channels, of_clean_images, require_channels
+from sklearn_crf.rtf.images._corruption import corrupting
+from sklearn_crf.rtf.images._degradation import (
     Blur,
     Degradations,
     Downsampling,
@@ -29,18 +33,14 @@ from sklearn_crf.rtf._degradation import (
     degrading,
     lifted,
 )
-from sklearn_crf.rtf._deviations import require_held_out
-from sklearn_crf.rtf._gaps import are_kept
-from sklearn_crf.rtf._input import (
+from sklearn_crf.rtf.images._gaps import are_kept
+from sklearn_crf.rtf.images._input import (
     TargetMoments,
     put_back,
     read_planes,
     read_targets,
     require_one_reading,
 )
-from sklearn_crf.rtf._options import as_options, check_clip
-from sklearn_crf.rtf._prediction import deviation, like_targets, samples_of
-from sklearn_crf.rtf._sharded import gather
 from sklearn_crf.rtf.losses import LOSSES, loss_function
 
 # All but the losses of labels.

@@ -8,8 +8,8 @@ import numpy as np
 
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchAverages, PatchGroups, PatchShrinkage
-from sklearn_crf.rtf._input import TrainingData, joined
 from sklearn_crf.rtf._prediction import filtered
+from sklearn_crf.rtf.images._input import TrainingData, joined
 
 # Shortest side of rectangles, as long as a round can look at fewer images instead.
 _SMALLEST_SIDE = 64

@@ -11,9 +11,9 @@ from sklearn_crf._threads import single_threaded_blas
 from sklearn_crf.distributed import KeptObjects, Shards, on_worker
 from sklearn_crf.encoding import Outline
 from sklearn_crf.kernels import VECTOR_LEVEL
-from sklearn_crf.rtf._input import TrainingData
 from sklearn_crf.rtf._objectives import FieldRisk, Whole
 from sklearn_crf.rtf._rounds import random_rectangles, round_of
+from sklearn_crf.rtf.images._input import TrainingData
 
 
 def gather(estimator, shards: Shards, y, sample_weight, prepare):

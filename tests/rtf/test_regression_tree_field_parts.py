@@ -12,7 +12,6 @@ from sklearn_crf._threads import range_runner
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import ConjugateGradient, GaussianDirect
 from sklearn_crf.models import score
-from sklearn_crf.rtf._input import window_offsets
 from sklearn_crf.rtf._objectives import FieldRisk, GaussianLikelihood, GaussianPseudolikelihood, PredictionLoss
 from sklearn_crf.rtf._potentials import (
     FieldImage,
@@ -33,6 +32,7 @@ from sklearn_crf.rtf._trees import (
     projected_norm,
     random_tests,
 )
+from sklearn_crf.rtf.images._input import window_offsets
 from sklearn_crf.rtf.losses import LOSSES, loss_function
 
 BOUNDS = (1e-2, 1e2)

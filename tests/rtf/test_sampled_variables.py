@@ -7,11 +7,11 @@ from regression_tree_problems import OFFSETS, plain_field, random_tree
 
 from sklearn_crf.graphs import lattice
 from sklearn_crf.rtf import FieldSolver, Splits, Window
-from sklearn_crf.rtf._input import TrainingData
 from sklearn_crf.rtf._objectives import FieldRisk, GaussianPseudolikelihood
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
 from sklearn_crf.rtf._rounds import sampled_variables, squares_of, with_surroundings
 from sklearn_crf.rtf._trees import factor_templates
+from sklearn_crf.rtf.images._input import TrainingData
 
 pytestmark = pytest.mark.filterwarnings("ignore:the last round stopped:sklearn.exceptions.ConvergenceWarning")
 

@@ -10,9 +10,9 @@ from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.inference.gaussian._tiles import mean_in_tiles
 from sklearn_crf.preprocessing import FilterBank
 from sklearn_crf.rtf import Splits, Window, _prediction
-from sklearn_crf.rtf._input import window_offsets
 from sklearn_crf.rtf._prediction import FittedField
 from sklearn_crf.rtf._trees import factor_templates
+from sklearn_crf.rtf.images._input import window_offsets
 
 pytestmark = pytest.mark.filterwarnings("ignore:the last round stopped:sklearn.exceptions.ConvergenceWarning")
 

@@ -10,9 +10,9 @@ from scipy.sparse.linalg import LinearOperator
 from sklearn.utils._param_validation import Interval, InvalidParameterError
 
 from sklearn_crf.encoding import object_array
-from sklearn_crf.rtf._corruption import GaussianNoise
-from sklearn_crf.rtf._gaps import known_values
 from sklearn_crf.rtf._options import Options
+from sklearn_crf.rtf.images._corruption import GaussianNoise
+from sklearn_crf.rtf.images._gaps import known_values
 
 
 class Degradation(Options):

@@ -8,11 +8,11 @@ from sklearn_crf import RegressionTreeField
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import ConjugateGradient, GaussianDirect
 from sklearn_crf.rtf import FieldSolver, MissingPixels
-from sklearn_crf.rtf._degradation import KnownValues, solved_from
-from sklearn_crf.rtf._gaps import with_masks, without_gaps
 from sklearn_crf.rtf._objectives import PredictionLoss
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
 from sklearn_crf.rtf._trees import RegressionTree, factor_templates
+from sklearn_crf.rtf.images._degradation import KnownValues, solved_from
+from sklearn_crf.rtf.images._gaps import with_masks, without_gaps
 from sklearn_crf.rtf.losses import mse
 
 QUICK = {"max_depth": 1, "max_iter": 6, "filter_bank": None, "random_state": 0, "solver": FieldSolver(shrinkage=0.0)}

@@ -6,8 +6,8 @@ import numpy as np
 import scipy.fft
 from sklearn.utils._param_validation import InvalidParameterError
 
-from sklearn_crf.rtf._gaps import missing_values, with_masks, without_gaps
 from sklearn_crf.rtf._options import Options
+from sklearn_crf.rtf.images._gaps import missing_values, with_masks, without_gaps
 
 
 class _Range(Options):

@@ -17,10 +17,10 @@ from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import ConjugateGradient, GaussianBP, GaussianDirect, GaussianGibbs
 from sklearn_crf.models import GaussianModel
 from sklearn_crf.rtf import Blur, Downsampling, FieldSolver, GaussianNoise
-from sklearn_crf.rtf._degradation import Observation
 from sklearn_crf.rtf._objectives import FieldRisk, PredictionLoss
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
 from sklearn_crf.rtf._trees import RegressionTree, factor_templates
+from sklearn_crf.rtf.images._degradation import Observation
 from sklearn_crf.rtf.losses import loss_function
 
 QUICK = {
