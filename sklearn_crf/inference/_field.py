@@ -308,13 +308,14 @@ class OddsField(NamedTuple):
     messages of a reparameterised model differ from those of the original by them.
     """
 
-    arrays: tuple  # Graph, unary, coupling and power, as the kernel takes them
+    arrays: tuple  # Graph, unary, coupling, power and shares, as the kernel takes them
     offset: np.ndarray  # (2E,) float64: what the edge of a slot adds to the log-odds of the node there
     largest_degree: int
 
     @classmethod
-    def of(cls, field):
+    def of(cls, field, share=None):
         """The same scores as those of a field that :func:`takes_odds`."""
+        # share: (N,) or None, what each node's odds with all messages count; one unless given
         dtype = field.unary.dtype
         edge, side = field.half_edge >> 1, field.half_edge & 1
         coupling, first_end, second_end = _split_tables(field)
@@ -332,6 +333,7 @@ class OddsField(NamedTuple):
             unary.astype(dtype),
             _padded(strength[edge], dtype),
             _padded(field.appearance[edge], dtype),
+            np.ones_like(unary, dtype) if share is None else share.astype(dtype),
         )
         return cls(arrays, offset, int(np.diff(field.ptr).max(initial=0)))
 

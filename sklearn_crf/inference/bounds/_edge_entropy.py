@@ -6,7 +6,14 @@ import numpy as np
 
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference
-from sklearn_crf.inference._field import Messages, infeasible_at_node, initial_messages, make_field
+from sklearn_crf.inference._field import (
+    Messages,
+    OddsField,
+    infeasible_at_node,
+    initial_messages,
+    make_field,
+    takes_odds,
+)
 from sklearn_crf.inference._relaxed_problem import in_double_precision, marginals_by_descent
 from sklearn_crf.inference.bounds._edge_shares import edge_shared_bound
 from sklearn_crf.kernels.bounds.edge_entropy import renew_messages, shares_of_messages
@@ -107,7 +114,7 @@ def best_edge_shares(model, *, max_iter=100, tol=1e-3):
         checkpoint()
         if best.iterate() <= tol:
             break
-    return _with_shares(best.model, best.field, best.messages, best.work)[1]
+    return best.model_and_shares()[1]
 
 
 class _EdgeEntropyBound:
@@ -115,34 +122,86 @@ class _EdgeEntropyBound:
 
     def __init__(self, model, init):
         self.dtype, self.model = model.dtype, in_double_precision(model)
-        self.field, _ = make_field(self.model, maximum=False, as_scores=True)
-        self.messages, self.work = initial_messages(self.field, init), self.field.workspace()
+        self.messages = _odds_messages(self.model, init) or _ScoreMessages(self.model, init)
 
     def iterate(self):
         """A pass forwards and one back; the largest change of a probability."""
-        changes = [renew_messages(self.field, self.messages, direction, self.work) for direction in (1, -1)]
+        changes = [self.messages.renew(direction) for direction in (1, -1)]
         if min(changes) < 0:
             raise infeasible_at_node(int(-1 - min(changes)))
         return max(changes)
 
+    def model_and_shares(self):
+        """The model without states that an edge forbids, and what its edges have beyond an even share."""
+        graph, n_columns = self.model.graph, self.model.n_columns
+        at_ends = np.empty((2 * graph.n_edges, n_columns))
+        at_ends[graph.incidence.half_edge] = self.messages.shares()
+        ends = graph.edges.ravel()
+        # All edges of a node agree on what one of them forbids.
+        unary = self.model.unary.copy()
+        unary[ends] = np.where(np.isneginf(at_ends), -np.inf, unary[ends])
+        even = unary[ends] / graph.degree[ends, None]
+        possible = even > -np.inf
+        beyond = np.subtract(at_ends, even, where=possible, out=np.zeros_like(even))
+        return replace(self.model, unary=unary), beyond.ravel()
+
     def marginals(self, **fields):
-        state = Messages(np.ascontiguousarray(self.messages[:, : self.model.n_columns]), True)
-        found = edge_shared_bound(*_with_shares(self.model, self.field, self.messages, self.work)).marginals
+        found = edge_shared_bound(*self.model_and_shares()).marginals
+        state = Messages(self.messages.scores(), True)
         return found._replace(unary=found.unary.astype(self.dtype), state=state, **fields)
 
 
-def _with_shares(model, field, messages, work):
-    """The model without states that an edge forbids, and what its edges have beyond an even share."""
-    shares = np.empty_like(messages)
-    shares_of_messages(field, messages, shares, work)
-    graph, n_columns = model.graph, model.n_columns
-    at_ends = np.empty((2 * graph.n_edges, n_columns))
-    at_ends[field.half_edge] = shares[:, :n_columns]
-    ends = graph.edges.ravel()
-    # All edges of a node agree on what one of them forbids.
-    unary = model.unary.copy()
-    unary[ends] = np.where(np.isneginf(at_ends), -np.inf, unary[ends])
-    even = unary[ends] / graph.degree[ends, None]
-    possible = even > -np.inf
-    beyond = np.subtract(at_ends, even, where=possible, out=np.zeros_like(even))
-    return replace(model, unary=unary), beyond.ravel()
+class _ScoreMessages:
+    """Messages as scores of all states."""
+
+    def __init__(self, model, init):
+        self.n_columns = model.n_columns
+        self.field, _ = make_field(model, maximum=False, as_scores=True)
+        self.values, self.work = initial_messages(self.field, init), self.field.workspace()
+
+    def renew(self, direction):
+        return renew_messages(self.field, self.values, direction, self.work)
+
+    def scores(self):
+        return np.ascontiguousarray(self.values[:, : self.n_columns])
+
+    def shares(self):
+        shares = np.empty_like(self.values)
+        shares_of_messages(self.field, self.values, shares, self.work)
+        return shares[:, : self.n_columns]
+
+
+def _odds_messages(model, init):
+    """Messages of two states as log-odds; None where these cannot tell what is forbidden or there are more states."""
+    if model.n_columns != 2 or model.n_states is not None or np.isneginf(model.unary).all(axis=1).any():
+        return None
+    field, _ = make_field(model, maximum=False, appearance=np.ones(model.graph.n_edges))
+    return _OddsMessages(model.graph, field, init) if takes_odds(field) else None
+
+
+class _OddsMessages:
+    """Messages as log-odds of the second of two states, several times as fast."""
+
+    def __init__(self, graph, field, init):
+        self.share = 1 / np.maximum(graph.degree, 1)
+        self.field = OddsField.of(field, self.share)
+        self.odds, self.work = self.field.odds_of(initial_messages(field, init)), self.field.workspace()
+        self.order = np.arange(graph.n_nodes, dtype=np.int32)
+        self.node = np.repeat(self.order, graph.degree)
+
+    def renew(self, direction):
+        return self.field.send(self.odds, self.order, self.order, direction, 0.0, 0, len(self.order), self.work)
+
+    def _values(self):
+        return self.odds[: len(self.node)]
+
+    def scores(self):
+        values = self._values() + self.field.offset
+        return np.stack((np.zeros_like(values), values), axis=1)
+
+    def shares(self):
+        values, unary = self._values(), self.field.arrays[3]
+        total = unary + np.bincount(self.node, weights=values, minlength=len(unary))
+        second = (self.share * total)[self.node] - values - self.field.offset
+        # A state that is forbidden has no share, whichever of the two it is.
+        return np.stack((np.where(second == np.inf, -np.inf, 0.0), np.where(second == np.inf, 0.0, second)), axis=1)

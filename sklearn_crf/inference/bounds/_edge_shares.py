@@ -156,7 +156,8 @@ def edge_shared_bound(model, shares):
     shares = shares - (means @ shares)[ends]
     scores = (double.unary[ends] / degree[ends, None] + shares).reshape(graph.n_edges, 2, model.n_columns)
     alone = degree == 0
-    log_z_terms = np.where(alone, logsumexp(double.unary, axis=1), 0.0)
+    log_z_terms = np.zeros(graph.n_nodes)
+    log_z_terms[alone] = logsumexp(double.unary[alone], axis=1)
     statistics, at_ends = np.zeros(model.tables.shape), np.empty_like(scores)
     failed = normalise_edges(
         np.ascontiguousarray(double.tables),

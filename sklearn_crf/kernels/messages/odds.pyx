@@ -1,12 +1,13 @@
-"""Sweeps of tree-reweighted belief propagation between nodes of two states, a message being one number.
+"""Sweeps of messages between nodes of two states, a message being one number.
 
 With messages as log-odds of the second state, raised to the power rho as everywhere, and every table a coupling J for
 equal states (what else is in it belongs to the nodes), the message from node s along an edge e = (s, t) is
 
-    m = rho_e log((e^h e^J + 1) / (e^h + e^J)),    h = u_s + sum_q m_q - m_e / rho_e
+    m = rho_e log((e^h e^J + 1) / (e^h + e^J)),    h = c_s (u_s + sum_q m_q) - m_e / rho_e
 
-with q over the edges of s. That takes one exponential and one logarithm, where powers of probabilities take four of
-each, and all messages of a node are worked out together.
+with q over the edges of s. Tree-reweighted belief propagation has c_s = 1; the sum of the entropies of all edges has
+rho_e = 1 and c_s one over the degree of s. That takes one exponential and one logarithm, where powers of probabilities
+take four of each, and all messages of a node are worked out together.
 """
 
 from cython cimport floating
@@ -23,6 +24,7 @@ def send_odds(
     const floating[::1] unary,  # IN (N,) log-odds of each node by itself
     const floating[::1] coupling,  # IN (2E + PADDING,) exp(-|J|) with the sign of J, by slot
     const floating[::1] power,  # IN (2E + PADDING,) rho, by slot
+    const floating[::1] share,  # IN (N,) c
     floating[::1] odds,  # INOUT (2E + PADDING,) messages by the slot of the receiving node
     const int32_t[::1] nodes,  # IN (n,) in the order of sending
     const int32_t[::1] rank,  # IN (N,) position of each node in a whole order, read if direction is not 0
@@ -47,7 +49,7 @@ def send_odds(
             total = unary[s]
             for q in range(first, last):
                 total += odds[q]
-            odds_from_node(&odds[first], &coupling[first], &power[first], last - first, total, &fresh[0])
+            odds_from_node(&odds[first], &coupling[first], &power[first], last - first, share[s] * total, &fresh[0])
             for q in range(first, last):
                 if direction != 0 and direction * (rank[neighbor[q]] - rank[s]) < 0:
                     continue

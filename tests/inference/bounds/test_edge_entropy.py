@@ -10,6 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf.inference import BruteForce, EdgeEntropyBP, NormProductBP
+from sklearn_crf.inference._relaxed_problem import in_double_precision
+from sklearn_crf.inference.bounds._edge_entropy import _odds_messages, _ScoreMessages
 
 
 def assert_same(found, expected, atol):
@@ -20,8 +22,9 @@ def assert_same(found, expected, atol):
 
 @pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
 @pytest.mark.parametrize("kind", ["tied", "weighted", "untied"])
-def test_the_result_is_that_of_norm_product(topology, kind):
-    model = random_model(topology, 3, kind, vary_states=kind == "untied", seed=1)
+@pytest.mark.parametrize("n_states", [2, 3])
+def test_the_result_is_that_of_norm_product(topology, kind, n_states):
+    model = random_model(topology, n_states, kind, vary_states=kind == "untied" and n_states > 2, seed=1)
     found = EdgeEntropyBP(tol=1e-11, max_iter=5000).marginals(model)
     expected = NormProductBP("trivial", tol=1e-11, max_iter=5000).marginals(model)
     assert found.bound == "upper"
@@ -47,8 +50,9 @@ def test_whatever_is_forbidden(model):
 
 
 @pytest.mark.parametrize("scale", [1.0, 30.0, 300.0])
-def test_it_is_a_bound_after_any_number_of_iterations(scale):
-    model = random_model("grid", 3, "untied", scale=scale, seed=0)
+@pytest.mark.parametrize("n_states", [2, 3])
+def test_it_is_a_bound_after_any_number_of_iterations(scale, n_states):
+    model = random_model("grid", n_states, "untied", scale=scale, seed=0)
     log_z = BruteForce().marginals(model).log_z
     with pytest.warns(ConvergenceWarning, match="raise max_iter"):
         bounds = [EdgeEntropyBP(max_iter=n, tol=0).marginals(model).log_z for n in (1, 2, 5, 20)]
@@ -56,8 +60,9 @@ def test_it_is_a_bound_after_any_number_of_iterations(scale):
     assert bounds[-1] >= log_z
 
 
-def test_a_warm_start_goes_on():
-    model = random_model("grid", 3, seed=0)
+@pytest.mark.parametrize("n_states", [2, 3])
+def test_a_warm_start_goes_on(n_states):
+    model = random_model("grid", n_states, seed=0)
     first = EdgeEntropyBP(tol=1e-9).marginals(model)
     before = first.state.values.copy()
     again = EdgeEntropyBP(tol=1e-9).marginals(model, init=first.state)
@@ -70,6 +75,34 @@ def test_a_warm_start_goes_on():
     forbidden = EdgeEntropyBP(tol=1e-9).marginals(replace(model, unary=unary))
     assert forbidden.unary[0, 0] == 0
     assert_same(EdgeEntropyBP(tol=1e-9).marginals(model, init=forbidden.state), first, 1e-7)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", ["tied", "weighted", "untied"])
+def test_log_odds_of_two_states_go_through_the_same_messages(kind, dtype):
+    # Nodes without edges, and states that are forbidden by their node alone.
+    model = random_model("disconnected", 2, kind, scale=3.0, dtype=dtype, seed=4)
+    unary = model.unary.copy()
+    unary[1, 0] = unary[2, 1] = -np.inf
+    model = in_double_precision(replace(model, unary=unary))
+    odds, rows = _odds_messages(model, None), _ScoreMessages(model, None)
+    for direction in (1, -1, 1, -1):
+        odds.renew(direction)
+        rows.renew(direction)
+        assert_allclose(*(np.diff(messages.scores(), axis=1) for messages in (odds, rows)), atol=1e-10)
+    forbidden = [np.isneginf(messages.shares()) for messages in (odds, rows)]
+    assert_array_equal(*forbidden)
+    assert forbidden[0].any()
+
+
+def test_log_odds_are_left_where_pairs_are_forbidden_or_scores_too_large():
+    assert _odds_messages(random_model("grid", 2, "untied", seed=0), None) is not None
+    assert _odds_messages(random_model("grid", 3, "untied", seed=0), None) is None
+    assert _odds_messages(random_model("grid", 2, "untied", scale=500.0, seed=0), None) is None
+    model = random_model("grid", 2, "tied", seed=0)
+    tables = model.tables.copy()
+    tables[..., 0, 1] = -np.inf
+    assert _odds_messages(replace(model, tables=tables), None) is None
 
 
 @pytest.mark.parametrize(("options", "message"), [({"max_iter": 0}, "max_iter"), ({"tol": -1}, "tol")])
