@@ -68,12 +68,15 @@ class Timed:
         self.executor, self.seconds, self.cpu = executor, [], []
 
     def map(self, function, broadcast):
+        return self.executor.map(function, broadcast)
+
+    def sum(self, function, broadcast):
         asked = broadcast[1] if isinstance(broadcast, tuple) and len(broadcast) == 2 else None
         is_of_field = getattr(getattr(asked, "function", None), "__name__", "") == "value_grad"
         if function.__name__ != "_evaluate" and not is_of_field:
-            return self.executor.map(function, broadcast)
+            return self.executor.sum(function, broadcast)
         before, start = self._cpu_seconds(), time.perf_counter()
-        found = self.executor.map(function, broadcast)
+        found = self.executor.sum(function, broadcast)
         self.seconds.append(time.perf_counter() - start)
         self.cpu.append(self._cpu_seconds() - before)
         return found

@@ -3,6 +3,7 @@
 from sklearn_crf.distributed._executors import ClusterExecutor, DaskExecutor, Executor, LocalExecutor, RayExecutor
 from sklearn_crf.distributed._kept import KeptObjects
 from sklearn_crf.distributed._shards import Shard, Shards, of_each_shard, on_worker, scored_shards
+from sklearn_crf.distributed._sums import tree_sum
 
 __all__ = [
     "ClusterExecutor",
@@ -16,4 +17,5 @@ __all__ = [
     "of_each_shard",
     "on_worker",
     "scored_shards",
+    "tree_sum",
 ]

@@ -7,6 +7,10 @@ from contextlib import contextmanager
 from time import sleep
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+
+from sklearn_crf.distributed._sums import even_blocks, sum_of_leaves, tree_order, tree_sum, whole_subtrees
+
 
 class Shard:
     """One part of the training data, where it is worked on.
@@ -137,6 +141,24 @@ class Executor:
         """
         yield from self.map(function, broadcast)
 
+    def sum(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> Any:
+        """Call a function on every shard, and add its results.
+
+        Engines that add results where shards are have a method of their own; this one adds those of :meth:`map`.
+
+        Parameters
+        ----------
+        function : callable(shard, broadcast) -> object
+            As of :meth:`map`. Its results are numbers, arrays, or tuples, lists or data classes of these.
+        broadcast : object
+
+        Returns
+        -------
+        object
+            Their :func:`~sklearn_crf.distributed.tree_sum`.
+        """
+        return tree_sum(self.map(function, broadcast))
+
 
 class LocalExecutor(Executor):
     """Shards in this process, one after the other.
@@ -165,6 +187,10 @@ class LocalExecutor(Executor):
     def iterate(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> Iterator:
         return (self._call(function, shard, broadcast) for shard in self.shards)
 
+    def sum(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> Any:
+        order = tree_order(range(len(self.shards)))
+        return sum_of_leaves((self._call(function, self.shards[k], broadcast) for k in order), 0, len(order))
+
     def _call(self, function, shard, broadcast):
         try:
             return function(shard, broadcast)
@@ -176,8 +202,9 @@ class LocalExecutor(Executor):
 class ClusterExecutor(Executor):
     """Base of executors whose shards are in actors: objects that live in other processes of a cluster.
 
-    Shards are dealt out to actors in turn. One function and what goes with it are sent to an actor once for all its
-    shards. Those of an actor that dies are loaded again by another one in its place.
+    Shards are dealt out to actors in turn, or nearly so if their number is no power of two: each has whole subtrees of
+    :func:`~sklearn_crf.distributed.tree_sum`, and sends back one sum for each. One function and what goes with it are
+    sent to an actor once for all its shards. Those of an actor that dies are loaded again by another one in its place.
 
     Parameters
     ----------
@@ -195,32 +222,51 @@ class ClusterExecutor(Executor):
 
     def __init__(self, shards: Sequence[Shard], n_actors: int):
         self._shards = list(shards)
+        n_shards, order = len(self._shards), tree_order(range(len(self._shards)))
+        blocks = even_blocks(0, n_shards, n_actors)
+        # Numbers of the shards of each actor, and its subtrees, in the order of the leaves.
+        self._numbers = [order[start:stop] for start, stop in blocks]
+        self._subtrees = [whole_subtrees(start, stop, 0, n_shards) for start, stop in blocks]
         self._actors: list = [None] * n_actors
         for k in range(n_actors):
             self._replace(k)
 
     def map(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> list:
         with self._cluster_named_in_errors():
-            found = self._of_actors(self._dumps((function, broadcast)))
+            found = self._of_actors("results", self._dumps((function, broadcast)))
         results: list = [None] * len(self._shards)
-        for k, part in enumerate(found):
-            results[k :: len(found)] = part
+        for numbers, part in zip(self._numbers, found, strict=True):
+            for number, result in zip(numbers, part, strict=True):
+                results[number] = result
         return [_unless_failed(result) for result in results]
 
-    def iterate(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> Iterator:
-        n_actors = len(self._actors)
+    def sum(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> Any:
         with self._cluster_named_in_errors():
-            requests = [self._dumps((function, broadcast, n)) for n in range(-(-len(self._shards) // n_actors))]
-            calls = self._started(requests[0])
-        for n, sent in enumerate(requests):
+            found = self._of_actors("sums", self._dumps((function, broadcast)))
+        parts = (part for of_actor in found for part in _unless_failed(of_actor))
+        summed = {subtree for subtrees in self._subtrees for subtree in subtrees}
+        return sum_of_leaves(parts, 0, len(self._shards), summed)
+
+    def iterate(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> Iterator:
+        sent = self._dumps((function, broadcast))
+        places = {number: (k, n) for k, numbers in enumerate(self._numbers) for n, number in enumerate(numbers)}
+        waiting = [iter(sorted(numbers)) for numbers in self._numbers]
+        calls: dict[int, Any] = {}
+
+        def start_next_of(k):
+            number = next(waiting[k], None)
+            if number is not None:
+                calls[number] = self._unless_dead(self._start, k, ("result", sent, places[number][1]))
+
+        with self._cluster_named_in_errors():
+            for k in range(len(self._actors)):
+                start_next_of(k)
+        for number, (k, n) in sorted(places.items()):
             with self._cluster_named_in_errors():
-                # The next shard of each actor is worked on while the caller looks at results of this one.
-                following = self._started(requests[n + 1]) if n + 1 < len(requests) else []
-            for k, call in enumerate(calls[: len(self._shards) - n * n_actors]):
-                with self._cluster_named_in_errors():
-                    found = self._waited_for(k, call, sent)
-                yield _unless_failed(found[0])
-            calls = following
+                # The next shard of the actor is worked on while the caller looks at the result of this one.
+                start_next_of(k)
+                found = self._waited_for(k, calls.pop(number), ("result", sent, n))
+            yield _unless_failed(found)
 
     @contextmanager
     def _cluster_named_in_errors(self):
@@ -234,22 +280,20 @@ class ClusterExecutor(Executor):
                 f"({type(error).__name__}): start one, and fit with new shards."
             ) from error
 
-    def _started(self, sent):
-        """Calls of all actors."""
-        return [self._unless_dead(self._start, k, sent) for k in range(len(self._actors))]
+    def _of_actors(self, method, sent):
+        """Results of a method of each actor, those that have died replaced."""
+        requests = [(method, sent)] * len(self._actors)
+        calls = [self._unless_dead(self._start, k, request) for k, request in enumerate(requests)]
+        return [self._waited_for(k, *waiting) for k, waiting in enumerate(zip(calls, requests, strict=True))]
 
-    def _of_actors(self, sent):
-        """Results of each actor, those that have died replaced."""
-        return [self._waited_for(k, call, sent) for k, call in enumerate(self._started(sent))]
-
-    def _waited_for(self, k, call, sent):
+    def _waited_for(self, k, call, request):
         """The result of an actor, or of the one in its place."""
         for _ in range(_MOST_WAITS):
             found = None if call is None else self._unless_dead(self._result, k, call)
             if found is not None:
-                return found
+                return found[0]
             self._replace(k)
-            call = self._unless_dead(self._start, k, sent)
+            call = self._unless_dead(self._start, k, request)
         raise RuntimeError(f"Workers of the {self.name} cluster died {_MOST_WAITS} times in one pass over the shards.")
 
     def _unless_dead(self, step, k, argument):
@@ -261,9 +305,9 @@ class ClusterExecutor(Executor):
                 raise
             return None
 
-    def _dealt(self, k):
-        """The shards of an actor."""
-        return self._shards[k :: len(self._actors)]
+    def _held(self, k):
+        """Arguments of the :class:`Holder` of an actor: its shards, and the sizes of its subtrees."""
+        return [self._shards[number] for number in self._numbers[k]], [high - low for low, high in self._subtrees[k]]
 
     def _dumps(self, data):
         """Functions, also those of no module, and what goes with them, in the form in which they go to all actors."""
@@ -273,8 +317,9 @@ class ClusterExecutor(Executor):
         """Make an actor, in the place of one that died or of none."""
         raise NotImplementedError(type(self).__name__)
 
-    def _start(self, k, sent):
-        """Call an actor, without waiting for it."""
+    def _start(self, k, request):
+        """Call a method of an actor, without waiting for it."""
+        # request: name of the method, what ``_dumps`` made, and further arguments
         raise NotImplementedError(type(self).__name__)
 
     def _result(self, k, call):
@@ -293,7 +338,7 @@ class ClusterExecutor(Executor):
 class DaskExecutor(ClusterExecutor):
     """Shards on the workers of a dask cluster, each on the same worker for as long as that lives.
 
-    Shards are dealt out in turn. Those of a worker that dies are loaded again by another.
+    Those of a worker that dies are loaded again by another.
 
     Parameters
     ----------
@@ -342,7 +387,10 @@ class DaskExecutor(ClusterExecutor):
     def _dumps(self, data):
         from distributed.protocol.pickle import dumps
 
-        return dumps(data)
+        # Arrays go as they are, without a copy of theirs among the bytes.
+        buffers: list = []
+        head = dumps(data, buffer_callback=buffers.append)
+        return [head, *(np.frombuffer(buffer, np.uint8) for buffer in buffers)]
 
     def _replace(self, k):
         workers = self._workers()
@@ -350,17 +398,18 @@ class DaskExecutor(ClusterExecutor):
         self._homes[k] = home = (free or list(workers))[k % len(free or workers)]
         # A task would be sent to its worker by way of the scheduler, at several times the delay of an actor's call.
         self._actors[k] = self.client.submit(
-            Holder, self._dealt(k), workers[home], workers=[home], actor=True, pure=False
+            Holder, *self._held(k), workers[home], workers=[home], actor=True, pure=False
         )
 
-    def _start(self, k, sent):
-        if not hasattr(self._actors[k], "call"):
+    def _start(self, k, request):
+        if not hasattr(self._actors[k], "results"):
             # A future of it, until it is made.
             self._actors[k] = self._while_alive(k, self._actors[k].result)
-        return self._actors[k].call(sent)
+        method, *arguments = request
+        return getattr(self._actors[k], method)(*arguments)
 
     def _result(self, k, call):
-        return self._while_alive(k, call.result)
+        return (self._while_alive(k, call.result),)
 
     def _while_alive(self, k, result):
         """A result that is waited for as long as the worker lives: dask waits on for workers that are gone."""
@@ -390,8 +439,7 @@ class DaskExecutor(ClusterExecutor):
 class RayExecutor(ClusterExecutor):
     """Shards in actors of a Ray cluster, each in the same actor for as long as that lives.
 
-    There is an actor for each processor. Shards are dealt out in turn. Those of an actor that dies are loaded again by
-    another one in its place.
+    There is an actor for each processor. The shards of one that dies are loaded again by another one in its place.
 
     Parameters
     ----------
@@ -434,18 +482,21 @@ class RayExecutor(ClusterExecutor):
                 self._ray.kill(actor)
 
     def _dumps(self, data):
-        sent = self._ray.cloudpickle.dumps(data)
-        # Few bytes go with each call, which is quicker; many go to each machine once.
-        return sent if len(sent) < _FEW_BYTES else self._ray.put(sent)
+        buffers: list = []
+        head = self._ray.cloudpickle.dumps(data, protocol=5, buffer_callback=buffers.append)
+        sent = [head, *(np.frombuffer(buffer, np.uint8) for buffer in buffers)]
+        # Few bytes go with each call, which is quicker; many go to each machine once, where processes share them.
+        return sent if sum(map(len, sent)) < _FEW_BYTES else self._ray.put(sent)
 
     def _replace(self, k):
-        self._actors[k] = self._make_actor(self._dealt(k), 1)
+        self._actors[k] = self._make_actor(*self._held(k), 1)
 
-    def _start(self, k, sent):
-        return self._actors[k].call.remote(sent)
+    def _start(self, k, request):
+        method, *arguments = request
+        return getattr(self._actors[k], method).remote(*arguments)
 
     def _result(self, k, call):
-        return self._ray.get(call)
+        return (self._ray.get(call),)
 
     def _is_of_actor(self, error):
         return isinstance(error, self._ray.exceptions.RayActorError)
@@ -455,17 +506,37 @@ class RayExecutor(ClusterExecutor):
 
 
 class Holder:
-    """Shards in an actor."""
+    """Shards in an actor, in the order of the leaves of whole subtrees."""
 
-    def __init__(self, shards, n_threads):
-        self._shards = shards
+    # subtrees: number of leaves of each
+
+    def __init__(self, shards, subtrees, n_threads):
+        self._shards, self._subtrees = shards, subtrees
         self._threads = ThreadPoolExecutor(n_threads)
 
-    def call(self, sent):
-        """Results of a function for each shard, or for the one of a given number here, errors among them."""
-        function, broadcast, *number = pickle.loads(sent)
-        shards = self._shards[number[0] : number[0] + 1] if number else self._shards
-        return list(self._threads.map(lambda shard: _result_or_failure(function, shard, broadcast), shards))
+    def results(self, sent):
+        """Results of a function for each shard, errors among them."""
+        return list(self._called(_result_or_failure, sent))
+
+    def sums(self, sent):
+        """Sums of the results of a function over each subtree, or the first error."""
+        found = self._called(_call, sent)
+        try:
+            return [sum_of_leaves(found, 0, size) for size in self._subtrees]
+        except Exception as error:
+            return _Failure(error)
+
+    def result(self, sent, number):
+        """The result of a function for the shard of a number here, or its error."""
+        return next(self._called(_result_or_failure, sent, slice(number, number + 1)))
+
+    def _called(self, call, sent, chosen=slice(None)):
+        function, broadcast = pickle.loads(sent[0], buffers=sent[1:])
+        return self._threads.map(lambda shard: call(function, shard, broadcast), self._shards[chosen])
+
+
+def _call(function, shard, broadcast):
+    return function(shard, broadcast)
 
 
 class _Failure(NamedTuple):

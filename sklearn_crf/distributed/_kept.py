@@ -42,24 +42,8 @@ class KeptObjects:
     def __init__(self, shards: Shards, make: Callable[[Shard], Any], stays: bool = False):
         self._shards = shards
         self._plan = _Plan(uuid4().hex, make, stays)
-        self._steps: list[_Call] = []
+        self._steps: list[_Step] = []
         shards.map(_catch_up, (self._plan, self._steps))
-
-    def ask(self, function: Callable, *arguments: Any) -> list:
-        """Results of a function that changes nothing.
-
-        Parameters
-        ----------
-        function : callable(object, *arguments) -> object
-            One of a module.
-        *arguments : object
-
-        Returns
-        -------
-        list
-            In the order of the shards.
-        """
-        return self._of_all(_Call(len(self._steps), function, arguments, False))
 
     def step(self, function: Callable, *arguments: Any) -> list:
         """Results of a function that changes what the objects carry.
@@ -75,19 +59,35 @@ class KeptObjects:
         list
             In the order of the shards.
         """
-        asked = _Call(len(self._steps), function, arguments, True)
-        found = self._of_all(asked)
-        self._steps.append(asked)
+        return [result for (result,) in self._changed(self._shards.map, function, arguments)]
+
+    def total(self, function: Callable, *arguments: Any) -> Any:
+        """Sum of the results of a function that changes what the objects carry.
+
+        Parameters
+        ----------
+        function : callable(object, *arguments) -> object
+            As of :meth:`step`. Its results are numbers, arrays, or tuples, lists or data classes of these.
+        *arguments : object
+
+        Returns
+        -------
+        object
+            The :func:`~sklearn_crf.distributed.tree_sum` of the shards.
+        """
+        (found,) = self._changed(self._shards.sum, function, arguments)
         return found
 
     def drop(self) -> None:
         """Release the objects."""
         self._shards.map(_drop, self._plan.key)
 
-    def _of_all(self, asked):
+    def _changed(self, engine, function, arguments):
+        asked = _Step(len(self._steps), function, arguments)
         for _ in range(_MOST_REPAIRS):
-            found = self._shards.map(_call, (self._plan.key, asked))
-            if not any(isinstance(part, _Missed) for part in found):
+            found = engine(_call, (self._plan.key, asked))
+            if not (found is None or (isinstance(found, list) and None in found)):
+                self._steps.append(asked)
                 return found
             # Another worker has loaded the shard since the step before.
             self._shards.map(_catch_up, (self._plan, self._steps))
@@ -103,17 +103,12 @@ class _Plan(NamedTuple):
     stays: bool
 
 
-class _Call(NamedTuple):
-    """A function of an object: the number of steps before it, its further arguments, and whether it is a step."""
+class _Step(NamedTuple):
+    """A function that changes an object: the number of steps before it, and its further arguments."""
 
     number: int
     function: Callable
     arguments: tuple
-    changes: bool
-
-
-class _Missed(NamedTuple):
-    """The result of a shard that has not made all steps before."""
 
 
 class _Kept:
@@ -143,19 +138,19 @@ class _Kept:
         kept = self.object_of(shard)
         with shard.named_in_errors():
             found = asked.function(kept, *asked.arguments)
-        if asked.changes:
-            self.carried, self.last, self.n_steps = kept.carried, found, asked.number + 1
+        self.carried, self.last, self.n_steps = kept.carried, found, asked.number + 1
         return found
 
 
 def _call(shard, request):
+    """The result of a function, in a tuple; None if the shard has not made all steps before."""
     key, asked = request
     kept = shard.memory.get(key)
-    if kept is not None and asked.changes and asked.number == kept.n_steps - 1:
-        return kept.last
+    if kept is not None and asked.number == kept.n_steps - 1:
+        return (kept.last,)
     if kept is None or asked.number != kept.n_steps:
-        return _Missed()
-    return kept.call(shard, asked)
+        return None
+    return (kept.call(shard, asked),)
 
 
 def _catch_up(shard, request):

@@ -17,9 +17,9 @@ class Shards:
     :class:`~sklearn_crf.ContrastiveCRF`, :class:`~sklearn_crf.RegressionTreeField`,
     :class:`~sklearn_crf.RegressionTreeFieldClassifier` and :class:`~sklearn_crf.MultiConditionalMFA`.
 
-    Weights go out to the shards, a loss and a gradient come back from each, and these are added in the order of the
-    shards, in float64. The fitted weights are the same bits in this process, from disk, and on any number of workers
-    with the vector level of this process.
+    Weights go out to the workers, and the sums of the losses and gradients of their shards come back. Sums are formed
+    in one order, in float64, whoever has which shard: the fitted weights are the same bits in this process, from disk,
+    and on any number of workers with the vector level of this process.
 
     Parameters
     ----------
@@ -182,6 +182,31 @@ class Shards:
         [1, 1]
         """
         return self._held().map(function, broadcast)
+
+    def sum(self, function: Callable[[Shard, Any], Any], broadcast: Any = None) -> Any:
+        """Call a function on every shard, and add its results where the shards are.
+
+        Parameters
+        ----------
+        function : callable(shard, broadcast) -> object
+            One of a module, which workers can import. Its results are numbers, arrays, or tuples, lists or data classes
+            of these.
+        broadcast : object, default=None
+            Goes to every worker.
+
+        Returns
+        -------
+        object
+            Their sum, :func:`~sklearn_crf.distributed.tree_sum`, the same bits wherever the shards are.
+
+        Examples
+        --------
+        >>> from sklearn_crf import Shards
+        >>> shards = Shards(["a", "b"], lambda path: ([[1.0], [2.0]], [0, 1]))
+        >>> shards.sum(lambda shard, label: shard.load()[1].count(label), 1)
+        2
+        """
+        return self._held().sum(function, broadcast)
 
     def apply(
         self, estimator: Any, method: str = "predict", write: Callable[[int, Any], Any] | None = None, **options: Any

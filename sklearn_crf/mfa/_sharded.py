@@ -1,6 +1,5 @@
 """Samples in shards: what they have in common, samples of theirs to start from, and sums over all of them."""
 
-from dataclasses import fields, is_dataclass
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -126,12 +125,12 @@ class ShardedBlocks:
         self._shards = shards
         self._plan = _MixturePlan(clone(estimator), classes, units, width)
         self.n_features = len(units.mean)
-        self.class_weight = np.sum(shards.map(_class_weight, self._plan), axis=0)
+        self.class_weight = shards.sum(_class_weight, self._plan)
         self.total_weight = float(self.class_weight.sum())
 
     def total_of(self, function, params, *arguments, run=map):
-        """A sum over samples that a function of blocks gives, added in the order of the shards."""
-        return _added(self._shards.map(_total, (self._plan, function, params, arguments)))
+        """A sum over samples that a function of blocks gives."""
+        return self._shards.sum(_total, (self._plan, function, params, arguments))
 
     def finish(self):
         """Release the memory of the shards."""
@@ -168,14 +167,3 @@ def _total(shard, request):
 
 def _drop(shard, _):
     shard.cache.clear()
-
-
-def _added(parts):
-    """The sum, in their order, of numbers, arrays, or tuples or data classes of these."""
-    first = parts[0]
-    if isinstance(first, tuple):
-        return tuple(map(_added, zip(*parts, strict=True)))
-    if is_dataclass(first):
-        names = [field.name for field in fields(first)]
-        return type(first)(**{name: _added([getattr(part, name) for part in parts]) for name in names})
-    return sum(parts[1:], start=first)

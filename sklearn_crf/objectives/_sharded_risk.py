@@ -1,4 +1,4 @@
-"""The empirical risk of examples in shards: every shard adds up its own, and their sums are added in order."""
+"""The empirical risk of examples in shards: every shard adds up its own, and their sums are added in a fixed order."""
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -9,8 +9,8 @@ from uuid import uuid4
 import numpy as np
 
 from sklearn_crf._threads import single_threaded_blas
-from sklearn_crf.distributed import Shard, Shards
-from sklearn_crf.objectives._base import EmpiricalRisk, Objective, RiskValue, total_of
+from sklearn_crf.distributed import Shard, Shards, tree_sum
+from sklearn_crf.objectives._base import EmpiricalRisk, Objective, RiskValue
 
 
 class ShardedRisk:
@@ -18,8 +18,8 @@ class ShardedRisk:
 
     .. math:: R(w) = \sum_p R_p(w), \qquad \nabla R = \sum_p \nabla R_p
 
-    with :math:`R_p` the :class:`EmpiricalRisk` of shard p, and the sums in the order of the shards. For one evaluation
-    the weights go out, and a value and a gradient of each shard come back.
+    with :math:`R_p` the :class:`EmpiricalRisk` of shard p, and the sums by :func:`~sklearn_crf.distributed.tree_sum`.
+    For one evaluation the weights go out, and the sums over the shards of each worker come back.
 
     What inferences carry from pass to pass stays with the shard, and so does what an objective of examples has grown,
     such as sets of labelings. It is a function of the weights that the shard has seen: where a worker is lost, another
@@ -78,16 +78,15 @@ class ShardedRisk:
         self._keeps_passes = True
         known = shards.map(_describe, _Plan(self._key, make_risk))
         self.objective = known[0].objective if objective is None else objective
-        self.n_labelled = float(sum(part.n_labelled for part in known))
+        self.n_labelled = float(tree_sum([part.n_labelled for part in known]))
         self.n_examples = sum(part.n_examples for part in known)
         self.n_nodes = sum(part.n_nodes for part in known)
         self.n_edges = sum(part.n_edges for part in known)
         self.has_unlabelled = any(part.has_unlabelled for part in known)
         self.is_forest = all(part.is_forest for part in known)
         self.is_exact = all(part.is_exact for part in known)
-        self.label_counts = np.sum([part.label_counts for part in known], axis=0)
-        curvature = [part.curvature for part in known]
-        self.curvature = None if curvature[0] is None else np.sum(curvature, axis=0)
+        self.label_counts = tree_sum([part.label_counts for part in known])
+        self.curvature = tree_sum([part.curvature for part in known])
 
     edges_per_node = EmpiricalRisk.edges_per_node
     n_constant_errors = EmpiricalRisk.n_constant_errors
@@ -101,7 +100,7 @@ class ShardedRisk:
         )
 
     def value_grad(self, coef: np.ndarray, members: Sequence[int] | None = None) -> RiskValue:
-        """Loss over all shards, added in their order.
+        """Loss over all shards.
 
         Parameters
         ----------
@@ -115,28 +114,14 @@ class ShardedRisk:
         """
         if members is not None:
             return self.batches
-        parts = self.parts(coef)
-        return total_of(parts, np.sum([np.asarray(part.gradient) for part in parts], axis=0))
-
-    def parts(self, coef: np.ndarray) -> list[RiskValue]:
-        """Loss of every shard, of one pass over all.
-
-        Parameters
-        ----------
-        coef : ndarray of shape (n_coef,)
-
-        Returns
-        -------
-        list of RiskValue
-        """
         objective = None if self.objective.of_examples else deepcopy(self.objective)
         asked = _Pass(self._n_passes, np.array(coef), objective)
-        found = self._of_all(_evaluate, asked)
+        value, n_carrying = self._total(_evaluate, asked)
         self._n_passes += 1
         # Losses without memory need no passes repeated.
-        self._keeps_passes = self._keeps_passes and any(carries for _, carries in found)
+        self._keeps_passes = self._keeps_passes and n_carrying > 0
         self._history = [*self._history, asked] if self._keeps_passes else self._changes()
-        return [value for value, _ in found]
+        return value
 
     def _changes(self):
         return [step for step in self._history if isinstance(step, _Call)]
@@ -159,16 +144,16 @@ class ShardedRisk:
         """
         asked = _Call(self._n_passes, function, arguments)
         if not changes:
-            return sum(self._of_all(_summed, asked))
-        found = self._of_all(_evaluate, asked)
+            return self._total(_summed, asked)[0]
+        found, _ = self._total(_evaluate, asked)
         self._n_passes += 1
         self._history = [*self._history, asked]
-        return sum(value for value, _ in found)
+        return found
 
-    def _of_all(self, function, asked):
+    def _total(self, function, asked):
         for _ in range(_MOST_REPAIRS):
-            found = self.shards.map(function, (self._key, asked))
-            if not any(part is None for part in found):
+            found = self.shards.sum(function, (self._key, asked))
+            if found is not None:
                 return found
             # Another worker has loaded the shard since the previous pass.
             self.shards.map(_catch_up, (_Plan(self._key, self.make_risk), asked.number, self._history))
@@ -273,7 +258,7 @@ def _describe(shard, plan):
 
 
 def _evaluate(shard, request):
-    """The result of a step for a shard, and whether its inferences carry something on; None if it missed a step."""
+    """The result of a step for a shard, and 1 if its inferences carry something on; None if it missed a step."""
     key, asked = request
     kept = shard.memory.get(key)
     if kept is None or asked.number not in (kept.n_passes, kept.n_passes - 1):
@@ -297,17 +282,17 @@ def _advance(shard, key, asked):
             found = risk.value_grad(asked.coef)
     carries = any(state is not None for state in risk.carried)
     kept.carried = risk.carried if carries else None
-    kept.last, kept.n_passes = (found, carries), asked.number + 1
+    kept.last, kept.n_passes = (found, int(carries)), asked.number + 1
 
 
 def _summed(shard, request):
-    """The value of a function for the risk of a shard; None if the shard missed a step."""
+    """The value of a function for the risk of a shard, in a tuple; None if the shard missed a step."""
     key, asked = request
     kept = shard.memory.get(key)
     if kept is None or asked.number != kept.n_passes:
         return None
     with single_threaded_blas(), shard.named_in_errors():
-        return asked.function(_risk_of(shard, key), *asked.arguments)
+        return (asked.function(_risk_of(shard, key), *asked.arguments),)
 
 
 def _catch_up(shard, repair):
@@ -331,14 +316,14 @@ def _forget(shard, key):
 
 
 class ShardPlanes:
-    r"""Highest planes of the losses of shards, for solvers that keep planes of sums.
+    r"""Highest planes of the loss of all shards, for solvers that keep planes of sums.
 
     .. math::
-        C R_p(w) = \max_y \bigl( o_{py} + s_{py}^\top w \bigr), \qquad s_{py} = C \nabla R_p(w), \qquad
-        o_{py} = C R_p(w) - s_{py}^\top w
+        C R(w) = \max_y \bigl( o_y + s_y^\top w \bigr), \qquad s_y = C \nabla R(w), \qquad
+        o_y = C R(w) - s_y^\top w
 
-    with :math:`R_p` the structured hinges of shard p together, which are linear in w as long as the labelings found are
-    the same. All shards are one block.
+    with R the structured hinges together, which are linear in w as long as the labelings found are the same. They are
+    one block of one term.
 
     Parameters
     ----------
@@ -373,12 +358,12 @@ class ShardPlanes:
     >>> planes = ShardPlanes(risk, 1.0, np.ones(potentials.n_coef))
     >>> slopes, offsets = planes(0, np.zeros(potentials.n_coef))
     >>> slopes.round(3).tolist(), offsets.tolist()
-    ([[-0.7, 0.0], [-1.8, 0.0]], [3.0, 2.0])
+    ([[-2.5, 0.0]], [5.0])
     """
 
     def __init__(self, risk: ShardedRisk, C: float, scale: np.ndarray):
         self.risk = risk
-        self.sizes = [len(risk.shards)]
+        self.sizes = [1]
         self.n_inference_calls = 0
         self._C, self._scale = C, scale
 
@@ -396,8 +381,8 @@ class ShardPlanes:
         return self._scale * x
 
     def __call__(self, block, x):
-        """Slopes (n_shards, n_coef) and offsets (n_shards,) of the highest planes at x."""
-        parts = self.risk.parts(self.weights_of(x))
+        """Slope (1, n_coef) and offset (1,) of the highest plane at x."""
+        found = self.risk.value_grad(self.weights_of(x))
         self.n_inference_calls += self.risk.n_examples
-        slopes = self._C * self._scale * np.array([part.gradient for part in parts])
-        return slopes, self._C * np.array([part.value for part in parts]) - slopes @ x
+        slopes = (self._C * self._scale * found.gradient)[np.newaxis]
+        return slopes, self._C * np.array([found.value]) - slopes @ x

@@ -158,6 +158,10 @@ class FieldRisk:
         """Results of a function of the risk, for each part of the images: here they are in one."""
         return [function(self, *arguments)]
 
+    def total(self, function, *arguments):
+        """Sum over all parts of what a function of the risk gives."""
+        return function(self, *arguments)
+
     def value_grad(self, coef):
         """Mean loss, and its derivative."""
 
@@ -195,7 +199,8 @@ class FieldRisk:
         """Weighted share of each leaf in the factors of its type, 1 / L where no leaf has a factor."""
         # returns list of (n_leaves,)
         return [
-            np.where(total > 0, total / (total.sum() or 1.0), 1 / len(total)) for total in leaf_weights_of_all(self)
+            np.where(total > 0, total / (total.sum() or 1.0), 1 / len(total))
+            for total in self.total(FieldRisk.leaf_weights)
         ]
 
     def factor_weights(self, i, kind):
@@ -225,12 +230,6 @@ class FieldRisk:
 
 # Partial sums, whatever the number of threads.
 _N_GROUPS = 16
-
-
-def leaf_weights_of_all(risk):
-    """Weight of the factors of all parts in each leaf, type by type."""
-    # returns list of (n_leaves,)
-    return [np.sum(of_type, axis=0) for of_type in zip(*risk.parts(FieldRisk.leaf_weights), strict=True)]
 
 
 # The inverse of J is dense: at this many values it takes 130 megabytes and seconds.

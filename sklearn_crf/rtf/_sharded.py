@@ -198,7 +198,7 @@ class ShardedRounds:
 
     def mean_square_differences(self, types):
         """Of the targets at the two pixels of the factors of each type."""
-        found = np.sum(self.shards.map(_square_differences, (self.making, types)), axis=0)
+        found = self.shards.sum(_square_differences, (self.making, types))
         return [total / max(count, 1) for total, count in found]
 
     def __call__(self, level):
@@ -280,10 +280,14 @@ class ShardedData:
         """Results of a function of the images of each shard, and the number of the shard."""
         return self.shards.map(_of_data, (self.wanted, function, arguments))
 
+    def total(self, function, *arguments):
+        """Sum over the shards of what a function of their images gives."""
+        return self.shards.sum(_of_data, (self.wanted, function, arguments))
+
     def risk(self, objective, field):
         """Mean loss of a field."""
         if self._weight is None:
-            self._weight = sum(self.parts(_weight_of, self.wanted.is_table))
+            self._weight = self.total(_weight_of, self.wanted.is_table)
         whole = Whole(self.n_images, self._weight)
         make = partial(_FieldOfShard.of, self.wanted, objective, whole)
         self._risks.append(KeptObjects(self.shards, make, stays=self.wanted.cuts is not None))
@@ -371,7 +375,7 @@ class _FieldOfShard:
 
 
 class ShardedFieldRisk:
-    """Mean loss over images, as of FieldRisk, which are in shards: sums are added in the order of the shards."""
+    """Mean loss over images, as of FieldRisk, which are in shards."""
 
     def __init__(self, kept, field, whole, n_jobs):
         self._kept, self.whole, self.n_jobs = kept, whole, n_jobs
@@ -392,20 +396,23 @@ class ShardedFieldRisk:
 
     def parts(self, function, *arguments):
         """Results of a function of the risk of each shard; iterators come as lists."""
-        if function is FieldRisk.leaf_weights:
-            if self._leaf_weights is None:
-                self._leaf_weights = self._kept.ask(_FieldOfShard.part, function)
-            return self._leaf_weights
         # Solves go on from where the last ones ended.
         return self._kept.step(_FieldOfShard.part, function, *arguments)
 
+    def total(self, function, *arguments):
+        """Sum over the shards of what a function of their risks gives."""
+        if function is not FieldRisk.leaf_weights:
+            return self._kept.total(_FieldOfShard.part, function, *arguments)
+        if self._leaf_weights is None:
+            self._leaf_weights = self._kept.total(_FieldOfShard.part, function)
+        return self._leaf_weights
+
     def value_grad(self, coef):
         """Mean loss, and its derivative."""
-        found = self._kept.step(_FieldOfShard.value_grad, coef)
-        values, gradients, converged = zip(*found, strict=True)
-        self.converged = self.converged and all(converged)
-        return sum(values), np.sum(gradients, axis=0)
+        value, gradient, converged = self._kept.total(_FieldOfShard.value_grad, coef)
+        self.converged = self.converged and converged
+        return value, gradient
 
     def value(self, coef):
         """Mean loss."""
-        return sum(self._kept.step(_FieldOfShard.value, coef))
+        return self._kept.total(_FieldOfShard.value, coef)

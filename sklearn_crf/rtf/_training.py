@@ -7,7 +7,7 @@ import numpy as np
 
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.optimize import minimize_pqn, minimize_spg
-from sklearn_crf.rtf._objectives import FieldRisk, leaf_weights_of_all
+from sklearn_crf.rtf._objectives import FieldRisk
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
 from sklearn_crf.rtf._trees import GrowthOptions, RegressionTree, find_splits
 
@@ -137,9 +137,8 @@ class LeafScaling:
         seeds = rng.randint(np.iinfo(np.int32).max, size=n_types)
 
         self.factor = []
-        sums = zip(*risk.parts(_sums_of_squares, seeds), strict=True)
-        for white, of_type in zip(risk.potentials.whitening, sums, strict=True):
-            squares, weight = (np.sum(part, axis=0) for part in zip(*of_type, strict=True))
+        sums = risk.total(_sums_of_squares, seeds)
+        for white, (squares, weight) in zip(risk.potentials.whitening, sums, strict=True):
             self.factor.append(np.linalg.cholesky(_moments(squares, weight, white)))
         self.inverse = [np.linalg.inv(factor) for factor in self.factor]
 
@@ -253,7 +252,7 @@ class Shrinkage:
         n_weights = min(part.weight.size for part in risk.potentials.unpack(coef))
         n_directions = max(1, -(-_SIGNS // n_weights))
         curvatures = np.mean([_curvatures(risk, coef, rng) for _ in range(n_directions)], axis=0)
-        n_factors_of_types = [float(weights.sum()) for weights in leaf_weights_of_all(risk)]
+        n_factors_of_types = [float(weights.sum()) for weights in risk.total(FieldRisk.leaf_weights)]
         parts = risk.potentials.unpack(self.weight)
         for curvature, n_factors, own in zip(curvatures, n_factors_of_types, parts, strict=True):
             if n_factors > 0:
@@ -358,8 +357,8 @@ class TreeField(NamedTuple):
     def drawn_to_regression(self, data, bounds, rng):
         """The field, its pixels drawn to what their inputs predict best, as much as that is right."""
         white = self.potentials.whitening[0]
-        found = data.parts(_sums_for_regression, self.potentials.types[0], white, data.n_images, rng)
-        n, inner, cross, squares = (sum(part) for part in zip(*found, strict=True))
+        kind = self.potentials.types[0]
+        n, inner, cross, squares = data.total(_sums_for_regression, kind, white, data.n_images, rng)
         if n < _SAMPLES_FOR_INPUT * len(white):
             return self
         linear = np.linalg.solve(inner + n * _LEAST_VARIANCE * np.eye(len(white)), cross)

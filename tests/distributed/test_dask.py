@@ -10,7 +10,7 @@ import pytest
 from joblib import parallel_config
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
-from small_shards import broken, images, labelled_images, leaves, load, weights
+from small_shards import Watching, broken, images, labelled_images, leaves, load, weights
 
 from sklearn_crf import (
     TRWCRF,
@@ -187,17 +187,16 @@ def process_of_shard(shard, broadcast):
     return os.getpid(), shard.name
 
 
-class KillsWorkers(DaskExecutor):
-    """Kills the worker of the first shard in the middle of some calls."""
+class KillsWorkers(Watching, DaskExecutor):
+    """Kills the worker of the first shard before some calls."""
 
     n_calls, fatal = 0, ()
 
-    def map(self, function, broadcast):
+    def before(self, function, broadcast):
         self.n_calls += 1
         if self.n_calls in self.fatal:
-            (process, *_), *_ = super().map(process_of_shard, None)
+            (process, *_), *_ = DaskExecutor.map(self, process_of_shard, None)
             os.kill(process, signal.SIGKILL)
-        return super().map(function, broadcast)
 
 
 @pytest.mark.parametrize(("name", "fatal"), [("relaxation", (4, 9)), ("contrastive", (34, 55))])
@@ -253,14 +252,13 @@ def test_a_cluster_that_goes_away_leaves_the_estimator_as_it_was(in_memory):
     crf = clone(ESTIMATORS["exact"]).fit(*load(0))
     before = weights(crf)
 
-    class GoesAway(DaskExecutor):
+    class GoesAway(Watching, DaskExecutor):
         n_calls = 0
 
-        def map(self, function, broadcast):
+        def before(self, function, broadcast):
             self.n_calls += 1
             if self.n_calls == 4:
                 cluster.close()
-            return super().map(function, broadcast)
 
     cluster = processes(1)
     client = distributed.Client(cluster, timeout=5)

@@ -9,7 +9,7 @@ import small_shards
 from joblib import parallel_config
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
-from small_shards import broken, images, leaves, load, weights
+from small_shards import Watching, broken, images, leaves, load, weights
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, M3NClassifier, RegressionTreeField, Shards
 from sklearn_crf.distributed import RayExecutor
@@ -82,15 +82,14 @@ def test_predictions_and_errors_come_from_actors(shards, in_memory):
 def test_killed_actors_leave_no_trace(name, fatal, in_memory):
     """Messages and sets of labelings are carried from pass to pass: another actor has to come by the same."""
 
-    class KillsActors(RayExecutor):
+    class KillsActors(Watching, RayExecutor):
         n_calls = 0
 
-        def map(self, function, broadcast):
+        def before(self, function, broadcast):
             self.n_calls += 1
             if self.n_calls == fatal:
-                (process, *_), *_ = super().map(process_of_shard, None)
+                (process, *_), *_ = RayExecutor.map(self, process_of_shard, None)
                 os.kill(process, signal.SIGKILL)
-            return super().map(function, broadcast)
 
     fitted = clone(ESTIMATORS[name]).fit(Shards(range(3), load, KillsActors))
     np.testing.assert_array_equal(weights(fitted), weights(in_memory[name]))

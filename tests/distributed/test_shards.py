@@ -7,7 +7,7 @@ import pytest
 from callback_recorder import Recorder
 from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
-from small_shards import weights
+from small_shards import Watching, weights
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier, Shards
 from sklearn_crf.distributed import LocalExecutor
@@ -190,18 +190,17 @@ def test_warm_start_goes_on(field):
     np.testing.assert_array_equal(weights(crf), before)
 
 
-class LosesShards(LocalExecutor):
+class LosesShards(Watching, LocalExecutor):
     """An engine that loads a shard anew before every third call."""
 
     n_calls = 0
 
-    def map(self, function, broadcast):
+    def before(self, function, broadcast):
         self.n_calls += 1
         if not self.n_calls % 3:
             shard = self.shards[self.n_calls % len(self.shards)]
             shard.cache.clear()
             shard.memory.clear()
-        return super().map(function, broadcast)
 
 
 @pytest.mark.parametrize(
@@ -230,9 +229,16 @@ class AsksTwice(LocalExecutor):
     """An engine that calls every function again, and moves shards in between as if to another process."""
 
     def map(self, function, broadcast):
-        super().map(function, broadcast)
-        self.shards = [pickle.loads(pickle.dumps(shard)) for shard in self.shards]
+        self._ask(super().map, function, broadcast)
         return super().map(function, broadcast)
+
+    def sum(self, function, broadcast):
+        self._ask(super().sum, function, broadcast)
+        return super().sum(function, broadcast)
+
+    def _ask(self, call, function, broadcast):
+        call(function, broadcast)
+        self.shards = [pickle.loads(pickle.dumps(shard)) for shard in self.shards]
 
 
 @pytest.mark.parametrize("name", ["relaxation", "contrastive", "contrastive on draws"])
@@ -243,12 +249,11 @@ def test_shards_that_move_and_are_asked_twice_take_each_step_once(name):
 
 
 def test_an_engine_that_loses_every_pass_is_given_up():
-    class LosesAll(LocalExecutor):
-        def map(self, function, broadcast):
+    class LosesAll(Watching, LocalExecutor):
+        def before(self, function, broadcast):
             if function.__name__ == "_evaluate":
                 for shard in self.shards:
                     shard.memory.clear()
-            return super().map(function, broadcast)
 
     with pytest.raises(RuntimeError, match="lost 10 times"):
         TRWCRF().fit(Shards.from_arrays(PARTS, client=LosesAll))
@@ -353,17 +358,16 @@ def test_sets_that_do_not_fit_the_shards():
         ContrastiveCRF(missing_label=-1).fit(unlabelled)
 
 
-class Interrupts(LocalExecutor):
+class Interrupts(Watching, LocalExecutor):
     """An engine in which the second growth of sets is interrupted by the user."""
 
     n_growths = 0
 
-    def map(self, function, broadcast):
+    def before(self, function, broadcast):
         asked = broadcast[-1] if isinstance(broadcast, tuple) else None
         self.n_growths += getattr(getattr(asked, "function", None), "__name__", "") == "extend_sets"
         if self.n_growths == 2:
             raise KeyboardInterrupt
-        return super().map(function, broadcast)
 
 
 def test_an_interrupted_fit_keeps_the_weights_of_now():

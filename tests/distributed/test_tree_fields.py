@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
-from small_shards import images, leaves
+from small_shards import Watching, images, leaves
 
 from sklearn_crf import RegressionTreeField, RegressionTreeFieldClassifier, Shards
 from sklearn_crf.distributed import LocalExecutor
@@ -138,20 +138,19 @@ def test_missing_pixels_and_targets():
         assert_allclose(held.loss_curve_[:3], in_memory.loss_curve_[:3], rtol=1e-5)
 
 
-class LosesShards(LocalExecutor):
+class LosesShards(Watching, LocalExecutor):
     """An engine that drops all that shards keep, in some calls, and asks twice in others."""
 
     n_calls = 0
 
-    def map(self, function, broadcast):
+    def before(self, function, broadcast):
         self.n_calls += 1
         if self.n_calls % 7 == 3:
             for shard in self.shards[1:]:
                 shard.cache.clear()
                 shard.memory.clear()
         if self.n_calls % 5 == 1:
-            super().map(function, broadcast)
-        return super().map(function, broadcast)
+            LocalExecutor.map(self, function, broadcast)
 
 
 @pytest.mark.parametrize("name", ["mse", "pseudolikelihood", "parts of images"])

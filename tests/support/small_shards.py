@@ -3,6 +3,18 @@
 import numpy as np
 
 
+class Watching:
+    """Goes before an engine: calls ``before(function, broadcast)`` before every call of a function on all shards."""
+
+    def map(self, function, broadcast):
+        self.before(function, broadcast)
+        return super().map(function, broadcast)
+
+    def sum(self, function, broadcast):
+        self.before(function, broadcast)
+        return super().sum(function, broadcast)
+
+
 def load(seed):
     rng = np.random.default_rng(seed)
     y = rng.integers(3, size=(4, 4, 4))

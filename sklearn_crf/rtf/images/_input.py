@@ -38,6 +38,10 @@ class TrainingData(NamedTuple):
         """Results of a function of the images and the number of their part: here they are in one, of no number."""
         return [function(self, None, *arguments)]
 
+    def total(self, function, *arguments):
+        """Sum over all parts of what a function gives."""
+        return function(self, None, *arguments)
+
     def is_within(self, max_samples):
         """Whether there are at most ``max_samples`` pixels; None is no limit."""
         return max_samples is None or self.n_pixels <= max_samples
