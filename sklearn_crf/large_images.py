@@ -1,4 +1,4 @@
-"""Labels of one image that is larger than memory: tile by tile, until what lies outside a tile no longer matters."""
+"""Predictions for one image that is larger than memory: tile by tile, until what lies outside no longer matters."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_crf._threads import single_threaded_blas
+from sklearn_crf._threads import single_threaded_blas, thread_count
 from sklearn_crf.graphs import Rectangle, tiles_of
-from sklearn_crf.inference import Inference
+from sklearn_crf.inference import TRWS, Inference, LoopyBP
 from sklearn_crf.inference.cuts._graph_cut import n_not_submodular
+from sklearn_crf.inference.messages._message_errors import bounds_messages, labels_between, labels_with_errors
 from sklearn_crf.models import PairwiseModel, clamped, score
 
-__all__ = ["TiledLabels", "predict_in_tiles"]
+__all__ = ["TiledLabels", "TiledValues", "predict_in_tiles"]
 
 
 class TiledLabels(NamedTuple):
@@ -25,7 +26,8 @@ class TiledLabels(NamedTuple):
     certified : bool
         Whether it is proven that the labels are those of the whole image.
     n_open : int
-        Pixels whose label still depended on what is outside the margin of their tile, or on which tiles disagreed.
+        Most pixels whose label can differ from that of the whole image, where there is a proof for the others; else the
+        pixels about which tiles disagreed.
     gap : float
         Upper bound on how much higher another labeling of the whole image can score: 0 where the labels are certified,
         NaN where no bound was asked for.
@@ -55,6 +57,45 @@ class TiledLabels(NamedTuple):
     margins: np.ndarray
 
 
+class TiledValues(NamedTuple):
+    """Values of an image that were found tile by tile.
+
+    Attributes
+    ----------
+    values : array-like of shape (H, W) or (H, W, D)
+        ``out``, or a new array.
+    difference : float
+        Upper bound on the root mean square difference to the exact mean of the field of the whole image, in units of y,
+        before values are clipped and rounded. Single precision rounds them by some millionths of their deviation on
+        top of that.
+    residual : float
+        Norm of what is left of the linear system of the whole image, as a share of that of its right-hand side: at most
+        the ``tol`` of the solver, unless ``max_margin`` was too small.
+    margins : ndarray of int
+        Margin that each tile ended with, tiles row by row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import RegressionTreeField
+    >>> from sklearn_crf.large_images import predict_in_tiles
+    >>> rng = np.random.default_rng(0)
+    >>> clean = np.kron(rng.random((10, 8, 8)), np.ones((4, 4)))
+    >>> noisy = (clean + 0.3 * rng.normal(size=clean.shape))[..., np.newaxis]
+    >>> field = RegressionTreeField(random_state=0).fit(noisy[:9], clean[:9])
+    >>> found = predict_in_tiles(field, noisy[9], tile=16)
+    >>> found.difference < 0.01, found.residual < 1e-5
+    (True, True)
+    >>> bool(np.abs(found.values - field.predict(noisy[9:])[0]).max() < 1e-3)
+    True
+    """
+
+    values: Any
+    difference: float
+    residual: float
+    margins: np.ndarray
+
+
 def predict_in_tiles(
     estimator: Any,
     image: Any,
@@ -65,8 +106,8 @@ def predict_in_tiles(
     max_margin: int = 256,
     inference: str | Inference | None = None,
     bound: bool = False,
-) -> TiledLabels:
-    r"""Labels of one large image, which is read and labelled tile by tile.
+) -> TiledLabels | TiledValues:
+    r"""Labels or values of one large image, which is read and predicted tile by tile.
 
     Each tile is labelled within a window, the tile and a margin around it, as if that were the whole image. A margin is
     doubled wherever it was too small:
@@ -75,6 +116,14 @@ def predict_in_tiles(
       there are outside a window, the more there are in it: what has one label inside with all pixels around the window
       in the first class, and the same with all in the second class, has that label in the best labeling of the whole
       image. Tiles are solved for both until no pixel is open, and the labels are then proven to be those of the whole.
+    - Labels by belief propagation are certain, at every fixed point of the messages of the whole image, where beliefs
+      lead by more than any messages into the window can change; of two classes whose edges prefer equal labels, where
+      the messages that start from both extremes agree. The same holds of tree-reweighted messages with
+      ``edge_probabilities="chains"``. Where half of the first tile is not certain, tiles only have to agree.
+    - The mean u of the Gaussian field of a tree field solves J u = h. Tiles are solved until what is left of the system
+      of the whole image is within the tolerance of the solver; and since J is no less than the least eigenvalues of the
+      factors' precisions, summed over those of a pixel, that bounds the distance to the exact mean. For labels it
+      bounds how many can differ.
     - Elsewhere a tile and its neighbours have to agree about the pixels at their seams.
 
     With ``bound`` the difference in score to the best labeling y* of the whole image is bounded by that of tiles P and
@@ -88,12 +137,12 @@ def predict_in_tiles(
 
     Parameters
     ----------
-    estimator : classifier
+    estimator : classifier or RegressionTreeField
         Fitted to images, with features for each pixel: a field, a tree field or a dense one.
     image : array-like of shape (H, W, F)
         Anything with a ``shape`` that is sliced in its first two axes: an array, a memory map, one of zarr or HDF5.
-    out : array-like of shape (H, W), optional
-        Labels are written into it by slices; None makes an array in memory.
+    out : array-like of shape (H, W), or (H, W, D) for D values of a pixel, optional
+        Labels or values are written into it by slices; None makes an array in memory.
     tile : int, default=512
         Pixels of a side of a tile.
     margin, max_margin : int, default=32, 256
@@ -105,13 +154,16 @@ def predict_in_tiles(
 
     Returns
     -------
-    TiledLabels
+    TiledLabels or TiledValues
+        The latter for :class:`~sklearn_crf.RegressionTreeField`. Means of more than 16 million values are in a
+        temporary file until all tiles agree.
 
     Raises
     ------
     ValueError
         If the image has no three axes, ``out`` has another shape, the sizes are no positive numbers, or a bound is
-        asked of an estimator whose models of images are not pairwise, or of an inference without one.
+        asked of an estimator whose models of images are not pairwise; if a tree field
+        has a cascade, a degradation or missing pixels, which look at all of an image.
 
     Examples
     --------
@@ -143,14 +195,14 @@ def predict_in_tiles(
     for name, value in (("tile", tile), ("margin", margin), ("max_margin", max_margin)):
         if int(value) != value or value < 1:
             raise ValueError(f"{name} must be a positive whole number, got {value!r}.")
-    if out is None:
-        out = np.empty(shape[:2], dtype=estimator.classes_.dtype)
-    elif tuple(getattr(out, "shape", ())) != shape[:2]:
-        raise ValueError(f"out must have the shape {shape[:2]} of the image, got {getattr(out, 'shape', None)}.")
+    tiles = tiles_of(shape[:2], tile, tile)
+    if hasattr(estimator, "_predict_tiles"):
+        return _of_tree_field(estimator, image, out, tiles, margin, max(max_margin, margin), inference, bound)
+    out = _checked_out(out, shape[:2], estimator.classes_.dtype)
     task = _TiledPrediction(estimator, image, out, inference, shape[:2], max(max_margin, margin))
-    margins = dict.fromkeys(tiles_of(shape[:2], tile, tile), max(margin, task.reach + 1))
+    margins = dict.fromkeys(tiles, max(margin, task.reach + 1))
     with single_threaded_blas():
-        found = _certified(task, margins) if task.has_cut else None
+        found = _certified(task, margins) if task.labels_of else None
         if found is None:
             n_open, certified = _agreeing(task, margins), False
         else:
@@ -158,6 +210,38 @@ def predict_in_tiles(
         certified = certified or len(margins) == 1
         gap = 0.0 if certified else task.gap(margins) if bound else np.nan
     return TiledLabels(out, certified, n_open, gap, np.array(list(margins.values())))
+
+
+def _checked_out(out, shape, dtype):
+    """Where predictions go."""
+    if out is None:
+        return np.empty(shape, dtype=dtype)
+    if tuple(getattr(out, "shape", ())) != shape:
+        raise ValueError(f"out must have the shape {shape} of the image, got {getattr(out, 'shape', None)}.")
+    return out
+
+
+def _of_tree_field(estimator, image, out, tiles, margin, max_margin, inference, bound):
+    """Predictions of a tree field, whose tiles are solved together."""
+    if inference is not None or bound:
+        raise ValueError(
+            f"inference and bound are for fields with scores: the mean of {type(estimator).__name__} is a linear "
+            "system, which comes with a bound."
+        )
+    shape, is_classifier = tuple(image.shape[:2]), hasattr(estimator, "classes_")
+    if is_classifier:
+        out = _checked_out(out, shape, estimator.classes_.dtype)
+    else:
+        n_values = (len(estimator.target_mean_),) if estimator._has_channels else ()
+        out = _checked_out(out, (*shape, *n_values), estimator._clipped(np.zeros(0)).dtype)
+    if is_classifier and len(tiles) == 1:
+        out[:] = estimator.predict(np.asarray(image[tiles[0].slices])[np.newaxis])[0]
+        return TiledLabels(out, True, 0, 0.0, np.array([margin]))
+    with single_threaded_blas():
+        found = estimator._predict_tiles(image, out, tiles, margin, max_margin)
+    if is_classifier:
+        return TiledLabels(out, found.n_open == 0, found.n_open, np.nan, found.margins)
+    return TiledValues(out, found.difference, found.residual, found.margins)
 
 
 class _TiledPrediction:
@@ -171,8 +255,40 @@ class _TiledPrediction:
         self.reach = 1 if offsets.ndim == 1 else int(np.abs(offsets).max())
         asked = estimator._asked(inference) if hasattr(estimator, "_asked") else None
         self.best = None if asked is None or asked.rule != "map" else asked.inference
-        has_voters = getattr(estimator, "voters_", None) is not None
-        self.has_cut = self.best is not None and len(estimator.classes_) == 2 and not has_voters
+        self.asked = asked
+        # What gives the labels of a window and says which of them are certain, None for no such proof; and whether all
+        # are with some margin.
+        self.labels_of = self._proof()
+        self.closes = self.labels_of == self._by_cuts
+
+    def _proof(self):
+        estimator, asked = self.estimator, self.asked
+        has_rule = getattr(estimator, "voters_", None) is not None or getattr(estimator, "cost", None) is not None
+        if asked is None or has_rule:
+            return None
+        if bounds_messages(asked.inference):
+            return self._by_messages
+        return self._by_cuts if self.best is not None and len(estimator.classes_) == 2 else None
+
+    def _by_cuts(self, model, window):
+        """Best labelings with all pixels around in the first class, and in the second; None without a proof."""
+        if n_not_submodular(model):
+            return None
+        ring = self.ring(window)
+        if not ring.any():
+            found = self.best.map(model)
+            return (found.labels, np.ones(len(ring), dtype=bool)) if found.certified else None
+        both = [self.best.map(clamped(model, np.where(ring, label, -1).astype(np.int32))) for label in (0, 1)]
+        low, high = both
+        return (low.labels, low.labels == high.labels) if low.certified and high.certified else None
+
+    def _by_messages(self, model, window):
+        """Labels by messages, and which are certain whatever is sent into the window."""
+        inference, maximum = self.asked.inference, self.best is not None
+        is_monotone = isinstance(inference, LoopyBP) and len(self.estimator.classes_) == 2
+        find = labels_between if is_monotone and not n_not_submodular(model) else labels_with_errors
+        n_threads = thread_count(self.estimator.n_jobs)
+        return find(inference, model, self.ring(window), maximum=maximum, n_threads=n_threads)
 
     def pixels(self, window):
         """The image in a window, as the only example of an X."""
@@ -216,8 +332,8 @@ class _TiledPrediction:
             if not isinstance(own, PairwiseModel):
                 raise ValueError("bound=True needs examples without factors besides nodes and edges.")
             bound = self.best.map(own).bound
-            if not np.isfinite(bound):
-                raise ValueError(f"{type(self.best).__name__} has no bound on the best score: pass inference=TRWS().")
+            # Belief propagation and local searches have none.
+            bound = bound if np.isfinite(bound) else TRWS().map(own).bound
             inside = columns.reshape(window.shape)[tile.inside(window)].ravel()
             gap += bound - score(own, inside) + 0.5 * self._lost_between(tile, window, columns)
         return float(max(gap, 0.0))
@@ -235,35 +351,39 @@ class _TiledPrediction:
 
 
 def _certified(task, margins):
-    """Pixels whose label depends on what is outside; None where edges do not prefer equal labels everywhere."""
+    """Pixels whose label depends on what is outside; None where there is no proof for enough of them."""
     n_open = 0
     for tile in margins:
+        n_before = np.inf
         while True:
             window = tile.grown(margins[tile], task.shape)
-            model = task.model(window)
-            if not isinstance(model, PairwiseModel) or n_not_submodular(model):
-                return None
-            found = _under_extremes(task, model, window)
+            if task.is_whole(window):
+                columns = np.searchsorted(task.estimator.classes_, task.predict(window))
+                found = columns, np.ones(columns.shape, dtype=bool)
+            else:
+                model = task.model(window)
+                found = task.labels_of(model, window) if isinstance(model, PairwiseModel) else None
             if found is None:
                 return None
-            low, high = (labels.reshape(window.shape)[tile.inside(window)] for labels in found)
-            n_differing = int(np.count_nonzero(low != high))
+            labels, certain = (values.reshape(window.shape)[tile.inside(window)] for values in found)
+            n_differing = int(np.count_nonzero(~certain))
             if not n_differing or task.is_whole(window) or 2 * margins[tile] > task.max_margin:
                 break
+            # Beliefs may hang on each other over any distance, and no margin is wide enough then.
+            if not task.closes and n_differing > _LEAST_CLOSED * n_before:
+                break
+            n_before = n_differing
             margins[tile] *= 2
-        task.write(tile, low)
+        if tile == next(iter(margins)) and not task.closes and n_differing > _MOST_OPEN * labels.size:
+            return None
+        task.write(tile, labels)
         n_open += n_differing
     return n_open
 
 
-def _under_extremes(task, model, window):
-    """Best labelings with all pixels around in the first class, and in the second; None without a proof."""
-    ring = task.ring(window)
-    if not ring.any():
-        found = task.best.map(model)
-        return (found.labels, found.labels) if found.certified else None
-    both = [task.best.map(clamped(model, np.where(ring, label, -1).astype(np.int32))) for label in (0, 1)]
-    return tuple(found.labels for found in both) if all(found.certified for found in both) else None
+# Share of the open pixels that the double margin has to leave at most, and share of those of the first tile, else tiles
+# only have to agree.
+_LEAST_CLOSED, _MOST_OPEN = 0.5, 0.5
 
 
 def _agreeing(task, margins):

@@ -1,12 +1,18 @@
 """Labels of large images tile by tile: those of the whole where that is said, elsewhere bounds on the difference."""
 
+from copy import deepcopy
+from functools import cache
+
 import numpy as np
 import pytest
 
-from sklearn_crf import TRWCRF, DRFClassifier, M3NClassifier, RegressionTreeFieldClassifier
-from sklearn_crf.inference import TRWS
+from sklearn_crf import TRWCRF, DRFClassifier, M3NClassifier, RegressionTreeField, RegressionTreeFieldClassifier
+from sklearn_crf.graphs import chain_probabilities, lattice
+from sklearn_crf.inference import TRWS, ConjugateGradient, LoopyBP, TRWMessagePassing
+from sklearn_crf.inference.messages._message_errors import belief_errors
 from sklearn_crf.large_images import predict_in_tiles
-from sklearn_crf.models import score
+from sklearn_crf.models import PairwiseModel, score
+from sklearn_crf.rtf import Blur, _tiled
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -81,7 +87,7 @@ def test_edges_that_prefer_different_labels_have_no_proof():
     assert not predict_in_tiles(field, image, tile=10, margin=5).certified
 
 
-@pytest.mark.parametrize("name", ["alpha_expansion", "trws", "icm", "bp"])
+@pytest.mark.parametrize("name", ["alpha_expansion", "trws", "icm", "mean_field", "trw"])
 def test_tiles_of_several_classes_agree(name):
     field = fitted(DRFClassifier(inference="map", edge_features="constant", max_iter=5), 3)
     image = images(3, (1, 40, 40), 1)[0][0]
@@ -90,6 +96,103 @@ def test_tiles_of_several_classes_agree(name):
     assert np.isnan(found.gap)
     assert found.n_open == 0
     assert np.mean(found.labels == field.predict(image[np.newaxis], inference=name)[0]) > 0.99
+
+
+@pytest.mark.parametrize("name", ["bp", "max_product"])
+@pytest.mark.parametrize("connectivity", [1, 2])
+def test_labels_between_extremes_are_those_of_the_whole(name, connectivity):
+    field = fitted(DRFClassifier(inference="graph_cut", edge_features="constant", connectivity=connectivity))
+    image = images(2, (1, 60, 50), 1)[0][0]
+    found = predict_in_tiles(field, image, tile=12, margin=3, max_margin=12, inference=name)
+    assert found.certified == (found.n_open == 0)
+    assert found.n_open < 0.2 * found.labels.size
+    whole = field.predict(image[np.newaxis], inference=name)[0]
+    assert np.count_nonzero(found.labels != whole) <= found.n_open
+    # Narrow windows leave some open, of which some are wrong: what is counted is needed.
+    blurred = 0.3 * image
+    narrow = predict_in_tiles(field, blurred, tile=8, margin=2, max_margin=2, inference=name)
+    whole = field.predict(blurred[np.newaxis], inference=name)[0]
+    assert 0 < np.count_nonzero(narrow.labels != whole) <= narrow.n_open
+    if name == "bp":
+        assert found.certified
+
+
+CHAINS = TRWMessagePassing(edge_probabilities="chains")
+
+
+@cache
+def of_four_classes(edges):
+    return fitted(DRFClassifier(inference="map", edge_features=edges, connectivity=2), 4)
+
+
+@pytest.mark.parametrize("inference", ["bp", "max_product", CHAINS], ids=["bp", "max_product", "trw"])
+@pytest.mark.parametrize("edges", ["constant", "difference"])
+def test_labels_whose_beliefs_lead_are_those_of_the_whole(inference, edges):
+    field = with_coupling(deepcopy(of_four_classes(edges)), 0.15)
+    image = images(4, (1, 40, 36), 1)[0][0]
+    found = predict_in_tiles(field, image, tile=16, margin=4, max_margin=16, inference=inference)
+    whole = field.predict(image[np.newaxis], inference=inference)[0]
+    assert np.count_nonzero(found.labels != whole) <= found.n_open < 0.2 * whole.size
+    # Edges that prefer different labels have a proof of this kind too.
+    repelling = with_coupling(field, -1)
+    found = predict_in_tiles(repelling, image, tile=16, margin=4, max_margin=16, inference=inference)
+    whole = repelling.predict(image[np.newaxis], inference=inference)[0]
+    assert np.count_nonzero(found.labels != whole) <= found.n_open < 0.2 * whole.size
+    # Beliefs that hang on each other over any distance: tiles only have to agree.
+    if inference == "bp":
+        strong = with_coupling(field, -20)
+        assert not predict_in_tiles(strong, image, tile=16, margin=4, max_margin=8, inference=inference).certified
+
+
+@pytest.mark.parametrize("maximum", [False, True], ids=["sums", "maxima"])
+@pytest.mark.parametrize("edge_probabilities", [None, "chains"])
+@pytest.mark.parametrize("n_states", [2, 3])
+def test_errors_of_beliefs_hold_whatever_is_sent_into_a_window(maximum, edge_probabilities, n_states):
+    """The outside is a border whose unary scores are drawn anew."""
+    rng = np.random.default_rng(n_states)
+    shape = 9, 10
+    graph = lattice(shape)
+    border = np.ones(shape, dtype=bool)
+    border[1:-1, 1:-1] = False
+    border = border.ravel()
+    unary = rng.normal(scale=2, size=(90, n_states))
+    tables = rng.normal(scale=0.4 if n_states == 2 else 0.25, size=(2, n_states, n_states))
+    inference = LoopyBP(max_iter=1000, tol=1e-9)
+    nu = np.ones(graph.n_edges)
+    if edge_probabilities:
+        inference = TRWMessagePassing(edge_probabilities, max_iter=1000, tol=1e-9)
+        nu = chain_probabilities(graph)
+
+    def solved(unary):
+        model = PairwiseModel(graph, unary, tables, (np.arange(graph.n_edges) % 2).astype(np.int32))
+        state = (inference.map if maximum else inference.marginals)(model).state
+        return model, state.values if state.as_scores else np.log(state.values)
+
+    model, messages = solved(unary)
+    found = belief_errors(model, messages, border, nu, maximum=maximum)
+    assert found.errors.min() < 0.5
+    assert found.certain[~border].mean() > 0.5
+    for scale in (1.0, 10.0, 1000.0):
+        other = unary.copy()
+        other[border] = scale * rng.normal(size=(border.sum(), n_states))
+        model, messages = solved(other)
+        beliefs = belief_errors(model, messages, border, nu, maximum=maximum).beliefs
+        difference = np.ptp(beliefs - found.beliefs, axis=1)[~border]
+        assert np.all(difference <= found.errors[~border] + 1e-6)
+        assert difference.max() > 0.1
+        certain = found.certain & ~border
+        np.testing.assert_array_equal(beliefs.argmax(1)[certain], found.beliefs.argmax(1)[certain])
+
+
+@pytest.mark.parametrize("inference", ["max_product", "icm", "alpha_expansion"])
+def test_labels_of_searches_and_messages_have_a_gap(inference):
+    field = fitted(DRFClassifier(inference="map", edge_features="constant"), 3)
+    image = images(3, (1, 36, 36), 1)[0][0]
+    found = predict_in_tiles(field, image, tile=12, margin=2, max_margin=2, inference=inference, bound=True)
+    (model,) = field.models(image[np.newaxis])
+    best = TRWS(max_iter=500).map(model)
+    lost = best.score - score(model, found.labels.ravel())
+    assert 0 <= lost <= found.gap < 0.05 * best.score
 
 
 def test_the_gap_bounds_what_is_lost():
@@ -112,7 +215,108 @@ def test_marginals_and_tree_fields(field):
     assert np.mean(found.labels == field.predict(image[np.newaxis])[0]) > 0.99
     whole = predict_in_tiles(field, image, tile=64)
     assert whole.certified
+    assert whole.n_open == 0
     np.testing.assert_array_equal(whole.labels, field.predict(image[np.newaxis])[0])
+
+
+def restored(n_values=1, seed=0):
+    """A tree field for noisy squares, and a larger image of the kind."""
+    rng = np.random.default_rng(seed)
+    clean = np.kron(rng.random((7, 12, 14, n_values)), np.ones((4, 4, 1)))
+    noisy = clean + 0.3 * rng.normal(size=clean.shape)
+    clean = clean[..., 0] if n_values == 1 else clean
+    field = RegressionTreeField(filter_bank="gaussian_derivatives", max_depth=2, max_iter=6, random_state=0)
+    return field.fit(noisy[:4, :24, :24], clean[:4, :24, :24]), np.concatenate(noisy[4:])
+
+
+@pytest.mark.parametrize("n_values", [1, 2])
+def test_values_are_as_near_to_those_of_the_whole_as_is_said(n_values):
+    field, image = restored(n_values)
+    by_default = predict_in_tiles(field, image, tile=30, margin=4)
+    assert by_default.residual <= 1e-5
+    assert by_default.difference < 1e-4
+    np.testing.assert_allclose(by_default.values, field.predict(image[None])[0], atol=1e-4)
+    field.set_params(inference=ConjugateGradient(tol=1e-9, max_iter=10_000), clip=None)
+    exact = field.predict(image[None])[0]
+    # Tolerances well above the rounding of single precision.
+    for tol in (1e-4, 1e-2):
+        found = predict_in_tiles(field.set_params(inference=ConjugateGradient(tol=tol)), image, tile=30, margin=4)
+        assert found.values.shape == exact.shape
+        assert found.residual <= tol
+        assert 0 < np.sqrt(np.mean((found.values - exact) ** 2)) <= found.difference
+
+
+def test_values_go_from_disk_to_disk(tmp_path, monkeypatch):
+    field, image = restored()
+    np.save(tmp_path / "image.npy", image)
+    mapped = Counting(np.load(tmp_path / "image.npy", mmap_mode="r"))
+    out = np.lib.format.open_memmap(tmp_path / "values.npy", mode="w+", dtype=np.float32, shape=image.shape[:2])
+    in_memory = predict_in_tiles(field, image, tile=25, margin=24).values
+    monkeypatch.setattr(_tiled, "_IN_MEMORY", 1)
+    found = predict_in_tiles(field.set_params(n_jobs=2), mapped, out, tile=25, margin=24)
+    assert found.values is out
+    assert mapped.largest <= (25 + 2 * found.margins.max()) ** 2 < image[..., 0].size
+    np.testing.assert_array_equal(out, in_memory.astype(np.float32))
+
+
+def test_eigenvalues_of_factors_bound_those_of_the_field():
+    field, image = restored(2)
+    model, certain = field._fitted_field().model_and_eigenvalues(image[:9, :11].astype(np.float32), 1)
+    whole = np.column_stack([model.product(row.reshape(model.h.shape)).ravel() for row in np.eye(model.h.size)])
+    lower = whole - np.diag(np.repeat(certain.ravel(), 2))
+    assert np.linalg.eigvalsh(whole)[0] >= certain.min() > 0
+    assert np.linalg.eigvalsh((lower + lower.T) / 2)[0] > -1e-4 * np.abs(whole).max()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"loss": "multinomial"},
+        {"loss": "multinomial", "cost": [[0, 1, 2], [3, 0, 1], [1, 1, 0]]},
+        {"loss": "mse"},
+        {"loss": "mse", "encoding": "ordinal"},
+        {"loss": "logistic"},
+    ],
+    ids=["scores", "costs", "codes", "numbers", "two"],
+)
+def test_labels_of_tree_fields_that_can_differ_are_counted(options):
+    n_classes = 2 if options["loss"] == "logistic" else 3
+    field = fitted(RegressionTreeFieldClassifier(**options, max_depth=1, max_iter=4, random_state=0), n_classes)
+    image = images(n_classes, (1, 60, 50), 1)[0][0]
+    found = predict_in_tiles(field, image, tile=16, margin=4)
+    whole = field.set_params(inference=ConjugateGradient(tol=1e-9, max_iter=10_000)).predict(image[None])[0]
+    n_other = np.count_nonzero(found.labels != whole)
+    assert n_other <= found.n_open < 0.01 * whole.size
+    assert found.certified == (found.n_open == 0)
+    # With a loose tolerance some labels do differ.
+    loose = field.set_params(inference=ConjugateGradient(tol=0.3))
+    rough = predict_in_tiles(loose, image, tile=16, margin=1, max_margin=1)
+    assert 0 < np.count_nonzero(rough.labels != whole) <= rough.n_open
+    # No step that is shorter than the distance leads to another label.
+    rng = np.random.default_rng(0)
+    values = loose._values(image[None])[1][0]
+    distance, columns = loose._distances(values), loose._columns(values)
+    for _ in range(20):
+        step = rng.normal(size=values.shape)
+        step *= 0.999 * distance[:, None] / np.linalg.norm(step, axis=1, keepdims=True)
+        np.testing.assert_array_equal(loose._columns(values + step), columns)
+
+
+def test_what_tree_fields_cannot_do_in_tiles_is_said():
+    field, image = restored()
+    with pytest.raises(ValueError, match="inference and bound are for fields with scores"):
+        predict_in_tiles(field, image, inference="bp")
+    with pytest.raises(ValueError, match=r"out must have the shape \(144, 56\) of the image, got \(3,\)"):
+        predict_in_tiles(field, image, np.zeros(3))
+    with pytest.raises(ValueError, match="image has 2 channels, but the field was fitted to 1"):
+        predict_in_tiles(field, np.concatenate([image, image], axis=2))
+    image[100, 3] = np.nan
+    with pytest.raises(ValueError, match="image contains NaN or infinity in rows 4 to 103 and columns 0 to 55"):
+        predict_in_tiles(field, image, tile=44)
+    with pytest.raises(ValueError, match="RegressionTreeField with cascade looks at all of an image"):
+        predict_in_tiles(field.set_params(cascade=2), image)
+    with pytest.raises(ValueError, match="RegressionTreeField with degradation looks at all of an image"):
+        predict_in_tiles(field.set_params(cascade=1, degradation=Blur(np.ones((3, 3)), 0.1)), image)
 
 
 def test_images_on_disk_are_read_in_windows(cut, tmp_path):
@@ -144,6 +348,4 @@ def test_what_cannot_be_done_is_said(cut):
     with pytest.raises(ValueError, match="tile must be a positive whole number, got 0"):
         predict_in_tiles(cut, image, tile=0)
     with pytest.raises(ValueError, match="bound=True is for best labelings of fields"):
-        predict_in_tiles(cut, image, tile=10, inference="bp", bound=True)
-    with pytest.raises(ValueError, match="ICM has no bound on the best score"):
-        predict_in_tiles(fitted(DRFClassifier(inference="icm"), 3), images(3, (1, 20, 20))[0][0], tile=8, bound=True)
+        predict_in_tiles(cut, 0.1 * image, tile=10, inference="trw", bound=True)

@@ -36,6 +36,7 @@ from sklearn_crf.rtf._rounds import (
     sampled_variables,
     split_off,
 )
+from sklearn_crf.rtf._tiled import predict_in_tiles
 from sklearn_crf.rtf._training import TrainingOptions, TreeField, train, whitening_of_types
 from sklearn_crf.rtf._trees import GrowthOptions, RegressionTree, factor_templates
 from sklearn_crf.rtf.images._degradation import Degradations, KnownValues, Observation
@@ -454,6 +455,24 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         with single_threaded_blas():
             found = map_tasks(one, range(len(planes.features)), self.n_jobs)
         return [mean for mean, _ in found], [other for _, other in found]
+
+    def _unscaled(self, means):
+        """Means in standardised units as values of y or of codes."""
+        return [self.target_mean_ + self.target_scale_ * mean for mean in means]
+
+    def _predict_tiles(self, image, out, tiles, margin, max_margin):
+        """Prediction for one large image, written into ``out`` tile by tile."""
+        for name, has in (("cascade", getattr(self, "cascade", 1) > 1), ("degradation", self._is_degraded())):
+            if has:
+                raise ValueError(f"{type(self).__name__} with {name} looks at all of an image: call predict.")
+        if len(self.missing_channels_):
+            raise ValueError(f"{type(self).__name__} for images with missing pixels looks at all of one: call predict.")
+        if image.shape[2] != self.n_features_in_:
+            raise ValueError(f"image has {image.shape[2]} channels, but the field was fitted to {self.n_features_in_}.")
+        return predict_in_tiles(self, image, out, tiles, margin, max_margin)
+
+    def _is_degraded(self):
+        return getattr(self, "degradation", None) is not None
 
     def _known_channels(self):
         return chosen_channels(self.pairwise_channels_, self.weights_[0].shape[2] - 1)

@@ -356,16 +356,41 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         if isinstance(X, Shards):
             return of_each_shard(self, "predict", X, evidence)
         planes, values = self._values(X, evidence)
+        return put_back(planes, [self.classes_[self._columns(value)][:, None] for value in values], False)
+
+    def _columns(self, value):
+        """Numbers of the classes that values stand for."""
         if self.cost is not None:
-            cost = self._checked_cost(len(self.classes_))
-            columns = [np.argmin(self._probability(value) @ cost.T, axis=1) for value in values]
-        elif self.loss == "logistic":
-            columns = [(value[:, 0] > 0).astype(np.intp) for value in values]
-        elif self.loss == "multinomial" or self.encoding == "orthonormal":
-            columns = [value.argmax(axis=1) for value in values]
-        else:
-            columns = [np.clip(np.rint(value[:, 0]), 0, len(self.classes_) - 1).astype(np.intp) for value in values]
-        return put_back(planes, [self.classes_[own][:, None] for own in columns], False)
+            return np.argmin(self._probability(value) @ self._checked_cost(len(self.classes_)).T, axis=1)
+        if self.loss == "logistic":
+            return (value[:, 0] > 0).astype(np.intp)
+        if self.loss == "multinomial" or self.encoding == "orthonormal":
+            return value.argmax(axis=1)
+        return np.clip(np.rint(value[:, 0]), 0, len(self.classes_) - 1).astype(np.intp)
+
+    def _tiled_values(self, values):
+        """Labels of the pixels of a tile, and how far values would have to move for another one."""
+        return self.classes_[self._columns(values)], self._distances(values)
+
+    def _distances(self, value):
+        """Least distance of each pixel's values to some that stand for another class."""
+        n_classes = len(self.classes_)
+        if n_classes == 1:
+            return np.full(len(value), np.inf)
+        if self.cost is not None:
+            cost = self._checked_cost(n_classes)
+            # The derivative of a softmax has no eigenvalue above one, nor has that of the two probabilities of a value.
+            steepest = np.linalg.norm(cost[:, None] - cost[None], axis=2).max()
+            expected = np.partition(self._probability(value) @ cost.T, 1, axis=1)
+            gap = expected[:, 1] - expected[:, 0]
+            return gap / steepest if steepest else np.full(len(value), np.inf)
+        if self.loss == "logistic":
+            return np.abs(value[:, 0])
+        if self.loss == "multinomial" or self.encoding == "orthonormal":
+            highest = np.partition(value, n_classes - 2, axis=1)
+            return (highest[:, -1] - highest[:, -2]) / np.sqrt(2)
+        # Another one is nearest past the middle between two codes.
+        return np.abs(value[:, 0] - np.clip(np.floor(value[:, 0]), 0, n_classes - 2) - 0.5)
 
     @available_if(_gives_probabilities)
     def predict_proba(self, X):
@@ -472,7 +497,6 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         check_is_fitted(self)
         planes = self._planes_to_predict(X)
         if evidence is None:
-            means, _ = self._field_means(planes)
-            return planes, [self.target_mean_ + self.target_scale_ * mean for mean in means]
+            return planes, self._unscaled(self._field_means(planes)[0])
         solver = self._solver(1e-5)
         return planes, [solver.marginals(model).mean for model in self._models_of(planes, evidence)]

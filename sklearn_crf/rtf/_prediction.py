@@ -52,6 +52,9 @@ class FittedField:
     def model(self, plane, n_threads, observation=None):
         """The Gaussian field of a plane, or of a window of one."""
         # plane: (H, W, F)
+        return self.potentials.model(self.coef, self._image(plane, n_threads, observation), n_threads)
+
+    def _image(self, plane, n_threads, observation=None):
         features = np.ascontiguousarray(plane)
         if observation is None and self.known is not None:
             observation = self.known.observation(features)
@@ -61,8 +64,19 @@ class FittedField:
         shape = features.shape[:2]
         if shape not in self._graphs:
             self._graphs[shape] = plane_graph(shape, self.offsets, self.n_axes)
-        image = FieldImage.of(features, self._graphs[shape], self.types, self.trees, n_threads, observation)
-        return self.potentials.model(self.coef, image, n_threads)
+        return FieldImage.of(features, self._graphs[shape], self.types, self.trees, n_threads, observation)
+
+    def model_and_eigenvalues(self, plane, n_threads):
+        r"""The field, and :math:`\sum_{F \ni s} \lambda_{\min}(J_F)` of each pixel: J is no less than that."""
+        # plane: (H, W, F); eigenvalues: (H, W)
+        image = self._image(plane, n_threads)
+        total = np.zeros(plane.shape[:2])
+        for kind, part, leaf in zip(self.types, self.potentials.unpack(self.coef), image.leaves, strict=True):
+            # Slopes are positive semidefinite and what they are multiplied by is not negative.
+            least = np.linalg.eigvalsh(part.precision)[:, 0]
+            for pixels in kind.ends(plane.shape[:2]):
+                total[pixels] += least[leaf].reshape(total[pixels].shape)
+        return self.potentials.model(self.coef, image, n_threads), total
 
     def deviation(self, plane, held_out, n_threads):
         """Deviation of each value of a plane, by the tree that was grown on held-out errors; 0 of known values."""

@@ -460,9 +460,9 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         planes, observations = self._planes_on_lattice(X, degradations)
         return self._in_layout(planes, self._unscaled(self._field_means(planes, None, observations)[0]))
 
-    def _unscaled(self, means):
-        """Means in standardised units as values of y."""
-        return [self.target_mean_ + self.target_scale_ * mean for mean in means]
+    def _tiled_values(self, values):
+        """Predicted values of the pixels of a tile."""
+        return self._clipped(values), None
 
     def _in_layout(self, planes, values):
         """Values of y, clipped, with known pixels in their place, in the layout of X."""

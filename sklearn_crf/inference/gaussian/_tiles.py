@@ -22,13 +22,27 @@ class TiledMean(NamedTuple):
 
     mean: np.ndarray  # (H, W, D)
     others: np.ndarray | None  # (H, W, ...) or None: what ``and_also`` made of the models
-    # Norm of what tiles disagree about at their seams, ``h - J mean`` up to the residuals of their own solves, as a
-    # share of the norm of ``h``
+    # Most that the norm of ``h - J mean`` can be: of what tiles disagree about at their seams, and of the residuals of
+    # their own solves, as a share of the norm of ``h``
     residual: float
+    norm: float  # of h
     margins: list  # Margin that each tile ended with
 
 
-def mean_in_tiles(model_of, shape, solver, *, n_jobs=None, reach=0, and_also=None, n_pixels=_TILE, margin=_MARGIN):
+def mean_in_tiles(
+    model_of,
+    shape,
+    solver,
+    *,
+    n_jobs=None,
+    reach=0,
+    and_also=None,
+    n_pixels=_TILE,
+    margin=_MARGIN,
+    max_margin=np.inf,
+    tiles=None,
+    mean=None,
+):
     r"""Mean of a Gaussian field on a plane, solved tile by tile.
 
     .. math:: J u = h, \qquad \|h - J u\| \le \mathrm{tol} \, \|h\|
@@ -45,33 +59,47 @@ def mean_in_tiles(model_of, shape, solver, *, n_jobs=None, reach=0, and_also=Non
     # reach: how far from the border of a window its model may differ from the model of the plane
     # and_also: ``and_also(model, n_threads)`` gives further values (N, ...), of which each tile gives those of its
     # pixels
-    # margin: rows and columns around a tile at first
-    margins = {tile: max(margin, reach) for tile in _tiles(shape, n_pixels)}
-    seams, mean, others, norms = {}, None, None, {}
+    # margin, max_margin: rows and columns around a tile at first, and at most
+    # tiles: those to use in place of tiles of n_pixels
+    # mean: ``mean(n_values, dtype)`` makes the array (H, W, D) that means are written to, which may be on disk
+    margins = {tile: max(margin, reach) for tile in tiles or _tiles(shape, n_pixels)}
+    seams, means, others, norms, own = {}, None, None, {}, {}
     again = list(margins)
     while again:
-        former = mean
+        former = means
 
         def solve(tile, n_threads, former=former):
             return _solved(model_of, shape, solver, tile, margins[tile], former, and_also, n_threads)
 
-        for tile, found in zip(again, map_tasks(solve, again, n_jobs), strict=True):
-            if mean is None:
-                mean = np.zeros((*shape, *found.mean.shape[2:]), dtype=found.mean.dtype)
-                others = None if found.other is None else np.zeros((*shape, *found.other.shape[2:]))
-            mean[tile.slices], seams[tile], norms[tile] = found.mean, found.seam, found.squared_norm
-            if others is not None:
-                others[tile.slices] = found.other
-        missing = {tile: seams[tile].missing(mean) for tile in margins}
-        limit = max(_OF_SEAMS * solver.tol, np.finfo(mean.dtype).eps) ** 2 * sum(norms.values())
+        # Some at a time, so that those of a large plane are not in memory together.
+        for batch in (again[k : k + _AT_ONCE] for k in range(0, len(again), _AT_ONCE)):
+            for tile, found in zip(batch, map_tasks(solve, batch, n_jobs), strict=True):
+                if means is None:
+                    means = (mean or _in_memory(shape))(found.mean.shape[2], found.mean.dtype)
+                    others = None if found.other is None else np.zeros((*shape, *found.other.shape[2:]))
+                means[tile.slices], seams[tile] = found.mean, found.seam
+                norms[tile], own[tile] = found.squared_norm, found.squared_residual
+                if others is not None:
+                    others[tile.slices] = found.other
+        missing = {tile: seams[tile].missing(means) for tile in margins}
+        limit = max(_OF_SEAMS * solver.tol, np.finfo(means.dtype).eps) ** 2 * sum(norms.values())
         worst = [tile for tile in margins if missing[tile] > limit / len(margins)]
-        again = [tile for tile in worst if tile.grown(margins[tile], shape) != Rectangle(0, shape[0], 0, shape[1])]
+        whole = Rectangle(0, shape[0], 0, shape[1])
+        again = [t for t in worst if 2 * margins[t] <= max_margin and t.grown(margins[t], shape) != whole]
         if sum(missing.values()) <= limit:
             break
         margins.update({tile: 2 * margins[tile] for tile in again})
-    norm = np.sqrt(sum(norms.values()))
-    residual = np.sqrt(sum(missing.values())) / norm if norm else 0.0
-    return TiledMean(mean, others, float(residual), list(margins.values()))
+    norm = float(np.sqrt(sum(norms.values())))
+    residual = np.sqrt(sum(missing.values())) + np.sqrt(sum(own.values()))
+    return TiledMean(means, others, float(residual) / norm if norm else 0.0, norm, list(margins.values()))
+
+
+# Tiles whose means are in memory at once.
+_AT_ONCE = 16
+
+
+def _in_memory(shape):
+    return lambda n_values, dtype: np.zeros((*shape, n_values), dtype=dtype)
 
 
 def _tiles(shape, n_pixels):
@@ -85,15 +113,18 @@ def _tiles(shape, n_pixels):
 class _Seam(NamedTuple):
     """Edges that leave a tile, and what the tile thought of the pixels at their other ends."""
 
-    inner: np.ndarray  # (n,): pixels at the two ends, as numbers in the plane
-    outer: np.ndarray  # (n,): pixels at the two ends, as numbers in the plane
+    around: Rectangle  # what the edges lead to, and the tile
+    inner: np.ndarray  # (n,) int32: pixels at the two ends, as numbers in that rectangle
+    outer: np.ndarray  # (n,) int32: pixels at the two ends, as numbers in that rectangle
     blocks: np.ndarray  # (n, D, D): of J, in rows of the inner ends
     thought: np.ndarray  # (n, D): means of the outer ends
 
     def missing(self, mean):
         """Squared norm of what rows of the tile are off by, given the mean of the plane."""
-        n_values = mean.shape[2]
-        off = np.einsum("nab,nb->na", self.blocks, mean.reshape(-1, n_values)[self.outer] - self.thought)
+        if not len(self.inner):
+            return 0.0
+        seen = np.asarray(mean[self.around.slices]).reshape(-1, mean.shape[2])[self.outer]
+        off = np.einsum("nab,nb->na", self.blocks.astype(np.float64), seen - self.thought)
         pixels, place = np.unique(self.inner, return_inverse=True)
         sums = [np.bincount(place, column, minlength=len(pixels)) for column in off.T]
         return float(sum(np.sum(column**2) for column in sums))
@@ -104,6 +135,7 @@ class _Solved(NamedTuple):
     other: np.ndarray | None
     seam: _Seam
     squared_norm: float
+    squared_residual: float
 
 
 def _solved(model_of, shape, solver, tile, margin, former, and_also, n_threads):
@@ -112,16 +144,20 @@ def _solved(model_of, shape, solver, tile, margin, former, and_also, n_threads):
     # The residual of a solve spreads over the margin too, of which nothing is kept.
     share = np.sqrt(np.prod(tile.shape) / np.prod(window.shape))
     own = clone(solver).set_params(tol=_OF_SOLVES * share * solver.tol)
-    init = None if former is None else former[window.slices].reshape(model.h.shape)
+    init = None if former is None else np.asarray(former[window.slices]).reshape(model.h.shape)
     mean = own.marginals(model, init=init, n_threads=n_threads).mean
     rows, columns = tile.inside(window)
 
     def plane(values):
         return values.reshape(*window.shape, *values.shape[1:])[rows, columns]
 
+    def squares(values):
+        return float(np.sum(plane(values).astype(np.float64) ** 2))
+
     other = None if and_also is None else plane(and_also(model, n_threads))
-    squared_norm = float(np.sum(plane(model.h).astype(np.float64) ** 2))
-    return _Solved(plane(mean), other, _seam(model, mean, tile, window, shape), squared_norm)
+    left = model.h - model.product(mean)
+    # A copy: the mean of the window is not kept.
+    return _Solved(plane(mean).copy(), other, _seam(model, mean, tile, window, shape), squares(model.h), squares(left))
 
 
 def _seam(model, mean, tile, window, shape):
@@ -134,9 +170,14 @@ def _seam(model, mean, tile, window, shape):
     blocks = np.where(first[:, None, None], blocks, blocks.transpose(0, 2, 1))
     tails, heads = model.graph.edges[edges].T
     inner, outer = np.where(first, tails, heads), np.where(first, heads, tails)
+    row, column = np.divmod(outer, window.shape[1])
+    low, high = tile.inside(window)
+    farthest = (low.start - row, row - low.stop + 1, high.start - column, column - high.stop + 1)
+    around = tile.grown(max(int(part.max(initial=0)) for part in farthest), shape)
 
-    def in_plane(pixels):
-        row, column = np.divmod(pixels.astype(np.int64), window.shape[1])
-        return (row + window.top) * shape[1] + column + window.left
+    def numbered(pixels):
+        row, column = np.divmod(pixels, window.shape[1])
+        row, column = row + window.top - around.top, column + window.left - around.left
+        return (row * (around.right - around.left) + column).astype(np.int32)
 
-    return _Seam(in_plane(inner), in_plane(outer), blocks.astype(np.float64), mean[outer])
+    return _Seam(around, numbered(inner), numbered(outer), blocks, mean[outer])

@@ -1,0 +1,224 @@
+"""What is certain about the labels of a window by message passing, whatever the rest of the graph sends into it."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._field import Messages, edge_probabilities_of
+from sklearn_crf.inference._relaxed_problem import table_blocks
+from sklearn_crf.inference.messages._belief_propagation import LoopyBP, TRWMessagePassing
+from sklearn_crf.models import PairwiseModel, clamped
+
+# Iterations of the bounds, and the change of the largest one at which they end.
+_MOST_STEPS, _LEAST_CHANGE = 200, 1e-3
+
+# Exponentials of larger numbers are approximated from above.
+_LARGE = 30.0
+
+
+class WindowLabels(NamedTuple):
+    """Labels of a window."""
+
+    labels: np.ndarray  # (N,)
+    certain: np.ndarray  # (N,) bool: those at every fixed point of the messages of the whole graph
+
+
+def bounds_messages(inference: Inference) -> bool:
+    """Whether errors of the messages of an inference can be bounded: not where those of edges depend on far ones."""
+    is_local = isinstance(inference, TRWMessagePassing) and inference.edge_probabilities == "chains"
+    return (isinstance(inference, LoopyBP) or is_local) and getattr(inference, "schedule", "") != "convergent"
+
+
+def labels_between(
+    inference: Inference, model: PairwiseModel, outside: np.ndarray, *, maximum: bool, n_threads: int
+) -> WindowLabels:
+    r"""Labels of two states whose edges prefer equal ones, by belief propagation between two extremes.
+
+    What a node sends then grows with what it receives. Messages that begin with the least that edges can send, and with
+    all nodes that receive unknown messages in the first state, never pass those of any fixed point of the whole graph;
+    and the same the other way round. Nodes with one label in both cases have that label.
+    """
+    # outside: (N,) bool, nodes that receive messages that are not known
+    low, high = (
+        _labels(
+            inference,
+            clamped(model, np.where(outside, state, -1).astype(np.int32)),
+            maximum,
+            n_threads,
+            _extreme_messages(model, state, maximum),
+        )[0]
+        for state in (0, 1)
+    )
+    certain = (low == high) & ~outside
+    if not certain.all():
+        low = np.where(certain, low, _labels(inference, model, maximum, n_threads)[0])
+    return WindowLabels(low, certain)
+
+
+def labels_with_errors(
+    inference: Inference, model: PairwiseModel, outside: np.ndarray, *, maximum: bool, n_threads: int
+) -> WindowLabels:
+    """Labels whose beliefs lead by more than unknown messages to some nodes can change: any number of states."""
+    # outside: (N,) bool, nodes that receive messages that are not known
+    labels, state = _labels(inference, model, maximum, n_threads)
+    with np.errstate(divide="ignore"):
+        messages = state.values if state.as_scores else np.log(state.values)
+    probabilities = np.ones(model.graph.n_edges)
+    if isinstance(inference, TRWMessagePassing):
+        probabilities = edge_probabilities_of(model.graph, inference.edge_probabilities)
+    found = belief_errors(model, messages, outside, probabilities, maximum=maximum)
+    return WindowLabels(labels, found.certain & (labels == found.beliefs.argmax(axis=1)))
+
+
+def _labels(inference, model, maximum, n_threads, init=None):
+    """Labels, and the messages."""
+    if maximum:
+        found = inference.map(model, init=init, n_threads=n_threads)
+        return found.labels, found.state
+    found = inference.marginals(model, init=init, n_threads=n_threads)
+    return np.argmax(found.unary, axis=1).astype(np.int32), found.state
+
+
+def _extreme_messages(model, state, maximum):
+    """What nodes send that are certain of a state."""
+    slot_of_half_edge = np.argsort(model.graph.incidence.half_edge)
+    scores = np.empty((2 * model.graph.n_edges, model.n_columns), dtype=model.dtype)
+    for edges, tables in table_blocks(model):
+        numbers = np.arange(model.graph.n_edges)[edges]
+        scores[slot_of_half_edge[2 * numbers]] = tables[:, :, state]
+        scores[slot_of_half_edge[2 * numbers + 1]] = tables[:, state, :]
+    scores -= scores.max(axis=1, keepdims=True)
+    if maximum:
+        return Messages(scores, as_scores=True)
+    share = np.exp(scores)
+    return Messages(share / share.sum(axis=1, keepdims=True), as_scores=False)
+
+
+class BeliefErrors(NamedTuple):
+    """Beliefs of a window, and bounds on their errors."""
+
+    beliefs: np.ndarray  # (N, K) float64, logarithms up to a constant of each node
+    # (N,): most that a difference of two entries of the row can be off, at any fixed point of the whole
+    errors: np.ndarray
+
+    @property
+    def certain(self):
+        """Nodes whose largest belief is the largest at every fixed point of the whole, (N,) bool."""
+        highest = np.partition(self.beliefs, -2, axis=1)
+        return highest[:, -1] - highest[:, -2] > self.errors
+
+
+def belief_errors(model, messages, outside, probabilities, *, maximum):
+    r"""Bounds on what unknown messages to some nodes change in the beliefs of others.
+
+    The error of a message is the range of what its logarithm is off by, which constants do not change. With
+    :math:`p_b(a)` the share of state a in what is sent for state b, and :math:`t_{st}` the largest total variation
+    between two of these,
+
+    .. math::
+        \delta_{s \to t} \le \nu_{st} \log\bigl(1 + t_{st} (e^{\delta} - 1)\bigr), \qquad
+        \delta = \sum_{q \ne t} \delta_{q \to s} + (1 / \nu_{st} - 1) \, \delta_{t \to s}
+
+    for sums. For maxima it is :math:`\nu_{st} \max(0, \delta - g_{st})`, if one state is the best for all b, by
+    :math:`g_{st}` or more. No error is larger than the tables allow, whatever is sent. Beginning with that, bounds
+    fall.
+
+    A. Ihler, J. Fisher, A. Willsky. Loopy belief propagation: convergence and effects of message errors. JMLR 6, 2005,
+    with the share of the actual messages in place of the dynamic range of tables.
+    """
+    # messages: (2E, K) scores by the slot of the receiving node, to the power of the edge probability
+    # outside: (N,) bool, nodes that receive messages that are not known
+    # probabilities: (E,) edge probabilities, one for belief propagation
+    incidence = model.graph.incidence
+    messages = messages.astype(np.float64)
+    owner = np.repeat(np.arange(model.graph.n_nodes), model.graph.degree)
+    beliefs = model.unary.astype(np.float64)
+    np.add.at(beliefs, owner, messages)
+    nu = probabilities[incidence.half_edge >> 1]
+    limits = _limits(model, messages, beliefs, nu, maximum)
+    is_unknown = outside[incidence.neighbor]
+    bounds = limits.most.copy()
+    for _ in range(_MOST_STEPS):
+        total = np.bincount(owner, bounds, minlength=model.graph.n_nodes)
+        received = total[incidence.neighbor] + (1 / nu - 2) * bounds[incidence.reverse]
+        sent = nu * _sent(received, limits, maximum) + limits.missing
+        renewed = np.where(is_unknown, limits.most, np.minimum(limits.most, sent))
+        change = np.max(bounds - renewed, initial=0.0)
+        bounds = renewed
+        if change <= _LEAST_CHANGE:
+            break
+    return BeliefErrors(beliefs, np.bincount(owner, bounds, minlength=model.graph.n_nodes))
+
+
+class _Limits(NamedTuple):
+    """Of each slot."""
+
+    share: np.ndarray  # largest total variation for sums, 0 or 1 for maxima
+    gap: np.ndarray  # for maxima: by how much the state is best that is best for all states of the receiver
+    most: np.ndarray  # largest error that tables allow
+    missing: np.ndarray  # range of what the message is off a fixed point of the window
+
+
+def _sent(received, limits, maximum):
+    """Errors of what is sent, from those of what a node has received."""
+    if maximum:
+        return np.maximum(0.0, received - limits.gap)
+    with np.errstate(divide="ignore"):
+        from_above = np.logaddexp(0.0, received + np.log(limits.share))
+    return np.where(received > _LARGE, from_above, np.log1p(limits.share * np.expm1(np.minimum(received, _LARGE))))
+
+
+def _limits(model, messages, beliefs, nu, maximum):
+    incidence = model.graph.incidence
+    slot_of_half_edge = np.argsort(incidence.half_edge)
+    found = _Limits(*(np.zeros(len(messages)) for _ in _Limits._fields))
+    for edges, tables in table_blocks(model):
+        numbers = np.arange(model.graph.n_edges)[edges]
+        for side in (0, 1):
+            slot = slot_of_half_edge[2 * numbers + side]
+            # From state a of the sender to state b of the receiver: (n, b, a).
+            scores = tables if side == 0 else tables.transpose(0, 2, 1)
+            scores = scores.astype(np.float64) / nu[slot][:, None, None]
+            back = messages[incidence.reverse[slot]] / nu[slot][:, None]
+            scores_in = beliefs[incidence.neighbor[slot]] - back
+            of_slots = _of_messages(scores, scores_in, messages[slot], nu[slot], maximum)
+            for values, own in zip(found, of_slots, strict=True):
+                values[slot] = own
+    return found
+
+
+def _of_messages(scores, received, message, nu, maximum):
+    """Limits of some messages."""
+    n, n_states = len(scores), scores.shape[1]
+    terms = scores + received[:, None, :]
+    best = terms.max(axis=2)
+    share, gap, most = np.zeros(n), np.zeros(n), np.zeros(n)
+    with np.errstate(invalid="ignore", over="ignore"):
+        if maximum:
+            sent = best
+            state = terms.argmax(axis=2)
+            second = np.partition(terms, -2, axis=2)[..., -2] if n_states > 1 else np.full(best.shape, -np.inf)
+            gap = np.where(np.all(state == state[:, :1], axis=1), np.min(best - second, axis=1), 0.0)
+        else:
+            weight = np.exp(terms - best[:, :, None])
+            total = weight.sum(axis=2)
+            sent = best + np.log(total)
+            weight /= total[:, :, None]
+        for b in range(n_states):
+            for other in range(b):
+                difference = scores[:, b] - scores[:, other]
+                most = np.maximum(most, np.ptp(difference, axis=1))
+                if not maximum:
+                    share = np.maximum(share, 0.5 * np.abs(weight[:, b] - weight[:, other]).sum(axis=1))
+        missing = np.ptp(nu[:, None] * sent - message, axis=1)
+    # States that are ruled out have no finite difference: nothing is known there.
+    is_finite = np.isfinite(scores).all(axis=(1, 2)) & np.isfinite(received).all(axis=1) & np.isfinite(missing)
+    if maximum:
+        share = np.ones(n)
+    return (
+        np.where(is_finite, share, 1.0),
+        np.where(is_finite, gap, 0.0),
+        np.where(is_finite, nu * most, np.inf),
+        np.where(is_finite, missing, 0.0),
+    )
