@@ -72,7 +72,7 @@ class Pairs(NamedTuple):
             rest = [None if part is None else part[i] for part in (self.targets, self.weights)]
             cut = [None if p is None else p.reshape(height, width, *p.shape[1:])[:, own] for p in rest]
             flat = [None if c is None else c.reshape(-1, *c.shape[2:]) for c in cut]
-            parts.append((plane[:, own], *flat))
+            parts.append((np.ascontiguousarray(plane[:, own]), *flat))
         inputs, targets, weights = ([part[k] for part in parts] for k in range(3))
         return Pairs(inputs, targets, None if self.weights is None else weights, self.choices)
 

@@ -13,7 +13,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
-from sklearn_crf import Example
+from sklearn_crf import Example, RegressionTreeFieldClassifier
 from sklearn_crf.encoding import object_array
 from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.preprocessing import FilterBank
@@ -162,6 +162,19 @@ def test_early_stopping_gives_back_the_best_round():
     assert len(table.validation_curve_) >= 1
     with pytest.raises(ValueError, match="early_stopping needs examples to hold out and others to train on, got 1"):
         plain_field(solver=solver).fit(X[:1], y[:1])
+
+
+@pytest.mark.parametrize("max_samples", [500, 100_000])
+@pytest.mark.parametrize("loss", ["mse", "pseudolikelihood"])
+def test_early_stopping_holds_out_strips_of_few_images(loss, max_samples):
+    X, y = (part.repeat(2, axis=2) for part in denoising(3))
+    solver = FieldSolver(early_stopping=True, max_samples=max_samples)
+    field = plain_field(loss, solver=solver, **QUICK).fit(X, y)
+    assert len(field.validation_curve_) >= 1
+    labels = np.where(y > y.mean(), "light", "dark")
+    classifier = RegressionTreeFieldClassifier(solver=solver, **QUICK).fit(X, labels)
+    assert len(classifier.validation_curve_) >= 1
+    assert classifier.score(X, labels) > 0.6
 
 
 @pytest.mark.parametrize("layout", ["images", "chains", "samples"])
