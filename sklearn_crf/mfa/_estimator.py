@@ -25,6 +25,7 @@ from sklearn_crf.mfa._input import (
     check_features,
     check_init,
     check_magnitudes,
+    check_rows,
     class_weights,
     require_objects,
     resolve_solver,
@@ -405,6 +406,7 @@ class MultiConditionalMFA(
         """Classes, labels as numbers, weights and features of checked samples, without those of weight 0."""
         # classes: names of all; None are those of the constructor, or of y
         options = {"dtype": [np.float64, np.float32], "ensure_all_finite": self._finite()}
+        check_rows(X)
         X, y = validate_data(self, X, y, reset=reset, **options)
         check_classification_targets(y)
         check_factors(self.n_factors, X.shape[1])

@@ -239,3 +239,21 @@ def test_warnings_point_to_the_call_of_fit(clusters):
         quick(classes=[0, 1, 2, 3], objective="joint", max_iter=1).fit(X, y)
     assert len(caught) == 3  # a constant feature, a class without samples, no convergence
     assert {warning.filename for warning in caught} == {__file__}
+
+
+@pytest.mark.parametrize(
+    ("X", "n_axes"),
+    [
+        (np.zeros((2, 5, 6, 3)), 3),
+        (np.zeros((4, 5, 3)), 2),
+        ([np.zeros((5, 3)), np.zeros((4, 3))], 2),
+        (np.array([np.zeros((5, 3)), np.zeros((4, 3))], dtype=object), 2),
+    ],
+)
+def test_sequences_and_images_are_refused_with_who_takes_them(clusters, X, n_axes):
+    mixture = quick().fit(*clusters)
+    message = f"but each has {n_axes} axes: fit DRFClassifier or TRWCRF"
+    with pytest.raises(ValueError, match=message):
+        quick().fit(X, np.zeros(len(X)))
+    with pytest.raises(ValueError, match=message):
+        mixture.predict(X)
