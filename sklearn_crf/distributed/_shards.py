@@ -7,7 +7,8 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_crf.distributed._executors import DaskExecutor, Executor, LocalExecutor, RayExecutor, Shard
+from sklearn_crf.distributed._clusters import DaskExecutor, RayExecutor
+from sklearn_crf.distributed._executors import Executor, LocalExecutor, Shard
 
 
 class Shards:

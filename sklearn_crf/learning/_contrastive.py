@@ -8,6 +8,7 @@ import numpy as np
 
 from sklearn_crf._reports import progress_reporter
 from sklearn_crf._threads import map_tasks
+from sklearn_crf.distributed import ClusterGoneError
 from sklearn_crf.inference import convergence_left_to_caller
 from sklearn_crf.learning._growing_sets import GrowingSets
 from sklearn_crf.learning._solvers import SGD, Solver, warn_of_lbfgs
@@ -133,7 +134,7 @@ def train_by_rounds(risk, start: np.ndarray, sets: GrowingSets, solver: Solver, 
 
         try:
             train(problem, partial(risk.summed, extend_sets, changes=True), sets, solver, run, report)
-        except KeyboardInterrupt as interruption:
+        except (KeyboardInterrupt, ClusterGoneError) as interruption:
             if not run.keeps_interrupted or record.latest is None:
                 raise
             record.coef, record.interrupted = record.latest, interruption

@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_crf._reports import progress_reporter
+from sklearn_crf.distributed import ClusterGoneError
 from sklearn_crf.inference import convergence_left_to_caller
 from sklearn_crf.learning._training import (
     PenalisedRisk,
@@ -99,7 +100,7 @@ class Solver(BaseEstimator):
 
             try:
                 yield report
-            except KeyboardInterrupt as interruption:
+            except (KeyboardInterrupt, ClusterGoneError) as interruption:
                 if not run.keeps_interrupted or record.latest is None:
                     raise
                 record.coef, record.interrupted = record.latest, interruption

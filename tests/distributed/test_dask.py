@@ -1,6 +1,7 @@
 """Training on shards that are held by the processes of a dask cluster."""
 
 import os
+import pickle
 import signal
 import time
 from threading import get_ident
@@ -8,6 +9,7 @@ from threading import get_ident
 import numpy as np
 import pytest
 from joblib import parallel_config
+from local_clusters import processes
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from small_shards import Watching, broken, images, labelled_images, leaves, load, weights
@@ -21,7 +23,7 @@ from sklearn_crf import (
     RegressionTreeFieldClassifier,
     Shards,
 )
-from sklearn_crf.distributed import DaskExecutor
+from sklearn_crf.distributed import ClusterGoneError, DaskExecutor
 from sklearn_crf.learning import Relaxation
 from sklearn_crf.potentials import PairwiseTables
 
@@ -47,12 +49,6 @@ def in_memory():
     return {name: clone(crf).fit(Shards.from_arrays(map(load, range(4)))) for name, crf in ESTIMATORS.items()}
 
 
-def processes(n_workers):
-    return distributed.LocalCluster(
-        n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit=0
-    )
-
-
 @pytest.fixture(scope="module")
 def client():
     with processes(2) as cluster, distributed.Client(cluster) as client:
@@ -64,6 +60,7 @@ def test_two_workers_give_the_same_bits(name, client, in_memory):
     fitted = clone(ESTIMATORS[name]).fit(Shards(range(4), load, client))
     np.testing.assert_array_equal(weights(fitted), weights(in_memory[name]))
     np.testing.assert_array_equal(fitted.loss_curve_, in_memory[name].loss_curve_)
+    assert b"distributed" not in pickle.dumps(fitted)
 
 
 TREE_FIELDS = {
@@ -135,7 +132,7 @@ def slowly(shard, seconds):
 
 
 def test_slow_workers_are_waited_for(client, monkeypatch):
-    monkeypatch.setattr("sklearn_crf.distributed._executors._PATIENCE", 0.05)
+    monkeypatch.setattr("sklearn_crf.distributed._clusters._PATIENCE", 0.05)
     shards = Shards(range(3), load, client)
     assert [shards.map(slowly, seconds) for seconds in (0.3, 0)] == 2 * [shards.map(slowly, 0)]
 
@@ -248,21 +245,31 @@ def test_results_are_asked_for_one_by_one_while_a_worker_is_killed(in_memory):
             list(broken_shards.apply_lazily(crf))
 
 
-def test_a_cluster_that_goes_away_leaves_the_estimator_as_it_was(in_memory):
-    crf = clone(ESTIMATORS["exact"]).fit(*load(0))
+class GoesAway(Watching, DaskExecutor):
+    """An engine whose cluster is closed before a call."""
+
+    n_calls, fatal = 0, 0
+
+    def before(self, function, broadcast):
+        self.n_calls += 1
+        if self.n_calls == self.fatal:
+            self.client.cluster.close()
+
+
+@pytest.mark.parametrize("name", ["exact", "contrastive"])
+@pytest.mark.parametrize("warm_start", [False, True])
+def test_a_cluster_that_goes_away_leaves_the_estimator_as_ctrl_c_does(name, warm_start, in_memory):
+    crf = clone(ESTIMATORS[name]).set_params(warm_start=warm_start).fit(*load(0))
     before = weights(crf)
 
-    class GoesAway(Watching, DaskExecutor):
-        n_calls = 0
+    def make_engine(shards):
+        engine = GoesAway(shards, client)
+        engine.fatal = 12
+        return engine
 
-        def before(self, function, broadcast):
-            self.n_calls += 1
-            if self.n_calls == 4:
-                cluster.close()
-
-    cluster = processes(1)
-    client = distributed.Client(cluster, timeout=5)
-    with pytest.raises(RuntimeError, match="The dask cluster went away"):
-        crf.fit(Shards(range(2), load, lambda shards: GoesAway(shards, client)))
-    np.testing.assert_array_equal(weights(crf), before)
-    client.close()
+    with processes(2) as cluster, distributed.Client(cluster, timeout=5) as client:
+        shards = Shards(range(2), load, make_engine)
+        with pytest.raises(ClusterGoneError, match="The dask cluster went away"):
+            crf.fit(shards)
+    assert np.array_equal(weights(crf), before) != warm_start
+    assert b"distributed" not in pickle.dumps(crf)

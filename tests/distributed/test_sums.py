@@ -11,7 +11,7 @@ from small_shards import load, weights
 
 from sklearn_crf import DRFClassifier, M3NClassifier, Shards
 from sklearn_crf.distributed import ClusterExecutor, tree_sum
-from sklearn_crf.distributed._executors import Holder
+from sklearn_crf.distributed._clusters import Holder
 
 
 def added_in_halves(parts):

@@ -1,0 +1,415 @@
+"""Executors of clusters: shards are in actors, on the workers of dask or Ray."""
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from time import sleep
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from sklearn_crf.distributed._executors import Executor, Shard
+from sklearn_crf.distributed._sums import even_blocks, sum_of_leaves, tree_order, whole_subtrees
+
+
+class ClusterGoneError(RuntimeError):
+    """The cluster that holds the shards does not answer, or has no workers left.
+
+    Examples
+    --------
+    >>> from sklearn_crf.distributed import ClusterGoneError
+    >>> issubclass(ClusterGoneError, RuntimeError)
+    True
+    """
+
+
+class ClusterExecutor(Executor):
+    """Base of executors whose shards are in actors: objects that live in other processes of a cluster.
+
+    Shards are dealt out to actors in turn, or nearly so if their number is no power of two: each has whole subtrees of
+    :func:`~sklearn_crf.distributed.tree_sum`, and sends back one sum for each. One function and what goes with it are
+    sent to an actor once for all its shards. Those of an actor that dies are loaded again by another one in its place.
+
+    Parameters
+    ----------
+    shards : sequence of Shard
+    n_actors : int
+
+    Examples
+    --------
+    >>> from sklearn_crf.distributed import ClusterExecutor, DaskExecutor, RayExecutor
+    >>> issubclass(DaskExecutor, ClusterExecutor), issubclass(RayExecutor, ClusterExecutor)
+    (True, True)
+    """
+
+    name: ClassVar[str] = ""
+
+    def __init__(self, shards: Sequence[Shard], n_actors: int):
+        self._shards = list(shards)
+        n_shards, order = len(self._shards), tree_order(range(len(self._shards)))
+        blocks = even_blocks(0, n_shards, n_actors)
+        # Numbers of the shards of each actor, and its subtrees, in the order of the leaves.
+        self._numbers = [order[start:stop] for start, stop in blocks]
+        self._subtrees = [whole_subtrees(start, stop, 0, n_shards) for start, stop in blocks]
+        self._actors: list = [None] * n_actors
+        for k in range(n_actors):
+            self._replace(k)
+
+    def map(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> list:
+        with self._cluster_named_in_errors():
+            found = self._of_actors("results", self._dumps((function, broadcast)))
+        results: list = [None] * len(self._shards)
+        for numbers, part in zip(self._numbers, found, strict=True):
+            for number, result in zip(numbers, part, strict=True):
+                results[number] = result
+        return [_unless_failed(result) for result in results]
+
+    def sum(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> Any:
+        with self._cluster_named_in_errors():
+            found = self._of_actors("sums", self._dumps((function, broadcast)))
+        parts = (part for of_actor in found for part in _unless_failed(of_actor))
+        summed = {subtree for subtrees in self._subtrees for subtree in subtrees}
+        return sum_of_leaves(parts, 0, len(self._shards), summed)
+
+    def iterate(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> Iterator:
+        sent = self._dumps((function, broadcast))
+        places = {number: (k, n) for k, numbers in enumerate(self._numbers) for n, number in enumerate(numbers)}
+        waiting = [iter(sorted(numbers)) for numbers in self._numbers]
+        calls: dict[int, Any] = {}
+
+        def start_next_of(k):
+            number = next(waiting[k], None)
+            if number is not None:
+                calls[number] = self._unless_dead(self._start, k, ("result", sent, places[number][1]))
+
+        with self._cluster_named_in_errors():
+            for k in range(len(self._actors)):
+                start_next_of(k)
+        for number, (k, n) in sorted(places.items()):
+            with self._cluster_named_in_errors():
+                # The next shard of the actor is worked on while the caller looks at the result of this one.
+                start_next_of(k)
+                found = self._waited_for(k, calls.pop(number), ("result", sent, n))
+            yield _unless_failed(found)
+
+    @contextmanager
+    def _cluster_named_in_errors(self):
+        try:
+            yield
+        except Exception as error:
+            if not self._is_of_cluster(error):
+                raise
+            raise ClusterGoneError(
+                f"The {self.name} cluster went away while {len(self._shards)} shards were worked on "
+                f"({type(error).__name__}): start one, and fit with new shards."
+            ) from error
+
+    def _of_actors(self, method, sent):
+        """Results of a method of each actor, those that have died replaced."""
+        requests = [(method, sent)] * len(self._actors)
+        calls = [self._unless_dead(self._start, k, request) for k, request in enumerate(requests)]
+        return [self._waited_for(k, *waiting) for k, waiting in enumerate(zip(calls, requests, strict=True))]
+
+    def _waited_for(self, k, call, request):
+        """The result of an actor, or of the one in its place."""
+        for _ in range(_MOST_WAITS):
+            found = None if call is None else self._unless_dead(self._result, k, call)
+            if found is not None:
+                return found[0]
+            self._replace(k)
+            call = self._unless_dead(self._start, k, request)
+        raise ClusterGoneError(f"Workers of the {self.name} cluster died {_MOST_WAITS} times in one pass over shards.")
+
+    def _unless_dead(self, step, k, argument):
+        """Result of a step of an actor, None if it has died."""
+        try:
+            return step(k, argument)
+        except Exception as error:
+            if not self._is_of_actor(error):
+                raise
+            return None
+
+    def _held(self, k):
+        """Arguments of the :class:`Holder` of an actor: its shards, and the sizes of its subtrees."""
+        return [self._shards[number] for number in self._numbers[k]], [high - low for low, high in self._subtrees[k]]
+
+    def _dumps(self, data):
+        """Functions, also those of no module, and what goes with them, in the form in which they go to all actors."""
+        raise NotImplementedError(type(self).__name__)
+
+    def _replace(self, k):
+        """Make an actor, in the place of one that died or of none."""
+        raise NotImplementedError(type(self).__name__)
+
+    def _start(self, k, request):
+        """Call a method of an actor, without waiting for it."""
+        # request: name of the method, what ``_dumps`` made, and further arguments
+        raise NotImplementedError(type(self).__name__)
+
+    def _result(self, k, call):
+        """Result of a call of an actor."""
+        raise NotImplementedError(type(self).__name__)
+
+    def _is_of_actor(self, error):
+        """Whether an actor died."""
+        raise NotImplementedError(type(self).__name__)
+
+    def _is_of_cluster(self, error):
+        """Whether the whole cluster went away."""
+        raise NotImplementedError(type(self).__name__)
+
+
+class DaskExecutor(ClusterExecutor):
+    """Shards on the workers of a dask cluster, each on the same worker for as long as that lives.
+
+    Those of a worker that dies are loaded again by another.
+
+    Parameters
+    ----------
+    shards : sequence of Shard
+    client : dask.distributed.Client
+
+    Raises
+    ------
+    ClusterGoneError
+        If the cluster has no workers.
+
+    Examples
+    --------
+    >>> from dask.distributed import Client  # doctest: +SKIP
+    >>> from sklearn_crf.distributed import DaskExecutor, Shard
+    >>> shards = [Shard(k, str(k), lambda k=k: ([[float(k)]], [k])) for k in range(3)]
+    >>> DaskExecutor(shards, Client()).map(
+    ...     lambda shard, broadcast: shard.name, None
+    ... )  # doctest: +SKIP
+    ['0', '1', '2']
+    """
+
+    name = "dask"
+
+    def __init__(self, shards: Sequence[Shard], client: Any):
+        self.client = client
+        n_actors = min(len(self._workers()), len(shards))
+        self._homes = [""] * n_actors
+        self._calls_directly = self._reaches_workers()
+        super().__init__(shards, n_actors)
+
+    def _reaches_workers(self):
+        """Whether workers can be called without a way round by the scheduler, if the user has left that open."""
+        if self.client.direct_to_workers is not None:
+            return self.client.direct_to_workers
+        home = next(iter(self._workers()))
+        try:
+            self.client.sync(self.client.rpc(home).identity, callback_timeout=_PATIENCE)
+        except (OSError, TimeoutError):
+            return False
+        return True
+
+    @contextmanager
+    def _cluster_named_in_errors(self):
+        chosen = self.client.direct_to_workers
+        # Actors ask for the client of the moment, which may be of another cluster, and take its way to the workers.
+        with super()._cluster_named_in_errors(), self.client.as_current():
+            self.client.direct_to_workers = self._calls_directly
+            try:
+                yield
+            finally:
+                self.client.direct_to_workers = chosen
+
+    def _workers(self):
+        """Numbers of threads of workers by their addresses; some workers may be about to come back."""
+        for _ in range(round(_MOST_WAITS * _PATIENCE / _BRIEFLY)):
+            found = self.client.nthreads()
+            if found:
+                return dict(sorted(found.items()))
+            sleep(_BRIEFLY)
+        raise ClusterGoneError("The dask cluster of client has no workers: start some, and fit with a new client.")
+
+    def _dumps(self, data):
+        from distributed.protocol.pickle import dumps
+
+        # Arrays go as they are, without a copy of theirs among the bytes.
+        buffers: list = []
+        head = dumps(data, buffer_callback=buffers.append)
+        return [head, *(np.frombuffer(buffer, np.uint8) for buffer in buffers)]
+
+    def _replace(self, k):
+        workers = self._workers()
+        free = [home for home in workers if home not in self._homes]
+        self._homes[k] = home = (free or list(workers))[k % len(free or workers)]
+        # A task would be sent to its worker by way of the scheduler, at several times the delay of an actor's call.
+        self._actors[k] = self.client.submit(
+            Holder, *self._held(k), workers[home], workers=[home], actor=True, pure=False
+        )
+
+    def _start(self, k, request):
+        if not hasattr(self._actors[k], "results"):
+            # A future of it, until it is made.
+            self._actors[k] = self._while_alive(k, self._actors[k].result)
+        method, *arguments = request
+        return getattr(self._actors[k], method)(*arguments)
+
+    def _result(self, k, call):
+        return (self._while_alive(k, call.result),)
+
+    def _while_alive(self, k, result):
+        """A result that is waited for as long as the worker lives: dask waits on for workers that are gone."""
+        while True:
+            try:
+                return result(timeout=_PATIENCE)
+            except TimeoutError:
+                if self._homes[k] not in self.client.nthreads():
+                    raise _WorkerGoneError from None
+
+    def _is_of_actor(self, error):
+        return self._is_running()
+
+    def _is_of_cluster(self, error):
+        # Errors of functions are among the results. Those that are raised are dask's own, of many kinds.
+        return not self._is_running()
+
+    def _is_running(self):
+        """Whether the cluster answers."""
+        try:
+            self.client.nthreads()
+        except Exception:
+            return False
+        return self.client.status == "running"
+
+
+class RayExecutor(ClusterExecutor):
+    """Shards in actors of a Ray cluster, each in the same actor for as long as that lives.
+
+    There is an actor for each processor. The shards of one that dies are loaded again by another one in its place.
+
+    Parameters
+    ----------
+    shards : sequence of Shard
+
+    Raises
+    ------
+    RuntimeError
+        If ``ray.init`` was not called before, or the cluster has no processors.
+
+    Examples
+    --------
+    >>> import ray  # doctest: +SKIP
+    >>> from sklearn_crf.distributed import RayExecutor, Shard
+    >>> ray.init()  # doctest: +SKIP
+    >>> shards = [Shard(k, str(k), lambda k=k: ([[float(k)]], [k])) for k in range(3)]
+    >>> RayExecutor(shards).map(lambda shard, broadcast: shard.name, None)  # doctest: +SKIP
+    ['0', '1', '2']
+    """
+
+    name = "Ray"
+
+    def __init__(self, shards: Sequence[Shard]):
+        import ray
+
+        if not ray.is_initialized():
+            raise RuntimeError("client='ray' needs a connection to a Ray cluster: call ray.init() before.")
+        self._ray = ray
+        n_actors = min(int(ray.cluster_resources().get("CPU", 0)), len(shards))
+        if not n_actors:
+            raise RuntimeError("The Ray cluster has no processors: start it with some, as by ray.init(num_cpus=2).")
+        # They reserve no processors: the actors of a fit before this one may not have gone yet.
+        self._make_actor = ray.remote(scheduling_strategy="SPREAD")(Holder).remote
+        super().__init__(shards, n_actors)
+
+    def __del__(self):
+        # At the end of the interpreter Ray may have gone before.
+        if getattr(self, "_actors", None) and self._ray.is_initialized():
+            for actor in self._actors:
+                self._ray.kill(actor)
+
+    def _dumps(self, data):
+        buffers: list = []
+        head = self._ray.cloudpickle.dumps(data, protocol=5, buffer_callback=buffers.append)
+        sent = [head, *(np.frombuffer(buffer, np.uint8) for buffer in buffers)]
+        # Few bytes go with each call, which is quicker; many go to each machine once, where processes share them.
+        return sent if sum(map(len, sent)) < _FEW_BYTES else self._ray.put(sent)
+
+    def _replace(self, k):
+        self._actors[k] = self._make_actor(*self._held(k), 1)
+
+    def _start(self, k, request):
+        method, *arguments = request
+        return getattr(self._actors[k], method).remote(*arguments)
+
+    def _result(self, k, call):
+        return (self._ray.get(call),)
+
+    def _is_of_actor(self, error):
+        return isinstance(error, self._ray.exceptions.RayActorError)
+
+    def _is_of_cluster(self, error):
+        return isinstance(error, self._ray.exceptions.RaySystemError | ConnectionError)
+
+
+class Holder:
+    """Shards in an actor, in the order of the leaves of whole subtrees."""
+
+    # subtrees: number of leaves of each
+
+    def __init__(self, shards, subtrees, n_threads):
+        self._shards, self._subtrees = shards, subtrees
+        self._threads = ThreadPoolExecutor(n_threads)
+
+    def results(self, sent):
+        """Results of a function for each shard, errors among them."""
+        return list(self._called(_result_or_failure, sent))
+
+    def sums(self, sent):
+        """Sums of the results of a function over each subtree, or the first error."""
+        found = self._called(_call, sent)
+        try:
+            return [sum_of_leaves(found, 0, size) for size in self._subtrees]
+        except Exception as error:
+            return _Failure(error)
+
+    def result(self, sent, number):
+        """The result of a function for the shard of a number here, or its error."""
+        return next(self._called(_result_or_failure, sent, slice(number, number + 1)))
+
+    def _called(self, call, sent, chosen=slice(None)):
+        function, broadcast = pickle.loads(sent[0], buffers=sent[1:])
+        return self._threads.map(lambda shard: call(function, shard, broadcast), self._shards[chosen])
+
+
+def _call(function, shard, broadcast):
+    return function(shard, broadcast)
+
+
+class _Failure(NamedTuple):
+    """An error of a function or loader, as it was raised: clusters would hide it, or take it for one of their own."""
+
+    error: Exception
+
+
+def _unless_failed(result):
+    if isinstance(result, _Failure):
+        raise result.error
+    return result
+
+
+def _result_or_failure(function, shard, broadcast):
+    try:
+        return function(shard, broadcast)
+    except Exception as error:
+        return _Failure(error)
+
+
+class _WorkerGoneError(Exception):
+    """The worker of an actor is not among those of the cluster any more."""
+
+
+# Seconds that pass before one looks whether a worker lives, and how many times one waits for that of an actor.
+_PATIENCE, _MOST_WAITS = 2.0, 30
+
+# Seconds between two looks whether a cluster without workers has some again.
+_BRIEFLY = 0.1
+
+
+# Of a call of Ray, at most.
+_FEW_BYTES = 2**16
