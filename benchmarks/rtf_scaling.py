@@ -6,6 +6,7 @@ cuts of natural images at a fixed number of iterations.
 
     python benchmarks/rtf_scaling.py
     python benchmarks/rtf_scaling.py --sizes 512 1024 --bank none
+    python benchmarks/rtf_scaling.py --sizes 4096 --images --bank auto     # a field by its defaults
 """
 
 import argparse
@@ -23,7 +24,7 @@ from _short_rounds import seconds_of_fit
 
 from sklearn_crf import RegressionTreeField
 from sklearn_crf.preprocessing import FilterBank
-from sklearn_crf.rtf import Splits
+from sklearn_crf.rtf import GaussianNoise, Splits
 
 SIGMA = 30
 
@@ -37,10 +38,13 @@ def noisy_cuts(n_images, side):
 
 def trained(args, n_images, jobs):
     """A field, and the seconds that its training took."""
+    X, y = noisy_cuts(n_images, args.side)
+    if args.bank == "auto":
+        field = RegressionTreeField(corruption=GaussianNoise(SIGMA), random_state=0, n_jobs=jobs)
+        return field, float(seconds_of_fit(field, y.astype(np.uint8), None)[0])
     bank = None if args.bank == "none" else FilterBank(args.bank)
     options = {"max_depth": args.depth, "window": args.window, "max_iter": 8, "split": Splits(min_samples_leaf=50)}
     field = RegressionTreeField("psnr", filter_bank=bank, random_state=0, n_jobs=jobs, **options)
-    X, y = noisy_cuts(n_images, args.side)
     seconds, _ = seconds_of_fit(field, X, y)
     return field, float(seconds)
 
@@ -75,7 +79,7 @@ def main():
     parser.add_argument("--sizes", type=int, nargs="*", default=[256, 512, 1024, 2048, 4096])
     parser.add_argument("--images", type=int, nargs="*", default=[10, 20, 40], help="numbers of training images")
     parser.add_argument("--side", type=int, default=96, help="of training images")
-    parser.add_argument("--bank", default="rfs", help="'none' for the grey value alone")
+    parser.add_argument("--bank", default="rfs", help="'none' for the grey value alone, 'auto' for all defaults")
     parser.add_argument("--window", type=int, default=3)
     parser.add_argument("--depth", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=1, help="of trainings, the quickest of which counts")

@@ -170,37 +170,26 @@ class _StencilProduct:
         # A number for each edge takes no more memory than its type, and rows of them are multiplied as vectors.
         is_scalar = model.n_values == 1 and graph.n_edges > 0
         self.edge_weight = model.blocks[model.edge_type, 0, 0] if is_scalar else np.empty(0, model.dtype)
-        self.model = model
+        # Not the model, which holds this: a circle would keep both in memory until Python looks for circles.
+        self.diagonal, self.edge_type, self.blocks = model.diagonal, model.edge_type, model.blocks
 
     def __call__(self, vector, start, stop, out):
-        model = self.model
-        stencil_product(
-            model.diagonal,
-            self.edge_weight,
-            model.edge_type,
-            model.blocks,
-            self.offsets,
-            self.height,
-            self.width,
-            vector,
-            start,
-            stop,
-            out,
-        )
+        of_edges = self.edge_weight, self.edge_type, self.blocks
+        shape = self.height, self.width
+        stencil_product(self.diagonal, *of_edges, self.offsets, *shape, vector, start, stop, out)
 
 
 class _GraphProduct:
     """Nodes of any graph."""
 
     def __init__(self, model):
-        self.model = model
+        self.diagonal, self.edge_type, self.blocks = model.diagonal, model.edge_type, model.blocks
         self.incidence = model.graph.incidence
         self.n_items = model.graph.n_nodes
 
     def __call__(self, vector, start, stop, out):
-        model = self.model
-        ptr, neighbor, half_edge, _ = self.incidence
-        graph_product(model.diagonal, model.edge_type, model.blocks, ptr, neighbor, half_edge, vector, start, stop, out)
+        halves = self.incidence[:3]
+        graph_product(self.diagonal, self.edge_type, self.blocks, *halves, vector, start, stop, out)
 
 
 @score_terms.register

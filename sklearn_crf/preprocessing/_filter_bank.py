@@ -1,6 +1,5 @@
 """Responses of every pixel to a bank of linear filters."""
 
-from copy import copy
 from functools import lru_cache
 from itertools import product
 from numbers import Integral
@@ -9,12 +8,12 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import scipy.fft
 from numpy.lib.stride_tricks import sliding_window_view
-from scipy.ndimage import correlate1d
 from sklearn.base import _fit_context, clone
 from sklearn.utils._param_validation import InvalidParameterError, StrOptions
 
-from sklearn_crf._threads import map_tasks
-from sklearn_crf.preprocessing._image_transformer import ImageTransformer, as_images
+from sklearn_crf._threads import map_tasks, range_runner
+from sklearn_crf.kernels.rtf.filter_rows import filter_stride, separable_responses
+from sklearn_crf.preprocessing._image_transformer import ChannelTransformer, as_images
 
 
 class Separable(NamedTuple):
@@ -135,8 +134,11 @@ def _balanced(kernel):
 # Images are filtered in tiles of at most this many pixels a side, so that memory does not grow with the image.
 _TILE = 272
 
+# Fewest rows for a thread.
+_SMALLEST_RANGE = 16
 
-class FilterBank(ImageTransformer, auto_wrap_output_keys=None):
+
+class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
     r"""Responses of every pixel to a bank of linear filters, in float32.
 
     .. math::
@@ -202,10 +204,6 @@ class FilterBank(ImageTransformer, auto_wrap_output_keys=None):
         self.reach_ = max(max(kernel.shape) // 2 for kernel in self.kernels_)
         return self
 
-    def _transform_images(self, images):
-        kernels = self._fitted_kernels
-        return map_tasks(lambda image, n_threads: self._responses(image, kernels, n_threads), images, self.n_jobs)
-
     def _feature_names(self, input_features):
         single = input_features is None and self.n_channels_ == 1
         channels = self._channel_names(input_features)
@@ -234,34 +232,34 @@ class FilterBank(ImageTransformer, auto_wrap_output_keys=None):
             )
         return {f"filter{k}": kernel for k, kernel in enumerate(kernels)}
 
-    def _responses(self, image, kernels, n_threads):
-        height, width, n_channels = image.shape
+    def _n_outputs(self, n_channels):
+        return n_channels * (len(self._fitted_kernels) + self.include_input)
+
+    def _write(self, image, out, n_threads, before=()):
+        kernels = self._fitted_kernels
+        n_channels = image.shape[2]
         n_own = n_channels if self.include_input else 0
-        out = np.empty((height, width, n_own + n_channels * len(kernels)), dtype=np.float32)
+        separable = [k for k, kernel in enumerate(kernels) if isinstance(kernel, Separable)]
         whole = [k for k, kernel in enumerate(kernels) if not isinstance(kernel, Separable)]
-        tasks = [k for k, kernel in enumerate(kernels) if isinstance(kernel, Separable)]
         # Enough groups for several threads; every group repeats the transform of its tile, a small part of its work.
-        tasks += [whole[k : k + 19] for k in range(0, len(whole), 19)]
+        groups = [np.array(whole[k : k + 19]) for k in range(0, len(whole), 19)]
         for channel in range(n_channels):
             # Shifted by a constant, to which kernels that sum to zero do not respond, for the sake of float32.
             level = np.float32(image[..., channel].mean(dtype=np.float64))
             plane = image[..., channel].astype(np.float32) - level
-            first = n_own + channel * len(kernels)
+            own = out[..., n_own + channel * len(kernels) : n_own + (channel + 1) * len(kernels)]
+            if separable:
+                _write_separable(plane, [kernels[k] for k in separable], level, own, separable, n_threads)
 
-            def run(task, n_threads, plane=plane, first=first, level=level):
-                if isinstance(task, Integral):
-                    out[..., first + task] = _separable(plane, kernels[task], level)
-                else:
-                    at = first + np.array(task)
-                    _fourier(plane, [kernels[k] for k in task], level, out, at)
+            def run(at, n_threads, plane=plane, own=own, level=level):
+                _fourier(plane, [kernels[k] for k in at], level, own, at)
 
-            map_tasks(run, tasks, n_threads)
+            map_tasks(run, groups, n_threads)
         # Last, since writing it first would allocate all of the memory on one thread.
         out[..., :n_own] = image[..., :n_own]
-        return out
 
 
-class ChannelUnion(ImageTransformer, auto_wrap_output_keys=None):
+class ChannelUnion(ChannelTransformer, auto_wrap_output_keys=None):
     """Channels of several transformers of images side by side, :math:`[f_1(x), \\ldots, f_k(x)]`.
 
     Parameters
@@ -299,7 +297,7 @@ class ChannelUnion(ImageTransformer, auto_wrap_output_keys=None):
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X, y=None):
         kept = self.transformers
-        if not kept or not all(isinstance(part, ImageTransformer) for part in kept):
+        if not kept or not all(isinstance(part, ChannelTransformer) for part in kept):
             raise InvalidParameterError(
                 f"transformers must be a list of image transformers, got {self.transformers!r}."
             )
@@ -308,21 +306,51 @@ class ChannelUnion(ImageTransformer, auto_wrap_output_keys=None):
         self.reach_ = max(part.reach_ for part in self.transformers_)
         return self
 
-    def _transform_images(self, images):
-        def one(image, n_threads):
-            parts = [copy(part).set_params(n_jobs=n_threads).transform([image])[0] for part in self.transformers_]
-            return np.concatenate(parts, axis=2)
+    def _n_outputs(self, n_channels):
+        return len(self._feature_names(None))
 
-        return map_tasks(one, images, self.n_jobs)
+    def _write(self, image, out, n_threads, before=()):
+        first, before = 0, list(before)
+        for part in self.transformers_:
+            own = out[..., first : first + part._n_outputs(image.shape[2])]
+            part._write(image, own, n_threads, before)
+            before.append((part, own))
+            first += own.shape[2]
 
     def _feature_names(self, input_features):
         return np.concatenate([part.get_feature_names_out(input_features) for part in self.transformers_])
 
 
-def _separable(plane, kernel, level):
-    response = correlate1d(plane, kernel.column, axis=0, output=np.float32)
-    response = correlate1d(response, kernel.row, axis=1, output=np.float32)
-    return response + np.float32(level * kernel.column.sum() * kernel.row.sum())
+def _write_separable(plane, kernels, level, out, channels, n_threads):
+    """Write the responses to kernels that are products of a column and a row."""
+    height, width = plane.shape
+    profiles = {}
+    columns, rows = (
+        np.array([profiles.setdefault(profile.tobytes(), len(profiles)) for profile in part], dtype=np.int64)
+        for part in zip(*kernels, strict=True)
+    )
+    taps = [np.frombuffer(profile) for profile in profiles]
+    before = np.array([len(own) // 2 for own in taps], dtype=np.int64)
+    margin = int(before.max())
+    continued = np.zeros((height + 2 * margin, filter_stride(width, margin)), dtype=np.float32)
+    continued[:, : width + 2 * margin] = np.pad(plane, margin, mode="symmetric")
+    order = np.argsort(columns, kind="stable")
+    constants = np.array([level * kernel.column.sum() * kernel.row.sum() for kernel in kernels], dtype=np.float32)
+    given = (
+        np.concatenate(taps).astype(np.float32),
+        np.cumsum([0, *map(len, taps)], dtype=np.int64),
+        before,
+        columns[order],
+        rows[order],
+        np.array(channels, dtype=np.int64)[order],
+        constants[order],
+    )
+    with range_runner(n_threads) as run:
+        run(
+            lambda start, stop: separable_responses(continued, margin, *given, start, stop, out),
+            height,
+            smallest_range=_SMALLEST_RANGE,
+        )
 
 
 def _fourier(plane, kernels, level, out, channels):

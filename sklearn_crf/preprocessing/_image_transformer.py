@@ -6,6 +6,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf._threads import map_tasks
 from sklearn_crf.encoding import object_array
 
 
@@ -121,3 +122,27 @@ class ImageTransformer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=No
         if input_features is None and self.n_channels_ == 1:
             return [""]
         return [f"{channel}_" for channel in self._channel_names(input_features)]
+
+
+class ChannelTransformer(ImageTransformer, auto_wrap_output_keys=None):
+    """Transformers that write float32 channels of one image after the other, on ``n_jobs`` threads."""
+
+    def _transform_images(self, images):
+        return map_tasks(self._channels, images, self.n_jobs)
+
+    def _channels(self, image, n_threads):
+        """The channels (H, W, F) of an image (H, W, C)."""
+        out = np.empty((*image.shape[:2], self._n_outputs(image.shape[2])), dtype=np.float32)
+        self._write(image, out, n_threads)
+        return out
+
+    @abstractmethod
+    def _n_outputs(self, n_channels):
+        """Number of channels F of an image of C channels."""
+
+    @abstractmethod
+    def _write(self, image, out, n_threads, before=()):
+        """Write the channels of an image.
+
+        ``before`` has transformers, and the channels that they have written for the same image.
+        """

@@ -7,16 +7,16 @@ import numpy as np
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, InvalidParameterError
 
-from sklearn_crf._threads import map_tasks, range_runner
-from sklearn_crf.kernels.rtf.patch_averages import average_patches
-from sklearn_crf.preprocessing._image_transformer import ImageTransformer
-from sklearn_crf.preprocessing._patch_shrinkage import PatchShrinkage
+from sklearn_crf._threads import range_runner
+from sklearn_crf.kernels.rtf.patch_averages import average_patches, average_stride
+from sklearn_crf.preprocessing._image_transformer import ChannelTransformer
+from sklearn_crf.preprocessing._patch_shrinkage import PatchShrinkage, shrunk_copy
 
 # Fewest rows for a thread.
 _SMALLEST_RANGE = 16
 
 
-class PatchAverages(ImageTransformer, auto_wrap_output_keys=None):
+class PatchAverages(ChannelTransformer, auto_wrap_output_keys=None):
     r"""Every channel averaged over the pixels around whose surroundings look alike, and how many these are.
 
     .. math::
@@ -109,28 +109,29 @@ class PatchAverages(ImageTransformer, auto_wrap_output_keys=None):
             raise InvalidParameterError(f"bandwidths must be a list of positive numbers, got {self.bandwidths!r}.")
         return bandwidths.astype(np.float64)
 
-    def _transform_images(self, images):
-        return map_tasks(self._averaged, images, self.n_jobs)
+    def _n_outputs(self, n_channels):
+        return 2 * n_channels * len(self._checked_bandwidths())
 
-    def _averaged(self, image, n_threads):
+    def _write(self, image, out, n_threads, before=()):
         n_pixels = (2 * self.patch_radius + 1) ** 2
         inverse = (1 / (n_pixels * self._checked_bandwidths() ** 2)).astype(np.float32)
         n, margin = 2 * len(inverse), self.search_radius + self.patch_radius
         height, width, n_channels = image.shape
-        level = image.mean(axis=(0, 1), dtype=np.float64).astype(np.float32)
-        planes = image.astype(np.float32) - level
-        guides = planes
+        guides = image
         if self.guide_threshold is not None:
-            guides = PatchShrinkage([self.guide_threshold], n_jobs=n_threads).fit_transform(planes[None])[0]
-        out = np.empty((height, width, n_channels * n), dtype=np.float32)
+            guides = shrunk_copy(image, self.guide_threshold, n_threads, before)
         with range_runner(n_threads) as run:
             for channel in range(n_channels):
+                level = np.float32(image[..., channel].mean(dtype=np.float64))
                 own = out[..., channel * n : (channel + 1) * n]
-                continued = [np.pad(part[..., channel], margin, mode="symmetric") for part in (planes, guides)]
+                stride = average_stride(width, self.search_radius, self.patch_radius)
+                continued = np.zeros((2, height + 2 * margin, stride), dtype=np.float32)
+                for part, to in zip((image, guides), continued, strict=True):
+                    plane = part[..., channel].astype(np.float32) - level
+                    to[:, : width + 2 * margin] = np.pad(plane, margin, mode="symmetric")
 
-                def rows(start, stop, continued=continued, own=own):
-                    average_patches(*continued, self.search_radius, self.patch_radius, inverse, start, stop, own)
+                def rows(start, stop, continued=continued, own=own, level=level):
+                    places = self.search_radius, self.patch_radius
+                    average_patches(*continued, *places, inverse, level, start, stop, own)
 
                 run(rows, height, smallest_range=_SMALLEST_RANGE)
-                own[..., : n // 2] += level[channel]
-        return out

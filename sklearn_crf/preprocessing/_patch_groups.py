@@ -8,11 +8,11 @@ import scipy.fft
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval
 
-from sklearn_crf._threads import map_tasks, range_runner
+from sklearn_crf._threads import range_runner
 from sklearn_crf.kernels.rtf.patch_groups import PATCH_SIDE, shrink_groups
-from sklearn_crf.preprocessing._image_transformer import ImageTransformer
+from sklearn_crf.preprocessing._image_transformer import ChannelTransformer
 from sklearn_crf.preprocessing._patch_averages import PatchAverages
-from sklearn_crf.preprocessing._patch_shrinkage import PatchShrinkage
+from sklearn_crf.preprocessing._patch_shrinkage import PatchShrinkage, shrunk_copy
 
 # Threshold of the shrunk image and bandwidth of the averages whose mean is the pilot, and noise that coefficients are
 # shrunk by, as multiples of the noise.
@@ -22,7 +22,7 @@ _THRESHOLD, _BANDWIDTH, _SHRUNK_BY = 2.7, 0.9, 0.8
 _SMALLEST_RANGE = 128
 
 
-class PatchGroups(ImageTransformer, auto_wrap_output_keys=None):
+class PatchGroups(ChannelTransformer, auto_wrap_output_keys=None):
     r"""Every channel denoised by shrinking groups of similar 8 x 8 patches together.
 
     .. math::
@@ -83,34 +83,35 @@ class PatchGroups(ImageTransformer, auto_wrap_output_keys=None):
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None):
         super().fit(X)
-        of_pilot = max(part.fit(X).reach_ for part in self._pilots(None))
+        of_pilot = self._averages().fit(X).reach_
         self.reach_ = of_pilot + 2 * (self.search_radius + PATCH_SIDE - 1)
         return self
 
     def _feature_names(self, input_features):
         return [f"{prefix}groups_{self.noise:g}" for prefix in self._prefixes(input_features)]
 
-    def _pilots(self, n_jobs):
-        threshold = _THRESHOLD * self.noise
-        averages = PatchAverages([_BANDWIDTH * self.noise], guide_threshold=threshold, n_jobs=n_jobs)
-        return PatchShrinkage([threshold], n_jobs=n_jobs), averages
+    def _averages(self):
+        """What makes the second half of the pilot image, out of the first."""
+        return PatchAverages([_BANDWIDTH * self.noise], guide_threshold=_THRESHOLD * self.noise)
 
-    def _transform_images(self, images):
-        return map_tasks(self._shrunk, images, self.n_jobs)
+    def _n_outputs(self, n_channels):
+        return n_channels
 
-    def _shrunk(self, image, n_threads):
+    def _write(self, image, out, n_threads, before=()):
         basis = np.ascontiguousarray(scipy.fft.dct(np.eye(PATCH_SIDE), axis=0, norm="ortho"), dtype=np.float32)
         turned, margin = np.ascontiguousarray(basis.T), self.search_radius + PATCH_SIDE - 1
-        level = image.mean(axis=(0, 1), dtype=np.float64).astype(np.float32)
-        planes = image.astype(np.float32) - level
-        shrunk, averages = (part.fit_transform(planes[None])[0] for part in self._pilots(n_threads))
-        # Averages of a channel are followed by their variance.
-        pilots = 0.5 * (shrunk + averages[..., ::2])
-        out = np.empty(image.shape, dtype=np.float32)
+        averages = self._averages()
+        shrunk = shrunk_copy(image, averages.guide_threshold, n_threads, before)
+        averaged = np.empty((*image.shape[:2], 2 * image.shape[2]), dtype=np.float32)
+        averages._write(image, averaged, n_threads, [(PatchShrinkage([averages.guide_threshold]), shrunk)])
         with range_runner(n_threads) as run:
             for channel in range(image.shape[2]):
+                level = np.float32(image[..., channel].mean(dtype=np.float64))
                 own = out[..., channel]
-                continued = [np.pad(part[..., channel], margin, mode="symmetric") for part in (planes, pilots)]
+                # Averages of a channel are followed by their variance.
+                pilot = 0.5 * (shrunk[..., channel] + averaged[..., 2 * channel]) - level
+                plane = image[..., channel].astype(np.float32) - level
+                continued = [np.pad(part, margin, mode="symmetric") for part in (plane, pilot)]
 
                 def rows(start, stop, continued=continued, own=own):
                     places = self.search_radius, self.step
@@ -118,5 +119,4 @@ class PatchGroups(ImageTransformer, auto_wrap_output_keys=None):
                     shrink_groups(*continued, *places, basis, turned, noise, start, stop, own)
 
                 run(rows, len(image), smallest_range=_SMALLEST_RANGE)
-                own += level[channel]
-        return out
+                own += level

@@ -4,13 +4,12 @@ from numbers import Integral
 from typing import ClassVar
 
 import numpy as np
-import scipy.fft
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import InvalidParameterError
 
-from sklearn_crf._threads import map_tasks, range_runner
-from sklearn_crf.kernels.rtf.patch_shrinkage import PATCH_SIDE, shrink_patches
-from sklearn_crf.preprocessing._image_transformer import ImageTransformer
+from sklearn_crf._threads import range_runner
+from sklearn_crf.kernels.rtf.patch_shrinkage import PATCH_SIDE, patch_stride, shrink_patches
+from sklearn_crf.preprocessing._image_transformer import ChannelTransformer
 
 _MARGIN = PATCH_SIDE - 1
 
@@ -18,7 +17,7 @@ _MARGIN = PATCH_SIDE - 1
 _SMALLEST_RANGE = 64
 
 
-class PatchShrinkage(ImageTransformer, auto_wrap_output_keys=None):
+class PatchShrinkage(ChannelTransformer, auto_wrap_output_keys=None):
     r"""Every channel denoised by hard thresholds of the cosine transform of all 8 x 8 patches, in float32.
 
     .. math::
@@ -88,26 +87,34 @@ class PatchShrinkage(ImageTransformer, auto_wrap_output_keys=None):
             )
         return np.ascontiguousarray(thresholds, dtype=np.float32)
 
-    def _transform_images(self, images):
-        return map_tasks(self._shrunk, images, self.n_jobs)
+    def _n_outputs(self, n_channels):
+        return n_channels * len(self._checked_thresholds())
 
-    def _shrunk(self, image, n_threads):
+    def _write(self, image, out, n_threads, before=()):
         thresholds = self._checked_thresholds()
         if thresholds.ndim == 1:
             thresholds = np.tile(thresholds[:, None, None], (1, PATCH_SIDE, PATCH_SIDE))
-        basis = np.ascontiguousarray(scipy.fft.dct(np.eye(PATCH_SIDE), axis=0, norm="ortho"), dtype=np.float32)
         height, width, n_channels = image.shape
-        out = np.empty((height, width, n_channels * len(thresholds)), dtype=np.float32)
         with range_runner(n_threads) as run:
             for channel in range(n_channels):
                 # The mean of a patch is kept in any case: small numbers keep more digits without it.
                 level = np.float32(image[..., channel].mean(dtype=np.float64))
-                plane = np.pad(image[..., channel].astype(np.float32) - level, _MARGIN, mode="symmetric")
+                plane = np.zeros((height + 2 * _MARGIN, patch_stride(width)), dtype=np.float32)
+                plane[:, : width + 2 * _MARGIN] = np.pad(
+                    image[..., channel].astype(np.float32) - level, _MARGIN, mode="symmetric"
+                )
                 own = out[..., channel * len(thresholds) : (channel + 1) * len(thresholds)]
 
-                def rows(start, stop, plane=plane, own=own):
-                    shrink_patches(plane, basis, thresholds, start, stop, own)
+                def rows(start, stop, plane=plane, own=own, level=level):
+                    shrink_patches(plane, thresholds, level, start, stop, own)
 
                 run(rows, height, smallest_range=_SMALLEST_RANGE)
-                own += level
-        return out
+
+
+def shrunk_copy(image, threshold, n_threads, before):
+    """An image (H, W, C) shrunk by one threshold, if need be out of what other transformers have written."""
+    for part, channels in before:
+        known = np.asarray(part.thresholds) if isinstance(part, PatchShrinkage) else np.zeros(0)
+        if known.ndim == 1 and threshold in known:
+            return channels[..., int(np.argmax(known == threshold)) :: len(known)]
+    return PatchShrinkage([threshold])._channels(image, n_threads)

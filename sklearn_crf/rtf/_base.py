@@ -458,7 +458,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _unscaled(self, means):
         """Means in standardised units as values of y or of codes."""
-        return [self.target_mean_ + self.target_scale_ * mean for mean in means]
+        return [self.target_mean_ + self.target_scale_ * mean.astype(np.float64) for mean in means]
 
     def _predict_tiles(self, image, out, tiles, margin, max_margin):
         """Prediction for one large image, written into ``out`` tile by tile."""

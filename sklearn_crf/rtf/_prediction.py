@@ -109,7 +109,7 @@ class FittedField:
                 mean = solver.marginals(model, n_threads=n_threads).mean
             else:
                 mean = solved_from(solver, model, observation.start, None, n_threads).x
-            return mean.astype(np.float64), None if and_also is None else and_also(model, n_threads)
+            return mean, None if and_also is None else and_also(model, n_threads)
         found = mean_in_tiles(
             lambda window, n_threads: self.model(plane[window.slices], n_threads),
             shape,
@@ -119,7 +119,7 @@ class FittedField:
             and_also=and_also,
         )
         others = None if found.others is None else found.others.reshape(-1, found.others.shape[2])
-        return found.mean.reshape(-1, found.mean.shape[2]).astype(np.float64), others
+        return found.mean.reshape(-1, found.mean.shape[2]), others
 
 
 def filtered(filter_bank, features, n_jobs):
@@ -173,6 +173,19 @@ def conditioned(model, known):
     edge_type[cut] = len(model.blocks)
     edge_type[cut[partly]] = len(model.blocks) + 1 + np.arange(np.count_nonzero(partly))
     return GaussianModel(model.graph, h, diagonal, blocks, edge_type)
+
+
+# Pixels that are brought into the units of targets at once, as float64 takes room.
+_PIXELS_AT_ONCE = 2**18
+
+
+def brought_to_targets(mean, centre, scale, finished):
+    """Values of targets, of a mean of standardised ones, some pixels at a time."""
+    # mean: (N, D); centre: (D,); finished: function of values in float64
+    starts = range(0, max(len(mean), 1), _PIXELS_AT_ONCE)
+    parts = (mean[start : start + _PIXELS_AT_ONCE].astype(np.float64) for start in starts)
+    done = [finished(centre + scale * part) for part in parts]
+    return np.concatenate(done) if len(done) > 1 else done[0]
 
 
 def like_targets(values, dtype, extremes):

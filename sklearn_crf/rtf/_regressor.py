@@ -19,7 +19,7 @@ from sklearn_crf.rtf._base import LIKELIHOODS, FieldEstimator, FieldProblem, Rea
 from sklearn_crf.rtf._cascade import fit_stages, seen_by_last
 from sklearn_crf.rtf._deviations import require_held_out
 from sklearn_crf.rtf._options import as_options, check_clip
-from sklearn_crf.rtf._prediction import deviation, like_targets, samples_of
+from sklearn_crf.rtf._prediction import brought_to_targets, deviation, like_targets, samples_of
 from sklearn_crf.rtf._sharded import gather
 from sklearn_crf.rtf.images._channels import Channels, of_clean_images, require_channels
 from sklearn_crf.rtf.images._corruption import corrupting
@@ -440,7 +440,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         planes, observations = self._observed_planes(X, degradation)
         if evidence is None:
             means, deviations = self._field_means(planes, deviation if is_exact else None, observations)
-            means = self._unscaled(means)
+            values = self._finished(means)
             if return_std and not is_exact:
                 field = self._fitted_field()
                 deviations = [field.deviation(plane, self.held_out_errors_, 1) for plane in planes.features]
@@ -448,9 +448,9 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         else:
             models = self._models_of(planes, evidence, observations)
             solver = self._solver(1e-5)
-            means = [solver.marginals(model).mean for model in models]
+            values = [self._clipped(solver.marginals(model).mean) for model in models]
             deviations = [deviation(model, 1) for model in models] if return_std else None
-        predicted = self._in_layout(planes, means)
+        predicted = self._in_layout(planes, values)
         if not return_std:
             return predicted
         return predicted, put_back(planes, deviations, self._has_channels)
@@ -458,15 +458,18 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     def _predict_lifted(self, X, degradations):
         """The prediction for images on the lattice of y."""
         planes, observations = self._planes_on_lattice(X, degradations)
-        return self._in_layout(planes, self._unscaled(self._field_means(planes, None, observations)[0]))
+        return self._in_layout(planes, self._finished(self._field_means(planes, None, observations)[0]))
 
     def _tiled_values(self, values):
         """Predicted values of the pixels of a tile."""
         return self._clipped(values), None
 
+    def _finished(self, means):
+        """Means in standardised units as values of y, clipped."""
+        return [brought_to_targets(mean, self.target_mean_, self.target_scale_, self._clipped) for mean in means]
+
     def _in_layout(self, planes, values):
-        """Values of y, clipped, with known pixels in their place, in the layout of X."""
-        values = [self._clipped(value) for value in values]
+        """Values of y with known pixels in their place, in the layout of X."""
         known = self._known_pixels()
         if known is not None and values[0].dtype.kind == "f":
             values = [known.put_back(plane, value) for plane, value in zip(planes.features, values, strict=True)]

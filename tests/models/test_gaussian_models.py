@@ -1,7 +1,9 @@
 """Gaussian fields: products and scores against a dense matrix, bad input."""
 
+import gc
 import pickle
 import re
+import weakref
 
 import numpy as np
 import pytest
@@ -92,3 +94,17 @@ def test_bad_vectors_are_named():
         model.product(np.ones(4))
     with pytest.raises(ValueError, match=re.escape("values must have shape (4, 2), got (3, 2).")):
         score(model, np.ones((3, 2)))
+
+
+def test_memory_is_given_back_at_once():
+    """Tiles of a large image are models of tens of megabytes each, which must not wait for Python's collector."""
+    gc.disable()
+    try:
+        for name in ("plane", "volume"):
+            model = random_gaussian(name)
+            model.product(model.h)
+            seen = weakref.ref(model)
+            del model
+            assert seen() is None
+    finally:
+        gc.enable()

@@ -30,10 +30,11 @@ def averaged_by_loops(image, guide, bandwidth, search, patch):
     return average, variance
 
 
-@pytest.mark.parametrize("shape", [(30, 35), (1, 1), (3, 20), (17, 2)])
+# Of more and of fewer rows and columns than are averaged at once.
+@pytest.mark.parametrize("shape", [(30, 35), (1, 1), (3, 20), (17, 2), (3, 150), (2, 64)])
 @pytest.mark.parametrize(("search", "patch"), [(3, 1), (2, 2), (0, 0)])
 def test_averages_are_those_of_loops(shape, search, patch):
-    image = IMAGE[: shape[0], : shape[1]]
+    image = IMAGE[: shape[0], : shape[1]] if shape[1] <= 35 else np.resize(IMAGE, shape)
     averages = PatchAverages([0.3, 0.6], guide_threshold=None, search_radius=search, patch_radius=patch)
     found = averages.fit_transform(image[None])[0]
     assert found.dtype == np.float32

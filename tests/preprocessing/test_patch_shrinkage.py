@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.fft import dctn, idctn
 from sklearn.base import clone
 
-from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchShrinkage
+from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchAverages, PatchGroups, PatchShrinkage
 
 RNG = np.random.default_rng(0)
 IMAGE = np.kron(RNG.random((5, 7)), np.ones((6, 5))) + 0.2 * RNG.normal(size=(30, 35))
@@ -26,9 +26,10 @@ def shrunk_by_loops(image, threshold):
     return (total / weight)[7:-7, 7:-7]
 
 
-@pytest.mark.parametrize("shape", [(30, 35), (1, 1), (3, 40), (17, 2), (8, 16)])
+# Of more and of fewer columns than are shrunk at once.
+@pytest.mark.parametrize("shape", [(30, 35), (1, 1), (3, 40), (17, 2), (8, 16), (4, 137), (2, 64)])
 def test_patches_are_thresholded(shape):
-    image = IMAGE[: shape[0], : shape[1]] if shape != (3, 40) else np.resize(IMAGE, shape)
+    image = IMAGE[: shape[0], : shape[1]] if shape[1] <= 35 else np.resize(IMAGE, shape)
     found = PatchShrinkage([0.0, 0.3, 0.7]).fit_transform(image[None])[0]
     assert found.shape == (*shape, 3)
     assert found.dtype == np.float32
@@ -81,7 +82,9 @@ def test_bad_thresholds_are_named(thresholds):
 
 
 def test_a_union_is_its_parts_side_by_side():
-    parts = [FilterBank("haar"), PatchShrinkage([0.3])]
+    # Patches are averaged and grouped by what the same threshold has left, which is computed once.
+    averages = PatchAverages([0.1], guide_threshold=0.3)
+    parts = [FilterBank("haar"), PatchShrinkage([0.3, 2.7 * 0.1]), averages, PatchGroups(0.1, search_radius=4)]
     union = ChannelUnion(parts).fit(IMAGE[None])
     expected = np.concatenate([part.fit_transform(IMAGE[None]) for part in parts], axis=-1)
     assert_array_equal(union.transform(IMAGE[None]), expected)

@@ -154,9 +154,9 @@ def _solved(model_of, shape, solver, tile, margin, former, and_also, n_threads):
     def squares(values):
         return float(np.sum(plane(values).astype(np.float64) ** 2))
 
-    other = None if and_also is None else plane(and_also(model, n_threads))
+    other = None if and_also is None else plane(and_also(model, n_threads)).copy()
     left = model.h - model.product(mean)
-    # A copy: the mean of the window is not kept.
+    # Copies, as slices would keep all of the window.
     return _Solved(plane(mean).copy(), other, _seam(model, mean, tile, window, shape), squares(model.h), squares(left))
 
 

@@ -1,100 +1,145 @@
-/* Means over the pixels of a window whose surroundings look alike, one row of an offset at a time.
+/* Means over the pixels of a window whose surroundings look alike.
 
-   A row is handled as a whole for each offset of the window, so that all loops run along rows and are vectors. Sums over
-   patches are made anew for every row, not carried from row to row, so that they do not depend on where rows begin. */
+   Blocks of some rows and columns are handled as a whole for each offset of the window, so that their sums stay in the
+   fastest cache and all loops run along rows. Sums over patches are made anew for every row, so that they do not depend
+   on where blocks begin. */
 
 #ifndef SKLEARN_CRF_PATCH_AVERAGES_H
 #define SKLEARN_CRF_PATCH_AVERAGES_H
 
-#include <stddef.h>
-#include <string.h>
+#include "lanes.h"
 
-#include "vector_level.h"
-
-#if defined(__GNUC__) || defined(__clang__)
-#define AVERAGE_INLINE static inline __attribute__((always_inline))
-#else
-#define AVERAGE_INLINE static __inline
-#endif
-
-/* Rows that are summed side by side, so that squared differences serve the patches of several rows. */
+/* Rows and columns of a block, the latter whole vectors; the longest rows of what patches reach beyond. */
 #define AVERAGE_ROWS 16
+#define AVERAGE_COLUMNS 64
+#define AVERAGE_ACROSS(patch) (AVERAGE_COLUMNS + ((2 * (patch) + LANES - 1) / LANES) * LANES)
 
-/* squares: (AVERAGE_ROWS + 2 * patch, width); column, distance: (width,); total, weight, square:
-   (n_widths, AVERAGE_ROWS, width). image and guide: continued by search + patch on every side. */
-AVERAGE_INLINE void average_block(const float *image, const float *guide, ptrdiff_t stride, ptrdiff_t width,
-                                  ptrdiff_t search, ptrdiff_t patch, const float *inverse, ptrdiff_t n_widths,
-                                  ptrdiff_t first, ptrdiff_t n_rows, float *squares, float *column, float *distance,
-                                  float *total, float *weight, float *square)
+typedef struct {
+    /* Rows of length stride, continued by search + patch pixels on every side, in rows to whole blocks before that. */
+    const float *image, *guide;
+    ptrdiff_t stride, width, search, patch;
+    /* 1 / (sum of squared differences from which on a weight is 0), of each bandwidth. */
+    const float *inverse;
+    ptrdiff_t n_widths;
+    float level;
+    /* (AVERAGE_ROWS + 2 * patch, AVERAGE_ACROSS); (AVERAGE_ACROSS,); (n_widths, 3, AVERAGE_ROWS, AVERAGE_COLUMNS). */
+    float *squares, *column, *sums;
+    float *out;
+    ptrdiff_t row_step, pixel_step, channel_step;
+} average_task;
+
+/* The squared differences of a block from the one at an offset, and beyond it as far as patches reach. */
+LANES_INLINE void average_squares(const float *own, const float *other, ptrdiff_t stride, ptrdiff_t n_rows,
+                                  ptrdiff_t across, float *squares)
 {
-    const ptrdiff_t margin = search + patch, across = width + 2 * patch, size = AVERAGE_ROWS * width;
-    memset(total, 0, (size_t)(n_widths * size) * sizeof(float));
-    memset(weight, 0, (size_t)(n_widths * size) * sizeof(float));
-    memset(square, 0, (size_t)(n_widths * size) * sizeof(float));
+    lanes a, b;
+    for (ptrdiff_t i = 0; i < n_rows; i++)
+        for (ptrdiff_t j = 0; j < across; j += LANES) {
+            LANES_LOAD(a, own + i * stride + j);
+            LANES_LOAD(b, other + i * stride + j);
+            a = LANES_SUB(a, b);
+            a = LANES_MUL(a, a);
+            LANES_STORE(squares + i * across + j, a);
+        }
+}
+
+/* Adds the pixels at an offset to the sums of a row of a block, as much as their patches are like its own. */
+LANES_INLINE void average_row(const float *squares, ptrdiff_t patch, ptrdiff_t across, const float *seen,
+                              const float *inverse, ptrdiff_t n_widths, float *column, float *sums)
+{
+    lanes distance, part, weight, x;
+    for (ptrdiff_t j = 0; j < across; j += LANES) {
+        LANES_LOAD(distance, squares + j);
+        for (ptrdiff_t a = 1; a <= 2 * patch; a++) {
+            LANES_LOAD(part, squares + a * across + j);
+            distance = LANES_ADD(distance, part);
+        }
+        LANES_STORE(column + j, distance);
+    }
+    for (ptrdiff_t j = 0; j < AVERAGE_COLUMNS; j += LANES) {
+        LANES_LOAD(distance, column + j);
+        for (ptrdiff_t b = 1; b <= 2 * patch; b++) {
+            LANES_LOAD(part, column + j + b);
+            distance = LANES_ADD(distance, part);
+        }
+        LANES_LOAD(x, seen + j);
+        for (ptrdiff_t t = 0; t < n_widths; t++) {
+            const ptrdiff_t size = AVERAGE_ROWS * AVERAGE_COLUMNS;
+            float *total = sums + 3 * t * size + j;
+            weight = LANES_SUB_PRODUCT(LANES_ALL(1.0f), distance, LANES_ALL(inverse[t]));
+            weight = LANES_POSITIVE(weight);
+            weight = LANES_MUL(weight, weight);
+            LANES_LOAD(part, total);
+            part = LANES_ADD_PRODUCT(part, weight, x);
+            LANES_STORE(total, part);
+            LANES_LOAD(part, total + size);
+            part = LANES_ADD(part, weight);
+            LANES_STORE(total + size, part);
+            LANES_LOAD(part, total + 2 * size);
+            part = LANES_ADD_PRODUCT(part, weight, weight);
+            LANES_STORE(total + 2 * size, part);
+        }
+    }
+}
+
+LANES_INLINE void average_block(const average_task *task, ptrdiff_t top, ptrdiff_t left, ptrdiff_t n_rows,
+                                ptrdiff_t search, ptrdiff_t patch)
+{
+    const ptrdiff_t stride = task->stride, across = AVERAGE_ACROSS(patch), size = AVERAGE_ROWS * AVERAGE_COLUMNS;
+    const float *guide = task->guide + (top + search) * stride + left + search;
+    const float *image = task->image + (top + search + patch) * stride + left + search + patch;
+    memset(task->sums, 0, (size_t)(3 * task->n_widths * size) * sizeof(float));
     for (ptrdiff_t down = -search; down <= search; down++)
         for (ptrdiff_t right = -search; right <= search; right++) {
-            for (ptrdiff_t i = 0; i < n_rows + 2 * patch; i++) {
-                const float *own = guide + (first + i + search) * stride + search;
-                const float *other = own + down * stride + right;
-                float *out = squares + i * across;
-                for (ptrdiff_t j = 0; j < across; j++) {
-                    float d = own[j] - other[j];
-                    out[j] = d * d;
-                }
-            }
-            for (ptrdiff_t i = 0; i < n_rows; i++) {
-                memcpy(column, squares + i * across, (size_t)across * sizeof(float));
-                for (ptrdiff_t a = 1; a <= 2 * patch; a++) {
-                    const float *row = squares + (i + a) * across;
-                    for (ptrdiff_t j = 0; j < across; j++)
-                        column[j] += row[j];
-                }
-                memcpy(distance, column, (size_t)width * sizeof(float));
-                for (ptrdiff_t b = 1; b <= 2 * patch; b++)
-                    for (ptrdiff_t j = 0; j < width; j++)
-                        distance[j] += column[j + b];
-                const float *seen = image + (first + i + margin + down) * stride + margin + right;
-                for (ptrdiff_t t = 0; t < n_widths; t++) {
-                    const float scale = inverse[t];
-                    float *numerator = total + t * size + i * width, *denominator = weight + t * size + i * width;
-                    float *spread = square + t * size + i * width;
-                    for (ptrdiff_t j = 0; j < width; j++) {
-                        float w = 1.0f - distance[j] * scale;
-                        w = w > 0.0f ? w : 0.0f;
-                        w *= w;
-                        numerator[j] += w * seen[j];
-                        denominator[j] += w;
-                        spread[j] += w * w;
+            const ptrdiff_t offset = down * stride + right;
+            average_squares(guide, guide + offset, stride, n_rows + 2 * patch, across, task->squares);
+            for (ptrdiff_t i = 0; i < n_rows; i++)
+                average_row(task->squares + i * across, patch, across, image + offset + i * stride, task->inverse,
+                            task->n_widths, task->column, task->sums + i * AVERAGE_COLUMNS);
+        }
+}
+
+LANES_INLINE void average_body(const average_task *task, ptrdiff_t start, ptrdiff_t stop)
+{
+    const ptrdiff_t size = AVERAGE_ROWS * AVERAGE_COLUMNS, T = task->n_widths;
+    for (ptrdiff_t top = start; top < stop; top += AVERAGE_ROWS)
+        for (ptrdiff_t left = 0; left < task->width; left += AVERAGE_COLUMNS) {
+            const ptrdiff_t n_rows = stop - top < AVERAGE_ROWS ? stop - top : AVERAGE_ROWS;
+            const ptrdiff_t n = task->width - left < AVERAGE_COLUMNS ? task->width - left : AVERAGE_COLUMNS;
+            if (task->patch == 1)
+                average_block(task, top, left, n_rows, task->search, 1);
+            else
+                average_block(task, top, left, n_rows, task->search, task->patch);
+            for (ptrdiff_t i = 0; i < n_rows; i++)
+                for (ptrdiff_t t = 0; t < T; t++) {
+                    const float *total = task->sums + 3 * t * size + i * AVERAGE_COLUMNS, *weight = total + size;
+                    float *to = task->out + (top + i) * task->row_step + left * task->pixel_step;
+                    for (ptrdiff_t j = 0; j < n; j++, to += task->pixel_step) {
+                        /* The pixel itself always has a weight of one. */
+                        to[t * task->channel_step] = total[j] / weight[j] + task->level;
+                        to[(T + t) * task->channel_step] = total[2 * size + j] / (weight[j] * weight[j]);
                     }
                 }
-            }
         }
 }
 
 #if VECTOR_LEVEL_DISPATCH
-__attribute__((target("avx2,fma"), noinline)) static void average_block_wide(
-    const float *image, const float *guide, ptrdiff_t stride, ptrdiff_t width, ptrdiff_t search, ptrdiff_t patch,
-    const float *inverse, ptrdiff_t n_widths, ptrdiff_t first, ptrdiff_t n_rows, float *squares, float *column,
-    float *distance, float *total, float *weight, float *square)
+LANES_WIDE static void average_wide(const average_task *task, ptrdiff_t start, ptrdiff_t stop)
 {
-    average_block(image, guide, stride, width, search, patch, inverse, n_widths, first, n_rows, squares, column,
-                  distance, total, weight, square);
+    average_body(task, start, stop);
 }
 #endif
 
-static void average_rows(const float *image, const float *guide, ptrdiff_t stride, ptrdiff_t width, ptrdiff_t search,
-                         ptrdiff_t patch, const float *inverse, ptrdiff_t n_widths, ptrdiff_t first, ptrdiff_t n_rows,
-                         float *squares, float *column, float *distance, float *total, float *weight, float *square)
+/* Rows start to stop of the image without its continuation. */
+static void average_rows(const average_task *task, ptrdiff_t start, ptrdiff_t stop)
 {
 #if VECTOR_LEVEL_DISPATCH
     if (use_avx2()) {
-        average_block_wide(image, guide, stride, width, search, patch, inverse, n_widths, first, n_rows, squares,
-                           column, distance, total, weight, square);
+        average_wide(task, start, stop);
         return;
     }
 #endif
-    average_block(image, guide, stride, width, search, patch, inverse, n_widths, first, n_rows, squares, column,
-                  distance, total, weight, square);
+    average_body(task, start, stop);
 }
 
 #endif

@@ -1,161 +1,242 @@
 /* Hard thresholding of the cosine transform of every 8 x 8 patch, and the weighted mean of what patches say of a pixel.
 
-   Sixteen patches of one row are transformed side by side, as rows of vectors. The transform down the columns is shared
-   by all patches that have the column, both ways: so a patch takes one transform along its rows, and one back for each
+   Patches of one row are transformed side by side, eight at a time. The transform down the columns is shared by all
+   patches that have the column, both ways: so a patch takes one transform along its rows, and one back for each
    threshold. */
 
 #ifndef SKLEARN_CRF_PATCH_SHRINKAGE_H
 #define SKLEARN_CRF_PATCH_SHRINKAGE_H
 
-#include <stddef.h>
-#include <string.h>
+#include "lanes.h"
 
 #define PATCH_SIDE 8
-#define PATCH_LANES 16
 
-#if defined(__GNUC__) || defined(__clang__)
-#define PATCH_INLINE static inline __attribute__((always_inline))
-#else
-#define PATCH_INLINE static __inline
-#endif
+/* Patches whose coefficients are kept in the fastest cache. */
+#define PATCH_BLOCK 64
 
-/* Wheels must run on any processor of an architecture, so what needs a newer one is chosen when it runs. */
-#if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__)
-#define PATCH_DISPATCH 1
-#else
-#define PATCH_DISPATCH 0
-#endif
+/* Numbers of a row of one of the arrays below that all have the length of a padded row of the image. */
+#define PATCH_STRIDE(width) (((width) + PATCH_BLOCK - 1) / PATCH_BLOCK * PATCH_BLOCK + 2 * LANES)
 
-/* One row of patches: their columns transformed, out of 8 rows of the image. */
-PATCH_INLINE void patch_columns(const float *image, ptrdiff_t width, const float *basis, float *columns,
-                                ptrdiff_t stride)
+/* cos(k pi / 16) / 2 and 1 / sqrt(8). */
+#define PATCH_C1 0.49039264f
+#define PATCH_C2 0.46193977f
+#define PATCH_C3 0.41573481f
+#define PATCH_C4 0.35355339f
+#define PATCH_C5 0.27778512f
+#define PATCH_C6 0.19134172f
+#define PATCH_C7 0.09754516f
+
+/* a * c + b * d + e * f + g * h, of four numbers of lanes and four constants. */
+#define PATCH_SUM(a, c, b, d, e, f, g, h) \
+    LANES_ADD_PRODUCT( \
+        LANES_ADD_PRODUCT(LANES_ADD_PRODUCT(LANES_MUL(a, LANES_ALL(c)), b, LANES_ALL(d)), e, LANES_ALL(f)), g, \
+        LANES_ALL(h))
+
+/* The orthonormal cosine transform of eight numbers, in place: sums and differences of those as far from the middle. */
+LANES_INLINE void patch_transform(lanes *x)
 {
-    for (ptrdiff_t k = 0; k < PATCH_SIDE; k++) {
-        float *out = columns + k * stride;
-        memset(out, 0, (size_t)width * sizeof(float));
-        for (ptrdiff_t a = 0; a < PATCH_SIDE; a++) {
-            const float *row = image + a * width;
-            float b = basis[k * PATCH_SIDE + a];
-            for (ptrdiff_t j = 0; j < width; j++)
-                out[j] += b * row[j];
-        }
+    lanes s[4], d[4], outer, inner;
+    for (int i = 0; i < 4; i++) {
+        s[i] = LANES_ADD(x[i], x[7 - i]);
+        d[i] = LANES_SUB(x[i], x[7 - i]);
+    }
+    outer = LANES_ADD(s[0], s[3]);
+    inner = LANES_ADD(s[1], s[2]);
+    x[0] = LANES_MUL(LANES_ADD(outer, inner), LANES_ALL(PATCH_C4));
+    x[4] = LANES_MUL(LANES_SUB(outer, inner), LANES_ALL(PATCH_C4));
+    outer = LANES_SUB(s[0], s[3]);
+    inner = LANES_SUB(s[1], s[2]);
+    x[2] = LANES_ADD_PRODUCT(LANES_MUL(outer, LANES_ALL(PATCH_C2)), inner, LANES_ALL(PATCH_C6));
+    x[6] = LANES_ADD_PRODUCT(LANES_MUL(outer, LANES_ALL(PATCH_C6)), inner, LANES_ALL(-PATCH_C2));
+    x[1] = PATCH_SUM(d[0], PATCH_C1, d[1], PATCH_C3, d[2], PATCH_C5, d[3], PATCH_C7);
+    x[3] = PATCH_SUM(d[0], PATCH_C3, d[1], -PATCH_C7, d[2], -PATCH_C1, d[3], -PATCH_C5);
+    x[5] = PATCH_SUM(d[0], PATCH_C5, d[1], -PATCH_C1, d[2], PATCH_C7, d[3], PATCH_C3);
+    x[7] = PATCH_SUM(d[0], PATCH_C7, d[1], -PATCH_C5, d[2], PATCH_C3, d[3], -PATCH_C1);
+}
+
+/* Its inverse. */
+LANES_INLINE void patch_inverse(lanes *x)
+{
+    lanes s[4], d[4], outer, inner, more, less;
+    outer = LANES_MUL(LANES_ADD(x[0], x[4]), LANES_ALL(PATCH_C4));
+    inner = LANES_MUL(LANES_SUB(x[0], x[4]), LANES_ALL(PATCH_C4));
+    more = LANES_ADD_PRODUCT(LANES_MUL(x[2], LANES_ALL(PATCH_C2)), x[6], LANES_ALL(PATCH_C6));
+    less = LANES_ADD_PRODUCT(LANES_MUL(x[2], LANES_ALL(PATCH_C6)), x[6], LANES_ALL(-PATCH_C2));
+    s[0] = LANES_ADD(outer, more);
+    s[3] = LANES_SUB(outer, more);
+    s[1] = LANES_ADD(inner, less);
+    s[2] = LANES_SUB(inner, less);
+    d[0] = PATCH_SUM(x[1], PATCH_C1, x[3], PATCH_C3, x[5], PATCH_C5, x[7], PATCH_C7);
+    d[1] = PATCH_SUM(x[1], PATCH_C3, x[3], -PATCH_C7, x[5], -PATCH_C1, x[7], -PATCH_C5);
+    d[2] = PATCH_SUM(x[1], PATCH_C5, x[3], -PATCH_C1, x[5], PATCH_C7, x[7], PATCH_C3);
+    d[3] = PATCH_SUM(x[1], PATCH_C7, x[3], -PATCH_C5, x[5], PATCH_C3, x[7], -PATCH_C1);
+    for (int i = 0; i < 4; i++) {
+        x[i] = LANES_ADD(s[i], d[i]);
+        x[7 - i] = LANES_SUB(s[i], d[i]);
     }
 }
 
-/* Thresholds of sixteen patches: adds what they say, still transformed down the columns, and their weights. */
-PATCH_INLINE void patch_block(const float *columns, ptrdiff_t stride, const float *basis, const float *thresholds,
-                              ptrdiff_t n_thresholds, const float *is_patch, float *sums, float *weights)
+LANES_INLINE void patch_load(lanes *x, const float *from, ptrdiff_t step)
 {
-    float coefficient[PATCH_SIDE][PATCH_SIDE][PATCH_LANES];
-    float kept[PATCH_SIDE][PATCH_LANES];
-    float weight[PATCH_LANES];
-    for (ptrdiff_t k = 0; k < PATCH_SIDE; k++)
-        for (ptrdiff_t l = 0; l < PATCH_SIDE; l++) {
-            float total[PATCH_LANES] = {0};
-            for (ptrdiff_t b = 0; b < PATCH_SIDE; b++)
-                for (ptrdiff_t lane = 0; lane < PATCH_LANES; lane++)
-                    total[lane] += basis[l * PATCH_SIDE + b] * columns[k * stride + b + lane];
-            memcpy(coefficient[k][l], total, sizeof(total));
+    for (int i = 0; i < PATCH_SIDE; i++)
+        LANES_LOAD(x[i], from + i * step);
+}
+
+/* Patches of a block: adds what they say, still transformed down the columns, and writes their weights. */
+LANES_INLINE void patch_block(const float *columns, ptrdiff_t stride, const float *thresholds, ptrdiff_t n_thresholds,
+                              const float *is_patch, float *sums, float *weights)
+{
+    float coefficient[PATCH_SIDE][PATCH_SIDE][PATCH_BLOCK];
+    /* What each column of patches says, between zeros. */
+    float said[PATCH_SIDE][PATCH_BLOCK + 2 * LANES];
+    lanes x[PATCH_SIDE], total, one = LANES_ALL(1.0f), seen;
+    for (int b = 0; b < PATCH_SIDE; b++)
+        for (int i = 0; i < LANES; i++)
+            said[b][i] = said[b][LANES + PATCH_BLOCK + i] = 0.0f;
+    for (int k = 0; k < PATCH_SIDE; k++)
+        for (int j = 0; j < PATCH_BLOCK; j += LANES) {
+            patch_load(x, columns + k * stride + j, 1);
+            patch_transform(x);
+            for (int l = 0; l < PATCH_SIDE; l++)
+                LANES_STORE(&coefficient[k][l][j], x[l]);
         }
     for (ptrdiff_t t = 0; t < n_thresholds; t++) {
         const float *threshold = thresholds + t * PATCH_SIDE * PATCH_SIDE;
-        float count[PATCH_LANES];
-        for (ptrdiff_t lane = 0; lane < PATCH_LANES; lane++)
-            count[lane] = 1.0f;
-        for (ptrdiff_t k = 0; k < PATCH_SIDE; k++)
-            for (ptrdiff_t l = k == 0; l < PATCH_SIDE; l++)
-                for (ptrdiff_t lane = 0; lane < PATCH_LANES; lane++) {
-                    float c = coefficient[k][l][lane], least = threshold[k * PATCH_SIDE + l];
-                    count[lane] += (c > least || c < -least) ? 1.0f : 0.0f;
+        float *weight = weights + t * stride;
+        for (int j = 0; j < PATCH_BLOCK; j += LANES) {
+            total = one;
+            for (int k = 0; k < PATCH_SIDE; k++)
+                for (int l = k == 0; l < PATCH_SIDE; l++) {
+                    lanes least = LANES_ALL(threshold[k * PATCH_SIDE + l]);
+                    LANES_LOAD(seen, &coefficient[k][l][j]);
+                    seen = LANES_WHERE_ABOVE(one, seen, least);
+                    total = LANES_ADD(total, seen);
                 }
-        for (ptrdiff_t lane = 0; lane < PATCH_LANES; lane++) {
-            weight[lane] = is_patch[lane] / count[lane];
-            weights[t * stride + lane] += weight[lane];
+            LANES_LOAD(seen, is_patch + j);
+            total = LANES_DIV(seen, total);
+            LANES_STORE(weight + j, total);
         }
-        for (ptrdiff_t k = 0; k < PATCH_SIDE; k++) {
-            float *out = sums + (t * PATCH_SIDE + k) * stride;
-            for (ptrdiff_t l = 0; l < PATCH_SIDE; l++)
-                for (ptrdiff_t lane = 0; lane < PATCH_LANES; lane++) {
-                    float c = coefficient[k][l][lane], least = threshold[k * PATCH_SIDE + l];
-                    kept[l][lane] = (c > least || c < -least || (k == 0 && l == 0)) ? c * weight[lane] : 0.0f;
+        for (int k = 0; k < PATCH_SIDE; k++) {
+            for (int j = 0; j < PATCH_BLOCK; j += LANES) {
+                lanes own;
+                LANES_LOAD(own, weight + j);
+                for (int l = 0; l < PATCH_SIDE; l++) {
+                    lanes least = LANES_ALL(threshold[k * PATCH_SIDE + l]), scaled;
+                    LANES_LOAD(seen, &coefficient[k][l][j]);
+                    scaled = LANES_MUL(seen, own);
+                    if (k == 0 && l == 0)
+                        x[l] = scaled;
+                    else
+                        x[l] = LANES_WHERE_ABOVE(scaled, seen, least);
                 }
-            for (ptrdiff_t b = 0; b < PATCH_SIDE; b++) {
-                float total[PATCH_LANES] = {0};
-                for (ptrdiff_t l = 0; l < PATCH_SIDE; l++)
-                    for (ptrdiff_t lane = 0; lane < PATCH_LANES; lane++)
-                        total[lane] += basis[l * PATCH_SIDE + b] * kept[l][lane];
-                for (ptrdiff_t lane = 0; lane < PATCH_LANES; lane++)
-                    out[b + lane] += total[lane];
+                patch_inverse(x);
+                for (int b = 0; b < PATCH_SIDE; b++)
+                    LANES_STORE(&said[b][LANES + j], x[b]);
+            }
+            float *out = sums + (t * PATCH_SIDE + k) * stride;
+            for (int j = 0; j < PATCH_BLOCK + LANES; j += LANES) {
+                LANES_LOAD(total, out + j);
+                for (int b = 0; b < PATCH_SIDE; b++) {
+                    LANES_LOAD(seen, &said[b][LANES + j - b]);
+                    total = LANES_ADD(total, seen);
+                }
+                LANES_STORE(out + j, total);
             }
         }
     }
 }
 
-/* Rows start to stop of the image, 7 pixels of continuation around it; out has them channel by channel. */
-PATCH_INLINE void patch_rows(const float *image, ptrdiff_t width, const float *basis, const float *thresholds,
-                             ptrdiff_t n_thresholds, const float *is_patch, ptrdiff_t start, ptrdiff_t stop,
-                             float *columns, float *sums, float *weights, float *numerator, float *denominator,
-                             ptrdiff_t stride)
+/* Rows start to stop of an image of rows of length stride, continued by 7 pixels on every side to height and width.
+   columns: (8, stride); sums, ring: (T, 8, stride); weights: (T, stride), is_patch and line: (stride,); of_ring:
+   (T, 8, stride). The last rows of the weighted sums are kept in a ring, as every row of patches adds to eight. */
+LANES_INLINE void patch_rows(const float *image, ptrdiff_t stride, ptrdiff_t width, const float *thresholds,
+                             ptrdiff_t n_thresholds, const float *is_patch, float level, ptrdiff_t start,
+                             ptrdiff_t stop, float *columns, float *sums, float *weights, float *ring, float *of_ring,
+                             float *line, float *out, ptrdiff_t row_step, ptrdiff_t pixel_step, ptrdiff_t step)
 {
     const ptrdiff_t margin = PATCH_SIDE - 1, n_patches = width - margin;
+    lanes x[PATCH_SIDE], total, seen;
     for (ptrdiff_t first = start; first < stop + margin; first++) {
         memset(sums, 0, (size_t)(n_thresholds * PATCH_SIDE * stride) * sizeof(float));
-        memset(weights, 0, (size_t)(n_thresholds * stride) * sizeof(float));
-        patch_columns(image + first * width, width, basis, columns, stride);
-        for (ptrdiff_t j = 0; j < n_patches; j += PATCH_LANES)
-            patch_block(columns + j, stride, basis, thresholds, n_thresholds, is_patch + j, sums + j, weights + j);
+        for (ptrdiff_t j = 0; j < stride; j += LANES) {
+            patch_load(x, image + first * stride + j, stride);
+            patch_transform(x);
+            for (int k = 0; k < PATCH_SIDE; k++)
+                LANES_STORE(columns + k * stride + j, x[k]);
+        }
+        for (ptrdiff_t j = 0; j < n_patches; j += PATCH_BLOCK)
+            patch_block(columns + j, stride, thresholds, n_thresholds, is_patch + j, sums + j, weights + LANES + j);
         for (ptrdiff_t t = 0; t < n_thresholds; t++) {
+            const float *weight = weights + t * stride + LANES;
+            float *own = of_ring + (t * PATCH_SIDE + first % PATCH_SIDE) * stride;
             /* The weight of a patch counts for each of its columns. */
-            float *own = weights + t * stride;
-            for (ptrdiff_t j = width - 1; j >= 0; j--) {
-                float total = 0.0f;
-                for (ptrdiff_t b = 0; b < PATCH_SIDE && b <= j; b++)
-                    total += own[j - b];
-                own[j] = total;
+            for (ptrdiff_t j = 0; j < width; j += LANES) {
+                LANES_LOAD(total, weight + j);
+                for (int b = 1; b < PATCH_SIDE; b++) {
+                    LANES_LOAD(seen, weight + j - b);
+                    total = LANES_ADD(total, seen);
+                }
+                LANES_STORE(own + j, total);
             }
-            for (ptrdiff_t a = 0; a < PATCH_SIDE; a++) {
-                ptrdiff_t row = first + a - margin;
-                if (row < start || row >= stop)
-                    continue;
-                float *above = numerator + (t * (stop - start) + row - start) * stride;
-                float *below = denominator + (t * (stop - start) + row - start) * stride;
-                for (ptrdiff_t j = 0; j < width; j++)
-                    below[j] += own[j];
-                for (ptrdiff_t k = 0; k < PATCH_SIDE; k++) {
-                    const float *part = sums + (t * PATCH_SIDE + k) * stride;
-                    float b = basis[k * PATCH_SIDE + a];
-                    for (ptrdiff_t j = 0; j < width; j++)
-                        above[j] += b * part[j];
+            for (ptrdiff_t j = 0; j < width; j += LANES) {
+                patch_load(x, sums + t * PATCH_SIDE * stride + j, stride);
+                patch_inverse(x);
+                for (int a = 0; a < PATCH_SIDE; a++) {
+                    float *to = ring + (t * PATCH_SIDE + (first + a + 1) % PATCH_SIDE) * stride + j;
+                    /* The last row of these patches is one to which none was added yet. */
+                    if (a < margin) {
+                        LANES_LOAD(seen, to);
+                        x[a] = LANES_ADD(seen, x[a]);
+                    }
+                    LANES_STORE(to, x[a]);
                 }
             }
+            const ptrdiff_t done = first - margin;
+            if (done < start)
+                continue;
+            for (ptrdiff_t j = 0; j < width; j += LANES) {
+                LANES_LOAD(total, of_ring + (t * PATCH_SIDE + done % PATCH_SIDE) * stride + j);
+                for (ptrdiff_t a = 1; a < PATCH_SIDE; a++) {
+                    LANES_LOAD(seen, of_ring + (t * PATCH_SIDE + (done + a) % PATCH_SIDE) * stride + j);
+                    total = LANES_ADD(total, seen);
+                }
+                LANES_LOAD(seen, ring + (t * PATCH_SIDE + done % PATCH_SIDE) * stride + j);
+                seen = LANES_ADD(LANES_DIV(seen, total), LANES_ALL(level));
+                LANES_STORE(line + j, seen);
+            }
+            float *to = out + done * row_step + t * step;
+            for (ptrdiff_t j = 0; j < width - 2 * margin; j++)
+                to[j * pixel_step] = line[margin + j];
         }
     }
 }
 
-#if PATCH_DISPATCH
-__attribute__((target("avx2,fma"), noinline)) static void patch_rows_wide(
-    const float *image, ptrdiff_t width, const float *basis, const float *thresholds, ptrdiff_t n_thresholds,
-    const float *is_patch, ptrdiff_t start, ptrdiff_t stop, float *columns, float *sums, float *weights,
-    float *numerator, float *denominator, ptrdiff_t stride)
+#if VECTOR_LEVEL_DISPATCH
+LANES_WIDE static void patch_rows_wide(const float *image, ptrdiff_t stride, ptrdiff_t width, const float *thresholds,
+                                       ptrdiff_t n_thresholds, const float *is_patch, float level, ptrdiff_t start,
+                                       ptrdiff_t stop, float *columns, float *sums, float *weights, float *ring,
+                                       float *of_ring, float *line, float *out, ptrdiff_t row_step,
+                                       ptrdiff_t pixel_step, ptrdiff_t step)
 {
-    patch_rows(image, width, basis, thresholds, n_thresholds, is_patch, start, stop, columns, sums, weights, numerator,
-               denominator, stride);
+    patch_rows(image, stride, width, thresholds, n_thresholds, is_patch, level, start, stop, columns, sums, weights,
+               ring, of_ring, line, out, row_step, pixel_step, step);
 }
 #endif
 
-static void shrink_rows(const float *image, ptrdiff_t width, const float *basis, const float *thresholds,
-                        ptrdiff_t n_thresholds, const float *is_patch, ptrdiff_t start, ptrdiff_t stop, float *columns,
-                        float *sums, float *weights, float *numerator, float *denominator, ptrdiff_t stride)
+static void shrink_rows(const float *image, ptrdiff_t stride, ptrdiff_t width, const float *thresholds,
+                        ptrdiff_t n_thresholds, const float *is_patch, float level, ptrdiff_t start, ptrdiff_t stop,
+                        float *columns, float *sums, float *weights, float *ring, float *of_ring, float *line,
+                        float *out, ptrdiff_t row_step, ptrdiff_t pixel_step, ptrdiff_t step)
 {
-#if PATCH_DISPATCH
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        patch_rows_wide(image, width, basis, thresholds, n_thresholds, is_patch, start, stop, columns, sums, weights,
-                        numerator, denominator, stride);
+#if VECTOR_LEVEL_DISPATCH
+    if (use_avx2()) {
+        patch_rows_wide(image, stride, width, thresholds, n_thresholds, is_patch, level, start, stop, columns, sums,
+                        weights, ring, of_ring, line, out, row_step, pixel_step, step);
         return;
     }
 #endif
-    patch_rows(image, width, basis, thresholds, n_thresholds, is_patch, start, stop, columns, sums, weights, numerator,
-               denominator, stride);
+    patch_rows(image, stride, width, thresholds, n_thresholds, is_patch, level, start, stop, columns, sums, weights,
+               ring, of_ring, line, out, row_step, pixel_step, step);
 }
 
 #endif
