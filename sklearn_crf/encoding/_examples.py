@@ -478,5 +478,8 @@ def require_complete(batch, what):
     unlabelled = np.flatnonzero(batch.labels < 0)
     if len(unlabelled):
         member = batch.members[np.searchsorted(batch.node_ptr, unlabelled[0], side="right") - 1]
-        raise ValueError(f"y[{member}] has unlabelled nodes, but {what} needs a label for every node.")
+        raise ValueError(
+            f"y[{member}] has unlabelled nodes, but {what} needs a label for every node: DRFClassifier and TRWCRF take "
+            "them by their defaults."
+        )
     return batch.labels

@@ -212,7 +212,10 @@ def read_planes(est, X, reset):
         raise TypeError("Sparse data was passed for X, but dense data is required: use '.toarray()'.")
     ndim = 0 if layout == "nodes" else read.ndim - 2 if layout == "array" else _list_ndim(read)
     if ndim > 2:
-        raise ValueError(f"X must hold images, chains or plain samples, got lattices of {ndim} axes.")
+        raise ValueError(
+            f"X must hold images, chains or plain samples, got lattices of {ndim} axes: give slices as images, or "
+            "label volumes by DRFClassifier or TRWCRF."
+        )
     offsets = window_offsets(window.size, ndim)
     # No edges: those of a plane that is predicted in tiles would not fit into memory.
     none = np.zeros((0, ndim), dtype=np.int64)
@@ -257,7 +260,10 @@ def _check_reach(offsets, features):
 
 def _list_ndim(X):
     if isinstance(X[0], Example):
-        raise ValueError("X must hold images, chains or plain samples, got Example: a window needs a lattice.")
+        raise ValueError(
+            "X must hold images, chains or plain samples, got Example: a window needs a lattice; use DRFClassifier or "
+            "TRWCRF for the labels of graphs."
+        )
     if any(sp.issparse(x) for x in X):
         raise TypeError("Sparse data was passed for X, but images must be dense: use '.toarray()'.")
     return X[0].ndim - 1
