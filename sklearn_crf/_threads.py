@@ -1,5 +1,6 @@
-"""The one place that decides on threads: how many, on what, and in which order results are added."""
+"""The one place that decides who works: threads, how many and on what, or an engine that joblib sends tasks to."""
 
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -13,6 +14,7 @@ import numpy as np
 from joblib import effective_n_jobs, parallel_config
 from joblib.parallel import get_active_backend
 from sklearn import config_context, get_config
+from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import ThreadpoolController
 
 from sklearn_crf._reports import set_warning_state, warning_state
@@ -124,16 +126,20 @@ def _pool(n_threads):
 @contextmanager
 def kept_threads(n_jobs):
     """Context in which calls from this thread share its helpers: a fit hands over work hundreds of times."""
-    n_threads = thread_count(n_jobs)
-    if n_threads < 2 or getattr(_current, "executor", None) is not None:
-        yield
-        return
-    with ThreadPoolExecutor(n_threads - 1) as executor:
-        _current.executor, _current.trials = executor, {}
-        try:
+    n_threads, around = thread_count(n_jobs), getattr(_current, "is_in_fit", False)
+    _current.is_in_fit = True
+    try:
+        if n_threads < 2 or getattr(_current, "executor", None) is not None:
             yield
-        finally:
-            _current.executor = _current.trials = None
+            return
+        with ThreadPoolExecutor(n_threads - 1) as executor:
+            _current.executor, _current.trials = executor, {}
+            try:
+                yield
+            finally:
+                _current.executor = _current.trials = None
+    finally:
+        _current.is_in_fit = around
 
 
 class _Trial:
@@ -240,6 +246,74 @@ def map_tasks(function, tasks, n_jobs=None):
     results = _map_tasks(function, tasks, *((1, 1) if trial.next_is_alone else (outer, inner)))
     trial.add(perf_counter() - start, len(tasks))
     return results
+
+
+def map_coarse(function, tasks, n_jobs=None, ended=None):
+    """The same for long tasks of one call, which ``joblib.parallel_config`` may send to other processes.
+
+    With a backend of processes or of a cluster, in the thread that set it, tasks go there in turns, each on one thread,
+    and so does the function, which has to be picklable. Otherwise they are on threads as all others, and so they are
+    inside of a fit, whose steps are too short, and inside of tasks that came from elsewhere.
+    """
+    # ended: called in this process after each task, by one thread at a time
+    tasks = list(tasks)
+    n_workers = _workers_elsewhere(n_jobs) if len(tasks) > 1 else 0
+    if n_workers < 2:
+        return map_tasks(function if ended is None else _told(function, ended), tasks, n_jobs)
+    # Some tasks together: what goes with the function may be large.
+    ranges = fixed_ranges(len(tasks), _TURNS * n_workers)
+    parts = Parallel(n_jobs=n_jobs)(delayed(_mapped_there)(function, tasks[start:stop]) for start, stop in ranges)
+    results = [result for part in parts for result in part]
+    for _ in results if ended is not None else ():
+        ended()
+    return results
+
+
+# Lots of tasks that each worker gets, so that one with short tasks takes over from others.
+_TURNS = 2
+
+
+def _mapped_there(function, tasks):
+    """Results of tasks in the process of a worker."""
+    with single_threaded_blas():
+        return [function(task, n_threads=1) for task in tasks]
+
+
+def _told(function, ended):
+    """The function, after which another one is called, one thread at a time."""
+    lock = threading.Lock()
+
+    def told(task, n_threads):
+        found = function(task, n_threads=n_threads)
+        with lock:
+            ended()
+        return found
+
+    return told
+
+
+def _workers_elsewhere(n_jobs):
+    """Workers of the backend that the user has set for tasks of joblib; 0 if it is threads of this process."""
+    if getattr(_current, "is_in_fit", False):
+        return 0
+    # A hint that counts where no backend is set: joblib's own choice would be processes.
+    backend, _ = get_active_backend(prefer="threads")
+    if getattr(backend, "supports_sharedmem", False) or _is_worker_of_dask():
+        return 0
+    return effective_n_jobs(n_jobs)
+
+
+def _is_worker_of_dask():
+    """Whether this thread works on a task of dask: joblib would send its tasks back to the whole cluster."""
+    if "distributed" not in sys.modules:
+        return False
+    from distributed import get_worker
+
+    try:
+        get_worker()
+    except ValueError:
+        return False
+    return True
 
 
 def _map_tasks(function, tasks, outer, inner):

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._numbers import C_INTERVAL
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, progress_reporter, warn_caller
-from sklearn_crf._threads import kept_threads, map_tasks, single_threaded_blas
+from sklearn_crf._threads import kept_threads, map_coarse, single_threaded_blas
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.dense._bandwidth_search import BandwidthGradient, BandwidthSearch
 from sklearn_crf.dense._examples import read_examples
@@ -479,7 +479,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
         tasks = list(zip(range(data.n_examples), data.examples, known, strict=True))
         with single_threaded_blas():
-            return data, map_tasks(run_example, tasks, self.n_jobs)
+            return data, map_coarse(run_example, tasks, self.n_jobs)
 
     def _check_fits(self, data):
         found = (data.n_features, data.n_channels, data.lattice_ndim)

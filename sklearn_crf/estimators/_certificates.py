@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import map_tasks
+from sklearn_crf._threads import map_coarse
 from sklearn_crf.inference import (
     MPLP,
     TRWS,
@@ -69,19 +69,20 @@ def certificates_of(models, labels, inference, max_work, named, n_jobs):
     if inference is None:
         inference = MPLP() if any(isinstance(model, FactorGraph) for model in models) else TRWS()
 
-    def run(i, n_threads):
-        model, reached = models[i], score(models[i], labels[i])
-        with named[i]():
+    def run(task, n_threads):
+        model, labeling, name = task
+        reached = score(model, labeling)
+        with name():
             best = inference.map(model, n_threads=n_threads)
-            found = Labeling(labels[i], reached, max(best.bound, reached))
+            found = Labeling(labeling, reached, max(best.bound, reached))
             if tightening is None or found.certified or not tightening.fits(model):
                 return reached, found.bound
             # The budget is the user's choice: a gap that remains is the answer.
             with convergence_left_to_caller():
-                tightened = tightening.map(model, init=labels[i], n_threads=n_threads)
+                tightened = tightening.map(model, init=labeling, n_threads=n_threads)
         return reached, max(min(found.bound, tightened.bound), reached)
 
-    found = map_tasks(run, range(len(models)), n_jobs)
+    found = map_coarse(run, zip(models, labels, named, strict=True), n_jobs)
     scores, bounds = np.array(found, dtype=np.float64).reshape(-1, 2).T
     return Certificates(scores, bounds, bounds - scores)
 

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
-from sklearn_crf._threads import map_tasks, single_threaded_blas
+from sklearn_crf._threads import map_coarse, single_threaded_blas
 from sklearn_crf.distributed import Shards, of_each_shard, scored_shards
 from sklearn_crf.encoding import (
     decode,
@@ -107,7 +107,7 @@ class FieldClassifier(TrainableField):
             return np.argmax(votes, axis=1).astype(np.int32)
 
         with single_threaded_blas():
-            return map_tasks(run, batches, self.n_jobs)
+            return map_coarse(run, batches, self.n_jobs)
 
     def _mean_marginals(self, X, evidence=None, inference=None):
         """Encoded X, its batches, and the node marginals of every batch, averaged over the voters."""
@@ -131,7 +131,7 @@ class FieldClassifier(TrainableField):
             return use(total / len(voters))
 
         with single_threaded_blas():
-            return map_tasks(run, batches, self.n_jobs)
+            return map_coarse(run, batches, self.n_jobs)
 
     def _decide(self, probability):
         """Predicted columns: of the largest marginal, or of the least expected cost."""
@@ -324,7 +324,7 @@ class FieldClassifier(TrainableField):
                 return inference.best(_given(potentials.model(weights, batch.example), batch.labels))
 
         with single_threaded_blas():
-            found = map_tasks(run, batches, self.n_jobs)
+            found = map_coarse(run, batches, self.n_jobs)
         shapes = [() if encoded.layout == "nodes" else encoded.label_shape(i) for i in range(encoded.n_examples)]
         labels = [self.classes_[best.labels].reshape(-1, *shape) for best, shape in zip(found, shapes, strict=True)]
         return object_array(labels), object_array([best.scores for best in found])
@@ -419,7 +419,7 @@ class FieldClassifier(TrainableField):
                 return chosen.edge_marginals(model, n_threads=n_threads)
 
         with single_threaded_blas():
-            parts = map_tasks(run, batches, self.n_jobs)
+            parts = map_coarse(run, batches, self.n_jobs)
         marginals: list[np.ndarray] = []
         for batch, part in zip(batches, parts, strict=True):
             # The edges of one member follow those of the member before.
@@ -462,7 +462,7 @@ class FieldClassifier(TrainableField):
             return np.add.reduceat(terms, batch.node_ptr[:-1]), bounds
 
         with single_threaded_blas():
-            parts = map_tasks(run, batches, self.n_jobs)
+            parts = map_coarse(run, batches, self.n_jobs)
         values = np.zeros(encoded.n_examples)
         for batch, (part, _) in zip(batches, parts, strict=True):
             values[batch.members] = part
@@ -508,7 +508,7 @@ class FieldClassifier(TrainableField):
                 return chosen.sample(model, n_samples, random_state=int(seed), n_threads=n_threads)
 
         with single_threaded_blas():
-            drawn = map_tasks(run, list(zip(batches, seeds, strict=True)), self.n_jobs)
+            drawn = map_coarse(run, list(zip(batches, seeds, strict=True)), self.n_jobs)
         # Batches are decoded node by node, so the axis of samples travels last and comes back first.
         decoded = decode(encoded, [labels.T for labels in drawn], batches, classes=self.classes_)
         if encoded.layout == "list":

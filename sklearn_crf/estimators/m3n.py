@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
-from sklearn_crf._threads import map_tasks, single_threaded_blas
+from sklearn_crf._threads import map_coarse, single_threaded_blas
 from sklearn_crf.encoding import decode, require_complete
 from sklearn_crf.estimators._classifier import FieldClassifier
 from sklearn_crf.inference import AutoMap, Inference, NamedInference, conditional_scores
@@ -447,4 +447,4 @@ class M3NClassifier(FieldClassifier):
             return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
         with single_threaded_blas():
-            return decode(encoded, map_tasks(run, batches, self.n_jobs), batches)
+            return decode(encoded, map_coarse(run, batches, self.n_jobs), batches)

@@ -33,7 +33,7 @@ from sklearn_crf.mfa._input import (
 from sklearn_crf.mfa._parameters import PriorPrecisions, Priors
 from sklearn_crf.mfa._samples import StandardisedSamples, Units, measure
 from sklearn_crf.mfa._sharded import ShardedBlocks, SurveyedShards, survey
-from sklearn_crf.mfa._solvers import EM, ScaledLBFGS, ScaledSGD
+from sklearn_crf.mfa._solvers import EM, ScaledLBFGS, ScaledSGD, ignore_iterations
 from sklearn_crf.mfa._training import MixtureFamily, best_of, find_start, online_pass, pass_width, train
 
 
@@ -460,6 +460,9 @@ class MultiConditionalMFA(
     @contextmanager
     def _reported(self, X, y, n_restarts, attributes):
         """Yield a function that tells callbacks and the progress bar of an iteration, from whichever thread."""
+        if not self.verbose and not hasattr(self, "_skl_callbacks"):
+            yield ignore_iterations
+            return
         n_iterations = n_restarts * self.max_iter
         lock, trace = threading.Lock(), _RestartLosses()
         with (

@@ -1,6 +1,5 @@
 """Paths of fits from generative to discriminative, and the choice among them by cross-validation."""
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from typing import ClassVar
@@ -15,7 +14,7 @@ from sklearn.utils._param_validation import InvalidParameterError, StrOptions
 from sklearn.utils.validation import _check_sample_weight
 
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks
-from sklearn_crf._threads import map_tasks
+from sklearn_crf._threads import map_coarse
 from sklearn_crf.mfa._estimator import MultiConditionalMFA
 from sklearn_crf.mfa._fitted import FittedMixture
 from sklearn_crf.mfa._input import PARAMETER_CONSTRAINTS, require_objects
@@ -248,7 +247,6 @@ class MultiConditionalMFACV(
         scorer = check_scoring(base, scoring=self.scoring)
         pairs = list(product(n_components, n_factors))
         tasks = [(fold, k, p) for k, p in pairs for fold in folds]
-        lock = threading.Lock()
         # Callbacks hear of the path of every fold, and of the last fit. The choice needs all scores: none can stop it.
         with fit_callbacks(self, X, y, len(tasks) + 1) as task_ended:
 
@@ -256,12 +254,9 @@ class MultiConditionalMFACV(
                 (train, test), k, p = task
                 model = clone(base).set_params(n_components=k, n_factors=p, n_jobs=n_threads)
                 path = alpha_path(model, table[train], labels[train], alphas, sample_weight=weight[train])
-                found = [scorer(fitted, table[test], labels[test]) for fitted in path]
-                with lock:
-                    task_ended(lambda: None)
-                return found
+                return [scorer(fitted, table[test], labels[test]) for fitted in path]
 
-            scores = np.array(map_tasks(fold_scores, tasks, self.n_jobs))
+            scores = np.array(map_coarse(fold_scores, tasks, self.n_jobs, ended=lambda: task_ended(lambda: None)))
             scores = scores.reshape(len(n_components), len(n_factors), len(folds), len(alphas)).swapaxes(2, 3)
             i, j, best = np.unravel_index(scores.mean(axis=3).argmax(), scores.shape[:3])
             chosen = clone(base).set_params(n_components=n_components[i], n_factors=n_factors[j], verbose=self.verbose)

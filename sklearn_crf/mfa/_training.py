@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import even_map, map_tasks, single_threaded_blas
+from sklearn_crf._threads import even_map, map_coarse, map_tasks, single_threaded_blas
 from sklearn_crf.mfa._criteria import Criterion
 from sklearn_crf.mfa._parameters import MixtureParameters, ParameterVector, PriorPrecisions
 from sklearn_crf.mfa._samples import SampleBlocks
@@ -80,8 +80,9 @@ def _with_given(start, given, units):
 
 
 def train(samples, family, solver, starts, *, max_iter, tol, data=None, n_jobs=None, on_iteration=ignore_iterations):
-    """Ends of several restarts, which run in parallel."""
+    """Ends of several restarts, which run in parallel, in other processes only where nobody hears of iterations."""
     # data: the samples in blocks, which may be elsewhere; None makes them of the samples
+    map_restarts = map_coarse if data is None and on_iteration is ignore_iterations else map_tasks
     data = sample_blocks(samples, family) if data is None else data
     shape = len(data.class_weight), family.n_components, data.n_features, family.n_factors
     packing = ParameterVector(*shape, family.noise)
@@ -94,7 +95,7 @@ def train(samples, family, solver, starts, *, max_iter, tol, data=None, n_jobs=N
             return solver.minimize(objective, find(), **limits, on_iteration=on_iteration)
 
     with single_threaded_blas():
-        return map_tasks(restart, starts, n_jobs)
+        return map_restarts(restart, starts, n_jobs)
 
 
 def best_of(ends):

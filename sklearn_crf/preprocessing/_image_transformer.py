@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_crf._threads import map_tasks
+from sklearn_crf._threads import map_coarse
 from sklearn_crf.encoding import object_array
 
 
@@ -128,7 +128,7 @@ class ChannelTransformer(ImageTransformer, auto_wrap_output_keys=None):
     """Transformers that write float32 channels of one image after the other, on ``n_jobs`` threads."""
 
     def _transform_images(self, images):
-        return map_tasks(self._channels, images, self.n_jobs)
+        return map_coarse(self._channels, images, self.n_jobs)
 
     def _channels(self, image, n_threads):
         """The channels (H, W, F) of an image (H, W, C)."""

@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 
 from sklearn_crf._numbers import as_integers
-from sklearn_crf._threads import map_tasks
+from sklearn_crf._threads import map_coarse
 from sklearn_crf.encoding import object_array
 from sklearn_crf.preprocessing._image_transformer import ImageTransformer, as_images
 from sklearn_crf.preprocessing._overlay_products import add_masks, sum_under_masks
@@ -238,7 +238,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
             corners, strengths = self._best_places(plane)
             return _Overlay(self.masks_, corners, np.where(chosen, strengths, 0.0), plane.shape)
 
-        return map_tasks(overlay, list(zip(planes, used, strict=True)), self.n_jobs)
+        return map_coarse(overlay, list(zip(planes, used, strict=True)), self.n_jobs)
 
     def _best_places(self, plane):
         """Corner (n_patches, 2) at which each patch fits the image best, and its correlation there."""

@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, warn_caller
-from sklearn_crf._threads import kept_threads, map_tasks, single_threaded_blas
+from sklearn_crf._threads import kept_threads, map_coarse, single_threaded_blas
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.encoding import number_of_examples, validate_sample_weight
 from sklearn_crf.inference import ConjugateGradient
@@ -448,12 +448,13 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         field = self._fitted_field()
         solver = self._solver(1e-5)
 
-        def one(i, n_threads):
-            observation = None if observations is None else observations[i]
-            return field.mean(planes.features[i], solver, n_threads, and_also, observation)
+        def one(task, n_threads):
+            plane, observation = task
+            return field.mean(plane, solver, n_threads, and_also, observation)
 
+        observations = [None] * len(planes.features) if observations is None else observations
         with single_threaded_blas():
-            found = map_tasks(one, range(len(planes.features)), self.n_jobs)
+            found = map_coarse(one, zip(planes.features, observations, strict=True), self.n_jobs)
         return [mean for mean, _ in found], [other for _, other in found]
 
     def _unscaled(self, means):

@@ -6,14 +6,25 @@ import signal
 import numpy as np
 import pytest
 import small_shards
-from joblib import parallel_config
+from joblib import Parallel, delayed, parallel_config
+from on_workers import place, pools_of_a_fit
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from small_shards import Watching, broken, images, leaves, load, weights
 
-from sklearn_crf import TRWCRF, ContrastiveCRF, M3NClassifier, RegressionTreeField, Shards
+from sklearn_crf import (
+    TRWCRF,
+    ContrastiveCRF,
+    DRFClassifier,
+    M3NClassifier,
+    MultiConditionalMFA,
+    RegressionTreeField,
+    Shards,
+    _threads,
+)
 from sklearn_crf.distributed import RayExecutor
 from sklearn_crf.learning import Relaxation
+from sklearn_crf.model_selection import coupling_audit, cross_val_predict
 from sklearn_crf.potentials import PairwiseTables
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
@@ -99,10 +110,35 @@ def process_of_shard(shard, broadcast):
     return os.getpid(), shard.name
 
 
-def test_grid_search_on_ray_finds_the_same():
+@pytest.fixture(scope="module")
+def joblib_on_ray(cluster):
     from ray.util.joblib import register_ray
 
     register_ray()
+
+
+def test_predictions_restarts_and_folds_are_sent_to_ray(joblib_on_ray):
+    X, y = load(0)
+    crf = TRWCRF(max_iter=20).fit(X, y)
+    audited = {"pl": DRFClassifier(learning="pl"), "trw": DRFClassifier(inference="trw", max_iter=5)}
+    calls = [
+        lambda: crf.predict_proba(X),
+        lambda: MultiConditionalMFA(n_init=4, max_iter=5, random_state=0).fit(X.reshape(-1, 3), y.ravel()).means_,
+        lambda: cross_val_predict(TRWCRF(max_iter=5), X, y, cv=2),
+        lambda: coupling_audit(audited, X, y, inference={"MAP": "map", "TRW": "trw"}, cv=2).scores,
+    ]
+    for call in calls:
+        expected = call()
+        with parallel_config("ray", n_jobs=2):
+            np.testing.assert_array_equal(call(), expected)
+    with parallel_config("ray", n_jobs=2):
+        places = _threads.map_coarse(place, range(8))
+        found = Parallel()(delayed(pools_of_a_fit)(TRWCRF(max_iter=5), X, y) for _ in range(2))
+    assert os.getpid() not in {process for process, *_ in places}
+    assert found == [(0, (1, 1))] * 2
+
+
+def test_grid_search_on_ray_finds_the_same(joblib_on_ray):
     X, y = load(0)
     grid = {"C": [0.1, 1.0]}
     here = GridSearchCV(TRWCRF(max_iter=20), grid, cv=2).fit(X, y)
