@@ -10,8 +10,16 @@ import scipy.sparse as sp
 from sklearn.utils import check_array
 
 from sklearn_crf._numbers import is_sparse_matrix, sound_csr
-from sklearn_crf.encoding._edge_features import constant
-from sklearn_crf.encoding._examples import Batch, ComputedEdges, Example, joined_factors, stacked, stacked_types
+from sklearn_crf.encoding._examples import (
+    EDGES_AT_ONCE,
+    Batch,
+    ComputedEdges,
+    Example,
+    joined_factors,
+    lattice_types,
+    stacked,
+    stacked_types,
+)
 from sklearn_crf.encoding._operators import OperatorFeatures
 from sklearn_crf.encoding._sparse_chains import SparseChains
 from sklearn_crf.graphs import Graph, disjoint_union
@@ -386,7 +394,10 @@ def _array_batches(encoded, labels, sample_weight, limits):
         n_members = stop - start
         if n_members not in unions:
             # The same object for every batch of this size: its incidence and traversal are then made once.
-            unions[n_members] = disjoint_union([encoded.graph] * n_members), np.tile(encoded.edge_type, n_members)
+            types = encoded.edge_type
+            if n_members > 1:
+                types = np.tile(lattice_types(types, encoded.graph), n_members)
+            unions[n_members] = disjoint_union([encoded.graph] * n_members), types
         graph, edge_type = unions[n_members]
         features = encoded.array[start:stop].reshape(-1, encoded.n_features)
         example = Example._trusted(features, graph, edge_type=edge_type)
@@ -460,6 +471,8 @@ def _packs(traits, sample_weight, limits):
 
 def _joined(members, n_node_types, unions):
     """Disjoint union of examples; the same graphs in the same order share one Graph."""
+    if len(members) == 1 and n_node_types == 1 and members[0].node_type is None and not members[0].has_factors:
+        return members[0]
     key = tuple(id(example.graph) for example in members)
     if key not in unions:
         unions[key] = disjoint_union([example.graph for example in members])
@@ -479,7 +492,8 @@ def _batch(encoded, example, start, sizes, labels, sample_weight, keeps_edges):
     stop = start + len(sizes)
     if example.edge_features is None and example.graph.n_edges:
         example = ComputedEdges(example, encoded.edge_feature_function)
-        is_constant = encoded.edge_feature_function is constant
+        # Of large lattices not even ones are stored where edges are not kept.
+        is_constant = example.has_constant_edges and (keeps_edges or example.graph.n_edges <= EDGES_AT_ONCE)
         if is_constant or (keeps_edges and encoded.n_edges * encoded.n_edge_features <= _MOST_KEPT):
             example = example._with(edge_features=example.edge_features)
     return Batch(
@@ -513,7 +527,9 @@ def tie_constant_edges(example):
     ... ).edge_features is None
     True
     """
-    edge_features = None if isinstance(example, ComputedEdges) else example.edge_features
+    if isinstance(example, ComputedEdges):
+        return example._with(edge_features=None) if example.has_constant_edges else example
+    edge_features = example.edge_features
     if edge_features is None or edge_features.shape[1] != 1 or np.any(edge_features != 1):
         return example
     return example._with(edge_features=None)

@@ -11,7 +11,13 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
 from sklearn_crf._numbers import as_integers, as_reals
-from sklearn_crf.encoding._edge_features import compute_edge_features, difference, scaled_edges, weighted_edges
+from sklearn_crf.encoding._edge_features import (
+    compute_edge_features,
+    constant,
+    difference,
+    scaled_edges,
+    weighted_edges,
+)
 from sklearn_crf.encoding._operators import OperatorFeatures, is_operator
 from sklearn_crf.graphs import Graph
 from sklearn_crf.models._factor_tables import pairs_of_factors
@@ -93,7 +99,7 @@ class Example:
             raise ValueError(f"edges is a graph of {self.graph.n_nodes} nodes, node_features has {n_nodes} rows.")
         self.edge_features = _as_edge_features(edge_features, self.graph.n_edges)
         self.node_type = _as_integers(node_type, n_nodes, "node_type", lowest=0)
-        self.edge_type = _as_integers(edge_type, self.graph.n_edges, "edge_type", lowest=0)
+        self._edge_type = _as_integers(edge_type, self.graph.n_edges, "edge_type", lowest=0)
         self.n_states = _as_integers(n_states, n_nodes, "n_states", lowest=1)
         if not isinstance(factors, Mapping | None):
             raise ValueError(f"factors must be a dict of name to nodes, got {type(factors).__name__}.")
@@ -110,10 +116,19 @@ class Example:
         example.graph = graph
         example.edge_features = edge_features
         example.node_type = node_type
-        example.edge_type = edge_type
+        example._edge_type = edge_type
         example.n_states = n_states
         example.factors, example.fixed_factors = {}, []
         return example
+
+    @property
+    def edge_type(self):
+        """Type of each edge, (E,) int32; None is one type."""
+        return lattice_types(self._edge_type, self.graph)
+
+    @edge_type.setter
+    def edge_type(self, edge_type):
+        self._edge_type = edge_type
 
     def _with(self, **fields):
         """A copy with other values of some fields, unchecked."""
@@ -127,6 +142,36 @@ class Example:
         if self.edge_features is None:
             return self
         return self._with(edge_features=scaled_edges(self.edge_features, self.edge_type, scale))
+
+    @property
+    def is_plain_lattice(self):
+        """Whether all that nodes and edges have follows from the features of nodes and the shape of a lattice."""
+        has_own = self.node_type is not None or self.n_states is not None or self.has_factors
+        is_dense = isinstance(self.node_features, np.ndarray)
+        return is_dense and self._has_no_edge_features and isinstance(self._edge_type, str) and not has_own
+
+    @property
+    def _has_no_edge_features(self):
+        return self.edge_features is None
+
+    def rows(self, start, stop):
+        """The part of a plain lattice from one index of its first axis to another.
+
+        Parameters
+        ----------
+        start, stop : int
+
+        Returns
+        -------
+        Example
+            Its edges are those with both ends in the part.
+        """
+        shape, offsets = self.graph.shape, self.graph.offsets
+        width = self.n_nodes // shape[0]
+        n_nodes = (stop - start) * width
+        graph = Graph._trusted(n_nodes, None, (stop - start, *shape[1:]), offsets)
+        features = self.node_features[start * width : stop * width]
+        return Example._trusted(features, graph, edge_type=self._edge_type)
 
     def _weighted_edges(self, weights):
         """Sum of the features of each edge by the weights of its type, (n_edge_types, R)."""
@@ -198,7 +243,14 @@ def _as_features(values):
 
 
 # Differences of nodes for so many edges are made at once where only sums of them are asked for.
-_EDGES_AT_ONCE = 2**16
+EDGES_AT_ONCE = 2**16
+
+
+def lattice_types(types, graph):
+    """Types of edges, (E,) int32, where "offset" and "tied" stand for those of a lattice; None is one type."""
+    if not isinstance(types, str):
+        return types
+    return graph.lattice_edge_type if types == "offset" else np.zeros(graph.n_edges, dtype=np.int32)
 
 
 class ComputedEdges(Example):
@@ -206,12 +258,24 @@ class ComputedEdges(Example):
 
     def __init__(self, example, function):
         # The features themselves are not among the attributes taken over: below they are a property.
-        for name in ("node_features", "graph", "node_type", "edge_type", "n_states", "factors", "fixed_factors"):
+        for name in ("node_features", "graph", "node_type", "_edge_type", "n_states", "factors", "fixed_factors"):
             setattr(self, name, getattr(example, name))
         # Features of nodes may be replaced by those in other units.
         self._source = example.node_features
         self._scale = None
         self._function = function
+
+    @property
+    def has_constant_edges(self):
+        """Whether the one feature of every edge is 1."""
+        return self._function is constant and self._scale is None
+
+    @property
+    def _has_no_edge_features(self):
+        return self._scale is None and self._source is self.node_features
+
+    def rows(self, start, stop):
+        return ComputedEdges(super().rows(start, stop), self._function)
 
     @property
     def edge_features(self):
@@ -223,11 +287,11 @@ class ComputedEdges(Example):
 
     def _weighted_edges(self, weights):
         n_edges = self.graph.n_edges
-        if self._function is not difference or self._scale is not None or n_edges <= _EDGES_AT_ONCE:
+        if self._function is not difference or self._scale is not None or n_edges <= EDGES_AT_ONCE:
             return super()._weighted_edges(weights)
         sums = np.empty(n_edges, dtype=self.node_features.dtype)
-        for start in range(0, n_edges, _EDGES_AT_ONCE):
-            part = slice(start, start + _EDGES_AT_ONCE)
+        for start in range(0, n_edges, EDGES_AT_ONCE):
+            part = slice(start, start + EDGES_AT_ONCE)
             features = compute_edge_features(self._function, self._source, self.graph.edges[part])
             edge_type = None if self.edge_type is None else self.edge_type[part]
             sums[part] = weighted_edges(features, edge_type, weights)
@@ -237,7 +301,7 @@ class ComputedEdges(Example):
         if "edge_features" not in fields:
             return super()._with(**fields)
         # Features that are given are no longer computed.
-        plain = Example._trusted(self.node_features, self.graph, None, self.node_type, self.edge_type, self.n_states)
+        plain = Example._trusted(self.node_features, self.graph, None, self.node_type, self._edge_type, self.n_states)
         return plain._with(factors=self.factors, fixed_factors=self.fixed_factors, **fields)
 
 
@@ -423,6 +487,22 @@ class Batch:
         if self.weight is None:
             return self.labels
         return np.where(np.repeat(self.weight > 0, np.diff(self.node_ptr)), self.labels, -1)
+
+    def rows(self, start, stop):
+        """The part of a batch of one plain lattice from one index of its first axis to another.
+
+        Parameters
+        ----------
+        start, stop : int
+
+        Returns
+        -------
+        Batch
+        """
+        example = self.example.rows(start, stop)
+        width = self.example.n_nodes // self.example.graph.shape[0]
+        labels = None if self.labels is None else self.labels[start * width : stop * width]
+        return Batch(example, self.members, np.array([0, example.n_nodes]), labels, self.weight)
 
     def labelled_edges(self):
         """Edges whose ends both have a label that counts.

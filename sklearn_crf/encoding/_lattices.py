@@ -44,7 +44,7 @@ class Encoded:
         ``(n, F)`` for ``"nodes"``, ``(n, *lattice, F)`` for ``"array"``.
     graph : Graph, optional
         The lattice that all examples of an ``"array"`` share.
-    edge_type : ndarray of shape (E,), optional
+    edge_type : {"offset", "tied"} or ndarray of shape (E,), optional
         Type of each edge of that lattice.
     items : sequence of Example, optional
         The entries of a ``"list"``.
@@ -70,7 +70,7 @@ class Encoded:
     n_node_types: int = 1
     array: object = None
     graph: Graph | None = None
-    edge_type: np.ndarray | None = None
+    edge_type: str | np.ndarray | None = None
     items: Sequence[Example] | None = None
     shapes: list | None = None
     feature_names: np.ndarray | None = None
@@ -353,7 +353,7 @@ def _encode_array(X, connectivity, function, edge_types, dtype):
         n_edge_types=_n_offsets(graph, edge_types),
         array=X,
         graph=graph,
-        edge_type=_lattice_types(graph, edge_types),
+        edge_type=edge_types,
     )
 
 
@@ -363,18 +363,17 @@ def _encode_lattices(X, connectivity, function, edge_types, dtype):
     n_features = X[0].shape[-1]
     n_edge_types = 1 if edge_types == "tied" else len(lattice_offsets(ndim, connectivity))
     joinable = SparseChains.of(X, kind) if np.ndim(connectivity) == 0 else None
-    graphs, items, shapes = {}, [], []
+    graphs: dict[tuple[int, ...], Graph] = {}
+    items, shapes = [], []
     for i, x in enumerate(X if joinable is None else []):
         shape = tuple(x.shape[:-1])
         _require_features(x, i, n_features)
         if shape not in graphs:
-            graph = lattice(shape, connectivity)
-            graphs[shape] = graph, _lattice_types(graph, edge_types)
-        graph, edge_type = graphs[shape]
+            graphs[shape] = lattice(shape, connectivity)
         features = as_reals(x, f"X[{i}]", kind)
         features = features if is_sparse_matrix(x) else features.reshape(-1, n_features)
         _require_finite(features, f"X[{i}]")
-        items.append(Example._trusted(features, graph, edge_type=edge_type))
+        items.append(Example._trusted(features, graphs[shape], edge_type=edge_types))
         shapes.append(shape)
     return Encoded(
         layout="list",
@@ -479,10 +478,6 @@ def _require_finite(x, name, parts=None):
         _require_finite(part, f"{name}[{i}]")
     found = "NaN" if np.isnan(values).any() else "infinity"
     raise ValueError(f"{name} contains {found}.")
-
-
-def _lattice_types(graph, edge_types):
-    return graph.lattice_edge_type if edge_types == "offset" else np.zeros(graph.n_edges, dtype=np.int32)
 
 
 def _n_offsets(graph, edge_types):

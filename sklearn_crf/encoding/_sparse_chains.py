@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import scipy.sparse as sp
 
+from sklearn_crf._numbers import MAX_INT32
 from sklearn_crf.encoding._examples import Example
 from sklearn_crf.graphs import Graph, lattice
 
@@ -95,13 +96,15 @@ def _are_inside(n_features, chains):
 def _joined_rows(chains, lengths):
     sizes = np.array([len(x.data) for x in chains])
     starts = np.repeat(np.cumsum(sizes) - sizes, lengths)
-    ends = np.concatenate([x.indptr[1:] for x in chains]) + starts
-    arrays = (
-        np.concatenate([x.data for x in chains]),
-        np.concatenate([x.indices for x in chains]),
-        np.concatenate(([0], ends)),
-    )
-    return sp.csr_matrix(arrays, shape=(len(ends), chains[0].shape[1]))
+    indices = np.concatenate([x.indices for x in chains])
+    ptr = np.zeros(len(starts) + 1, dtype=indices.dtype if len(indices) <= MAX_INT32 else np.int64)
+    np.add(np.concatenate([x.indptr[1:] for x in chains]), starts, out=ptr[1:], casting="unsafe")
+    # The constructor would look once more for what was checked of every chain.
+    joined = sp.csr_matrix((1, chains[0].shape[1]), dtype=chains[0].dtype)
+    joined.data, joined.indptr = np.concatenate([x.data for x in chains]), ptr
+    joined.indices = indices.astype(ptr.dtype, copy=False)
+    joined._shape = len(starts), chains[0].shape[1]
+    return joined
 
 
 def _graph_of_chains(lengths):

@@ -30,15 +30,22 @@ from sklearn_crf.estimators._certificates import (
 from sklearn_crf.estimators._field import TrainableField
 from sklearn_crf.estimators._held_out import right_nodes
 from sklearn_crf.inference import (
+    AlphaBetaSwap,
+    AlphaExpansion,
+    AutoMap,
     AutoMarginals,
+    GraphCut,
     Inference,
     TreeBestLabelings,
     TreeInference,
     resolve_inference,
 )
+from sklearn_crf.inference.cuts._graph_cut import LatticeRows
 from sklearn_crf.models import FactorGraph, PairwiseModel, clamped, score_terms
 
 _Method = TypeVar("_Method", bound=Callable)
+# Of two states whose edges prefer equal labels, all of these find a minimum cut.
+_CUTS_OF_TWO = (AutoMap, GraphCut, AlphaExpansion, AlphaBetaSwap)
 
 
 def _of_a_distribution(method: _Method) -> _Method:
@@ -96,13 +103,26 @@ class FieldClassifier(TrainableField):
         if self._has_distribution and self._asked(inference).rule == "mpm":
             return self._marginals_of(batches, potentials, voters, inference, self._decide)
         chosen, n_classes = self._asked(inference).inference, len(self.classes_)
+        cuts = n_classes == 2 and isinstance(chosen, _CUTS_OF_TWO)
+
+        def label(voter, batch, n_threads):
+            graph = batch.example.graph
+            if cuts and batch.example.is_plain_lattice and LatticeRows.pays(graph):
+                rows = LatticeRows(graph, lambda *ends: self._model(potentials, voter, batch.rows(*ends)))
+                with batch.named_in_errors():
+                    labels = rows.labels(n_threads)
+                if labels is not None:
+                    return labels
+            model = self._model(potentials, voter, batch)
+            with batch.named_in_errors():
+                return chosen.map(model, n_threads=n_threads).labels
 
         def run(batch, n_threads):
+            if len(voters) == 1:
+                return label(voters[0], batch, n_threads)
             votes = np.zeros((batch.example.n_nodes, n_classes), dtype=np.int32)
             for voter in voters:
-                model = self._model(potentials, voter, batch)
-                with batch.named_in_errors():
-                    labels = chosen.map(model, n_threads=n_threads).labels
+                labels = label(voter, batch, n_threads)
                 votes[np.arange(len(labels)), labels] += 1
             return np.argmax(votes, axis=1).astype(np.int32)
 
@@ -123,10 +143,10 @@ class FieldClassifier(TrainableField):
             for voter in voters:
                 model = self._model(potentials, voter, batch)
                 with batch.named_in_errors():
-                    marginals = chosen.marginals(model, n_threads=n_threads)
+                    unary = chosen.node_marginals(model, n_threads=n_threads)
                 # Factor graphs have as many columns as some node of theirs has states.
-                missing = len(self.classes_) - marginals.unary.shape[1]
-                unary = np.pad(marginals.unary, ((0, 0), (0, missing))) if missing else marginals.unary
+                missing = len(self.classes_) - unary.shape[1]
+                unary = np.pad(unary, ((0, 0), (0, missing))) if missing else unary
                 total = total + unary.astype(np.float64, copy=False)
             return use(total / len(voters))
 

@@ -90,7 +90,6 @@ class Graph:
     """
 
     n_nodes: int
-    edges: np.ndarray
     shape: tuple[int, ...] | None
     offsets: np.ndarray | None
 
@@ -100,13 +99,18 @@ class Graph:
         self._set(n_nodes, edges, None if shape is None else _as_shape(shape), offsets)
 
     def _set(self, n_nodes, edges, shape, offsets):
-        edges = edges.view()
-        edges.flags.writeable = False
         self.n_nodes = n_nodes
-        self.edges = edges
         self._kept = {}
         self.shape = shape
         self.offsets = None if offsets is None else np.array(offsets, dtype=np.int64)
+        if edges is None:
+            # Those of a lattice follow from its offsets, and are listed where somebody reads them.
+            self._n_edges = sum(_n_lattice_edges(shape, offset) for offset in self.offsets)
+        else:
+            edges = edges.view()
+            edges.flags.writeable = False
+            self.__dict__["edges"] = edges
+            self._n_edges = len(edges)
         if shape is not None and prod(shape) != n_nodes:
             raise ValueError(f"shape {shape} has {prod(shape)} nodes, but n_nodes is {n_nodes}.")
 
@@ -123,8 +127,7 @@ class Graph:
 
     def __getstate__(self):
         # Derived results are cheap to compute again and would enlarge pickles.
-        names = ("n_nodes", "edges", "shape", "offsets")
-        return {name: self.__dict__[name] for name in names}
+        return {name: getattr(self, name) for name in ("n_nodes", "edges", "shape", "offsets")}
 
     def __setstate__(self, state):
         self._set(state["n_nodes"], state["edges"], state["shape"], state["offsets"])
@@ -155,12 +158,27 @@ class Graph:
     @property
     def n_edges(self) -> int:
         """Number of edges E."""
-        return len(self.edges)
+        return self._n_edges
+
+    @cached_property
+    def edges(self) -> np.ndarray:
+        """The edges, (E, 2) int32, read-only."""
+        # Reached by the graphs of :func:`lattice` alone; the others have an attribute of this name.
+        assert self.shape is not None
+        assert self.offsets is not None
+        edges = _lattice_edges(self.shape, self.offsets)
+        edges.flags.writeable = False
+        return edges
+
+    @property
+    def _lists_edges(self):
+        """Whether edges are an array already: those of a lattice may not be, and are then in its order."""
+        return "edges" in self.__dict__
 
     @cached_property
     def incidence(self) -> Incidence:
         """The edges of each node, an :class:`Incidence`."""
-        n_slots = 2 * len(self.edges)
+        n_slots = 2 * self.n_edges
         ends = self.edges.ravel()
         # A sparse matrix sorts by counting: linear time, stable, in C.
         rows = sp.coo_matrix(
@@ -429,9 +447,14 @@ def lattice(shape: Sequence[int], connectivity: int | ArrayLike = 1) -> Graph:
     shape = _as_shape(shape)
     n_nodes = as_integer(prod(shape), "the number of nodes of shape")
     offsets = lattice_offsets(len(shape), connectivity) if shape else np.zeros((0, 0), dtype=np.int64)
+    _check_n_edges(sum(_n_lattice_edges(shape, offset) for offset in offsets))
+    return Graph._trusted(n_nodes, None, shape, offsets)
+
+
+def _lattice_edges(shape, offsets):
+    """Edges of a lattice, grouped by offset."""
     counts = [_n_lattice_edges(shape, offset) for offset in offsets]
-    _check_n_edges(sum(counts))
-    index = np.arange(n_nodes, dtype=np.int32).reshape(shape)
+    index = np.arange(prod(shape), dtype=np.int32).reshape(shape)
     edges = np.empty((sum(counts), 2), dtype=np.int32)
     start = 0
     for offset, count in zip(offsets, counts, strict=True):
@@ -443,7 +466,7 @@ def lattice(shape: Sequence[int], connectivity: int | ArrayLike = 1) -> Graph:
             edges[start : start + count, 0] = index[tail].ravel()
             edges[start : start + count, 1] = index[head].ravel()
         start += count
-    return Graph._trusted(n_nodes, edges, shape, offsets)
+    return edges
 
 
 def from_adjacency(adjacency: Any) -> Graph:

@@ -117,6 +117,11 @@ class AutoMarginals(Inference):
     def is_exact_for(self, model):
         return exact_inference(model) is not None
 
+    def _node_marginals(self, model, n_threads):
+        if isinstance(model, PairwiseModel) and model.graph.is_forest:
+            return TreeInference()._node_marginals(model, n_threads)
+        return super()._node_marginals(model, n_threads)
+
     def _marginals(self, model, *, init=None, n_threads=1):
         if isinstance(model, PairwiseModel) and model.graph.is_forest:
             return TreeInference()._marginals(model, n_threads=n_threads)._replace(method="TreeInference")

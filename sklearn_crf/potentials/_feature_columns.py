@@ -174,8 +174,12 @@ class FeaturePairs:
         -------
         FeaturePairs
         """
-        found = [_keys(features, column, n_columns) for features, column in occurrences]
-        feature, column = np.divmod(_each_once(np.concatenate(found)), n_columns)
+        # As narrow as they may be: there are as many as there are features in all nodes, and copies of them.
+        dtype = np.int32 if n_features * n_columns <= _MOST_FEATURES else np.int64
+        keys = [_keys(features, column, n_columns).astype(dtype) for features, column in occurrences]
+        pairs = _each_once(np.concatenate(keys))
+        del keys
+        feature, column = np.divmod(pairs, dtype(n_columns))
         ptr = np.concatenate(([0], np.cumsum(np.bincount(feature, minlength=n_features))))
         return cls(n_columns, ptr.astype(np.int64), column.astype(np.int32))
 
@@ -267,4 +271,6 @@ def _keys(features, column_of_node, n_columns):
 def _each_once(keys):
     """Sorted keys without repetition, by sorting: tables of hashes would take several times the memory."""
     keys.sort()
-    return keys[np.diff(keys, prepend=-1) > 0]
+    is_new = np.ones(len(keys), dtype=bool)
+    np.not_equal(keys[1:], keys[:-1], out=is_new[1:])
+    return keys[is_new]

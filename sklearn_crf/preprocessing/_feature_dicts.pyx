@@ -12,6 +12,7 @@ from numbers import Number
 
 cimport cython
 from cpython cimport array as c_array
+from cpython.dict cimport PyDict_GetItemWithError
 from cpython.ref cimport PyObject
 from libc.math cimport fabs
 from libc.stdint cimport int32_t
@@ -21,7 +22,7 @@ import numpy as np
 cdef extern from "string_columns.h":
     ctypedef struct StringColumns:
         pass
-    int string_columns_init(StringColumns*) except -1
+    int string_columns_init(StringColumns*, Py_ssize_t) except -1
     void string_columns_free(StringColumns*)
     bint string_columns_get(const StringColumns*, object, int32_t, int32_t*)
     int string_columns_set(StringColumns*, object, int32_t, int32_t) except -1
@@ -36,6 +37,7 @@ cdef class _Name:
     """One name, with the names that occur inside of its values."""
 
     cdef str full  # with the names that it is nested in
+    cdef str prefix  # with what separates it from a string
     cdef int32_t number_of_name
     cdef dict parts  # column of each name in an iterable
     cdef dict nested  # _Name of each name in a mapping
@@ -44,8 +46,9 @@ cdef class _Name:
     cdef list entries  # _Name of each of these
     cdef c_array.array numbers  # and its number
 
-    def __cinit__(self, str full, int32_t name):
+    def __cinit__(self, str full, str separator, int32_t name):
         self.full = full
+        self.prefix = full + separator
         self.number_of_name = name
         self.usual = []
         self.entries = []
@@ -83,20 +86,21 @@ cdef class _TokenReader:
         self.ends = array("q", [0]) * 128
         self.n_entries = self.n_tokens = 0
         self.n_held = 1024
-        self.root = _Name("", 0)
+        self.root = _Name("", separator, 0)
         self.n_names = 1
-        string_columns_init(&self.categories)
+        string_columns_init(&self.categories, 0 if learns else len(vocabulary))
 
     def __dealloc__(self):
         string_columns_free(&self.categories)
 
-    cdef object column_of(self, str full):
-        column = self.vocabulary.get(full)
-        if column is None:
-            if not self.learns:
-                return -1
-            column = len(self.vocabulary)
-            self.vocabulary[full] = column
+    cdef int32_t column_of(self, str full) except? -2:
+        cdef PyObject* known = PyDict_GetItemWithError(self.vocabulary, full)
+        if known != NULL:
+            return <object> known
+        if not self.learns:
+            return -1
+        cdef int32_t column = <int32_t> len(self.vocabulary)
+        self.vocabulary[full] = column
         return column
 
     cdef inline int add(self, int32_t column, double value) except -1:
@@ -148,7 +152,7 @@ cdef class _TokenReader:
         # 1 and True are one key with two names: strings alone are kept.
         cdef _Name entry = <_Name> parent.nested.get(name) if type(name) is str else None
         if entry is None:
-            entry = _Name(f"{parent.full}:{name}" if parent is not self.root else f"{name}", self.n_names)
+            entry = _Name(f"{parent.full}:{name}" if parent is not self.root else f"{name}", self.separator, self.n_names)
             self.n_names += 1
             if type(name) is not str:
                 return entry
@@ -164,7 +168,7 @@ cdef class _TokenReader:
     cdef inline int add_category(self, str value, _Name entry) except -1:
         cdef int32_t column
         if not string_columns_get(&self.categories, value, entry.number_of_name, &column):
-            column = self.column_of(entry.full + self.separator + value)
+            column = self.column_of(entry.prefix + value)
             string_columns_set(&self.categories, value, entry.number_of_name, column)
         return self.add(column, 1.0)
 

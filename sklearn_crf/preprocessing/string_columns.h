@@ -42,10 +42,12 @@ static StringSlot* empty_slots(size_t n) {
     return slots;
 }
 
-static int string_columns_init(StringColumns* columns) {
+/* With places for some of the strings that may come; the table grows for more. */
+static int string_columns_init(StringColumns* columns, Py_ssize_t n_expected) {
     columns->mask = 1023;
+    while ((Py_ssize_t)columns->mask < n_expected && columns->mask < 16383) columns->mask = 2 * columns->mask + 1;
     columns->n_used = 0;
-    columns->slots = empty_slots(1024);
+    columns->slots = empty_slots(columns->mask + 1);
     return columns->slots ? 0 : -1;
 }
 

@@ -22,7 +22,7 @@ def potentials_of(encoded, form, n_classes, **options):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_same_scores(form, n_classes, edge_types, dtype, monkeypatch):
     """Also where differences are computed for a few edges at a time."""
-    monkeypatch.setattr(_examples, "_EDGES_AT_ONCE", 5)
+    monkeypatch.setattr(_examples, "EDGES_AT_ONCE", 5)
     rng = np.random.default_rng(0)
     encoded = encode_X(rng.normal(size=(2, 4, 5, 3)).astype(dtype), edge_features="difference", edge_types=edge_types)
     potentials = potentials_of(encoded, form, n_classes)
@@ -65,7 +65,7 @@ def test_tables_of_more_weights_stay(options):
 
 def test_functions_of_users_see_all_edges_at_once(monkeypatch):
     """They may look at the mean over edges."""
-    monkeypatch.setattr(_examples, "_EDGES_AT_ONCE", 5)
+    monkeypatch.setattr(_examples, "EDGES_AT_ONCE", 5)
 
     def contrast(tail, head):
         squares = ((tail - head) ** 2).sum(axis=1)

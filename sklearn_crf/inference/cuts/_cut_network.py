@@ -1,6 +1,7 @@
 """Minimum cuts between two labelings of a model, with capacities in integers."""
 
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,7 +35,7 @@ class LatticeFlow:
         self._label = np.zeros(n_stored, dtype=np.int32)
         self._parent = np.zeros(n_stored, dtype=np.uint8)
         self._flag = np.empty(n_nodes, dtype=np.uint8)
-        self._lists = np.empty((5, n_nodes), dtype=np.int32)
+        self._next = np.empty(n_nodes, dtype=np.int32)
         self._whole = np.stack((np.zeros_like(self.shape), self.shape))
 
     @staticmethod
@@ -73,19 +74,20 @@ class LatticeFlow:
             closed = self._close_borders()
             # A box looks over its border for children; those of the cut before must not be taken for such.
             self._parent.fill(_NO_PARENT)
-            starts = np.cumsum([0] + [_volume(box) for box in boxes])
-            map_tasks(lambda task, n_threads: self._solve_box(*task), list(zip(boxes, starts, strict=False)), n_threads)
+            map_tasks(lambda box, n_threads: self._solve_box(box), boxes, n_threads)
             # The last closed is opened first: diagonals cross two borders, and lie in two copies.
             for arcs, capacities in reversed(closed):
                 arcs[...] = capacities
-        self._solve_box(self._whole, 0)
+        self._solve_box(self._whole)
         return self._label[self.guard : self.guard + len(self.excess)] < 0
 
-    def _solve_box(self, box, start):
+    def _solve_box(self, box):
+        # Filled from their starts: of memory that is set aside, only what is written to is ever taken.
+        lists = np.empty((4, _volume(box)), dtype=np.int32)
         bucket = np.empty(_volume(box) + 4, dtype=np.int32)
         progress = np.zeros(8, dtype=np.int64)
-        arrays = (self.residual, self.excess, self.delta, self.shape, box, start)
-        workspace = (self._label, self._parent, self._flag, self._lists, bucket)
+        arrays = (self.residual, self.excess, self.delta, self.shape, box)
+        workspace = (self._label, self._parent, self._flag, self._next, lists, bucket)
         while not lattice_flow(*arrays, *workspace, progress, WORK_PER_CALL):
             checkpoint()
 
@@ -130,7 +132,8 @@ def _lattice_offsets(graph):
     steps = offsets @ strides
     if counts.sum() != graph.n_edges or 2 * len(steps) > _MOST_DIRECTIONS:
         return ()
-    if not np.array_equal(graph.edges[:, 1] - graph.edges[:, 0], np.repeat(steps.astype(np.int32), counts)):
+    listed = graph._lists_edges
+    if listed and not np.array_equal(graph.edges[:, 1] - graph.edges[:, 0], np.repeat(steps.astype(np.int32), counts)):
         return ()
     return steps, offsets, counts.tolist()
 
@@ -152,7 +155,8 @@ class SlotFlow:
         self._label = np.zeros(n_nodes, dtype=np.int32)
         self._parent = np.empty(n_nodes, dtype=np.int32)
         self._flag = np.empty(n_nodes, dtype=np.uint8)
-        self._lists = np.empty((5, n_nodes), dtype=np.int32)
+        self._next = np.empty(n_nodes, dtype=np.int32)
+        self._lists = np.empty((4, n_nodes), dtype=np.int32)
         self._bucket = np.empty(n_nodes + 4, dtype=np.int32)
 
     def set_capacities(self, values, keep, take, scale, endless, precision, mode, cost):
@@ -165,7 +169,7 @@ class SlotFlow:
         """Nodes on the demand side of the minimum cut, of the smallest such set."""
         ptr, neighbor, _, reverse = self.incidence
         topology = (self.residual, self.excess, ptr, neighbor, reverse, self._cross)
-        workspace = (self._label, self._parent, self._flag, self._lists, self._bucket)
+        workspace = (self._label, self._parent, self._flag, self._next, self._lists, self._bucket)
         progress = np.zeros(8, dtype=np.int64)
         while not slot_flow(*topology, *workspace, progress, WORK_PER_CALL):
             checkpoint()
@@ -200,6 +204,42 @@ class NotSubmodular(Exception):
     """Raised with the number of the first edge that is not submodular."""
 
 
+class Rounding(NamedTuple):
+    """Scores as integers: ``scale`` units to one, cut off at ``most``."""
+
+    dtype: np.dtype
+    scale: float
+    most: int
+
+    @classmethod
+    def of(cls, graph, carried, spread, may_be_coarse, endless=False):
+        """The finest that the capacities around a node allow; int32 where that is fine enough and asked for."""
+        # carried: bound of the finite capacity of an arc; endless: is any infinite?
+        # spread: sum over nodes of best minus worst score, and number of nodes where they differ
+        total, n_unlike = spread
+        typical = total / max(n_unlike, 1)
+        # One more than the edges of a node: an excess cut off at ``most`` still beats all of them together.
+        around = carried * (_largest_degree(graph) + 1)
+        coarse = may_be_coarse and not endless and around <= _MOST[np.dtype(np.int32)] * _COARSEST * typical
+        dtype = np.dtype(np.int32 if coarse else np.int64)
+        most = _MOST[dtype]
+        largest = around if carried > 0 else typical
+        if endless:
+            # All that is finite together must weigh less than one infinite capacity.
+            largest = 16 * (total + carried * graph.n_edges)
+        if not np.isfinite(largest):
+            raise ValueError("tables, times edge_weight, are too large: their sums overflow.")
+        # A power of two: what is equal in binary fractions, such as small integers, stays so.
+        scale = 2.0 ** min(np.floor(np.log2(most / largest)), _LARGEST_EXPONENT) if largest > 0 else 1.0
+        return cls(dtype, scale, most)
+
+
+def require_choice(node):
+    """Raise ValueError where :func:`integer_excess` found a node without a state; -1 is none."""
+    if node >= 0:
+        raise ValueError(f"model is infeasible: -inf in unary and tables leaves no state to node {node}.")
+
+
 class CutNetwork:
     """Minimum cuts between pairs of labelings of one model, as many as wanted, on one set of buffers.
 
@@ -221,26 +261,13 @@ class CutNetwork:
 
     def _choose_scale(self):
         model = self.model
-        carried, endless = _largest_capacity(model)
-        total = typical = 0.0
+        carried, endless = largest_capacity(model)
+        spread = 0.0, 0
         if model.dtype == np.float32 or endless or not carried:
-            total, n_unlike = unary_spread(model.unary)
-            typical = total / max(n_unlike, 1)
-        # One more than the edges of a node: an excess cut off at ``most`` still beats all of them together.
-        around = carried * (_largest_degree(model.graph) + 1)
-        most = _MOST[np.dtype(np.int32)]
-        coarse = model.dtype == np.float32 and not endless and around <= most * _COARSEST * typical
-        dtype = np.dtype(np.int32 if coarse else np.int64)
-        self._most = _MOST[dtype]
-        largest = around if carried > 0 else typical
-        if endless:
-            # All that is finite together must weigh less than one infinite capacity.
-            largest = 16 * (total + carried * model.graph.n_edges)
-        if not np.isfinite(largest):
-            raise ValueError("tables, times edge_weight, are too large: their sums overflow.")
-        # A power of two: what is equal in binary fractions, such as small integers, stays so.
-        self._scale = 2.0 ** min(np.floor(np.log2(self._most / largest)), _LARGEST_EXPONENT) if largest > 0 else 1.0
-        return dtype
+            spread = unary_spread(model.unary)
+        rounding = Rounding.of(model.graph, carried, spread, model.dtype == np.float32, endless)
+        self._scale, self._most = rounding.scale, rounding.most
+        return rounding.dtype
 
     def cut(self, keep, take, mode=STOP, n_threads=1):
         """Nodes whose score is higher with the state on offer; all others keep theirs."""
@@ -255,9 +282,7 @@ class CutNetwork:
         stopped, _ = flow.set_capacities(values, keep, take, *rounding, cost)
         if stopped >= 0:
             raise NotSubmodular(stopped)
-        node = integer_excess(cost, self._scale, self._most, flow.excess)
-        if node >= 0:
-            raise ValueError(f"model is infeasible: -inf in unary and tables leaves no state to node {node}.")
+        require_choice(integer_excess(cost, self._scale, self._most, flow.excess))
         del cost
         return flow.solve(n_threads) if model.graph.n_edges else flow.excess < 0
 
@@ -269,7 +294,7 @@ def _largest_degree(graph):
     return graph.largest_degree
 
 
-def _largest_capacity(model):
+def largest_capacity(model):
     """Bound of the finite capacity of an arc, over all pairs of labelings; and is any infinite?"""
     if not model.graph.n_edges:
         return 0.0, False

@@ -45,12 +45,20 @@ class Transitions(NamedTuple):
         """
         # unary, posterior: (N, K), which may be the same
         pairs, counts = np.zeros_like(self.factor), np.zeros_like(self.scores)
+        found = self._pass_over(unary, ptr, labels, posterior, pairs, counts)
+        return None if found is None else ((pairs * self.factor)[:, : len(counts)] - counts, *found)
+
+    def node_marginals(self, unary, ptr):
+        """Marginals of nodes alone, (N, K); None where scores range too widely."""
+        posterior = np.empty_like(unary)
+        found = self._pass_over(unary, ptr, _NO_LABELS, posterior, self.factor[:0].copy(), np.zeros_like(self.scores))
+        return None if found is None else posterior
+
+    def _pass_over(self, unary, ptr, labels, posterior, pairs, counts):
         terms, predicted = np.empty(len(unary)), np.empty(len(unary), dtype=np.int32)
         work = np.empty((2 * int(np.diff(ptr).max()) + 3, self.factor.shape[1]))
-        outputs = posterior, pairs, counts, terms, predicted, work
-        if not chain_likelihood(unary, ptr, *self, labels, *outputs):
-            return None
-        return (pairs * self.factor)[:, : len(counts)] - counts, terms, predicted
+        fits = chain_likelihood(unary, ptr, *self, labels, posterior, pairs, counts, terms, predicted, work)
+        return (terms, predicted) if fits else None
 
 
 def chains_of(model):
@@ -69,6 +77,12 @@ def chain_ptr(graph):
     is_start = np.ones(graph.n_nodes + 1, dtype=bool)
     is_start[second] = False
     return np.flatnonzero(is_start)
+
+
+def node_marginals_of_chains(model):
+    """The same for nodes alone, without a pass over the pairs of states."""
+    ptr, transitions = chains_of(model)
+    return None if transitions is None else transitions.node_marginals(model.unary, ptr)
 
 
 def marginals_of_chains(model):

@@ -14,7 +14,7 @@ from sklearn_crf.inference._field import (
     make_field,
     marginals_of,
 )
-from sklearn_crf.inference.exact._chains import marginals_of_chains
+from sklearn_crf.inference.exact._chains import marginals_of_chains, node_marginals_of_chains
 from sklearn_crf.kernels.exact.forests import decode, sample_forest
 from sklearn_crf.kernels.messages.edge_messages import READS_ALL_ABOVE, send
 from sklearn_crf.models import score
@@ -82,6 +82,10 @@ class TreeInference(EdgeMarginals, Inference):
             raise infeasible_at_node(failed)
         best = score(model, labels)
         return Labeling(labels, best, bound=best)
+
+    def _node_marginals(self, model, n_threads):
+        found = node_marginals_of_chains(model)
+        return self._marginals(model, n_threads=n_threads).unary if found is None else found
 
     def _marginals(self, model, *, init=None, n_threads=1):
         found = marginals_of_chains(model)

@@ -9,10 +9,10 @@ namespace crf {
 template <class Cap>
 struct Buffers {
     Cap *residual, *excess;
-    i32 *label, *lists, *bucket;
+    i32 *label, *next, *lists, *bucket;  // lists: four of n_listed nodes
     void* parent;
     u8* flag;
-    i64 n_nodes, n_arcs, n_buckets;
+    i64 n_nodes, n_arcs, n_listed, n_buckets;
 };
 
 }  // namespace crf

@@ -6,18 +6,18 @@
 
 namespace crf {
 
-// A part of the nodes gets its own part of the lists, so that parts without common edges can run at once.
+// A part of the nodes has lists of its own, so that parts without common edges can run at once.
 template <class Cap, class Topology>
-void attach(MaxFlow<Cap, Topology>& flow, const Buffers<Cap>& b, i64 guard, i64 arc_guard, i64 start, i64 size) {
+void attach(MaxFlow<Cap, Topology>& flow, const Buffers<Cap>& b, i64 guard, i64 arc_guard, i64 size) {
     using Parent = typename Topology::Parent;
     flow.residual = Array<Cap>(b.residual, b.n_arcs + 2 * arc_guard, arc_guard);
     flow.excess = Array<Cap>(b.excess, b.n_nodes);
     flow.label = SharedArray<i32>(b.label, b.n_nodes + 2 * guard, guard);
     flow.parent = SharedArray<Parent>(static_cast<Parent*>(b.parent), b.n_nodes + 2 * guard, guard);
     flow.flag = Array<u8>(b.flag, b.n_nodes);
-    flow.next = Array<i32>(b.lists, b.n_nodes);
+    flow.next = Array<i32>(b.next, b.n_nodes);
     Array<i32>* const lists[4] = {&flow.waiting[0], &flow.waiting[1], &flow.loose, &flow.front};
-    for (int k = 0; k < 4; ++k) *lists[k] = Array<i32>(b.lists + (k + 1) * b.n_nodes + start, size);
+    for (int k = 0; k < 4; ++k) *lists[k] = Array<i32>(b.lists + k * b.n_listed, size);
     flow.bucket = Array<i32>(b.bucket, b.n_buckets);
     flow.n_nodes = size;
 }
@@ -66,11 +66,11 @@ struct Box {
 };
 
 template <class Cap, class Topology>
-bool run_lattice_as(const Buffers<Cap>& b, const i64* deltas, int degree, i64 guard, const Box& box, i64 start,
-                    i64 size, i64* progress, i64 max_work) {
+bool run_lattice_as(const Buffers<Cap>& b, const i64* deltas, int degree, i64 guard, const Box& box, i64 size,
+                    i64* progress, i64 max_work) {
     MaxFlow<Cap, Topology> flow;
     flow.graph.set(deltas, degree);
-    attach(flow, b, guard, guard * degree, start, size);
+    attach(flow, b, guard, guard * degree, size);
     if (progress[7] == 0) {
         progress[7] = progress[4] = progress[5] = 1;
         flow.extend_buckets(3);
@@ -82,19 +82,19 @@ bool run_lattice_as(const Buffers<Cap>& b, const i64* deltas, int degree, i64 gu
 }
 
 template <class Cap>
-bool run_lattice(const Buffers<Cap>& b, const i64* deltas, int degree, i64 guard, const Box& box, i64 start, i64 size,
-                 i64* progress, i64 max_work) {
+bool run_lattice(const Buffers<Cap>& b, const i64* deltas, int degree, i64 guard, const Box& box, i64 size, i64* progress,
+                 i64 max_work) {
     switch (degree) {
-        case 4: return run_lattice_as<Cap, Lattice<4>>(b, deltas, degree, guard, box, start, size, progress, max_work);
-        case 6: return run_lattice_as<Cap, Lattice<6>>(b, deltas, degree, guard, box, start, size, progress, max_work);
-        case 8: return run_lattice_as<Cap, Lattice<8>>(b, deltas, degree, guard, box, start, size, progress, max_work);
-        default: return run_lattice_as<Cap, AnyLattice>(b, deltas, degree, guard, box, start, size, progress, max_work);
+        case 4: return run_lattice_as<Cap, Lattice<4>>(b, deltas, degree, guard, box, size, progress, max_work);
+        case 6: return run_lattice_as<Cap, Lattice<6>>(b, deltas, degree, guard, box, size, progress, max_work);
+        case 8: return run_lattice_as<Cap, Lattice<8>>(b, deltas, degree, guard, box, size, progress, max_work);
+        default: return run_lattice_as<Cap, AnyLattice>(b, deltas, degree, guard, box, size, progress, max_work);
     }
 }
 
 template <class Cap, class Topology>
 bool run_slots_as(MaxFlow<Cap, Topology>& flow, const Buffers<Cap>& b, i64* progress, i64 max_work) {
-    attach(flow, b, 0, 0, 0, b.n_nodes);
+    attach(flow, b, 0, 0, b.n_nodes);
     if (progress[7] == 0) {
         progress[7] = progress[4] = progress[5] = 1;
         flow.extend_buckets(3);

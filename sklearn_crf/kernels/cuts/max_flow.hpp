@@ -254,10 +254,20 @@ struct MaxFlow {
         send<1 - side>(j, flow);
     }
 
+    // A ring begins at the start of its array again, so that of the memory set aside for it only as much is ever used
+    // as two levels have nodes, not all of it in the course of time.
+    template <int side>
+    void rewind() {
+        if (head[side] == 0 || head[side] + n_waiting[side] > n_nodes) return;
+        for (i64 k = 0; k < n_waiting[side]; ++k) waiting[side][k] = waiting[side][head[side] + k];
+        head[side] = 0;
+    }
+
     // Grow the forest by one level.
     template <int side>
     void grow() {
         const i32 d = level[side];
+        rewind<side>();
         limit[side] = d + 1;
         extend_buckets(d + 2);
         for (i64 left = n_waiting[side]; left > 0; --left) {

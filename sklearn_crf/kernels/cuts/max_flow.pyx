@@ -13,12 +13,14 @@ cdef extern from "flow_buffers.hpp" namespace "crf" nogil:
         Cap* residual
         Cap* excess
         int32_t* label
+        int32_t* next
         int32_t* lists
         int32_t* bucket
         void* parent
         uint8_t* flag
         int64_t n_nodes
         int64_t n_arcs
+        int64_t n_listed
         int64_t n_buckets
 
 
@@ -29,7 +31,7 @@ cdef extern from "flow_calls.hpp" namespace "crf" nogil:
         const int64_t* low
         const int64_t* high
     bint run_lattice[Cap](
-        const Buffers[Cap]&, const int64_t*, int, int64_t, const Box&, int64_t, int64_t, int64_t*, int64_t
+        const Buffers[Cap]&, const int64_t*, int, int64_t, const Box&, int64_t, int64_t*, int64_t
     )
     bint run_slots[Cap](
         const Buffers[Cap]&, const int64_t*, const int32_t*, const int32_t*, int64_t*, int64_t
@@ -50,11 +52,11 @@ def lattice_flow(
     const int64_t[::1] delta,  # IN (D,) step of each direction in the numbering of nodes, delta[D - 1 - k] = -delta[k]
     const int64_t[::1] shape,  # IN lengths of the axes
     const int64_t[:, ::1] box,  # IN (2, n_axes) the part to solve: low <= coordinate < high
-    int64_t start,  # IN nodes in the boxes before this one: its place in the lists
     int32_t[::1] label,  # IN/OUT (guard + N + guard,) 0 in the guards; negative: can reach demand
     uint8_t[::1] parent,  # workspace (guard + N + guard,)
     uint8_t[::1] flag,  # workspace (N,)
-    int32_t[:, ::1] lists,  # workspace (5, N)
+    int32_t[::1] next_,  # workspace (N,)
+    int32_t[:, ::1] lists,  # workspace (4, nodes in the box), of this call alone
     int32_t[::1] bucket,  # workspace (nodes in the box + 4,), of this call alone
     int64_t[::1] progress,  # IN/OUT (8,) zeros at first
     int64_t max_work,  # IN about how many node visits to make before coming back
@@ -68,15 +70,15 @@ def lattice_flow(
         bint done
     buffers.residual, buffers.excess, buffers.label = &residual[0, 0], &excess[0], &label[0]
     buffers.parent, buffers.flag = <void*> &parent[0], &flag[0]
-    buffers.lists, buffers.bucket = &lists[0, 0], &bucket[0]
+    buffers.next, buffers.lists, buffers.bucket = &next_[0], &lists[0, 0], &bucket[0]
     buffers.n_nodes, buffers.n_arcs = excess.shape[0], excess.shape[0] * residual.shape[1]
-    buffers.n_buckets = bucket.shape[0]
+    buffers.n_listed, buffers.n_buckets = lists.shape[1], bucket.shape[0]
     part.n_axes, part.shape, part.low, part.high = <int> shape.shape[0], &shape[0], &box[0, 0], &box[1, 0]
     for axis in range(part.n_axes):
         size *= part.high[axis] - part.low[axis]
     with nogil:
         done = run_lattice(
-            buffers, &delta[0], <int> residual.shape[1], guard, part, start, size, &progress[0], max_work
+            buffers, &delta[0], <int> residual.shape[1], guard, part, size, &progress[0], max_work
         )
     return done
 
@@ -125,7 +127,8 @@ def slot_flow(
     int32_t[::1] label,  # IN/OUT as excess; negative: can reach demand
     int32_t[::1] parent,  # workspace, as excess
     uint8_t[::1] flag,  # workspace, as excess
-    int32_t[:, ::1] lists,  # workspace (5, as excess)
+    int32_t[::1] next_,  # workspace, as excess
+    int32_t[:, ::1] lists,  # workspace (4, as excess)
     int32_t[::1] bucket,  # workspace (as excess + 4,)
     int64_t[::1] progress,  # IN/OUT (8,) zeros at first
     int64_t max_work,  # IN about how many node visits to make before coming back
@@ -136,8 +139,9 @@ def slot_flow(
         bint done
     buffers.residual, buffers.excess, buffers.label = &residual[0], &excess[0], &label[0]
     buffers.parent, buffers.flag = <void*> &parent[0], &flag[0]
-    buffers.lists, buffers.bucket = &lists[0, 0], &bucket[0]
+    buffers.next, buffers.lists, buffers.bucket = &next_[0], &lists[0, 0], &bucket[0]
     buffers.n_nodes, buffers.n_arcs, buffers.n_buckets = excess.shape[0], residual.shape[0], bucket.shape[0]
+    buffers.n_listed = lists.shape[1]
     with nogil:
         if cross.shape[0]:
             done = run_mirrored(

@@ -45,7 +45,7 @@ def chain_likelihood(
     double widest,  # range of scores of a node up to which no probability underflows
     const int32_t[::1] labels,  # IN (N,), or (0,) where there are none
     floating[:, ::1] posterior,  # OUT (N, K) probabilities, less one at the label
-    double[:, ::1] pairs,  # IN OUT (K, W) probabilities of neighbours over factor, added to
+    double[:, ::1] pairs,  # IN OUT (K, W) probabilities of neighbours over factor, added to; no rows: not asked for
     double[:, ::1] counts,  # IN OUT (K, K) pairs of labels, added to
     double[::1] terms,  # OUT (N,) negative log-likelihood of each label given those before; else terms of log_z
     int32_t[::1] predicted,  # OUT (N,) most probable state
@@ -56,7 +56,7 @@ def chain_likelihood(
         Py_ssize_t K = unary.shape[1], W = factor.shape[1]
         Py_ssize_t i, s, t, a, n, first, longest = (work.shape[0] - 3) // 2
         double total, top
-        bint fits = True, labelled = labels.shape[0] > 0
+        bint fits = True, labelled = labels.shape[0] > 0, has_pairs = pairs.shape[0] > 0
         int32_t winner
         double* forward = &work[0, 0]
         double* own = forward + longest * W
@@ -111,6 +111,7 @@ def chain_likelihood(
                 if t:
                     for a in range(W):
                         product[a] = own[t * W + a] * backward[a]
-                    add_outer(<const double*> alpha - W, 1.0, product, K, W, &pairs[0, 0])
+                    if has_pairs:
+                        add_outer(<const double*> alpha - W, 1.0, product, K, W, &pairs[0, 0])
                     sum_product(&transposed[0, 0], <const double*> product, K, W, backward)
     return fits
