@@ -2,12 +2,14 @@
 
     python benchmarks/threads.py                                          # all rows, on an idle machine
     python benchmarks/threads.py --rows "TRWCRF, images" --json threads.json --again
+    python benchmarks/threads.py --rows memory                            # what the memory gives to one and to two
 
 Each number of threads runs in a process of its own, in turn with the other; a time is the least of ``--repetitions``
 in each of ``--rounds`` processes. "gain" is the clock's time on one thread over that on two. Beside it stands the share
 of the processor's time on two threads that the first thread took: at one half both cores are in use all the time. That
 share can be read on a busy machine too, where the clock says nothing. "same" says whether the predictions are the same
-bits. Rows that ``--json`` holds already are printed from there.
+bits. The row "memory" copies and adds arrays that no cache holds: work that waits for memory gains no more than these
+do, whose columns are gigabytes a second. Rows that ``--json`` holds already are printed from there.
 """
 
 import argparse
@@ -18,6 +20,7 @@ import subprocess
 import sys
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -251,6 +254,35 @@ def run(name, n_jobs, repetitions):
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def bandwidth(n_threads, triad, seconds=1.0):
+    """Gigabytes a second that threads read and write together, each in arrays of its own that no cache holds."""
+    n = 2**23
+    arrays = [[np.ones(n) for _ in range(3)] for _ in range(n_threads)]
+
+    def run(parts):
+        out, a, b = parts
+        moved, end = 0, time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            if triad:
+                np.add(a, b, out=out)
+            else:
+                np.copyto(out, a)
+            moved += (3 if triad else 2) * out.nbytes
+        return moved
+
+    start = time.perf_counter()
+    with ThreadPoolExecutor(n_threads) as pool:
+        moved = sum(pool.map(run, arrays))
+    return moved / (time.perf_counter() - start) / 1e9
+
+
+def bandwidths(rounds):
+    """The rows of the memory: copies, and sums of two arrays."""
+    for step, triad in (("copy", False), ("add", True)):
+        one, two = (max(bandwidth(n, triad) for _ in range(rounds)) for n in (1, 2))
+        yield {"row": "memory", "step": step, "one": one, "two": two, "gain": two / one, "processor": 1.0, "first": 0.5}
+
+
 def compare(name, rounds, repetitions):
     """The rows of the table for one estimator: one for each step."""
     runs = {1: [], 2: []}
@@ -275,14 +307,14 @@ def compare(name, rounds, repetitions):
 def show(row):
     print(
         f"{row['row']:32s}{row['step']:10s}{row['one']:>8.3f}{row['two']:>8.3f}{row['gain']:>7.2f}"
-        f"{row['processor']:>11.2f}{row['first']:>7.2f}  {'yes' if row['same'] else 'NO'}",
+        f"{row['processor']:>11.2f}{row['first']:>7.2f}  {'yes' if row.get('same', True) else 'NO'}",
         flush=True,
     )
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS), metavar="ROW")
+    parser.add_argument("--rows", nargs="+", choices=["memory", *ROWS], default=["memory", *ROWS], metavar="ROW")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--repetitions", type=int, default=2)
     parser.add_argument("--json", type=Path, help="where rows are recorded")
@@ -298,7 +330,8 @@ def main():
     for name in options.rows:
         rows = [row for row in record if row["row"] == name]
         if options.again or not rows:
-            rows = list(compare(name, options.rounds, options.repetitions))
+            memory = name == "memory"
+            rows = list(bandwidths(options.rounds) if memory else compare(name, options.rounds, options.repetitions))
             record = [row for row in record if row["row"] != name] + rows
             write_record(options.json, record)
         for row in rows:

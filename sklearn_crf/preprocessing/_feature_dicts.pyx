@@ -152,7 +152,8 @@ cdef class _TokenReader:
         # 1 and True are one key with two names: strings alone are kept.
         cdef _Name entry = <_Name> parent.nested.get(name) if type(name) is str else None
         if entry is None:
-            entry = _Name(f"{parent.full}:{name}" if parent is not self.root else f"{name}", self.separator, self.n_names)
+            full = f"{parent.full}:{name}" if parent is not self.root else f"{name}"
+            entry = _Name(full, self.separator, self.n_names)
             self.n_names += 1
             if type(name) is not str:
                 return entry

@@ -242,7 +242,7 @@ def _chains(columns, values, token_ptr, lengths, n_columns):
 
 
 def _shared_ones(values, bounds):
-    """As many ones as the longest sequence has entries, read-only, where all values are one: two thirds of the memory."""
+    """As many ones, read-only, as the longest sequence has entries, where all values are: two thirds of the memory."""
     if np.any(values != 1):
         return None
     ones = np.ones(int(np.diff(bounds).max(initial=0)), dtype=values.dtype)
