@@ -282,6 +282,35 @@ class Shards:
         """
         return self._held().iterate(_apply, (estimator, method, None, options))
 
+    def transformed(self, transformer: Any) -> "Shards":
+        """Shards of what a transformer makes of X, each where it is loaded.
+
+        Nothing is kept: without a cluster a shard is transformed whenever it is loaded. Where that takes longer than to
+        read the result, let :meth:`apply` write that, and load it.
+
+        Parameters
+        ----------
+        transformer : estimator
+            Fitted, with a method ``transform``.
+
+        Returns
+        -------
+        Shards
+
+        Examples
+        --------
+        >>> from sklearn.preprocessing import StandardScaler
+        >>> from sklearn_crf import Shards, TRWCRF
+        >>> parts = [([[0.0], [10.0], [2.0]], [0, 1, 0]), ([[9.0], [1.0]], [1, 0])]
+        >>> scaled = Shards.from_arrays(parts).transformed(StandardScaler().fit(parts[0][0]))
+        >>> [labels.tolist() for labels in TRWCRF(C=100).fit(scaled).predict(scaled)]
+        [[0, 1, 0], [1, 0]]
+        """
+        shards = type(self).__new__(type(self))
+        held = [Shard(own.number, own.name, partial(_transformed, own.source, transformer)) for own in self._shards]
+        shards._hold(held, self._client, self._keep)
+        return shards
+
     def _held(self):
         if self._executor is None:
             self._executor = self._make_executor()
@@ -420,6 +449,13 @@ def _apply(shard, request):
 
 def _given(part):
     return part
+
+
+def _transformed(source, transformer):
+    """What a source loads, its X transformed."""
+    loaded = source()
+    # Whoever loads the shard says what is wrong with it.
+    return (transformer.transform(loaded[0]), *loaded[1:]) if isinstance(loaded, tuple) else loaded
 
 
 def _computed(delayed):

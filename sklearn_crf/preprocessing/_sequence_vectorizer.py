@@ -8,11 +8,12 @@ from typing import Any, ClassVar, Self, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike
-from sklearn.base import BaseEstimator, TransformerMixin, _fit_context
+from sklearn.base import BaseEstimator, TransformerMixin, _fit_context, clone
 from sklearn.utils._param_validation import Interval, InvalidParameterError
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._versions import restore_versioned_state, versioned_state
+from sklearn_crf.distributed import Shard, Shards
 from sklearn_crf.encoding import Example, object_array
 from sklearn_crf.graphs import lattice
 from sklearn_crf.preprocessing._feature_dicts import read_tokens
@@ -28,6 +29,9 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
     one of several categories and gets the column ``name + separator + value`` with a one, a number goes to the column
     ``name`` (booleans as 0 and 1), a name in an iterable gets a one. Mappings may nest: a value that is a mapping or an
     iterable of strings has its names put behind its own. Zeros are not stored.
+
+    Of :class:`~sklearn_crf.Shards`, each shard tells the names that it has and how often, in one pass, and columns are
+    those of all sequences in the order of the shards: the same as in memory, whatever the number of workers.
 
     Parameters
     ----------
@@ -91,12 +95,12 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         self.min_count = min_count
         self.edge_features = edge_features
 
-    def fit(self, X: Sequences, y: object = None) -> Self:
+    def fit(self, X: Sequences | Shards, y: object = None) -> Self:
         """Learn the columns.
 
         Parameters
         ----------
-        X : iterable of sequences of tokens
+        X : iterable of sequences of tokens, or Shards
         y : object, optional
             Ignored.
 
@@ -109,19 +113,19 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit_transform(self, X: Sequences, y: object = None) -> np.ndarray:
+    def fit_transform(self, X: Sequences | Shards, y: object = None) -> np.ndarray | Shards:
         """Learn the columns and transform, in one pass: ``X`` may be a generator.
 
         Parameters
         ----------
-        X : iterable of sequences of tokens
+        X : iterable of sequences of tokens, or Shards
         y : object, optional
             Ignored.
 
         Returns
         -------
         ndarray of shape (n_sequences,), of object
-            A CSR matrix ``(n_tokens, n_columns)`` each, or an Example.
+            A CSR matrix ``(n_tokens, n_columns)`` each, or an Example. For Shards the Shards of these.
 
         Raises
         ------
@@ -130,6 +134,9 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
             string, a finite number, a mapping and an iterable of strings; the error names the token and the feature.
         """
         _check_dtype(self.dtype)
+        if isinstance(X, Shards):
+            self._learn_of_shards(X)
+            return self.transform(X)
         if self.edge_features is None:
             vocabulary, chains = self._learn(X)
         else:
@@ -154,22 +161,42 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
             columns, values, token_ptr = _only(kept[columns], new[columns], values, token_ptr)
         return vocabulary, _chains(columns, values, token_ptr, lengths, len(vocabulary))
 
+    def _learn_of_shards(self, shards):
+        """Columns by name of all shards, each of which is looked at where it is."""
+        # An estimator that was fitted before would send its columns along.
+        of_nodes, of_edges, n_sequences = zip(*shards.map(_names_of_shard, clone(self)), strict=True)
+        if not sum(n_sequences):
+            raise ValueError("X holds no sequence: at least one is needed to learn the columns.")
+        if self.edge_features is not None:
+            self.edge_vocabulary_ = _joined(of_edges, self.min_count)
+        self.vocabulary_ = _joined(of_nodes, self.min_count)
+        self.n_columns_ = len(self.vocabulary_)
+
+    def _names(self, X, shortest=1):
+        """Names in the order of their first occurrence, the number of tokens that have each, and that of sequences."""
+        vocabulary = {}
+        columns, _, _, lengths = self._read(X, vocabulary, learns=True, shortest=shortest)
+        return (list(vocabulary), np.bincount(columns, minlength=len(vocabulary))), len(lengths)
+
     def _pairs_of_tokens(self, X):
         return ([self.edge_features(*pair) for pair in pairwise(sequence)] for sequence in X)
 
-    def transform(self, X: Sequences) -> np.ndarray:
+    def transform(self, X: Sequences | Shards) -> np.ndarray | Shards:
         """Chains with the columns of training; names that training did not have are left out.
 
         Parameters
         ----------
-        X : iterable of sequences of tokens
+        X : iterable of sequences of tokens, or Shards
 
         Returns
         -------
         ndarray of shape (n_sequences,), of object
-            A CSR matrix ``(n_tokens, n_columns)`` each, or an Example.
+            A CSR matrix ``(n_tokens, n_columns)`` each, or an Example. For Shards the Shards of these, which are made
+            anew whenever a shard is loaded.
         """
         check_is_fitted(self)
+        if isinstance(X, Shards):
+            return X.transformed(self)
         if self.edge_features is None:
             return self._look_up(X, self.vocabulary_)
         X = [list(sequence) for sequence in X]
@@ -208,6 +235,29 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         largest = float(np.finfo(self.dtype).max)
         columns, values, token_ptr, lengths = read_tokens(X, vocabulary, self.separator, learns, largest, shortest)
         return columns, values.astype(self.dtype, copy=False), token_ptr, lengths
+
+
+def _names_of_shard(shard: Shard, vectorizer):
+    """Names of nodes, and of edges if these have features, with their counts, and the number of sequences."""
+    X = shard.load()[0]
+    with shard.named_in_errors():
+        if vectorizer.edge_features is None:
+            of_nodes, n_sequences = vectorizer._names(X)
+            return of_nodes, None, n_sequences
+        X = [list(sequence) for sequence in X]
+        of_nodes, n_sequences = vectorizer._names(X)
+        of_edges, _ = vectorizer._names(vectorizer._pairs_of_tokens(X), shortest=0)
+    return of_nodes, of_edges, n_sequences
+
+
+def _joined(parts, min_count):
+    """Columns by name, from the names and counts of parts."""
+    total: dict[str, int] = {}
+    for names, counts in parts:
+        for name, count in zip(names, counts.tolist(), strict=True):
+            total[name] = total.get(name, 0) + count
+    kept = total if min_count == 1 else (name for name, count in total.items() if count >= min_count)
+    return {name: column for column, name in enumerate(kept)}
 
 
 def _check_dtype(dtype):

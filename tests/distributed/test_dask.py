@@ -12,7 +12,8 @@ from joblib import parallel_config
 from local_clusters import processes
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
-from small_shards import Watching, broken, images, labelled_images, leaves, load, weights
+from sklearn.pipeline import make_pipeline
+from small_shards import Watching, broken, images, labelled_images, leaves, load, sentences, weights
 
 from sklearn_crf import (
     TRWCRF,
@@ -26,6 +27,7 @@ from sklearn_crf import (
 from sklearn_crf.distributed import ClusterGoneError, DaskExecutor
 from sklearn_crf.learning import Relaxation
 from sklearn_crf.potentials import PairwiseTables
+from sklearn_crf.preprocessing import SequenceVectorizer
 
 distributed = pytest.importorskip("dask.distributed", reason="dask.distributed is not installed")
 dask = pytest.importorskip("dask")
@@ -115,6 +117,15 @@ def test_predictions_and_errors_come_from_workers(client, in_memory):
     assert crf.score(shards) == crf.score(Shards(range(4), load))
     with pytest.raises(RuntimeError, match="load failed for shard 1: OSError: no such file"):
         clone(crf).fit(Shards(range(4), broken, client))
+
+
+def test_dictionaries_of_shards_do_not_depend_on_workers(client):
+    here = make_pipeline(SequenceVectorizer(min_count=2), TRWCRF(max_iter=20)).fit(Shards(range(5), sentences))
+    shards = Shards(range(5), sentences, client)
+    there = make_pipeline(SequenceVectorizer(min_count=2), TRWCRF(max_iter=20)).fit(shards)
+    assert list(there[0].vocabulary_.items()) == list(here[0].vocabulary_.items())
+    np.testing.assert_array_equal(weights(there[1]), weights(here[1]))
+    assert there.score(shards) == here.score(Shards(range(5), sentences))
 
 
 def total(shard, values):

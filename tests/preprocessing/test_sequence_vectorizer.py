@@ -10,8 +10,9 @@ from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from sklearn.feature_extraction import DictVectorizer
 from sklearn.pipeline import make_pipeline
+from small_shards import neighbours, sentences
 
-from sklearn_crf import TRWCRF
+from sklearn_crf import TRWCRF, Shards
 from sklearn_crf.preprocessing import SequenceVectorizer
 
 SENTENCES = [
@@ -178,3 +179,67 @@ def test_a_tagger_is_a_pipeline_of_two_steps():
     copy = pickle.loads(pickle.dumps(fitted))
     for predicted, truth in zip(copy.predict(SENTENCES), tags, strict=True):
         assert_array_equal(predicted, truth)
+
+
+# -- Shards ---------------------------------------------------------------------------------------
+
+
+def all_of(shards):
+    """X and y of all shards."""
+    loaded = shards.map(lambda shard, _: shard.load())
+    return tuple([example for part in loaded for example in part[k]] for k in (0, 1))
+
+
+OF_SHARDS = {"all": {}, "rare": {"min_count": 40}, "edges": {"edge_features": neighbours}}
+
+
+@pytest.mark.parametrize("options", OF_SHARDS.values(), ids=OF_SHARDS)
+def test_the_dictionary_of_shards_is_that_of_all_sequences(options):
+    shards = Shards(range(5), sentences)
+    X, _ = all_of(shards)
+    whole = SequenceVectorizer(**options).fit(X)
+    found = SequenceVectorizer(**options).fit(shards)
+    # Columns are in the same order too.
+    assert list(found.vocabulary_.items()) == list(whole.vocabulary_.items())
+    assert found.n_columns_ == whole.n_columns_
+    if "edge_features" in options:
+        assert list(found.edge_vocabulary_.items()) == list(whole.edge_vocabulary_.items())
+        return
+    if "min_count" in options:
+        assert 0 < found.n_columns_ < SequenceVectorizer().fit(shards).n_columns_
+    for ours, expected in zip(all_of(found.transform(shards))[0], whole.transform(X), strict=True):
+        assert_array_equal(ours.toarray(), expected.toarray())
+    again = clone(found).fit_transform(shards)
+    for ours, expected in zip(all_of(again)[0], whole.transform(X), strict=True):
+        assert_array_equal(ours.toarray(), expected.toarray())
+
+
+def test_pipelines_take_shards():
+    shards = Shards.from_arrays(map(sentences, range(4)))
+    tagger = make_pipeline(SequenceVectorizer(), TRWCRF(C=10, max_iter=30)).fit(shards)
+    vectorizer = SequenceVectorizer().fit(all_of(shards)[0])
+    chains = Shards.from_arrays([(vectorizer.transform(X), y) for X, y in map(sentences, range(4))])
+    expected = TRWCRF(C=10, max_iter=30).fit(chains)
+    assert_array_equal(tagger[-1].coef_, expected.coef_)
+    assert tagger.score(shards) == expected.score(chains) > 0.8
+    for found, part in zip(tagger.predict(shards), expected.predict(chains), strict=True):
+        for labels, own in zip(found, part, strict=True):
+            assert_array_equal(labels, own)
+    # The fitted pipeline is a plain one.
+    X, y = sentences(9)
+    assert pickle.loads(pickle.dumps(tagger)).score(X, y) == tagger.score(X, y)
+
+
+def test_errors_name_the_shard():
+    def load(seed):
+        return ([[{"word": None}]], [[0]]) if seed == 2 else sentences(seed)
+
+    with pytest.raises(ValueError, match=r"In shard 2: .*'word'.*"):
+        SequenceVectorizer().fit(Shards(range(3), load))
+    vectorizer = SequenceVectorizer().fit(Shards(range(2), load))
+    with pytest.raises(RuntimeError, match=r"load failed for shard 2: ValueError: .*'word'"):
+        TRWCRF().fit(vectorizer.transform(Shards(range(3), load)))
+    with pytest.raises(ValueError, match="X holds no sequence"):
+        SequenceVectorizer().fit(Shards.from_arrays([([], []), ([], [])]))
+    with pytest.raises(ValueError, match=r"load must return the tuple .* got list for shard 0"):
+        TRWCRF().fit(vectorizer.transform(Shards([0], lambda seed: [1, 2])))

@@ -46,3 +46,19 @@ def labelled_images(seed):
 def leaves(field):
     """All that is learned by a tree field."""
     return np.concatenate([np.ravel(part) for part in (*field.precisions_, *field.weights_, *field.slopes_)])
+
+
+def sentences(seed):
+    """Tokens with named features, and their tags."""
+    rng = np.random.default_rng(seed)
+    y = [rng.integers(3, size=n) for n in rng.integers(1, 7, size=20)]
+    words = np.array(["a", "to", "Rome", "boats", "row", "x", "seldom"])
+    X = []
+    for labels in y:
+        drawn = words[(2 * labels + rng.integers(2 + (rng.random() < 0.2), size=len(labels))) % len(words)]
+        X.append([{"word": word, "shard": str(seed), "long": len(word) > 3, "bias": 1.0} for word in drawn.tolist()])
+    return X, y
+
+
+def neighbours(token, following):
+    return {"pair": f"{token['word']} {following['word']}"}
