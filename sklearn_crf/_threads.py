@@ -146,32 +146,32 @@ class _Trial:
     """Whether threads pay for tasks that are mapped over again and again, by the clock: results are the same.
 
     Tasks that mostly hold the lock of the interpreter take longer on two threads than on one. From time to time some
-    calls are made on one thread; the quicker way is kept until the next time.
+    calls are made on one thread; the quicker way is kept until the next time. That comes sooner after one thread was
+    found to be enough: other programs may have held the second core for a moment, and a trial costs little then.
     """
 
     def __init__(self):
-        self.n_calls = 0
+        self.n_calls = self._step = 0
         self.is_alone = False
         self.seconds = ([], [])  # for each task, of calls on several threads and on one
 
     @property
     def next_is_alone(self):
-        step = self.n_calls % _TRIAL_PERIOD
-        return step % 2 == 1 if step < _TRIAL_CALLS else self.is_alone
+        return self._step % 2 == 1 if self._step < _TRIAL_CALLS else self.is_alone
 
     def add(self, seconds, n_tasks):
         """Take note of a call."""
-        step = self.n_calls % _TRIAL_PERIOD
         # The first call of all finds caches cold.
-        if self.n_calls and step < _TRIAL_CALLS:
-            self.seconds[step % 2].append(seconds / n_tasks)
-        if step == _TRIAL_CALLS - 1:
+        if self.n_calls and self._step < _TRIAL_CALLS:
+            self.seconds[self._step % 2].append(seconds / n_tasks)
+        if self._step == _TRIAL_CALLS - 1:
             self.is_alone = min(self.seconds[1]) < _LEAST_GAIN * min(self.seconds[0])
             self.seconds = [], []
         self.n_calls += 1
+        self._step = (self._step + 1) % (_TRIAL_PERIOD // 5 if self.is_alone else _TRIAL_PERIOD)
 
 
-# Trials of two calls on one thread, between calls on several, in so many.
+# Trials of two calls on one thread, between calls on several, in so many; a fifth where one thread was found quicker.
 _TRIAL_CALLS, _TRIAL_PERIOD = 5, 100
 # A core is not taken from others for less.
 _LEAST_GAIN = 1.1

@@ -335,7 +335,9 @@ def test_threads_that_do_not_pay_are_left_alone(monkeypatch, quicker):
             map_tasks(work, [0], 2)
             map_tasks(other, [0], 2)
     trials = [2, 1, 2, 1, 2]
-    assert used == (trials + 95 * [quicker]) * 2 + trials + 45 * [quicker]
+    # One thread is looked at again sooner: something else may have held the other core.
+    between = 15 if quicker == 1 else 95
+    assert used == ((trials + between * [quicker]) * 13)[:250]
     used.clear()
     for _ in range(20):
         map_tasks(work, [0], 2)
