@@ -7,9 +7,10 @@
 
 Every side runs in processes of its own, in turn with the other; a time is the least of ``--rounds``. Ratios are times
 of the peer over ours by the processor, which compare where other programs run too: above one we are faster. "2 threads"
-is our time by the clock on one thread over that on two, which means something on an idle machine alone. Memory is the
-peak of a process less what its imports and data took, and taggers a first training of twenty sentences, which loads
-what is loaded on first use. Peers that are not installed are skipped.
+is our time by the clock on one thread over that on two, of steps that take 0.4 s and more: ``--threads-only`` takes it
+on an idle machine, where alone it means something. Memory is the peak of a process less what its imports and data took,
+and taggers a first training of twenty sentences, which loads what is loaded on first use. Peers that are not installed
+are skipped.
 """
 
 import argparse
@@ -28,6 +29,9 @@ from _record import read_record, write_record
 
 # A ratio below this share of the recorded one is a step back.
 LEAST_SHARE = 0.75
+
+# Seconds by the clock from which two threads are compared with one.
+LONG = 0.4
 
 
 def work(task, side, size, n_jobs):
@@ -79,10 +83,15 @@ def compare(task, size, rounds):
                 "ours": float(processor),
                 "theirs": float(other["seconds"][step][1]),
                 "ratio": float(other["seconds"][step][1] / processor),
-                "threads": float(wall / two["seconds"][step][0]),
+                "threads": gain(wall, two["seconds"][step][0]),
                 "memory": one["megabytes"] / max(other["megabytes"], 1.0),
                 "quality": [one["quality"], other["quality"]],
             }
+
+
+def gain(one, two):
+    """Clock of one thread over that of two; None of what is so short that it says nothing."""
+    return float(one / two) if one >= LONG else None
 
 
 def with_threads(record, tasks, sizes, rounds):
@@ -98,16 +107,17 @@ def with_threads(record, tasks, sizes, rounds):
         one, two = (least(some)["seconds"] for some in runs.values())
         for row in record:
             if (row["task"], row["size"]) == (task, size):
-                row["threads"] = float(one[row["step"]][0] / two[row["step"]][0])
+                row["threads"] = gain(one[row["step"]][0], two[row["step"]][0])
                 show(row)
     return record
 
 
 def show(row):
     quality = " / ".join(" ".join(f"{value:.5g}" for value in side.values()) for side in row["quality"] if side)
+    threads = "" if row["threads"] is None else f"{row['threads']:.2f}"
     print(
         f"{row['task']:20s}{row['size']:>7d} {row['step']:10s}{row['peer']:18s}{row['ours']:>9.3f}{row['theirs']:>9.3f}"
-        f"{row['ratio']:>7.2f}{row['threads']:>11.2f}{row['memory']:>8.2f}  {quality}",
+        f"{row['ratio']:>7.2f}{threads:>11s}{row['memory']:>8.2f}  {quality}",
         flush=True,
     )
 

@@ -151,9 +151,9 @@ def dense(**options):
 
 
 def multilabel(**options):
-    from sklearn_crf import MultiLabelField
+    from sklearn_crf import MultiLabelField, TRWCRF
 
-    return MultiLabelField(**options)
+    return MultiLabelField(TRWCRF(**options))
 
 
 def vectorizer(**options):

@@ -97,12 +97,15 @@ class FeatureMoments(NamedTuple):
 
     def _seen(self, rows, kind):
         found = FeatureMoments(*(np.array(each) for each in self))
-        for t in np.unique(kind):
-            chosen = rows[kind == t]
-            found.number[t] = len(chosen)
-            found.mean[t] = chosen.mean(axis=0)
-            found.squares[t] = ((chosen - found.mean[t]) ** 2).sum(axis=0)
-            found.low[t], found.high[t] = chosen.min(axis=0), chosen.max(axis=0)
+        one = len(self.number) == 1
+        for t in [0] if one else np.unique(kind):
+            # Along columns: sums over rows of a few numbers each take several times as long.
+            columns = np.ascontiguousarray((rows if one else rows[kind == t]).T)
+            found.number[t] = columns.shape[1]
+            found.mean[t] = columns.mean(axis=1)
+            found.low[t], found.high[t] = columns.min(axis=1), columns.max(axis=1)
+            columns = columns - found.mean[t][:, np.newaxis]
+            found.squares[t] = np.square(columns, out=columns).sum(axis=1)
         return found
 
     @classmethod
