@@ -151,7 +151,7 @@ def dense(**options):
 
 
 def multilabel(**options):
-    from sklearn_crf import MultiLabelField, TRWCRF
+    from sklearn_crf import TRWCRF, MultiLabelField
 
     return MultiLabelField(TRWCRF(**options))
 
