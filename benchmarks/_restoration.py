@@ -66,12 +66,12 @@ def channels_of_pairs(bank, n_more=0):
     return [k for k, name in enumerate(names) if name not in derivatives] + [len(names) + k for k in range(n_more)]
 
 
-def by_default_filters(loss, args, **options):
+def by_default_filters(loss, args, pixels=PIXELS_OF_ROUND, **options):
     """A field to be fitted at once, to trees as deep as early stopping finds them worth."""
     return RegressionTreeField(
         loss_of_bytes(loss),
         max_depth="auto" if args.depth is None else args.depth,
-        solver=FieldSolver(max_samples=PIXELS_OF_ROUND),
+        solver=FieldSolver(max_samples=pixels),
         random_state=0,
         n_jobs=args.jobs,
         **options,

@@ -1,6 +1,7 @@
 """Benchmarks of restoration whose corruption is known: one field for each setting, next to the corrupted images."""
 
 import argparse
+import time
 from functools import partial
 from pathlib import Path
 
@@ -24,12 +25,14 @@ from sklearn_crf.preprocessing import FilterBank
 from sklearn_crf.rtf import Window
 
 
-def main(doc, folder, settings, corrupted, more_channels, thesis, rivals=None, shrinkage=None):
+def main(doc, folder, settings, corrupted, more_channels, thesis, rivals=None, task=None):
     """Train, test and print.
 
     ``corrupted(clean, setting, seed)`` are images, ``more_channels(image, responses)`` the channels of one, with those
     of the filter bank, ``thesis[setting, loss]`` the gain in PSNR over the input that the thesis has,
-    ``rivals[name](image)`` the images of others, ``shrinkage(setting)`` what the default filters have more.
+    ``rivals[name](image)`` the images of others. ``task(setting, inputs, clean, kept)`` has what the default filters
+    have more: ``filters``, ``channels`` in place of ``more_channels``, names ``of_pairs`` that linear models of pairs
+    see, and ``restored(field, channels, image)``.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--settings", nargs="+", choices=settings, default=settings)
@@ -40,6 +43,7 @@ def main(doc, folder, settings, corrupted, more_channels, thesis, rivals=None, s
     parser.add_argument("--window", type=int)
     parser.add_argument("--depth", type=int)
     parser.add_argument("--max-iter", type=int, default=8, help="iterations a round")
+    parser.add_argument("--pixels", type=int, default=PIXELS_OF_ROUND, help="of a round on the default filters")
     parser.add_argument("--shrinkage", type=float, default=10000.0)
     parser.add_argument("--filters", choices=("thesis", "default"), default="thesis", help="what fields see")
     parser.add_argument("--on", choices=("test", "val"), default="test", help="images that figures are of")
@@ -56,7 +60,7 @@ def main(doc, folder, settings, corrupted, more_channels, thesis, rivals=None, s
     args.folder.mkdir(parents=True, exist_ok=True)
     for setting in args.settings:
         if not args.table:
-            _run(args, setting, corrupted, more_channels, thesis, rivals or {}, shrinkage)
+            _run(args, setting, corrupted, more_channels, thesis, rivals or {}, task)
         print_rows(args.folder, _row_of(args, setting), args.quick, setting, "input")
 
 
@@ -64,7 +68,7 @@ def _row_of(args, setting):
     return setting if args.on == "test" else f"{setting}_{args.on}"
 
 
-def _run(args, setting, corrupted, more_channels, thesis, rivals, shrinkage):
+def _run(args, setting, corrupted, more_channels, thesis, rivals, task):
     clean = clean_images(args.on, args.tests)
     inputs = corrupted(clean, setting, seed=1)
     rival = measures(inputs, clean)
@@ -82,18 +86,26 @@ def _run(args, setting, corrupted, more_channels, thesis, rivals, shrinkage):
     name = f"{setting}_{args.loss}_{size}_{args.images}_{args.window}_{args.shrinkage:g}"
     inputs_of_training = partial(corrupted, training, setting, seed=0)
     if args.filters == "default":
-        more = [] if shrinkage is None else [shrinkage(setting)]
-        found = _trained_on_default_filters(args, name, inputs_of_training, training, more_channels, more)
+        made = (
+            None if task is None else task(setting, inputs_of_training, training, args.folder / f"task_{name}.joblib")
+        )
+        field, seconds, channels = _trained_on_default_filters(
+            args, name, inputs_of_training, training, more_channels, made
+        )
     else:
+        made = None
         found = _trained_as_in_the_thesis(args, name, inputs_of_training, training, more_channels)
-    field, seconds, channels = found
-    predicted, least = predictions(field, (channels([x])[0] for x in inputs))
+        field, seconds, channels = found
+    if made is None:
+        predicted, least = predictions(field, (channels([x])[0] for x in inputs))
+    else:
+        predicted, least = restored_one_by_one(made, field, channels, inputs)
     keep(
         f"field, {args.loss}{', default filters' if args.filters == 'default' else ''}",
         measures(predicted, clean),
         thesis=thesis.get((setting, args.loss)),
         seconds=least,
-        options={key: getattr(args, key) for key in ("window", "max_iter", "shrinkage", "images", "depth", "jobs")},
+        options={key: getattr(args, key) for key in ("window", "max_iter", "pixels", "images", "depth", "jobs")},
         training_seconds=seconds.round(1).tolist(),
         leaves=[len(part) for part in field.precisions_],
     )
@@ -116,18 +128,33 @@ def _trained_as_in_the_thesis(args, name, inputs, clean, more_channels):
     return field, seconds, channels
 
 
-def _trained_on_default_filters(args, name, inputs, clean, more_channels, more_filters):
-    """The same on the default filters and some more, fitted at once."""
+def restored_one_by_one(task, field, channels, inputs):
+    """Images as the task restores them, and the least seconds that one took."""
+    restored, times = [], []
+    for x in inputs:
+        start = time.perf_counter()
+        restored.append(task.restored(field, channels, x))
+        times.append(time.perf_counter() - start)
+    return restored, float(np.min(times))
+
+
+def _trained_on_default_filters(args, name, inputs, clean, more_channels, task):
+    """The same on the default filters and what the task has more, fitted at once."""
     corrupted = inputs()
     off = [np.mean((x - y) ** 2) for x, y in zip(corrupted, clean, strict=True)]
+    more_filters = [] if task is None else task.filters
     bank = default_filters(float(np.sqrt(np.median(off))), more_filters).fit([np.zeros((8, 8, 1))])
-    channels = _seen(bank, more_channels)
-    path = args.folder / f"field_{name}_default_{args.depth}_{PIXELS_OF_ROUND}.joblib"
+    channels = _seen(bank, more_channels if task is None else task.channels)
+    path = args.folder / f"field_{name}_default_{args.depth}_{args.pixels}_{args.max_iter}.joblib"
     if not path.exists():
         seen = channels(corrupted)
         n_more = seen[0].shape[2] - len(bank.get_feature_names_out())
-        window = Window(args.window, pairwise_channels=channels_of_pairs(bank, n_more))
-        field = by_default_filters(args.loss, args, window=window, filter_bank=None)
+        of_pairs = channels_of_pairs(bank, n_more)
+        if task is not None:
+            of_pairs = [k for k, n in enumerate([*bank.get_feature_names_out(), *task.names]) if n in task.of_pairs]
+        window = Window(args.window, pairwise_channels=of_pairs)
+        options = {"window": window, "filter_bank": None, "max_iter": args.max_iter}
+        field = by_default_filters(args.loss, args, pixels=args.pixels, **options)
         fit_on(field, np.zeros(2), seen, clean, path)
     field, seconds = kept_field(path)
     return field.set_params(verbose=0), seconds, channels

@@ -227,19 +227,20 @@ def trained_on_default_filters(args):
 
     Plain fields have clean images alone, and noise drawn for every round; beside BM3D's image noise is drawn once.
     """
-    name = f"{row_name(args)}_{args.filters}_{args.images}_{args.window}_{args.depth}_{PIXELS_OF_ROUND}"
+    name = f"{row_name(args)}_{args.filters}_{args.images}_{args.window}_{args.depth}_{args.pixels}"
     path = args.folder / f"field_{name}.joblib"
     if not path.exists():
         if args.expert is None:
             options = {"window": args.window, "filter_bank": "groups" if args.filters == "groups" else "auto"}
-            field = by_default_filters(args.loss, args, corruption=GaussianNoise(args.sigma), **options)
+            options["corruption"] = GaussianNoise(args.sigma)
+            field = by_default_filters(args.loss, args, args.pixels, **options)
             X, y = clean_images("train", args.images), None
         else:
             noisy, y = noisy_and_clean("train", args.sigma, args.images, seed=DRAWS["train"])
             X = beside(noisy, denoised_by("BM3D", "train", noisy, args)[0])
             bank = default_filters(args.sigma, [PatchGroups(args.sigma)] if args.filters == "groups" else []).fit(X[:1])
             window = Window(args.window, pairwise_channels=channels_of_pairs(bank))
-            field = by_default_filters(args.loss, args, window=window, filter_bank=bank)
+            field = by_default_filters(args.loss, args, args.pixels, window=window, filter_bank=bank)
         fit_on(field, np.zeros(2), X, y, path)
     field, seconds = kept_field(path)
     return field.set_params(verbose=0), seconds
@@ -305,7 +306,7 @@ def run(args):
         return
     name = f"field, {args.loss}" + {None: "", "bm3d": " + BM3D", "field": " + field before it"}[args.expert]
     thesis = THESIS.get((args.sigma, args.loss, args.expert == "bm3d")) if args.expert != "field" else None
-    keys = "images", "depth", "window", "loss", "jobs"
+    keys = "images", "depth", "window", "loss", "jobs", "pixels"
     if args.filters != "thesis":
         field, training = trained_on_default_filters(args)
         inputs = [x[..., None] for x in noisy] if args.expert is None else beside(noisy, bm3d_images)
@@ -351,6 +352,7 @@ def main():
     parser.add_argument("--depth", type=int)
     parser.add_argument("--max-iter", type=int, default=8, help="iterations a round")
     parser.add_argument("--max-samples", type=int, help="pixels that training looks at")
+    parser.add_argument("--pixels", type=int, default=PIXELS_OF_ROUND, help="of a round on the default filters")
     parser.add_argument("--shrinkage", type=float, default=10000.0)
     parser.add_argument("--more-rounds", type=int, default=0, help="rounds with new noise after the last split")
     parser.add_argument("--after", help="another loss, whose field is fitted on for this one")

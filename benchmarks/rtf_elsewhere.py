@@ -26,6 +26,9 @@ from sklearn_crf.rtf import GaussianNoise
 NAMES = ("camera", "coins", "brick", "grass", "gravel", "text", "moon", "page", "astronaut", "chelsea", "coffee")
 LARGEST = 512
 
+# What fields see, by the name of the bank.
+FILTERS = {"auto": "default filters", "groups": "groups too"}
+
 
 def elsewhere(name):
     """An image of scikit-image in grey, at most 512 pixels a side, cut out of its middle."""
@@ -86,19 +89,30 @@ def keep_image(name, args):
     write_record(path, {"name": name, "sigma": args.sigma, "shape": list(clean.shape), "psnr": figures} | options)
 
 
+def row_of(name, filters, args):
+    path = args.folder / f"row_{name}_{args.sigma}_{args.images}_{filters}.json"
+    return json.loads(path.read_text(encoding="utf-8"))["psnr"] if path.exists() else None
+
+
 def print_rows(args):
-    paths = [args.folder / f"row_{name}_{args.sigma}_{args.images}_{args.filters}.json" for name in NAMES]
-    rows = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.exists()]
-    if not rows:
+    """Print and keep the images of which there are rows of every kind of field that there are rows of."""
+    found = {filters: {name: row_of(name, filters, args) for name in NAMES} for filters in FILTERS}
+    found = {filters: rows for filters, rows in found.items() if any(rows.values())}
+    names = [name for name in NAMES if found and all(rows[name] for rows in found.values())]
+    if not names:
         print(f"no figures in {args.folder}")
         return
-    methods = "field", "BM3D", "NL-means"
-    values = np.array([[row["psnr"][method] for method in methods] for row in rows])
-    table = [["image", *methods, "field less BM3D"]]
-    for name, row in zip([*(row["name"] for row in rows), "mean"], [*values, values.mean(axis=0)], strict=True):
-        table.append([name, *(f"{value:.2f}" for value in row), f"{row[0] - row[1]:+.2f}"])
+    rivals = next(iter(found.values()))
+    columns = [[rows[name]["field"] for name in names] for rows in found.values()]
+    columns += [[rivals[name][method] for name in names] for method in ("BM3D", "NL-means")]
+    values = np.array(columns).T
+    n_fields = len(found)
+    table = [["image", *(FILTERS[own] for own in found), "BM3D", "NL-means", *("less BM3D" for _ in found)]]
+    for name, row in zip([*names, "mean"], [*values, values.mean(axis=0)], strict=True):
+        less = [f"{own - row[n_fields]:+.2f}" for own in row[:n_fields]]
+        table.append([name, *(f"{value:.2f}" for value in row), *less])
     for cells in table:
-        print(f"{cells[0]:<12}" + "".join(f"{cell:>10}" for cell in cells[1:4]) + f"{cells[4]:>17}")
+        print(f"{cells[0]:<12}" + "".join(f"{cell:>17}" for cell in cells[1:]))
     write_record(args.folder / "table_psnr.json", table)
 
 
@@ -109,7 +123,7 @@ def main():
     parser.add_argument("--images", type=int, default=200, help="training images")
     parser.add_argument("--window", type=int, default=3)
     parser.add_argument("--depth", type=int)
-    parser.add_argument("--filters", choices=("auto", "groups"), default="groups", help="what the field sees")
+    parser.add_argument("--filters", choices=tuple(FILTERS), default="groups", help="what the field sees")
     parser.add_argument("--rivals", action="store_true", help="the other methods, and no field")
     parser.add_argument("--table", action="store_true", help="print what is there")
     parser.add_argument("--jobs", type=int, default=2)

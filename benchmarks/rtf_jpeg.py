@@ -2,12 +2,13 @@
 
 BSDS500 at half scale, compressed by Pillow at qualities 10 to 40, where the thesis has MATLAB's encoder: read the gain
 over the input. Besides the responses of the filter bank the field sees two channels that tell the borders of blocks of
-8 x 8 and of 4 x 4 pixels, and two that tell the place in a block. `--quick` takes 40 training images, windows of 3,
-trees of depth 5, 40 test images.
+8 x 8 and of 4 x 4 pixels, and two that tell the place in a block. With `--filters default` it sees the default filters
+and what a file of JPEG tells: see `Compression`. `--quick` takes 40 training images, windows of 3, trees of depth 5, 40
+test images.
 
     python benchmarks/rtf_jpeg.py --quick
     python benchmarks/rtf_jpeg.py --settings quality10 --loss ssim
-    python benchmarks/rtf_jpeg.py --filters default          # what fields see by default, and patches shrunk by tables
+    python benchmarks/rtf_jpeg.py --filters default          # what fields see by default, and what the file tells
     python benchmarks/rtf_jpeg.py --quick --table            # all figures in the folder, without any work
 
 Trees grow level by level, and every level is kept in `--folder`: a run that was stopped goes on at the level it was at.
@@ -15,7 +16,9 @@ Trees grow level by level, and every level is kept in `--folder`: a run that was
 
 import io
 
+import joblib
 import numpy as np
+import scipy.fft
 from _restoration_task import main
 from PIL import Image
 
@@ -46,12 +49,11 @@ def compressed(clean, setting, seed):
     return images
 
 
-def shrinkage_of_tables(setting):
-    """Patches shrunk by multiples of the table of quantization, which a file of JPEG tells."""
+def table_of(setting):
+    """The table of quantization, which a file of JPEG tells."""
     buffer = io.BytesIO()
     Image.new("L", (8, 8)).save(buffer, format="JPEG", quality=int(setting[7:]))
-    table = np.reshape(Image.open(buffer).quantization[0], (8, 8)).astype(float)
-    return PatchShrinkage([multiple * table for multiple in (0.15, 0.3, 0.5)])
+    return np.reshape(Image.open(buffer).quantization[0], (8, 8)).astype(float)
 
 
 def with_borders(image, responses):
@@ -68,6 +70,93 @@ def with_borders(image, responses):
     return np.dstack([responses, *borders, *places]).astype(np.float32)
 
 
+# Rows and columns from a pixel to the border of the window of its own linear filter, and the pull of its weights to 0.
+RADIUS, PENALTY = 4, 50.0
+
+
+def windows_of(image):
+    """Means of windows, and windows less their means, (H, W) and (H, W, pixels of a window)."""
+    side = 2 * RADIUS + 1
+    padded = np.pad(image.astype(np.float64), RADIUS, mode="symmetric")
+    seen = np.lib.stride_tricks.sliding_window_view(padded, (side, side)).reshape(*image.shape, side**2)
+    mean = seen.mean(axis=2)
+    return mean, seen - mean[..., None]
+
+
+def with_one(seen):
+    return np.concatenate([seen, np.ones((*seen.shape[:-1], 1))], axis=-1)
+
+
+def filters_of_places(images, clean):
+    """Linear least squares from windows to clean pixels, for each of the 64 places in a block."""
+    size = (2 * RADIUS + 1) ** 2 + 1
+    squares, products = np.zeros((8, 8, size, size)), np.zeros((8, 8, size))
+    for x, y in zip(images, clean, strict=True):
+        mean, seen = windows_of(x)
+        for i, j in np.ndindex(8, 8):
+            own = with_one(seen[i::8, j::8]).reshape(-1, size)
+            squares[i, j] += own.T @ own
+            products[i, j] += own.T @ (y - mean)[i::8, j::8].ravel()
+    return np.linalg.solve(squares + PENALTY * np.eye(size), products[..., None])[..., 0]
+
+
+class Compression:
+    """What is known of images of one quality: their table, and linear filters for each place in a block."""
+
+    # Of the channels that follow those of the filters.
+    names = "border_8", "border_4", "down", "right", "n_coefficients", "n_fine", "of_place", "within", "of_place_within"
+    of_pairs = "intensity", "shrunk_1", "down", "right", "border_8", "n_coefficients", "of_place", "within"
+
+    def __init__(self, setting, inputs, clean, path):
+        self.table = table_of(setting)
+        # Patches shrunk by multiples of the table, named shrunk_0 to shrunk_2.
+        self.filters = [PatchShrinkage([multiple * self.table for multiple in (0.15, 0.3, 0.5)])]
+        if not path.exists():
+            joblib.dump(filters_of_places(inputs(), clean), path)
+        self.of_places = joblib.load(path)
+
+    def coefficients(self, image):
+        """Of the cosine transform of each block."""
+        height, width = image.shape
+        padded = np.pad(image.astype(float), [(0, -height % 8), (0, -width % 8)], mode="edge") - 128
+        blocks = padded.reshape(padded.shape[0] // 8, 8, padded.shape[1] // 8, 8)
+        return scipy.fft.dctn(blocks, axes=(1, 3), norm="ortho") / self.table[:, None, :]
+
+    def within(self, image, compressed):
+        """The nearest image whose coefficients are rounded to those of the compressed one."""
+        known = np.rint(self.coefficients(compressed))
+        kept = np.clip(self.coefficients(image), known - 0.5, known + 0.5) * self.table[:, None, :]
+        found = scipy.fft.idctn(kept, axes=(1, 3), norm="ortho") + 128
+        return found.reshape(8 * found.shape[0], -1)[: image.shape[0], : image.shape[1]]
+
+    def of_place(self, image):
+        found, seen = windows_of(image)
+        for i, j in np.ndindex(8, 8):
+            found[i::8, j::8] += with_one(seen[i::8, j::8]) @ self.of_places[i, j]
+        return found
+
+    def channels(self, image, responses):
+        """Responses, the place in a block, coefficients of the block that are not 0, and two restored images."""
+        height, width = image.shape
+        used = np.rint(self.coefficients(image)) != 0
+        used[:, 0, :, 0] = False
+        is_fine = np.add.outer(np.arange(8), np.arange(8)) > 3
+        counts = [np.minimum(used.sum(axis=(1, 3)), 20), (used & is_fine[:, None, :]).sum(axis=(1, 3))]
+        counts = [np.kron(own, np.ones((8, 8)))[:height, :width] for own in counts]
+        of_place = self.of_place(image)
+        shrunk = responses[..., -2]
+        restored = of_place, self.within(shrunk, image), self.within(of_place, image)
+        return np.dstack([with_borders(image, responses), *counts, *restored]).astype(np.float32)
+
+    def restored(self, field, channels, image):
+        """The mean of the restored mirror images, whose blocks are blocks too, as near as the file says."""
+        turns = [(1, 1), (1, -1), (-1, 1), (-1, -1)] if not any(n % 8 for n in image.shape) else [(1, 1)]
+        mirrored = channels([np.ascontiguousarray(image[::down, ::right]) for down, right in turns])
+        found = zip(turns, field.predict(mirrored), strict=True)
+        mean = np.mean([own[::down, ::right] for (down, right), own in found], axis=0)
+        return self.within(mean, image)
+
+
 if __name__ == "__main__":
     settings = [f"quality{q}" for q in (10, 20, 30, 40)]
-    main(__doc__, "rtf_jpeg", settings, compressed, with_borders, THESIS, shrinkage=shrinkage_of_tables)
+    main(__doc__, "rtf_jpeg", settings, compressed, with_borders, THESIS, task=Compression)
