@@ -12,7 +12,7 @@ from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf import RegressionTreeField, RegressionTreeFieldClassifier
 from sklearn_crf.inference import GaussianDirect
-from sklearn_crf.rtf import JPEG, FieldSolver, GaussianNoise, MissingPixels, Window
+from sklearn_crf.rtf import JPEG, FieldSolver, GaussianNoise, MissingPixels, Window, _prediction
 
 # Few iterations on few pixels.
 QUICK = {"max_depth": 1, "max_iter": 4, "random_state": 0}
@@ -337,3 +337,11 @@ def test_channels_of_pairs_are_not_taken_for_colours():
     field = RegressionTreeField(**QUICK).fit(with_noise(clean)[..., None], clean)
     with pytest.raises(ValueError, match=re.escape("is expecting 1 features as input. It restores colours one by one")):
         field.predict(clean_images(1, n_channels=3))
+
+
+def test_pixels_are_brought_into_the_units_of_y_some_at_a_time(monkeypatch):
+    clean = clean_images(4)
+    field = RegressionTreeField(corruption=GaussianNoise(SIGMA), **QUICK).fit(clean)
+    at_once = field.predict(with_noise(clean)[..., None])
+    monkeypatch.setattr(_prediction, "_PIXELS_AT_ONCE", 7)
+    assert_array_equal(field.predict(with_noise(clean)[..., None]), at_once)
