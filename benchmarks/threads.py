@@ -196,7 +196,6 @@ ROWS = {
     "MultiConditionalMFA": (analysers, {}, lambda: clusters(2000, 20), lambda: clusters(200_000, 20, 2)),
     "DenseCRF": (dense, {}, lambda: colours(6, 48), lambda: colours(12, 96, 2)),
     "MultiLabelField": (multilabel, {}, lambda: pairs_of_labels(1000, 0), lambda: pairs_of_labels(3000, 2)),
-    "SequenceVectorizer": (vectorizer, {}, lambda: words(12_000, 1), lambda: words(12_000, 2)),
 }
 
 
