@@ -4,14 +4,14 @@
     SKLEARN_CRF_DATA=folder python benchmarks/scaling.py engines more_than_memory --folder scratch
     python benchmarks/scaling.py overhead --n-workers 4
 
-Data are chains of 40 nodes with 50 features and 5 classes, and images of 16 x 16 pixels, drawn at random; for
-``engines`` CoNLL-2000 and 200 images of BSDS, and for ``more_than_memory`` copies of CoNLL-2000 with 10 GB of features,
-which --folder must have room for. Clusters are Ray actors and dask processes on this machine, and are left out where
-they are not installed. ``--result`` adds the figures of the parts that ran to a JSON file.
+Data are drawn at random: chains of 40 nodes with 50 features and 5 classes; for ``bits`` and ``bytes`` small grids,
+rows and images; for ``engines`` CoNLL-2000 and 200 images of BSDS, and for ``more_than_memory`` copies of CoNLL-2000
+with 10 GB of features, which --folder must have room for. Clusters are Ray actors and dask processes on this machine,
+and are left out where they are not installed.
+``--result`` adds the figures of the parts that ran to a JSON file.
 """
 
 import argparse
-import pickle
 import subprocess
 import sys
 import tempfile
@@ -21,34 +21,20 @@ from pathlib import Path
 
 import _more_than_memory
 import _scaling_engines
+import _scaling_ways
 import numpy as np
 from _memory import peak_megabytes
 from _record import read_record, write_record
 from sklearn.base import clone
 
-from sklearn_crf import (
-    TRWCRF,
-    ContrastiveCRF,
-    DRFClassifier,
-    M3NClassifier,
-    MultiConditionalMFA,
-    RegressionTreeField,
-    RegressionTreeFieldClassifier,
-    Shards,
-)
-from sklearn_crf.learning import GrowingSets, Relaxation
+from sklearn_crf import TRWCRF, DRFClassifier, M3NClassifier, MultiConditionalMFA, Shards
 
 N_NODES, N_FEATURES, N_CLASSES = 40, 50, 5
-ESTIMATORS = {
-    "TRWCRF, exact": TRWCRF(edge_features="constant", max_iter=20),
-    "TRWCRF, relaxation": TRWCRF(edge_features="constant", formulation=Relaxation(), max_iter=10),
+ONLINE = {
+    "TRWCRF": TRWCRF(edge_features="constant", max_iter=20),
     "DRFClassifier, pma": DRFClassifier(edge_features="constant", max_iter=20),
     "DRFClassifier, pl": DRFClassifier(edge_features="constant", learning="pl", max_iter=20),
-    "M3NClassifier, bundle": M3NClassifier(edge_features="constant", max_iter=10),
-    "M3NClassifier, smoothed": M3NClassifier(formulation="smoothed", edge_features="constant", max_iter=3),
-    "ContrastiveCRF": ContrastiveCRF(
-        sets=GrowingSets(max_rounds=3), edge_features="constant", max_iter=10, random_state=0
-    ),
+    "M3NClassifier": M3NClassifier(edge_features="constant", max_iter=10),
 }
 
 
@@ -67,79 +53,37 @@ def write(folder, n_shards, n_examples):
     return paths
 
 
-MIXTURES = {
-    "MultiConditionalMFA, em": MultiConditionalMFA(objective="joint", n_init=1, max_iter=20, random_state=0),
-    "MultiConditionalMFA, gradients": MultiConditionalMFA(1, n_init=1, max_iter=20, random_state=0),
-}
-
-
-def images(seed):
-    """Noisy squares and the clean ones."""
-    rng = np.random.default_rng(seed)
-    clean = np.kron(rng.random((6, 4, 4)), np.ones((4, 4)))
-    return (clean + 0.3 * rng.normal(size=clean.shape))[..., np.newaxis], clean
-
-
-TREE_FIELDS = {
-    "RegressionTreeField, mse": RegressionTreeField(max_depth=1, max_iter=6, random_state=0),
-    "RegressionTreeField, pl": RegressionTreeField("pseudolikelihood", max_depth=1, max_iter=6, random_state=0),
-    "RegressionTreeFieldClassifier": RegressionTreeFieldClassifier(max_depth=1, max_iter=6, random_state=0),
-}
-
-
-def of_tree_field(name, parts):
-    return [(X, (3 * y).astype(int)) for X, y in parts] if "Classifier" in name else parts
-
-
-def weights(fitted):
-    if hasattr(fitted, "precisions_"):
-        return np.concatenate([np.ravel(part) for part in (*fitted.precisions_, *fitted.weights_)])
-    names = ("coef_", "intercept_", "edge_coef_") if hasattr(fitted, "coef_") else ("means_", "loadings_")
-    return np.concatenate([np.ravel(getattr(fitted, name)) for name in names])
-
-
-def rows(X, y):
-    """Nodes by themselves, for mixtures."""
-    return X.reshape(-1, X.shape[-1]), y.ravel()
-
-
-def show_equality(paths, n_workers, engines):
-    print("\nWeights equal to the last bit to those of the same shards in memory")
+def show_equality(n_workers, engines, names):
+    print("\nWeights equal to the last bit to those of the same eight shards in memory")
     figures = {}
-    small = [tuple(part[:100] for part in load(path)) for path in paths]
-    of_rows = [rows(*part) for part in small]
-    in_memory = {name: weights(field.fit(Shards.from_arrays(small))) for name, field in ESTIMATORS.items()}
-    in_memory |= {name: weights(mixture.fit(Shards.from_arrays(of_rows))) for name, mixture in MIXTURES.items()}
-    squares = [images(seed) for seed in range(len(small))]
-    for name, field in TREE_FIELDS.items():
-        in_memory[name] = weights(clone(field).fit(Shards.from_arrays(of_tree_field(name, squares))))
-    data = small, of_rows, squares
-    figures["disk"] = report("from disk", in_memory, lambda parts: Shards(range(len(parts)), parts.__getitem__), *data)
-    if "ray" in engines:
-        import ray
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {name: _scaling_ways.write(folder, name) for name in names}
+        in_memory = {
+            name: fitted(name, Shards.from_arrays(map(_scaling_ways.load, own))) for name, own in paths.items()
+        }
+        figures["disk, an eighth in memory"] = compared("from disk", in_memory, paths, None)
+        if "ray" in engines:
+            with _scaling_engines.ray_of(max(n_workers)):
+                figures["ray"] = compared("Ray", in_memory, paths, "ray")
+        for n in n_workers if "dask" in engines else ():
+            from distributed import Client, LocalCluster
 
-        ray.init(num_cpus=max(n_workers), include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-        figures["ray"] = report("ray", in_memory, partial(Shards.from_arrays, client="ray"), *data)
-        ray.shutdown()
-    for n in n_workers if "dask" in engines else ():
-        from distributed import Client, LocalCluster
-
-        options = {"n_workers": n, "threads_per_worker": 1, "dashboard_address": ":0"}
-        with LocalCluster(**options) as cluster, Client(cluster) as client:
-            make = partial(Shards.from_arrays, client=client)
-            figures[f"dask {n}"] = report(f"dask, {n} processes", in_memory, make, *data)
+            options = {"n_workers": n, "threads_per_worker": 1, "dashboard_address": ":0"}
+            with LocalCluster(**options) as cluster, Client(cluster) as client:
+                figures[f"dask {n}"] = compared(f"dask, {n} processes", in_memory, paths, client)
     return figures
 
 
-def report(title, in_memory, make_shards, parts, of_rows, squares):
+def fitted(name, shards):
+    return _scaling_ways.weights(clone(_scaling_ways.WAYS[name]).fit(shards))
+
+
+def compared(title, in_memory, paths, client):
     print(title, flush=True)
     found = {}
-    tasks = [(name, estimator, parts) for name, estimator in ESTIMATORS.items()]
-    tasks += [(name, mixture, of_rows) for name, mixture in MIXTURES.items()]
-    tasks += [(name, field, of_tree_field(name, squares)) for name, field in TREE_FIELDS.items()]
-    for name, estimator, data in tasks:
-        found[name] = np.array_equal(weights(clone(estimator).fit(make_shards(data))), in_memory[name])
-        print(f"    {name:32s}", "equal" if found[name] else "DIFFERENT", flush=True)
+    for name, expected in in_memory.items():
+        found[name] = np.array_equal(fitted(name, Shards(paths[name], _scaling_ways.load, client)), expected)
+        print(f"    {name:48s}", "equal" if found[name] else "DIFFERENT", flush=True)
     return found
 
 
@@ -152,11 +96,8 @@ def show_overheads(n_workers, engines):
         with LocalCluster(**options) as cluster, Client(cluster) as client:
             figures["dask"] = show_overhead("dask", client, n)
     if "ray" in engines:
-        import ray
-
-        ray.init(num_cpus=n, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-        figures["ray"] = show_overhead("ray", "ray", n)
-        ray.shutdown()
+        with _scaling_engines.ray_of(n):
+            figures["ray"] = show_overhead("ray", "ray", n)
     return figures | {"n_workers": n}
 
 
@@ -178,39 +119,16 @@ def show_overhead(name, client, n_workers):
     return found
 
 
-class Measured:
-    """Shards in this process, with the sizes of what would go over the wire in the last evaluation."""
-
-    def __init__(self, shards):
-        self.shards = shards
-
-    def map(self, function, broadcast):
-        results = [function(shard, broadcast) for shard in self.shards]
-        asked = broadcast[1] if isinstance(broadcast, tuple) else None
-        if hasattr(asked, "coef"):
-            Measured.sizes = sent(function, broadcast), sent(results), asked.coef.size
-        elif getattr(getattr(asked, "function", None), "__name__", "") == "value_grad":
-            Measured.sizes = sent(function, broadcast), sent(results), asked.arguments[0].size
-        return results
-
-
-def sent(*what):
-    return len(pickle.dumps(what))
-
-
-def show_bytes(paths):
-    print("\nBytes of an evaluation for a worker with one shard, beside those of the weights and the gradient alone")
-    part = tuple(values[:20] for values in load(paths[0]))
+def show_bytes(names):
+    print("\nBytes of an evaluation for each of two workers, as dask sends them, beside those of weights and gradient")
     figures = {}
-    tasks = [(name, field, part) for name, field in ESTIMATORS.items()]
-    tasks += [(name, field, of_tree_field(name, [images(0)])[0]) for name, field in TREE_FIELDS.items()]
-    for name, field, data in tasks:
-        clone(field).fit(Shards.from_arrays([data], client=Measured))
-        out, back, n_coef = Measured.sizes
-        figures[name] = {"out": out, "back": back, "weights_and_gradient": 2 * 8 * n_coef}
-        is_within = out + back <= 2 * 2 * 8 * n_coef + 2000
-        limit = "within" if is_within else "ABOVE"
-        print(f"{name:30s} out {out:6d}, back {back:6d}; {limit} twice {2 * 8 * n_coef:6d} and 2000")
+    for name in names:
+        for n_shards in (2, 8):
+            out, back, n_bytes = _scaling_ways.bytes_of(name, n_shards, 2)
+            kind = f"{name}, {n_shards // 2} shards a worker"
+            figures[kind] = {"out": out, "back": back, "weights_and_gradient": n_bytes}
+            limit = "within" if out + back <= 2 * n_bytes + 2000 else "ABOVE"
+            print(f"{kind:68s} out {out:6d}, back {back:6d}; {limit} twice {n_bytes:6d} and 2000", flush=True)
     return figures
 
 
@@ -237,7 +155,7 @@ def show_partial_fit(paths):
     print("\npartial_fit, one pass over all shards but the last, beside fit: accuracy on the last, CPU seconds")
     parts = [load(path) for path in paths]
     rows = [(X.reshape(-1, X.shape[-1]), y.ravel()) for X, y in parts]
-    figures = {name: _passes(name, field, parts) for name, field in ESTIMATORS.items() if hasattr(field, "partial_fit")}
+    figures = {name: _passes(name, field, parts) for name, field in ONLINE.items()}
     return figures | {"MultiConditionalMFA": _passes("MultiConditionalMFA", MultiConditionalMFA(n_init=1), rows)}
 
 
@@ -283,6 +201,7 @@ def main():
     parser.add_argument("--n-shards", type=int, default=8)
     parser.add_argument("--n-examples", type=int, default=500, help="of a shard")
     parser.add_argument("--n-workers", type=int, nargs="*", default=[1, 2])
+    parser.add_argument("--ways", nargs="*", default=list(_scaling_ways.WAYS), help="of training, for bits and bytes")
     parser.add_argument("--measure", nargs="+", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
@@ -291,9 +210,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         paths = write(folder, arguments.n_shards, arguments.n_examples)
         steps = {
-            "bytes": partial(show_bytes, paths),
+            "bytes": partial(show_bytes, arguments.ways),
             "memory": partial(show_memory, paths),
-            "bits": partial(show_equality, paths, arguments.n_workers, arguments.engines),
+            "bits": partial(show_equality, arguments.n_workers, arguments.engines, arguments.ways),
             "overhead": partial(show_overheads, arguments.n_workers, arguments.engines),
             "partial_fit": partial(show_partial_fit, paths),
             "engines": partial(show_engines, arguments.folder, arguments.engines),

@@ -131,8 +131,10 @@ class ClusterExecutor(Executor):
             return None
 
     def _held(self, k):
-        """Arguments of the :class:`Holder` of an actor: its shards, and the sizes of its subtrees."""
-        return [self._shards[number] for number in self._numbers[k]], [high - low for low, high in self._subtrees[k]]
+        """Arguments of the :class:`Holder` of an actor: its shards as ``_dumps`` has them, and sizes of its subtrees."""
+        # Dask would take a worker that cannot unpickle its arguments for broken.
+        shards = [self._shards[number] for number in self._numbers[k]]
+        return self._dumps(shards), [high - low for low, high in self._subtrees[k]]
 
     def _dumps(self, data):
         """Functions, also those of no module, and what goes with them, in the form in which they go to all actors."""
@@ -263,7 +265,8 @@ class DaskExecutor(ClusterExecutor):
                     raise _WorkerGoneError from None
 
     def _is_of_actor(self, error):
-        return self._is_running()
+        # A worker that cannot import what it needs would die of it again and again.
+        return not isinstance(error, ImportError) and self._is_running()
 
     def _is_of_cluster(self, error):
         # Errors of functions are among the results. Those that are raised are dask's own, of many kinds.
@@ -341,7 +344,9 @@ class RayExecutor(ClusterExecutor):
         return (self._ray.get(call),)
 
     def _is_of_actor(self, error):
-        return isinstance(error, self._ray.exceptions.RayActorError)
+        # One that could not be made, as modules are missing where it is, would die of that again and again.
+        is_broken = getattr(error, "actor_init_failed", False)
+        return isinstance(error, self._ray.exceptions.RayActorError) and not is_broken
 
     def _is_of_cluster(self, error):
         return isinstance(error, self._ray.exceptions.RaySystemError | ConnectionError)
@@ -350,10 +355,10 @@ class RayExecutor(ClusterExecutor):
 class Holder:
     """Shards in an actor, in the order of the leaves of whole subtrees."""
 
-    # subtrees: number of leaves of each
+    # sent: the pickled shards; subtrees: number of leaves of each
 
-    def __init__(self, shards, subtrees, n_threads):
-        self._shards, self._subtrees = shards, subtrees
+    def __init__(self, sent, subtrees, n_threads):
+        self._shards, self._subtrees = pickle.loads(sent[0], buffers=sent[1:]), subtrees
         self._threads = ThreadPoolExecutor(n_threads)
 
     def results(self, sent):

@@ -2,6 +2,7 @@
 
 from functools import reduce
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import numpy as np
 from sklearn.base import clone
@@ -123,21 +124,31 @@ class ShardedBlocks:
 
     def __init__(self, estimator, shards, classes, units, width):
         self._shards = shards
-        self._plan = _MixturePlan(clone(estimator), classes, units, width)
+        self._plan = _MixturePlan(uuid4().hex, clone(estimator), classes, units, width)
         self.n_features = len(units.mean)
         self.class_weight = shards.sum(_class_weight, self._plan)
         self.total_weight = float(self.class_weight.sum())
 
     def total_of(self, function, params, *arguments, run=map):
         """A sum over samples that a function of blocks gives."""
-        return self._shards.sum(_total, (self._plan, function, params, arguments))
+        for _ in range(_MOST_REPAIRS):
+            found = self._shards.sum(_total, (self._plan.key, function, params, arguments))
+            if found is not None:
+                return found[0]
+            # Another worker has loaded a shard since the step before.
+            self._shards.sum(_class_weight, self._plan)
+        raise RuntimeError(f"Workers were lost {_MOST_REPAIRS} times in one pass over the shards.")
 
     def finish(self):
         """Release the memory of the shards."""
         self._shards.map(_drop, None)
 
 
+_MOST_REPAIRS = 10
+
+
 class _MixturePlan(NamedTuple):
+    key: str
     estimator: Any
     classes: np.ndarray
     units: Units
@@ -155,15 +166,21 @@ def _blocks(shard, plan):
 
 
 def _class_weight(shard, plan):
+    shard.memory["plan"] = plan
     with single_threaded_blas():
         return _blocks(shard, plan).class_weight
 
 
 def _total(shard, request):
-    plan, function, params, arguments = request
+    """The sum over the samples of a shard, in a tuple; None if the shard does not know how to read them."""
+    key, function, params, arguments = request
+    plan = shard.memory.get("plan")
+    if plan is None or plan.key != key:
+        return None
     with single_threaded_blas():
-        return function(params, _blocks(shard, plan), *arguments, map)
+        return (function(params, _blocks(shard, plan), *arguments, map),)
 
 
 def _drop(shard, _):
     shard.cache.clear()
+    shard.memory.clear()

@@ -1,5 +1,6 @@
 """The empirical risk of examples in shards: every shard adds up its own, and their sums are added in a fixed order."""
 
+import pickle
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
@@ -76,6 +77,7 @@ class ShardedRisk:
         self._n_passes = 0
         self._history: list[_Pass | _Call] = []
         self._keeps_passes = True
+        self._state_of_objective = self._sent_objective = None
         known = shards.map(_describe, _Plan(self._key, make_risk))
         self.objective = known[0].objective if objective is None else objective
         self.n_labelled = float(tree_sum([part.n_labelled for part in known]))
@@ -114,14 +116,27 @@ class ShardedRisk:
         """
         if members is not None:
             return self.batches
-        objective = None if self.objective.of_examples else deepcopy(self.objective)
-        asked = _Pass(self._n_passes, np.array(coef), objective)
+        asked = _Pass(self._n_passes, np.array(coef), self._changed_objective())
         value, n_carrying = self._total(_evaluate, asked)
         self._n_passes += 1
         # Losses without memory need no passes repeated.
         self._keeps_passes = self._keeps_passes and n_carrying > 0
-        self._history = [*self._history, asked] if self._keeps_passes else self._changes()
+        done = asked._replace(objective=self._sent_objective)
+        self._history = [*self._history, done] if self._keeps_passes else self._changes()
         return value
+
+    def _changed_objective(self):
+        """The objective if it is not as in the pass before, None if it is, or if shards have their own."""
+        if self.objective.of_examples:
+            return None
+        try:
+            state = pickle.dumps(self.objective)
+        except (pickle.PicklingError, AttributeError, TypeError):
+            state = None  # an objective of the user that cannot leave this process
+        if state is not None and state == self._state_of_objective:
+            return None
+        self._state_of_objective, self._sent_objective = state, deepcopy(self.objective)
+        return self._sent_objective
 
     def _changes(self):
         return [step for step in self._history if isinstance(step, _Call)]
@@ -156,7 +171,8 @@ class ShardedRisk:
             if found is not None:
                 return found
             # Another worker has loaded the shard since the previous pass.
-            self.shards.map(_catch_up, (_Plan(self._key, self.make_risk), asked.number, self._history))
+            repair = _Plan(self._key, self.make_risk), asked.number, self._history, self._sent_objective
+            self.shards.map(_catch_up, repair)
         raise RuntimeError(f"Workers were lost {_MOST_REPAIRS} times in one pass over the shards.")
 
     def derived(self, function: Callable[[EmpiricalRisk], EmpiricalRisk]) -> "ShardedRisk":
@@ -200,7 +216,7 @@ class _Pass(NamedTuple):
 
     number: int
     coef: np.ndarray
-    objective: Objective | None  # None where shards have their own
+    objective: Objective | None  # None where it is as in the pass before, or shards have their own
 
 
 class _Call(NamedTuple):
@@ -230,6 +246,7 @@ class _Kept:
     def __init__(self, make_risk):
         self.make_risk = make_risk
         self.n_passes = 0
+        self.objective = None
         self.carried = None
         self.grown = None
         self.last = None
@@ -241,6 +258,8 @@ def _risk_of(shard, key):
         # One at a time: several training problems of one fit share the examples, and each may have a form of its own.
         kept = shard.memory[key]
         risk = kept.make_risk(shard)
+        if kept.objective is not None:
+            risk.objective = kept.objective
         if kept.carried is not None:
             risk.carried = kept.carried
         if kept.grown is not None:
@@ -277,7 +296,7 @@ def _advance(shard, key, asked):
             kept.grown = risk.objective.grown
         else:
             if asked.objective is not None:
-                risk.objective = asked.objective
+                kept.objective = risk.objective = asked.objective
             risk.n_passes = asked.number
             found = risk.value_grad(asked.coef)
     carries = any(state is not None for state in risk.carried)
@@ -296,7 +315,7 @@ def _summed(shard, request):
 
 
 def _catch_up(shard, repair):
-    plan, number, history = repair
+    plan, number, history, objective = repair
     kept = shard.memory.get(plan.key)
     if kept is not None and number in (kept.n_passes, kept.n_passes - 1):
         return
@@ -304,7 +323,8 @@ def _catch_up(shard, repair):
     shard.cache.pop("risk", None)
     for asked in history:
         _advance(shard, plan.key, asked)
-    kept.n_passes = number
+    kept.n_passes, kept.objective = number, objective
+    shard.cache.pop("risk", None)
 
 
 def _forget(shard, key):

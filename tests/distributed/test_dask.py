@@ -3,8 +3,10 @@
 import os
 import pickle
 import signal
+import sys
 import time
 from threading import get_ident
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -126,6 +128,14 @@ def test_dictionaries_of_shards_do_not_depend_on_workers(client):
     assert list(there[0].vocabulary_.items()) == list(here[0].vocabulary_.items())
     np.testing.assert_array_equal(weights(there[1]), weights(here[1]))
     assert there.score(shards) == here.score(Shards(range(5), sentences))
+
+
+def test_what_workers_cannot_import_is_named(client, monkeypatch):
+    module = ModuleType("known_here_alone")
+    exec("def load(path):\n    return [[0.0]], [0]", vars(module))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    with pytest.raises(ImportError, match="known_here_alone"):
+        TRWCRF().fit(Shards(range(2), module.load, client))
 
 
 def total(shard, values):

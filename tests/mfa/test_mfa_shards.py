@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_iris
+from small_shards import Watching
 
 from sklearn_crf import MultiConditionalMFA, Shards
+from sklearn_crf.distributed import LocalExecutor
 from sklearn_crf.mfa import EM
 
 X, Y = load_iris(return_X_y=True)
@@ -75,6 +77,27 @@ def test_large_shards_start_from_some_of_their_samples():
     mfa = MultiConditionalMFA(2, 1, objective="joint", max_iter=10, n_init=1, random_state=0).fit(shards)
     assert mfa.score(many, y) > 0.95
     np.testing.assert_allclose(mfa.class_prior_, 0.5)
+
+
+class LosesShards(Watching, LocalExecutor):
+    """An engine that loads a shard anew before every third call."""
+
+    n_calls = 0
+
+    def before(self, function, broadcast):
+        self.n_calls += 1
+        if not self.n_calls % 3:
+            shard = self.shards[self.n_calls % len(self.shards)]
+            shard.cache.clear()
+            shard.memory.clear()
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_shards_that_are_lost_are_read_again(name):
+    whole = clone(ESTIMATORS[name]).fit(Shards.from_arrays(PARTS))
+    repaired = clone(ESTIMATORS[name]).fit(Shards.from_arrays(PARTS, client=LosesShards))
+    np.testing.assert_array_equal(repaired.means_, whole.means_)
+    np.testing.assert_array_equal(repaired.loss_curve_, whole.loss_curve_)
 
 
 def broken(k):
