@@ -113,7 +113,7 @@ class Counting(ClusterExecutor):
         super().__init__(shards, n_actors)
 
     def sum(self, function, broadcast):
-        n_bytes = _bytes_of_weights(function, broadcast)
+        n_bytes = bytes_of_weights(function, broadcast)
         if n_bytes is None:
             return super().sum(function, broadcast)
         self._out, self._back = [], []
@@ -147,7 +147,7 @@ class Counting(ClusterExecutor):
     _is_of_cluster = _is_of_actor
 
 
-def _bytes_of_weights(function, broadcast):
+def bytes_of_weights(function, broadcast):
     """Those of the weights that an evaluation of the loss is asked for; None for other calls."""
     if function.__name__ == "_total":
         return sum(_of_gradient(broadcast[2]))

@@ -1,8 +1,8 @@
 """Training on shards: equal weights, bytes and time of an evaluation, memory from disk, and partial_fit beside fit.
 
     python benchmarks/scaling.py bytes memory bits partial_fit [--n-shards 8] [--n-workers 1 2 4]
-    SKLEARN_CRF_DATA=folder python benchmarks/scaling.py engines more_than_memory --folder scratch
-    python benchmarks/scaling.py overhead --n-workers 4
+    SKLEARN_CRF_DATA=folder python benchmarks/scaling.py engines work more_than_memory --folder scratch
+    python benchmarks/scaling.py overhead calls --n-workers 4
 
 Data are drawn at random: chains of 40 nodes with 50 features and 5 classes; for ``bits`` and ``bytes`` small grids,
 rows and images; for ``engines`` CoNLL-2000 and 200 images of BSDS, and for ``more_than_memory`` copies of CoNLL-2000
@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 
 import _more_than_memory
+import _scaling_cost
 import _scaling_engines
 import _scaling_ways
 import numpy as np
@@ -184,6 +185,25 @@ def show_engines(folder, engines):
     return figures
 
 
+def show_work(folder):
+    print("\nWork of an evaluation: milliseconds of a processor for each shard, bytes out and back for a worker")
+    figures = {}
+    for name, (field, data) in _scaling_cost.tasks(folder).items():
+        figures[name] = found = _scaling_cost.work(field, data)
+        sizes = f"{found['bytes_out']:10d} bytes out, {found['bytes_back']:10d} back"
+        print(f"{name:36s} {found['ms_of_a_shard']:8.2f} ms + {found['ms_besides']:6.2f} ms, {sizes}", flush=True)
+    return figures
+
+
+def show_calls():
+    print("\nCalls of dask processes without work")
+    found = _scaling_cost.calls()
+    for record in found["records"]:
+        print(f"{record['n_workers']} workers, {record['bytes_of_a_worker']:9d} bytes each: {record['ms']:8.2f} ms")
+    print({name: value for name, value in found.items() if name != "records"}, flush=True)
+    return found
+
+
 def show_more_than_memory(folder):
     print("\nTraining on 10 GB of features in an address space of 2 GB")
     figures = _more_than_memory.show(Path(folder) / "copies", 10_000_000_000, 2_000_000_000)
@@ -215,6 +235,8 @@ def main():
             "bits": partial(show_equality, arguments.n_workers, arguments.engines, arguments.ways),
             "overhead": partial(show_overheads, arguments.n_workers, arguments.engines),
             "partial_fit": partial(show_partial_fit, paths),
+            "work": partial(show_work, arguments.folder),
+            "calls": show_calls,
             "engines": partial(show_engines, arguments.folder, arguments.engines),
             "more_than_memory": partial(show_more_than_memory, arguments.folder),
         }

@@ -8,30 +8,25 @@ import numpy as np
 
 RESULTS = Path("..") / "results" / "scaling"  # pictures are drawn in their folder
 record = json.loads((RESULTS / "scaling.json").read_text(encoding="utf-8"))
-engines = json.loads((RESULTS / "engines.json").read_text(encoding="utf-8"))
+calls = record["calls"]
 
-# Seconds of a call without work, for each worker; and for each byte that passes through the process that asks: what
-# training on CoNLL-2000 took longer on dask than in threads, of two workers with a shard each, over its bytes.
-CALL = record["overhead"]["dask"] / record["overhead"]["n_workers"] / 1e3
-N_WEIGHTS = 22 * 75289 + 22 * 22
-SENT = 8 * N_WEIGHTS * (2 + 2)
-BYTE = (engines["conll dask"]["evaluation_ms"] - engines["conll threads"]["evaluation_ms"]) / 1e3 / SENT
-
-# Work of an evaluation, two threads together, and bytes out and back for each worker.
-TASKS = {
-    "TRWCRF, 1.7 million weights": (2 * engines["conll threads"]["evaluation_ms"] / 1e3, 16 * N_WEIGHTS),
-    "RegressionTreeField, few weights": (2 * engines["bsds threads"]["evaluation_ms"] / 1e3, 6_000),
-}
-
-workers = np.unique(np.geomspace(1, 1000, 200).astype(int))
-figure, axes = plt.subplots(1, 2, figsize=(8.4, 3.2), layout="constrained", sharey=True)
-for axis, (name, (work, sent)) in zip(axes, TASKS.items(), strict=True):
-    for factor, colour in ((1, "C0"), (100, "C1"), (10_000, "C2")):
-        seconds = factor * work / workers + workers * (CALL + BYTE * sent)
-        best = seconds.argmin()
-        axis.loglog(workers, seconds, colour, label=f"data x {factor:,}: best with {workers[best]}")
-        axis.plot(workers[best], seconds[best], colour, marker="o")
-    axis.set_title(name, fontsize=10)
-    axis.set_xlabel("workers")
-    axis.legend(fontsize=8)
+# As many shards as take one worker this long, whatever the estimator.
+SECONDS = 100.0
+workers = np.unique(np.geomspace(1, 1000, 300).astype(int))
+figure, axes = plt.subplots(1, 2, figsize=(9.6, 4.2), layout="constrained", sharex=True)
+for number, (name, of_task) in enumerate(record["work"].items()):
+    megabytes = (of_task["bytes_out"] + of_task["bytes_back"]) / 1e6
+    of_worker = (calls["ms_of_a_worker"] + calls["ms_of_a_megabyte"] * megabytes) / 1e3
+    share = calls["ms_of_a_megabyte"] * megabytes / 1e3 / of_worker
+    seconds = SECONDS / workers + calls["ms"] / 1e3 + workers * of_worker
+    best = round((SECONDS / of_worker) ** 0.5)
+    limit = "bytes" if share > 0.5 else "calls"
+    label = f"{name}: {min(best, 1000)}{'+' if best > 1000 else ''} ({limit})"
+    style = {"color": f"C{number % 10}", "linestyle": "-" if number < 10 else "--", "label": label}
+    axes[0].loglog(workers, seconds, **style)
+    axes[1].semilogx(workers, 100 * SECONDS / workers / seconds, **style)
 axes[0].set_ylabel("seconds of an evaluation")
+axes[1].set_ylabel("% of the time in which workers compute")
+for axis in axes:
+    axis.set_xlabel("workers")
+axes[0].legend(fontsize=6.5, title="quickest number of workers (limit)", title_fontsize=7)

@@ -131,7 +131,7 @@ class ClusterExecutor(Executor):
             return None
 
     def _held(self, k):
-        """Arguments of the :class:`Holder` of an actor: its shards as ``_dumps`` has them, and sizes of its subtrees."""
+        """Arguments of the :class:`Holder` of an actor: its shards, ready to be sent, and sizes of its subtrees."""
         # Dask would take a worker that cannot unpickle its arguments for broken.
         shards = [self._shards[number] for number in self._numbers[k]]
         return self._dumps(shards), [high - low for low, high in self._subtrees[k]]

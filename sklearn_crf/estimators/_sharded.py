@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf.distributed import Shards
-from sklearn_crf.encoding import EncodedLabels, Outline, found_labels, sorted_classes
+from sklearn_crf.encoding import EncodedLabels, Outline, class_weights, encode_y, found_labels, sorted_classes
 from sklearn_crf.estimators._training_examples import (
     TrainingExamples,
     require_allowed,
@@ -36,8 +36,6 @@ class ShardedExamples:
     are_sharded = True
 
     def __init__(self, field, shards: Shards):
-        if field.class_weight is not None:
-            raise ValueError("class_weight is for X and y in memory: let the load of Shards give a sample_weight.")
         self.shards = shards
         # Callbacks stay in this process: the copy has none.
         self._field = type(field)(**field.get_params(deep=False))
@@ -53,6 +51,9 @@ class ShardedExamples:
         classes = sorted_classes([labels for part in found for labels in part.labels], field.classes)
         self.encoded = field._with_edge_features(Outline.joined([part.outline for part in found], names), classes)
         self.labels = EncodedLabels([], classes)
+        self.class_weight = self._field.class_weight = _weight_of_classes(field.class_weight, found, classes)
+        if field._class_weight(self.labels) is not None and self.encoded.lattice_ndim != 0:
+            self.weighted_by = "class_weight"
         self.first_examples = np.cumsum([0] + [part.outline.n_examples for part in found])
         if self.encoded.has_factors or self.encoded.has_sparse_edges:
             what = "factors besides nodes and edges" if self.encoded.has_factors else "sparse edge features"
@@ -93,6 +94,7 @@ class _Survey(NamedTuple):
     name: str
     outline: Outline
     labels: list
+    counts: tuple | None  # classes, and the number of nodes of each, where classes are balanced
     vector_level: str
 
 
@@ -111,8 +113,25 @@ def _survey(shard, field):
     with shard.named_in_errors():
         encoded = field._encode(X, reset=True)
         labels = found_labels(y, encoded, missing_label=field.missing_label) if field.classes is None else []
+        counts = None
+        if field.class_weight == "balanced":
+            own = encode_y(y, encoded, missing_label=field.missing_label, classes=field.classes)
+            columns = own.labels if isinstance(own.labels, np.ndarray) else np.concatenate(own.labels)
+            counts = own.classes_, np.bincount(columns[columns >= 0], minlength=len(own.classes_))
     distinct = [np.unique(np.concatenate(kind)) for kind in _by_kind(labels)]
-    return _Survey(shard.name, Outline.of(encoded), distinct, VECTOR_LEVEL)
+    return _Survey(shard.name, Outline.of(encoded), distinct, counts, VECTOR_LEVEL)
+
+
+def _weight_of_classes(class_weight, found, classes):
+    """The weights of classes by their names; those of balanced ones by the labels of all shards."""
+    if class_weight != "balanced":
+        return class_weight
+    counts = np.zeros(len(classes))
+    for part in found:
+        own, numbers = part.counts
+        counts[np.searchsorted(classes, own)] += numbers
+    each = class_weights(class_weight, EncodedLabels([np.arange(len(classes))], classes), [counts])
+    return dict(zip(classes.tolist(), each.tolist(), strict=True))
 
 
 def _by_kind(labels):

@@ -28,6 +28,7 @@ class TrainingExamples:
     # X, y, sample_weight, node_weight: as in ``fit``
     # classes: all classes, or None
     # reset: whether the field has not seen any before
+    # class_weight: as of the field; on shards balanced weights come by their classes
     # weighted_by: name of the argument or parameter that gives weights of nodes, or None
     # scaling: units of the features in the batches, once there are potentials
     # are_sharded: whether the examples are in shards, and not here
@@ -40,6 +41,7 @@ class TrainingExamples:
         self.encoded = field._with_edge_features(encoded, self.labels.classes_)
         self._weight = sample_weight
         self._node_weight = node_weight
+        self.class_weight = field.class_weight
         self.weighted_by = None
 
     def prepare(self, field, layout, whole=None, packing=None):

@@ -346,7 +346,7 @@ class M3NClassifier(FieldClassifier):
 
     def _objective(self, examples, potentials):
         formulation = self._formulation()
-        cost = cost_matrix(formulation.cost, self.class_weight, examples.labels)
+        cost = cost_matrix(formulation.cost, examples.class_weight, examples.labels)
         single_nodes = examples.encoded.n_nodes == examples.encoded.n_examples
         return formulation.objective(
             self._training_inference(), cost, have_cycles=examples.graphs.have_cycles, single_nodes=single_nodes

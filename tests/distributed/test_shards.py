@@ -123,6 +123,37 @@ def test_classes_are_collected_from_all_shards():
         TRWCRF().fit(Shards.from_arrays([one_class, (X, Y)]))
 
 
+WEIGHTED = {
+    "pl": DRFClassifier(learning="pl", class_weight="balanced"),
+    "pseudolikelihood": TRWCRF(formulation="pseudolikelihood", class_weight={0: 3.0}),
+    "margins": M3NClassifier(formulation="smoothed", max_iter=5, class_weight="balanced"),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_classes_are_weighed_by_the_labels_of_all_shards(name):
+    crf, uneven = WEIGHTED[name], np.minimum(Y, 1)
+    parts = [(X[:4], uneven[:4]), (X[4:], uneven[4:])]
+    one = clone(crf).fit(Shards.from_arrays([(X, uneven)]))
+    in_memory, plain = clone(crf).fit(X, uneven), clone(crf).set_params(class_weight=None).fit(X, uneven)
+    np.testing.assert_array_equal(weights(one), weights(in_memory))
+    for shards in (Shards.from_arrays(parts), Shards(range(2), parts.__getitem__)):
+        np.testing.assert_allclose(clone(crf).fit(shards).loss_curve_[:3], in_memory.loss_curve_[:3], rtol=1e-6)
+    assert not np.allclose(weights(one), weights(plain), atol=1e-3)
+
+
+def test_weighed_rows_and_what_cannot_be_weighed():
+    rows, labels = X.reshape(-1, 3), np.where(Y.ravel() == 2, "b", "a")
+    parts = [(rows[:50], labels[:50]), (rows[50:], labels[50:])]
+    crf = TRWCRF(class_weight="balanced", classes=["a", "b"], tol=1e-8)
+    sharded = clone(crf).fit(Shards.from_arrays(parts))
+    np.testing.assert_allclose(weights(sharded), weights(clone(crf).fit(rows, labels)), atol=1e-6)
+    with pytest.raises(ValueError, match="class_weight weighs nodes, but the loss of TRWCRF is not a sum over nodes"):
+        TRWCRF(class_weight="balanced").fit(Shards.from_arrays(PARTS))
+    with pytest.raises(ValueError, match="class_weight names the class 7"):
+        TRWCRF(class_weight={7: 2.0}).fit(Shards.from_arrays(PARTS))
+
+
 def test_few_labels_in_some_shards():
     hidden = np.where(np.arange(Y.size).reshape(Y.shape) % 9, -1, Y)
     shards = Shards.from_arrays([(X[:4], hidden[:4]), (X[4:], hidden[4:])])
