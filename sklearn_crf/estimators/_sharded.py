@@ -32,7 +32,7 @@ def gather(field, shards: Shards, y, sample_weight, node_weight):
 class ShardedExamples:
     """Examples that are encoded where their shards are; this object holds their common properties."""
 
-    weighted_by = None
+    weighted_by: str | None = None
     are_sharded = True
 
     def __init__(self, field, shards: Shards):
