@@ -10,23 +10,25 @@ RESULTS = Path("..") / "results" / "scaling"  # pictures are drawn in their fold
 record = json.loads((RESULTS / "scaling.json").read_text(encoding="utf-8"))
 calls = record["calls"]
 
-# As many shards as take one worker this long, whatever the estimator.
-SECONDS = 100.0
+N_SHARDS = 10_000  # as large as those that were measured
 workers = np.unique(np.geomspace(1, 1000, 300).astype(int))
-figure, axes = plt.subplots(1, 2, figsize=(9.6, 4.2), layout="constrained", sharex=True)
+figure, axes = plt.subplots(1, 2, figsize=(9.6, 5.4), layout="constrained", sharex=True)
 for number, (name, of_task) in enumerate(record["work"].items()):
+    work = N_SHARDS * of_task["ms_of_a_shard"] / 1e3
     megabytes = (of_task["bytes_out"] + of_task["bytes_back"]) / 1e6
-    of_worker = (calls["ms_of_a_worker"] + calls["ms_of_a_megabyte"] * megabytes) / 1e3
-    share = calls["ms_of_a_megabyte"] * megabytes / 1e3 / of_worker
-    seconds = SECONDS / workers + calls["ms"] / 1e3 + workers * of_worker
-    best = round((SECONDS / of_worker) ** 0.5)
-    limit = "bytes" if share > 0.5 else "calls"
-    label = f"{name}: {min(best, 1000)}{'+' if best > 1000 else ''} ({limit})"
-    style = {"color": f"C{number % 10}", "linestyle": "-" if number < 10 else "--", "label": label}
-    axes[0].loglog(workers, seconds, **style)
-    axes[1].semilogx(workers, 100 * SECONDS / workers / seconds, **style)
-axes[0].set_ylabel("seconds of an evaluation")
+    of_bytes = calls["ms_of_a_megabyte"] * megabytes / 1e3
+    of_worker = calls["ms_of_a_worker"] / 1e3 + of_bytes
+    seconds = (calls["ms"] + of_task["ms_besides"]) / 1e3 + work / workers + workers * of_worker
+    best = round((work / of_worker) ** 0.5)
+    limit = "bytes" if of_bytes > 0.5 * of_worker else "calls"
+    quickest = f"{best:,} workers" if best <= workers[-1] else "beyond 1,000"
+    style = {"color": f"C{number % 10}", "linestyle": "-" if number < 10 else "--"}
+    axes[0].loglog(workers, seconds, label=f"{name}: quickest {quickest}, limit {limit}", **style)
+    if best <= workers[-1]:
+        axes[0].plot(best, seconds[np.abs(workers - best).argmin()], "o", color=style["color"], markersize=4)
+    axes[1].semilogx(workers, 100 * work / workers / seconds, **style)
+axes[0].set_ylabel("seconds of an evaluation of 10,000 shards")
 axes[1].set_ylabel("% of the time in which workers compute")
 for axis in axes:
     axis.set_xlabel("workers")
-axes[0].legend(fontsize=6.5, title="quickest number of workers (limit)", title_fontsize=7)
+figure.legend(loc="outside lower center", ncols=2, fontsize=8)
