@@ -41,7 +41,7 @@ def held(name):
 
 def images(n, side, n_classes, dtype, rng):
     """Blocks of eight by eight pixels of one class, three features with noise."""
-    centres = np.random.default_rng(0).normal(size=(n_classes, 3))
+    centres = 2.0 * np.random.default_rng(3).normal(size=(n_classes, 3))
     blocks = rng.integers(0, n_classes, (n, -(-side // 8), -(-side // 8)))
     y = blocks.repeat(8, axis=1).repeat(8, axis=2)[:, :side, :side]
     X = np.empty((*y.shape, 3), dtype=dtype)
