@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from regression_tree_problems import OFFSETS, energy_by_loops, leaf_by_descent, random_field, random_tree
@@ -363,6 +363,7 @@ def factor_targets(kind, plane):
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 9999))
+@example(840)
 def test_weighted_quantiles_are_those_of_repeated_responses(seed):
     rng = np.random.RandomState(seed)
     weight = rng.randint(0, 4, size=20)
@@ -376,7 +377,9 @@ def test_weighted_quantiles_are_those_of_repeated_responses(seed):
     many = best_split(terms, repeated, explained_variance, **options)
     assert (once is None) == (many is None)
     if once is not None:
-        assert once[:2] == many[:2]
+        # Two tests may part the samples alike; which of them comes first is up to the last digit then.
+        above = [responses[split.test, weight > 0] > split.threshold for split in (once, many)]
+        assert_array_equal(*above)
         assert once.gain == pytest.approx(many.gain)
 
 
