@@ -452,7 +452,7 @@ def _given(part):
 
 
 def _transformed(source, transformer):
-    """What a source loads, its X transformed."""
+    """Examples and labels of a source, X transformed."""
     loaded = source()
     # Whoever loads the shard says what is wrong with it.
     return (transformer.transform(loaded[0]), *loaded[1:]) if isinstance(loaded, tuple) else loaded

@@ -91,7 +91,7 @@ class PatchGroups(ChannelTransformer, auto_wrap_output_keys=None):
         return [f"{prefix}groups_{self.noise:g}" for prefix in self._prefixes(input_features)]
 
     def _averages(self):
-        """What makes the second half of the pilot image, out of the first."""
+        """The filter that makes the second half of the pilot image from the first."""
         return PatchAverages([_BANDWIDTH * self.noise], guide_threshold=_THRESHOLD * self.noise)
 
     def _n_outputs(self, n_channels):

@@ -1,4 +1,4 @@
-"""What worker processes are asked for: where they are, and which threads they start."""
+"""Questions to worker processes: where they are, and which threads they start."""
 
 import os
 from threading import get_ident

@@ -1,4 +1,4 @@
-"""What is certain about the labels of a window by message passing, whatever the rest of the graph sends into it."""
+"""Labels of a window by message passing that are certain whatever the rest of the graph sends into it."""
 
 from typing import NamedTuple
 
@@ -81,7 +81,7 @@ def _labels(inference, model, maximum, n_threads, init=None):
 
 
 def _extreme_messages(model, state, maximum):
-    """What nodes send that are certain of a state."""
+    """Messages of nodes that are certain of a state."""
     slot_of_half_edge = np.argsort(model.graph.incidence.half_edge)
     scores = np.empty((2 * model.graph.n_edges, model.n_columns), dtype=model.dtype)
     for edges, tables in table_blocks(model):
