@@ -159,8 +159,7 @@ def test_slow_workers_are_waited_for(client, monkeypatch):
 
 
 def test_shards_of_a_worker_share_its_threads():
-    options = {"n_workers": 1, "threads_per_worker": 2, "processes": False, "dashboard_address": ":0"}
-    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+    with processes(1, n_threads=2) as cluster, distributed.Client(cluster) as client:
         assert len(set(Shards(range(2), load, client).map(thread_of_shard, 0.3))) == 2
 
 

@@ -5,8 +5,8 @@ import multiprocessing
 PACKAGES = ["distributed", "sklearn_crf.distributed", "sklearn_crf.estimators", "sklearn_crf.rtf"]
 
 
-def processes(n_workers):
-    """A cluster of processes of one thread each."""
+def processes(n_workers, n_threads=1):
+    """A cluster of processes, each with so many threads."""
     import dask
     import distributed
     from distributed.utils import get_mp_context
@@ -16,5 +16,5 @@ def processes(n_workers):
     get_mp_context()  # sets a list of packages of its own, once
     multiprocessing.get_context("forkserver").set_forkserver_preload(PACKAGES)
     return distributed.LocalCluster(
-        n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit=0
+        n_workers=n_workers, threads_per_worker=n_threads, processes=True, dashboard_address=":0", memory_limit=0
     )
