@@ -177,6 +177,7 @@ def _passes(name, field, parts):
 def show_engines(folder, engines):
     print("\nThreads, dask processes and Ray actors on two cores: an evaluation, by the clock and by all processors")
     figures = {}
+    folder.mkdir(parents=True, exist_ok=True)
     for task in _scaling_engines.TASKS:
         for engine in engines:
             found = _scaling_engines.measure(task, engine, folder)
