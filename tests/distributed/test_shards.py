@@ -7,7 +7,7 @@ import pytest
 from callback_recorder import Recorder
 from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
-from small_shards import Watching, weights
+from small_shards import LosesShards, Watching, weights
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier, Shards
 from sklearn_crf.distributed import LocalExecutor
@@ -219,19 +219,6 @@ def test_warm_start_goes_on(field):
     before = weights(crf)
     assert crf.fit(shards).n_iter_ == 1
     np.testing.assert_array_equal(weights(crf), before)
-
-
-class LosesShards(Watching, LocalExecutor):
-    """An engine that loads a shard anew before every third call."""
-
-    n_calls = 0
-
-    def before(self, function, broadcast):
-        self.n_calls += 1
-        if not self.n_calls % 3:
-            shard = self.shards[self.n_calls % len(self.shards)]
-            shard.cache.clear()
-            shard.memory.clear()
 
 
 @pytest.mark.parametrize(

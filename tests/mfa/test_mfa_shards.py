@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_iris
-from small_shards import Watching
+from small_shards import LosesShards
 
 from sklearn_crf import MultiConditionalMFA, Shards
-from sklearn_crf.distributed import LocalExecutor
 from sklearn_crf.mfa import EM
 
 X, Y = load_iris(return_X_y=True)
@@ -77,19 +76,6 @@ def test_large_shards_start_from_some_of_their_samples():
     mfa = MultiConditionalMFA(2, 1, objective="joint", max_iter=10, n_init=1, random_state=0).fit(shards)
     assert mfa.score(many, y) > 0.95
     np.testing.assert_allclose(mfa.class_prior_, 0.5)
-
-
-class LosesShards(Watching, LocalExecutor):
-    """An engine that loads a shard anew before every third call."""
-
-    n_calls = 0
-
-    def before(self, function, broadcast):
-        self.n_calls += 1
-        if not self.n_calls % 3:
-            shard = self.shards[self.n_calls % len(self.shards)]
-            shard.cache.clear()
-            shard.memory.clear()
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)

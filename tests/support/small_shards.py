@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from sklearn_crf.distributed import LocalExecutor
+
 
 class Watching:
     """Goes before an engine: calls ``before(function, broadcast)`` before every call of a function on all shards."""
@@ -13,6 +15,19 @@ class Watching:
     def sum(self, function, broadcast):
         self.before(function, broadcast)
         return super().sum(function, broadcast)
+
+
+class LosesShards(Watching, LocalExecutor):
+    """An engine that loads a shard anew before every third call."""
+
+    n_calls = 0
+
+    def before(self, function, broadcast):
+        self.n_calls += 1
+        if not self.n_calls % 3:
+            shard = self.shards[self.n_calls % len(self.shards)]
+            shard.cache.clear()
+            shard.memory.clear()
 
 
 def load(seed):
