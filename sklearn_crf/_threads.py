@@ -146,13 +146,15 @@ class _Trial:
     """Whether threads pay for tasks that are mapped over again and again, by the clock: results are the same.
 
     Tasks that mostly hold the lock of the interpreter take longer on two threads than on one. From time to time some
-    calls are made on one thread; the quicker way is kept until the next time. That comes sooner after one thread was
-    found to be enough: other programs may have held the second core for a moment, and a trial costs little then.
+    calls are made on one thread, and the quicker way is kept until the next time. One thread is kept for a few calls
+    first, then for twice as many whenever it is found to be enough again: other programs may have held the second core
+    for a moment.
     """
 
     def __init__(self):
-        self.n_calls = self._step = 0
         self.is_alone = False
+        self._is_cold = True
+        self._step, self._pause, self._next_pause = 0, 0, _TRIAL_CALLS
         self.seconds = ([], [])  # for each task, of calls on several threads and on one
 
     @property
@@ -161,20 +163,29 @@ class _Trial:
 
     def add(self, seconds, n_tasks):
         """Take note of a call."""
-        # The first call of all finds caches cold.
-        if self.n_calls and self._step < _TRIAL_CALLS:
+        if self._step < _TRIAL_CALLS and not self._is_cold:
             self.seconds[self._step % 2].append(seconds / n_tasks)
-        if self._step == _TRIAL_CALLS - 1:
-            self.is_alone = min(self.seconds[1]) < _LEAST_GAIN * min(self.seconds[0])
-            self.seconds = [], []
-        self.n_calls += 1
-        self._step = (self._step + 1) % (_TRIAL_PERIOD // 5 if self.is_alone else _TRIAL_PERIOD)
+        # The first call of all finds caches cold.
+        self._is_cold = False
+        self._step += 1
+        if self._step <= _TRIAL_CALLS and all(self.seconds):
+            gain = min(self.seconds[1]) / min(self.seconds[0])
+            if self._step == _TRIAL_CALLS or gain > _PLAIN_GAIN:
+                self._end_trial(gain < _LEAST_GAIN)
+        if self._step == _TRIAL_CALLS + self._pause:
+            self._step = 0
+
+    def _end_trial(self, is_alone):
+        self.is_alone, self.seconds = is_alone, ([], [])
+        self._step = _TRIAL_CALLS
+        self._pause = min(self._next_pause, _LONGEST_PAUSE) if is_alone else _LONGEST_PAUSE
+        self._next_pause = 2 * self._next_pause if is_alone else _TRIAL_CALLS
 
 
-# Trials of two calls on one thread, between calls on several, in so many; a fifth where one thread was found quicker.
-_TRIAL_CALLS, _TRIAL_PERIOD = 5, 100
-# A core is not taken from others for less.
-_LEAST_GAIN = 1.1
+# Calls of a trial, of which every other one is on one thread, and the most from one trial to the next.
+_TRIAL_CALLS, _LONGEST_PAUSE = 5, 95
+# Several threads are kept from the first of these gains on, which ends a trial from the second on.
+_LEAST_GAIN, _PLAIN_GAIN = 1.05, 1.3
 
 
 def _trial_of(function):
@@ -334,15 +345,21 @@ _TRIED_TASKS, _LONG_TASK = 4, 0.005
 
 
 def _map_as_is_quicker(function, tasks, outer, inner):
-    """The same with a trial of the first tasks, where there is no fit to try it out."""
-    start = perf_counter()
-    results = _map_tasks(function, tasks[:_TRIED_TASKS], 1, inner)
-    alone = (perf_counter() - start) / len(results)
-    if alone < _LONG_TASK:
+    """The same with trials of some tasks, where there is no fit to try them out."""
+    results, n_tried, n_alone = [], _TRIED_TASKS, 8 * _TRIED_TASKS
+    while len(tasks) > len(results):
         start = perf_counter()
-        more = _map_tasks(function, tasks[_TRIED_TASKS : 5 * _TRIED_TASKS], outer, inner)
-        outer = 1 if alone < _LEAST_GAIN * (perf_counter() - start) / len(more) else outer
-        results += more
+        results += _map_tasks(function, tasks[len(results) : len(results) + n_tried], 1, inner)
+        alone = (perf_counter() - start) / n_tried
+        lot = tasks[len(results) : len(results) + 4 * _TRIED_TASKS]
+        if alone >= _LONG_TASK or not lot:
+            break
+        start = perf_counter()
+        results += _map_tasks(function, lot, outer, inner)
+        if alone > _LEAST_GAIN * (perf_counter() - start) / len(lot):
+            break
+        # Other programs may have held the second core for a moment.
+        n_tried, n_alone = n_alone, 2 * n_alone
     return results + _map_tasks(function, tasks[len(results) :], outer, inner)
 
 

@@ -334,10 +334,12 @@ def test_threads_that_do_not_pay_are_left_alone(monkeypatch, quicker):
         for _ in range(250):
             map_tasks(work, [0], 2)
             map_tasks(other, [0], 2)
-    trials = [2, 1, 2, 1, 2]
-    # One thread is looked at again sooner: something else may have held the other core.
-    between = 15 if quicker == 1 else 95
-    assert used == ((trials + between * [quicker]) * 13)[:250]
+    trial = [2, 1, 2, 1, 2]
+    # One thread is looked at again sooner at first: something else may have held the other core.
+    alone = [n for pause in (5, 10, 20, 40, 80, 95) for n in trial + pause * [1]]
+    # A large gain is plain as soon as both ways have been seen.
+    several = [2, 1, 2] + 95 * [2] + 2 * ([2, 1] + 95 * [2])
+    assert used == (alone if quicker == 1 else several)[:250]
     used.clear()
     for _ in range(20):
         map_tasks(work, [0], 2)
