@@ -19,6 +19,9 @@ of NumPy's default generator, seed 0); ``--split order`` learns from the first 2
 ``--thesis-patches`` takes those of the thesis at any reduction, ``--held-out`` tests on a quarter of the training
 images, of which it does not learn, in place of the test images: for questions that are not to be asked of those.
 
+Their middles lie within ``--distance`` pixels of a boundary, half of a patch unless it is given; records without a
+distance are of patches with their middle on one, ``--distance 1``.
+
 With ``--full-size`` images stay as they are, with the features of the thesis: 1,000 patches of 50 x 50 pixels
 (``PatchOverlays``), whose entries are never stored. The peak of memory is printed. MPLP has 50 iterations then, and one
 of 16 training images is labelled. The labels of ``predict`` are counted beside those of MPLP.
@@ -71,8 +74,9 @@ def load(options):
     train, test = train[:: options.every], test[:: options.every]
     y, y_test = ([masks[i].astype(np.int32).ravel() for i in part] for part in (train, test))
     if options.full_size or options.thesis_patches:
-        size = THESIS_SIZE // options.reduction
-        overlays = PatchOverlays(size, options.patches, random_state=0, n_jobs=options.jobs)
+        size = options.size // options.reduction
+        distance = max(1, options.distance // options.reduction)
+        overlays = PatchOverlays(size, options.patches, max_distance=distance, random_state=0, n_jobs=options.jobs)
         of_train = overlays.fit_transform([images[i] for i in train], [masks[i] for i in train])
         of_test = overlays.transform([images[i] for i in test])
         print(f"{overlays.n_patches_} patches, {peak_megabytes():.0f} MB at most so far", flush=True)
@@ -153,11 +157,13 @@ def main():
     parser.add_argument("--reduction", type=int, default=5)
     parser.add_argument("--full-size", action="store_true", help="the thesis's size of images, number of patches")
     parser.add_argument("--thesis-patches", action="store_true", help="as with --full-size, images reduced")
+    parser.add_argument("--size", type=int, default=THESIS_SIZE, help="pixels of a side of the thesis's patches")
+    parser.add_argument("--distance", type=int, default=25, help="of their middles from boundaries, at most")
     parser.add_argument("--held-out", action="store_true", help="test on held-out training images")
     parser.add_argument("--patches", type=int, default=300, help="of each size")
     parser.add_argument("--every", type=int, default=1, help="take one image of so many")
     parser.add_argument("--split", choices=("random", "order"), default="random", help="of images into parts")
-    parser.add_argument("--entropy", choices=("trw", "trivial"), default="trw")
+    parser.add_argument("--entropy", choices=("trw", "trivial", "factors"), default="trw")
     parser.add_argument("--max-iter", type=int, default=100)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--json", type=Path, default=Path("horses.json"), help="where results are kept")
@@ -169,6 +175,9 @@ def main():
     names = ("reduction", "patches", "every", "split", "entropy", "max_iter", "full_size")
     settings = {name: getattr(options, name) for name in names}
     settings |= {name: True for name in ("thesis_patches", "held_out") if getattr(options, name)}
+    if options.full_size or options.thesis_patches:
+        settings |= {"size": options.size} if options.size != THESIS_SIZE else {}
+        settings |= {"distance": options.distance} if options.distance > 1 else {}
     names = options.estimators or ESTIMATORS
     task = functools.cache(lambda: load(options))
     pairs = [(name, strength) for name in names for strength in options.strengths if name in ESTIMATORS]

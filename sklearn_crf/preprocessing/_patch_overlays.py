@@ -37,8 +37,8 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
 
     with the normalised cross-correlation of the patch :math:`a_p` and the window :math:`I_o` of the image, and the mask
     :math:`m_p`, which is 1 on the object, -1 beside it, and 0 outside of the patch. Patches are taken from the
-    boundaries of the masks in the training images, at random, so that no two are alike. A field learns which of them
-    tell where the object is.
+    neighbourhood of the boundaries of the masks in the training images, at random, so that no two are alike. A field
+    learns which of them tell where the object is.
 
     The features of an image are a :class:`scipy.sparse.linalg.LinearOperator` for :class:`~sklearn_crf.Example`: of
     1,000 patches only places and correlations are kept, 16 bytes each, where the 2,500 entries of each mask would take
@@ -52,6 +52,9 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         Patches to take; fewer where the images do not have that many.
     max_correlation : float, default=0.8
         Largest absolute correlation of two patches, above 0 and at most 1.
+    max_distance : int or None, default=None
+        Steps to a neighbouring pixel from the boundary of a mask to the middle of a patch, at most. 1 centres patches
+        on boundaries; None is half of ``patch_size``, so that patches show what is beside the boundary as well.
     random_state : int, RandomState instance or None, default=None
         Draws the patches.
     n_jobs : int or None, default=None
@@ -100,6 +103,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         "patch_size": [Interval(Integral, 2, None, closed="left")],
         "n_patches": [Interval(Integral, 1, None, closed="left")],
         "max_correlation": [Interval(Real, 0, 1, closed="right")],
+        "max_distance": [Interval(Integral, 1, None, closed="left"), None],
         "random_state": ["random_state"],
         "n_jobs": [Integral, None],
     }
@@ -110,12 +114,14 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         n_patches: int = 1000,
         *,
         max_correlation: float = 0.8,
+        max_distance: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         n_jobs: int | None = None,
     ) -> None:
         self.patch_size = patch_size
         self.n_patches = n_patches
         self.max_correlation = max_correlation
+        self.max_distance = max_distance
         self.random_state = random_state
         self.n_jobs = n_jobs
 
@@ -139,7 +145,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         ------
         ValueError
             If images have more than one channel, masks are not of the shape of their images, or no window of
-            ``patch_size`` with some contrast has the boundary of a mask in its middle.
+            ``patch_size`` with some contrast has its middle near the boundary of a mask.
         """
         self._fit(self._as_planes(as_images(X)), y)
         return self
@@ -199,8 +205,8 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         found = self._drawn_patches(planes, masks, least_deviation)
         if not found:
             raise ValueError(
-                f"X has no window of {self.patch_size} x {self.patch_size} pixels with some contrast and the boundary "
-                "of a mask of y in its middle: decrease patch_size, or check y."
+                f"X has no window of {self.patch_size} x {self.patch_size} pixels with some contrast and its middle "
+                "near the boundary of a mask of y: decrease patch_size, increase max_distance, or check y."
             )
         patches, signs, sources = zip(*found, strict=True)
         self.patches_ = np.array(patches, dtype=np.float32)
@@ -212,7 +218,8 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
     def _drawn_patches(self, planes, masks, least_deviation):
         """Patch, mask and image of each patch that is taken."""
         rng, size = check_random_state(self.random_state), self.patch_size
-        corners = [_corners(mask, size) for mask in masks]
+        steps = size // 2 if self.max_distance is None else self.max_distance
+        corners = [_corners(mask, size, steps) for mask in masks]
         usable = [i for i, places in enumerate(corners) if len(places)]
         known = np.zeros((self.n_patches, size * size))
         found = []
@@ -307,10 +314,10 @@ def _least_deviation(planes):
     return max(_LEAST_CONTRAST * numbers.std(), np.finfo(np.float32).tiny)
 
 
-def _corners(mask, size):
-    """Corners (n, 2) of the windows of an image whose middle is on the boundary of the mask."""
-    boundary = binary_dilation(mask) & ~binary_erosion(mask, border_value=1)
-    corners = np.argwhere(boundary) - size // 2
+def _corners(mask, size, steps):
+    """Corners (n, 2) of the windows of an image whose middle is so many steps from the boundary of the mask."""
+    near = binary_dilation(mask, iterations=steps) & ~binary_erosion(mask, iterations=steps, border_value=1)
+    corners = np.argwhere(near) - size // 2
     inside = (corners >= 0).all(axis=1) & (corners + size <= mask.shape).all(axis=1)
     return corners[inside]
 

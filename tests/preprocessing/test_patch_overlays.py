@@ -69,6 +69,24 @@ def test_a_patch_is_not_laid_over_the_image_that_it_was_taken_from():
     assert np.abs(own @ np.eye(9)[:, :1]).max() == pytest.approx(1.0, abs=1e-5)
 
 
+def test_the_middle_of_a_patch_is_near_the_boundary():
+    def by_steps(masks, middle, steps):
+        """Whether both labels are within so many steps of the middles of masks."""
+        rows, columns = np.indices(masks.shape[1:]) - middle
+        near = masks[:, np.abs(rows) + np.abs(columns) <= steps]
+        return (near.min(axis=1) < 0) & (near.max(axis=1) > 0)
+
+    images, masks = squares(30, shape=(30, 34))
+    at = PatchOverlays(patch_size=10, n_patches=60, max_distance=1, random_state=0).fit(images, masks)
+    by_default = PatchOverlays(patch_size=10, n_patches=60, random_state=0).fit(images, masks)
+    half = PatchOverlays(patch_size=10, n_patches=60, max_distance=5, random_state=0).fit(images, masks)
+    assert by_steps(at.masks_, 5, 1).all()
+    assert not by_steps(half.masks_, 5, 1).all()
+    # The window ends four steps after its middle.
+    assert by_steps(half.masks_, 5, 5).mean() > 0.8
+    assert_array_equal(by_default.patches_, half.patches_)
+
+
 @pytest.mark.parametrize("n_columns", [1, 3])
 def test_products_are_those_of_stored_entries(n_columns):
     rng = np.random.default_rng(1)
@@ -81,7 +99,7 @@ def test_products_are_those_of_stored_entries(n_columns):
 
 
 def test_patches_are_unlike_and_lie_on_boundaries():
-    overlays = fitted(n_patches=40, max_correlation=0.5)
+    overlays = fitted(n_patches=40, max_correlation=0.5, max_distance=1)
     rows = overlays.patches_.reshape(overlays.n_patches_, -1).astype(float)
     alike = np.abs(rows @ rows.T) - np.eye(len(rows))
     assert 1 < overlays.n_patches_ < 40
@@ -134,6 +152,7 @@ def test_a_field_learns_on_them():
         ({}, np.ones((7, 17, 21)), MASKS, "with some contrast"),
         ({}, IMAGES, np.zeros_like(MASKS), "the boundary of a mask"),
         ({}, np.where(IMAGES > 1, np.nan, IMAGES), MASKS, r"X\[0\] contains NaN"),
+        ({"max_distance": 0}, IMAGES, MASKS, "'max_distance' parameter of PatchOverlays must be"),
         ({"max_correlation": 0.0}, IMAGES, MASKS, "'max_correlation' parameter of PatchOverlays must be"),
         ({"patch_size": 1}, IMAGES, MASKS, "'patch_size' parameter of PatchOverlays must be"),
     ],
