@@ -28,7 +28,8 @@ def shrunk_by_loops(image, noise, search, step):
         for j in range(first + margin, image.shape[1] + margin, step):
             own = patch(pilot, i, j)
             places = [(i + a, j + b) for a in range(-search, search + 1) for b in range(-search, search + 1)]
-            order = np.argsort([np.sum((patch(pilot, *place) - own) ** 2) for place in places], kind="stable")
+            off = [-1 if place == (i, j) else np.sum((patch(pilot, *place) - own) ** 2) for place in places]
+            order = np.argsort(off, kind="stable")
             group = [places[k] for k in order[:16]]
             values, signal = (
                 np.tensordot(turn, [dctn(patch(part, *place), norm="ortho") for place in group], 1)
@@ -58,6 +59,13 @@ def test_groups_are_those_of_loops(shape, search, step):
     off = np.abs(found[..., 0] - shrunk_by_loops(image, 0.1, search, step))
     assert np.median(off) < 1e-5
     assert np.mean(off > 1e-3) < 0.05
+
+
+def test_flat_areas_stay_flat():
+    # All patches of a flat area are alike, more than there are in a group.
+    image = np.full((60, 70), 10.0)
+    image[:, :20] += RNG.normal(size=(60, 20))
+    assert np.abs(PatchGroups(1.0).fit_transform(image[None])[0, :, 50:, 0] - 10).max() < 0.1
 
 
 def test_what_repeats_itself_loses_its_noise():

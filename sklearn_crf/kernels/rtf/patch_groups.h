@@ -36,14 +36,19 @@ GROUP_INLINE float group_distance(const float *a, const float *b, ptrdiff_t stri
     return ((lane[0] + lane[4]) + (lane[1] + lane[5])) + ((lane[2] + lane[6]) + (lane[3] + lane[7]));
 }
 
-/* Places, relative to a patch, of those that are most like it, the nearest first; the patch is among them. */
+/* Places, relative to a patch, of the patch itself and those that are most like it, the nearest first. Where many are
+   equal the patch is still among them, so that every pixel has a group. */
 GROUP_INLINE void group_matches(const float *patch, ptrdiff_t stride, ptrdiff_t search, ptrdiff_t *place)
 {
     float least[GROUP_SIZE];
-    ptrdiff_t n = 0;
+    ptrdiff_t n = 1;
+    least[0] = -1.0f;
+    place[0] = 0;
     for (ptrdiff_t down = -search; down <= search; down++)
         for (ptrdiff_t right = -search; right <= search; right++) {
             ptrdiff_t own = down * stride + right;
+            if (own == 0)
+                continue;
             float d = group_distance(patch, patch + own, stride);
             if (n == GROUP_SIZE && !(d < least[n - 1]))
                 continue;
