@@ -31,8 +31,8 @@ def main(doc, folder, settings, corrupted, more_channels, thesis, rivals=None, t
     ``corrupted(clean, setting, seed)`` are images, ``more_channels(image, responses)`` the channels of one, with those
     of the filter bank, ``thesis[setting, loss]`` the gain in PSNR over the input that the thesis has,
     ``rivals[name](image)`` the images of others. ``task(setting, inputs, clean, kept)`` has what the default filters
-    have more: ``filters``, ``channels`` in place of ``more_channels``, names ``of_pairs`` that linear models of pairs
-    see, and ``restored(field, channels, image)``.
+    have more: ``filters``, ``channels`` in place of ``more_channels``, what these are given of each training image in
+    ``of_training``, names ``of_pairs`` that linear models of pairs see, and ``restored(field, channels, image)``.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--settings", nargs="+", choices=settings, default=settings)
@@ -119,6 +119,11 @@ def _seen(bank, more_channels):
     return channels
 
 
+def _seen_in_training(bank, task, images):
+    parts = zip(images, bank.transform(images), task.of_training, strict=True)
+    return [task.channels(*own) for own in parts]
+
+
 def _trained_as_in_the_thesis(args, name, inputs, clean, more_channels):
     """A field on the thesis's filters grown level by level, seconds, and a function that makes its channels."""
     channels = _seen(FilterBank("rfs", n_jobs=args.jobs).fit([np.zeros((8, 8, 1))]), more_channels)
@@ -147,7 +152,7 @@ def _trained_on_default_filters(args, name, inputs, clean, more_channels, task):
     channels = _seen(bank, more_channels if task is None else task.channels)
     path = args.folder / f"field_{name}_default_{args.depth}_{args.pixels}_{args.max_iter}.joblib"
     if not path.exists():
-        seen = channels(corrupted)
+        seen = channels(corrupted) if task is None else _seen_in_training(bank, task, corrupted)
         n_more = seen[0].shape[2] - len(bank.get_feature_names_out())
         of_pairs = channels_of_pairs(bank, n_more)
         if task is not None:

@@ -140,14 +140,14 @@ RIVALS = {
 }
 
 
-def denoised_by(name, part, noisy, args):
+def denoised_by(name, part, noisy, args, methods=None, n_choosing=N_CHOOSING):
     """A rival's images, those of before if there are any, and seconds of the processor for each."""
     path = args.folder / f"{name.replace(' ', '_')}_{part}_{args.sigma}_{len(noisy)}.joblib"
     if not path.exists():
-        method, strengths = RIVALS[name]
+        method, strengths = (RIVALS if methods is None else methods)[name]
         strength = strengths[0]
         if len(strengths) > 1:
-            tried, clean = noisy_and_clean("val", args.sigma, N_CHOOSING, seed=2)
+            tried, clean = noisy_and_clean("val", args.sigma, n_choosing, seed=2)
             values = [measures([method(x, args.sigma, s) for x in tried], clean)[:, 0].mean() for s in strengths]
             strength = strengths[int(np.argmax(values))]
         part_path = path.with_suffix(".part")

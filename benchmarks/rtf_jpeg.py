@@ -22,7 +22,7 @@ import scipy.fft
 from _restoration_task import main
 from PIL import Image
 
-from sklearn_crf.preprocessing import PatchShrinkage
+from sklearn_crf.preprocessing import AdaptiveFilters, PatchShrinkage
 
 # PSNR of the thesis's fields less that of the input, in decibels (Table 7).
 THESIS = {
@@ -70,50 +70,32 @@ def with_borders(image, responses):
     return np.dstack([responses, *borders, *places]).astype(np.float32)
 
 
-# Rows and columns from a pixel to the border of the window of its own linear filter, and the pull of its weights to 0.
-RADIUS, PENALTY = 4, 50.0
-
-
-def windows_of(image):
-    """Means of windows, and windows less their means, (H, W) and (H, W, pixels of a window)."""
-    side = 2 * RADIUS + 1
-    padded = np.pad(image.astype(np.float64), RADIUS, mode="symmetric")
-    seen = np.lib.stride_tricks.sliding_window_view(padded, (side, side)).reshape(*image.shape, side**2)
-    mean = seen.mean(axis=2)
-    return mean, seen - mean[..., None]
-
-
-def with_one(seen):
-    return np.concatenate([seen, np.ones((*seen.shape[:-1], 1))], axis=-1)
-
-
-def filters_of_places(images, clean):
-    """Linear least squares from windows to clean pixels, for each of the 64 places in a block."""
-    size = (2 * RADIUS + 1) ** 2 + 1
-    squares, products = np.zeros((8, 8, size, size)), np.zeros((8, 8, size))
-    for x, y in zip(images, clean, strict=True):
-        mean, seen = windows_of(x)
-        for i, j in np.ndindex(8, 8):
-            own = with_one(seen[i::8, j::8]).reshape(-1, size)
-            squares[i, j] += own.T @ own
-            products[i, j] += own.T @ (y - mean)[i::8, j::8].ravel()
-    return np.linalg.solve(squares + PENALTY * np.eye(size), products[..., None])[..., 0]
-
-
 class Compression:
-    """What is known of images of one quality: their table, and linear filters for each place in a block."""
+    """What is known of images of one quality: their table, and filters for each place in a block and structure."""
 
     # Of the channels that follow those of the filters.
-    names = "border_8", "border_4", "down", "right", "n_coefficients", "n_fine", "of_place", "within", "of_place_within"
-    of_pairs = "intensity", "shrunk_1", "down", "right", "border_8", "n_coefficients", "of_place", "within"
+    names = (
+        "border_8",
+        "border_4",
+        "down",
+        "right",
+        "n_coefficients",
+        "n_fine",
+        "linear",
+        "adaptive",
+        "within",
+        "nearest",
+    )
+    of_pairs = "intensity", "shrunk_1", "down", "right", "border_8", "n_coefficients", "adaptive", "within"
 
     def __init__(self, setting, inputs, clean, path):
         self.table = table_of(setting)
         # Patches shrunk by multiples of the table, named shrunk_0 to shrunk_2.
         self.filters = [PatchShrinkage([multiple * self.table for multiple in (0.15, 0.3, 0.5)])]
         if not path.exists():
-            joblib.dump(filters_of_places(inputs(), clean), path)
-        self.of_places = joblib.load(path)
+            adaptive = AdaptiveFilters(8)
+            joblib.dump((adaptive, adaptive.fit_transform(inputs(), clean)), path)
+        self.adaptive, self.of_training = joblib.load(path)
 
     def coefficients(self, image):
         """Of the cosine transform of each block."""
@@ -129,23 +111,19 @@ class Compression:
         found = scipy.fft.idctn(kept, axes=(1, 3), norm="ortho") + 128
         return found.reshape(8 * found.shape[0], -1)[: image.shape[0], : image.shape[1]]
 
-    def of_place(self, image):
-        found, seen = windows_of(image)
-        for i, j in np.ndindex(8, 8):
-            found[i::8, j::8] += with_one(seen[i::8, j::8]) @ self.of_places[i, j]
-        return found
+    def channels(self, image, responses, filtered=None):
+        """Responses, the place in a block, coefficients of the block that are not 0, and four restored images.
 
-    def channels(self, image, responses):
-        """Responses, the place in a block, coefficients of the block that are not 0, and two restored images."""
+        ``filtered`` are those by adaptive filters, if they are known.
+        """
         height, width = image.shape
         used = np.rint(self.coefficients(image)) != 0
         used[:, 0, :, 0] = False
         is_fine = np.add.outer(np.arange(8), np.arange(8)) > 3
         counts = [np.minimum(used.sum(axis=(1, 3)), 20), (used & is_fine[:, None, :]).sum(axis=(1, 3))]
         counts = [np.kron(own, np.ones((8, 8)))[:height, :width] for own in counts]
-        of_place = self.of_place(image)
-        shrunk = responses[..., -2]
-        restored = of_place, self.within(shrunk, image), self.within(of_place, image)
+        filtered = self.adaptive.transform([image])[0] if filtered is None else filtered
+        restored = filtered, self.within(responses[..., -2], image), self.within(filtered[..., 1], image)
         return np.dstack([with_borders(image, responses), *counts, *restored]).astype(np.float32)
 
     def restored(self, field, channels, image):

@@ -12,7 +12,8 @@ from sklearn_crf.inference import TRWS, ConjugateGradient, LoopyBP, TRWMessagePa
 from sklearn_crf.inference.messages._message_errors import belief_errors
 from sklearn_crf.large_images import predict_in_tiles
 from sklearn_crf.models import PairwiseModel, score
-from sklearn_crf.rtf import Blur, _tiled
+from sklearn_crf.preprocessing import PatchGroups
+from sklearn_crf.rtf import Blur, GaussianNoise, _tiled
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -349,3 +350,15 @@ def test_what_cannot_be_done_is_said(cut):
         predict_in_tiles(cut, image, tile=0)
     with pytest.raises(ValueError, match="bound=True is for best labelings of fields"):
         predict_in_tiles(cut, 0.1 * image, tile=10, inference="trw", bound=True)
+
+
+def test_filters_that_repeat_themselves_are_alike_in_all_tiles():
+    # Groups of patches begin at every seventh row and column of the image, not of the window of a tile.
+    clean = 40 * (images(2, (4, 30, 40))[1] > 0)
+    bank = PatchGroups(10.0, search_radius=2, step=7)
+    field = RegressionTreeField(filter_bank=bank, max_depth=2, max_iter=3, corruption=GaussianNoise(10), random_state=0)
+    field.fit(clean.astype(np.float32))
+    image = 40 * images(2, (1, 150, 160))[1][0] + np.random.default_rng(0).normal(size=(150, 160), scale=10)
+    found = predict_in_tiles(field, image[..., np.newaxis], tile=40)
+    assert found.margins.max() < 64
+    np.testing.assert_allclose(found.values, field.predict(image[np.newaxis])[0], atol=1e-2)

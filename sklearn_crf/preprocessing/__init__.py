@@ -1,5 +1,6 @@
 """Transformers on lattices, in scikit-learn's sense."""
 
+from sklearn_crf.preprocessing._adaptive_filters import AdaptiveFilters
 from sklearn_crf.preprocessing._classifier_scores import ClassifierScores
 from sklearn_crf.preprocessing._filter_bank import ChannelUnion, FilterBank
 from sklearn_crf.preprocessing._group_rows import group_rows, ungroup_rows
@@ -13,6 +14,7 @@ from sklearn_crf.preprocessing._pixel_features import PixelFeatures
 from sklearn_crf.preprocessing._sequence_vectorizer import SequenceVectorizer
 
 __all__ = [
+    "AdaptiveFilters",
     "ChannelUnion",
     "ClassifierScores",
     "FilterBank",

@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 from itertools import product
+from math import lcm
 from numbers import Integral
 from typing import ClassVar, NamedTuple
 
@@ -305,6 +306,10 @@ class ChannelUnion(ChannelTransformer, auto_wrap_output_keys=None):
         self.transformers_ = [clone(part).fit(X) for part in kept]
         self.reach_ = max(part.reach_ for part in self.transformers_)
         return self
+
+    @property
+    def _period(self):
+        return lcm(*(part._period for part in self.transformers_))
 
     def _n_outputs(self, n_channels):
         return len(self._feature_names(None))

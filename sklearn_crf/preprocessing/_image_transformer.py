@@ -127,6 +127,9 @@ class ImageTransformer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=No
 class ChannelTransformer(ImageTransformer, auto_wrap_output_keys=None):
     """Transformers that write float32 channels of one image after the other, on ``n_jobs`` threads."""
 
+    # Channels of a window are those of the image if its first row and column are multiples of this.
+    _period = 1
+
     def _transform_images(self, images):
         return map_coarse(self._channels, images, self.n_jobs)
 

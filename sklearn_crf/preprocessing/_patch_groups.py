@@ -87,6 +87,10 @@ class PatchGroups(ChannelTransformer, auto_wrap_output_keys=None):
         self.reach_ = of_pilot + 2 * (self.search_radius + PATCH_SIDE - 1)
         return self
 
+    @property
+    def _period(self):
+        return self.step
+
     def _feature_names(self, input_features):
         return [f"{prefix}groups_{self.noise:g}" for prefix in self._prefixes(input_features)]
 
@@ -102,8 +106,10 @@ class PatchGroups(ChannelTransformer, auto_wrap_output_keys=None):
         turned, margin = np.ascontiguousarray(basis.T), self.search_radius + PATCH_SIDE - 1
         averages = self._averages()
         shrunk = shrunk_copy(image, averages.guide_threshold, n_threads, before)
-        averaged = np.empty((*image.shape[:2], 2 * image.shape[2]), dtype=np.float32)
-        averages._write(image, averaged, n_threads, [(PatchShrinkage([averages.guide_threshold]), shrunk)])
+        averaged = next((channels for part, channels in before if _are_alike(part, averages)), None)
+        if averaged is None:
+            averaged = np.empty((*image.shape[:2], 2 * image.shape[2]), dtype=np.float32)
+            averages._write(image, averaged, n_threads, [(PatchShrinkage([averages.guide_threshold]), shrunk)])
         with range_runner(n_threads) as run:
             for channel in range(image.shape[2]):
                 level = np.float32(image[..., channel].mean(dtype=np.float64))
@@ -120,3 +126,11 @@ class PatchGroups(ChannelTransformer, auto_wrap_output_keys=None):
 
                 run(rows, len(image), smallest_range=_SMALLEST_RANGE)
                 own += level
+
+
+def _are_alike(part, averages):
+    """Whether a transformer writes the same channels as averages over similar patches."""
+    if not isinstance(part, PatchAverages) or not np.array_equal(part.bandwidths, averages.bandwidths):
+        return False
+    names = "guide_threshold", "search_radius", "patch_radius"
+    return all(getattr(part, name) == getattr(averages, name) for name in names)

@@ -86,11 +86,11 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         and 5 otherwise.
     filter_bank : str, image transformer or None, default="auto"
         What makes the channels that trees and leaves see, learned from the images of ``fit``. ``"auto"``, for images of
-        up to four channels, is derivatives of Gaussians, copies of the image whose patches are shrunk, and averages
-        over patches that look alike, by as much as X is off y; ``"groups"`` shrinks groups of similar patches together
-        besides, which takes more time. Other names are those of :class:`~sklearn_crf.preprocessing.FilterBank`,
-        such as ``"pca"``, ``"dct"`` and ``"rfs"``; or a transformer of images, several as a
-        :class:`~sklearn_crf.preprocessing.ChannelUnion`. None sees X as it is. Large images are filtered tile by tile.
+        up to four channels, is derivatives of Gaussians, copies of the image whose patches are shrunk, averages over
+        patches that look alike, and groups of these shrunk together, by as much as X is off y; ``"groups"`` looks for
+        similar patches farther and more often, which takes more time. Other names are those of
+        :class:`~sklearn_crf.preprocessing.FilterBank`, such as ``"pca"``; or a transformer of images, several as a
+        :class:`~sklearn_crf.preprocessing.ChannelUnion`. None sees X as it is. Large images are filtered in tiles.
     corruption : callable or None, default=None
         Makes the inputs out of X: a function of an image, ``(H, W, C)`` or ``(H, W)``, and a
         :class:`numpy.random.Generator`, such as :class:`~sklearn_crf.rtf.GaussianNoise`,

@@ -73,13 +73,14 @@ class _Planes:
 
     def model(self, window, n_threads):
         """Field of a window."""
-        features = np.ascontiguousarray(self.image[window.slices], dtype=np.float32)
+        seen, before = self.field.with_rows_before(window)
+        features = np.ascontiguousarray(self.image[seen.slices], dtype=np.float32)
         if not np.isfinite(features).all():
             raise ValueError(
-                f"image contains NaN or infinity in rows {window.top} to {window.bottom - 1} and columns {window.left} "
-                f"to {window.right - 1}."
+                f"image contains NaN or infinity in rows {seen.top} to {seen.bottom - 1} and columns {seen.left} "
+                f"to {seen.right - 1}."
             )
-        model, certain = self.field.model_and_eigenvalues(features, n_threads)
+        model, certain = self.field.model_and_eigenvalues(features, n_threads, before)
         # Pixels next to where the window was cut off lack factors that the plane has.
         near = self.field.reach
         inner = certain[

@@ -85,6 +85,8 @@ def test_a_union_is_its_parts_side_by_side():
     # Patches are averaged and grouped by what the same threshold has left, which is computed once.
     averages = PatchAverages([0.1], guide_threshold=0.3)
     parts = [FilterBank("haar"), PatchShrinkage([0.3, 2.7 * 0.1]), averages, PatchGroups(0.1, search_radius=4)]
+    # The pilot of groups may be averages that are there already.
+    parts += [PatchAverages(np.array([0.9 * 0.1]), guide_threshold=2.7 * 0.1), PatchGroups(0.1, search_radius=5)]
     union = ChannelUnion(parts).fit(IMAGE[None])
     expected = np.concatenate([part.fit_transform(IMAGE[None]) for part in parts], axis=-1)
     assert_array_equal(union.transform(IMAGE[None]), expected)

@@ -1,0 +1,346 @@
+"""Images restored by linear filters that are learned for each kind of place: where it lies, and what is around it."""
+
+from numbers import Integral, Real
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from scipy.ndimage import gaussian_filter
+from sklearn.base import _fit_context
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_crf._threads import map_coarse
+from sklearn_crf.encoding import object_array
+from sklearn_crf.preprocessing._image_transformer import ChannelTransformer, as_images, is_stack
+
+# Rows whose windows are in memory together.
+_ROWS = 64
+
+# Standard deviation of the window over which gradients are averaged, and rows beyond it that have a weight.
+_SMOOTHED, _SMOOTHED_REACH = 1.5, 6
+
+# Pull of the filters of a place to the mean of the window, as strong as this many pixels.
+_PULL_OF_PLACE = 1e-3
+
+# Pixels of all images that thresholds of strength and coherence are quantiles of.
+_SAMPLES = 200_000
+
+
+class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
+    r"""Grey images restored by learned linear filters, one for each place in a period and kind of structure.
+
+    .. math::
+        \hat y_s = m_s + w_{k(s)}^\top (x_{P(s)} - m_s), \qquad
+        w_k = \arg\min_w \sum_{s : k(s) = k} (y_s - m_s - w^\top (x_{P(s)} - m_s))^2 + \lambda \| w - w_{p(k)} \|^2
+
+    with the window P(s) around a pixel and its mean :math:`m_s`. The kind k(s) is the place p of the pixel in blocks of
+    ``period`` rows and columns, and the angle, strength and coherence of the gradients around it. These are taken from
+    the image restored by the filters :math:`w_p` of the places alone, which is the first channel; :math:`\hat y` is
+    the second. Blocks are mirror images of themselves, so that places share filters. Images are continued by
+    reflection.
+
+    In ``fit_transform`` the second channel of an image is by filters of the other half of the images, so that a model
+    that is trained on it trusts the filters no more than new images allow.
+
+    Parameters
+    ----------
+    period : int, default=1
+        Rows and columns of a block, from the first row and column on: 8 for images that were compressed by JPEG.
+    radius : int, default=4
+        Rows and columns from a pixel to the border of P.
+    n_angles : int, default=8
+        Angles of the gradients, from 0 to 180 degrees.
+    n_strengths : int, default=4
+        Strengths of the gradients, with as many pixels each.
+    n_coherences : int, default=3
+        Degrees to which gradients agree, with as many pixels each.
+    shrinkage : float, default=100.0
+        Pull of the filters of a kind to those of its place, as strong as this many pixels.
+    n_jobs : int or None, default=None
+        Threads over images; results do not depend on it.
+
+    Attributes
+    ----------
+    filters_ : ndarray of shape (n_kinds, (2 * radius + 1) ** 2 + 1)
+        Filters of all kinds, their constant last.
+    place_filters_ : ndarray of shape (n_places, (2 * radius + 1) ** 2 + 1)
+        Filters of the places.
+    thresholds_ : list of ndarray
+        Of strengths, and of coherences.
+    n_channels_ : int
+        Channels of the images seen in ``fit``, one.
+    reach_ : int
+        Rows or columns between a pixel and the farthest that its channels depend on.
+
+    References
+    ----------
+    Y. Romano, J. Isidoro and P. Milanfar. RAISR: Rapid and Accurate Image Super Resolution. IEEE Transactions on
+    Computational Imaging 3, 2017.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.preprocessing import AdaptiveFilters
+    >>> rng = np.random.default_rng(0)
+    >>> clean = np.cumsum(rng.normal(size=(6, 40, 40)), axis=2)
+    >>> noisy = clean + rng.normal(size=clean.shape)
+    >>> filters = AdaptiveFilters(radius=2).fit(noisy[:5], clean[:5])
+    >>> restored = filters.transform(noisy[5:])[0, ..., 1]
+    >>> bool(
+    ...     np.mean((restored - clean[5]) ** 2) < 0.5 * np.mean((noisy[5] - clean[5]) ** 2)
+    ... )
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "period": [Interval(Integral, 1, None, closed="left")],
+        "radius": [Interval(Integral, 0, None, closed="left")],
+        "n_angles": [Interval(Integral, 1, None, closed="left")],
+        "n_strengths": [Interval(Integral, 1, None, closed="left")],
+        "n_coherences": [Interval(Integral, 1, None, closed="left")],
+        "shrinkage": [Interval(Real, 0, None, closed="neither")],
+        "n_jobs": [Integral, None],
+    }
+
+    def __init__(self, period=1, *, radius=4, n_angles=8, n_strengths=4, n_coherences=3, shrinkage=100.0, n_jobs=None):
+        self.period = period
+        self.radius = radius
+        self.n_angles = n_angles
+        self.n_strengths = n_strengths
+        self.n_coherences = n_coherences
+        self.shrinkage = shrinkage
+        self.n_jobs = n_jobs
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y):
+        """Learn the filters.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, H, W) or (n, H, W, 1), or list of ndarray of shape (H, W) or (H, W, 1)
+            Degraded images.
+        y : array-like of the shapes of X
+            The same images, restored.
+
+        Returns
+        -------
+        AdaptiveFilters
+            self
+
+        Raises
+        ------
+        ValueError
+            If images have more than one channel, or an image of y is not of the shape of that of X.
+        """
+        self._fit(X, y)
+        return self
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit_transform(self, X, y):
+        """Learn the filters, and restore each training image by those of the other half of the images.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, H, W) or (n, H, W, 1), or list of ndarray of shape (H, W) or (H, W, 1)
+            Degraded images; a single one is restored by its own filters.
+        y : array-like of the shapes of X
+            The same images, restored.
+
+        Returns
+        -------
+        ndarray of shape (n, H, W, 2), or of shape (n,) of ndarray of shape (H, W, 2)
+
+        Raises
+        ------
+        ValueError
+            As by ``fit``.
+        """
+        planes, moments = self._fit(X, y)
+        halves = [self.filters_] if len(planes) < 2 else [self._solved(moments[1 - half]) for half in (0, 1)]
+
+        def one(item, n_threads):
+            i, plane = item
+            return self._restored(plane, halves[i % len(halves)])
+
+        found = map_coarse(one, list(enumerate(planes)), self.n_jobs)
+        return np.stack(found) if is_stack(X) else object_array(found)
+
+    def _fit(self, X, y):
+        """The planes of X, and the moments of both halves of them."""
+        planes, targets = self._planes(X, "X"), self._planes(y, "y")
+        if len(planes) != len(targets):
+            raise ValueError(f"y has {len(targets)} images, but X has {len(planes)}.")
+        for i, (plane, target) in enumerate(zip(planes, targets, strict=True)):
+            if plane.shape != target.shape:
+                raise ValueError(f"y[{i}] must have the shape of X[{i}], {plane.shape}, got {target.shape}.")
+        self.n_channels_ = 1
+        self.reach_ = 2 * self.radius + _SMOOTHED_REACH + 1
+        pairs, period = list(zip(planes, targets, strict=True)), -(-self.period // 2)
+        of_places = sum(map_coarse(self._moments_of_places, pairs, self.n_jobs), _Moments.zeros(period**2, self._size))
+        variance = np.trace(of_places.squares.sum(axis=0)) / max(of_places.counts.sum(), 1) / self._size
+        ridge = _PULL_OF_PLACE * max(variance, np.finfo(float).tiny) * np.eye(self._size)
+        self.place_filters_ = np.linalg.solve(of_places.squares + ridge, of_places.products[..., None])[..., 0]
+        self._pull = self.shrinkage * max(variance, np.finfo(float).tiny)
+        self.thresholds_ = self._quantiles(planes)
+        moments = [_Moments.zeros(self._n_kinds, self._size) for _ in range(2)]
+        for i, pair in enumerate(pairs):
+            self._add_moments(*pair, moments[i % 2])
+        self.filters_ = self._solved(moments[0] + moments[1])
+        return planes, moments
+
+    @property
+    def _period(self):
+        return self.period
+
+    @property
+    def _size(self):
+        return (2 * self.radius + 1) ** 2 + 1
+
+    @property
+    def _n_kinds(self):
+        return (-(-self.period // 2)) ** 2 * self.n_angles * self.n_strengths * self.n_coherences
+
+    def _planes(self, X, name):
+        images = as_images(X)
+        if images[0].shape[2] != 1:
+            raise ValueError(f"{name}[0] has {images[0].shape[2]} channels, but AdaptiveFilters takes grey images.")
+        return [image[..., 0].astype(np.float64) for image in images]
+
+    def _moments_of_places(self, pair, n_threads):
+        plane, target = pair
+        found = _Moments.zeros((-(-self.period // 2)) ** 2, self._size)
+        for rows, means, inputs, places, _ in self._bands(plane):
+            found.add(inputs, (target[rows] - means).ravel(), places.ravel())
+        return found
+
+    def _add_moments(self, plane, target, moments):
+        structure = self._structure(self._by_places(plane))
+        for rows, means, inputs, places, mirrored in self._bands(plane):
+            kinds = self._kinds([own[rows] for own in structure], places, mirrored)
+            moments.add(inputs, (target[rows] - means).ravel(), kinds.ravel())
+
+    def _solved(self, moments):
+        """Filters of all kinds, drawn to those of their places."""
+        start = np.repeat(self.place_filters_, self._n_kinds // len(self.place_filters_), axis=0)
+        off = moments.products - np.einsum("kij,kj->ki", moments.squares, start)
+        return start + np.linalg.solve(moments.squares + self._pull * np.eye(self._size), off[..., None])[..., 0]
+
+    def _bands(self, plane):
+        """Rows, means (h, W), inputs (h * W, size), places and whether angles are mirrored (h, W), band by band."""
+        # plane: (H, W)
+        side, shape = 2 * self.radius + 1, plane.shape
+        padded = np.pad(plane, self.radius, mode="symmetric")
+        windows = np.lib.stride_tricks.sliding_window_view(padded, (side, side))
+        down, right = (np.arange(n) % self.period for n in shape)
+        turned = [own > self.period - 1 - own for own in (down, right)]
+        down, right = (np.minimum(own, self.period - 1 - own) for own in (down, right))
+        places = down[:, None] * -(-self.period // 2) + right
+        mirrored = turned[0][:, None] ^ turned[1]
+        for start in range(0, shape[0], _ROWS):
+            rows = slice(start, start + _ROWS)
+            own = windows[rows].astype(np.float32)
+            own[turned[0][rows]] = own[turned[0][rows], :, ::-1]
+            own[:, turned[1]] = own[:, turned[1], :, ::-1]
+            means = own.mean(axis=(2, 3), dtype=np.float64)
+            own = own.reshape(*means.shape, -1) - means.astype(np.float32)[..., None]
+            inputs = np.concatenate([own, np.ones((*means.shape, 1), dtype=np.float32)], axis=2)
+            yield rows, means, inputs.reshape(-1, self._size), places[rows], mirrored[rows]
+
+    def _by_places(self, plane):
+        found = np.empty(plane.shape)
+        for rows, means, inputs, places, _ in self._bands(plane):
+            found[rows] = means + _filtered(inputs, places.ravel(), self.place_filters_).reshape(means.shape)
+        return found
+
+    def _structure(self, plane):
+        """Angle, strength and coherence of the gradients around every pixel."""
+        down, right = (_slopes(plane, axis) for axis in (0, 1))
+        moments = (
+            gaussian_filter(own, _SMOOTHED, truncate=_SMOOTHED_REACH / _SMOOTHED)
+            for own in (down**2, right**2, down * right)
+        )
+        of_down, of_right, both = moments
+        root = np.hypot(of_right - of_down, 2 * both)
+        larger, smaller = (np.sqrt(np.maximum((of_down + of_right + sign * root) / 2, 0)) for sign in (1, -1))
+        angle = 0.5 * np.arctan2(2 * both, of_right - of_down)
+        return angle, larger, (larger - smaller) / np.maximum(larger + smaller, np.finfo(np.float32).tiny)
+
+    def _quantiles(self, planes):
+        step = max(1, sum(plane.size for plane in planes) // _SAMPLES)
+        sampled = []
+        for plane in planes:
+            _, strength, coherence = self._structure(self._by_places(plane))
+            sampled.append(np.stack([strength.ravel()[::step], coherence.ravel()[::step]]))
+        strength, coherence = np.concatenate(sampled, axis=1)
+        parts = (strength, self.n_strengths), (coherence, self.n_coherences)
+        return [np.quantile(own, np.arange(1, n) / n) for own, n in parts]
+
+    def _kinds(self, structure, places, mirrored):
+        angle, strength, coherence = structure
+        angle = np.where(mirrored, -angle, angle)
+        turn = np.floor((angle / np.pi + 0.5) * self.n_angles + 0.5).astype(int) % self.n_angles
+        kinds = places * self.n_angles + turn
+        kinds = kinds * self.n_strengths + np.searchsorted(self.thresholds_[0], strength)
+        return kinds * self.n_coherences + np.searchsorted(self.thresholds_[1], coherence)
+
+    def _restored(self, plane, filters):
+        """Both channels (H, W, 2)."""
+        first = self._by_places(plane)
+        structure = self._structure(first)
+        found = np.empty((*plane.shape, 2), dtype=np.float32)
+        found[..., 0] = first
+        for rows, means, inputs, places, mirrored in self._bands(plane):
+            kinds = self._kinds([own[rows] for own in structure], places, mirrored)
+            found[rows, :, 1] = means + _filtered(inputs, kinds.ravel(), filters).reshape(means.shape)
+        return found
+
+    def _n_outputs(self, n_channels):
+        return 2 * n_channels
+
+    def _write(self, image, out, n_threads, before=()):
+        check_is_fitted(self, "filters_")
+        out[...] = self._restored(image[..., 0].astype(np.float64), self.filters_)
+
+    def _feature_names(self, input_features):
+        return [f"{prefix}{name}" for prefix in self._prefixes(input_features) for name in ("linear", "adaptive")]
+
+
+class _Moments(NamedTuple):
+    """Sums for least squares, for each kind."""
+
+    squares: np.ndarray  # (n_kinds, size, size)
+    products: np.ndarray  # (n_kinds, size)
+    counts: np.ndarray  # (n_kinds,)
+
+    @classmethod
+    def zeros(cls, n_kinds, size):
+        return cls(np.zeros((n_kinds, size, size)), np.zeros((n_kinds, size)), np.zeros(n_kinds))
+
+    def __add__(self, other):
+        return _Moments(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def add(self, inputs, targets, kinds):
+        """Add the pixels of a band."""
+        for kind, own in _by_kind(kinds):
+            chosen = inputs[own]
+            self.squares[kind] += chosen.T @ chosen
+            self.products[kind] += chosen.T @ targets[own]
+            self.counts[kind] += len(own)
+
+
+def _by_kind(kinds):
+    """Each kind that there is, and the pixels of it."""
+    order = np.argsort(kinds, kind="stable")
+    parts = np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1)
+    return [(kinds[own[0]], own) for own in parts]
+
+
+def _filtered(inputs, kinds, filters):
+    found = np.empty(len(inputs))
+    for kind, own in _by_kind(kinds):
+        found[own] = inputs[own] @ filters[kind]
+    return found
+
+
+def _slopes(plane, axis):
+    return np.gradient(plane, axis=axis) if plane.shape[axis] > 1 else np.zeros(plane.shape)
