@@ -82,24 +82,33 @@ def grown(loss, images, clean, depth, options, name, folder, deepest=None):
     """A field of trees of this depth, grown level by level, and seconds of all levels by the clock and the processor.
 
     Every level is kept in the folder: a run that was stopped goes on at the level it was at. ``images`` is called for
-    the channels once there is something to train. Levels beyond the deepest split nothing, and fit leaves on.
+    the channels once there is something to train, and its seconds count. Levels beyond the deepest split nothing, and
+    fit leaves on.
     """
-    field, kept, channels = None, None, None
+    field, kept, channels, spent = None, None, None, np.zeros(2)
     for level in range(depth + 1):
         path = folder / f"field_{name}_depth{level}.joblib"
         if path.exists():
             kept = path
             continue
-        channels = images() if channels is None else channels
+        if channels is None:
+            start = _seconds()
+            channels = images()
+            spent = _seconds() - start
         if kept is not None:
             field, former = kept_field(kept)
         else:
             field, former = RegressionTreeField(loss_of_bytes(loss), warm_start=True, **option_objects()), np.zeros(2)
         field.set_params(max_depth=min(level, depth if deepest is None else deepest), random_state=level, **options)
-        fit_on(field, former, channels, clean, path)
-        kept = path
+        fit_on(field, former + spent, channels, clean, path)
+        kept, spent = path, np.zeros(2)
     field, seconds = kept_field(kept)
     return field.set_params(verbose=0), seconds
+
+
+def _seconds():
+    """By the clock, and of the processor."""
+    return np.array([time.perf_counter(), time.process_time()])
 
 
 def fit_on(field, former, channels, clean, path):
