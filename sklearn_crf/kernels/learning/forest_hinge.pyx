@@ -2,7 +2,9 @@
 
 from cython cimport floating
 from libc.float cimport DBL_MIN
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free as free_memory
+from libc.stdlib cimport malloc
 
 from sklearn_crf.kernels.learning.forest_hinge cimport (
     Examples,
@@ -14,6 +16,14 @@ from sklearn_crf.kernels.learning.forest_hinge cimport (
     partition_workspace,
 )
 from sklearn_crf.kernels.rows cimport prefetch
+
+
+cdef extern from "shared_turns.h" nogil:
+    int64_t counter_value(int64_t* counter)
+    void raise_counter(int64_t* counter, int64_t value)
+    void count_one(int64_t* counter)
+    int64_t take_number(int64_t* next, int64_t limit)
+    void wait_a_moment(int64_t n_before)
 
 
 def highest_planes(
@@ -68,83 +78,188 @@ def sum_of_planes(
 
 
 def frank_wolfe_steps(
-    object examples,  # IN arrays of the examples
-    const floating[:, ::1] features,  # IN (N, F) of their nodes
-    const int32_t[::1] members,  # IN examples in the order of their steps
-    double[:, ::1] slopes,  # IN OUT (m, n) combined plane of each
+    list examples,  # IN arrays of each batch
+    list features,  # IN (N, F) of the nodes of each
+    const floating[:, ::1] first_features,  # IN the first of these
+    const int32_t[::1] members,  # IN examples in the order of their steps, numbered through all batches
+    const int64_t[::1] first_members,  # IN (n_batches + 1,) first example of each batch
+    double[:, ::1] slopes,  # IN OUT (m, n) combined plane of each example
     double[::1] offsets,  # IN OUT (m,)
     double[::1] x,  # IN OUT (n,) minus the sum of all slopes, projected
+    double[:, ::1] earlier,  # IN OUT (2, n) x at which labels are found, that of even and of odd groups
     double[::1] free,  # IN OUT (m,) bounded entries of x before they are projected
     double[::1] mean,  # IN OUT (n,) of the x after each step, step k with weight k
     const int32_t[::1] bounded,  # IN (m,) entries of x that must not be negative
     Py_ssize_t n_steps,  # made before
+    Py_ssize_t group,  # examples whose labels are found at one x
+    bint ahead,  # whether these are found before the steps of the group before are made
+    int64_t[::1] turns,  # IN OUT counters that threads share, see TAKEN and below; zero before
+    int32_t[:, ::1] labels,  # OUT (2 group, nodes of the largest example)
+    bint leads,  # whether this thread makes the steps, or finds labels for the one that does
     double[::1] work,  # workspace
     int32_t[::1] found,  # workspace
 ):
-    """One step for each example; what was added to the offsets, and the slacks met, summed."""
+    """One step for each example; what was added to the offsets, and the slacks met, summed.
+
+    Labels of a group that are found ahead are those at the x before the steps of the group before, so that other
+    threads find them while these are made. Each step is the best one at the x of its time.
+    """
     cdef:
-        Examples p
+        Examples* p = <Examples*> malloc(len(examples) * sizeof(Examples))
         Workspace workspace
-        Py_ssize_t place, i, k, at, n = x.shape[0]
-        double total = 0.0, total_slack = 0.0, slack, share, size
-        double* row
-        double* slope
-    open_examples(examples, features, &p)
-    partition_workspace(&p, found.shape[0], &work[n], &found[0], &workspace)
-    row = &work[0]
-    with nogil:
-        for place in range(members.shape[0]):
-            i = members[place]
-            slope = &slopes[i, 0]
-            for k in range(0, n, 8):
-                # All slopes together are in no near cache; this one comes while labels are found.
-                prefetch(slope + k)
-            expand_tables(&p, &x[0], &workspace)
-            slack = p.weight[i] * most_violated(&p, i, &x[0], &workspace, <floating*> NULL)
-            slack -= offsets[i] + negate_and_multiply(slope, &x[0], row, n)
-            share = add_plane(&p, i, &workspace, row, <floating*> NULL) - offsets[i]
-            size = 0.0
-            if slack > 0:
-                total_slack += slack
-                size = min(slack / max(squared_length(row, n), DBL_MIN), 1.0)
-                offsets[i] += size * share
-                total += size * share
-            move(size, row, slope, &x[0], 2.0 / (n_steps + place + 2.0), &mean[0], n)
-            for k in range(bounded.shape[0]):
-                at = bounded[k]
-                free[k] -= size * row[at]
-                mean[at] += 2.0 / (n_steps + place + 2.0) * (max(free[k], 0.0) - x[at])
-                x[at] = max(free[k], 0.0)
-    return total, total_slack
+        const floating[:, ::1] part
+        Py_ssize_t n = x.shape[0], n_members = members.shape[0], start, stop, place, b, k
+        double gained = 0.0, slack = 0.0
+    if p == NULL:
+        raise MemoryError
+    try:
+        for b in range(len(examples)):
+            part = features[b]
+            open_examples(examples[b], part, &p[b])
+        partition_workspace(&p[0], found.shape[0], &work[n], &found[0], &workspace)
+        with nogil:
+            if not leads:
+                help_with_labels(p, members, first_members, earlier, group, turns, labels, &workspace, <floating*> NULL)
+            else:
+                earlier[0, :] = x
+                raise_counter(&turns[ALLOWED], min(group, n_members))
+                for k in range((n_members + group - 1) // group):
+                    start, stop = k * group, min((k + 1) * group, n_members)
+                    find_labels(p, members, first_members, earlier, group, stop, turns, labels, &workspace,
+                                <floating*> NULL)
+                    wait_for(&turns[ENDED], stop)
+                    if ahead and stop < n_members:
+                        earlier[(k + 1) % 2, :] = x
+                        raise_counter(&turns[ALLOWED], min(stop + group, n_members))
+                    for place in range(start, stop):
+                        if place + 1 < n_members:
+                            prefetch_row(&slopes[members[place + 1], 0], n)
+                        b = batch_of(first_members, members[place])
+                        workspace.found = &labels[place % (2 * group), 0]
+                        step_towards(&p[b], members[place] - first_members[b], &workspace, &slopes[members[place], 0],
+                                     &offsets[members[place]], x, free, mean, bounded, 2.0 / (n_steps + place + 2.0),
+                                     &work[0], &gained, &slack, <floating*> NULL)
+                    workspace.found = &found[0]
+                    if not ahead and stop < n_members:
+                        earlier[(k + 1) % 2, :] = x
+                        raise_counter(&turns[ALLOWED], min(stop + group, n_members))
+    finally:
+        free_memory(p)
+    return gained, slack
 
 
-cdef inline double negate_and_multiply(const double* slope, const double* x, double* row, Py_ssize_t n) noexcept nogil:
-    """Minus a slope in ``row``; its product with x."""
+# Places of the counters: examples whose labels some thread finds, those that may be begun, those that are ended.
+cdef enum:
+    TAKEN = 0
+    ALLOWED = 8
+    ENDED = 16
+
+# Moments that a helping thread waits for one that leads to begin.
+cdef enum:
+    PATIENCE = 20000
+
+
+cdef inline Py_ssize_t batch_of(const int64_t[::1] first_members, Py_ssize_t member) noexcept nogil:
+    cdef Py_ssize_t low = 0, high = first_members.shape[0] - 1, middle
+    while high - low > 1:
+        middle = (low + high) // 2
+        if first_members[middle] <= member:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+cdef inline void prefetch_row(const double* row, Py_ssize_t n) noexcept nogil:
+    """All slopes together are in no near cache; this one comes while another step is made."""
+    cdef Py_ssize_t k
+    for k in range(0, n, 8):
+        prefetch(row + k)
+
+
+cdef inline void wait_for(int64_t* counter, int64_t value) noexcept nogil:
+    cdef int64_t moments = 0
+    while counter_value(counter) < value:
+        wait_a_moment(moments)
+        moments += 1
+
+
+cdef void find_labels(const Examples* p, const int32_t[::1] members, const int64_t[::1] first_members,
+                      double[:, ::1] earlier, Py_ssize_t group, int64_t limit, int64_t[::1] turns,
+                      int32_t[:, ::1] labels, Workspace* workspace, floating* precision) noexcept nogil:
+    """Find labels of examples up to a limit, all of one group, until none is left."""
     cdef:
-        Py_ssize_t k, a
-        double sums[4]
-    sums[0] = sums[1] = sums[2] = sums[3] = 0.0
-    for k in range(n // 4):
-        for a in range(4):
-            sums[a] += slope[4 * k + a] * x[4 * k + a]
-            row[4 * k + a] = -slope[4 * k + a]
-    for k in range(n - n % 4, n):
-        sums[0] += slope[k] * x[k]
+        int64_t place = take_number(&turns[TAKEN], limit)
+        Py_ssize_t b, i, k
+        const double* x
+    if place < 0:
+        return
+    x = &earlier[(place // group) % 2, 0]
+    expand_tables(p, x, workspace)
+    while place >= 0:
+        b = batch_of(first_members, members[place])
+        i = members[place] - first_members[b]
+        most_violated(&p[b], i, x, workspace, precision)
+        for k in range(p[b].node_ptr[i + 1] - p[b].node_ptr[i]):
+            labels[place % (2 * group), k] = workspace.found[k]
+        count_one(&turns[ENDED])
+        place = take_number(&turns[TAKEN], limit)
+
+
+cdef void help_with_labels(const Examples* p, const int32_t[::1] members, const int64_t[::1] first_members,
+                           double[:, ::1] earlier, Py_ssize_t group, int64_t[::1] turns, int32_t[:, ::1] labels,
+                           Workspace* workspace, floating* precision) noexcept nogil:
+    """Find labels of whatever may be begun, until all examples have theirs."""
+    cdef int64_t moments = 0, allowed
+    while counter_value(&turns[TAKEN]) < members.shape[0]:
+        allowed = counter_value(&turns[ALLOWED])
+        if allowed > counter_value(&turns[TAKEN]):
+            find_labels(p, members, first_members, earlier, group, allowed, turns, labels, workspace, precision)
+            moments = 0
+        elif allowed == 0 and moments > PATIENCE:
+            # An interruption may have come before the one that leads.
+            return
+        wait_a_moment(moments)
+        moments += 1
+
+
+cdef inline void step_towards(const Examples* p, Py_ssize_t i, const Workspace* workspace, double* slope,
+                              double* offset, double[::1] x, double[::1] free, double[::1] mean,
+                              const int32_t[::1] bounded, double recent, double* row, double* gained, double* slacks,
+                              floating* precision) noexcept nogil:
+    """The best step of the combined plane of an example towards the plane of the labels found."""
+    cdef:
+        Py_ssize_t n = x.shape[0], k, at
+        double share, slack, size = 0.0
+    for k in range(n):
         row[k] = -slope[k]
-    return (sums[0] + sums[1]) + (sums[2] + sums[3])
+    share = add_plane(p, i, workspace, row, precision) - offset[0]
+    slack = share + product(row, &x[0], n)
+    if slack > 0:
+        slacks[0] += slack
+        size = min(slack / max(product(row, row, n), DBL_MIN), 1.0)
+        offset[0] += size * share
+        gained[0] += size * share
+    move(size, row, slope, &x[0], recent, &mean[0], n)
+    for k in range(bounded.shape[0]):
+        at = bounded[k]
+        free[k] -= size * row[at]
+        mean[at] += recent * (max(free[k], 0.0) - x[at])
+        x[at] = max(free[k], 0.0)
 
 
-cdef inline double squared_length(const double* row, Py_ssize_t n) noexcept nogil:
+cdef inline double product(const double* a, const double* b, Py_ssize_t n) noexcept nogil:
     cdef:
-        Py_ssize_t k, a
-        double sums[4]
-    sums[0] = sums[1] = sums[2] = sums[3] = 0.0
-    for k in range(n // 4):
-        for a in range(4):
-            sums[a] += row[4 * k + a] * row[4 * k + a]
-    for k in range(n - n % 4, n):
-        sums[0] += row[k] * row[k]
-    return (sums[0] + sums[1]) + (sums[2] + sums[3])
+        Py_ssize_t k, i
+        double sums[8]
+    for i in range(8):
+        sums[i] = 0.0
+    for k in range(n // 8):
+        for i in range(8):
+            sums[i] += a[8 * k + i] * b[8 * k + i]
+    for k in range(n - n % 8, n):
+        sums[0] += a[k] * b[k]
+    return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]))
 
 
 cdef inline void move(double size, const double* row, double* slope, double* x, double recent, double* mean,

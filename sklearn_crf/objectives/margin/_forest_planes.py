@@ -147,6 +147,20 @@ class ForestPlanes:
         list(self._map(run, halves))
         return slopes, offsets
 
+    def run_in_threads(self, function, items):
+        """``[function(item) for item in items]``, in threads if the solver works in them.
+
+        Parameters
+        ----------
+        function : callable
+        items : sequence
+
+        Returns
+        -------
+        list
+        """
+        return list(self._map(function, items))
+
     def _run(self, kernel, i, x, *arguments):
         return kernel(self.examples[i], self.features[i], x, *arguments, *self.examples[i].workspace())
 
@@ -166,21 +180,28 @@ _PARTS = 16
 # take longer than half of less.
 _WORTH_SHARING = 2_000_000
 
-# Examples of one batch that make their steps in a row.
-_TURN = 8
+# Examples from which on labels are found ahead.
+_FEWEST_AHEAD = 128
+
+# Steps of one kernel call: training can be interrupted between two.
+_STEPS_OF_CALL = 4096
 
 
 class ForestDual:
     r"""Dual variables of the hinges of forests and small graphs, one convex combination of planes for each example.
 
-    The dual of :class:`~sklearn_crf.optimize._frank_wolfe.BlockDual` with one example a block. A pass over the examples
-    of a batch is one kernel call, on one thread.
+    The dual of :class:`~sklearn_crf.optimize._frank_wolfe.BlockDual` with one example a block. Of many examples, labels
+    of a few are found at the weights before the steps of the few before them, so that one thread finds labels while
+    another one makes steps; a step is the best one towards these labels, and the dual never falls.
 
     Parameters
     ----------
     planes : ForestPlanes
     bounded : ndarray of shape (n_coef,) of bool
         Weights that must not be negative, in the order of the kernel.
+    group : int, optional
+        Examples whose labels are found together, before the steps of those before them. None is 1/64 of all, at most
+        16, so that labels are seldom out of date; of fewer than 128 examples, those of each are found at its turn.
 
     Examples
     --------
@@ -210,7 +231,7 @@ class ForestDual:
     4.222
     """
 
-    def __init__(self, planes, bounded):
+    def __init__(self, planes, bounded, group=None):
         n = len(bounded)
         self.x, self.mean = np.zeros(n), np.zeros(n)
         self.offset = 0.0
@@ -219,9 +240,14 @@ class ForestDual:
         self._free = np.zeros(len(self._bounded))  # those entries of x without multipliers
         self._n_steps = 0
         sizes = [len(examples.weight) for examples in planes.examples]
-        self._slopes = [np.zeros((size, n)) for size in sizes]
-        self._offsets = [np.zeros(size) for size in sizes]
-        spaces = [examples.workspace() for examples in planes.examples]
+        self._first = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+        self._slopes, self._offsets = np.zeros((sum(sizes), n)), np.zeros(sum(sizes))
+        self._ahead = group is not None or sum(sizes) >= _FEWEST_AHEAD
+        self._group = int(np.clip(sum(sizes) // 64, 1, 16)) if group is None else group
+        self._earlier = np.empty((2, n))
+        largest = max(planes.examples, key=lambda examples: np.diff(examples.node_ptr).max())
+        self._labels = np.empty((2 * self._group, np.diff(largest.node_ptr).max()), dtype=np.int32)
+        spaces = [largest.workspace() for _ in range(2)]
         self._work = [(np.concatenate((numbers, np.empty(n))), labels) for numbers, labels in spaces]
 
     @property
@@ -241,29 +267,44 @@ class ForestDual:
         float
             Sum of the differences between the planes found and the combined ones.
         """
-        # Examples often come sorted by class: batches that took turns as a whole would pull to and fro.
-        turns = []
-        for i, offsets in enumerate(self._offsets):
-            members = rng.permutation(len(offsets)).astype(np.int32)
-            turns += [(i, members[start : start + _TURN]) for start in range(0, len(members), _TURN)]
-        return sum(self._steps(*turns[k]) for k in rng.permutation(len(turns)))
+        members = rng.permutation(len(self._offsets)).astype(np.int32)
+        return sum(self._steps(members[k : k + _STEPS_OF_CALL]) for k in range(0, len(members), _STEPS_OF_CALL))
 
-    def _steps(self, i, members):
-        examples = self._planes.examples[i]
-        gained, slack = frank_wolfe_steps(
-            examples,
-            self._planes.features[i],
-            members,
-            self._slopes[i],
-            self._offsets[i],
-            self.x,
-            self._free,
-            self.mean,
-            self._bounded,
-            self._n_steps,
-            *self._work[i],
-        )
+    def _steps(self, members):
+        planes, turns = self._planes, np.zeros(_COUNTERS, dtype=np.int64)
+
+        def run(leads):
+            # Where one thread does all, nothing is left to help with.
+            if not leads and turns[0] == len(members):
+                return None
+            return frank_wolfe_steps(
+                planes.examples,
+                planes.features,
+                planes.features[0],
+                members,
+                self._first,
+                self._slopes,
+                self._offsets,
+                self.x,
+                self._earlier,
+                self._free,
+                self.mean,
+                self._bounded,
+                self._n_steps,
+                self._group,
+                self._ahead,
+                turns,
+                self._labels,
+                leads,
+                *self._work[leads],
+            )
+
+        (gained, slack), _ = planes.run_in_threads(run, (True, False))
         self.offset += gained
         self._n_steps += len(members)
-        self._planes.n_inference_calls += len(members)
+        planes.n_inference_calls += len(members)
         return slack
+
+
+# Numbers that threads share, each of the three in a cache line of its own.
+_COUNTERS = 24

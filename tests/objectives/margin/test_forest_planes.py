@@ -7,6 +7,7 @@ import pytest
 from model_strategies import TOPOLOGIES
 from numpy.testing import assert_allclose, assert_array_equal
 
+from sklearn_crf._threads import ordered_map
 from sklearn_crf.encoding import Batch, Example
 from sklearn_crf.graphs import disjoint_union
 from sklearn_crf.inference import ICM, AutoMap, BruteForce, GraphCut, TreeInference
@@ -147,40 +148,61 @@ def test_blocks_cut_batches_and_cover_all():
     )
 
 
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("group", [None, 1, 3])
 @pytest.mark.parametrize("bounded", [False, True])
 @pytest.mark.parametrize("options", [CASES["plain"], CASES["two_classes"], CASES["sample_weight"]], ids=str)
-def test_a_pass_makes_the_steps_of_one_example_a_block(options, bounded):
+def test_a_pass_makes_the_best_steps_towards_earlier_planes(options, bounded, group, n_threads):
+    """Each step is that of a block of one example, with the plane at the x before the steps of the group before.
+
+    Few examples are not put into groups: each has the plane at the x of its own step.
+    """
     risk, planes, reference = both(**options)
     n = risk.potentials.n_coef
     below = np.zeros(n, dtype=bool)
     risk.potentials.unpack(below).edge_coef[...] = bounded
-
-    def one_by_one(block, x):
-        slopes, offsets = reference(block // 4, x)
-        return slopes[block % 4, None], offsets[block % 4, None]
-
-    ours = ForestDual(planes, below[planes.places])
-    theirs = BlockDual(one_by_one, [1] * 8, below)
-    for seed in range(3):
-        slack = ours.pass_over(np.random.RandomState(seed))
-        theirs_slack = theirs.pass_over(_SameOrder(seed))
-        assert_allclose(slack, theirs_slack, rtol=1e-9)
-        assert_allclose(ours.x, theirs.x[planes.places], atol=1e-10)
-        assert_allclose(ours.mean, theirs.mean[planes.places], atol=1e-10)
-        assert_allclose(ours.dual, theirs.dual, rtol=1e-9)
+    ours = ForestDual(planes, below[planes.places], group=group)
+    theirs = BlockDual(None, [1] * 8, below)
+    with ordered_map(n_threads) as planes._map:
+        for seed in range(3):
+            slack = ours.pass_over(np.random.RandomState(seed))
+            members = np.random.RandomState(seed).permutation(8)
+            theirs_slack, before = 0.0, theirs.x
+            for start in range(0, 8, group or 1):
+                found_at, before = before if group else theirs.x, theirs.x
+                for member in members[start : start + (group or 1)]:
+                    slopes, offsets = reference(member // 4, found_at)
+                    theirs_slack += theirs.step(member, slopes[member % 4, None], offsets[member % 4, None])
+                    theirs._n_steps += 1
+                    theirs.mean += 2.0 / (theirs._n_steps + 1.0) * (theirs.x - theirs.mean)
+            assert_allclose(slack, theirs_slack, rtol=1e-9, atol=1e-12)
+            assert_allclose(ours.x, theirs.x[planes.places], atol=1e-10)
+            assert_allclose(ours.mean, theirs.mean[planes.places], atol=1e-10)
+            assert_allclose(ours.dual, theirs.dual, rtol=1e-9)
     assert not bounded or ours.x[below[planes.places]].min() >= 0
 
 
-class _SameOrder:
-    """Draws the order of eight blocks as a pass over two batches of four does."""
+def test_passes_have_the_same_bits_on_any_number_of_threads():
+    found = []
+    for n_threads in (1, 2):
+        risk = forest_risk(members=("chain", "tree") * 40)
+        n = risk.potentials.n_coef
+        with ordered_map(n_threads) as mapped:
+            planes = ForestPlanes(risk, C, np.ones(n), mapped)
+            dual = ForestDual(planes, np.zeros(n, dtype=bool))
+            slacks = [dual.pass_over(np.random.RandomState(seed)) for seed in range(20)]
+        found.append((dual.x, dual.mean, slacks))
+    for one, two in zip(*found, strict=True):
+        assert_array_equal(one, two)
 
-    def __init__(self, seed):
-        self.rng = np.random.RandomState(seed)
 
-    def permutation(self, n):
-        assert n == 8
-        members = [4 * i + self.rng.permutation(4) for i in range(2)]
-        return np.concatenate([members[i] for i in self.rng.permutation(2)])
+def test_who_helps_leaves_where_nobody_leads():
+    """As after an interruption that comes before the thread that makes the steps."""
+    risk, planes, _ = both()
+    dual = ForestDual(planes, np.zeros(risk.potentials.n_coef, dtype=bool))
+    planes.run_in_threads = lambda run, items: [(0.0, 0.0), run(False)]
+    assert dual.pass_over(np.random.RandomState(0)) == 0
+    assert not dual.x.any()
 
 
 def test_frank_wolfe_over_a_kernel_reaches_the_optimum():
