@@ -1,8 +1,9 @@
 """What a second core gains: fit and predict of every estimator on one thread and on two, by the clock.
 
-    python benchmarks/threads.py                                          # all rows, on an idle machine
-    python benchmarks/threads.py --rows "TRWCRF, images" --json threads.json --again
-    python benchmarks/threads.py --rows memory                            # what the memory gives to one and to two
+    python benchmarks/threads.py --json docs/results/threads/threads.json --again    # the page's record: all rows, on
+                                                                             # an idle machine, some five minutes
+    python benchmarks/threads.py --rows "TRWCRF, images" "DenseCRF"          # some
+    python benchmarks/threads.py --rows memory                               # what the memory gives to one and to two
 
 Each number of threads runs in a process of its own, in turn with the other; a time is the least of ``--repetitions``
 in each of ``--rounds`` processes. "gain" is the clock's time on one thread over that on two. Beside it stands the share
@@ -177,25 +178,24 @@ def pairs_of_labels(n_samples, seed):
     return X, y.astype(int)
 
 
-# name: (estimator of options, (X, y) to learn from, (X, y) to predict). Each fit takes a second or two.
+# name: (estimator of options, (X, y) to learn from, (X, y) to predict). Each takes a second or more on one thread.
 ROWS = {
-    "TRWCRF, chains": (trw, {}, lambda: chains(1500, 20, 40), lambda: chains(6000, 20, 40, 2)),
-    "TRWCRF, sparse chains": (trw, {}, lambda: words_of(4000, 1), lambda: words_of(9000, 2)),
-    "TRWCRF, images": (trw, {}, lambda: regions(8, 64), lambda: regions(24, 96, seed=2)),
-    "TRWCRF, graphs": (trw, {}, lambda: graphs(60, 80, 4, 6), lambda: graphs(60, 80, 4, 6, 2)),
-    "TRWCRF, rows": (trw, {}, lambda: pooled(chains(6000, 20, 40)), lambda: pooled(chains(20_000, 20, 40, 2))),
-    "M3NClassifier, chains": (m3n, {}, lambda: chains(400, 20, 40), lambda: chains(6000, 20, 40, 2)),
-    "M3NClassifier, sparse chains": (m3n, {}, lambda: words_of(500, 1), lambda: words_of(9000, 2)),
-    "M3NClassifier, images": (m3n, {}, lambda: regions(16, 128), lambda: regions(32, 128, seed=2)),
-    "DRFClassifier, pl": (drf, {"learning": "pl"}, lambda: regions(48, 128), lambda: regions(24, 96, seed=2)),
-    "DRFClassifier, spa": (drf, {"learning": "spa"}, lambda: regions(8, 64), lambda: regions(24, 96, seed=2)),
-    "DRFClassifier": (drf, {}, lambda: regions(8, 96), lambda: regions(24, 96, seed=2)),
-    "ContrastiveCRF": (contrastive, {}, lambda: regions(8, 64), lambda: regions(24, 96, seed=2)),
-    "RegressionTreeField": (tree_field, {}, lambda: noisy(4, 48), lambda: noisy(16, 96, 2)),
-    "RegressionTreeFieldClassifier": (tree_classifier, {}, lambda: regions(8, 32), lambda: regions(24, 96, seed=2)),
-    "MultiConditionalMFA": (analysers, {}, lambda: clusters(2000, 20), lambda: clusters(200_000, 20, 2)),
-    "DenseCRF": (dense, {}, lambda: colours(6, 48), lambda: colours(12, 96, 2)),
-    "MultiLabelField": (multilabel, {}, lambda: pairs_of_labels(1000, 0), lambda: pairs_of_labels(3000, 2)),
+    "TRWCRF, chains": (trw, {}, lambda: chains(1500, 20, 40), lambda: chains(36_000, 20, 40, 2)),
+    "TRWCRF, sparse chains": (trw, {}, lambda: words_of(4000, 1), lambda: words_of(80_000, 2)),
+    "TRWCRF, images": (trw, {}, lambda: regions(8, 64), lambda: regions(16, 96, seed=2)),
+    "TRWCRF, graphs": (trw, {}, lambda: graphs(120, 80, 4, 6), lambda: graphs(240, 80, 4, 6, 2)),
+    "TRWCRF, rows": (trw, {}, lambda: pooled(chains(6000, 20, 40)), lambda: pooled(chains(60_000, 20, 40, 2))),
+    "M3NClassifier, chains": (m3n, {}, lambda: chains(600, 20, 40), lambda: chains(24_000, 20, 40, 2)),
+    "M3NClassifier, images": (m3n, {}, lambda: regions(4, 96), lambda: regions(48, 128, seed=2)),
+    "DRFClassifier, pl": (drf, {"learning": "pl"}, lambda: regions(72, 128), lambda: regions(96, 96, seed=2)),
+    "DRFClassifier, spa": (drf, {"learning": "spa"}, lambda: regions(8, 64), lambda: regions(96, 96, seed=2)),
+    "DRFClassifier": (drf, {}, lambda: regions(8, 96), lambda: regions(96, 96, seed=2)),
+    "ContrastiveCRF": (contrastive, {}, lambda: regions(8, 64), lambda: regions(96, 96, seed=2)),
+    "RegressionTreeField": (tree_field, {}, lambda: noisy(16, 96), lambda: noisy(48, 128, 2)),
+    "RegressionTreeFieldClassifier": (tree_classifier, {}, lambda: regions(24, 48), lambda: regions(48, 128, seed=2)),
+    "MultiConditionalMFA": (analysers, {}, lambda: clusters(30_000, 20), lambda: clusters(3_000_000, 20, 2)),
+    "DenseCRF": (dense, {}, lambda: colours(6, 48), lambda: colours(96, 96, 2)),
+    "MultiLabelField": (multilabel, {}, lambda: pairs_of_labels(6000, 0), lambda: pairs_of_labels(30_000, 2)),
 }
 
 

@@ -22,7 +22,7 @@ DOCS = Path(__file__).resolve().parent
 EXAMPLES = DOCS.parent / "examples"
 sys.path.insert(0, str(DOCS))
 
-from result_tables import plain_tables, quality_tables, result_tables  # noqa: E402
+from result_tables import plain_tables, quality_tables, result_tables, thread_table  # noqa: E402
 
 project = "sklearn_crf"
 author = "the sklearn_crf developers"
@@ -219,6 +219,8 @@ def write_result_tables():
             write_if_changed(folder / f"{results}_{name}.inc", text)
     for name, text in quality_tables(DOCS / "results" / "auto_quality").items():
         write_if_changed(folder / f"auto_{name}.inc", text)
+    rows = json.loads((DOCS / "results" / "threads" / "threads.json").read_text(encoding="utf-8"))
+    write_if_changed(folder / "threads.inc", thread_table(rows))
 
 
 # Folders of rows, and what their differences are to.
