@@ -24,7 +24,7 @@ from sklearn_crf.preprocessing._filter_bank import BANKS
 from sklearn_crf.rtf._deviations import held_out_errors
 from sklearn_crf.rtf._objectives import GaussianLikelihood, GaussianPseudolikelihood, PredictionLoss
 from sklearn_crf.rtf._options import OPTION_CLASSES, FieldSolver, Splits, Window, as_options
-from sklearn_crf.rtf._prediction import FittedField, conditioned, in_units
+from sklearn_crf.rtf._prediction import FittedField, conditioned, in_units, slices_of
 from sklearn_crf.rtf._rounds import (
     DEFAULT_BANKS,
     MOST_CHANNELS,
@@ -53,6 +53,9 @@ def _weighted_mse(prediction, target, weight):
 
 # Losses of predictions that are sums over pixels, as functions that take a weight for each pixel.
 WEIGHTED = {"mse": _weighted_mse}
+
+# Losses that compare windows of an image.
+_OF_IMAGES = "ssim", "iw_ssim"
 
 # Losses of the model, not of its prediction. They are sums over pixels, so each row of a table may have a weight.
 LIKELIHOODS = {"pseudolikelihood": GaussianPseudolikelihood, "likelihood": GaussianLikelihood}
@@ -237,7 +240,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
             )
         found = []
         for i, (gap, plane) in enumerate(zip(gaps, planes.features, strict=True)):
-            gap = gap.reshape(plane.shape[:2])
+            gap = gap.reshape(plane.shape[:-1])
             touched = gap.copy()
             for kind in factor_templates(planes.offsets)[1:]:
                 first, second = kind.ends(gap.shape)
@@ -256,6 +259,8 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         rng = check_random_state(self.random_state)
         window, solver, split = (as_options(getattr(self, name), name) for name in ("window", "solver", "split"))
         images, encoded, offsets = problem.images, problem.encoded, problem.offsets
+        if encoded.lattice_ndim == 3 and isinstance(self.loss, str) and self.loss in _OF_IMAGES:
+            raise ValueError(f"loss={self.loss!r} is of images, but X holds volumes: use 'mse' or 'psnr'.")
         is_table = encoded.lattice_ndim == 0
         chosen = self._chosen(encoded.lattice_ndim, sum(map(prod, images.shapes)), solver)
         kept, held_out = self._held_out(images.shapes, is_table, solver, chosen, rng)
@@ -295,7 +300,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
             "target_mean_": problem.mean,
             "target_scale_": problem.scale,
         }
-        n_features = inputs[0].shape[2] - n_masks(problem.missing)
+        n_features = inputs[0].shape[-1] - n_masks(problem.missing)
         callbacks = fit_callbacks(self, X, y, options.n_iterations)
         with single_threaded_blas(), kept_threads(self.n_jobs), callbacks as iteration:
 
@@ -371,7 +376,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
     def _chosen(self, lattice_ndim, n_pixels, solver):
         """Values of the parameters that are "auto", chosen by the amount of data."""
         # Losses of predictions need no more than parts of images, with few iterations on each.
-        in_parts = lattice_ndim == 2 and self._is_prediction_loss()
+        in_parts = lattice_ndim >= 2 and self._is_prediction_loss()
         stopping = in_parts and n_pixels >= _LEAST_TO_HOLD_OUT
         deepest = 5
         if in_parts:
@@ -406,9 +411,9 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
             return self.filter_bank_
         encoded = problem.encoded
         inputs = [plane[..., : encoded.n_features] for plane in inputs]
-        bank, is_image = self.filter_bank, encoded.lattice_ndim == 2
+        bank, is_image = self.filter_bank, encoded.lattice_ndim >= 2
         if isinstance(bank, str) and bank in DEFAULT_BANKS:
-            if bank == "auto" and (not is_image or inputs[0].shape[2] > MOST_CHANNELS):
+            if bank == "auto" and (not is_image or inputs[0].shape[-1] > MOST_CHANNELS):
                 return None
             targets = [problem.mean + problem.scale * y for y in targets]
             bank = default_bank(inputs, targets, noise, has_groups=bank == "groups")
@@ -417,7 +422,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         if not is_image:
             raise ValueError(f"filter_bank needs images, but X holds lattices of {encoded.lattice_ndim} axes.")
         bank = FilterBank(bank) if isinstance(bank, str) else clone(bank)
-        return bank.fit(inputs)
+        return bank.fit([own for plane in inputs for own in slices_of(plane)])
 
     def _pairwise_channels(self, window, bank, n_channels):
         is_default = isinstance(self.filter_bank, str) and self.filter_bank in DEFAULT_BANKS
@@ -468,6 +473,8 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
                 raise ValueError(f"{type(self).__name__} with {name} looks at all of an image: call predict.")
         if len(self.missing_channels_):
             raise ValueError(f"{type(self).__name__} for images with missing pixels looks at all of one: call predict.")
+        if self.lattice_ndim_ == 3:
+            raise ValueError(f"{type(self).__name__} was fitted on volumes: call predict.")
         if image.shape[2] != self.n_features_in_:
             raise ValueError(f"image has {image.shape[2]} channels, but the field was fitted to {self.n_features_in_}.")
         return predict_in_tiles(self, image, out, tiles, margin, max_margin)
@@ -521,7 +528,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
 
 
 def _n_channels(data, part):
-    return data.features[0].shape[2] if data.features else None
+    return data.features[0].shape[-1] if data.features else None
 
 
 def _check_multipliers(data, part, multipliers):

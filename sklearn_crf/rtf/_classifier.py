@@ -101,8 +101,8 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         J of each leaf of each type.
     weights_ : list of ndarray of shape (L, m, 1 + n_channels)
         H of each leaf of each type.
-    offsets_ : ndarray of shape (n_offsets, 2)
-        Rows and columns from the first pixel of a pair to its second.
+    offsets_ : ndarray of shape (n_offsets, 2), or (n_offsets, 3) of volumes
+        Slices, rows and columns from the first pixel of a pair to its second.
     pairwise_channels_ : ndarray
         Channels that linear models of pairs see.
     slopes_ : list of ndarray of shape (L, I, m, m)
@@ -130,7 +130,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the columns of a data frame.
     lattice_ndim_ : int
-        Axes of the lattices seen in ``fit``: 0, 1 or 2.
+        Axes of the lattices seen in ``fit``, from 0 to 3.
 
     References
     ----------
@@ -208,8 +208,8 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         Parameters
         ----------
         X : array-like of shape (n, H, W, F), list of array-like of shape (H, W, F), or Shards
-            Images of F channels; chains (n, T, F) and plain samples (n, F) too. Read as float32. All that is larger
-            than memory, or on a cluster: :class:`~sklearn_crf.Shards`, which bring y along.
+            Images of F channels; volumes (n, D, H, W, F), chains (n, T, F) and samples (n, F) too. Read as float32. All
+            that is larger than memory, or on a cluster: :class:`~sklearn_crf.Shards`, which bring y along.
         y : array-like of shape (n, H, W), or list of array-like of shape (H, W)
             Labels.
         sample_weight : array-like of shape (n,), optional

@@ -4,6 +4,7 @@ import numpy as np
 from sklearn.tree import DecisionTreeRegressor
 
 from sklearn_crf.kernels.rtf.leaf_models import find_responses
+from sklearn_crf.rtf._potentials import as_plane
 from sklearn_crf.rtf._trees import RegressionTree, random_tests
 
 # Tests to choose from, and their largest offset.
@@ -24,7 +25,7 @@ def held_out_errors(objective, field, data, rng):
     """
     # data: images, here or in shards; deviations: (L, D), in the field's units
     shapes = np.array([shape for part in data.parts(_shapes) for shape in part])
-    tests = random_tests(_N_TESTS, shapes[0, 2], np.minimum(TEST_RADIUS, shapes[:, :2].min(axis=0) - 1), rng)
+    tests = random_tests(_N_TESTS, shapes[0, -1], np.minimum(TEST_RADIUS, shapes[:, :-1].min(axis=0) - 1), rng)
     parts = [found for part in data.parts(_errors, objective, field, tests) for found in part]
     responses, errors = (np.concatenate(column) for column in zip(*parts, strict=True))
     if not len(errors):
@@ -59,9 +60,10 @@ def _errors(data, part, objective, field, tests):
             counted &= (image.observation.diagonal == 0).all(axis=1)
         own = np.flatnonzero(counted)
         own = own[:: len(own) // _PIXELS + 1]
-        pixels = np.stack(np.divmod(own, image.features.shape[1]), axis=1).astype(np.int32)
+        pixels = np.stack(np.divmod(own, image.features.shape[-2]), axis=1).astype(np.int32)
         responses = np.empty((len(tests), len(own)), dtype=image.features.dtype)
-        find_responses(image.features, pixels, tests, np.arange(len(own)), responses)
+        plane, place = as_plane(image.features), np.arange(len(own))
+        find_responses(plane, image.features.shape[-3], pixels, tests, place, responses)
         found.append((responses.T, errors[own]))
     return found
 

@@ -206,7 +206,7 @@ class FieldRisk:
     def factor_weights(self, i, kind):
         """Weight of each factor of a type on an image, which is that of its first pixel."""
         # returns (n_factors,)
-        plane = self.images[i].features.shape[:2]
+        plane = self.images[i].features.shape[:-1]
         return self._weights[i].reshape(plane)[kind.ends(plane)[0]].ravel() * self.whole.weight
 
     def statistics(self, coef):

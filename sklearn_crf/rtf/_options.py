@@ -91,8 +91,8 @@ class Window(Options):
     Parameters
     ----------
     size : int or array-like of shape (n_offsets, lattice_ndim), default=3
-        3 joins each pixel with its 8 neighbours (4 types of factors), 5 with 24 (12 types), 1 with none. Or the
-        offsets from the first pixel of a pair to the second.
+        3 joins each pixel with its 8 neighbours (4 types of factors), in volumes with 26 (13 types), 5 with 24 (12
+        types), 1 with none. Or the offsets from the first pixel of a pair to the second.
     pairwise_channels : array-like of int or None, default=None
         Channels that the linear models of pairs see; None is all. Their trees see all channels. Linear models take
         most of the training time, so a few channels make it several times as fast.
@@ -102,8 +102,8 @@ class Window(Options):
     max_depth : int or None, default=None
         Largest depth of the trees of pairs; None is that of the estimator.
     lattice_ndim : int or None, default=None
-        Axes of the lattices: 0 for plain samples, 1 for chains, 2 for images. None reads them from X, and raises where
-        X and y have another reading that is more likely.
+        Axes of the lattices: 0 for plain samples, 1 for chains, 2 for images, 3 for volumes. None reads them from X,
+        and raises where X and y have another reading that is more likely.
 
     Examples
     --------
@@ -120,7 +120,7 @@ class Window(Options):
         "pairwise_channels": ["array-like", None],
         "precision_channels": ["array-like", None],
         "max_depth": [Interval(Integral, 0, None, closed="left"), None],
-        "lattice_ndim": [Interval(Integral, 0, 2, closed="both"), None],
+        "lattice_ndim": [Interval(Integral, 0, 3, closed="both"), None],
     }
 
     def __init__(

@@ -89,7 +89,7 @@ def _clip_together(parts, low, high):
 
 def precisions_of_factors(part, kind, features, leaf):
     """Precisions, and the index of that of each factor."""
-    # features: (H, W, F); leaf: (n_factors,); precision: (L, m, m); place: (n_factors,)
+    # features: (H, W, F) or (D, H, W, F); leaf: (n_factors,); precision: (L, m, m); place: (n_factors,)
     dtype = features.dtype
     precision = part.precision.astype(dtype)
     if not kind.multipliers:
@@ -100,7 +100,7 @@ def precisions_of_factors(part, kind, features, leaf):
 
 def slope_gradient(kind, features, leaf, square, n_leaves):
     """Derivative by the slopes of leaves from the derivative by the precision of each factor."""
-    # features: (H, W, F); leaf: (n_factors,); square: (n_factors, m, m); returns (n_leaves, I, m, m)
+    # features: (H, W, F) or (D, H, W, F); leaf: (n_factors,); square: (n_factors, m, m); returns (n_leaves, I, m, m)
     terms = slope_terms(kind.multiplied_by(features).astype(np.float64), square)
     # Factor by factor, so that the order of the sums does not depend on the threads.
     members = sp.csc_matrix((np.ones(len(leaf)), leaf, np.arange(len(leaf) + 1)), shape=(n_leaves, len(leaf)))
@@ -112,6 +112,12 @@ def slope_terms(multipliers, square):
     return multipliers[:, :, None, None] * square[:, None]
 
 
+def as_plane(features):
+    """Channels of a plane as they are, those of a volume with its slices one below the other."""
+    # features: (H, W, F) or (D, H, W, F), contiguous
+    return features if features.ndim == 3 else features.reshape(-1, *features.shape[-2:])
+
+
 # Fewest pixels for a thread.
 _SMALLEST_RANGE = 2048
 
@@ -120,7 +126,7 @@ _SMALLEST_RANGE = 2048
 class FieldImage:
     """Input of the potentials: channels, lattice and leaves of an image."""
 
-    # features: (H, W, F), channels, contiguous
+    # features: (H, W, F), or (D, H, W, F) of volumes, channels, contiguous
     # graph: the plane, its edges grouped by offset
     # leaves: list of ndarray of shape (n_factors,), leaf of each factor, for each type
     # chosen: dict of tuple to ndarray, channels of types whose linear models use only some
@@ -135,7 +141,7 @@ class FieldImage:
     @classmethod
     def of(cls, features, graph, types, trees, n_threads=1, observation=None):
         """Look up the leaves."""
-        # features: (H, W, F)
+        # features: (H, W, F) or (D, H, W, F)
         with range_runner(n_threads) as run:
             leaves = [tree.leaves(features, kind, run) for tree, kind in zip(trees, types, strict=True)]
         chosen = {kind.channels: kind for kind in types if kind.channels is not None}
@@ -266,19 +272,21 @@ class RegressionTreePotentials:
     def model(self, coef, image, n_threads=1):
         """The field of an image."""
         dtype, d = image.features.dtype, self.n_values
-        height, width = image.features.shape[:2]
-        h = np.zeros((height * width, d), dtype=dtype)
-        diagonal = np.zeros((height * width, d, d), dtype=dtype)
+        shape = image.features.shape[:-1]
+        width, n_rows = shape[-1], prod(shape[:-1])
+        h = np.zeros((n_rows * width, d), dtype=dtype)
+        diagonal = np.zeros((n_rows * width, d, d), dtype=dtype)
         blocks, n_blocks = [np.zeros((0, d, d), dtype=dtype)], 0
         edge_type, n_edges = np.empty(image.graph.n_edges, dtype=np.int32), 0
         with range_runner(n_threads) as run:
             for kind, part, white, leaf in zip(self.types, self.unpack(coef), self._packed, image.leaves, strict=True):
-                values = self._linear_values(image, kind, (part.weight @ white).astype(dtype), leaf, run)
+                rows = kind.rows(shape)
+                values = self._linear_values(image, kind, rows, (part.weight @ white).astype(dtype), leaf, run)
                 precision, place = precisions_of_factors(part, kind, image.features, leaf)
-                where = width, *kind.rectangle((height, width)), kind.down, kind.right
+                where = width, rows.of_plane(n_rows), rows.left, rows.columns, rows.right
                 run(
                     partial(_add_factors, values, precision, place, where, h, diagonal),
-                    height,
+                    n_rows,
                     smallest_range=max(1, _SMALLEST_RANGE // width),
                 )
                 if kind.paired:
@@ -293,16 +301,15 @@ class RegressionTreePotentials:
                 diagonal[:, np.arange(d), np.arange(d)] += image.observation.diagonal
         return GaussianModel(image.graph, h, diagonal, np.concatenate(blocks), edge_type, more)
 
-    def _linear_values(self, image, kind, weight, leaf, run):
-        features = image.seen(kind)
-        top, left, rows, columns = kind.rectangle(features.shape)
-        out = np.empty((rows * columns, weight.shape[1]), dtype=weight.dtype)
-        place = packed_size(features.shape[2]), top, left, columns, kind.down, kind.right
+    def _linear_values(self, image, kind, rows, weight, leaf, run):
+        features = as_plane(image.seen(kind))
+        out = np.empty((rows.n_factors, weight.shape[1]), dtype=weight.dtype)
+        place = packed_size(features.shape[2]), *rows
         if out.size:
             run(
                 lambda start, stop: linear_values(features, leaf, weight, *place, start, stop, out),
-                rows,
-                smallest_range=max(1, _SMALLEST_RANGE // columns),
+                len(rows.first),
+                smallest_range=max(1, _SMALLEST_RANGE // rows.columns),
             )
         return out
 
@@ -311,20 +318,20 @@ class RegressionTreePotentials:
         # returns (n_coef,)
         gradient = np.zeros(self.n_coef)
         linear, values, square = (np.ascontiguousarray(part, dtype=np.float64) for part in statistics[:3])
-        shape = image.features.shape[:2]
+        shape = image.features.shape[:-1]
         for number, (kind, part, white, leaf) in enumerate(
             zip(self.types, self.unpack(gradient), self._packed, image.leaves, strict=True)
         ):
             if not len(leaf):
                 continue
-            features = image.seen(kind)
-            top, left, rows, columns = kind.rectangle(shape)
+            features = as_plane(image.seen(kind))
+            rows = kind.rows(shape)
             sums = np.zeros((*part.weight.shape[:2], white.shape[1]))
             add_linear_gradient(
                 features,
                 leaf,
                 linear,
-                *(packed_size(features.shape[2]), top, left, rows, columns, kind.down, kind.right),
+                *(packed_size(features.shape[2]), *rows),
                 sums,
             )
             part.weight[:] = sums @ white.T
@@ -332,7 +339,7 @@ class RegressionTreePotentials:
                 *(linear, values, square),
                 _cross_of(statistics, image, self.types, number),
                 leaf,
-                *(shape[1], top, left, rows, columns, kind.down * shape[1] + kind.right),
+                *(shape[-1], rows.first, rows.left, rows.columns, rows.down * shape[-1] + rows.right),
                 part.precision,
             )
             if kind.multipliers:
@@ -349,7 +356,7 @@ def factor_terms(statistics, image, types, number):
     """Derivative by the linear values and the precision of each factor of a type."""
     # slope: (n_factors, m); square: (n_factors, m, m)
     kind = types[number]
-    linear, values, square = (_at_ends(part, kind, image.features.shape[:2]) for part in statistics[:3])
+    linear, values, square = (_at_ends(part, kind, image.features.shape[:-1]) for part in statistics[:3])
     if not kind.paired:
         return linear[0], square[0]
     cross = linear[0][:, :, None] * values[1][:, None, :] + values[0][:, :, None] * linear[1][:, None, :]

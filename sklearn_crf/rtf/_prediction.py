@@ -2,6 +2,7 @@
 
 from copy import copy
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
@@ -24,7 +25,7 @@ class FittedField:
     """A trained field."""
 
     # precisions, weights, slopes: lists of arrays, as fitted attributes
-    # n_axes: axes of the lattices, 1 or 2
+    # n_axes: axes of the lattices, 1 to 3
     # filter_bank: computes the channels of a plane for trees and leaves
     # known: KnownValues of fields that keep the known pixels of images with gaps
 
@@ -36,8 +37,9 @@ class FittedField:
         n_leaves = [tree.n_leaves for tree in self.trees]
         self.potentials = RegressionTreePotentials(types, n_leaves, inputs, precisions[0].shape[1])
         self.coef = self.potentials.pack(precisions, weights, slopes)
-        offsets = [(kind.down, kind.right) for kind in types if kind.paired]
-        self.offsets = np.array(offsets, dtype=np.int64).reshape(-1, 2)
+        planar = max(n_axes, 2)
+        offsets = [kind.offset[3 - planar :] for kind in types if kind.paired]
+        self.offsets = np.array(offsets, dtype=np.int64).reshape(-1, planar)
         self.n_axes = n_axes
         self.filter_bank = filter_bank
         self.known = known
@@ -52,7 +54,7 @@ class FittedField:
 
     def model(self, plane, n_threads, observation=None, before=(0, 0)):
         """The Gaussian field of a plane, or of a window of one."""
-        # plane: (H, W, F), with rows and columns before the window
+        # plane: (H, W, F), with rows and columns before the window; or (D, H, W, F)
         return self.potentials.model(self.coef, self._image(plane, n_threads, observation, before), n_threads)
 
     def with_rows_before(self, window):
@@ -69,7 +71,7 @@ class FittedField:
             features = filtered(self.filter_bank, [features], n_threads)[0]
         features = np.ascontiguousarray(features[before[0] :, before[1] :])
         check_multipliers([features], self.types[0].multipliers)
-        shape = features.shape[:2]
+        shape = features.shape[:-1]
         if shape not in self._graphs:
             self._graphs[shape] = plane_graph(shape, self.offsets, self.n_axes)
         return FieldImage.of(features, self._graphs[shape], self.types, self.trees, n_threads, observation)
@@ -90,7 +92,7 @@ class FittedField:
         """Deviation of each value of a plane, by the tree that was grown on held-out errors; 0 of known values."""
         # plane: (H, W, F); held_out: dict; returns (N, D)
         tree, deviations = RegressionTree(**held_out["tree"]), held_out["deviations"]
-        height, width = plane.shape[:2]
+        height, width = plane.shape[0], prod(plane.shape[1:-1])
         rows, reach, found = max(1, _MOST_PIXELS // width), self.reach + TEST_RADIUS, []
         for top in range(0, height, rows):
             first, last = max(0, top - reach), min(height, top + rows + reach)
@@ -106,11 +108,12 @@ class FittedField:
 
     def mean(self, plane, solver, n_threads, and_also=None, observation=None):
         """Mean of the field of a plane."""
-        # plane: (H, W, F); mean: (N, D); others: (N, D)
-        shape = plane.shape[:2]
+        # plane: (H, W, F) or (D, H, W, F); mean: (N, D); others: (N, D)
+        shape = plane.shape[:-1]
         # Observations of blurred pixels reach over all of the image, and known pixels take nearly all of the norm that
         # tiles are compared by: such images are not cut into tiles.
-        if shape[0] * shape[1] <= _MOST_PIXELS or observation is not None or self.known is not None:
+        # Nor are volumes.
+        if prod(shape) <= _MOST_PIXELS or len(shape) == 3 or observation is not None or self.known is not None:
             if observation is None and self.known is not None:
                 observation = self.known.observation(plane)
             model = self.model(plane, n_threads, observation)
@@ -138,14 +141,21 @@ class FittedField:
 
 def filtered(filter_bank, features, n_jobs):
     """Responses to a fitted bank, followed by the channels that it was not fitted to."""
-    # features: list of (H, W, F); returns list of (H, W, B)
+    # features: list of (H, W, F), or of volumes (D, H, W, F), whose slices are filtered; returns list of (H, W, B)
     # A copy, since tiles on several threads share the bank.
     own, n = copy(filter_bank).set_params(n_jobs=n_jobs), filter_bank.n_channels_
-    responses = own.transform([plane[..., :n] for plane in features])
+    slices = [plane[..., :n] for volume in features for plane in slices_of(volume)]
+    responses = iter(own.transform(slices))
+    found = [next(responses) if x.ndim == 3 else np.stack([next(responses) for _ in x]) for x in features]
     return [
-        np.concatenate([found, plane[..., n:]], axis=2) if plane.shape[2] > n else found
-        for found, plane in zip(responses, features, strict=True)
+        np.concatenate([new, x[..., n:]], axis=-1) if x.shape[-1] > n else new
+        for new, x in zip(found, features, strict=True)
     ]
+
+
+def slices_of(plane):
+    """The slices (H, W, F) of a volume; a plane is its own."""
+    return [plane] if plane.ndim == 3 else list(plane)
 
 
 def in_units(model, mean, scale):

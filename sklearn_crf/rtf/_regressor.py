@@ -78,8 +78,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         both ``(*lattice, D)``, that returns the value and the derivative by the prediction; ranges of values are fixed
         by ``functools.partial(losses.ssim, data_range=255)``, and are those of y for names.
     window : int, array-like of shape (n_offsets, lattice_ndim) or Window, default=3
-        Pairs of pixels with a factor: 3 joins each with its 8 neighbours (4 types of factors), 5 with 24 (12 types), 1
-        with none. Or the offsets, or a :class:`~sklearn_crf.rtf.Window`, which also says what the factors depend on.
+        Pairs of pixels with a factor: 3 joins each with its 8 neighbours (4 types of factors), 26 in volumes, 5 with 24
+        (12 types), 1 with none. Or offsets, or a :class:`~sklearn_crf.rtf.Window`, which says what factors depend on.
     max_depth : int or "auto", default="auto"
         Most splits between the root of a tree and a leaf; 0 is a Gaussian field of one leaf a type. ``"auto"`` goes by
         the number of pixels, up to 6, where early stopping finds the depth, else 4 for losses of predictions of images,
@@ -90,7 +90,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         patches that look alike, and groups of these shrunk together, by as much as X is off y; ``"groups"`` looks for
         similar patches farther and more often, which takes more time. Other names are those of
         :class:`~sklearn_crf.preprocessing.FilterBank`, such as ``"pca"``; or a transformer of images, several as a
-        :class:`~sklearn_crf.preprocessing.ChannelUnion`. None sees X as it is. Large images are filtered in tiles.
+        :class:`~sklearn_crf.preprocessing.ChannelUnion`. None sees X as it is. Volumes are filtered slice by slice.
     corruption : callable or None, default=None
         Makes the inputs out of X: a function of an image, ``(H, W, C)`` or ``(H, W)``, and a
         :class:`numpy.random.Generator`, such as :class:`~sklearn_crf.rtf.GaussianNoise`,
@@ -139,8 +139,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         J of each leaf of each type, for targets of mean 0 and variance 1.
     weights_ : list of ndarray of shape (L, m, 1 + n_channels)
         H of each leaf of each type, as to 1 and the channels (for pairs those chosen, of both pixels).
-    offsets_ : ndarray of shape (n_offsets, 2)
-        Rows and columns from the first pixel of a pair to its second.
+    offsets_ : ndarray of shape (n_offsets, 2), or (n_offsets, 3) of volumes
+        Slices, rows and columns from the first pixel of a pair to its second.
     pairwise_channels_ : ndarray
         Channels that linear models of pairs see.
     slopes_ : list of ndarray of shape (L, I, m, m)
@@ -178,7 +178,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the columns of a data frame.
     lattice_ndim_ : int
-        Axes of the lattices seen in ``fit``: 0, 1 or 2.
+        Axes of the lattices seen in ``fit``, from 0 to 3.
 
     References
     ----------
@@ -264,9 +264,9 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         Parameters
         ----------
         X : array-like of shape (n, H, W, F), list of array-like of shape (H, W, F), or Shards
-            Images of F channels; chains (n, T, F) and plain samples (n, F) too. Read as float32. NaN in images are
-            missing pixels. With ``corruption``, what is corrupted. Downsampled images are smaller than those of y. All
-            that is larger than memory, or on a cluster: :class:`~sklearn_crf.Shards`, which bring y along.
+            Images of F channels; volumes (n, D, H, W, F), chains (n, T, F) and samples (n, F) too. Read as float32. NaN
+            in images are missing pixels. With ``corruption``, what is corrupted. Downsampled images are smaller than
+            those of y. Larger than memory, or on a cluster: :class:`~sklearn_crf.Shards`, which bring y along.
         y : array-like of shape (n, H, W) or (n, H, W, D), or list of such images
             Values to predict; NaN where they are not known, for losses of predictions and the pseudolikelihood. None,
             with ``corruption`` or ``degradation``, is X: then images without an axis of channels, (n, H, W) or list of
@@ -342,7 +342,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         planes = read_planes(self, X, reset=reset)
         corrupted, found, tried = None, planes.missing, None
         if self.corruption is not None:
-            if planes.encoded.lattice_ndim != 2 or found:
+            if planes.encoded.lattice_ndim < 2 or found:
                 raise ValueError("corruption needs images without missing pixels as X.")
             corrupted, found, tried = corrupting(self.corruption, planes.features, is_grey, missing)
         targets, has_channels = read_targets(planes, y, missing=planes.encoded.lattice_ndim > 0)
@@ -433,10 +433,9 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         is_exact = return_std and _is_probabilistic(self)
         if return_std and not is_exact:
             require_held_out(self, evidence)
-        if self._is_grey:
-            channels = Channels.of(X, self.n_features_in_)
-            if channels.n_colours is not None:
-                return channels.predicted(self, X, return_std, evidence, degradation)
+        channels = Channels.of(X, self.n_features_in_) if self._is_grey else None
+        if channels is not None and channels.n_colours is not None:
+            return channels.predicted(self, X, return_std, evidence, degradation)
         planes, observations = self._observed_planes(X, degradation)
         if evidence is None:
             means, deviations = self._field_means(planes, deviation if is_exact else None, observations)
@@ -504,7 +503,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     def _clipped(self, values):
         """Values clipped to the range of y and cast to its type."""
         if isinstance(self.clip, str):
-            is_image = self.lattice_ndim_ == 2
+            is_image = self.lattice_ndim_ >= 2
             return like_targets(values, np.dtype(self.target_dtype_), self.target_range_) if is_image else values
         return values if self.clip is None else np.clip(values, *self.clip)
 

@@ -1,6 +1,7 @@
 """Training data of each round: whole images or random parts of them, with a new corruption if there is one."""
 
 from collections.abc import Callable
+from itertools import product
 from math import isqrt, prod
 from typing import NamedTuple
 
@@ -11,8 +12,9 @@ from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchAverages, P
 from sklearn_crf.rtf._prediction import filtered
 from sklearn_crf.rtf.images._input import TrainingData, joined
 
-# Shortest side of rectangles, as long as a round can look at fewer images instead.
+# Shortest side of rectangles, and shortest edge of boxes, as long as a round can look at fewer images instead.
 _SMALLEST_SIDE = 64
+_SMALLEST_EDGE = 24
 
 # Most pixels that are held out for early stopping.
 _VALIDATION_PIXELS = 100_000
@@ -25,15 +27,15 @@ _NARROW = 32
 class Pairs(NamedTuple):
     """Inputs without channels of filters, and targets, image by image."""
 
-    inputs: list  # (H, W, C) each, before corruption
+    inputs: list  # (H, W, C) each, or (D, H, W, C), before corruption
     targets: list  # (N, D) float32 each, scaled
     weights: list | None  # (N,) each
     choices: list | None = None  # degradations of each, to draw from
 
     @property
     def shapes(self):
-        """Rows and columns of each image."""
-        return [plane.shape[:2] for plane in self.inputs]
+        """Shape of each image, without channels."""
+        return [plane.shape[:-1] for plane in self.inputs]
 
     def square_differences(self, kind):
         """Sum of squared differences of the targets at the two pixels of the factors of a type, and their number."""
@@ -41,8 +43,8 @@ class Pairs(NamedTuple):
         if not kind.paired:
             return total, count
         for plane, target in zip(self.inputs, self.targets, strict=True):
-            target = target.reshape(*plane.shape[:2], -1)
-            first, second = kind.ends(plane.shape[:2])
+            target = target.reshape(*plane.shape[:-1], -1)
+            first, second = kind.ends(plane.shape[:-1])
             squares = (target[first] - target[second]) ** 2
             known = ~np.isnan(squares)
             total += float(squares[known].sum(dtype=np.float64))
@@ -67,12 +69,12 @@ class Pairs(NamedTuple):
         """Columns of all images, from start to stop as shares of their width."""
         parts, step = [], self.step
         for i, plane in enumerate(self.inputs):
-            height, width = plane.shape[:2]
+            *others, width = plane.shape[:-1]
             own = slice(*(int(share * width) // step * step for share in (start, stop)))
             rest = [None if part is None else part[i] for part in (self.targets, self.weights)]
-            cut = [None if p is None else p.reshape(height, width, *p.shape[1:])[:, own] for p in rest]
+            cut = [None if p is None else p.reshape(prod(others), width, *p.shape[1:])[:, own] for p in rest]
             flat = [None if c is None else c.reshape(-1, *c.shape[2:]) for c in cut]
-            parts.append((np.ascontiguousarray(plane[:, own]), *flat))
+            parts.append((np.ascontiguousarray(plane[..., own, :]), *flat))
         inputs, targets, weights = ([part[k] for part in parts] for k in range(3))
         return Pairs(inputs, targets, None if self.weights is None else weights, self.choices)
 
@@ -87,7 +89,7 @@ class ImagesHere(NamedTuple):
 
     @property
     def shapes(self):
-        """Rows and columns of each image."""
+        """Shape of each image, without channels."""
         return self.pairs.shapes
 
     def rounds(self, choice, max_samples, sampled, seed, n_jobs):
@@ -100,7 +102,7 @@ def split_off(shapes, fraction, rng):
     """Choices of images to train on, and of those held out: whole images, or strips where there are few images."""
     # returns two tuples of the name of a method of Pairs and its arguments
     n = len(shapes)
-    width = min(columns for _, columns in shapes)
+    width = min(shape[-1] for shape in shapes)
     if n == 1 and width < _NARROW:
         raise ValueError(f"early_stopping needs examples to hold out and others to train on, got {n}.")
     if n < 5 and width >= _NARROW:
@@ -114,17 +116,18 @@ def split_off(shapes, fraction, rng):
 
 
 def random_rectangles(shapes, max_samples, step, rng):
-    """One rectangle (image, rows, columns) of each image, or of some images."""
-    sizes = np.array([rows * columns for rows, columns in shapes])
+    """One rectangle (image, rows, columns) of each image, or of some images; boxes of volumes."""
+    sizes = np.array([prod(shape) for shape in shapes])
     # Filters of small rectangles mostly work on their surroundings.
-    n = min(len(sizes), max(max_samples // _SMALLEST_SIDE**2, int(max_samples / sizes.mean()) + 1))
+    least = _SMALLEST_SIDE**2 if len(shapes[0]) == 2 else _SMALLEST_EDGE**3
+    n = min(len(sizes), max(max_samples // least, int(max_samples / sizes.mean()) + 1))
     members = np.sort(rng.permutation(len(sizes))[:n])
     share = min(1.0, max_samples / sizes[members].sum())
     return [(int(i), *_random_rectangle(shapes[i], share, step, rng)) for i in members]
 
 
 def _random_rectangle(shape, share, step, rng):
-    n_axes = 1 if shape[0] == 1 else 2
+    n_axes = max(1, sum(length > 1 for length in shape)) if len(shape) == 3 else 1 if shape[0] == 1 else 2
     sides = []
     for length in shape:
         kept = max(1, int(share ** (1 / n_axes) * length) // step)
@@ -195,7 +198,7 @@ class Rounds:
             members = range(len(self.pairs.inputs))
             inputs = [self.input_of(i, level) for i in members]
             features = inputs if self.bank is None else filtered(self.bank, inputs, self.n_jobs)
-            graphs = [self.graph_of(plane.shape[:2]) for plane in features]
+            graphs = [self.graph_of(plane.shape[:-1]) for plane in features]
             observations = self._observations(members, inputs, level)
             self._whole = TrainingData(features, graphs, self.pairs.targets, self.pairs.weights, observations)
         return self._whole
@@ -217,7 +220,7 @@ class Rounds:
 
     def input_of(self, i, level):
         """An input as the round sees it, before filters."""
-        # returns (H, W, C)
+        # returns (H, W, C) or (D, H, W, C)
         plane = self.pairs.inputs[i]
         if self.corrupted is None:
             return plane
@@ -228,34 +231,36 @@ class Rounds:
         """Rectangles of images, filtered as parts of the whole images."""
 
         def one(cut, n_threads):
-            i, rows, columns = cut
-            return self._cut(i, rows, columns, level, n_threads)
+            i, *sides = cut
+            return self._cut(i, sides, level, n_threads)
 
         return joined(map_tasks(one, cuts, self.n_jobs))
 
-    def _cut(self, i, rows, columns, level, n_threads):
+    def _cut(self, i, sides, level, n_threads):
         plane = self.input_of(i, level)
-        height, width = plane.shape[:2]
+        shape = plane.shape[:-1]
         reach = 0 if self.bank is None else self.bank.reach_
+        # Slices of volumes are filtered one by one.
+        reaches = [0] * (len(shape) - 2) + [reach, reach]
         around = [
-            slice(max(0, own.start - reach), min(length, own.stop + reach))
-            for own, length in zip((rows, columns), (height, width), strict=True)
+            slice(max(0, own.start - beyond), min(length, own.stop + beyond))
+            for own, length, beyond in zip(sides, shape, reaches, strict=True)
         ]
         features = np.ascontiguousarray(plane[tuple(around)])
         if self.bank is not None:
             features = filtered(self.bank, [features], n_threads)[0]
         inner = tuple(
-            slice(own.start - outer.start, own.stop - outer.start)
-            for own, outer in zip((rows, columns), around, strict=True)
+            slice(own.start - outer.start, own.stop - outer.start) for own, outer in zip(sides, around, strict=True)
         )
         features = np.ascontiguousarray(features[inner])
+        own = tuple(sides)
 
         def of(values):
-            return values.reshape(height, width, *values.shape[1:])[rows, columns].reshape(-1, *values.shape[1:])
+            return values.reshape(*shape, *values.shape[1:])[own].reshape(-1, *values.shape[1:])
 
         weights = None if self.pairs.weights is None else [of(self.pairs.weights[i])]
-        graph = self.graph_of(features.shape[:2])
-        observations = self._observations([i], [plane[rows, columns]], level)
+        graph = self.graph_of(features.shape[:-1])
+        observations = self._observations([i], [plane[own]], level)
         return TrainingData([features], [graph], [of(self.pairs.targets[i])], weights, observations)
 
 
@@ -284,8 +289,7 @@ def sampled_variables(data, max_samples, margin, rng):
     squares = squares_of(data, side)
     kept, n_kept = [], 0
     for number in rng.permutation(len(squares)):
-        _, rows, columns = squares[number]
-        n_own = (rows.stop - rows.start) * (columns.stop - columns.start)
+        n_own = prod(own.stop - own.start for own in squares[number][1:])
         if not kept or n_kept + n_own <= max_samples:
             kept.append(number)
             n_kept += n_own
@@ -293,32 +297,32 @@ def sampled_variables(data, max_samples, margin, rng):
 
 
 def squares_of(data, side):
-    """Squares (image, rows, columns) that cover the images, or stretches of as many pixels that cover chains."""
+    """Squares (image, rows, columns) that cover the images; of chains stretches, of volumes cubes of as many pixels."""
     found = []
     for number, plane in enumerate(data.features):
-        height, width = plane.shape[:2]
-        across = side if height > 1 else side**2
-        for top in range(0, height, side):
-            for left in range(0, width, across):
-                rows, columns = slice(top, min(top + side, height)), slice(left, min(left + across, width))
-                found.append((number, rows, columns))
+        shape = plane.shape[:-1]
+        edge = side if len(shape) == 2 else max(2, round(side ** (2 / 3)))
+        edges = [edge] * len(shape) if len(shape) == 3 or shape[0] > 1 else [1, side**2]
+        starts = product(*(range(0, length, own) for length, own in zip(shape, edges, strict=True)))
+        for corner in starts:
+            ends = zip(corner, edges, shape, strict=True)
+            found.append((number, *(slice(start, min(start + own, length)) for start, own, length in ends)))
     return found
 
 
 def with_surroundings(data, squares, margin):
     """Cuts of images around squares, with weight 0 for pixels outside the squares."""
     cuts = []
-    for number, rows, columns in squares:
-        shape = data.features[number].shape[:2]
+    for number, *sides in squares:
+        shape = data.features[number].shape[:-1]
         around = [
             slice(max(part.start - margin, 0), min(part.stop + margin, length))
-            for part, length in zip((rows, columns), shape, strict=True)
+            for part, length in zip(sides, shape, strict=True)
         ]
         cut = data.cut(number, *around)
-        weight = np.zeros(cut.features[0].shape[:2])
+        weight = np.zeros(cut.features[0].shape[:-1])
         inside = tuple(
-            slice(part.start - whole.start, part.stop - whole.start)
-            for part, whole in zip((rows, columns), around, strict=True)
+            slice(part.start - whole.start, part.stop - whole.start) for part, whole in zip(sides, around, strict=True)
         )
         # The loss of a cut is a mean over its own pixels: the weights make it one over the pixels of the image.
         weight[inside] = weight.size / np.prod(shape)
@@ -356,7 +360,7 @@ def default_bank(inputs, targets, noise=None, has_groups=False):
 
     By thresholds, by averages over similar patches and by groups of patches, of many patches if these are asked for.
     """
-    # inputs: list of (H, W, C); targets: list of (N, D); noise: of each image, where it is known
+    # inputs: list of (H, W, C) or (D, H, W, C); targets: list of (N, D); noise: of each image, where it is known
     levels = [_deviation(x, y) for x, y in zip(inputs, targets, strict=True)] if noise is None else noise
     low, middle, high = (_rounded(level) for level in np.quantile(levels, (0.1, 0.5, 0.9)))
     if high <= _SPREAD * low or low == 0:
@@ -378,11 +382,11 @@ def _rounded(value):
 
 def _deviation(plane, target):
     """Root mean square difference of input and target, or noise of the finest detail if their channels differ."""
-    if plane.shape[2] == target.shape[1]:
+    if plane.shape[-1] == target.shape[1]:
         squares = (plane.reshape(target.shape) - target) ** 2
         known = squares[~np.isnan(squares)]
         return float(np.sqrt(known.mean(dtype=np.float64))) if known.size else 0.0
-    detail = np.diff(np.diff(plane, axis=0), axis=1) / 2
+    detail = np.diff(np.diff(plane, axis=-3), axis=-2) / 2
     return float(np.median(np.abs(detail)) / 0.6745) if detail.size else 0.0
 
 

@@ -101,7 +101,7 @@ def _read(shard, plan):
 
 def _describe(shard, plan):
     read = _read(shard, plan)
-    shapes = [plane.shape[:2] for plane in read.planes.features]
+    shapes = [plane.shape[:-1] for plane in read.planes.features]
     step = 1 if read.degradations is None else read.degradations.step
     return _Description(plan.estimator._found(read), shapes, read.planes.offsets, step)
 
@@ -114,7 +114,7 @@ class ShardedImages:
 
     @property
     def shapes(self):
-        """Rows and columns of each image."""
+        """Shape of each image, without channels."""
         return [shape for part in self._shapes for shape in part]
 
     def rounds(self, choice, max_samples, sampled, seed, n_jobs):
@@ -137,9 +137,9 @@ class ShardedImages:
             shapes = self.shapes
             if choice is not None:
                 start, stop = choice[1:]
-                sides = [[int(share * columns) // self._step for share in (start, stop)] for _, columns in shapes]
+                sides = [[int(share * own[-1]) // self._step for share in (start, stop)] for own in shapes]
                 widths = [self._step * (last - first) for first, last in sides]
-                shapes = [(rows, width) for (rows, _), width in zip(shapes, widths, strict=True)]
+                shapes = [(*own[:-1], width) for own, width in zip(shapes, widths, strict=True)]
             return shapes, [0, *ends.tolist()], [choice] * len(ends)
         members = choice[1]
         bounds = np.searchsorted(members, [0, *ends])

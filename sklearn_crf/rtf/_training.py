@@ -39,7 +39,7 @@ class InputMoments(NamedTuple):
         # features: list of (H, W, F), not empty; weights: list of (N,)
         samples, weight = _samples_of_inputs(features, kind, rng, weights, n_images or len(features))
         if not samples:
-            size = kind.n_inputs(features[0].shape[2]) - 1
+            size = kind.n_inputs(features[0].shape[-1]) - 1
             return cls(0.0, np.zeros(size), np.zeros((size, size)))
         inputs = np.concatenate(samples).astype(np.float64)
         weight = np.concatenate(weight)[:, None]
@@ -76,13 +76,13 @@ def _samples_of_inputs(features, kind, rng, weights, n_images):
     """Inputs of some pixels of each image, and their weights."""
     samples, weight = [], []
     for k, plane in enumerate(features):
-        top, left, rows, columns = kind.rectangle(plane.shape)
-        n = min(rows * columns, max(1, _WHITENING_SAMPLES // n_images))
-        own = np.arange(n) if n == rows * columns else rng.randint(rows * columns, size=n)
+        rows = kind.rows(plane.shape[:-1])
+        n = min(rows.n_factors, max(1, _WHITENING_SAMPLES // n_images))
+        own = np.arange(n) if n == rows.n_factors else rng.randint(rows.n_factors, size=n)
         if n:
-            pixels = np.stack([top + own // columns, left + own % columns], axis=1)
+            pixels = rows.pixels(own)
             samples.append(kind.inputs(kind.seen(plane), pixels)[:, 1:])
-            own_weight = 1.0 if weights is None else weights[k].reshape(plane.shape[:2])[tuple(pixels.T)]
+            own_weight = 1.0 if weights is None else weights[k].reshape(-1, plane.shape[-2])[tuple(pixels.T)]
             weight.append(np.broadcast_to(own_weight, n))
     return samples, weight
 
@@ -215,8 +215,7 @@ def _sampled_inputs(risk, number, rng):
 
     def of_image(k, n_threads):
         image, own = risk.images[k], chosen[k]
-        top, left, _, columns = kind.rectangle(image.features.shape)
-        pixels = np.stack([top + own // max(columns, 1), left + own % max(columns, 1)], axis=1)
+        pixels = kind.rows(image.features.shape[:-1]).pixels(own)
         return kind.inputs(image.seen(kind), pixels), image.leaves[number][own], risk.factor_weights(k, kind)[own]
 
     parts = map_tasks(of_image, range(len(risk.images)), risk.n_jobs)
@@ -300,7 +299,7 @@ def _sums_for_regression(data, part, kind, white, n_images, rng):
         free = _values_to_find(data, k)
         n = min(len(free), max(1, _WHITENING_SAMPLES // n_images))
         own = free if n == len(free) else rng.choice(free, n, replace=False)
-        pixels = np.stack(np.divmod(own, plane.shape[1]), axis=1)
+        pixels = np.stack(np.divmod(own, plane.shape[-2]), axis=1)
         inputs.append(kind.inputs(kind.seen(plane), pixels) @ white.T)
         targets.append(data.targets[k][own])
     if not targets:

@@ -7,7 +7,36 @@ import numpy as np
 
 from sklearn_crf._threads import checkpoint, map_tasks, range_runner, run_alone, split_threads
 from sklearn_crf.kernels.rtf.leaf_models import add_to_bins, find_leaves, find_responses
-from sklearn_crf.rtf._potentials import clip_eigenvalues, factor_terms, slope_terms
+from sklearn_crf.rtf._potentials import as_plane, clip_eigenvalues, factor_terms, slope_terms
+
+
+class FactorRows(NamedTuple):
+    """Where the factors of a type are on a plane, or on the slices of a volume one below the other."""
+
+    first: np.ndarray  # (rows,) int32, row of the first pixels of each row of factors
+    left: int  # column of the first of them
+    columns: int
+    down: int  # rows and columns from the first pixel of a factor to the second
+    right: int
+
+    @property
+    def n_factors(self):
+        """Number of factors."""
+        return len(self.first) * self.columns
+
+    def pixels(self, own):
+        """Row and column of the first pixels of some factors."""
+        # own: (n,); returns (n, 2) int32
+        columns = max(self.columns, 1)
+        return np.stack([self.first[own // columns], self.left + own % columns], axis=1).astype(np.int32)
+
+    def of_plane(self, n_rows):
+        """For each row of the plane, the row of factors that has its first, and its second pixels there; or -1."""
+        # returns (2, n_rows) int32
+        found = np.full((2, n_rows), -1, dtype=np.int32)
+        number = np.arange(len(self.first), dtype=np.int32)
+        found[0, self.first], found[1, self.first + self.down] = number, number
+        return found
 
 
 class FactorTemplate(NamedTuple):
@@ -18,23 +47,38 @@ class FactorTemplate(NamedTuple):
     paired: bool = False
     channels: tuple | None = None  # those that linear models see; None is all
     multipliers: tuple = ()  # channels that precisions grow with
+    slices: int = 0  # of volumes
 
-    def rectangle(self, shape):
-        """First row and column, and numbers of rows and columns, of the first pixels on a plane of this shape."""
-        rows, columns = max(shape[0] - abs(self.down), 0), max(shape[1] - abs(self.right), 0)
-        if rows == 0 or columns == 0:
-            rows = columns = 0
-        return max(-self.down, 0), max(-self.right, 0), rows, columns
+    @property
+    def offset(self):
+        """From the first pixel to the second: slices, rows and columns."""
+        return self.slices, self.down, self.right
+
+    def _region(self, shape):
+        """Slices along each axis of the first pixels, and of the second."""
+        first, second = [], []
+        for step, length in zip(self.offset[3 - len(shape) :], shape, strict=True):
+            start, size = max(-step, 0), max(length - abs(step), 0)
+            first.append(slice(start, start + size))
+            second.append(slice(start + step, start + step + size))
+        if any(own.stop == own.start for own in first):
+            first = second = [slice(0, 0)] * len(shape)
+        return tuple(first), tuple(second)
+
+    def rows(self, shape):
+        """The factors on a plane (H, W), or on a volume (D, H, W)."""
+        first = self._region(shape)[0]
+        height = shape[-2]
+        rows = np.arange(first[-2].start, first[-2].stop, dtype=np.int32)
+        if len(shape) == 3:
+            above = height * np.arange(first[0].start, first[0].stop, dtype=np.int32)
+            rows = (above[:, None] + rows).ravel()
+        columns = first[-1].stop - first[-1].start
+        return FactorRows(rows, first[-1].start, columns, self.slices * height + self.down, self.right)
 
     def ends(self, shape):
-        """Slices of a plane: the first pixels of the factors, and the second."""
-        top, left, rows, columns = self.rectangle(shape)
-        first = slice(top, top + rows), slice(left, left + columns)
-        second = (
-            slice(top + self.down, top + self.down + rows),
-            slice(left + self.right, left + self.right + columns),
-        )
-        return (first, second) if self.paired else (first,)
+        """Slices of a plane or volume: the first pixels of the factors, and the second."""
+        return self._region(shape) if self.paired else self._region(shape)[:1]
 
     def n_inputs(self, n_channels):
         """Number of inputs of a linear model: 1 and the channels of the pixels of the factor."""
@@ -42,30 +86,32 @@ class FactorTemplate(NamedTuple):
         return 1 + n_seen * (2 if self.paired else 1)
 
     def seen(self, features):
-        """The channels of a plane that linear models see, contiguous."""
+        """The channels that linear models see, contiguous."""
         return features if self.channels is None else np.ascontiguousarray(features[..., self.channels])
 
     def multiplied_by(self, features):
         """Channels that precisions grow with, each a mean over the pixels of a factor, (n_factors, I)."""
         own = features[..., list(self.multipliers)]
-        _, _, rows, columns = self.rectangle(features.shape)
-        ends = [own[end].reshape(rows * columns, own.shape[2]) for end in self.ends(features.shape)]
+        n_factors = self.rows(features.shape[:-1]).n_factors
+        ends = [own[end].reshape(n_factors, own.shape[-1]) for end in self.ends(features.shape[:-1])]
         return sum(ends) / np.asarray(len(ends), dtype=features.dtype)
 
     def inputs(self, features, pixels):
-        """Inputs of the linear models of factors, given their first pixels."""
-        # features: (H, W, F); pixels: (n, 2); returns (n, n_inputs)
+        """Inputs of the linear models of factors, given the row and column of their first pixels."""
+        # features: (H, W, F) or (D, H, W, F), contiguous; pixels: (n, 2); returns (n, n_inputs)
         i, j = pixels.T
-        parts = [np.ones((len(pixels), 1), dtype=features.dtype), features[i, j]]
+        plane = as_plane(features)
+        parts = [np.ones((len(pixels), 1), dtype=features.dtype), plane[i, j]]
         if self.paired:
-            parts.append(features[i + self.down, j + self.right])
+            parts.append(plane[i + self.slices * features.shape[-3] + self.down, j + self.right])
         return np.concatenate(parts, axis=1)
 
 
 def factor_templates(offsets, channels=None, multipliers=()):
     """One unary type and one pairwise type for each offset."""
-    # offsets: (n, 2)
-    of_pairs = (FactorTemplate(int(down), int(right), True, channels, multipliers) for down, right in offsets)
+    # offsets: (n, 2), or (n, 3) for volumes
+    steps = ((0, *own)[-3:] for own in np.asarray(offsets).tolist())
+    of_pairs = (FactorTemplate(down, right, True, channels, multipliers, slices) for slices, down, right in steps)
     return [FactorTemplate(multipliers=multipliers), *of_pairs]
 
 
@@ -82,7 +128,7 @@ class RegressionTree(NamedTuple):
 
     children: np.ndarray  # (n_nodes, 2) int32: nodes for responses up to the threshold and above it; -1 at a leaf
     # (n_nodes, 7) int32: channel, rows down and columns right of it, the same of what is subtracted (channel -1 for
-    # nothing), and 1 for the magnitude of that
+    # nothing), and 1 for the magnitude of that; in volumes, with nine columns, the offsets between slices of both
     test: np.ndarray
     threshold: np.ndarray  # (n_nodes,) float64
     leaf: np.ndarray  # (n_nodes,) int32: number of each leaf, -1 at inner nodes
@@ -113,22 +159,25 @@ class RegressionTree(NamedTuple):
 
     def leaves(self, features, factor_type, run):
         """Leaf of each factor of a type."""
-        # features: (H, W, F); returns (n_factors,)
-        top, left, rows, columns = factor_type.rectangle(features.shape)
-        out = np.zeros(rows * columns, dtype=np.int32)
+        # features: (H, W, F) or (D, H, W, F); returns (n_factors,)
+        rows = factor_type.rows(features.shape[:-1])
+        out = np.zeros(rows.n_factors, dtype=np.int32)
         if out.size and self.n_leaves > 1:
+            plane, where = as_plane(features), (features.shape[-3], rows.first, rows.left, rows.columns)
             run(
-                lambda start, stop: find_leaves(features, top, left, columns, *self, start, stop, out),
-                rows,
-                smallest_range=max(1, _SMALLEST_RANGE // columns),
+                lambda start, stop: find_leaves(plane, *where, *self, start, stop, out),
+                len(rows.first),
+                smallest_range=max(1, _SMALLEST_RANGE // rows.columns),
             )
         return out
 
     def split(self, splits):
         """The tree with some leaves split in two."""
         # parent: (n_leaves,)
-        children, leaf = self.children.copy(), self.leaf.copy()
-        test, threshold = self.test.copy(), self.threshold.copy()
+        children, leaf, threshold = self.children.copy(), self.leaf.copy(), self.threshold.copy()
+        width = max([self.test.shape[1], *(len(new_test) for new_test, _ in splits.values())])
+        test = np.zeros((len(leaf), width), dtype=np.int32)
+        test[:, : self.test.shape[1]] = self.test
         n_nodes, n_leaves = len(leaf), self.n_leaves
         node_of_leaf = {int(number): node for node, number in enumerate(leaf) if number >= 0}
         parent, new_leaves = list(range(n_leaves)), []
@@ -141,7 +190,7 @@ class RegressionTree(NamedTuple):
         n_new = len(new_leaves)
         tree = RegressionTree(
             np.concatenate([children, np.full((n_new, 2), -1, dtype=np.int32)]),
-            np.concatenate([test, np.zeros((n_new, 7), dtype=np.int32)]),
+            np.concatenate([test, np.zeros((n_new, width), dtype=np.int32)]),
             np.concatenate([threshold, np.zeros(n_new)]),
             np.concatenate([leaf, np.array(new_leaves, dtype=np.int32)]),
         )
@@ -163,32 +212,41 @@ def random_tests(n_tests, n_channels, radius, rng):
     strong the response of a filter is often tells more than its sign. Where there are no more channels than tests and
     no offsets, every channel is tested once.
     """
-    # returns (n_tests, 7)
-    down, right = np.broadcast_to(radius, 2)
-    tests = np.zeros((n_tests, 7), dtype=np.int32)
-    for channel, rows, columns in ((0, 1, 2), (3, 4, 5)):
+    # radius: (2,), or (3,) for volumes; returns (n_tests, 7), or (n_tests, 9)
+    deep, down, right = _radii(radius)
+    tests = np.zeros((n_tests, 7 if deep is None else 9), dtype=np.int32)
+    for channel, rows, columns, slices in ((0, 1, 2, 7), (3, 4, 5, 8)):
         tests[:, channel] = rng.randint(n_channels, size=n_tests)
         tests[:, rows] = rng.randint(-down, down + 1, size=n_tests)
         tests[:, columns] = rng.randint(-right, right + 1, size=n_tests)
+        if deep is not None:
+            tests[:, slices] = rng.randint(-deep, deep + 1, size=n_tests)
     kind = rng.randint(4, size=n_tests)
     tests[:, 6] = rng.randint(2, size=n_tests)
     tests[kind == 2, 3] = tests[kind == 2, 0]
     alone = kind < 2
-    if down == right == 0 and n_channels <= n_tests:
+    if not deep and down == right == 0 and n_channels <= n_tests:
         tests[:n_channels, 0] = np.arange(n_channels)
         alone[:n_channels], tests[:n_channels, 6] = True, 0
-    tests[alone, 3], tests[alone, 4:6] = -1, 0
+    tests[alone, 3], tests[alone, 4:6], tests[alone, 8:] = -1, 0, 0
     return tests
+
+
+def _radii(radius):
+    """Largest offset in slices, None for planes, and in rows and columns."""
+    return (None, *np.broadcast_to(radius, 2)) if np.size(radius) < 3 else tuple(radius)
 
 
 def all_tests(n_channels, radius):
     """Every channel at every offset, without differences."""
-    # returns (n_tests, 7)
-    down, right = np.broadcast_to(radius, 2)
-    axes = np.arange(n_channels), np.arange(-down, down + 1), np.arange(-right, right + 1)
-    places = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
-    tests = np.zeros((len(places), 7), dtype=np.int32)
-    tests[:, :3], tests[:, 3] = places, -1
+    # returns (n_tests, 7), or (n_tests, 9) for volumes
+    deep, *of_plane = _radii(radius)
+    largest = of_plane if deep is None else [*of_plane, deep]
+    axes = np.arange(n_channels), *(np.arange(-own, own + 1) for own in largest)
+    places = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 1 + len(largest))
+    tests = np.zeros((len(places), 7 if deep is None else 9), dtype=np.int32)
+    tests[:, :3], tests[:, 3] = places[:, :3], -1
+    tests[:, 7:8] = places[:, 3:]
     return tests
 
 
@@ -347,14 +405,14 @@ class FactorSample(NamedTuple):
 
 
 def _sizes_of_part(risk):
-    """Numbers of factors by type, channels, and most rows and columns; None where there are no images."""
+    """Numbers of factors by type, channels, and longest axes; None where there are no images."""
     if not risk.images:
         return None
     counts = np.sum([[len(leaf) for leaf in image.leaves] for image in risk.images], axis=0)
     shapes = np.array([image.features.shape for image in risk.images])
     # Tables have no pixels beside each other.
     is_table = risk.images[0].graph.n_edges == 0 and shapes[0, 0] == 1
-    return counts, int(shapes[0, 2]), np.ones(2, dtype=int) if is_table else shapes[:, :2].max(axis=0)
+    return counts, int(shapes[0, -1]), np.ones(2, dtype=int) if is_table else shapes[:, :-1].max(axis=0)
 
 
 def _sample_of_type(sizes, number, options, seed):
@@ -446,15 +504,14 @@ def _gather(risk, statistics, sample):
 
     def of_image(k, n_threads):
         image, own, target = risk.images[k], members[k], place[bounds[k] : bounds[k + 1]]
-        top, left, _, columns = kind.rectangle(image.features.shape)
-        pixels = np.stack([top + own // columns, left + own % columns], axis=1).astype(np.int32)
+        pixels = kind.rows(image.features.shape[:-1]).pixels(own)
         weight = risk.factor_weights(k, kind)[own]
         if statistics is None:
             parts = weight[:, None] * _factor_values(risk, k, kind)[own]
         else:
             parts = _gradient_terms(risk, statistics[k], image, number, own, pixels) / share
         terms[target] = np.concatenate([weight[:, None], parts], axis=1)
-        find_responses(image.features, pixels, tests, target, responses)
+        find_responses(as_plane(image.features), image.features.shape[-3], pixels, tests, target, responses)
 
     map_tasks(of_image, np.flatnonzero(np.diff(bounds)).tolist(), risk.n_jobs)
     return terms, responses, leaf[order]
@@ -482,7 +539,7 @@ def _gradient_terms(risk, statistics, image, number, own, pixels):
 
 def _factor_values(risk, k, kind):
     """Targets of the factors of a type on image k."""
-    plane = risk.images[k].features.shape[:2]
+    plane = risk.images[k].features.shape[:-1]
     # Targets have mean 0, which stands in for missing ones.
     target = np.nan_to_num(risk.targets[k]).reshape(*plane, -1)
-    return np.concatenate([target[end].reshape(-1, target.shape[2]) for end in kind.ends(plane)], axis=1)
+    return np.concatenate([target[end].reshape(-1, target.shape[-1]) for end in kind.ends(plane)], axis=1)

@@ -386,8 +386,8 @@ def test_bad_input_is_named():
         field.fit(X, np.where(np.arange(6)[:, None, None] == 1, np.inf, y))
     with pytest.raises(ValueError, match="contains NaN"):
         field.fit(np.full_like(X, np.nan), y)
-    with pytest.raises(ValueError, match="got lattices of 3 axes"):
-        field.fit(np.zeros((2, 3, 3, 3, 1)), np.zeros((2, 3, 3, 3)))
+    with pytest.raises(ValueError, match="has 4 lattice axes"):
+        field.fit(np.zeros((2, 3, 3, 3, 3, 1)), np.zeros((2, 3, 3, 3, 3)))
     with pytest.raises(ValueError, match="a window needs a lattice"):
         field.fit([Example(np.zeros((2, 1)), [[0, 1]])], [np.zeros(2)])
     message = "window joins pixels 2 rows and 2 columns apart, but images of X have at most 16 rows and 2 columns"

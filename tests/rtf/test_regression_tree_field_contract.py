@@ -112,7 +112,7 @@ BAD = {
         Y[:, :, :1],
         "window joins pixels 1 rows and 1 columns apart, but images of X have at most 12 rows and 1 columns",
     ),
-    "volumes": (np.zeros((2, 3, 3, 3, 1)), np.zeros((2, 3, 3, 3)), "got lattices of 3 axes"),
+    "four axes": (np.zeros((2, 3, 3, 3, 3, 1)), np.zeros((2, 3, 3, 3, 3)), "has 4 lattice axes"),
 }
 
 

@@ -5,7 +5,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from regression_tree_problems import OFFSETS, energy_by_loops, leaf_by_descent, random_field, random_tree
+from regression_tree_problems import (
+    OFFSETS,
+    OFFSETS_OF_VOLUMES,
+    energy_by_loops,
+    leaf_by_descent,
+    random_field,
+    random_tree,
+    response_by_definition,
+)
 from scipy.stats import multivariate_normal
 
 from sklearn_crf._threads import range_runner
@@ -39,23 +47,52 @@ BOUNDS = (1e-2, 1e2)
 
 
 def pixels_of(kind, shape):
-    top, left, rows, columns = kind.rectangle(shape)
-    return [(top + i, left + j) for i in range(rows) for j in range(columns)]
+    """First pixels of the factors of a type, by trying all pixels."""
+    offset = kind.offset[3 - len(shape) :]
+    ends = {place: [p + o for p, o in zip(place, offset, strict=True)] for place in np.ndindex(*shape)}
+    inside = [p for p, end in ends.items() if all(0 <= e < n for e, n in zip(end, shape, strict=True))]
+    return inside if kind.paired else list(ends)
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 9999), st.integers(0, 12))
 def test_leaves_are_found_by_descent(seed, n_splits):
     rng = np.random.RandomState(seed)
-    features = rng.normal(size=(7, 6, 3)).astype(np.float32)
-    tree = random_tree(3, n_splits, rng)
-    assert tree.n_leaves == n_splits + 1
-    for kind in factor_templates(OFFSETS):
-        for n_threads in (1, 3):
-            with range_runner(n_threads) as run:
-                found = tree.leaves(features, kind, run)
-            expected = [leaf_by_descent(tree, features, pixel) for pixel in pixels_of(kind, (7, 6))]
-            assert_array_equal(found, expected)
+    for shape, offsets, radius in (((7, 6), OFFSETS, 2), ((4, 5, 3), OFFSETS_OF_VOLUMES, (2, 1, 2))):
+        features = rng.normal(size=(*shape, 3)).astype(np.float32)
+        tree = random_tree(3, n_splits, rng, radius)
+        assert tree.n_leaves == n_splits + 1
+        for kind in factor_templates(offsets):
+            expected = [leaf_by_descent(tree, features, pixel) for pixel in pixels_of(kind, shape)]
+            for n_threads in (1, 3):
+                with range_runner(n_threads) as run:
+                    assert_array_equal(tree.leaves(features, kind, run), expected)
+
+
+@pytest.mark.parametrize("objective", [GaussianPseudolikelihood(), GaussianLikelihood(), "mse"])
+@pytest.mark.parametrize("n_values", [1, 2])
+def test_derivatives_on_volumes_are_finite_differences(objective, n_values):
+    if objective == "mse":
+        objective = PredictionLoss(loss_function("mse"), ConjugateGradient(tol=1e-13))
+    _, potentials, coef, images, targets = random_field((3, 4, 3), n_values, seed=3, multipliers=(1,))
+    risk = FieldRisk(objective, potentials, images, targets)
+    gradient, rng, step = risk.value_grad(coef)[1], np.random.RandomState(0), 1e-5
+    for _ in range(6):
+        along = rng.normal(size=len(coef))
+        # Precisions are symmetric.
+        for part in potentials.unpack(along):
+            for own in (part.precision, part.slopes):
+                own += np.swapaxes(own, -1, -2).copy()
+        ends = [risk.value(coef + side * step * along) for side in (1, -1)]
+        assert gradient @ along == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-5, abs=1e-8)
+
+
+def test_the_mean_on_a_volume_is_that_of_a_dense_solve():
+    _, potentials, coef, images, _ = random_field((3, 4, 5), 2, seed=2)
+    model = potentials.model(coef, images[0])
+    found = ConjugateGradient(tol=1e-12).marginals(model).mean
+    dense = np.linalg.solve(model.precision_matrix().toarray(), model.h.ravel())
+    assert_allclose(found.ravel(), dense, atol=1e-9)
 
 
 def test_a_split_renames_no_other_leaf():
@@ -73,7 +110,7 @@ def test_a_split_renames_no_other_leaf():
 
 @pytest.mark.parametrize("multipliers", [(), (1,), (0, 2)])
 @pytest.mark.parametrize("n_values", [1, 2])
-@pytest.mark.parametrize("shape", [(6, 5), (1, 7), (3, 2), (1, 1)])
+@pytest.mark.parametrize("shape", [(6, 5), (1, 7), (3, 2), (1, 1), (3, 4, 5), (1, 2, 3), (4, 1, 2)])
 def test_the_model_is_the_sum_of_the_factors(n_values, shape, multipliers):
     trees, potentials, coef, images, targets = random_field(shape, n_values, seed=1, multipliers=multipliers)
     for image, y in zip(images, targets, strict=True):
@@ -243,14 +280,17 @@ def split_gain(trees, potentials, coef, images, targets, number, splits):
     return norm(new_potentials, new_coef, new_images) - norm(potentials, coef, images)
 
 
-@pytest.mark.parametrize(("n_values", "channels"), [(1, None), (2, None), (1, (2, 0))])
+@pytest.mark.parametrize(
+    ("n_values", "channels", "shape"),
+    [(1, None, (7, 6)), (2, None, (7, 6)), (1, (2, 0), (7, 6)), (1, None, (3, 4, 4))],
+)
 @pytest.mark.parametrize("multipliers", [(), (0, 2)])
-def test_splits_are_the_best_by_brute_force(n_values, channels, multipliers, monkeypatch):
+def test_splits_are_the_best_by_brute_force(n_values, channels, shape, multipliers, monkeypatch):
     trees, potentials, coef, images, targets = random_field(
-        (7, 6), n_values, n_splits=1, seed=7, channels=channels, multipliers=multipliers
+        shape, n_values, n_splits=1, seed=7, channels=channels, multipliers=multipliers
     )
     coef = potentials.project(coef, BOUNDS)
-    tests = random_tests(5, 3, 2, np.random.RandomState(2))
+    tests = random_tests(5, 3, 2 if len(shape) == 2 else (1, 2, 1), np.random.RandomState(2))
     monkeypatch.setattr("sklearn_crf.rtf._trees.random_tests", lambda *_: tests)
     gains = []
 
@@ -281,19 +321,16 @@ def test_splits_are_the_best_by_brute_force(n_values, channels, multipliers, mon
 
 def responses_in(images, kind, leaf, test):
     """Responses to a test of all factors in a leaf."""
-    number = factor_templates(OFFSETS, kind.channels, kind.multipliers).index(kind) if kind.paired else 0
-    found = []
-    for image in images:
-        height, width, _ = image.features.shape
-        for pixel, own in zip(pixels_of(kind, (height, width)), image.leaves[number], strict=True):
-            if own == leaf:
-                values = [
-                    image.features[np.clip(pixel[0] + i, 0, height - 1), np.clip(pixel[1] + j, 0, width - 1), channel]
-                    for channel, i, j in (test[:3], test[3:6])
-                ]
-                response = values[0] - (values[1] if test[3] >= 0 else 0.0)
-                found.append(abs(response) if test[6] else response)
-    return np.array(found)
+    offsets = OFFSETS if images[0].features.ndim == 3 else OFFSETS_OF_VOLUMES
+    number = factor_templates(offsets, kind.channels, kind.multipliers).index(kind) if kind.paired else 0
+    return np.array(
+        [
+            response_by_definition(image.features, pixel, test)
+            for image in images
+            for pixel, own in zip(pixels_of(kind, image.features.shape[:-1]), image.leaves[number], strict=True)
+            if own == leaf
+        ]
+    )
 
 
 def test_splits_keep_the_objective_and_the_limits():
@@ -357,7 +394,7 @@ def test_residual_splits_explain_most(n_values):
 def factor_targets(kind, plane):
     return np.array([
         np.concatenate([plane[i, j], plane[i + kind.down, j + kind.right]] if kind.paired else [plane[i, j]])
-        for i, j in pixels_of(kind, plane.shape)
+        for i, j in pixels_of(kind, plane.shape[:2])
     ])  # fmt: skip
 
 
@@ -397,9 +434,9 @@ def test_whitened_inputs_are_uncorrelated(kind):
     # A sum of others and a constant add nothing.
     plane = np.concatenate([plane, plane.sum(axis=2, keepdims=True), np.ones((30, 40, 1))], axis=2)
     white = whitening_of(InputMoments.of([plane], kind, rng))
-    _, _, rows, columns = kind.rectangle(plane.shape)
-    inputs = kind.inputs(plane, np.array(pixels_of(kind, plane.shape))) @ white.T
-    assert inputs.shape == (rows * columns, 1 + 3 * (2 if kind.paired else 1))
+    n_factors = kind.rows(plane.shape[:2]).n_factors
+    inputs = kind.inputs(plane, np.array(pixels_of(kind, plane.shape[:2]))) @ white.T
+    assert inputs.shape == (n_factors, 1 + 3 * (2 if kind.paired else 1))
     assert_allclose(inputs.T @ inputs / len(inputs), np.eye(inputs.shape[1]), atol=1e-6)
 
 
@@ -480,3 +517,8 @@ def test_half_of_the_tests_are_of_magnitudes():
     # Where there is nothing but the channels of the sample itself, each is tested as it is.
     assert_array_equal(random_tests(8, 5, 0, np.random.RandomState(0))[:5, [0, 3, 6]], [[k, -1, 0] for k in range(5)])
     assert not all_tests(5, 1)[:, 6].any()
+    # In volumes a test looks at other slices too.
+    tests = random_tests(500, 5, (1, 2, 3), np.random.RandomState(0))
+    assert [np.abs(tests[:, k]).max() for k in (7, 1, 2, 8, 4, 5)] == [1, 2, 3] * 2
+    assert not tests[tests[:, 3] < 0][:, [4, 5, 8]].any()
+    assert len(np.unique(all_tests(2, (1, 2, 3)), axis=0)) == 2 * 3 * 5 * 7

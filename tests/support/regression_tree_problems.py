@@ -9,13 +9,14 @@ from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
 from sklearn_crf.rtf._trees import RegressionTree, factor_templates, random_tests
 
 OFFSETS = np.array([[0, 1], [1, 0], [1, -1], [0, 2]])
+OFFSETS_OF_VOLUMES = np.array([[0, 0, 1], [0, 1, -1], [1, 0, 0], [1, -1, 2], [2, 1, 0]])
 
 
-def random_tree(n_channels, n_splits, rng):
+def random_tree(n_channels, n_splits, rng, radius=2):
     """A tree with random leaves split at random."""
     tree = RegressionTree.stump()
     for _ in range(n_splits):
-        test = random_tests(1, n_channels, 2, rng)[0]
+        test = random_tests(1, n_channels, radius, rng)[0]
         tree, _ = tree.split({int(rng.randint(tree.n_leaves)): (test, rng.normal())})
     return tree
 
@@ -23,9 +24,10 @@ def random_tree(n_channels, n_splits, rng):
 def random_field(shape=(6, 5), n_values=1, n_channels=3, n_splits=3, n_images=2, seed=0, channels=None, multipliers=()):
     """Trees, potentials, parameters, images and targets in float64."""
     rng = np.random.RandomState(seed)
-    graph = lattice(shape, OFFSETS)
+    graph = lattice(shape, OFFSETS if len(shape) == 2 else OFFSETS_OF_VOLUMES)
+    radius = 2 if len(shape) == 2 else (2, 1, 2)
     types = factor_templates(graph.offsets, channels, multipliers)
-    trees = [random_tree(n_channels, n_splits, rng) for _ in types]
+    trees = [random_tree(n_channels, n_splits, rng, radius) for _ in types]
     whitening = [rng.normal(size=(n, n)) / n for n in (kind.n_inputs(n_channels) for kind in types)]
     potentials = RegressionTreePotentials(types, [tree.n_leaves for tree in trees], whitening, n_values)
     coef = rng.normal(size=potentials.n_coef)
@@ -41,45 +43,52 @@ def random_field(shape=(6, 5), n_values=1, n_channels=3, n_splits=3, n_images=2,
     return trees, potentials, coef, images, targets
 
 
+def response_by_definition(features, pixel, test):
+    """Response to a test at a pixel, or at a voxel."""
+    shape = features.shape[:-1]
+
+    def value(channel, down, right, slices):
+        offset = (slices, down, right)[3 - len(shape) :]
+        place = [np.clip(p + o, 0, n - 1) for p, o, n in zip(pixel, offset, shape, strict=True)]
+        return features[(*place, channel)]
+
+    first, second = [*test[:3], *test[7:8]], [*test[3:6], *test[8:9]]
+    slices = [] if len(test) > 7 else [0]
+    response = value(*first, *slices) - (value(*second, *slices) if test[3] >= 0 else 0.0)
+    return abs(response) if test[6] else response
+
+
 def leaf_by_descent(tree, features, pixel):
     """Leaf of the factor at a pixel, by the definition."""
-    height, width, _ = features.shape
-
-    def value(channel, down, right):
-        i, j = np.clip(pixel[0] + down, 0, height - 1), np.clip(pixel[1] + right, 0, width - 1)
-        return features[i, j, channel]
-
     node = 0
     while tree.children[node, 0] >= 0:
-        test = tree.test[node]
-        response = value(*test[:3]) - (value(*test[3:6]) if test[3] >= 0 else 0.0)
-        response = abs(response) if test[6] else response
+        response = response_by_definition(features, pixel, tree.test[node])
         node = tree.children[node, int(response > tree.threshold[node])]
     return tree.leaf[node]
 
 
 def energy_by_loops(trees, potentials, coef, image, y):
     """Sum over factors of y' J y / 2 - y' H b, pixel by pixel."""
-    height, width, _ = image.features.shape
-    y = y.reshape(height, width, -1)
+    shape = image.features.shape[:-1]
+    y = y.reshape(*shape, -1)
     total = 0.0
     for kind, tree, part, white in zip(
         potentials.types, trees, potentials.unpack(coef), potentials.whitening, strict=True
     ):
-        for i in range(height):
-            for j in range(width):
-                ends = [(i, j), (i + kind.down, j + kind.right)] if kind.paired else [(i, j)]
-                if not all(0 <= a < height and 0 <= b < width for a, b in ends):
-                    continue
-                leaf = leaf_by_descent(tree, image.features, (i, j))
-                values = np.concatenate([y[end] for end in ends])
-                seen = list(range(image.features.shape[2])) if kind.channels is None else list(kind.channels)
-                inputs = np.concatenate([[1.0], *(image.features[end][seen] for end in ends)])
-                precision = part.precision[leaf].copy()
-                for slope, channel in zip(part.slopes[leaf], kind.multipliers, strict=True):
-                    precision += np.mean([image.features[end][channel] for end in ends]) * slope
-                total += 0.5 * values @ precision @ values
-                total -= values @ part.weight[leaf] @ white @ inputs
+        offset = kind.offset[3 - len(shape) :]
+        for place in np.ndindex(*shape):
+            ends = [place, tuple(p + o for p, o in zip(place, offset, strict=True))] if kind.paired else [place]
+            if not all(0 <= a < length for end in ends for a, length in zip(end, shape, strict=True)):
+                continue
+            leaf = leaf_by_descent(tree, image.features, place)
+            values = np.concatenate([y[end] for end in ends])
+            seen = list(range(image.features.shape[-1])) if kind.channels is None else list(kind.channels)
+            inputs = np.concatenate([[1.0], *(image.features[end][seen] for end in ends)])
+            precision = part.precision[leaf].copy()
+            for slope, channel in zip(part.slopes[leaf], kind.multipliers, strict=True):
+                precision += np.mean([image.features[end][channel] for end in ends]) * slope
+            total += 0.5 * values @ precision @ values
+            total -= values @ part.weight[leaf] @ white @ inputs
     return total
 
 

@@ -1,7 +1,8 @@
 """Trees over the pixels of a plane, and the linear models at their leaves.
 
 A factor sits at a pixel, or at a pixel and the one at an offset from it; the first pixels of the factors of one type
-are a rectangle. Channels are looked up at offsets from the first pixel, beyond the border at the border.
+are a rectangle. Channels are looked up at offsets from the first pixel, beyond the border at the border. A volume is a
+plane of its slices one below the other: the first pixels are then a rectangle in each of some slices.
 """
 
 import numpy as np
@@ -28,7 +29,7 @@ cdef extern from "leaf_rows.h" nogil:
 CHANNEL_BLOCK = BLOCK
 
 # What a test compares: x[channel] at an offset, less another channel (if not negative) at another offset; or the
-# magnitude of that.
+# magnitude of that. Offsets between slices are only in tests of volumes.
 cdef enum:
     CHANNEL = 0
     DOWN = 1
@@ -37,60 +38,81 @@ cdef enum:
     OTHER_DOWN = 4
     OTHER_RIGHT = 5
     MAGNITUDE = 6
+    SLICES = 7
+    OTHER_SLICES = 8
 
 
 cdef inline Py_ssize_t within(Py_ssize_t position, Py_ssize_t length) noexcept nogil:
     return 0 if position < 0 else length - 1 if position >= length else position
 
 
-cdef inline floating response(const floating[:, :, ::1] x, Py_ssize_t i, Py_ssize_t j,
-                              const int32_t* test) noexcept nogil:
-    cdef floating value = x[within(i + test[DOWN], x.shape[0]), within(j + test[RIGHT], x.shape[1]), test[CHANNEL]]
+cdef inline Py_ssize_t row_at(Py_ssize_t row, Py_ssize_t down, Py_ssize_t slices, Py_ssize_t height,
+                              Py_ssize_t n_rows) noexcept nogil:
+    """The row at an offset, within the slice and the volume."""
+    cdef Py_ssize_t own
+    if height == n_rows:
+        return within(row + down, n_rows)
+    own = row // height
+    return within(own + slices, n_rows // height) * height + within(row - own * height + down, height)
+
+
+cdef inline floating response(const floating[:, :, ::1] x, Py_ssize_t i, Py_ssize_t j, const int32_t* test, bint deep,
+                              Py_ssize_t height) noexcept nogil:
+    cdef floating value = x[row_at(i, test[DOWN], test[SLICES] if deep else 0, height, x.shape[0]),
+                            within(j + test[RIGHT], x.shape[1]), test[CHANNEL]]
     if test[OTHER_CHANNEL] >= 0:
-        value -= x[within(i + test[OTHER_DOWN], x.shape[0]), within(j + test[OTHER_RIGHT], x.shape[1]),
-                   test[OTHER_CHANNEL]]
+        value -= x[row_at(i, test[OTHER_DOWN], test[OTHER_SLICES] if deep else 0, height, x.shape[0]),
+                   within(j + test[OTHER_RIGHT], x.shape[1]), test[OTHER_CHANNEL]]
     return -value if test[MAGNITUDE] and value < 0 else value
 
 
 def find_leaves(
     const floating[:, :, ::1] x,  # IN (H, W, F)
-    Py_ssize_t top,
+    Py_ssize_t height,  # rows of a slice
+    const int32_t[::1] first,  # IN (rows,) row of the first pixels of each row of factors
     Py_ssize_t left,
     Py_ssize_t columns,
     const int32_t[:, ::1] children,  # IN (n_nodes, 2) for responses up to the threshold and above; -1 at a leaf
-    const int32_t[:, ::1] test,  # IN (n_nodes, 7)
+    const int32_t[:, ::1] test,  # IN (n_nodes, 7), or (n_nodes, 9) for volumes
     const double[::1] threshold,  # IN (n_nodes,)
     const int32_t[::1] leaf,  # IN (n_nodes,) number of the leaf, -1 at inner nodes
     Py_ssize_t start,
-    Py_ssize_t stop,  # rows start to stop of the rectangle of factors
+    Py_ssize_t stop,  # rows start to stop of factors
     int32_t[::1] out,  # OUT (n_factors,)
 ):
     """The leaf of each factor."""
-    cdef Py_ssize_t i, j, node
+    cdef:
+        Py_ssize_t i, j, node
+        bint deep = test.shape[1] > SLICES
     with nogil:
         for i in range(start, stop):
             for j in range(columns):
                 node = 0
                 while children[node, 0] >= 0:
-                    node = children[node, response(x, top + i, left + j, &test[node, 0]) > threshold[node]]
+                    node = children[
+                        node, response(x, first[i], left + j, &test[node, 0], deep, height) > threshold[node]
+                    ]
                 out[i * columns + j] = leaf[node]
 
 
 def find_responses(
     const floating[:, :, ::1] x,  # IN (H, W, F)
+    Py_ssize_t height,  # rows of a slice
     const int32_t[:, ::1] pixels,  # IN (n, 2)
-    const int32_t[:, ::1] tests,  # IN (T, 7)
+    const int32_t[:, ::1] tests,  # IN (T, 7), or (T, 9) for volumes
     const int64_t[::1] place,  # IN (n,)
     floating[:, ::1] out,  # OUT (T, ...) column place[k] has the responses at pixel k
 ):
     """The response to each test at some pixels."""
-    cdef Py_ssize_t first, k, t, block = 64
+    cdef:
+        Py_ssize_t first, k, t, block = 64
+        bint deep = tests.shape[1] > SLICES
     with nogil:
         # Some pixels at a time, which are close together: their channels stay in the cache from test to test.
         for first in range(0, pixels.shape[0], 64):
             for t in range(tests.shape[0]):
                 for k in range(first, min(first + block, pixels.shape[0])):
-                    out[t, place[k]] = response(x, pixels[k, 0], pixels[k, 1], &tests[t, 0])
+                    out[t, place[k]] = response(x, pixels[k, 0], pixels[k, 1], &tests[t, 0], deep, height)
 
 
 cdef inline void add_multiple(double factor, const floating* a, Py_ssize_t n, double* out) noexcept nogil:
@@ -104,13 +126,13 @@ def linear_values(
     const int32_t[::1] leaf,  # IN (n_factors,)
     const floating[:, :, ::1] weight,  # IN (L, m, 1 + size) or, for pairs, (L, m, 1 + 2 size), packed
     Py_ssize_t size,  # F as packed
-    Py_ssize_t top,
+    const int32_t[::1] row,  # IN (rows,) row of the first pixels of each row of factors
     Py_ssize_t left,
     Py_ssize_t columns,
-    Py_ssize_t down,
+    Py_ssize_t down,  # rows and columns from the first pixel of a factor to the second
     Py_ssize_t right,
     Py_ssize_t start,
-    Py_ssize_t stop,  # rows start to stop of the rectangle of factors
+    Py_ssize_t stop,  # rows start to stop of factors
     floating[:, ::1] out,  # OUT (n_factors, m)
 ):
     """Weights of each factor's leaf times 1, the channels of its first pixel, and those of its second."""
@@ -121,8 +143,8 @@ def linear_values(
         const floating* second
     with nogil:
         for i in range(start, stop):
-            first = &x[top + i, left, 0]
-            second = &x[top + i + down, left + right, 0] if paired else NULL
+            first = &x[row[i], left, 0]
+            second = &x[row[i] + down, left + right, 0] if paired else NULL
             if floating is float:
                 leaf_values_float(first, second, F, size, &leaf[i * columns], &weight[0, 0, 0], m, columns,
                                   &out[i * columns, 0])
@@ -153,11 +175,9 @@ def add_factors(
     const floating[:, :, ::1] precision,  # IN (P, m, m)
     const int32_t[::1] place,  # IN (n_factors,) precision of each factor
     Py_ssize_t width,  # pixels of a row of the plane
-    Py_ssize_t top,
+    const int32_t[:, ::1] of_row,  # IN (2, H) row of factors whose first, and whose second pixels are in a row; or -1
     Py_ssize_t left,
-    Py_ssize_t rows,
     Py_ssize_t columns,
-    Py_ssize_t down,
     Py_ssize_t right,
     Py_ssize_t start,
     Py_ssize_t stop,  # rows start to stop of the plane are written
@@ -167,17 +187,17 @@ def add_factors(
     """Add the factors of one type to the field of their pixels, but for the blocks of pairs."""
     cdef:
         Py_ssize_t i, row, s, D = h.shape[1], m = values.shape[1]
-    if rows == 0:
+    if columns == 0:
         return
     with nogil:
         for i in range(start, stop):
-            row = i - top
-            if 0 <= row < rows:
+            row = of_row[0, i]
+            if row >= 0:
                 s = i * width + left
                 add_row_of_ends(&values[row * columns, 0], &precision[0, 0, 0], &place[row * columns], columns, m, D,
                                 &h[s, 0], &diagonal[s, 0, 0])
-            row = i - top - down
-            if m > D and 0 <= row < rows:
+            row = of_row[1, i]
+            if m > D and row >= 0:
                 s = i * width + left + right
                 add_row_of_ends(&values[row * columns, D], &precision[0, D, D], &place[row * columns], columns, m, D,
                                 &h[s, 0], &diagonal[s, 0, 0])
@@ -188,9 +208,8 @@ def add_linear_gradient(
     const int32_t[::1] leaf,  # IN (n_factors,)
     const double[:, ::1] linear,  # IN (N, D) derivative by the linear values of each pixel
     Py_ssize_t size,  # F as packed
-    Py_ssize_t top,
+    const int32_t[::1] row,  # IN (rows,) row of the first pixels of each row of factors
     Py_ssize_t left,
-    Py_ssize_t rows,
     Py_ssize_t columns,
     Py_ssize_t down,
     Py_ssize_t right,
@@ -207,10 +226,10 @@ def add_linear_gradient(
         int32_t[::1] count = np.zeros(n_leaves, dtype=np.int32)
         floating[:, ::1] part = np.zeros((n_leaves, n), dtype=np.float32 if floating is float else np.float64)
     with nogil:
-        for i in range(rows):
-            s = (top + i) * x.shape[1] + left
-            first = &x[top + i, left, 0]
-            second = &x[top + i + down, left + right, 0] if paired else NULL
+        for i in range(row.shape[0]):
+            s = row[i] * x.shape[1] + left
+            first = &x[row[i], left, 0]
+            second = &x[row[i] + down, left + right, 0] if paired else NULL
             of_second = &linear[s + step, 0] if paired else NULL
             if floating is float:
                 leaf_gradient_float(first, second, F, size, &leaf[i * columns], &linear[s, 0], of_second, D, columns,
@@ -259,9 +278,8 @@ def add_precision_gradient(
     const double[:, :, ::1] cross,  # IN (n_factors, D, D) what the derivative by an edge has more; or none
     const int32_t[::1] leaf,  # IN (n_factors,)
     Py_ssize_t width,  # pixels of a row of the plane
-    Py_ssize_t top,
+    const int32_t[::1] row,  # IN (rows,) row of the first pixels of each row of factors
     Py_ssize_t left,
-    Py_ssize_t rows,
     Py_ssize_t columns,
     Py_ssize_t step,  # pixels from the first of a factor to the second; 0 for factors of one pixel
     double[:, :, ::1] out,  # IN OUT (L, m, m)
@@ -272,14 +290,14 @@ def add_precision_gradient(
         bint has_cross = cross.shape[0] > 0
         double product
     with nogil:
-        for i in range(rows):
-            k, s = i * columns, (top + i) * width + left
+        for i in range(row.shape[0]):
+            k, s = i * columns, row[i] * width + left
             if D == 1 and not has_cross:
                 add_row_of_scalars(&linear[s, 0], &values[s, 0], &square[s, 0, 0], &leaf[k], columns, step,
                                    &out[0, 0, 0])
                 continue
             for j in range(columns):
-                k, s = i * columns + j, (top + i) * width + left + j
+                k, s = i * columns + j, row[i] * width + left + j
                 t, own = s + step, leaf[k]
                 for a in range(D):
                     for b in range(D):

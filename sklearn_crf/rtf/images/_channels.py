@@ -19,10 +19,11 @@ def of_clean_images(X):
     if axes == {2}:
         given = np.asarray(X)[..., None] if _is_stack(X) else object_array([image[..., None] for image in images])
         return given, X, True
-    if axes == {3}:
+    if axes in ({3}, {4}):
         return X, X, False
     raise ValueError(
-        f"X must hold images of shape (H, W) or (H, W, C) where y is None, got arrays of {sorted(axes)} axes."
+        f"X must hold images of shape (H, W) or (H, W, C), or volumes of shape (D, H, W, C), where y is "
+        f"None, got arrays of {sorted(axes)} axes."
     )
 
 

@@ -74,18 +74,22 @@ class GaussianNoise(_Range):
 
         Parameters
         ----------
-        image : ndarray of shape (H, W) or (H, W, C)
+        image : ndarray of shape (H, W), (H, W, C) or (D, H, W, C)
         rng : numpy.random.Generator
 
         Returns
         -------
-        ndarray of shape (H, W) or (H, W, C), float32
+        ndarray of the same shape, float32
             With a channel more if ``level_channel`` is set.
         """
         image = np.asarray(image, dtype=np.float32)
         sigma = np.float32(self._drawn(rng))
         noisy = image + sigma * rng.standard_normal(image.shape, dtype=np.float32)
-        return np.dstack([noisy, np.full(image.shape[:2], sigma)]) if self.level_channel else noisy
+        if not self.level_channel:
+            return noisy
+        # Images of two axes have no axis of channels.
+        noisy = noisy[..., None] if noisy.ndim == 2 else noisy
+        return np.concatenate([noisy, np.full((*noisy.shape[:-1], 1), sigma)], axis=-1)
 
 
 class MissingPixels(_Range):
@@ -114,7 +118,7 @@ class MissingPixels(_Range):
 
         Parameters
         ----------
-        image : ndarray of shape (H, W) or (H, W, C)
+        image : ndarray of shape (H, W), (H, W, C) or (D, H, W, C)
         rng : numpy.random.Generator
 
         Returns
@@ -122,7 +126,7 @@ class MissingPixels(_Range):
         ndarray of the same shape, float32
         """
         image = np.array(image, dtype=np.float32)
-        image[rng.random(image.shape[:2]) < self._drawn(rng)] = np.nan
+        image[rng.random(image.shape[: max(image.ndim - 1, 2)]) < self._drawn(rng)] = np.nan
         return image
 
 
@@ -217,23 +221,25 @@ _TRIED = 8
 
 def corrupting(corruption, planes, is_grey, missing=None):
     """A function (plane, i, rng) that gives the inputs of a round, the channels that have gaps, and what was tried."""
-    # planes: list of (H, W, C), clean; is_grey: the corruption is given images without an axis of channels
+    # planes: list of (H, W, C) or (D, H, W, C), clean
+    # is_grey: the corruption is given images without an axis of channels
     # missing: channels with gaps, where they are known
 
     def drawn(plane, rng):
         image = plane[..., 0] if is_grey else plane
         found = np.asarray(corruption(image.copy(), rng), dtype=np.float32)
-        found = found[..., None] if found.ndim == 2 else found
-        if found.shape[:2] != plane.shape[:2] or found.ndim != 3 or np.isinf(found).any():
+        found = found[..., None] if found.ndim == plane.ndim - 1 else found
+        if found.shape[:-1] != plane.shape[:-1] or np.isinf(found).any():
+            size = " x ".join(map(str, plane.shape[:-1]))
             raise ValueError(
-                f"corruption must return finite images of {plane.shape[0]} x {plane.shape[1]} pixels, got shape "
+                f"corruption must return finite images of {size} pixels, got shape "
                 f"{found.shape}{' with infinity' if np.isinf(found).any() else ''}."
             )
         return found
 
     tried = [drawn(plane, np.random.default_rng(i)) for i, plane in enumerate(planes[:_TRIED])]
     if missing is None:
-        gaps = [own.any(axis=(0, 1)) for own in map(missing_values, tried) if own is not None]
+        gaps = [own.reshape(-1, own.shape[-1]).any(axis=0) for own in map(missing_values, tried) if own is not None]
         missing = tuple(np.flatnonzero(np.any(gaps, axis=0)).tolist()) if gaps else ()
 
     def prepared(found):

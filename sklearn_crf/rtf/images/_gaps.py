@@ -1,11 +1,13 @@
 """Missing pixels of the input: where they are, what they are filled with."""
 
+from itertools import combinations
+
 import numpy as np
 from scipy.ndimage import gaussian_filter
 
 
 def missing_values(image):
-    """Mask (H, W, C) of the NaN of an image, None if there is no NaN."""
+    """Mask (..., C) of the NaN of an image or volume, None if there is no NaN."""
     image = np.asarray(image)
     if image.dtype.kind != "f":
         return None
@@ -21,11 +23,11 @@ _LEAST_MASS = 0.05
 
 def without_gaps(image):
     """The image with missing values replaced by a thin plate through the known values."""
-    # image: (H, W, C); returns (H, W, C)
+    # image: (H, W, C) or (D, H, W, C); returns the same
     image = np.asarray(image)
     is_known = ~np.isnan(image)
     out = np.where(is_known, image, 0).astype(np.float32)
-    for c in range(image.shape[2]):
+    for c in range(image.shape[-1]):
         gaps = ~is_known[..., c]
         if gaps.any() and not gaps.all():
             _fill(out[..., c], gaps)
@@ -42,7 +44,7 @@ def _fill(plane, gaps):
 
 def _spread_into(values, gaps):
     """Values with gaps filled by Gaussian means of the known values around them, wider and wider."""
-    # values: (H, W), 0 in gaps; gaps: (H, W)
+    # values: (H, W) or (D, H, W), 0 in gaps; gaps: the same
     known, weight, left = values.copy(), (~gaps).astype(np.float32), gaps.copy()
     scale = _GAP_SCALES[0]
     while left.any() and scale < 2 * max(values.shape):
@@ -61,8 +63,8 @@ _PLATE_TOL = 1e-3
 
 
 def _bend(values, gaps):
-    r"""Make the values in gaps, in place, those of least :math:`\int f_{xx}^2 + 2 f_{xy}^2 + f_{yy}^2`."""
-    # values: (H, W); gaps: (H, W)
+    r"""Make the values in gaps, in place, those of least :math:`\int \sum_{ab} f_{ab}^2` over pairs of axes."""
+    # values: (H, W) or (D, H, W); gaps: the same
     residual = np.where(gaps, -_plate_gradient(values), 0)
     direction, square = residual.copy(), _square(residual)
     least = _PLATE_TOL**2 * square
@@ -84,16 +86,19 @@ def _square(values):
 def _plate_gradient(values):
     """Half of the derivative of the bending energy."""
     out = np.zeros_like(values)
-    for plane, own in ((values, out), (values.T, out.T)):
+    for axis in range(values.ndim):
+        plane, own = np.moveaxis(values, axis, 0), np.moveaxis(out, axis, 0)
         bend = plane[2:] - 2 * plane[1:-1] + plane[:-2]
         own[2:] += bend
         own[1:-1] -= 2 * bend
         own[:-2] += bend
-    twist = 2 * (values[1:, 1:] - values[1:, :-1] - values[:-1, 1:] + values[:-1, :-1])
-    out[1:, 1:] += twist
-    out[1:, :-1] -= twist
-    out[:-1, 1:] -= twist
-    out[:-1, :-1] += twist
+    for pair in combinations(range(values.ndim), 2):
+        plane, own = np.moveaxis(values, pair, (0, 1)), np.moveaxis(out, pair, (0, 1))
+        twist = 2 * (plane[1:, 1:] - plane[1:, :-1] - plane[:-1, 1:] + plane[:-1, :-1])
+        own[1:, 1:] += twist
+        own[1:, :-1] -= twist
+        own[:-1, 1:] -= twist
+        own[:-1, :-1] += twist
     return out
 
 
@@ -106,11 +111,12 @@ _MASKS = 2
 
 def with_masks(plane, missing, channels):
     """The plane without gaps, and for some channels: 1 where the channel was known; share of known pixels around."""
-    # plane: (H, W, C); missing: (H, W, C); returns (H, W, C + 2 n)
-    known = np.ones((*plane.shape[:2], len(channels)), dtype=np.float32)
+    # plane: (..., C) and missing: (..., C) of an image or volume; returns (..., C + 2 n)
+    known = np.ones((*plane.shape[:-1], len(channels)), dtype=np.float32)
     if missing is not None:
         known -= missing[..., list(channels)]
-    return np.concatenate([plane, known, gaussian_filter(known, (_NEAR, _NEAR, 0), mode="nearest")], axis=2)
+    around = gaussian_filter(known, [_NEAR] * (plane.ndim - 1) + [0], mode="nearest")
+    return np.concatenate([plane, known, around], axis=-1)
 
 
 def n_masks(missing):
@@ -119,10 +125,10 @@ def n_masks(missing):
 
 
 def known_values(plane, missing, n_values):
-    """Mask (H, W, D) of the values that a plane with masks was given, for the first D channels."""
-    # plane: (H, W, C + 2 n)
-    known = np.ones((*plane.shape[:2], n_values), dtype=bool)
-    first = plane.shape[2] - n_masks(missing)
+    """Mask (..., D) of the values that a plane with masks was given, for the first D channels."""
+    # plane: (..., C + 2 n)
+    known = np.ones((*plane.shape[:-1], n_values), dtype=bool)
+    first = plane.shape[-1] - n_masks(missing)
     for k, channel in enumerate(missing):
         if channel < n_values:
             known[..., channel] = plane[..., first + k] > 0
@@ -131,10 +137,10 @@ def known_values(plane, missing, n_values):
 
 def are_kept(planes, targets, missing):
     """Whether what is known of the first channels of X is the target itself, as where pixels were only removed."""
-    # planes: list of (H, W, C + 2 n); targets: list of (N, D), not scaled
+    # planes: list of (..., C + 2 n); targets: list of (N, D), not scaled
     for plane, target in zip(planes, targets, strict=False):
         n_values = target.shape[1]
-        if not missing or plane.shape[2] - n_masks(missing) < n_values or not set(range(n_values)) & set(missing):
+        if not missing or plane.shape[-1] - n_masks(missing) < n_values or not set(range(n_values)) & set(missing):
             return False
         known = known_values(plane, missing, n_values).reshape(target.shape)
         value = plane[..., :n_values].reshape(target.shape)

@@ -18,7 +18,7 @@ from sklearn_crf.rtf.images._gaps import missing_values, with_masks, without_gap
 class TrainingData(NamedTuple):
     """Images of one set, or one plane of one row for plain samples."""
 
-    features: list  # (H, W, F) each
+    features: list  # (H, W, F) each, or (D, H, W, F)
     graphs: list
     targets: list  # (N, D) each, of mean 0 and variance 1
     weights: list | None  # (N,) each
@@ -50,25 +50,25 @@ class TrainingData(NamedTuple):
         """Some of the images."""
         return TrainingData(*(None if part is None else [part[i] for i in members] for part in self))
 
-    def cut(self, number, rows, columns):
-        """A rectangle of one image, given as slices."""
+    def cut(self, number, *sides):
+        """A rectangle of one image, or a box of a volume, given as slices."""
         features, graph = self.features[number], self.graphs[number]
-        height, width = features.shape[:2]
-        own = np.ascontiguousarray(features[rows, columns])
-        shape = own.shape[2 - len(graph.shape) : 2]
+        shape = features.shape[:-1]
+        own = np.ascontiguousarray(features[sides])
 
         def of(values):
-            plane = values.reshape(height, width, *values.shape[1:])[rows, columns]
-            return plane.reshape(-1, *values.shape[1:])
+            return values.reshape(*shape, *values.shape[1:])[sides].reshape(-1, *values.shape[1:])
 
         weights = None if self.weights is None else [of(self.weights[number])]
-        return TrainingData([own], [lattice(shape, graph.offsets)], [of(self.targets[number])], weights)
+        inner = lattice(own.shape[len(shape) - len(graph.shape) : -1], graph.offsets)
+        return TrainingData([own], [inner], [of(self.targets[number])], weights)
 
 
 def plane_graph(shape, offsets, n_axes):
-    """The lattice of a plane; that of a chain or a table has one axis."""
-    # offsets: (n_offsets, 2)
-    return lattice(shape[2 - n_axes :], offsets[:, 2 - n_axes :])
+    """The lattice of a plane or volume; that of a chain or a table has one axis."""
+    # shape, offsets: of two axes, or of three for volumes
+    n_planar = len(shape)
+    return lattice(shape[n_planar - n_axes :], offsets[:, n_planar - n_axes :])
 
 
 def joined(parts):
@@ -80,8 +80,8 @@ def joined(parts):
 class Planes(NamedTuple):
     """Images of an estimator's X as planes; chains are planes of one row, and a table is one plane of one row."""
 
-    features: list  # (H, W, F) each
-    offsets: np.ndarray  # (n_offsets, 2), rows and columns
+    features: list  # (H, W, F) each, or (D, H, W, F)
+    offsets: np.ndarray  # (n_offsets, 2), rows and columns; (n_offsets, 3) of volumes
     encoded: object
     graphs: dict  # lattices made so far, by shape
     missing: tuple  # channels of X that may be NaN: the last channels of features tell where these are not
@@ -120,7 +120,7 @@ def multiplier_channels(channels, n_channels):
 
 def check_multipliers(features, multipliers):
     """Raise if a channel that precisions grow with is negative, as they might not be positive definite then."""
-    # features: list of (H, W, F)
+    # features: list of (H, W, F) or (D, H, W, F)
     for channel in multipliers:
         least = min(float(plane[..., channel].min()) for plane in features)
         if least < 0:
@@ -129,12 +129,13 @@ def check_multipliers(features, multipliers):
 
 def _missing_channels(est, known, reset):
     """Channels with missing values in ``fit``; raises if others have some later."""
-    found = sorted({int(c) for own in known if own is not None for c in np.flatnonzero(own.any(axis=(0, 1)))})
+    of_images = [() if own is None else np.flatnonzero(own.reshape(-1, own.shape[-1]).any(axis=0)) for own in known]
+    found = sorted({int(channel) for own in of_images for channel in own})
     if reset:
         return tuple(found)
     expected = tuple(est.missing_channels_.tolist())
-    for i, own in enumerate(known):
-        more = [] if own is None else [c for c in np.flatnonzero(own.any(axis=(0, 1))) if c not in expected]
+    for i, gaps in enumerate(of_images):
+        more = [c for c in gaps if c not in expected]
         if more:
             raise ValueError(
                 f"X[{i}] contains NaN in channel {more[0]}, which was complete in fit: train on images with missing "
@@ -172,7 +173,10 @@ def require_one_reading(X, y):
                 f"x {width} pixels (pass [x[..., np.newaxis] for x in X]), or a chain of {height} nodes with {width} "
                 f"features and {width} targets each {say_chains}."
             )
+        _require_no_volumes([np.shape(x) for x, _ in pairs], [np.shape(own) for _, own in pairs])
         return
+    if len(shape) == 4:
+        _require_no_volumes([shape[1:]], [of_target[1:]])
     if len(shape) != 3:
         return
     n, height, width = shape
@@ -191,10 +195,27 @@ def require_one_reading(X, y):
         )
 
 
-def _require_channel_axis(X, n_features):
+def _require_no_volumes(shapes, of_targets):
+    """Raise if images have as many channels as values, and more than colours: they are more likely grey volumes."""
+    if shapes and shapes == of_targets and all(len(own) == 3 and own[2] > max(COLOURS) for own in shapes):
+        depth, height, width = shapes[0]
+        raise ValueError(
+            f"X[0] and y[0] both have shape ({depth}, {height}, {width}), which has two readings: a volume of {depth} "
+            f"slices of {height} x {width} voxels (pass [x[..., np.newaxis] for x in X]), or an image of {depth} x "
+            f"{height} pixels with {width} features and {width} targets each (pass window=Window(lattice_ndim=2))."
+        )
+
+
+def _require_channel_axis(X, n_features, ndim):
     """Raise if X is a stack of images without channels, or one image, where a stack of images is needed."""
     shape = _shape(X)
-    if shape is not None and len(shape) == 3:
+    if ndim == 3 and shape is not None and len(shape) == 4:
+        raise ValueError(
+            f"X of shape {shape} has two readings: {shape[0]} volumes without an axis of channels (pass "
+            f"X[..., np.newaxis]), or one volume with {shape[3]} channels (pass X[np.newaxis]); the field was fitted "
+            f"on volumes of {n_features} channels."
+        )
+    if ndim == 2 and shape is not None and len(shape) == 3:
         raise ValueError(
             f"X of shape {shape} has two readings: {shape[0]} images without an axis of channels (pass "
             f"X[..., np.newaxis]), or one image with {shape[2]} channels (pass X[np.newaxis]); the field was fitted on "
@@ -205,21 +226,16 @@ def _require_channel_axis(X, n_features):
 def read_planes(est, X, reset):
     """Planes of X, with gaps filled and channels that mark them."""
     window = as_options(est.window, "window")
-    if not reset and est.lattice_ndim_ == 2:
-        _require_channel_axis(X, est.n_features_in_)
+    if not reset:
+        _require_channel_axis(X, est.n_features_in_, est.lattice_ndim_)
     layout, read = read_layout(X, window.lattice_ndim if reset else est.lattice_ndim_)
     if layout == "nodes" and sp.issparse(read):
         raise TypeError("Sparse data was passed for X, but dense data is required: use '.toarray()'.")
     ndim = 0 if layout == "nodes" else read.ndim - 2 if layout == "array" else _list_ndim(read)
-    if ndim > 2:
-        raise ValueError(
-            f"X must hold images, chains or plain samples, got lattices of {ndim} axes: give slices as images, or "
-            "label volumes by DRFClassifier or TRWCRF."
-        )
     offsets = window_offsets(window.size, ndim)
     # No edges: those of a plane that is predicted in tiles would not fit into memory.
     none = np.zeros((0, ndim), dtype=np.int64)
-    images = (list(read) if layout == "array" else read) if ndim == 2 and layout != "nodes" else []
+    images = (list(read) if layout == "array" else read) if ndim >= 2 and layout != "nodes" else []
     known = [missing_values(image) for image in images]
     for i, own in enumerate(known):
         if own is not None and own.all():
@@ -231,8 +247,8 @@ def read_planes(est, X, reset):
     encoded = encode_X(
         read, lattice_ndim=ndim, connectivity=none, dtype=(np.float32,), estimator=est, reset=reset
     )  # fmt: skip
-    planar = np.zeros((len(offsets), 2), dtype=np.int64)
-    planar[:, 2 - offsets.shape[1] :] = offsets
+    planar = np.zeros((len(offsets), max(ndim, 2)), dtype=np.int64)
+    planar[:, planar.shape[1] - offsets.shape[1] :] = offsets
     if layout == "nodes":
         return Planes([np.ascontiguousarray(encoded.array[None])], planar, encoded, {}, missing)
     features = []
@@ -248,9 +264,14 @@ def read_planes(est, X, reset):
 
 def _check_reach(offsets, features):
     """Raise if no image has a pair of pixels at some offset."""
-    largest = np.max([plane.shape[:2] for plane in features], axis=0)
+    largest = np.max([plane.shape[:-1] for plane in features], axis=0)
     for offset in np.abs(offsets):
         if np.any(offset >= largest):
+            if len(largest) == 3:
+                raise ValueError(
+                    f"window joins voxels {offset.tolist()} apart, but volumes of X have at most {largest.tolist()} "
+                    "slices, rows and columns: take a smaller window, or give its offsets."
+                )
             rows, columns = largest
             raise ValueError(
                 f"window joins pixels {offset[0]} rows and {offset[1]} columns apart, but images of X have at most "
@@ -261,8 +282,8 @@ def _check_reach(offsets, features):
 def _list_ndim(X):
     if isinstance(X[0], Example):
         raise ValueError(
-            "X must hold images, chains or plain samples, got Example: a window needs a lattice; use DRFClassifier or "
-            "TRWCRF for the labels of graphs."
+            "X must hold volumes, images, chains or plain samples, got Example: a window needs a lattice; use "
+            "DRFClassifier or TRWCRF for the labels of graphs."
         )
     if any(sp.issparse(x) for x in X):
         raise TypeError("Sparse data was passed for X, but images must be dense: use '.toarray()'.")

@@ -30,6 +30,22 @@ READINGS = {
     "one photograph": (COLOUR[0], COLOUR[0], ("one image of 8 x 9 pixels and 3 colours (pass X[", "8 chains")),
 }
 
+VOLUMES = {
+    "a stack": np.zeros((2, 4, 8, 9)),
+    "a list": [np.zeros((4, 8, 9)), np.zeros((5, 6, 7))],
+}
+
+
+@pytest.mark.parametrize("name", VOLUMES)
+def test_volumes_without_an_axis_of_channels_show_both_readings(name):
+    volumes = VOLUMES[name]
+    with pytest.raises(ValueError, match="two readings") as error:
+        RegressionTreeField(**QUICK).fit(volumes, volumes)
+    for reading in ("a volume of 4 slices of 8 x 9 voxels (pass [x[...", "9 features", "Window(lattice_ndim=2)"):
+        assert reading in str(error.value)
+    images = RegressionTreeField(**QUICK, window=Window(1, lattice_ndim=2))
+    assert images.fit(np.zeros((2, 4, 8, 9)), np.zeros((2, 4, 8, 9))).lattice_ndim_ == 2
+
 
 @pytest.mark.parametrize("name", READINGS)
 def test_what_has_two_readings_shows_both(name):
