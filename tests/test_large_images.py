@@ -311,13 +311,16 @@ def test_what_tree_fields_cannot_do_in_tiles_is_said():
         predict_in_tiles(field, image, np.zeros(3))
     with pytest.raises(ValueError, match="image has 2 channels, but the field was fitted to 1"):
         predict_in_tiles(field, np.concatenate([image, image], axis=2))
+    whole = image.copy()
     image[100, 3] = np.nan
     with pytest.raises(ValueError, match="image contains NaN or infinity in rows 4 to 103 and columns 0 to 55"):
         predict_in_tiles(field, image, tile=44)
+    two = RegressionTreeField(cascade=2, max_depth=0, max_iter=1, filter_bank=None)
+    two.fit(whole[None], whole[None, ..., 0])
     with pytest.raises(ValueError, match="RegressionTreeField with cascade looks at all of an image"):
-        predict_in_tiles(field.set_params(cascade=2), image)
+        predict_in_tiles(two, whole)
     with pytest.raises(ValueError, match="RegressionTreeField with degradation looks at all of an image"):
-        predict_in_tiles(field.set_params(cascade=1, degradation=Blur(np.ones((3, 3)), 0.1)), image)
+        predict_in_tiles(field.set_params(degradation=Blur(np.ones((3, 3)), 0.1)), image)
 
 
 def test_images_on_disk_are_read_in_windows(cut, tmp_path):

@@ -129,6 +129,9 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
 
     __getstate__, __setstate__ = versioned_state, restore_versioned_state
 
+    # Last channels of X that filters do not see; fields of cascades that are trained together have some.
+    _n_unfiltered = 0
+
     _parameter_constraints: ClassVar[dict] = {
         "window": [Integral, "array-like", Window],
         "max_depth": [Interval(Integral, 0, None, closed="left"), StrOptions({"auto"})],
@@ -170,7 +173,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         """
         for key in params:
             name, nested, _ = key.partition("__")
-            if not nested or name not in _NESTED:
+            if not nested or name not in _NESTED or not hasattr(self, name):
                 continue
             value = params.get(name, getattr(self, name))
             if not hasattr(value, "set_params"):
@@ -322,6 +325,9 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
             held_out = None
             if validation is not None and isinstance(problem.objective, PredictionLoss):
                 held_out = held_out_errors(problem.objective, found.field, validation, rng)
+            # The data of the last round are those at hand.
+            last = partial(rounds, first + len(found.rounds) - 1)
+            attributes = attributes | self._found_on(problem.objective, found.field, last, attributes)
         # Everything that can fail has happened: only now does the estimator change.
         encoded.record(self)
         self.__dict__.update(attributes | found.field.attributes(whitening))
@@ -330,6 +336,11 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         self.validation_curve_, self.held_out_errors_ = found.validation_curve, held_out
         self.n_iter_ = int(found.rounds[-1])
         self._warn(found)
+
+    def _found_on(self, objective, field, data, attributes):
+        """Attributes that are learned from the predictions of a trained field for training images."""
+        # data: function without arguments; attributes: those that are known
+        return {}
 
     def _templates(self, window, bank, offsets, data):
         """Types of factors, and the channels that linear models of pairs see."""
@@ -410,7 +421,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         if self._continues():
             return self.filter_bank_
         encoded = problem.encoded
-        inputs = [plane[..., : encoded.n_features] for plane in inputs]
+        inputs = [plane[..., : encoded.n_features - self._n_unfiltered] for plane in inputs]
         bank, is_image = self.filter_bank, encoded.lattice_ndim >= 2
         if isinstance(bank, str) and bank in DEFAULT_BANKS:
             if bank == "auto" and (not is_image or inputs[0].shape[-1] > MOST_CHANNELS):
@@ -468,7 +479,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _predict_tiles(self, image, out, tiles, margin, max_margin):
         """Prediction for one large image, written into ``out`` tile by tile."""
-        for name, has in (("cascade", getattr(self, "cascade", 1) > 1), ("degradation", self._is_degraded())):
+        for name, has in (("cascade", hasattr(self, "stages_")), ("degradation", self._is_degraded())):
             if has:
                 raise ValueError(f"{type(self).__name__} with {name} looks at all of an image: call predict.")
         if len(self.missing_channels_):

@@ -51,7 +51,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     ----------
     loss : {"pseudolikelihood", "likelihood", "mse", "logistic", "multinomial"}, default="multinomial"
         ``"multinomial"`` takes the K values of a pixel as scores of the classes, and ``"logistic"`` its one value as
-        that of the second of two classes: these have probabilities. The others are of codes, and have ``evidence``.
+        that of the second of two classes: these have probabilities. The others are of codes.
     encoding : {"orthonormal", "ordinal"}, default="orthonormal"
         A unit vector for each class, all equally far apart; or one value, the number of the class. Losses of scores do
         not read it.
@@ -109,6 +109,9 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         By which J of each leaf of each type grows with I channels.
     precision_channels_ : ndarray of shape (I,)
         These channels.
+    evidence_scores_ : ndarray of shape (n_classes, D)
+        Values of the field that stand for a known label, after training for scores: their means over training pixels
+        that are labelled right.
     target_mean_ : ndarray of shape (D,)
         Mean of the codes; the field's values are of mean 0 and variance 1.
     target_scale_ : float
@@ -337,7 +340,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
             )
         return cost
 
-    def predict(self, X, *, evidence=None):
+    def predict(self, X, evidence=None):
         """The class whose code is nearest to the mean of the field, whose score is highest, or that costs least.
 
         Parameters
@@ -345,8 +348,8 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         X : array-like of shape (n, H, W, F), list of array-like of shape (H, W, F), or Shards
             Images, as in ``fit``.
         evidence : array-like or list of array-like, optional
-            Labels that are known, in the layout of y, ``missing_label`` elsewhere: the mean of the codes is conditioned
-            on them. Not for losses of scores.
+            Labels that are known, in the form of y, with ``missing_label`` for the others: these are predicted given
+            the former. The mean of the field is conditioned on their codes, or on ``evidence_scores_``.
 
         Returns
         -------
@@ -355,8 +358,11 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         """
         if isinstance(X, Shards):
             return of_each_shard(self, "predict", X, evidence)
-        planes, values = self._values(X, evidence)
-        return put_back(planes, [self.classes_[self._columns(value)][:, None] for value in values], False)
+        planes, values, known = self._values(X, evidence)
+        columns = [self._columns(value) for value in values]
+        if known is not None:
+            columns = [np.where(own < 0, found, own) for own, found in zip(known, columns, strict=True)]
+        return put_back(planes, [self.classes_[own][:, None] for own in columns], False)
 
     def _columns(self, value):
         """Numbers of the classes that values stand for."""
@@ -393,30 +399,35 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         return np.abs(value[:, 0] - np.clip(np.floor(value[:, 0]), 0, n_classes - 2) - 0.5)
 
     @available_if(_gives_probabilities)
-    def predict_proba(self, X):
+    def predict_proba(self, X, evidence=None):
         """Probability of each class, for the losses of scores.
 
         Parameters
         ----------
         X : array-like or list of array-like
             Images.
+        evidence : array-like or list of array-like, optional
+            Labels that are known, in the form of y, with ``missing_label`` for the others: they have probability one.
 
         Returns
         -------
         ndarray of shape (n, H, W, n_classes), or of shape (n,) of such images
         """
         if isinstance(X, Shards):
-            return of_each_shard(self, "predict_proba", X)
-        planes, values = self._values(X)
-        return put_back(planes, [self._probability(value) for value in values], True)
+            return of_each_shard(self, "predict_proba", X, evidence)
+        planes, values, known = self._values(X, evidence)
+        found = [self._probability(value) for value in values]
+        return put_back(planes, _with_known(found, known, np.eye(len(self.classes_))), True)
 
     @available_if(_gives_probabilities)
-    def predict_log_proba(self, X):
+    def predict_log_proba(self, X, evidence=None):
         """Logarithm of the probability of each class, for the losses of scores.
 
         Parameters
         ----------
         X : array-like or list of array-like
+        evidence : array-like or list of array-like, optional
+            Labels that are known, in the form of y, with ``missing_label`` for the others.
 
         Returns
         -------
@@ -424,13 +435,14 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
             In the shape of ``predict_proba``.
         """
         if isinstance(X, Shards):
-            return of_each_shard(self, "predict_log_proba", X)
-        planes, values = self._values(X)
+            return of_each_shard(self, "predict_log_proba", X, evidence)
+        planes, values, known = self._values(X, evidence)
         if self.loss == "logistic":
             found = [log_expit(np.concatenate([-value, value], axis=1)) for value in values]
         else:
             found = [log_softmax(value, axis=1) for value in values]
-        return put_back(planes, found, True)
+        certain = np.where(np.eye(len(self.classes_)) > 0, 0.0, -np.inf)
+        return put_back(planes, _with_known(found, known, certain), True)
 
     def _probability(self, value):
         if self.loss == "logistic":
@@ -481,22 +493,71 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     def _planes_to_predict(self, X):
         return read_planes(self, X, reset=False)
 
-    def _known_values(self, planes, evidence):
-        if self.loss in _OF_SCORES:
-            raise ValueError(
-                f"evidence needs a loss of codes, 'mse' or 'pseudolikelihood': after training for {self.loss!r} the "
-                "values of a field are scores, and a known label is no value."
-            )
+    def _known_columns(self, planes, evidence):
+        """Numbers of the classes that are known, -1 elsewhere."""
         labels = encode_y(
             evidence, planes.encoded, missing_label=self.missing_label, classes=self.classes_, name="evidence"
         ).labels
-        codes = np.concatenate([self._codes(len(self.classes_)), np.full((1, len(self.target_mean_)), np.nan)])
-        return [codes[own] for own in ([labels] if planes.encoded.layout == "nodes" else labels)]
+        return [labels] if planes.encoded.layout == "nodes" else labels
+
+    def _known_values(self, planes, evidence):
+        codes = self.evidence_scores_ if self.loss in _OF_SCORES else self._codes(len(self.classes_))
+        codes = np.concatenate([codes, np.full((1, len(self.target_mean_)), np.nan)])
+        return [codes[own] for own in self._known_columns(planes, evidence)]
+
+    def _found_on(self, objective, field, data, attributes):
+        if self.loss not in _OF_SCORES:
+            return {}
+        n_classes = len(attributes["classes_"])
+        found = data().parts(_sums_of_classes, objective, field, n_classes, self.loss == "logistic")
+        parts = [sums for part in found for sums in part]
+        return {"evidence_scores_": _scores_of_classes(np.sum(parts, axis=0))}
 
     def _values(self, X, evidence=None):
         check_is_fitted(self)
         planes = self._planes_to_predict(X)
         if evidence is None:
-            return planes, self._unscaled(self._field_means(planes)[0])
+            return planes, self._unscaled(self._field_means(planes)[0]), None
         solver = self._solver(1e-5)
-        return planes, [solver.marginals(model).mean for model in self._models_of(planes, evidence)]
+        values = [solver.marginals(model).mean for model in self._models_of(planes, evidence)]
+        return planes, values, self._known_columns(planes, evidence)
+
+
+def _with_known(found, known, certain):
+    """Values of classes (N, n_classes), with rows of ``certain`` where the class is known."""
+    if known is None:
+        return found
+    return [np.where(own[:, None] < 0, part, certain[own]) for own, part in zip(known, found, strict=True)]
+
+
+def _sums_of_classes(data, part, objective, field, n_classes, is_binary):
+    """Sums of the scores of each class's pixels, and their number: of those that are labelled right, and of all."""
+    # returns list of (2, n_classes, D + 1), one for each image
+    found = []
+    for k, (image, target) in enumerate(zip(field.images(data, 1), data.targets, strict=True)):
+        scores = objective.solved(field.potentials.model(field.coef, image, 1)).x.astype(np.float64)
+        label, own = (np.where(v[:, 0] > 0, 1, 0) if is_binary else v.argmax(axis=1) for v in (target, scores))
+        weight = np.ones(len(target)) if data.weights is None else data.weights[k] > 0
+        summed = np.concatenate([scores, np.ones((len(scores), 1))], axis=1)
+        of_all = [
+            (label == np.arange(n_classes)[:, None]).astype(float) @ (w[:, None] * summed)
+            for w in (weight * (label == own), weight)
+        ]
+        found.append(np.array(of_all))
+    return found
+
+
+def _scores_of_classes(sums):
+    """Mean scores of the pixels of each class that are labelled right; of all of its pixels where none is."""
+    # sums: (2, n_classes, D + 1); returns (n_classes, D)
+    number, total = sums[..., -1:], sums[..., :-1]
+    right, every = np.divide(total, number, out=np.zeros_like(total), where=number > 0)
+    found = np.where(number[0] > 0, right, every)
+    largest = np.abs(found).max(initial=0.0) or 1.0
+    for k in range(len(found)):
+        # The class has the highest score, whatever its pixels were taken for.
+        if found.shape[1] == 1:
+            found[k] = np.abs(found[k]) * (1 if k else -1) or largest * (1 if k else -1)
+        elif found[k].argmax() != k or not number[1, k]:
+            found[k, k] = found[k].max() + largest
+    return found

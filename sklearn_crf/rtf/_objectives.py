@@ -54,6 +54,22 @@ class GaussianPseudolikelihood:
         return GaussianLoss(float(weight @ terms), statistics)
 
 
+class Adjoint(NamedTuple):
+    """Solution of the second system of a loss of predictions."""
+
+    x: np.ndarray  # (N, D)
+    scale: float  # by which it has to be multiplied
+    converged: bool
+
+
+def statistics_of_mean(mean, adjoint):
+    """Derivative by the field of a function of its mean."""
+    # mean: (N, D)
+    u, c = mean.astype(np.float64), adjoint.scale * adjoint.x.astype(np.float64)
+    outer = c[:, :, None] * u[:, None, :]
+    return GaussianStatistics(c, u, -0.5 * (outer + outer.transpose(0, 2, 1)))
+
+
 class PredictionLoss:
     r"""Loss of the prediction of a field, :math:`\ell(J^{-1} h, y)`.
 
@@ -87,13 +103,17 @@ class PredictionLoss:
             target = np.where(missing, prediction, target)
         value, slope = self._weighted(prediction, target, weight)
         slope = (np.where(missing, 0.0, slope) * self.scale).reshape(y.shape)
+        adjoint = self.adjoint(model, slope, second, n_threads)
+        converged = found.converged and adjoint.converged
+        return GaussianLoss(value, statistics_of_mean(found.x, adjoint), (found.x, adjoint.x), converged)
+
+    def adjoint(self, model, slope, init=None, n_threads=1):
+        r""":math:`J^{-1}` times the derivative by the prediction."""
+        # slope: (N, D)
         # A slope far from one could leave the range of float32.
         scale = float(np.abs(slope).max(initial=0.0)) or 1.0
-        adjoint = self.solver.solve(model, slope / scale, init=second, n_threads=n_threads)
-        u, c = found.x.astype(np.float64), scale * adjoint.x.astype(np.float64)
-        outer = c[:, :, None] * u[:, None, :]
-        statistics = GaussianStatistics(c, u, -0.5 * (outer + outer.transpose(0, 2, 1)))
-        return GaussianLoss(value, statistics, (found.x, adjoint.x), found.converged and adjoint.converged)
+        found = self.solver.solve(model, slope / scale, init=init, n_threads=n_threads)
+        return Adjoint(found.x, scale, found.converged)
 
     def solved(self, model, start=None, init=None, n_threads=1):
         """The prediction of a field, in its units."""
@@ -216,9 +236,13 @@ class FieldRisk:
         )
 
     def _loss(self, coef, i, n_threads):
-        model = self.potentials.model(coef, self.images[i], n_threads)
+        return self.loss_of(coef, self.images[i], i, n_threads)
+
+    def loss_of(self, coef, image, i, n_threads):
+        """Loss of a field of image i, which may see other channels than the image of this set."""
+        model = self.potentials.model(coef, image, n_threads)
         options = {"weight": self._weights[i], "state": self.states[i], "n_threads": n_threads}
-        observation = self.images[i].observation
+        observation = image.observation
         if observation is not None and isinstance(self.objective, PredictionLoss):
             options["start"] = observation.start
         with convergence_left_to_caller():

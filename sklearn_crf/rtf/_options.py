@@ -1,4 +1,4 @@
-"""Options of the splits, the window and the solver of a regression tree field, as objects."""
+"""Options of the splits, the window, the solver and the cascade of a regression tree field, as objects."""
 
 from numbers import Integral, Real
 from typing import ClassVar
@@ -213,6 +213,53 @@ class FieldSolver(Options):
             )
 
 
+class Cascade(Options):
+    """Options of fields that are fitted one after the other, each on the prediction of the one before.
+
+    Fields know their own training images, so that what they predict for them is better than what they will predict for
+    others, and the next field learns to trust it too much. ``n_folds`` has predictions of fields that were trained on
+    other images instead; ``joint`` trains the parameters of all fields for what the last one predicts.
+
+    Parameters
+    ----------
+    n_fields : int, default=2
+        Number of fields.
+    n_folds : int or None, default=None
+        Parts of the images, drawn at random: each is predicted by fields that are trained on the other parts, and
+        these predictions are what the next field is trained on. Fields of the cascade itself are trained on all images.
+        Takes ``1 + n_folds`` times as long for all fields but the last. None predicts by the fields themselves.
+    joint : int, default=0
+        Rounds of training of all fields together, with the trees as they are, at most ``max_iter`` iterations each.
+        Kept are the fields of the round with the smallest loss on what is held out for early stopping, or on the
+        training images if nothing is. Later fields then see the prediction before as it is, not through filters.
+
+    References
+    ----------
+    J. Jancsary, S. Nowozin and C. Rother. Loss-specific training of non-parametric image restoration models: a new
+    state of the art. ECCV 2012. U. Schmidt, C. Rother, S. Nowozin, J. Jancsary and S. Roth. Discriminative non-blind
+    deblurring. CVPR 2013. D. H. Wolpert. Stacked generalization. Neural Networks 5, 1992.
+
+    Examples
+    --------
+    >>> from sklearn_crf import RegressionTreeField
+    >>> from sklearn_crf.rtf import Cascade
+    >>> field = RegressionTreeField(cascade=Cascade(2, n_folds=5))
+    >>> field.set_params(cascade__joint=3).cascade
+    Cascade(joint=3, n_folds=5)
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "n_fields": [Interval(Integral, 1, None, closed="left")],
+        "n_folds": [Interval(Integral, 2, None, closed="left"), None],
+        "joint": [Interval(Integral, 0, None, closed="left")],
+    }
+
+    def __init__(self, n_fields: int = 2, *, n_folds: int | None = None, joint: int = 0):
+        self.n_fields = n_fields
+        self.n_folds = n_folds
+        self.joint = joint
+
+
 def check_clip(bounds):
     """Raise InvalidParameterError unless bounds of predictions are two numbers in ascending order."""
     read = np.asarray(bounds)
@@ -224,7 +271,7 @@ def check_clip(bounds):
 
 
 # Class of the options that a name or a number stands for, by parameter.
-OPTION_CLASSES = {"split": Splits, "window": Window, "solver": FieldSolver}
+OPTION_CLASSES = {"split": Splits, "window": Window, "solver": FieldSolver, "cascade": Cascade}
 
 
 def as_options(value, name):

@@ -356,7 +356,7 @@ def factor_terms(statistics, image, types, number):
     """Derivative by the linear values and the precision of each factor of a type."""
     # slope: (n_factors, m); square: (n_factors, m, m)
     kind = types[number]
-    linear, values, square = (_at_ends(part, kind, image.features.shape[:-1]) for part in statistics[:3])
+    linear, values, square = (at_ends(part, kind, image.features.shape[:-1]) for part in statistics[:3])
     if not kind.paired:
         return linear[0], square[0]
     cross = linear[0][:, :, None] * values[1][:, None, :] + values[0][:, :, None] * linear[1][:, None, :]
@@ -370,7 +370,7 @@ def factor_terms(statistics, image, types, number):
     return np.concatenate(linear, axis=1), whole
 
 
-def _at_ends(values, kind, shape):
+def at_ends(values, kind, shape):
     """Values (N, ...) at the first pixels of the factors of a type, and at the second."""
     plane = values.reshape(*shape, *values.shape[1:])
     return [plane[end].reshape(-1, *values.shape[1:]) for end in kind.ends(shape)]

@@ -18,7 +18,7 @@ from sklearn_crf.models import GaussianModel
 from sklearn_crf.rtf._base import LIKELIHOODS, FieldEstimator, FieldProblem, ReadImages, known_pixels
 from sklearn_crf.rtf._cascade import fit_stages, seen_by_last
 from sklearn_crf.rtf._deviations import require_held_out
-from sklearn_crf.rtf._options import as_options, check_clip
+from sklearn_crf.rtf._options import Cascade, as_options, check_clip
 from sklearn_crf.rtf._prediction import brought_to_targets, deviation, like_targets, samples_of
 from sklearn_crf.rtf._sharded import gather
 from sklearn_crf.rtf.images._channels import Channels, of_clean_images, require_channels
@@ -34,13 +34,7 @@ from sklearn_crf.rtf.images._degradation import (
     lifted,
 )
 from sklearn_crf.rtf.images._gaps import are_kept
-from sklearn_crf.rtf.images._input import (
-    TargetMoments,
-    put_back,
-    read_planes,
-    read_targets,
-    require_one_reading,
-)
+from sklearn_crf.rtf.images._input import TargetMoments, put_back, read_planes, read_targets, require_one_reading
 from sklearn_crf.rtf.losses import LOSSES, loss_function
 
 # All but the losses of labels.
@@ -117,8 +111,9 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     tol : float, default=1e-4
         Largest entry of the projected gradient at which a round ends, by parameters in units of the root of their
         leaf's share of the factors, and of what the leaf sees of the channels.
-    cascade : int, default=1
-        Fields one after the other: each sees, besides X, the prediction of the one before as more channels.
+    cascade : int or Cascade, default=1
+        Fields one after the other: each sees, besides X, the prediction of the one before as more channels. A
+        :class:`~sklearn_crf.rtf.Cascade` has them learn from predictions of other images, or trains them together.
     inference : "auto" or ConjugateGradient, default="auto"
         Solver of training and prediction; ``"auto"`` stops at a residual of 1e-4 in training, 1e-5 in prediction.
     warm_start : bool, default=False
@@ -157,6 +152,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         Iterations made by the end of each round.
     stages_ : list of RegressionTreeField
         The fields of a cascade; the attributes above and below are those of the last. Only with ``cascade`` above 1.
+    joint_curve_ : ndarray of shape (1 + joint,)
+        Loss before, and after each round of joint training, of what was held out, if anything was. Only with ``joint``.
     validation_curve_ : ndarray
         Loss of what was held out at the end of each round; empty without early stopping.
     held_out_errors_ : dict or None
@@ -210,7 +207,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         "corruption": [callable, None],
         "degradation": [Blur, Downsampling, list, tuple, None],
         "clip": [StrOptions({"auto"}), tuple, list, None],
-        "cascade": [Interval(Integral, 1, None, closed="left")],
+        "cascade": [Interval(Integral, 1, None, closed="left"), Cascade],
     }
 
     def __init__(
@@ -287,13 +284,14 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         """
         self._check_options()
         if isinstance(X, Shards):
-            if self.cascade > 1:
+            if as_options(self.cascade, "cascade").n_fields > 1:
                 raise ValueError("cascade is for images in memory, not in Shards: let load add a prediction to X.")
             self._fit_field(X, None, *gather(self, X, y, sample_weight, lambda found: {}))
             return self
         X, y, is_grey, degradations = self._lifted(X, y)
-        if self.cascade > 1:
-            fit_stages(self, X, y, sample_weight, degradations)
+        cascade = as_options(self.cascade, "cascade")
+        if cascade.n_fields > 1:
+            fit_stages(self, cascade, X, y, sample_weight, degradations)
             self._is_grey = is_grey
         else:
             self._fit_lifted(X, y, sample_weight, is_grey, degradations)
@@ -334,6 +332,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         read = self._read(X, y, sample_weight, is_grey, degradations, reset=not self._continues())
         problem, attributes = self._problem(read, self._common([self._found(read)]))
         self._fit_field(X, y, problem, attributes)
+        vars(self).pop("stages_", None)
 
     def _read(self, X, y, sample_weight, is_grey, degradations, *, reset, missing=None):
         """Images and their values; ``missing`` names the channels that a corruption leaves gaps in, if known."""
@@ -453,11 +452,6 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         if not return_std:
             return predicted
         return predicted, put_back(planes, deviations, self._has_channels)
-
-    def _predict_lifted(self, X, degradations):
-        """The prediction for images on the lattice of y."""
-        planes, observations = self._planes_on_lattice(X, degradations)
-        return self._in_layout(planes, self._finished(self._field_means(planes, None, observations)[0]))
 
     def _tiled_values(self, values):
         """Predicted values of the pixels of a tile."""
@@ -580,12 +574,13 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         require_channels(X, self.n_features_in_, self.lattice_ndim_)
         degradations = Degradations.to_predict(self.degradation, degradation, X)
         X = X if degradations is None else lifted(X, degradations)
-        seen = X if self.cascade == 1 else seen_by_last(self.stages_, X, self.n_jobs, degradations)
+        stages = getattr(self, "stages_", None)
+        seen = X if stages is None else seen_by_last(stages, X, self.n_jobs, degradations)
         return self._planes_on_lattice(seen, degradations)
 
     def _planes_on_lattice(self, X, degradations):
         """Planes of images that were lifted to the lattice of y, and what they add to the fields."""
-        planes = read_planes(self if self.cascade == 1 else self.stages_[-1], X, reset=False)
+        planes = read_planes(getattr(self, "stages_", [self])[-1], X, reset=False)
         if degradations is None:
             return planes, None
         made = partial(Observation.of, mean=self.target_mean_, scale=self.target_scale_)

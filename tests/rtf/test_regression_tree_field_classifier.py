@@ -184,5 +184,62 @@ def test_costs_and_evidence():
     predicted = field.predict(X, evidence=known)
     assert_array_equal(predicted[:, :5], y[:, :5])
     assert np.mean(predicted[:, 5:8] == y[:, 5:8]) >= np.mean(field.predict(X)[:, 5:8] == y[:, 5:8])
-    with pytest.raises(ValueError, match="evidence needs a loss of codes"):
-        careful.predict(X, evidence=known)
+
+
+@pytest.mark.parametrize("layout", ["array", "list", "samples"])
+@pytest.mark.parametrize(("loss", "n_classes"), [("logistic", 2), ("multinomial", 2), ("multinomial", 3)])
+def test_evidence_of_fields_of_scores(loss, n_classes, layout):
+    X, y = blocks()
+    X = X + np.random.default_rng(1).normal(size=X.shape)
+    y = np.array(["a", "b", "c"], dtype=object)[np.minimum(y, n_classes - 1)]
+    known = np.where(np.arange(y.shape[2]) % 3 == 0, y, None)
+    if layout == "list":
+        X, y, known = list(X), list(y), list(known)
+    elif layout == "samples":
+        X, y, known = (part.reshape(-1, *part.shape[3:]) for part in (X, y, known))
+    field = RegressionTreeFieldClassifier(loss, missing_label=None, **QUICK).fit(X, y)
+    alone, given = field.predict(X), field.predict(X, known)
+    probability, logarithm = field.predict_proba(X, known), field.predict_log_proba(X, evidence=known)
+    flat = [np.concatenate([np.ravel(own) for own in part]) for part in (y, known, alone, given)]
+    truth, is_known = flat[0], np.array([own is not None for own in flat[1]])
+    others = ~is_known
+    assert_array_equal(flat[3][is_known], truth[is_known])
+    right = [np.mean(part[others] == truth[others]) for part in flat[2:]]
+    # Plain samples have no neighbours.
+    assert right[1] == right[0] if layout == "samples" else right[1] > right[0]
+    rows = np.concatenate([np.reshape(own, (-1, n_classes)) for own in probability])
+    assert_allclose(rows.sum(axis=1), 1.0)
+    assert_array_equal(rows[is_known], np.eye(n_classes)[np.searchsorted(field.classes_, truth[is_known])])
+    with np.errstate(divide="ignore"):
+        logarithms = np.concatenate([np.reshape(own, (-1, n_classes)) for own in logarithm])
+        assert_allclose(logarithms, np.log(rows), rtol=1e-4, atol=1e-6)
+    nothing = field.predict(X, evidence=[np.full(np.shape(own), None) for own in y])
+    for found, expected in zip(nothing, alone, strict=True):
+        assert_array_equal(found, expected)
+
+
+def test_the_mean_given_known_scores_is_that_of_a_dense_solve():
+    X, y = blocks()
+    field = RegressionTreeFieldClassifier("multinomial", missing_label=-1, **QUICK).fit(X, y)
+    known = np.full(y.shape, -1)
+    known[:, ::2, 1] = y[:, ::2, 1]
+    plain, model = field.models(X[:1])[0], field.models(X[:1], known[:1])[0]
+    precision, h = plain.precision_matrix().toarray(), plain.h.ravel()
+    is_known = np.repeat(known[0].ravel() >= 0, 3)
+    value = field.evidence_scores_[np.maximum(known[0].ravel(), 0)].ravel()
+    mean = value.copy()
+    free = ~is_known
+    rest = h[free] - precision[np.ix_(free, is_known)] @ value[is_known]
+    mean[free] = np.linalg.solve(precision[np.ix_(free, free)], rest)
+    assert_allclose(np.linalg.solve(model.precision_matrix().toarray(), model.h.ravel()), mean, atol=1e-6)
+    assert_array_equal(
+        field.predict(X[:1], known[:1]).ravel()[known[0].ravel() < 0],
+        mean.reshape(-1, 3).argmax(axis=1)[known[0].ravel() < 0],
+    )
+    # A class that no training pixel has, and evidence for it.
+    more = RegressionTreeFieldClassifier(missing_label=-1, classes=[0, 1, 2, 3], **QUICK).fit(X, y)
+    assert_array_equal(more.evidence_scores_.argmax(axis=1), range(4))
+    known[0, 3, 3] = 3
+    assert more.predict(X, known)[0, 3, 3] == 3
+    with pytest.raises(ValueError, match="evidence"):
+        more.predict(X, np.full(y.shape, 7))

@@ -1,0 +1,272 @@
+"""Joint training of the fields of a cascade: the loss of the last, through the linear systems of those before it."""
+
+from copy import copy
+from dataclasses import replace
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from sklearn_crf._threads import fixed_ranges, kept_threads, map_tasks, single_threaded_blas
+from sklearn_crf.inference import convergence_left_to_caller
+from sklearn_crf.optimize import minimize_pqn
+from sklearn_crf.rtf._objectives import FieldRisk, statistics_of_mean
+from sklearn_crf.rtf._options import as_options
+from sklearn_crf.rtf._potentials import RegressionTreePotentials, at_ends
+from sklearn_crf.rtf._rounds import random_rectangles
+from sklearn_crf.rtf._training import LeafScaling, TreeField, whitening_of_types
+from sklearn_crf.rtf._trees import RegressionTree
+from sklearn_crf.rtf.images._gaps import n_masks
+
+
+def channel_gradient(potentials, coef, image, linear, channels):
+    """Derivative by some channels of an image from the derivative by ``h`` of its field; trees are left as they are."""
+    # linear: (N, D); channels: list of int; returns (..., len(channels))
+    shape, n_channels = image.features.shape[:-1], image.features.shape[-1]
+    out = np.zeros((*shape, len(channels)))
+    parts = zip(potentials.types, potentials.unpack(coef), potentials.whitening, image.leaves, strict=True)
+    for kind, part, white, leaf in parts:
+        seen = list(range(n_channels)) if kind.channels is None else list(kind.channels)
+        used = [k for k, channel in enumerate(channels) if channel in seen]
+        if not used or not len(leaf):
+            continue
+        model, slope = part.weight @ white, np.concatenate(at_ends(linear, kind, shape), axis=1)
+        for number, pixels in enumerate(kind.ends(shape)):
+            columns = [1 + number * len(seen) + seen.index(channels[k]) for k in used]
+            found = np.einsum("fm,fmc->fc", slope, model[:, :, columns][leaf])
+            own = out[pixels]
+            own[..., used] += found.reshape(*own.shape[:-1], len(used))
+    return out
+
+
+class Stage(NamedTuple):
+    """One field of a cascade on some images."""
+
+    potentials: RegressionTreePotentials
+    images: list  # FieldImage each
+    channels: list | None  # channels of the prediction of the field before; None for the first
+
+
+class CascadeRisk:
+    r"""Mean loss of the last field of a cascade as a function of the parameters of all.
+
+    .. math::
+        u^{(k)} = J_k^{-1} h_k(x, u^{(k - 1)}), \qquad
+        \frac{\partial \ell}{\partial h_k} = c^{(k)} = J_k^{-1} \frac{\partial \ell}{\partial u^{(k)}}, \qquad
+        \frac{\partial \ell}{\partial u^{(k - 1)}} = \Big( \frac{\partial h_k}{\partial u^{(k - 1)}} \Big)^\top c^{(k)}
+
+    The leaves of factors are those of the images that are given, and do not move with the predictions.
+    """
+
+    # objective: PredictionLoss
+    # stages: list of Stage
+    # targets: list of (N, D)
+    # weights: list of (N,) or None
+    # mean, scale: (D,) and float, of the channels that predictions become
+
+    def __init__(self, objective, stages, targets, weights, mean, scale, n_jobs=None):
+        self.objective, self.stages = objective, stages
+        self.mean, self.scale, self.n_jobs = mean, scale, n_jobs
+        # Weights of pixels, targets and starts of the solves are those of the last field.
+        self.last = FieldRisk(objective, stages[-1].potentials, stages[-1].images, targets, weights, n_jobs)
+        self._starts = [[(None, None)] * len(targets) for _ in stages[:-1]]
+        self._ends = np.cumsum([stage.potentials.n_coef for stage in stages])[:-1]
+
+    def parts(self, coef):
+        """The parameters of each field."""
+        return np.split(coef, self._ends)
+
+    def value(self, coef):
+        """Mean loss."""
+        return self.value_grad(coef)[0]
+
+    def value_grad(self, coef):
+        """Mean loss, and its derivative."""
+
+        def group(members, n_threads):
+            value, gradient = 0.0, np.zeros(len(coef))
+            for i in range(*members):
+                own = self._of_image(self.parts(coef), i, n_threads)
+                value, gradient = value + own[0], gradient + own[1]
+            return value, gradient
+
+        found = map_tasks(group, fixed_ranges(len(self.last.images), _N_GROUPS), self.n_jobs)
+        return sum(value for value, _ in found), np.sum([gradient for _, gradient in found], axis=0)
+
+    def _of_image(self, coefs, i, n_threads):
+        images, models, means = [], [], []
+        with convergence_left_to_caller():
+            for k, stage in enumerate(self.stages[:-1]):
+                images.append(self._seeing(stage, i, means, images))
+                models.append(stage.potentials.model(coefs[k], images[k], n_threads))
+                found = self.objective.solved(models[k], _start(images[k]), self._starts[k][i][0], n_threads)
+                means.append(found.x)
+        last = self.stages[-1]
+        images.append(self._seeing(last, i, means, images))
+        loss = self.last.loss_of(coefs[-1], images[-1], i, n_threads)
+        gradients, linear = [last.potentials.pullback(images[-1], loss.statistics)], loss.statistics.linear
+        for k in range(len(self.stages) - 2, -1, -1):
+            after = self.stages[k + 1]
+            slope = channel_gradient(after.potentials, coefs[k + 1], images[k + 1], linear, after.channels)
+            slope = self.scale * slope.reshape(means[k].shape)
+            known = _known(images[k])
+            slope = slope if known is None else np.where(known, 0.0, slope)
+            adjoint = self.objective.adjoint(models[k], slope, self._starts[k][i][1], n_threads)
+            self._starts[k][i] = means[k], adjoint.x
+            statistics = statistics_of_mean(means[k], adjoint)
+            linear = statistics.linear
+            gradients.append(self.stages[k].potentials.pullback(images[k], statistics))
+        return loss.value, np.concatenate(gradients[::-1])
+
+    def _seeing(self, stage, i, means, images):
+        """The image of a field with the prediction of the one before."""
+        image = stage.images[i]
+        if stage.channels is None:
+            return image
+        values, known = self.mean + self.scale * means[-1].astype(np.float64), _known(images[-1])
+        if known is not None:
+            values = np.where(known, self.mean + self.scale * images[-1].observation.start, values)
+        features = image.features.copy()
+        features[..., stage.channels] = values.reshape(*features.shape[:-1], -1)
+        chosen = {kind.channels: kind for kind in stage.potentials.types if kind.channels is not None}
+        return replace(image, features=features, chosen={key: kind.seen(features) for key, kind in chosen.items()})
+
+
+# Partial sums, whatever the number of threads.
+_N_GROUPS = 16
+
+
+def _start(image):
+    return None if image.observation is None else image.observation.start
+
+
+def _known(image):
+    """Mask (N, D) of the values that predictions keep, None if there are none."""
+    own = image.observation
+    return None if own is None or own.diagonal is None else own.diagonal > 0
+
+
+class _Data(NamedTuple):
+    """A cascade on the data of one round."""
+
+    risk: CascadeRisk
+    fields: list  # TreeField of each stage
+    whitening: list  # of each stage
+    targets: list
+    weights: list | None
+
+    @property
+    def coef(self):
+        """Parameters of all fields."""
+        return np.concatenate([field.coef for field in self.fields])
+
+
+class JointTraining:
+    """Fields of a cascade, and the images that they are trained on together."""
+
+    # stages: fitted fields
+    # seen: for a number of a round, the input of each field, and the degradations
+
+    def __init__(self, estimator, stages, seen, y, sample_weight, seed):
+        self.estimator, self.stages, self.seen = estimator, stages, seen
+        self.y, self.sample_weight, self.seed = y, sample_weight, seed
+
+    def run(self, n_rounds):
+        """Train; returns the loss before, and after each round, of held-out images where there are such."""
+        best, curve = [vars(stage).copy() for stage in self.stages], []
+        with single_threaded_blas(), kept_threads(self.estimator.n_jobs):
+            for number in range(n_rounds + 1):
+                curve.append(self._judged())
+                if curve[-1] < min(curve[:-1], default=np.inf):
+                    best = [vars(stage).copy() for stage in self.stages]
+                if number < n_rounds:
+                    self._round(number)
+        for stage, state in zip(self.stages, best, strict=True):
+            stage.__dict__.update(state)
+        return np.array(curve)
+
+    def _judged(self):
+        data = self._data(0, is_training=False)
+        return data.risk.value(data.coef)
+
+    def _round(self, number):
+        data = self._data(1 + number, is_training=True)
+        rng = np.random.RandomState((self.seed + number) % 2**32)
+        bounds = tuple(as_options(self.estimator.solver, "solver").eigenvalue_bounds)
+        scalings = []
+        for stage, field in zip(data.risk.stages, data.fields, strict=True):
+            own = FieldRisk(
+                data.risk.objective, field.potentials, stage.images, data.targets, data.weights, self.estimator.n_jobs
+            )
+            scalings.append(LeafScaling(own, rng))
+
+        def each(name, x, *arguments):
+            parts = zip(scalings, data.risk.parts(x), strict=True)
+            return np.concatenate([getattr(scaling, name)(part, *arguments) for scaling, part in parts])
+
+        def value_grad(x):
+            value, gradient = data.risk.value_grad(each("unscaled", x))
+            return value, each("gradient", gradient)
+
+        found = minimize_pqn(
+            value_grad,
+            each("scaled", data.coef),
+            project=lambda x: each("project", x, bounds),
+            max_iter=self._max_iter,
+            tol=self.estimator.tol,
+            # Values are computed in float32.
+            precision=4 * np.finfo(np.float32).eps,
+        )
+        coefs = data.risk.parts(each("unscaled", found.x))
+        for stage, field, coef, white in zip(self.stages, data.fields, coefs, data.whitening, strict=True):
+            coef = field.potentials.project(coef, bounds)
+            stage.__dict__.update(field._replace(coef=coef).attributes(white))
+
+    def _data(self, number, *, is_training):
+        """The cascade on images of a round: on parts of those to train on, or on those held out."""
+        inputs, degradations = self.seen(number)
+        problems = []
+        for stage, X in zip(self.stages, inputs, strict=True):
+            reading = copy(stage).set_params(corruption=None, warm_start=True, n_jobs=self.estimator.n_jobs)
+            read = reading._read(X, self.y, self.sample_weight, False, degradations, reset=False)
+            problems.append(reading._problem(read, reading._common([reading._found(read)]))[0])
+        last = problems[-1]
+        shapes, n_axes = last.images.shapes, last.encoded.lattice_ndim
+        if n_axes == 0:
+            raise ValueError("joint training of a cascade needs images, volumes or chains, got plain samples.")
+        options, stage = as_options(self.estimator.solver, "solver"), self.stages[-1]
+        chosen = stage._chosen(n_axes, sum(map(prod, shapes)), options)
+        self._max_iter = chosen.max_iter
+        kept, held_out = stage._held_out(shapes, False, options, chosen, check_random_state(stage.random_state))
+        choice = kept if is_training or held_out is None else held_out
+        rng = np.random.RandomState((self.seed + 7919 * number) % 2**32)
+        cuts, made = None, []
+        for field, problem in zip(self.stages, problems, strict=True):
+            rounds = problem.images.rounds(choice, chosen.max_samples, None, self.seed, self.estimator.n_jobs)
+            rounds.bank = field.filter_bank_
+            n_pixels = sum(map(prod, rounds.pairs.shapes))
+            if chosen.max_samples is not None and n_pixels > chosen.max_samples and is_training:
+                cuts = cuts or random_rectangles(rounds.pairs.shapes, chosen.max_samples, rounds.pairs.step, rng)
+                made.append(rounds.rectangles(cuts, 0))
+            else:
+                made.append(rounds.whole_images(0))
+        return self._on(made, last, rng)
+
+    def _on(self, made, last, rng):
+        fields, whitening, stages = [], [], []
+        for stage, data in zip(self.stages, made, strict=True):
+            types = stage._fitted_field().types
+            white = whitening_of_types(data, types, rng, self.estimator.n_jobs)
+            trees = [RegressionTree(**tree) for tree in stage.trees_]
+            fitted = stage.precisions_, stage.weights_, stage.slopes_
+            field = TreeField.restored(types, white, len(last.mean), trees, *fitted)
+            images = field.images(data, self.estimator.n_jobs)
+            end = images[0].features.shape[-1] - n_masks(stage.missing_channels_)
+            channels = None if not stages else list(range(end - len(last.mean), end))
+            fields.append(field)
+            whitening.append(white)
+            stages.append(Stage(field.potentials, images, channels))
+        targets, weights = made[-1].targets, made[-1].weights
+        risk = CascadeRisk(last.objective, stages, targets, weights, last.mean, last.scale, self.estimator.n_jobs)
+        return _Data(risk, fields, whitening, targets, weights)
