@@ -8,8 +8,9 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from sklearn_crf.encoding import object_array
+from sklearn_crf.encoding import number_of_examples, object_array, validate_sample_weight
 from sklearn_crf.rtf._joint import JointTraining
+from sklearn_crf.rtf._options import Cascade
 from sklearn_crf.rtf.images._degradation import Degradations
 
 # Attributes of the last field of a cascade that are the estimator's as well.
@@ -46,7 +47,10 @@ def fit_stages(estimator, cascade, X, y, sample_weight, degradations):
     if cascade.joint and not estimator._is_prediction_loss():
         raise ValueError(f"joint training of a cascade needs a loss of predictions, got loss={estimator.loss!r}.")
     seed = int(check_random_state(estimator.random_state).randint(np.iinfo(np.int32).max))
-    folds = _Folds.of(cascade, len(X), seed)
+    if y is not None and number_of_examples(y, "y") != len(X):
+        raise ValueError(f"y has {len(y)} examples, but X has {len(X)}.")
+    sample_weight = validate_sample_weight(sample_weight, len(X))
+    folds = _Folds.of(cascade if y is not None else Cascade(1), len(X), seed)
     # Fields that are trained together hold out the same images as before.
     own_seed = estimator.random_state if isinstance(estimator.random_state, Integral) else seed
     of_joint = {"random_state": own_seed} if cascade.joint else {}
@@ -114,7 +118,7 @@ class _Folds(NamedTuple):
             others = np.setdiff1d(np.arange(len(X)), own)
             field = clone(stage)
             field._n_unfiltered = stage._n_unfiltered
-            weight = None if sample_weight is None else np.asarray(sample_weight)[others]
+            weight = None if sample_weight is None else sample_weight[others]
             field._fit_lifted(_taken(X, others), _taken(y, others), weight, False, _of_some(degradations, others))
             found.append(field)
         return found

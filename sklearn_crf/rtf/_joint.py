@@ -15,7 +15,7 @@ from sklearn_crf.rtf._objectives import FieldRisk, statistics_of_mean
 from sklearn_crf.rtf._options import as_options
 from sklearn_crf.rtf._potentials import RegressionTreePotentials, at_ends
 from sklearn_crf.rtf._rounds import random_rectangles
-from sklearn_crf.rtf._training import LeafScaling, TreeField, whitening_of_types
+from sklearn_crf.rtf._training import LeafScaling, Shrinkage, TreeField, whitening_of_types
 from sklearn_crf.rtf._trees import RegressionTree
 from sklearn_crf.rtf.images._gaps import n_masks
 
@@ -194,19 +194,27 @@ class JointTraining:
         data = self._data(1 + number, is_training=True)
         rng = np.random.RandomState((self.seed + number) % 2**32)
         bounds = tuple(as_options(self.estimator.solver, "solver").eigenvalue_bounds)
-        scalings = []
+        scalings, pulls = [], []
         for stage, field in zip(data.risk.stages, data.fields, strict=True):
             own = FieldRisk(
                 data.risk.objective, field.potentials, stage.images, data.targets, data.weights, self.estimator.n_jobs
             )
             scalings.append(LeafScaling(own, rng))
+            is_split = max(field.potentials.n_leaves) > 1
+            pulls.append(Shrinkage(own, field.coef, self._shrinkage, rng) if self._shrinkage and is_split else None)
 
         def each(name, x, *arguments):
             parts = zip(scalings, data.risk.parts(x), strict=True)
             return np.concatenate([getattr(scaling, name)(part, *arguments) for scaling, part in parts])
 
         def value_grad(x):
-            value, gradient = data.risk.value_grad(each("unscaled", x))
+            coef = each("unscaled", x)
+            value, gradient = data.risk.value_grad(coef)
+            parts = zip(pulls, data.risk.parts(coef), data.risk.parts(gradient), strict=True)
+            for pull, own, slope in parts:
+                if pull is not None:
+                    more, of_pull = pull.value_grad(own)
+                    value, slope[:] = value + more, slope + of_pull
             return value, each("gradient", gradient)
 
         found = minimize_pqn(
@@ -237,7 +245,7 @@ class JointTraining:
             raise ValueError("joint training of a cascade needs images, volumes or chains, got plain samples.")
         options, stage = as_options(self.estimator.solver, "solver"), self.stages[-1]
         chosen = stage._chosen(n_axes, sum(map(prod, shapes)), options)
-        self._max_iter = chosen.max_iter
+        self._max_iter, self._shrinkage = chosen.max_iter, chosen.shrinkage
         kept, held_out = stage._held_out(shapes, False, options, chosen, check_random_state(stage.random_state))
         choice = kept if is_training or held_out is None else held_out
         rng = np.random.RandomState((self.seed + 7919 * number) % 2**32)

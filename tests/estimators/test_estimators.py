@@ -27,7 +27,7 @@ from sklearn_crf import (
 from sklearn_crf.inference import DenseMeanField, GraphCut, LoopyBP, TRWMessagePassing
 from sklearn_crf.learning import GrowingSets, Relaxation
 from sklearn_crf.objectives import MapGenerator
-from sklearn_crf.rtf import FieldSolver, Splits
+from sklearn_crf.rtf import Cascade, FieldSolver, Splits
 
 QUICK_TREES = {"max_depth": 1, "max_iter": 8, "split": Splits(min_samples_leaf=20), "random_state": 0}
 QUICK_TREES |= {"filter_bank": None, "solver": FieldSolver(shrinkage=0.0)}
@@ -46,6 +46,12 @@ def clean_blobs():
 def scored_blobs():
     X, y = noisy_blobs(6)
     return np.concatenate([-np.square(X), -np.square(X - 1), X], axis=-1), y
+
+
+def volumes(dtype):
+    """Two slices of blobs make a volume."""
+    X, y = noisy_blobs(12, side=6)
+    return X.reshape(6, 2, *X.shape[1:]), y.reshape(6, 2, *y.shape[1:]).astype(dtype)
 
 
 #: An estimator with an object among its parameters where it takes one, data, and two parameters to search over.
@@ -84,6 +90,16 @@ ESTIMATORS = {
         RegressionTreeFieldClassifier(**QUICK_TREES),
         lambda: noisy_blobs(6),
         {"max_depth": [0, 1]},
+    ),
+    "RegressionTreeField on volumes": (
+        RegressionTreeField(cascade=Cascade(2, n_folds=2, joint=1), **QUICK_TREES | {"max_depth": 0}),
+        lambda: volumes(float),
+        {"window": [1, [[1, 0, 0], [0, 0, 1]]]},
+    ),
+    "RegressionTreeFieldClassifier on volumes": (
+        RegressionTreeFieldClassifier(**QUICK_TREES),
+        lambda: volumes(int),
+        {"window": [1, 3]},
     ),
 }
 
