@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from sklearn.utils import check_array
 
 from sklearn_crf._numbers import is_sparse_matrix, sound_csr
+from sklearn_crf.encoding._chain_lists import ChainList
 from sklearn_crf.encoding._examples import (
     EDGES_AT_ONCE,
     Batch,
@@ -21,7 +22,6 @@ from sklearn_crf.encoding._examples import (
     stacked_types,
 )
 from sklearn_crf.encoding._operators import OperatorFeatures
-from sklearn_crf.encoding._sparse_chains import SparseChains
 from sklearn_crf.graphs import Graph, disjoint_union
 
 
@@ -417,7 +417,7 @@ def _runs(n_examples, most, sample_weight):
 
 def _list_batches(encoded, labels, sample_weight, limits):
     unions, items = {}, encoded.items
-    are_chains = isinstance(items, SparseChains)
+    are_chains = isinstance(items, ChainList)
     traits = [_Traits(n, n > 1) for n in items.lengths] if are_chains else [_traits(example) for example in items]
     for start, stop in _packs(traits, sample_weight, limits):
         sizes = np.array([each.n_nodes for each in traits[start:stop]])

@@ -13,10 +13,10 @@ from sklearn_crf._numbers import as_reals, is_sparse_matrix, sound_csr
 from sklearn_crf._reports import warn_caller
 from sklearn_crf._threads import cached_property
 from sklearn_crf.encoding._batches import aligned_frames, read_layout
+from sklearn_crf.encoding._chain_lists import ChainList
 from sklearn_crf.encoding._edge_features import edge_feature_function, one_computed_edge
 from sklearn_crf.encoding._examples import Example
 from sklearn_crf.encoding._operators import OperatorFeatures
-from sklearn_crf.encoding._sparse_chains import SparseChains
 from sklearn_crf.graphs import Graph, lattice, lattice_offsets
 
 
@@ -80,7 +80,7 @@ class Encoded:
         """Examples of a ``"list"`` that have between them whatever one of all has besides nodes; else none."""
         if self.items is None:
             return []
-        return self.items[:1] if isinstance(self.items, SparseChains) else self.items
+        return self.items[:1] if isinstance(self.items, ChainList) else self.items
 
     @property
     def dtype(self):
@@ -122,7 +122,7 @@ class Encoded:
     @cached_property
     def n_edges(self):
         """Number of edges of all examples."""
-        if isinstance(self.items, SparseChains):
+        if isinstance(self.items, ChainList):
             return self.n_nodes - self.n_examples
         if self.layout == "list":
             return sum(example.graph.n_edges for example in self.items)
@@ -362,7 +362,7 @@ def _encode_lattices(X, connectivity, function, edge_types, dtype):
     ndim = X[0].ndim - 1
     n_features = X[0].shape[-1]
     n_edge_types = 1 if edge_types == "tied" else len(lattice_offsets(ndim, connectivity))
-    joinable = SparseChains.of(X, kind) if np.ndim(connectivity) == 0 else None
+    joinable = ChainList.of(X, kind) if np.ndim(connectivity) == 0 else None
     graphs: dict[tuple[int, ...], Graph] = {}
     items, shapes = [], []
     for i, x in enumerate(X if joinable is None else []):

@@ -1,4 +1,4 @@
-"""Lists of sparse chains, which are checked and joined together, beside lists that are read one by one."""
+"""Lists of chains, which are checked and joined together, beside lists that are read one by one."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,12 @@ import scipy.sparse as sp
 from numpy.testing import assert_array_equal
 
 from sklearn_crf.encoding import encode_X, encode_y, make_batches
-from sklearn_crf.encoding._sparse_chains import SparseChains
+from sklearn_crf.encoding._chain_lists import ChainList
+
+
+def toarray(x, dtype=None):
+    """A dense chain."""
+    return np.ascontiguousarray(sp.csr_matrix(x, dtype=dtype).toarray())
 
 
 def chains(dtype=np.float64, kind=sp.csr_matrix, n=9):
@@ -18,15 +23,15 @@ def chains(dtype=np.float64, kind=sp.csr_matrix, n=9):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("kind", [sp.csr_matrix, sp.csr_array])
+@pytest.mark.parametrize("kind", [sp.csr_matrix, sp.csr_array, toarray])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("max_nodes", [1, 7, 100])
 def test_batches_are_those_of_single_examples(dtype, kind, weighted, max_nodes, monkeypatch):
     X = chains(dtype, kind)
     together = encode_X(X, edge_features="constant")
-    monkeypatch.setattr(SparseChains, "of", lambda chains, dtype: None)
+    monkeypatch.setattr(ChainList, "of", lambda chains, dtype: None)
     apart = encode_X(X, edge_features="constant")
-    assert isinstance(together.items, SparseChains)
+    assert isinstance(together.items, ChainList)
     assert isinstance(apart.items, list)
     for name in ("n_examples", "n_nodes", "n_edges", "n_edge_types", "n_edge_features", "shapes", "dtype", "is_sparse"):
         assert getattr(together, name) == getattr(apart, name)
@@ -40,7 +45,7 @@ def test_batches_are_those_of_single_examples(dtype, kind, weighted, max_nodes, 
         assert_array_equal(one.example.edges, other.example.edges)
         assert_array_equal(one.example.edge_type, other.example.edge_type)
         assert_array_equal(one.example.edge_features, other.example.edge_features)
-        assert_array_equal(one.example.node_features.toarray(), other.example.node_features.toarray())
+        assert_array_equal(*(sp.csr_matrix(each.example.node_features).toarray() for each in (one, other)))
         assert one.example.node_features.dtype == dtype
 
 
@@ -87,7 +92,7 @@ def test_shapes_that_differ_or_are_empty_are_named():
 
 def test_values_that_add_up_to_more_than_the_largest_number():
     X = [sp.csr_matrix(np.full((2, 1), np.finfo(np.float64).max)) for _ in range(3)]
-    assert isinstance(encode_X(X).items, SparseChains)
+    assert isinstance(encode_X(X).items, ChainList)
 
 
 def test_offsets_of_their_own_are_read_one_by_one():

@@ -1,7 +1,8 @@
-"""Lists of sparse chains, such as sentences of words with named features: kept as they are, and joined in one go."""
+"""Lists of chains, such as sentences of words with named features: kept as they are, and joined in one go."""
 
 from collections.abc import Sequence
 from functools import partial
+from math import isfinite
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,12 +11,12 @@ from sklearn_crf._numbers import MAX_INT32
 from sklearn_crf.encoding._examples import Example
 from sklearn_crf.graphs import Graph, lattice
 
-# Formats in which a chain is read as it is.
+# Formats in which a sparse chain is read as it is.
 _KINDS = {sp.csr_matrix, sp.csr_array}
 
 
-class SparseChains(Sequence):
-    """Examples of a list of sparse chains, each made when it is asked for.
+class ChainList(Sequence):
+    """Examples of a list of chains, all sparse or all dense, each made when it is asked for.
 
     There may be many thousands, and training and prediction read them joined: :meth:`joined`.
     """
@@ -23,12 +24,15 @@ class SparseChains(Sequence):
     def __init__(self, chains, lengths):
         self._chains = chains
         self.lengths = lengths
-        self._graphs = {}
+        self._graphs, self._unions = {}, {}
 
     @classmethod
     def of(cls, chains, dtype):
         """Of a list that was found to be sound, of one precision and finite; None says nothing of any of them."""
-        if not {type(x) for x in chains} <= _KINDS or any(x.data.dtype != dtype for x in chains):
+        kinds = {type(x) for x in chains}
+        if kinds == {np.ndarray}:
+            return cls._of_arrays(chains, dtype)
+        if not kinds <= _KINDS or any(x.data.dtype != dtype for x in chains):
             return None
         n_features = chains[0].shape[1]
         lengths = [x.shape[0] for x in chains]
@@ -38,6 +42,17 @@ class SparseChains(Sequence):
             return None
         is_sound = _are_sound_rows(chains, lengths, n_features)
         return cls(chains, lengths) if is_sound else None
+
+    @classmethod
+    def _of_arrays(cls, chains, dtype):
+        shapes = [x.shape for x in chains]
+        if any(x.dtype != dtype or not x.flags.c_contiguous for x in chains) or {len(shape) for shape in shapes} != {2}:
+            return None
+        if len({shape[1] for shape in shapes}) > 1 or any(0 in shape for shape in shapes):
+            return None
+        # A product checks no floating-point flags.
+        squares = sum(float(flat.dot(flat)) for flat in (x.reshape(-1) for x in chains))
+        return cls(chains, [n for n, _ in shapes]) if isfinite(squares) else None
 
     def __len__(self):
         return len(self._chains)
@@ -58,9 +73,14 @@ class SparseChains(Sequence):
         chains, lengths = self._chains[start:stop], self.lengths[start:stop]
         if len(chains) == 1:
             return self[start]
-        graph = _graph_of_chains(lengths)
-        features = _joined_rows(chains, lengths)
-        return Example._trusted(features, graph, edge_type=np.zeros(graph.n_edges, dtype=np.int32))
+        key = tuple(lengths)
+        if key not in self._unions:
+            # The same object for all of these lengths: its incidence and traversal are then made once.
+            graph = _graph_of_chains(lengths)
+            self._unions[key] = graph, np.zeros(graph.n_edges, dtype=np.int32)
+        graph, edge_type = self._unions[key]
+        features = _joined_rows(chains, lengths) if sp.issparse(chains[0]) else np.concatenate(chains)
+        return Example._trusted(features, graph, edge_type=edge_type)
 
 
 def _are_sound_rows(chains, lengths, n_features):
