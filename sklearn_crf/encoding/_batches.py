@@ -418,7 +418,12 @@ def _runs(n_examples, most, sample_weight):
 def _list_batches(encoded, labels, sample_weight, limits):
     unions, items = {}, encoded.items
     are_chains = isinstance(items, ChainList)
-    traits = [_Traits(n, n > 1) for n in items.lengths] if are_chains else [_traits(example) for example in items]
+    if are_chains:
+        # One object for all chains of a length: there may be many thousands.
+        by_length = {n: _Traits(n, n > 1) for n in set(items.lengths)}
+        traits = [by_length[n] for n in items.lengths]
+    else:
+        traits = [_traits(example) for example in items]
     for start, stop in _packs(traits, sample_weight, limits):
         sizes = np.array([each.n_nodes for each in traits[start:stop]])
         join = items.joined(start, stop) if are_chains else _joined(items[start:stop], encoded.n_node_types, unions)
