@@ -49,6 +49,15 @@ class cached_property(Generic[_Value]):
         return instance.__dict__.setdefault(self.name, self.function(instance))
 
 
+def own_workspace(n: int) -> np.ndarray:
+    """Workspace of n numbers for one thread, float64: small arrays of two threads may else lie in one cache line."""
+    return np.empty(n + 2 * _LINES_APART)[_LINES_APART : _LINES_APART + n]
+
+
+# Numbers in two cache lines, which processors fetch together.
+_LINES_APART = 16
+
+
 class Cancelled(Exception):
     """Raised inside a worker after Ctrl-C in the main thread, so that it stops at its next sweep."""
 

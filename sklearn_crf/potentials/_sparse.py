@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import scipy.sparse as sp
 
-from sklearn_crf._threads import map_tasks
+from sklearn_crf._threads import map_tasks, own_workspace
 from sklearn_crf.encoding import tie_constant_edges
 from sklearn_crf.kernels.learning.feature_pairs import pair_gradient, pair_scores, pair_scores_of_rows
 from sklearn_crf.potentials._feature_columns import FeatureColumns, feature_columns
@@ -231,7 +231,7 @@ def add_scores(features, pairs, weights, scores):
     """Add to each row of scores the weights of its features."""
     # weights: (n_pairs,); scores: (n_rows, n_columns) float64, added to
     weights = np.ascontiguousarray(weights, dtype=np.float64)
-    pair_scores(*features.arrays, pairs.ptr, pairs.column, weights, scores, np.empty(pairs.n_columns))
+    pair_scores(*features.arrays, pairs.ptr, pairs.column, weights, scores, own_workspace(pairs.n_columns))
 
 
 def _add_scores_of_rows(features, pairs, weights, scores):
@@ -247,7 +247,7 @@ def add_gradient(features, pairs, columns, gradient, limits=None):
     # limits: first and last feature to do; None is all
     columns = np.ascontiguousarray(columns, dtype=np.float64)
     start, stop = (0, len(features.feature)) if limits is None else np.searchsorted(features.feature, limits)
-    work = np.empty(pairs.n_columns)
+    work = own_workspace(pairs.n_columns)
     pair_gradient(*features.arrays, start, stop, pairs.ptr, pairs.column, columns, gradient, work)
 
 

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf._threads import own_workspace
 from sklearn_crf.inference._base import Marginals
 from sklearn_crf.kernels.exact.chains import chain_likelihood
 
@@ -56,7 +57,8 @@ class Transitions(NamedTuple):
 
     def _pass_over(self, unary, ptr, labels, posterior, pairs, counts):
         terms, predicted = np.empty(len(unary)), np.empty(len(unary), dtype=np.int32)
-        work = np.empty((2 * int(np.diff(ptr).max()) + 3, self.factor.shape[1]))
+        n_rows, width = 2 * int(np.diff(ptr).max()) + 3, self.factor.shape[1]
+        work = own_workspace(n_rows * width).reshape(n_rows, width)
         fits = chain_likelihood(unary, ptr, *self, labels, posterior, pairs, counts, terms, predicted, work)
         return (terms, predicted) if fits else None
 

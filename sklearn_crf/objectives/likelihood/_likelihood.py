@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import map_tasks, thread_count
+from sklearn_crf._threads import map_tasks, own_workspace, thread_count
 from sklearn_crf.inference.exact._chains import Transitions, chain_ptr, chains_of
 from sklearn_crf.kernels.learning.feature_pairs import pair_gradient, pair_scores
 from sklearn_crf.models import PairwiseModel, Statistics, check_labels, labeling_statistics, score_terms
@@ -276,7 +276,7 @@ class PassOverChains:
         """Statistics of tables, loss and weight of wrong labels of a batch; its scores become statistics of nodes."""
         chains, scores = block
         scores[...] = weights.intercept[0] if self._potentials.fit_intercept else 0.0
-        pair_scores(*chains.features, *self._pairs, weights.coef, scores, np.empty(scores.shape[1]))
+        pair_scores(*chains.features, *self._pairs, weights.coef, scores, own_workspace(scores.shape[1]))
         found = transitions.statistics(scores, chains.ptr, chains.labels, scores)
         if found is None:
             return None
@@ -289,7 +289,7 @@ class PassOverChains:
     def _pull(self, ranges, blocks, coef, n_threads):
         """The part of the gradient that belongs to some ranges of features."""
         first, last = ranges
-        work = np.empty(self._kept.shape[1])
+        work = own_workspace(self._kept.shape[1])
         for chains, statistics in blocks:
             bounds = chains.bounds[first], chains.bounds[last]
             pair_gradient(*chains.features, *bounds, *self._pairs, statistics, coef, work)
