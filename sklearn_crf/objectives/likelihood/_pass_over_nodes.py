@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._numbers import column_sums, gram
-from sklearn_crf._threads import fixed_ranges, map_tasks
+from sklearn_crf._threads import fixed_ranges, map_tasks, own_workspace
 from sklearn_crf.kernels.learning.pseudolikelihood import conditionals_of_many, conditionals_of_two
 from sklearn_crf.objectives._base import RiskValue
 from sklearn_crf.potentials import LinearPotentials
@@ -93,7 +93,7 @@ class PassOverNodes:
         if self._potentials.n_classes == 2:
             loss, n_errors = conditionals_of_two(scores[:, 0], piece.labels, piece.weight)
         else:
-            work = np.empty(64 * scores.shape[1])
+            work = own_workspace(64 * scores.shape[1])
             loss, n_errors = conditionals_of_many(scores, piece.labels, piece.weight, work)
         gradient = np.zeros(self._potentials.n_coef)
         own = self._potentials.unpack(gradient)

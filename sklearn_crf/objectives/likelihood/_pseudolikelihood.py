@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
-from sklearn_crf._threads import range_runner, run_fixed_ranges
+from sklearn_crf._threads import own_workspace, range_runner, run_fixed_ranges
 from sklearn_crf.inference._local_updates import local_arguments, table_buffers
 from sklearn_crf.kernels.learning.pseudolikelihood import pseudolikelihood_range
 from sklearn_crf.models import FactorGraph, FactorStatistics, Statistics, add_cells, check_labels
@@ -96,7 +96,7 @@ def pseudolikelihood_terms(model, labels, node_weight=None, n_threads=1):
     buffers = table_buffers(model, n_nodes)
 
     def kernel(k, start, stop):
-        scores = np.empty(model.n_columns)
+        scores = own_workspace(model.n_columns)
         pseudolikelihood_range(start, stop, *arguments, labels, weight, scores, terms, unary, buffers[k])
 
     with range_runner(n_threads) as run:
