@@ -49,13 +49,13 @@ class cached_property(Generic[_Value]):
         return instance.__dict__.setdefault(self.name, self.function(instance))
 
 
-def own_workspace(n: int) -> np.ndarray:
-    """Workspace of n numbers for one thread, float64: small arrays of two threads may else lie in one cache line."""
-    return np.empty(n + 2 * _LINES_APART)[_LINES_APART : _LINES_APART + n]
+def own_workspace(n: int, dtype: Any = np.float64) -> np.ndarray:
+    """Workspace of n numbers for one thread: small arrays of two threads may else lie in one cache line."""
+    return np.empty(n + 2 * _LINES_APART, dtype=dtype)[_LINES_APART : _LINES_APART + n]
 
 
-# Numbers in two cache lines, which processors fetch together.
-_LINES_APART = 16
+# Numbers of four bytes in two cache lines, which processors fetch together.
+_LINES_APART = 32
 
 
 class Cancelled(Exception):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import run_fixed_ranges
+from sklearn_crf._threads import own_workspace, run_fixed_ranges
 from sklearn_crf.graphs import (
     SpanningTrees,
     chain_probabilities,
@@ -76,7 +76,7 @@ class Field(NamedTuple):
 
     def workspace(self):
         """Workspace of a kernel; one for each thread."""
-        return np.empty((6 + 2 * self.tables.shape[3]) * self.unary.shape[1])
+        return own_workspace((6 + 2 * self.tables.shape[3]) * self.unary.shape[1])
 
     def send(self, messages, *how):
         """Let nodes send messages in turn, see the kernel."""
@@ -339,7 +339,7 @@ class OddsField(NamedTuple):
 
     def workspace(self):
         """Workspace of the kernel; one for each thread."""
-        return np.empty(self.largest_degree + _PADDING, self.arrays[3].dtype)
+        return own_workspace(self.largest_degree + _PADDING, self.arrays[3].dtype)
 
     def send(self, odds, *how):
         """Let nodes send messages in turn, see the kernel."""
@@ -441,7 +441,7 @@ def beliefs_of(field, messages, run):
     failed, work_size = [], field.workspace().size
 
     def part(start, stop):
-        failed.append(node_beliefs(field, messages, beliefs, log_z_terms, start, stop, np.empty(work_size)))
+        failed.append(node_beliefs(field, messages, beliefs, log_z_terms, start, stop, own_workspace(work_size)))
 
     run(part, len(beliefs))
     if max(failed) >= 0:
@@ -478,7 +478,7 @@ def _sum_pairs(field, messages, beliefs, log_z_terms, run, exact):
     failed, work_size = [], field.workspace().size
 
     def part(k, start, stop):
-        work = np.empty(work_size)
+        work = own_workspace(work_size)
         failed.append(
             pair_statistics(
                 field, messages, beliefs, partial[k], without_factor, row_totals, log_z_terms, start, stop, work
