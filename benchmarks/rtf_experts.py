@@ -1,6 +1,6 @@
 """Denoising by fields that see what other methods say: the rows of all experts of Table 6 of Jancsary (2012).
 
-The experts are BM3D, and three that are learned here from the clean training images: EPLL (a mixture of Gaussians of
+The experts are BM3D, and three that are learned here from clean training images, not those of the fields: EPLL (a mixture of Gaussians of
 patches by scikit-learn), sparse codes (its dictionary learning; the thesis has LSSC) and a field of experts (filters
 of the cosine transform, weights by score matching; the thesis's are trained for the squared error). Their strengths are
 chosen on images of the validation part. One field sees each expert beside the noisy image, one sees all; the uniform
@@ -76,7 +76,11 @@ class Learned:
     def _denoised(self, name, noisy, sigma, strength):
         path = self.args.folder / f"{name.replace(' ', '_')}_model_{self.args.images}.joblib"
         if not path.exists():
-            joblib.dump(LEARNED[name][0](clean_images("train", self.args.images)), path)
+            # Not those that fields are trained on, which would trust what an expert knows of them too much.
+            every = N_OF_PART // self.args.images
+            images = clean_images("train", N_OF_PART)
+            others = [image for k, image in enumerate(images) if k % every or k >= every * self.args.images]
+            joblib.dump(LEARNED[name][0](others or images), path)
         return joblib.load(path)(noisy, sigma, strength)
 
 
