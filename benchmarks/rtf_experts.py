@@ -1,10 +1,10 @@
 """Denoising by fields that see what other methods say: the rows of all experts of Table 6 of Jancsary (2012).
 
-The experts are BM3D, and three that are learned here from clean training images, not those of the fields: EPLL (a mixture of Gaussians of
-patches by scikit-learn), sparse codes (its dictionary learning; the thesis has LSSC) and a field of experts (filters
-of the cosine transform, weights by score matching; the thesis's are trained for the squared error). Their strengths are
-chosen on images of the validation part. One field sees each expert beside the noisy image, one sees all; the uniform
-average of all experts is printed too. Images are those of `rtf_denoising.py`, fewer of them.
+The experts are BM3D, and three that are learned here from clean training images, not those of the fields: EPLL (a
+mixture of Gaussians of patches by scikit-learn), sparse codes (its dictionary learning; the thesis has LSSC) and a
+field of experts (filters of the cosine transform, weights by score matching; the thesis's are trained for the squared
+error). Their strengths are chosen on images of the validation part. One field sees each expert beside the noisy image,
+one sees all; the uniform average of all experts is printed too. Images are those of `rtf_denoising.py`, fewer of them.
 
     python benchmarks/rtf_experts.py
     python benchmarks/rtf_experts.py --images 30 --tests 20 --window 3
