@@ -86,7 +86,7 @@ def show(folder, n_bytes, limit, n_iterations=N_ITERATIONS):
     figures = {"n_shards": len(paths), "features_gb": round(len(paths) * size / 1e9, 2), "limit_gb": limit / 1e9}
     code = f"import _more_than_memory as m; m.measure({str(folder)!r}, {limit}, {len(paths)}, {n_iterations})"
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent)}
-    command = [sys.executable, "-W", "ignore", "-c", code]
+    command = [sys.executable, "-P", "-W", "ignore", "-c", code]  # -P: the package that is installed
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     figures |= json.loads(done.stdout)
     one = trained(paths[:N_PARTS], n_iterations)

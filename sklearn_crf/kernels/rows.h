@@ -21,11 +21,17 @@
 #define ROWS_VECTORS 1
 #define ROWS_VECTOR_BYTES 16
 #define ROWS_PREFETCH(address) __builtin_prefetch(address, 1)
+#if defined(__clang__)
+#define ROWS_UNROLLED _Pragma("unroll")
+#else
+#define ROWS_UNROLLED _Pragma("GCC unroll 8")
+#endif
 #else
 #define ROWS_INLINE static __inline
 #define ROWS_VECTORS 0
 #define ROWS_VECTOR_BYTES 0
 #define ROWS_PREFETCH(address) ((void)(address))
+#define ROWS_UNROLLED
 #define restrict __restrict
 #endif
 

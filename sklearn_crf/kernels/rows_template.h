@@ -365,9 +365,13 @@ ROWS_INLINE double NAME(send_vectors)(const REAL *base, const REAL *rows, ptrdif
     } else {
         for (int k = 0; k < n_vectors; k++)
             out[k] = NAME(splat)(0);
-        for (ptrdiff_t a = 0; a < n; a++)
+        ROWS_UNROLLED
+        for (ptrdiff_t a = 0; a < width; a++) { /* constant bounds: x stays in registers */
+            if (a == n)
+                break;
             for (int k = 0; k < n_vectors; k++)
                 out[k] += x[a / LANES][a % LANES] * NAME(load)(table + a * width + k * LANES);
+        }
     }
 #else
     (void)on, (void)off, (void)n, (void)n_columns;

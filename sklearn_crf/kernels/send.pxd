@@ -244,6 +244,29 @@ cdef inline double replace_powers(const floating* fresh, floating* kept, Py_ssiz
     return change
 
 
+cdef inline bint is_short(const Field* f, floating* precision) noexcept nogil:
+    """Whether a message is worked out in registers: a row of one or two vectors, and tables that are stored."""
+    return (f.semiring == SUM_PROBABILITY and (f.on != NULL or f.factors != NULL)
+            and f.width * <Py_ssize_t> sizeof(floating) <= 2 * VECTOR_BYTES)
+
+
+cdef inline double send_short_message(const Field* f, Py_ssize_t s, Py_ssize_t q, floating* messages, double damping,
+                                      bint halved) noexcept nogil:
+    """The same as send_message for a node of at most FEW_EDGES edges where messages are short."""
+    cdef:
+        Py_ssize_t W = f.width
+        int32_t half_edge = f.half_edge[q], row = f.factor[half_edge >> 1]
+        const floating* table = NULL
+        floating on = 0, off = 0
+    if f.on != NULL:
+        on, off = (<const floating*> f.on)[row], (<const floating*> f.off)[row]
+    else:
+        table = (<const floating*> f.factors) + f.place[2 * <Py_ssize_t> row + (half_edge & 1)] * f.n_columns * W
+    return send_short((<const floating*> f.unary) + s * W, <const floating*> messages, f.ptr[s], f.ptr[s + 1], q, table,
+                      on, off, states_of(f, s), f.n_columns, messages + <Py_ssize_t> f.reverse[q] * W, damping, W,
+                      halved)
+
+
 cdef inline double send_message(const Field* f, Py_ssize_t s, Py_ssize_t q, floating* messages, double damping,
                                 Workspace* workspace) noexcept nogil:
     """Renew the message that node s sends along its slot q; its largest change, or -1 if no state is left.
@@ -253,7 +276,7 @@ cdef inline double send_message(const Field* f, Py_ssize_t s, Py_ssize_t q, floa
     cdef:
         Py_ssize_t W = f.width, first = f.ptr[s], last = f.ptr[s + 1]
         Py_ssize_t n = states_of(f, s), a
-        int32_t half_edge = f.half_edge[q], row
+        int32_t half_edge = f.half_edge[q]
         const floating* base = (<const floating*> f.unary) + s * W
         floating* kept = messages + <Py_ssize_t> f.reverse[q] * W
         floating* cavity = <floating*> workspace.cavity
@@ -261,18 +284,9 @@ cdef inline double send_message(const Field* f, Py_ssize_t s, Py_ssize_t q, floa
         double power = 1, shift = 0
     if f.appearance != NULL:
         power = (<const floating*> f.appearance)[half_edge >> 1]
-    if f.semiring == SUM_PROBABILITY and W * <Py_ssize_t> sizeof(floating) <= 2 * VECTOR_BYTES:
-        # Damping a message that is raised to a power takes logarithms.
-        if last - first <= FEW_EDGES and (f.appearance == NULL or power == 0.5 and damping <= 0):
-            if f.on != NULL:
-                row = f.factor[half_edge >> 1]
-                return send_short(base, <const floating*> messages, first, last, q, <const floating*> NULL,
-                                  (<const floating*> f.on)[row], (<const floating*> f.off)[row], n, f.n_columns,
-                                  kept, damping, W, power != 1)
-            elif f.factors != NULL:
-                return send_short(base, <const floating*> messages, first, last, q,
-                                  half_edge_factor(f, half_edge, <floating*> NULL, &shift),
-                                  <floating> 0, <floating> 0, n, f.n_columns, kept, damping, W, power != 1)
+    # Damping a message that is raised to a power takes logarithms.
+    if is_short(f, messages) and last - first <= FEW_EDGES and (f.appearance == NULL or power == 0.5 and damping <= 0):
+        return send_short_message(f, s, q, messages, damping, power != 1)
     if last - first > FEW_EDGES:
         take_out(f, <const floating*> messages + q * W, workspace, cavity)
     elif f.semiring == SUM_PROBABILITY:
