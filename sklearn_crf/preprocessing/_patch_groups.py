@@ -9,7 +9,7 @@ from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval
 
 from sklearn_crf._threads import range_runner
-from sklearn_crf.kernels.rtf.patch_groups import PATCH_SIDE, shrink_groups
+from sklearn_crf.kernels.rtf.patch_groups import BEHIND, PATCH_SIDE, shrink_groups
 from sklearn_crf.preprocessing._image_transformer import ChannelTransformer
 from sklearn_crf.preprocessing._patch_averages import PatchAverages
 from sklearn_crf.preprocessing._patch_shrinkage import PatchShrinkage, shrunk_copy
@@ -117,7 +117,8 @@ class PatchGroups(ChannelTransformer, auto_wrap_output_keys=None):
                 # Averages of a channel are followed by their variance.
                 pilot = 0.5 * (shrunk[..., channel] + averaged[..., 2 * channel]) - level
                 plane = image[..., channel].astype(np.float32) - level
-                continued = [np.pad(part, margin, mode="symmetric") for part in (plane, pilot)]
+                sides = (margin, margin), (margin, margin + BEHIND)
+                continued = [np.pad(part, sides, mode="symmetric") for part in (plane, pilot)]
 
                 def rows(start, stop, continued=continued, own=own):
                     places = self.search_radius, self.step

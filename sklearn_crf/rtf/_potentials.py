@@ -24,16 +24,18 @@ from sklearn_crf.rtf.images._degradation import Observation
 def packed_inputs(whitening, paired):
     """A matrix of linear models with its columns in the order of the kernels.
 
-    Kernels read the channels of a pixel in blocks of ``CHANNEL_BLOCK``. The last block ends with the pixel, and repeats
-    channels of the block before it; there the columns are zero, so that nothing is counted twice.
+    Kernels read the channels of a pixel in blocks of ``CHANNEL_BLOCK``, or half of that where there are less. The last
+    block ends with the pixel, and repeats channels of the block before it; there the columns are zero, so that nothing
+    is counted twice.
     """
     # whitening: (B, n_inputs); returns (B, 1 + size)
     n_pixels = 2 if paired else 1
     n_channels = (whitening.shape[1] - 1) // n_pixels
     size = packed_size(n_channels)
     place = np.arange(n_channels)
-    if n_channels > CHANNEL_BLOCK:
-        place[n_channels // CHANNEL_BLOCK * CHANNEL_BLOCK :] += size - n_channels
+    block = CHANNEL_BLOCK if n_channels > CHANNEL_BLOCK else CHANNEL_BLOCK // 2
+    if n_channels > block:
+        place[n_channels // block * block :] += size - n_channels
     packed = np.zeros((len(whitening), 1 + n_pixels * size))
     packed[:, np.concatenate([[0], *(1 + k * size + place for k in range(n_pixels))])] = whitening
     return packed
@@ -41,7 +43,7 @@ def packed_inputs(whitening, paired):
 
 def packed_size(n_channels):
     """Number of columns for the channels of one pixel."""
-    return n_channels if n_channels < CHANNEL_BLOCK else -(-n_channels // CHANNEL_BLOCK) * CHANNEL_BLOCK
+    return n_channels if n_channels < CHANNEL_BLOCK // 2 else -(-n_channels // CHANNEL_BLOCK) * CHANNEL_BLOCK
 
 
 def clip_eigenvalues(matrices, low, high):

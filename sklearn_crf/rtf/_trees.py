@@ -87,7 +87,7 @@ class FactorTemplate(NamedTuple):
 
     def seen(self, features):
         """The channels that linear models see, contiguous."""
-        return features if self.channels is None else np.ascontiguousarray(features[..., self.channels])
+        return features if self.channels is None else np.take(features, self.channels, axis=-1)
 
     def multiplied_by(self, features):
         """Channels that precisions grow with, each a mean over the pixels of a factor, (n_factors, I)."""

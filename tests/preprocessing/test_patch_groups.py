@@ -47,7 +47,7 @@ def shrunk_by_loops(image, noise, search, step):
 
 
 @pytest.mark.parametrize("shape", [(30, 35), (1, 9), (17, 3)])
-@pytest.mark.parametrize(("search", "step"), [(4, 3), (3, 8)])
+@pytest.mark.parametrize(("search", "step"), [(4, 3), (3, 8), (12, 8), (18, 8)])
 def test_groups_are_those_of_loops(shape, search, step):
     # Without its mean, as the image is inside: else patches of rounding differ.
     image = IMAGE[: shape[0], : shape[1]]

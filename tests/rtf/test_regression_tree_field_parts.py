@@ -58,7 +58,8 @@ def pixels_of(kind, shape):
 @given(st.integers(0, 9999), st.integers(0, 12))
 def test_leaves_are_found_by_descent(seed, n_splits):
     rng = np.random.RandomState(seed)
-    for shape, offsets, radius in (((7, 6), OFFSETS, 2), ((4, 5, 3), OFFSETS_OF_VOLUMES, (2, 1, 2))):
+    wide, volumes = ((6, 33), OFFSETS, 2), ((3, 4, 30), OFFSETS_OF_VOLUMES, (1, 1, 2))
+    for shape, offsets, radius in (wide, volumes, ((7, 6), OFFSETS, 2), ((4, 5, 3), OFFSETS_OF_VOLUMES, (2, 1, 2))):
         features = rng.normal(size=(*shape, 3)).astype(np.float32)
         tree = random_tree(3, n_splits, rng, radius)
         assert tree.n_leaves == n_splits + 1
@@ -119,7 +120,8 @@ def test_the_model_is_the_sum_of_the_factors(n_values, shape, multipliers):
 
 
 @pytest.mark.parametrize(
-    ("n_channels", "channels"), [(1, None), (7, None), (8, None), (9, None), (16, None), (21, None), (9, (7, 0, 3))]
+    ("n_channels", "channels"),
+    [*((n, None) for n in (1, 3, 4, 5, 7, 8, 9, 16, 21)), (9, (7, 0, 3)), (9, (7, 0, 3, 1, 5))],
 )
 def test_channels_are_read_in_blocks_of_eight(n_channels, channels):
     trees, potentials, coef, images, targets = random_field((4, 3), 1, n_channels=n_channels, seed=5, channels=channels)

@@ -23,7 +23,8 @@ typedef float lanes __attribute__((vector_size(32)));
 typedef int32_t lane_bits __attribute__((vector_size(32)));
 
 /* Macros, as functions may not pass vectors that the processor does not have. */
-#define LANES_ALL(number) ((lanes){0} + (number))
+/* x - 0 is x, also where it is -0, so that nothing is computed. */
+#define LANES_ALL(number) ((number) - (lanes){0})
 #define LANES_ADD(a, b) ((a) + (b))
 #define LANES_SUB(a, b) ((a) - (b))
 #define LANES_MUL(a, b) ((a) * (b))

@@ -8,10 +8,28 @@ plane of its slices one below the other: the first pixels are then a rectangle i
 import numpy as np
 
 from cython cimport floating
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 cdef extern from "leaf_rows.h" nogil:
     const Py_ssize_t BLOCK "LEAF_BLOCK"
+    ctypedef struct leaf_test_float:
+        double threshold
+        Py_ssize_t first
+        Py_ssize_t other
+        int32_t next[2]
+        uint32_t of_other
+        uint32_t of_difference
+    ctypedef struct leaf_test_double:
+        double threshold
+        Py_ssize_t first
+        Py_ssize_t other
+        int32_t next[2]
+        uint64_t of_other
+        uint64_t of_difference
+    void leaf_walk_float(
+        const float*, Py_ssize_t, const leaf_test_float*, Py_ssize_t, const int32_t*, Py_ssize_t, int32_t*)
+    void leaf_walk_double(
+        const double*, Py_ssize_t, const leaf_test_double*, Py_ssize_t, const int32_t*, Py_ssize_t, int32_t*)
     void leaf_values_float(
         const float*, const float*, Py_ssize_t, Py_ssize_t, const int32_t*, const float*, Py_ssize_t, Py_ssize_t,
         float*)
@@ -66,6 +84,65 @@ cdef inline floating response(const floating[:, :, ::1] x, Py_ssize_t i, Py_ssiz
     return -value if test[MAGNITUDE] and value < 0 else value
 
 
+cdef inline Py_ssize_t leaf_of(const floating[:, :, ::1] x, Py_ssize_t i, Py_ssize_t j,
+                               const int32_t[:, ::1] children, const int32_t[:, ::1] test,
+                               const double[::1] threshold, Py_ssize_t height) noexcept nogil:
+    """The node that one pixel ends at."""
+    cdef:
+        Py_ssize_t node = 0
+        bint deep = test.shape[1] > SLICES
+    while children[node, 0] >= 0:
+        node = children[node, response(x, i, j, &test[node, 0], deep, height) > threshold[node]]
+    return node
+
+
+cdef inline Py_ssize_t place_of(const int32_t* test, bint other, Py_ssize_t row, bint deep, Py_ssize_t height,
+                                Py_ssize_t n_rows, Py_ssize_t width, Py_ssize_t F) noexcept nogil:
+    """Numbers from the first channel of a pixel of a row to what is compared, or subtracted from that."""
+    cdef:
+        Py_ssize_t channel = test[OTHER_CHANNEL] if other else test[CHANNEL]
+        Py_ssize_t down = test[OTHER_DOWN] if other else test[DOWN]
+        Py_ssize_t right = test[OTHER_RIGHT] if other else test[RIGHT]
+        Py_ssize_t slices = 0
+    if channel < 0:
+        return 0
+    if deep:
+        slices = test[OTHER_SLICES] if other else test[SLICES]
+    return ((row_at(row, down, slices, height, n_rows) - row) * width + right) * F + channel
+
+
+cdef fused walking:
+    leaf_test_float
+    leaf_test_double
+
+
+cdef void set_tests(walking* tests, const int32_t[:, ::1] children, const int32_t[:, ::1] test,
+                    const double[::1] threshold, Py_ssize_t row, Py_ssize_t height, Py_ssize_t n_rows,
+                    Py_ssize_t width, Py_ssize_t F) noexcept nogil:
+    """Tests of the pixels of a row that are away from the borders of columns."""
+    cdef:
+        Py_ssize_t node
+        bint deep = test.shape[1] > SLICES
+        const int32_t* own
+        walking* to
+    for node in range(children.shape[0]):
+        own, to = &test[node, 0], &tests[node]
+        to.threshold = threshold[node]
+        to.first = to.other = 0
+        to.next[0] = to.next[1] = <int32_t>node
+        to.of_other = to.of_difference = 0
+        if children[node, 0] < 0:
+            continue
+        to.next[0], to.next[1] = children[node, 0], children[node, 1]
+        to.first = place_of(own, False, row, deep, height, n_rows, width, F)
+        to.other = place_of(own, True, row, deep, height, n_rows, width, F)
+        if own[OTHER_CHANNEL] >= 0:
+            to.of_other = ~to.of_other
+        to.of_difference = ~to.of_difference
+        if own[MAGNITUDE]:
+            to.of_difference >>= 1
+
+
 def find_leaves(
     const floating[:, :, ::1] x,  # IN (H, W, F)
     Py_ssize_t height,  # rows of a slice
@@ -82,17 +159,62 @@ def find_leaves(
 ):
     """The leaf of each factor."""
     cdef:
-        Py_ssize_t i, j, node
-        bint deep = test.shape[1] > SLICES
+        Py_ssize_t i, j, k, node, slice_of, depth = 0, n_nodes = children.shape[0], n_slices = x.shape[0] // height
+        Py_ssize_t width = x.shape[1], F = x.shape[2]
+        # Rows, columns and slices from where, and until where, offsets lead beyond no border.
+        Py_ssize_t above = 0, below = 0, before = 0, behind = 0, outer = 0, inner = 0
+        bint deep = test.shape[1] > SLICES, is_inside, are_inside = False
+        int64_t[::1] level = np.zeros(n_nodes, dtype=np.int64)
+        uint8_t[::1] memory = np.empty(
+            n_nodes * (sizeof(leaf_test_float) if floating is float else sizeof(leaf_test_double)), dtype=np.uint8
+        )
+        const int32_t* own
     with nogil:
+        for node in range(n_nodes):
+            if children[node, 0] < 0:
+                continue
+            own = &test[node, 0]
+            # Parents come before their children.
+            for k in range(2):
+                level[children[node, k]] = level[node] + 1
+            depth = max(depth, level[node] + 1)
+            above, below = max(above, -own[DOWN], -own[OTHER_DOWN]), max(below, own[DOWN], own[OTHER_DOWN])
+            before, behind = max(before, -own[RIGHT], -own[OTHER_RIGHT]), max(behind, own[RIGHT], own[OTHER_RIGHT])
+            if deep:
+                outer = max(outer, -own[SLICES], -own[OTHER_SLICES])
+                inner = max(inner, own[SLICES], own[OTHER_SLICES])
+        before = min(max(before - left, 0), columns)
+        behind = max(min(width - behind - left, columns), before)
         for i in range(start, stop):
-            for j in range(columns):
-                node = 0
-                while children[node, 0] >= 0:
-                    node = children[
-                        node, response(x, first[i], left + j, &test[node, 0], deep, height) > threshold[node]
-                    ]
-                out[i * columns + j] = leaf[node]
+            slice_of = first[i] // height
+            is_inside = (
+                above <= first[i] - slice_of * height < height - below and outer <= slice_of < n_slices - inner
+            )
+            j = 0
+            # Where rows are few and short it takes longer to prepare tests than to do them one by one.
+            if (is_inside and are_inside) or n_nodes <= columns:
+                while j < before:
+                    out[i * columns + j] = leaf[leaf_of(x, first[i], left + j, children, test, threshold, height)]
+                    j += 1
+                if not (is_inside and are_inside):
+                    if floating is float:
+                        set_tests(<leaf_test_float*>&memory[0], children, test, threshold, first[i], height,
+                                  x.shape[0], width, F)
+                    else:
+                        set_tests(<leaf_test_double*>&memory[0], children, test, threshold, first[i], height,
+                                  x.shape[0], width, F)
+                are_inside = is_inside
+                if behind > before:
+                    if floating is float:
+                        leaf_walk_float(&x[first[i], left + j, 0], F, <leaf_test_float*>&memory[0], depth, &leaf[0],
+                                        behind - before, &out[i * columns + j])
+                    else:
+                        leaf_walk_double(&x[first[i], left + j, 0], F, <leaf_test_double*>&memory[0], depth, &leaf[0],
+                                         behind - before, &out[i * columns + j])
+                    j = behind
+            while j < columns:
+                out[i * columns + j] = leaf[leaf_of(x, first[i], left + j, children, test, threshold, height)]
+                j += 1
 
 
 def find_responses(

@@ -1,185 +1,279 @@
 /* Groups of similar 8 x 8 patches, shrunk together: the cosine transform of each patch, then the Hadamard transform over
    the patches of a group, each coefficient in proportion to what a pilot image says of signal and noise, and back.
 
-   Loops are over eight numbers of a row of a patch, which compilers make one vector. */
+   With s_b the sum of a patch b and v_b its squared norm without its mean, patches are as far from each other as
+
+       |a - b|^2 = v_a + v_b + (s_a - s_b)^2 / 64 - 2 sum (a - s_a / 64) b,
+
+   where sums and norms are made once for all groups, and the last sum for many b side by side. */
 
 #ifndef SKLEARN_CRF_PATCH_GROUPS_H
 #define SKLEARN_CRF_PATCH_GROUPS_H
 
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "cosine_lanes.h"
 
-#include "vector_level.h"
-
-#define GROUP_SIDE 8
+#define GROUP_SIDE COSINE_SIDE
 #define GROUP_PIXELS 64
 #define GROUP_SIZE 16
+
+/* Vectors of patches that are compared at once. */
+#define GROUP_VECTORS 4
+#define GROUP_BLOCK (GROUP_VECTORS * LANES)
 
 /* So that groups without any signal do not count for all. */
 #define GROUP_LEAST 0.1f
 
-#if defined(__GNUC__) || defined(__clang__)
-#define GROUP_INLINE static inline __attribute__((always_inline))
-#else
-#define GROUP_INLINE static __inline
-#endif
+typedef struct {
+    /* Rows of length stride, continued by margin = search + 7 pixels on every side and GROUP_BLOCK more behind. */
+    const float *image, *pilot;
+    ptrdiff_t stride, height, width, search, step;
+    /* Rows of the transform, and its transpose. */
+    const float *basis, *turned;
+    float noise;
+    /* Of all patches whose first row is one of some of the pilot, from the first on: s_b / 8 and v_b. */
+    ptrdiff_t first_row, n_rows;
+    float *eighth, *norm;
+    /* (2, stride) */
+    double *column;
+    /* Rows start to stop of the image, continued in width. */
+    ptrdiff_t start, stop;
+    float *numerator, *denominator;
+} group_task;
 
-GROUP_INLINE float group_distance(const float *a, const float *b, ptrdiff_t stride)
+LANES_INLINE void group_norms(const group_task *task)
 {
-    float lane[GROUP_SIDE] = {0};
-    for (int i = 0; i < GROUP_SIDE; i++)
-        for (int j = 0; j < GROUP_SIDE; j++) {
-            float d = a[i * stride + j] - b[i * stride + j];
-            lane[j] += d * d;
+    const ptrdiff_t stride = task->stride, n = stride - GROUP_SIDE + 1;
+    double *sum = task->column, *square = sum + stride;
+    for (ptrdiff_t row = 0; row < task->n_rows; row++) {
+        const float *from = task->pilot + (task->first_row + row) * stride;
+        float *eighth = task->eighth + row * stride, *norm = task->norm + row * stride;
+        for (ptrdiff_t j = 0; j < stride; j++) {
+            double total = 0.0, squares = 0.0;
+            for (int i = 0; i < GROUP_SIDE; i++) {
+                double x = from[i * stride + j];
+                total += x;
+                squares += x * x;
+            }
+            sum[j] = total;
+            square[j] = squares;
         }
-    return ((lane[0] + lane[4]) + (lane[1] + lane[5])) + ((lane[2] + lane[6]) + (lane[3] + lane[7]));
+        for (ptrdiff_t j = 0; j < n; j++) {
+            double total = 0.0, squares = 0.0;
+            for (int i = 0; i < GROUP_SIDE; i++) {
+                total += sum[j + i];
+                squares += square[j + i];
+            }
+            eighth[j] = (float)(total / GROUP_SIDE);
+            norm[j] = (float)(squares - total * total / GROUP_PIXELS);
+        }
+    }
+}
+
+/* How far those patches are from one, up to a constant, that begin at some neighbouring pixels. */
+LANES_INLINE void group_distances(const float *twice, float own, const float *from, const float *eighth,
+                                  const float *norm, ptrdiff_t stride, const int n_vectors, float *out)
+{
+    /* Two sums for each, as one would wait for each of its additions. */
+    lanes even[GROUP_VECTORS], odd[GROUP_VECTORS], seen, tap;
+    for (int v = 0; v < n_vectors; v++)
+        even[v] = odd[v] = LANES_ALL(0.0f);
+    for (int i = 0; i < GROUP_SIDE; i++)
+        for (int j = 0; j < GROUP_SIDE; j += 2) {
+            tap = LANES_ALL(twice[i * GROUP_SIDE + j]);
+            for (int v = 0; v < n_vectors; v++) {
+                LANES_LOAD(seen, from + i * stride + j + v * LANES);
+                even[v] = LANES_ADD_PRODUCT(even[v], tap, seen);
+            }
+            tap = LANES_ALL(twice[i * GROUP_SIDE + j + 1]);
+            for (int v = 0; v < n_vectors; v++) {
+                LANES_LOAD(seen, from + i * stride + j + 1 + v * LANES);
+                odd[v] = LANES_ADD_PRODUCT(odd[v], tap, seen);
+            }
+        }
+    for (int v = 0; v < n_vectors; v++) {
+        LANES_LOAD(tap, eighth + v * LANES);
+        tap = LANES_SUB(tap, LANES_ALL(own));
+        LANES_LOAD(seen, norm + v * LANES);
+        seen = LANES_ADD_PRODUCT(seen, tap, tap);
+        odd[v] = LANES_ADD(even[v], odd[v]);
+        seen = LANES_SUB(seen, odd[v]);
+        LANES_STORE(out + v * LANES, seen);
+    }
 }
 
 /* Places, relative to a patch, of the patch itself and those that are most like it, the nearest first. Where many are
    equal the patch is still among them, so that every pixel has a group. */
-GROUP_INLINE void group_matches(const float *patch, ptrdiff_t stride, ptrdiff_t search, ptrdiff_t *place)
+LANES_INLINE void group_matches(const group_task *task, ptrdiff_t own, ptrdiff_t *place)
 {
-    float least[GROUP_SIZE];
+    const ptrdiff_t stride = task->stride, search = task->search, n_across = 2 * search + 1;
+    const float *pilot = task->pilot + own, *eighth = task->eighth + own - task->first_row * stride;
+    const float *norm = task->norm + own - task->first_row * stride;
+    const float mean = eighth[0] / GROUP_SIDE;
+    float least[GROUP_SIZE], twice[GROUP_PIXELS], distance[GROUP_BLOCK];
     ptrdiff_t n = 1;
-    least[0] = -1.0f;
+    least[0] = 0.0f;
     place[0] = 0;
+    for (int i = 0; i < GROUP_SIDE; i++)
+        for (int j = 0; j < GROUP_SIDE; j++)
+            twice[i * GROUP_SIDE + j] = 2.0f * (pilot[i * stride + j] - mean);
     for (ptrdiff_t down = -search; down <= search; down++)
-        for (ptrdiff_t right = -search; right <= search; right++) {
-            ptrdiff_t own = down * stride + right;
-            if (own == 0)
-                continue;
-            float d = group_distance(patch, patch + own, stride);
-            if (n == GROUP_SIZE && !(d < least[n - 1]))
-                continue;
-            ptrdiff_t k = n < GROUP_SIZE ? n++ : n - 1;
-            for (; k > 0 && d < least[k - 1]; k--) {
-                least[k] = least[k - 1];
-                place[k] = place[k - 1];
+        for (ptrdiff_t k = 0; k < n_across; k += GROUP_BLOCK) {
+            const ptrdiff_t first = down * stride - search + k;
+            const ptrdiff_t n_here = n_across - k < GROUP_BLOCK ? n_across - k : GROUP_BLOCK;
+            const float *from = pilot + first, *sum = eighth + first, *square = norm + first;
+            if (n_here > 2 * LANES)
+                group_distances(twice, eighth[0], from, sum, square, stride, GROUP_VECTORS, distance);
+            else
+                group_distances(twice, eighth[0], from, sum, square, stride, 2, distance);
+            for (ptrdiff_t j = 0; j < n_here; j++) {
+                const float d = distance[j];
+                if (n == GROUP_SIZE && !(d < least[GROUP_SIZE - 1]))
+                    continue;
+                if (first + j == 0)
+                    continue;
+                ptrdiff_t rank = n < GROUP_SIZE ? n++ : n - 1;
+                for (; rank > 1 && d < least[rank - 1]; rank--) {
+                    least[rank] = least[rank - 1];
+                    place[rank] = place[rank - 1];
+                }
+                least[rank] = d;
+                place[rank] = first + j;
             }
-            least[k] = d;
-            place[k] = own;
         }
     /* A window of few pixels: the nearest is there more than once. */
     for (ptrdiff_t k = n; k < GROUP_SIZE; k++)
         place[k] = place[0];
 }
 
-/* out = left times in times right, matrices of 8 x 8. */
-GROUP_INLINE void group_product(const float *left, const float *in, ptrdiff_t stride, const float *right, float *out)
+/* out = in times right, matrices of 8 x 8. */
+LANES_INLINE void group_times(const float *in, const float *right, lanes *out)
+{
+    lanes rows[GROUP_SIDE];
+    cosine_load(rows, right, GROUP_SIDE);
+    for (int k = 0; k < GROUP_SIDE; k++) {
+        out[k] = LANES_MUL(LANES_ALL(in[k * GROUP_SIDE]), rows[0]);
+        for (int a = 1; a < GROUP_SIDE; a++)
+            out[k] = LANES_ADD_PRODUCT(out[k], LANES_ALL(in[k * GROUP_SIDE + a]), rows[a]);
+    }
+}
+
+/* The transform of a patch, down its columns and along its rows. */
+LANES_INLINE void group_transform(const float *in, ptrdiff_t stride, const float *turned, float *out)
 {
     float half[GROUP_PIXELS];
-    for (int k = 0; k < GROUP_SIDE; k++) {
-        float total[GROUP_SIDE] = {0};
-        for (int a = 0; a < GROUP_SIDE; a++)
-            for (int j = 0; j < GROUP_SIDE; j++)
-                total[j] += left[k * GROUP_SIDE + a] * in[a * stride + j];
-        memcpy(half + k * GROUP_SIDE, total, sizeof(total));
-    }
-    for (int k = 0; k < GROUP_SIDE; k++) {
-        float total[GROUP_SIDE] = {0};
-        for (int a = 0; a < GROUP_SIDE; a++)
-            for (int j = 0; j < GROUP_SIDE; j++)
-                total[j] += half[k * GROUP_SIDE + a] * right[a * GROUP_SIDE + j];
-        memcpy(out + k * GROUP_SIDE, total, sizeof(total));
-    }
+    lanes x[GROUP_SIDE];
+    cosine_load(x, in, stride);
+    cosine_transform(x);
+    for (int k = 0; k < GROUP_SIDE; k++)
+        LANES_STORE(half + k * GROUP_SIDE, x[k]);
+    group_times(half, turned, x);
+    for (int k = 0; k < GROUP_SIDE; k++)
+        LANES_STORE(out + k * GROUP_SIDE, x[k]);
 }
 
-GROUP_INLINE void group_hadamard(float *group)
+LANES_INLINE void group_hadamard(float *group)
 {
-    for (int step = 1; step < GROUP_SIZE; step *= 2)
-        for (int k = 0; k < GROUP_SIZE; k++) {
-            if (k & step)
-                continue;
-            float *a = group + k * GROUP_PIXELS, *b = a + step * GROUP_PIXELS;
-            for (int i = 0; i < GROUP_PIXELS; i++) {
-                float sum = a[i] + b[i], difference = a[i] - b[i];
-                a[i] = sum;
-                b[i] = difference;
+    for (int i = 0; i < GROUP_PIXELS; i += LANES) {
+        lanes x[GROUP_SIZE], sum;
+        for (int k = 0; k < GROUP_SIZE; k++)
+            LANES_LOAD(x[k], group + k * GROUP_PIXELS + i);
+        for (int step = 1; step < GROUP_SIZE; step *= 2)
+            for (int k = 0; k < GROUP_SIZE; k++) {
+                if (k & step)
+                    continue;
+                sum = LANES_ADD(x[k], x[k + step]);
+                x[k + step] = LANES_SUB(x[k], x[k + step]);
+                x[k] = sum;
             }
-        }
+        for (int k = 0; k < GROUP_SIZE; k++)
+            LANES_STORE(group + k * GROUP_PIXELS + i, x[k]);
+    }
 }
 
-/* Rows start to stop of an image that is continued by margin = search + 7 pixels; numerator and denominator have them,
-   continued in width. basis: rows of the transform; turned: its transpose. */
-GROUP_INLINE void group_body(const float *image, const float *pilot, ptrdiff_t stride, ptrdiff_t height, ptrdiff_t width,
-                             ptrdiff_t search, ptrdiff_t step, const float *basis, const float *turned, float noise,
-                             ptrdiff_t start, ptrdiff_t stop, float *numerator, float *denominator)
+/* Add what a group says of the pixels of one of its patches. */
+LANES_INLINE void group_add(const group_task *task, const float *shrunk, ptrdiff_t corner, float weight)
 {
+    const ptrdiff_t stride = task->stride, margin = task->search + GROUP_SIDE - 1, row = corner / stride - margin;
+    const lanes scale = LANES_ALL(weight / GROUP_SIZE), of_group = LANES_ALL(weight);
+    lanes x[GROUP_SIDE], total;
+    group_times(shrunk, task->basis, x);
+    cosine_inverse(x);
+    for (ptrdiff_t a = 0; a < GROUP_SIDE; a++) {
+        if (row + a < task->start || row + a >= task->stop)
+            continue;
+        const ptrdiff_t at = (row + a - task->start) * stride + corner % stride;
+        LANES_LOAD(total, task->numerator + at);
+        total = LANES_ADD_PRODUCT(total, scale, x[a]);
+        LANES_STORE(task->numerator + at, total);
+        LANES_LOAD(total, task->denominator + at);
+        total = LANES_ADD(total, of_group);
+        LANES_STORE(task->denominator + at, total);
+    }
+}
+
+LANES_INLINE void group_body(const group_task *task)
+{
+    const ptrdiff_t stride = task->stride, search = task->search, step = task->step;
     const ptrdiff_t beyond = GROUP_SIDE - 1, margin = search + beyond, first = -(beyond / step) * step;
     /* The transform over the group is four times an orthonormal one. */
-    const float variance = GROUP_SIZE * noise * noise;
-    float group[GROUP_SIZE * GROUP_PIXELS], signal[GROUP_SIZE * GROUP_PIXELS], patch[GROUP_PIXELS];
+    const lanes variance = LANES_ALL(GROUP_SIZE * task->noise * task->noise);
+    float group[GROUP_SIZE * GROUP_PIXELS], signal[GROUP_SIZE * GROUP_PIXELS];
     ptrdiff_t place[GROUP_SIZE];
-    for (ptrdiff_t i = first; i < height; i += step) {
-        if (i + search + beyond < start || i - search >= stop)
+    group_norms(task);
+    for (ptrdiff_t i = first; i < task->height; i += step) {
+        if (i + search + beyond < task->start || i - search >= task->stop)
             continue;
-        for (ptrdiff_t j = first; j < width; j += step) {
+        for (ptrdiff_t j = first; j < task->width; j += step) {
             const ptrdiff_t own = (i + margin) * stride + j + margin;
-            float spread[GROUP_SIDE] = {0}, total = 0.0f;
-            group_matches(pilot + own, stride, search, place);
+            float spread[LANES], total = 0.0f;
+            lanes gains = LANES_ALL(0.0f), gain, x;
+            group_matches(task, own, place);
             for (int k = 0; k < GROUP_SIZE; k++) {
-                group_product(basis, image + own + place[k], stride, turned, group + k * GROUP_PIXELS);
-                group_product(basis, pilot + own + place[k], stride, turned, signal + k * GROUP_PIXELS);
+                group_transform(task->image + own + place[k], stride, task->turned, group + k * GROUP_PIXELS);
+                group_transform(task->pilot + own + place[k], stride, task->turned, signal + k * GROUP_PIXELS);
             }
             group_hadamard(group);
             group_hadamard(signal);
             /* The mean of the group is kept as it is. */
             float mean = group[0];
-            for (int k = 0; k < GROUP_SIZE * GROUP_PIXELS; k += GROUP_SIDE)
-                for (int b = 0; b < GROUP_SIDE; b++) {
-                    float power = signal[k + b] * signal[k + b], gain = power / (power + variance);
-                    group[k + b] *= gain;
-                    spread[b] += gain * gain;
-                }
-            group[0] = mean;
-            for (int b = 0; b < GROUP_SIDE; b++)
-                total += spread[b];
-            /* Groups that keep little of the noise count most. */
-            const float weight = 1.0f / (total + GROUP_LEAST), scale = weight / GROUP_SIZE;
-            group_hadamard(group);
-            for (int k = 0; k < GROUP_SIZE; k++) {
-                group_product(turned, group + k * GROUP_PIXELS, GROUP_SIDE, basis, patch);
-                const ptrdiff_t corner = own + place[k], row = corner / stride - margin, left = corner % stride;
-                for (int a = 0; a < GROUP_SIDE; a++) {
-                    if (row + a < start || row + a >= stop)
-                        continue;
-                    float *above = numerator + (row + a - start) * stride + left;
-                    float *below = denominator + (row + a - start) * stride + left;
-                    for (int b = 0; b < GROUP_SIDE; b++) {
-                        above[b] += scale * patch[a * GROUP_SIDE + b];
-                        below[b] += weight;
-                    }
-                }
+            for (int k = 0; k < GROUP_SIZE * GROUP_PIXELS; k += LANES) {
+                LANES_LOAD(gain, signal + k);
+                gain = LANES_MUL(gain, gain);
+                x = LANES_ADD(gain, variance);
+                gain = LANES_DIV(gain, x);
+                LANES_LOAD(x, group + k);
+                x = LANES_MUL(x, gain);
+                LANES_STORE(group + k, x);
+                gains = LANES_ADD_PRODUCT(gains, gain, gain);
             }
+            group[0] = mean;
+            LANES_STORE(spread, gains);
+            for (int b = 0; b < LANES; b++)
+                total += spread[b];
+            group_hadamard(group);
+            /* Groups that keep little of the noise count most. */
+            for (int k = 0; k < GROUP_SIZE; k++)
+                group_add(task, group + k * GROUP_PIXELS, own + place[k], 1.0f / (total + GROUP_LEAST));
         }
     }
 }
 
 #if VECTOR_LEVEL_DISPATCH
-__attribute__((target("avx2,fma"), noinline)) static void group_wide(
-    const float *image, const float *pilot, ptrdiff_t stride, ptrdiff_t height, ptrdiff_t width, ptrdiff_t search,
-    ptrdiff_t step, const float *basis, const float *turned, float noise, ptrdiff_t start, ptrdiff_t stop,
-    float *numerator, float *denominator)
+LANES_WIDE static void group_wide(const group_task *task)
 {
-    group_body(image, pilot, stride, height, width, search, step, basis, turned, noise, start, stop, numerator,
-               denominator);
+    group_body(task);
 }
 #endif
 
-static void group_rows(const float *image, const float *pilot, ptrdiff_t stride, ptrdiff_t height, ptrdiff_t width,
-                       ptrdiff_t search, ptrdiff_t step, const float *basis, const float *turned, float noise,
-                       ptrdiff_t start, ptrdiff_t stop, float *numerator, float *denominator)
+static void group_rows(const group_task *task)
 {
 #if VECTOR_LEVEL_DISPATCH
     if (use_avx2()) {
-        group_wide(image, pilot, stride, height, width, search, step, basis, turned, noise, start, stop, numerator,
-                   denominator);
+        group_wide(task);
         return;
     }
 #endif
-    group_body(image, pilot, stride, height, width, search, step, basis, turned, noise, start, stop, numerator,
-               denominator);
+    group_body(task);
 }
 
 #endif

@@ -7,80 +7,15 @@
 #ifndef SKLEARN_CRF_PATCH_SHRINKAGE_H
 #define SKLEARN_CRF_PATCH_SHRINKAGE_H
 
-#include "lanes.h"
+#include "cosine_lanes.h"
 
-#define PATCH_SIDE 8
+#define PATCH_SIDE COSINE_SIDE
 
 /* Patches whose coefficients are kept in the fastest cache. */
 #define PATCH_BLOCK 64
 
 /* Numbers of a row of one of the arrays below that all have the length of a padded row of the image. */
 #define PATCH_STRIDE(width) (((width) + PATCH_BLOCK - 1) / PATCH_BLOCK * PATCH_BLOCK + 2 * LANES)
-
-/* cos(k pi / 16) / 2 and 1 / sqrt(8). */
-#define PATCH_C1 0.49039264f
-#define PATCH_C2 0.46193977f
-#define PATCH_C3 0.41573481f
-#define PATCH_C4 0.35355339f
-#define PATCH_C5 0.27778512f
-#define PATCH_C6 0.19134172f
-#define PATCH_C7 0.09754516f
-
-/* a * c + b * d + e * f + g * h, of four numbers of lanes and four constants. */
-#define PATCH_SUM(a, c, b, d, e, f, g, h) \
-    LANES_ADD_PRODUCT( \
-        LANES_ADD_PRODUCT(LANES_ADD_PRODUCT(LANES_MUL(a, LANES_ALL(c)), b, LANES_ALL(d)), e, LANES_ALL(f)), g, \
-        LANES_ALL(h))
-
-/* The orthonormal cosine transform of eight numbers, in place: sums and differences of those as far from the middle. */
-LANES_INLINE void patch_transform(lanes *x)
-{
-    lanes s[4], d[4], outer, inner;
-    for (int i = 0; i < 4; i++) {
-        s[i] = LANES_ADD(x[i], x[7 - i]);
-        d[i] = LANES_SUB(x[i], x[7 - i]);
-    }
-    outer = LANES_ADD(s[0], s[3]);
-    inner = LANES_ADD(s[1], s[2]);
-    x[0] = LANES_MUL(LANES_ADD(outer, inner), LANES_ALL(PATCH_C4));
-    x[4] = LANES_MUL(LANES_SUB(outer, inner), LANES_ALL(PATCH_C4));
-    outer = LANES_SUB(s[0], s[3]);
-    inner = LANES_SUB(s[1], s[2]);
-    x[2] = LANES_ADD_PRODUCT(LANES_MUL(outer, LANES_ALL(PATCH_C2)), inner, LANES_ALL(PATCH_C6));
-    x[6] = LANES_ADD_PRODUCT(LANES_MUL(outer, LANES_ALL(PATCH_C6)), inner, LANES_ALL(-PATCH_C2));
-    x[1] = PATCH_SUM(d[0], PATCH_C1, d[1], PATCH_C3, d[2], PATCH_C5, d[3], PATCH_C7);
-    x[3] = PATCH_SUM(d[0], PATCH_C3, d[1], -PATCH_C7, d[2], -PATCH_C1, d[3], -PATCH_C5);
-    x[5] = PATCH_SUM(d[0], PATCH_C5, d[1], -PATCH_C1, d[2], PATCH_C7, d[3], PATCH_C3);
-    x[7] = PATCH_SUM(d[0], PATCH_C7, d[1], -PATCH_C5, d[2], PATCH_C3, d[3], -PATCH_C1);
-}
-
-/* Its inverse. */
-LANES_INLINE void patch_inverse(lanes *x)
-{
-    lanes s[4], d[4], outer, inner, more, less;
-    outer = LANES_MUL(LANES_ADD(x[0], x[4]), LANES_ALL(PATCH_C4));
-    inner = LANES_MUL(LANES_SUB(x[0], x[4]), LANES_ALL(PATCH_C4));
-    more = LANES_ADD_PRODUCT(LANES_MUL(x[2], LANES_ALL(PATCH_C2)), x[6], LANES_ALL(PATCH_C6));
-    less = LANES_ADD_PRODUCT(LANES_MUL(x[2], LANES_ALL(PATCH_C6)), x[6], LANES_ALL(-PATCH_C2));
-    s[0] = LANES_ADD(outer, more);
-    s[3] = LANES_SUB(outer, more);
-    s[1] = LANES_ADD(inner, less);
-    s[2] = LANES_SUB(inner, less);
-    d[0] = PATCH_SUM(x[1], PATCH_C1, x[3], PATCH_C3, x[5], PATCH_C5, x[7], PATCH_C7);
-    d[1] = PATCH_SUM(x[1], PATCH_C3, x[3], -PATCH_C7, x[5], -PATCH_C1, x[7], -PATCH_C5);
-    d[2] = PATCH_SUM(x[1], PATCH_C5, x[3], -PATCH_C1, x[5], PATCH_C7, x[7], PATCH_C3);
-    d[3] = PATCH_SUM(x[1], PATCH_C7, x[3], -PATCH_C5, x[5], PATCH_C3, x[7], -PATCH_C1);
-    for (int i = 0; i < 4; i++) {
-        x[i] = LANES_ADD(s[i], d[i]);
-        x[7 - i] = LANES_SUB(s[i], d[i]);
-    }
-}
-
-LANES_INLINE void patch_load(lanes *x, const float *from, ptrdiff_t step)
-{
-    for (int i = 0; i < PATCH_SIDE; i++)
-        LANES_LOAD(x[i], from + i * step);
-}
 
 /* Patches of a block: adds what they say, still transformed down the columns, and writes their weights. */
 LANES_INLINE void patch_block(const float *columns, ptrdiff_t stride, const float *thresholds, ptrdiff_t n_thresholds,
@@ -95,8 +30,8 @@ LANES_INLINE void patch_block(const float *columns, ptrdiff_t stride, const floa
             said[b][i] = said[b][LANES + PATCH_BLOCK + i] = 0.0f;
     for (int k = 0; k < PATCH_SIDE; k++)
         for (int j = 0; j < PATCH_BLOCK; j += LANES) {
-            patch_load(x, columns + k * stride + j, 1);
-            patch_transform(x);
+            cosine_load(x, columns + k * stride + j, 1);
+            cosine_transform(x);
             for (int l = 0; l < PATCH_SIDE; l++)
                 LANES_STORE(&coefficient[k][l][j], x[l]);
         }
@@ -129,7 +64,7 @@ LANES_INLINE void patch_block(const float *columns, ptrdiff_t stride, const floa
                     else
                         x[l] = LANES_WHERE_ABOVE(scaled, seen, least);
                 }
-                patch_inverse(x);
+                cosine_inverse(x);
                 for (int b = 0; b < PATCH_SIDE; b++)
                     LANES_STORE(&said[b][LANES + j], x[b]);
             }
@@ -159,8 +94,8 @@ LANES_INLINE void patch_rows(const float *image, ptrdiff_t stride, ptrdiff_t wid
     for (ptrdiff_t first = start; first < stop + margin; first++) {
         memset(sums, 0, (size_t)(n_thresholds * PATCH_SIDE * stride) * sizeof(float));
         for (ptrdiff_t j = 0; j < stride; j += LANES) {
-            patch_load(x, image + first * stride + j, stride);
-            patch_transform(x);
+            cosine_load(x, image + first * stride + j, stride);
+            cosine_transform(x);
             for (int k = 0; k < PATCH_SIDE; k++)
                 LANES_STORE(columns + k * stride + j, x[k]);
         }
@@ -179,8 +114,8 @@ LANES_INLINE void patch_rows(const float *image, ptrdiff_t stride, ptrdiff_t wid
                 LANES_STORE(own + j, total);
             }
             for (ptrdiff_t j = 0; j < width; j += LANES) {
-                patch_load(x, sums + t * PATCH_SIDE * stride + j, stride);
-                patch_inverse(x);
+                cosine_load(x, sums + t * PATCH_SIDE * stride + j, stride);
+                cosine_inverse(x);
                 for (int a = 0; a < PATCH_SIDE; a++) {
                     float *to = ring + (t * PATCH_SIDE + (first + a + 1) % PATCH_SIDE) * stride + j;
                     /* The last row of these patches is one to which none was added yet. */
