@@ -7,7 +7,6 @@ from math import prod
 import numpy as np
 
 from sklearn_crf._threads import range_runner
-from sklearn_crf.graphs import Rectangle
 from sklearn_crf.inference import GaussianDirect, GaussianGibbs
 from sklearn_crf.inference.gaussian._tiles import mean_in_tiles
 from sklearn_crf.models import GaussianModel
@@ -52,34 +51,32 @@ class FittedField:
         of_pairs = int(np.abs(self.offsets).max(initial=0))
         return of_tests + of_pairs + (0 if self.filter_bank is None else self.filter_bank.reach_)
 
-    def model(self, plane, n_threads, observation=None, before=(0, 0)):
+    @property
+    def period(self):
+        """Windows have the field of the plane where they begin at multiples of this many rows and columns."""
+        return 1 if self.filter_bank is None else self.filter_bank._period
+
+    def model(self, plane, n_threads, observation=None):
         """The Gaussian field of a plane, or of a window of one."""
-        # plane: (H, W, F), with rows and columns before the window; or (D, H, W, F)
-        return self.potentials.model(self.coef, self._image(plane, n_threads, observation, before), n_threads)
+        # plane: (H, W, F) or (D, H, W, F)
+        return self.potentials.model(self.coef, self._image(plane, n_threads, observation), n_threads)
 
-    def with_rows_before(self, window):
-        """A window from where filters that repeat themselves begin, and rows and columns more that it has then."""
-        period = 1 if self.filter_bank is None else self.filter_bank._period
-        before = window.top % period, window.left % period
-        return window._replace(top=window.top - before[0], left=window.left - before[1]), before
-
-    def _image(self, plane, n_threads, observation=None, before=(0, 0)):
+    def _image(self, plane, n_threads, observation=None):
         features = np.ascontiguousarray(plane)
         if observation is None and self.known is not None:
             observation = self.known.observation(features)
         if self.filter_bank is not None:
             features = filtered(self.filter_bank, [features], n_threads)[0]
-        features = np.ascontiguousarray(features[before[0] :, before[1] :])
         check_multipliers([features], self.types[0].multipliers)
         shape = features.shape[:-1]
         if shape not in self._graphs:
             self._graphs[shape] = plane_graph(shape, self.offsets, self.n_axes)
         return FieldImage.of(features, self._graphs[shape], self.types, self.trees, n_threads, observation)
 
-    def model_and_eigenvalues(self, plane, n_threads, before=(0, 0)):
+    def model_and_eigenvalues(self, plane, n_threads):
         r"""The field, and :math:`\sum_{F \ni s} \lambda_{\min}(J_F)` of each pixel: J is no less than that."""
-        # plane: (H, W, F), with rows and columns before the window; eigenvalues: of the window
-        image = self._image(plane, n_threads, before=before)
+        # plane: (H, W, F); eigenvalues: (H, W)
+        image = self._image(plane, n_threads)
         total = np.zeros(image.features.shape[:2])
         for kind, part, leaf in zip(self.types, self.potentials.unpack(self.coef), image.leaves, strict=True):
             # Slopes are positive semidefinite and what they are multiplied by is not negative.
@@ -96,10 +93,10 @@ class FittedField:
         rows, reach, found = max(1, _MOST_PIXELS // width), self.reach + TEST_RADIUS, []
         for top in range(0, height, rows):
             first, last = max(0, top - reach), min(height, top + rows + reach)
-            window, before = self.with_rows_before(Rectangle(first, last, 0, width))
-            features = np.ascontiguousarray(plane[window.slices])
+            first -= first % self.period
+            features = np.ascontiguousarray(plane[first:last])
             if self.filter_bank is not None:
-                features = np.ascontiguousarray(filtered(self.filter_bank, [features], n_threads)[0][before[0] :])
+                features = filtered(self.filter_bank, [features], n_threads)[0]
             with range_runner(n_threads) as run:
                 leaves = tree.leaves(features, self.types[0], run).reshape(-1, width)
             found.append(leaves[top - first : min(top + rows, height) - first])
@@ -123,16 +120,13 @@ class FittedField:
                 mean = solved_from(solver, model, observation.start, None, n_threads).x
             return mean, None if and_also is None else and_also(model, n_threads)
 
-        def model_of(window, n_threads):
-            window, before = self.with_rows_before(window)
-            return self.model(plane[window.slices], n_threads, before=before)
-
         found = mean_in_tiles(
-            model_of,
+            lambda window, n_threads: self.model(plane[window.slices], n_threads),
             shape,
             solver,
             n_jobs=n_threads,
             reach=self.reach,
+            period=self.period,
             and_also=and_also,
         )
         others = None if found.others is None else found.others.reshape(-1, found.others.shape[2])

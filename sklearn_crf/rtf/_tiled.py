@@ -44,6 +44,7 @@ def predict_in_tiles(est, image, out, tiles, margin, max_margin):
             est._solver(1e-5),
             n_jobs=est.n_jobs,
             reach=plane.field.reach,
+            period=plane.field.period,
             margin=margin,
             max_margin=max_margin,
             tiles=tiles,
@@ -73,14 +74,13 @@ class _Planes:
 
     def model(self, window, n_threads):
         """Field of a window."""
-        seen, before = self.field.with_rows_before(window)
-        features = np.ascontiguousarray(self.image[seen.slices], dtype=np.float32)
+        features = np.ascontiguousarray(self.image[window.slices], dtype=np.float32)
         if not np.isfinite(features).all():
             raise ValueError(
-                f"image contains NaN or infinity in rows {seen.top} to {seen.bottom - 1} and columns {seen.left} "
-                f"to {seen.right - 1}."
+                f"image contains NaN or infinity in rows {window.top} to {window.bottom - 1} and columns "
+                f"{window.left} to {window.right - 1}."
             )
-        model, certain = self.field.model_and_eigenvalues(features, n_threads, before)
+        model, certain = self.field.model_and_eigenvalues(features, n_threads)
         # Pixels next to where the window was cut off lack factors that the plane has.
         near = self.field.reach
         inner = certain[

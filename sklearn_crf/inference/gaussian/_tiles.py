@@ -36,6 +36,7 @@ def mean_in_tiles(
     *,
     n_jobs=None,
     reach=0,
+    period=1,
     and_also=None,
     n_pixels=_TILE,
     margin=_MARGIN,
@@ -57,6 +58,7 @@ def mean_in_tiles(
     # plane, with the factors inside it
     # n_jobs: threads over tiles; results do not depend on it
     # reach: how far from the border of a window its model may differ from the model of the plane
+    # period: rows and columns of which windows begin at multiples
     # and_also: ``and_also(model, n_threads)`` gives further values (N, ...), of which each tile gives those of its
     # pixels
     # margin, max_margin: rows and columns around a tile at first, and at most
@@ -69,7 +71,8 @@ def mean_in_tiles(
         former = means
 
         def solve(tile, n_threads, former=former):
-            return _solved(model_of, shape, solver, tile, margins[tile], former, and_also, n_threads)
+            window = _begun_at_multiples(tile.grown(margins[tile], shape), period)
+            return _solved(model_of, shape, solver, tile, window, former, and_also, n_threads)
 
         # Some at a time, so that those of a large plane are not in memory together.
         for batch in (again[k : k + _AT_ONCE] for k in range(0, len(again), _AT_ONCE)):
@@ -138,8 +141,11 @@ class _Solved(NamedTuple):
     squared_residual: float
 
 
-def _solved(model_of, shape, solver, tile, margin, former, and_also, n_threads):
-    window = tile.grown(margin, shape)
+def _begun_at_multiples(window, period):
+    return window._replace(top=window.top - window.top % period, left=window.left - window.left % period)
+
+
+def _solved(model_of, shape, solver, tile, window, former, and_also, n_threads):
     model = model_of(window, n_threads)
     # The residual of a solve spreads over the margin too, of which nothing is kept.
     share = np.sqrt(np.prod(tile.shape) / np.prod(window.shape))
@@ -163,12 +169,23 @@ def _solved(model_of, shape, solver, tile, margin, former, and_also, n_threads):
 def _seam(model, mean, tile, window, shape):
     is_own = np.zeros(window.shape, dtype=bool)
     is_own[tile.inside(window)] = True
-    ends = is_own.ravel()[model.graph.edges]
-    edges = np.flatnonzero(ends[:, 0] != ends[:, 1])
-    first = ends[edges, 0]
+    # Out of offsets, as a list of all edges would take more memory than the field.
+    (height, width), edges, tails, heads, n_edges = window.shape, [], [], [], 0
+    for offset in model.graph.offsets.tolist():
+        down, right = (0, *offset)[-2:]
+        n_rows, n_columns = max(height - abs(down), 0), max(width - abs(right), 0)
+        top, left = max(-down, 0), max(-right, 0)
+        first = is_own[top : top + n_rows, left : left + n_columns]
+        second = is_own[top + down : top + down + n_rows, left + right : left + right + n_columns]
+        row, column = np.nonzero(first != second)
+        edges.append(n_edges + row * n_columns + column)
+        tails.append((top + row) * width + left + column)
+        heads.append(tails[-1] + down * width + right)
+        n_edges += n_rows * n_columns
+    edges, tails, heads = (np.concatenate([np.zeros(0, dtype=np.int64), *part]) for part in (edges, tails, heads))
+    first = is_own.ravel()[tails]
     blocks = model.blocks[model.edge_type[edges]]
     blocks = np.where(first[:, None, None], blocks, blocks.transpose(0, 2, 1))
-    tails, heads = model.graph.edges[edges].T
     inner, outer = np.where(first, tails, heads), np.where(first, heads, tails)
     row, column = np.divmod(outer, window.shape[1])
     low, high = tile.inside(window)
