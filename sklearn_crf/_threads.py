@@ -170,18 +170,23 @@ class _Trial:
     def next_is_alone(self):
         return self._step % 2 == 1 if self._step < _TRIAL_CALLS else self.is_alone
 
-    def add(self, seconds, n_tasks):
-        """Take note of a call."""
+    @property
+    def n_alike(self):
+        """Number of calls that are made the same way from here on."""
+        return max(1, _TRIAL_CALLS + self._pause - self._step) if self._step >= _TRIAL_CALLS else 1
+
+    def add(self, seconds, n_tasks, n_calls=1):
+        """Take note of a call, or of several made the same way."""
         if self._step < _TRIAL_CALLS and not self._is_cold:
             self.seconds[self._step % 2].append(seconds / n_tasks)
         # The first call of all finds caches cold.
         self._is_cold = False
-        self._step += 1
+        self._step += n_calls
         if self._step <= _TRIAL_CALLS and all(self.seconds):
             gain = min(self.seconds[1]) / min(self.seconds[0])
-            if self._step == _TRIAL_CALLS or gain > _PLAIN_GAIN:
+            if self._step == _TRIAL_CALLS or not _PLAIN_LOSS <= gain <= _PLAIN_GAIN:
                 self._end_trial(gain < _LEAST_GAIN)
-        if self._step == _TRIAL_CALLS + self._pause:
+        if self._step >= _TRIAL_CALLS + self._pause:
             self._step = 0
 
     def _end_trial(self, is_alone):
@@ -193,8 +198,9 @@ class _Trial:
 
 # Calls of a trial, of which every other one is on one thread, and the most from one trial to the next.
 _TRIAL_CALLS, _LONGEST_PAUSE = 5, 95
-# Several threads are kept from the first of these gains on, which ends a trial from the second on.
-_LEAST_GAIN, _PLAIN_GAIN = 1.05, 1.3
+# Several threads are kept from the first of these gains on; a trial ends above the second and below the third, as every
+# further call would take that much longer.
+_LEAST_GAIN, _PLAIN_GAIN, _PLAIN_LOSS = 1.05, 1.3, 0.95
 
 
 def _trial_of(function):
@@ -349,26 +355,22 @@ def _map_tasks(function, tasks, outer, inner):
         return _share(executor, outer, lambda i: function(tasks[i], n_threads=inner), len(tasks))
 
 
-# Tasks on one thread before others are done on several, and seconds of a task that is always worth several.
+# Tasks of one call of a trial, and seconds of a task that is always worth several threads.
 _TRIED_TASKS, _LONG_TASK = 4, 0.005
 
 
 def _map_as_is_quicker(function, tasks, outer, inner):
     """The same with trials of some tasks, where there is no fit to try them out."""
-    results, n_tried, n_alone = [], _TRIED_TASKS, 8 * _TRIED_TASKS
-    while len(tasks) > len(results):
+    trial, results = _Trial(), []
+    while len(results) < len(tasks):
+        is_alone, n_calls = trial.next_is_alone, trial.n_alike
+        lot = tasks[len(results) : len(results) + n_calls * _TRIED_TASKS]
         start = perf_counter()
-        results += _map_tasks(function, tasks[len(results) : len(results) + n_tried], 1, inner)
-        alone = (perf_counter() - start) / n_tried
-        lot = tasks[len(results) : len(results) + 4 * _TRIED_TASKS]
-        if alone >= _LONG_TASK or not lot:
+        results += _map_tasks(function, lot, 1 if is_alone else outer, inner)
+        seconds = perf_counter() - start
+        if is_alone and seconds >= _LONG_TASK * len(lot):
             break
-        start = perf_counter()
-        results += _map_tasks(function, lot, outer, inner)
-        if alone > _LEAST_GAIN * (perf_counter() - start) / len(lot):
-            break
-        # Other programs may have held the second core for a moment.
-        n_tried, n_alone = n_alone, 2 * n_alone
+        trial.add(seconds, len(lot), n_calls)
     return results + _map_tasks(function, tasks[len(results) :], outer, inner)
 
 

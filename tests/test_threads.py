@@ -317,14 +317,15 @@ def test_kept_threads_are_few_and_end_with_their_block():
     assert 2 <= len(seen) <= 3
 
 
-@pytest.mark.parametrize("quicker", [1, 2])
+@pytest.mark.parametrize("quicker", [1, 2, None])
 def test_threads_that_do_not_pay_are_left_alone(monkeypatch, quicker):
     """Inside of a fit, and for each of its functions by itself."""
+    # None: two threads take as long as one
     now, used = [0.0], []
     monkeypatch.setattr(_threads, "perf_counter", lambda: now[0])
 
     def work(task, n_threads):
-        now[0] += 1.0 if n_threads == quicker else 2.0
+        now[0] += 1.0 if n_threads == (quicker or n_threads) else 2.0
         used.append(n_threads)
 
     def other(task, n_threads):
@@ -334,26 +335,28 @@ def test_threads_that_do_not_pay_are_left_alone(monkeypatch, quicker):
         for _ in range(250):
             map_tasks(work, [0], 2)
             map_tasks(other, [0], 2)
-    trial = [2, 1, 2, 1, 2]
+    # A large gain or a loss is plain as soon as both ways have been seen. The first call of all does not count.
+    seen, settled = ([2, 1], [2, 1, 2]) if quicker else ([2, 1, 2, 1, 2], [2, 1, 2, 1, 2])
     # One thread is looked at again sooner at first: something else may have held the other core.
-    alone = [n for pause in (5, 10, 20, 40, 80, 95) for n in trial + pause * [1]]
-    # A large gain is plain as soon as both ways have been seen.
-    several = [2, 1, 2] + 95 * [2] + 2 * ([2, 1] + 95 * [2])
-    assert used == (alone if quicker == 1 else several)[:250]
+    pauses = 3 * (95,) if quicker == 2 else (5, 10, 20, 40, 80, 95)
+    expected = settled + pauses[0] * [quicker or 1]
+    for pause in pauses[1:]:
+        expected += seen + pause * [quicker or 1]
+    assert used == expected[:250]
     used.clear()
     for _ in range(20):
         map_tasks(work, [0], 2)
     assert used == [2] * 20
 
 
-@pytest.mark.parametrize(("seconds", "n_alone"), [((1e-3, 1e-3), 24), ((1e-3, 5e-4), 4), ((1e-2, 1e-2), 4)])
-def test_many_short_tasks_are_tried_on_one_thread(monkeypatch, seconds, n_alone):
+@pytest.mark.parametrize(("milliseconds", "n_alone"), [((3, 6), 28), ((3, 3), 28), ((3, 1), 4), ((10, 10), 4)])
+def test_many_short_tasks_are_tried_on_one_thread(monkeypatch, milliseconds, n_alone):
     """A task takes the first of these where one thread works, the second where several do."""
     now, used, run = [0.0], [], _threads._map_tasks
     monkeypatch.setattr(_threads, "perf_counter", lambda: now[0])
 
     def timed(function, tasks, outer, inner):
-        now[0] += seconds[outer > 1] * len(tasks)
+        now[0] += milliseconds[outer > 1] * len(tasks) / 1000
         used.extend([outer] * len(tasks))
         return run(function, tasks, outer, inner)
 

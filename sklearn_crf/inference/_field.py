@@ -17,8 +17,8 @@ from sklearn_crf.inference._base import Marginals
 from sklearn_crf.inference._tree_choice import spanning_trees_of, trees_of_components
 from sklearn_crf.kernels.beliefs import node_beliefs, pair_statistics
 from sklearn_crf.kernels.factors import fill_factors, range_of_tables, rows_below_best
-from sklearn_crf.kernels.messages.edge_messages import send
-from sklearn_crf.kernels.messages.odds import send_odds
+from sklearn_crf.kernels.messages.edge_messages import renew, send
+from sklearn_crf.kernels.messages.odds import renew_odds, send_odds
 
 # How messages add up, the numbers that the kernels know.
 SUM_PROBABILITY, SUM_SCORE, MAX_SCORE = 0, 1, 2
@@ -81,6 +81,10 @@ class Field(NamedTuple):
     def send(self, messages, *how):
         """Let nodes send messages in turn, see the kernel."""
         return send(self, messages, *how)
+
+    def renew(self, messages, *how):
+        """Let nodes of ranges send messages forwards and backwards, see the kernel."""
+        renew(self, messages, *how)
 
 
 def _covering_probabilities(graph):
@@ -344,6 +348,10 @@ class OddsField(NamedTuple):
     def send(self, odds, *how):
         """Let nodes send messages in turn, see the kernel."""
         return send_odds(*self.arrays, odds, *how)
+
+    def renew(self, odds, *how):
+        """Let nodes of ranges send messages forwards and backwards, see the kernel."""
+        renew_odds(*self.arrays, odds, *how)
 
     def odds_of(self, messages):
         """Log-odds of messages given as probabilities."""

@@ -176,7 +176,7 @@ class Relaxation(Formulation):
         return NormProductBP("trw", edge_probabilities="covering", **self._limits)
 
     def cyclic_nodes(self):
-        return 512 if self._is_by("trw") else 1
+        return 1024 if self._is_by("trw") else 1
 
     def factor_nodes(self):
         return 1 if self._is_by("trw") else 512

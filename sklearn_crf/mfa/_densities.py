@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf._threads import map_tasks, single_threaded_blas
+
 LOG_2PI = float(np.log(2 * np.pi))
 
 
@@ -139,9 +141,10 @@ def missing_patterns(X):
     return [(np.flatnonzero(~pattern), r) for pattern, r in zip(patterns, rows, strict=True)]
 
 
-def scan(params, X, visit, rows=None):
+def scan(params, X, visit, n_jobs, rows=None):
     """Call ``visit(rows, forms, scores, projected)`` on blocks of rows of ``X`` with the same features observed.
 
+    Threads share the blocks, and what is done on one must be its own.
     Rows are centred first at the mean of the component means: scores expand ``(x - mu)^2``, which would lose
     digits if all the data were far from the origin.
     """
@@ -151,13 +154,20 @@ def scan(params, X, visit, rows=None):
     chosen = np.arange(len(X)) if rows is None else rows
     for observed, members in missing_patterns(X[chosen]) if len(chosen) else ():
         forms = score_forms(centred.restrict(observed))
-        for part in blocks_of_columns(len(members), n_all * (n_factors + 2) + n_features):
+
+        def visit_block(part, n_threads, observed=observed, members=members, forms=forms):
             own = chosen[members[part]]
-            parts = project(forms, with_ones((X[own] - shift)[:, observed]), slice(None))
-            visit(own, forms, component_scores(parts), parts.projected)
+            # Squares of samples that are extremely far away overflow, which the caller looks for.
+            with np.errstate(over="ignore", invalid="ignore"):
+                parts = project(forms, with_ones((X[own] - shift)[:, observed]), slice(None))
+                visit(own, forms, component_scores(parts), parts.projected)
+
+        blocks = blocks_of_columns(len(members), n_all * (n_factors + 2) + n_features)
+        with single_threaded_blas():
+            map_tasks(visit_block, blocks, n_jobs)
 
 
-def joint_log_density(params, X):
+def joint_log_density(params, X, n_jobs=None):
     """``log P(c, x)`` = log sum over the components of ``c`` of ``P(c) P(s | c) N(x; mu_s, Sigma_s)``."""
     # X: (n, d); returns (n, C)
     n_classes, n_components = params.log_weights.shape
@@ -168,11 +178,11 @@ def joint_log_density(params, X):
             own = slice(c * n_components, (c + 1) * n_components)
             out[rows, c] = log_sum_and_posteriors(scores[own])[0]
 
-    scan(params, X, visit)
+    scan(params, X, visit, n_jobs)
     return out
 
 
-def factor_means(params, X):
+def factor_means(params, X, n_jobs=None):
     """``E[z | x] = sum_s P(s | x) (I + L_s' D L_s)^-1 L_s' D (x - mu_s)``."""
     # X: (n, d); returns (n, p)
     out = np.empty((len(X), params.loadings.shape[2]))
@@ -182,11 +192,11 @@ def factor_means(params, X):
         means = np.swapaxes(forms.precisions.rotations, 1, 2) @ projected[:, :-1]
         out[rows] = np.einsum("sn,spn->np", posteriors, means)
 
-    scan(params, X, visit)
+    scan(params, X, visit, n_jobs)
     return out
 
 
-def conditional_means(params, X):
+def conditional_means(params, X, n_jobs=None):
     """``E[x_missing | x_observed] = sum_s P(s | x_o) (mu_s + L_s E[z | x_o, s])_m`` in the place of missing values."""
     # X: (n, d); returns (n, d)
     out = X.copy()
@@ -199,5 +209,5 @@ def conditional_means(params, X):
         out[np.ix_(rows, missing)] = np.einsum("sn,sjn->nj", posteriors, means)
 
     incomplete = np.isnan(X).any(axis=1)
-    scan(params, X, visit, np.flatnonzero(incomplete))
+    scan(params, X, visit, n_jobs, np.flatnonzero(incomplete))
     return out

@@ -96,7 +96,7 @@ class MultiConditionalMFA(
     random_state : int, RandomState instance or None, default=None
         Seeds of the restarts.
     n_jobs : int or None, default=None
-        Threads, over restarts first. Results do not depend on it.
+        Threads, over restarts first, and over rows of samples in predictions. Results do not depend on it.
     verbose : int, default=0
         Show progress, as a bar if tqdm is installed.
 

@@ -68,8 +68,7 @@ class FittedMixture(BaseEstimator):
 
     def _evaluated(self, function, X):
         """A function of the parameters at samples; squares of extremely distant ones overflow, which is an error."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            found = function(self._parameters, X)
+        found = function(self._parameters, X, self.n_jobs)
         rows = np.flatnonzero(np.isnan(found).any(axis=1))
         if len(rows):
             raise ValueError(f"X[{rows[0]}] is so far from the samples of fit that its density underflows.")

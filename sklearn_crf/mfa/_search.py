@@ -115,7 +115,7 @@ class MultiConditionalMFACV(
     noise, priors, init, n_init, solver, max_iter, tol, class_weight, classes, allow_nan, random_state
         As for `MultiConditionalMFA`; ``init`` is the name of a strategy.
     n_jobs : int or None, default=None
-        Threads, over folds and pairs. Results do not depend on it.
+        Threads, over folds and pairs, and over rows of samples in predictions. Results do not depend on it.
     verbose : int, default=0
         Show progress of the last fit.
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import cached_property, checkpoint, fixed_ranges, range_runner, run_fixed_ranges
+from sklearn_crf._threads import cached_property, checkpoint, fixed_ranges, range_runner, run_alone, run_fixed_ranges
 from sklearn_crf.kernels.dense.permutohedral import (
     add_scattered,
     blur,
@@ -15,6 +15,7 @@ from sklearn_crf.kernels.dense.permutohedral import (
     points_of_vertices,
     points_per_vertex,
     scatter,
+    scatter_and_blur,
     slice_points,
     splat,
 )
@@ -25,6 +26,8 @@ _VECTOR_BYTES = 32
 _LONGEST_SCATTERED = 4
 # Keys of so many points stay in the cache until their vertices are numbered.
 _POINTS_AT_ONCE = 16384
+# Values of vertices up to which splat and blur are one call, too short for another thread to wait or to interrupt.
+_SMALL_LATTICE = 2**18
 
 
 class PermutohedralFilter:
@@ -109,10 +112,9 @@ class PermutohedralFilter:
         self.dtype = features.dtype
         self.blur = blur
         self.max_memory = max_memory
-        axes = range(self.n_axes + 1)
-        self._passes = [(axis, 1 / 2, 1 / 4) for axis in axes]
+        self._axes, self._stencil = np.arange(self.n_axes + 1), (1 / 2, 1 / 4)
         if blur == "symmetric":
-            self._passes = [(axis, 3 / 4, 1 / 8) for axis in [*axes, *reversed(axes)]]
+            self._axes, self._stencil = np.concatenate([self._axes, self._axes[::-1]]), (3 / 4, 1 / 8)
         with range_runner(n_threads) as run:
             self._build(features, normalization, run)
         self.largest_eigenvalue = 1.0
@@ -205,14 +207,21 @@ class PermutohedralFilter:
             One of the arrays of the workspace. Its last row is zero.
         """
         vertices, other, parts = workspace
+        axes = self._axes[::-1] if adjoint else self._axes
+        if len(parts) and run is run_alone and parts[0].size <= _SMALL_LATTICE:
+            # Other threads wait for the lock of the interpreter between short calls, longer than these take.
+            bounds = np.array([0, *(stop for _, stop in fixed_ranges(self.n_points, len(parts)))])
+            how = np.ascontiguousarray(axes), *self._stencil
+            scatter_and_blur(self.vertex, self.weight, points, bounds, parts, self._neighbors, *how, vertices, other)
+            return other if len(axes) % 2 else vertices
         if len(parts):
             self._scatter(points, parts, run)
             run(lambda start, stop: add_scattered(parts, start, stop, vertices), self.n_vertices)
         else:
             self._gather(points, vertices, run)
-        for axis, center, side in reversed(self._passes) if adjoint else self._passes:
+        for axis in axes:
             checkpoint()
-            run(_blur_call(self._neighbors[axis], center, side, vertices, other), self.n_vertices)
+            run(_blur_call(self._neighbors[axis], *self._stencil, vertices, other), self.n_vertices)
             vertices, other = other, vertices
         return vertices
 
@@ -249,7 +258,7 @@ class PermutohedralFilter:
         self.vertex, self.weight, vertex_key, table = _numbered_corners(features, digits, run)
         self.n_vertices = len(vertex_key)
         self._require_memory(self.memory)
-        self._neighbors = [np.empty((self.n_vertices, 2), np.int32) for _ in range(self.n_axes + 1)]
+        self._neighbors = np.empty((self.n_axes + 1, self.n_vertices, 2), np.int32)
         for axis, neighbors in enumerate(self._neighbors):
             run(_neighbors_call(vertex_key, digits.stride, axis, table, neighbors), self.n_vertices)
         del vertex_key, table

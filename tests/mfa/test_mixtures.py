@@ -71,6 +71,18 @@ def test_rows_in_many_blocks_equal_rows_alone():
     assert_allclose(whole[[5, 1500, 2999]], [joint_log_density(params, X[[i]])[0] for i in (5, 1500, 2999)])
 
 
+@pytest.mark.parametrize("function", [joint_log_density, factor_means, conditional_means])
+def test_threads_share_rows_without_a_trace(function):
+    _, params = random_parameters(3, 4, 30, 5, "class")
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(6000, 30))
+    X[4000:, 3] = np.nan
+    X[rng.random(6000) < 0.2, 7] = np.nan
+    alone = function(params, X)
+    for n_jobs in (2, 3):
+        assert_array_equal(function(params, X, n_jobs), alone)
+
+
 def test_factor_means_are_weighted_posterior_means():
     _, params = random_parameters(2, 2, 4, 2, "class")
     X = np.random.default_rng(0).normal(size=(6, 4))

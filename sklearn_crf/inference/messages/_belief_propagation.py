@@ -1,6 +1,5 @@
 """Belief propagation, plain and tree-reweighted: schedules of messages, and sweeps until they converge."""
 
-from functools import partial
 from itertools import pairwise
 from typing import ClassVar
 
@@ -41,6 +40,9 @@ _LARGEST_SEQUENTIAL = 20_000
 # Blocks of nodes that a large graph is cut into, whatever the number of threads: more would need more sweeps.
 _N_BLOCKS = 16
 
+# Fewest nodes of the components that one thread lets send.
+_SMALLEST_SHARE = 4096
+
 # With fewer blocks than this there are too few for threads.
 _FEWEST_BLOCKS = 8
 
@@ -52,23 +54,25 @@ def sequential(graph, field, messages, damping, tol, run):
     at no other messages, than if it were alone.
     """
     if graph.is_forest or graph.n_components == 1:
-        order = _order_of_nodes(graph)
-        return partial(_renewal(field, messages, order, damping), 0, len(order))
+        renew = _renewal(field, messages, _order_of_nodes(graph), damping)
+        return lambda: renew(np.array([[0, graph.n_nodes]]))[0]
     order = np.argsort(graph.component, kind="stable").astype(np.int32)
     sizes = np.bincount(graph.component)
     ends = np.cumsum(sizes)
     # A node without edges sends nothing.
-    moving = [(end - size, end) for size, end in zip(sizes.tolist(), ends.tolist(), strict=True) if size > 1]
+    moving = np.stack([ends - sizes, ends], axis=1)[sizes > 1]
     renew = _renewal(field, messages, order, damping)
+    smallest = max(1, _SMALLEST_SHARE * len(sizes) // len(order))
 
     def sweep():
-        changes = []
-        for start, stop in moving:
-            changes.append(renew(start, stop))
-            if changes[-1] < 0:
-                return changes[-1]
-        moving[:] = [part for part, change in zip(moving, changes, strict=True) if change > tol]
-        return max(changes)
+        nonlocal moving
+        changes = np.empty(len(moving))
+        run(lambda first, last: np.copyto(changes[first:last], renew(moving[first:last])), len(moving), smallest)
+        failed = changes[changes < 0]
+        if len(failed):
+            return failed[0]
+        moving = moving[changes > tol]
+        return changes.max()
 
     return sweep
 
@@ -81,17 +85,14 @@ def _order_of_nodes(graph):
 
 
 def _renewal(field, messages, order, damping):
-    """A function that lets the nodes of a range send, forwards and then backwards, and returns the largest change."""
+    """A function that lets the nodes of ranges (n, 2) send, forwards and then backwards: the largest change of each."""
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order), dtype=np.int32)
 
-    def renew(start, stop):
-        changes, work = [], field.workspace()
-        for direction in (1, -1):
-            changes.append(field.send(messages, order, rank, direction, damping, start, stop, work))
-            if changes[-1] < 0:
-                return changes[-1]
-        return max(changes)
+    def renew(ranges):
+        changes = np.empty(len(ranges))
+        field.renew(messages, order, rank, damping, ranges, changes, field.workspace())
+        return changes
 
     return renew
 
@@ -125,16 +126,17 @@ def blocks(graph, field, messages, damping, tol, run):
     """
     n_nodes, size = graph.n_nodes, _block_size(graph)
     renew = _renewal(field, messages, np.arange(n_nodes, dtype=np.int32), damping)
-    halves = [range(first * size, n_nodes, 2 * size) for first in (0, 1)]
+    bounds = np.array([[start, min(start + size, n_nodes)] for start in range(0, n_nodes, size)])
+    halves = [bounds[0::2].copy(), bounds[1::2].copy()]
 
     def sweep():
         changes = [0.0]
-        for starts in halves:
+        for ranges in halves:
 
-            def part(first, last, starts=starts):
-                changes.extend([renew(start, min(start + size, n_nodes)) for start in starts[first:last]])
+            def part(first, last, ranges=ranges):
+                changes.extend(renew(ranges[first:last]))
 
-            run(part, len(starts), smallest_range=1)
+            run(part, len(ranges), smallest_range=1)
             if min(changes) < 0:
                 return min(changes)
         return max(changes)
@@ -156,14 +158,14 @@ def residual(graph, field, messages, damping, tol, run):
     work = field.workspace()
 
     order = _order_of_nodes(graph)
-    check = partial(_renewal(field, messages, order, damping), 0, len(order))
+    renew = _renewal(field, messages, order, damping)
 
     def sweep():
         change = send_by_residual(field, messages, priority, heap, position, tol, damping, graph.n_nodes, work)
         if not 0 <= change <= tol:
             return change
         # Where scores lie far apart, an input that changed by less than the tolerance may change what is sent by more.
-        change = check()
+        change = renew(np.array([[0, len(order)]]))[0]
         if change > tol:
             priority.fill(np.inf)
         return change

@@ -135,3 +135,27 @@ def conditionals_of_many(
             for j in range(count):
                 loss += (weight[first + j] if weight.shape[0] else 1.0) * (logs[j] + largest[j])
     return loss, n_errors
+
+
+def count_neighbours(
+    const int32_t[:, ::1] edges,  # IN (E, 2)
+    const int32_t[::1] edge_type,  # IN (E,) or empty: 0 everywhere
+    const int32_t[::1] labels,  # IN (N,)
+    const floating[:, ::1] features,  # IN (E, R), or no rows: one that is 1 everywhere
+    double[:, :, :, :, ::1] counts,  # INOUT (N, T, R, 2, K) added to
+):
+    """Sums of edge features at the first and at the second end of edges, by the label at the other end."""
+    cdef:
+        Py_ssize_t e, r, t = 0
+        Py_ssize_t n_features = counts.shape[2], n_classes = counts.shape[4]
+        int end
+        bint has_types = edge_type.shape[0] > 0, has_features = features.shape[0] > 0
+        double* row
+    with nogil:
+        for e in range(edges.shape[0]):
+            if has_types:
+                t = edge_type[e]
+            for end in range(2):
+                row = &counts[edges[e, end], t, 0, end, labels[edges[e, 1 - end]]]
+                for r in range(n_features):
+                    row[2 * n_classes * r] += features[e, r] if has_features else 1.0

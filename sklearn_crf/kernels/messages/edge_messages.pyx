@@ -1,7 +1,7 @@
 """Sweeps of belief propagation: every message of some nodes renewed in a given order."""
 
 from cython cimport floating
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, int64_t
 
 from sklearn_crf.kernels.field cimport Field, open_field
 from sklearn_crf.kernels.rows cimport prefetch
@@ -25,6 +25,16 @@ cdef enum:
     FIT_A_CACHE = 1 << 18
 
 
+cdef struct Sweep:
+    Field* field
+    Workspace* workspace
+    const int32_t* nodes  # in the order of sending
+    const int32_t* rank  # position of each node in a whole order, read if direction is not 0
+    double damping  # share of the old message that is kept; below 0: there are no old messages
+    bint in_registers  # asked once, not for every message: half the time of one between nodes of two states
+    bint asks_ahead  # whether messages are more than a cache holds
+
+
 def send(
     object field,  # IN arrays of the model
     floating[:, ::1] messages,  # INOUT (2E, width) by the slot of the receiving node
@@ -40,39 +50,86 @@ def send(
     cdef:
         Field f
         Workspace workspace
-        Py_ssize_t i, s, q
-        Py_ssize_t last_asked = stop - AHEAD if messages.size * sizeof(floating) > FIT_A_CACHE else start
-        bint in_registers
-        double change, worst = 0.0
+        Sweep sweep
+        double change
+    open_field(field, &f, &messages[0, 0] if messages.shape[0] else NULL)
+    partition_workspace(&f, &work[0], &workspace)
+    open_sweep(&sweep, &f, &workspace, messages, nodes, rank, damping)
+    with nogil:
+        change = send_nodes(&sweep, &messages[0, 0] if messages.shape[0] else NULL, direction, start, stop)
+    return change
+
+
+def renew(
+    object field,  # IN arrays of the model
+    floating[:, ::1] messages,  # INOUT (2E, width) by the slot of the receiving node
+    const int32_t[::1] nodes,  # IN (n,) in the order of sending
+    const int32_t[::1] rank,  # IN (N,) position of each node in that order
+    double damping,  # share of the old message that is kept
+    const int64_t[:, ::1] ranges,  # IN (m, 2) first and last of nodes that send to each other, and to no others
+    double[::1] changes,  # OUT (m,) the largest change of a message, or -1 - t if no state is left to node t
+    double[::1] work,  # workspace ((5 + K) * width,)
+):
+    """Let the nodes of some ranges send messages, forwards through each and then backwards."""
+    cdef:
+        Field f
+        Workspace workspace
+        Sweep sweep
+        Py_ssize_t k
+        double back
         floating* values = &messages[0, 0] if messages.shape[0] else NULL
     open_field(field, &f, values)
     partition_workspace(&f, &work[0], &workspace)
-    # Asked once, not for every message: half the time of one between nodes of two states.
-    in_registers = f.appearance == NULL and is_short(&f, values)
+    open_sweep(&sweep, &f, &workspace, messages, nodes, rank, damping)
     with nogil:
-        for i in range(start, stop):
-            if i < last_asked:
-                s = nodes[i + AHEAD if direction >= 0 else start + stop - 1 - AHEAD - i]
-                for q in range(f.ptr[s], f.ptr[s + 1]):
-                    prefetch(values + q * f.width)
-                    prefetch(values + <Py_ssize_t> f.reverse[q] * f.width)
-            s = nodes[i if direction >= 0 else start + stop - 1 - i]
-            if f.ptr[s + 1] - f.ptr[s] > FEW_EDGES:
-                total_messages(&f, s, <const floating*> values, &workspace)
+        for k in range(ranges.shape[0]):
+            changes[k] = send_nodes(&sweep, values, 1, ranges[k, 0], ranges[k, 1])
+            if changes[k] < 0:
+                continue
+            back = send_nodes(&sweep, values, -1, ranges[k, 0], ranges[k, 1])
+            if back < 0 or back > changes[k]:
+                changes[k] = back
+
+
+cdef inline void open_sweep(
+    Sweep* sweep, Field* f, Workspace* workspace, floating[:, ::1] messages, const int32_t[::1] nodes,
+    const int32_t[::1] rank, double damping
+) except *:
+    sweep.field, sweep.workspace, sweep.damping = f, workspace, damping
+    sweep.nodes = &nodes[0] if nodes.shape[0] else NULL
+    sweep.rank = &rank[0] if rank.shape[0] else NULL
+    sweep.in_registers = f.appearance == NULL and is_short(f, <floating*> NULL)
+    sweep.asks_ahead = messages.size * sizeof(floating) > FIT_A_CACHE
+
+
+cdef double send_nodes(
+    const Sweep* sweep, floating* values, int direction, Py_ssize_t start, Py_ssize_t stop
+) noexcept nogil:
+    cdef:
+        Field* f = sweep.field
+        Py_ssize_t i, s, q
+        Py_ssize_t last_asked = stop - AHEAD if sweep.asks_ahead else start
+        double change, worst = 0.0
+    for i in range(start, stop):
+        if i < last_asked:
+            s = sweep.nodes[i + AHEAD if direction >= 0 else start + stop - 1 - AHEAD - i]
             for q in range(f.ptr[s], f.ptr[s + 1]):
-                if direction != 0 and direction * (rank[f.neighbor[q]] - rank[s]) < 0:
-                    continue
-                if in_registers and f.ptr[s + 1] - f.ptr[s] <= FEW_EDGES:
-                    change = send_short_message(&f, s, q, values, damping, False)
-                else:
-                    change = send_message(&f, s, q, values, damping, &workspace)
-                if change < 0:
-                    worst = -1.0 - f.neighbor[q]
-                    break
-                if change > worst:
-                    worst = change
-            if worst < 0:
-                break
+                prefetch(values + q * f.width)
+                prefetch(values + <Py_ssize_t> f.reverse[q] * f.width)
+        s = sweep.nodes[i if direction >= 0 else start + stop - 1 - i]
+        if f.ptr[s + 1] - f.ptr[s] > FEW_EDGES:
+            total_messages(f, s, <const floating*> values, sweep.workspace)
+        for q in range(f.ptr[s], f.ptr[s + 1]):
+            if direction != 0 and direction * (sweep.rank[f.neighbor[q]] - sweep.rank[s]) < 0:
+                continue
+            if sweep.in_registers and f.ptr[s + 1] - f.ptr[s] <= FEW_EDGES:
+                change = send_short_message(f, s, q, values, sweep.damping, False)
+            else:
+                change = send_message(f, s, q, values, sweep.damping, sweep.workspace)
+            if change < 0:
+                return -1.0 - f.neighbor[q]
+            if change > worst:
+                worst = change
     return worst
 
 

@@ -17,6 +17,15 @@ from libc.stdint cimport int32_t, int64_t
 from sklearn_crf.kernels.rows cimport odds_from_node
 
 
+cdef struct Sweep:
+    const int64_t* ptr
+    const int32_t* neighbor
+    const int32_t* reverse
+    const int32_t* nodes
+    const int32_t* rank
+    double damping
+
+
 def send_odds(
     const int64_t[::1] ptr,  # IN (N + 1,) first slot of each node
     const int32_t[::1] neighbor,  # IN (2E,)
@@ -36,29 +45,88 @@ def send_odds(
 ):
     """Let nodes send messages in turn; the largest change of a probability that one stands for."""
     cdef:
+        Sweep sweep
+        double change
+    open_sweep(&sweep, ptr, neighbor, reverse, nodes, rank, damping)
+    with nogil:
+        change = send_nodes(
+            &sweep, &unary[0], &coupling[0], &power[0], &share[0], &odds[0], direction, start, stop, &fresh[0]
+        )
+    return change
+
+
+def renew_odds(
+    const int64_t[::1] ptr,  # IN (N + 1,) first slot of each node
+    const int32_t[::1] neighbor,  # IN (2E,)
+    const int32_t[::1] reverse,  # IN (2E,)
+    const floating[::1] unary,  # IN (N,) log-odds of each node by itself
+    const floating[::1] coupling,  # IN (2E + PADDING,) exp(-|J|) with the sign of J, by slot
+    const floating[::1] power,  # IN (2E + PADDING,) rho, by slot
+    const floating[::1] share,  # IN (N,) c
+    floating[::1] odds,  # INOUT (2E + PADDING,) messages by the slot of the receiving node
+    const int32_t[::1] nodes,  # IN (n,) in the order of sending
+    const int32_t[::1] rank,  # IN (N,) position of each node in that order
+    double damping,  # share of the old message that is kept
+    const int64_t[:, ::1] ranges,  # IN (m, 2) first and last of nodes that send to each other, and to no others
+    double[::1] changes,  # OUT (m,) the largest change of a probability that a message stands for
+    floating[::1] fresh,  # workspace (largest degree + PADDING,)
+):
+    """Let the nodes of some ranges send messages, forwards through each and then backwards."""
+    cdef:
+        Sweep sweep
+        Py_ssize_t k
+        int direction
+        double change
+    open_sweep(&sweep, ptr, neighbor, reverse, nodes, rank, damping)
+    with nogil:
+        for k in range(ranges.shape[0]):
+            changes[k] = 0.0
+            for direction in range(1, -2, -2):
+                change = send_nodes(
+                    &sweep, &unary[0], &coupling[0], &power[0], &share[0], &odds[0], direction, ranges[k, 0],
+                    ranges[k, 1], &fresh[0]
+                )
+                changes[k] = max(changes[k], change)
+
+
+cdef inline void open_sweep(
+    Sweep* sweep, const int64_t[::1] ptr, const int32_t[::1] neighbor, const int32_t[::1] reverse,
+    const int32_t[::1] nodes, const int32_t[::1] rank, double damping
+) except *:
+    sweep.ptr, sweep.damping = &ptr[0], damping
+    sweep.neighbor = &neighbor[0] if neighbor.shape[0] else NULL
+    sweep.reverse = &reverse[0] if reverse.shape[0] else NULL
+    sweep.nodes = &nodes[0] if nodes.shape[0] else NULL
+    sweep.rank = &rank[0] if rank.shape[0] else NULL
+
+
+cdef double send_nodes(
+    const Sweep* sweep, const floating* unary, const floating* coupling, const floating* power, const floating* share,
+    floating* odds, int direction, Py_ssize_t start, Py_ssize_t stop, floating* fresh
+) noexcept nogil:
+    cdef:
         Py_ssize_t i, s, q, first, last
         floating total, new, old
         double change, worst = 0.0
-    with nogil:
-        for i in range(start, stop):
-            s = nodes[i if direction >= 0 else start + stop - 1 - i]
-            first = ptr[s]
-            last = ptr[s + 1]
-            if first == last:
+    for i in range(start, stop):
+        s = sweep.nodes[i if direction >= 0 else start + stop - 1 - i]
+        first = sweep.ptr[s]
+        last = sweep.ptr[s + 1]
+        if first == last:
+            continue
+        total = unary[s]
+        for q in range(first, last):
+            total += odds[q]
+        odds_from_node(odds + first, coupling + first, power + first, last - first, share[s] * total, fresh)
+        for q in range(first, last):
+            if direction != 0 and direction * (sweep.rank[sweep.neighbor[q]] - sweep.rank[s]) < 0:
                 continue
-            total = unary[s]
-            for q in range(first, last):
-                total += odds[q]
-            odds_from_node(&odds[first], &coupling[first], &power[first], last - first, share[s] * total, &fresh[0])
-            for q in range(first, last):
-                if direction != 0 and direction * (rank[neighbor[q]] - rank[s]) < 0:
-                    continue
-                new = fresh[q - first]
-                old = odds[reverse[q]]
-                odds[reverse[q]] = <floating> (new + damping * (old - new))
-                # The slope of a probability by its log-odds is at most 1/4, so that few have to be worked out.
-                change = fabs(<double> new - old) / 4
-                if change > worst:
-                    change = fabs(tanh(<double> new / 2) - tanh(<double> old / 2)) / 2
-                    worst = change if change > worst else worst
+            new = fresh[q - first]
+            old = odds[sweep.reverse[q]]
+            odds[sweep.reverse[q]] = <floating> (new + sweep.damping * (old - new))
+            # The slope of a probability by its log-odds is at most 1/4, so that few have to be worked out.
+            change = fabs(<double> new - old) / 4
+            if change > worst:
+                change = fabs(tanh(<double> new / 2) - tanh(<double> old / 2)) / 2
+                worst = change if change > worst else worst
     return worst

@@ -7,7 +7,7 @@ import numpy as np
 
 from sklearn_crf._numbers import column_sums, gram
 from sklearn_crf._threads import fixed_ranges, map_tasks, own_workspace
-from sklearn_crf.kernels.learning.pseudolikelihood import conditionals_of_many, conditionals_of_two
+from sklearn_crf.kernels.learning.pseudolikelihood import conditionals_of_many, conditionals_of_two, count_neighbours
 from sklearn_crf.objectives._base import RiskValue
 from sklearn_crf.potentials import LinearPotentials
 
@@ -131,23 +131,20 @@ def _nodes_of(batch, potentials, has_edges, weighs_nodes):
     if has_edges:
         counts = _counts(example, labels, potentials)
         if potentials.n_classes == 2:
-            counts = counts @ _differences(potentials.form)
+            counts = counts.reshape(-1, counts.shape[-1]) @ _differences(potentials.form)
         counts = counts.reshape(len(labels), -1)
     return _Nodes(example.node_features, counts.astype(dtype, copy=False), labels, weight)
 
 
 def _counts(example, labels, potentials):
     """(N, T, R, 2 K): sums of edge features over first and second ends, by the label at the other end."""
-    n_nodes, n_classes = example.n_nodes, potentials.n_classes
-    edges, features = example.graph.edges, example.edge_features
-    shape = n_nodes, potentials.n_edge_types, 2, n_classes
-    edge_type = np.zeros(len(edges), dtype=np.int64) if example.edge_type is None else example.edge_type
-    counts = np.empty((*shape[:2], potentials.n_edge_features, 2, n_classes))
-    cells = [np.ravel_multi_index((edges[:, end], edge_type, end, labels[edges[:, 1 - end]]), shape) for end in (0, 1)]
-    cells = np.concatenate(cells)
-    for r in range(potentials.n_edge_features):
-        values = None if features is None else np.tile(features[:, r], 2)
-        counts[:, :, r] = np.bincount(cells, values, minlength=int(np.prod(shape))).reshape(shape)
+    n_classes, n_features = potentials.n_classes, potentials.n_edge_features
+    counts = np.zeros((example.n_nodes, potentials.n_edge_types, n_features, 2, n_classes))
+    features, edge_type = example.edge_features, example.edge_type
+    # Once, as they may be computed when they are read.
+    features = np.empty((0, n_features)) if features is None else np.ascontiguousarray(features)
+    edge_type = np.empty(0) if edge_type is None else edge_type
+    count_neighbours(example.graph.edges, edge_type.astype(np.int32, copy=False), labels, features, counts)
     return counts.reshape(*counts.shape[:3], 2 * n_classes)
 
 

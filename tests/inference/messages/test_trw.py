@@ -5,13 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_strategies import TABLE_KINDS, models, random_model
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
-from sklearn_crf.graphs import Graph, covering_trees, effective_resistances, lattice
+from sklearn_crf.graphs import Graph, covering_trees, disjoint_union, effective_resistances, lattice
 from sklearn_crf.inference import BruteForce, TreeInference, TRWMessagePassing, convergence_left_to_caller
 from sklearn_crf.inference._field import initial_messages, make_field
+from sklearn_crf.inference.messages import _belief_propagation
 from sklearn_crf.kernels.messages.edge_messages import send
 from sklearn_crf.models import PairwiseModel, score
 
@@ -123,6 +124,26 @@ def test_components_do_not_mix():
     for c in np.flatnonzero(np.bincount(component) == 2):
         inside = component == c
         assert found.log_z_terms[inside].sum() == pytest.approx(exact.log_z_terms[inside].sum(), abs=1e-9)
+
+
+@pytest.mark.parametrize("n_states", [2, 3])
+def test_threads_share_components(monkeypatch, n_states):
+    """Those that have converged rest, and all end where they do alone."""
+    monkeypatch.setattr(_belief_propagation, "_SMALLEST_SHARE", 1)
+    models = [random_model("grid", n_states, "untied", scale=1 + i % 3, seed=i) for i in range(7)]
+    ends = np.cumsum([0, *(model.graph.n_nodes for model in models)])
+    joined = PairwiseModel(
+        disjoint_union([model.graph for model in models]),
+        np.concatenate([model.unary for model in models]),
+        np.concatenate([model.tables for model in models]),
+        edge_type=np.arange(sum(model.graph.n_edges for model in models), dtype=np.int32),
+    )
+    found = [TRWMessagePassing("uniform").marginals(joined, n_threads=n) for n in (1, 2, 3)]
+    for other in found[1:]:
+        assert_array_equal(other.unary, found[0].unary)
+        assert_array_equal(other.log_z_terms, found[0].log_z_terms)
+    for model, start, stop in zip(models, ends, ends[1:], strict=False):
+        assert_allclose(found[0].unary[start:stop], TRWMessagePassing("uniform").marginals(model).unary, rtol=1e-12)
 
 
 def test_attractive_pair_of_cycles_against_a_closed_form():
