@@ -152,11 +152,12 @@ def scan(params, X, visit, n_jobs, rows=None):
     centred = params.rescale(-shift, np.ones_like(shift))
     n_all, n_features, n_factors = params.loadings.shape
     chosen = np.arange(len(X)) if rows is None else rows
-    for observed, members in missing_patterns(X[chosen]) if len(chosen) else ():
+    for observed, members in missing_patterns(X if rows is None else X[chosen]) if len(chosen) else ():
         forms = score_forms(centred.restrict(observed))
 
         def visit_block(part, n_threads, observed=observed, members=members, forms=forms):
-            own = chosen[members[part]]
+            # Picking rows by their numbers holds the lock of the interpreter, which slices do not need.
+            own = part if rows is None and isinstance(observed, slice) else chosen[members[part]]
             # Squares of samples that are extremely far away overflow, which the caller looks for.
             with np.errstate(over="ignore", invalid="ignore"):
                 parts = project(forms, with_ones((X[own] - shift)[:, observed]), slice(None))
