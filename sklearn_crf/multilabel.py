@@ -341,4 +341,7 @@ def _examples(X, graph):
     if sp.issparse(X):
         rows = (sp.vstack([X[i : i + 1]] * n_labels, format="csr") for i in range(X.shape[0]))
         return [Example(x, graph, **types) for x in rows]
-    return [Example(np.broadcast_to(x, (n_labels, len(x))), graph, **types) for x in X]
+    features = np.broadcast_to(X[:, np.newaxis], (len(X), n_labels, X.shape[1]))
+    # Checked once: all examples are alike but for their features, which are checked already.
+    first = Example(features[0], graph, **types)
+    return [first._with(node_features=x) for x in features]

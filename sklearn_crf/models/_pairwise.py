@@ -395,7 +395,8 @@ def labeling_statistics(model: Any, labels: ArrayLike) -> Any:
     """
     labels = check_labels(model, labels)
     unary = np.zeros(model.unary.shape, dtype=model.dtype)
-    np.put_along_axis(unary, labels[:, None], 1, axis=1)
+    # Half the time of put_along_axis, which checks more.
+    unary.reshape(-1)[np.arange(0, unary.size, unary.shape[1]) + labels] = 1
     tables = np.zeros(model.tables.shape)
     count_pairs(model.graph.edges, model.edge_type, _stored_weights(model), labels, tables)
     return Statistics(unary, tables)
