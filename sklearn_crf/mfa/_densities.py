@@ -110,12 +110,12 @@ def log_sum_and_posteriors(scores):
     return largest + np.log(total), scores
 
 
-def blocks_of_columns(n_samples, n_rows_per_sample):
-    """Slices that cut samples into blocks whose scratch arrays stay in the cache.
+def blocks_of_columns(n_samples, n_rows_per_sample, most=2**17):
+    """Slices that cut samples into blocks whose scratch arrays, of at most so many numbers, stay in the cache.
 
     The cut depends on shapes alone, never on a number of threads: sums over blocks are then reproducible.
     """
-    size = int(np.clip(2**17 // max(n_rows_per_sample, 1), 128, 8192))
+    size = int(np.clip(most // max(n_rows_per_sample, 1), 128, 8192))
     n_blocks = max(1, -(-n_samples // size))
     edges = np.linspace(0, n_samples, n_blocks + 1).astype(int)
     return [slice(a, b) for a, b in pairwise(edges)]
@@ -163,7 +163,8 @@ def scan(params, X, visit, n_jobs, rows=None):
                 parts = project(forms, with_ones((X[own] - shift)[:, observed]), slice(None))
                 visit(own, forms, component_scores(parts), parts.projected)
 
-        blocks = blocks_of_columns(len(members), n_all * (n_factors + 2) + n_features)
+        # Longer ones than in training, which goes over them again: calls are fewer, and threads meet less often.
+        blocks = blocks_of_columns(len(members), n_all * (n_factors + 2) + n_features, 2**19)
         with single_threaded_blas():
             map_tasks(visit_block, blocks, n_jobs)
 
