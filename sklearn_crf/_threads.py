@@ -200,7 +200,7 @@ class _Trial:
 _TRIAL_CALLS, _LONGEST_PAUSE = 5, 95
 # Several threads are kept from the first of these gains on; a trial ends above the second and below the third, as every
 # further call would take that much longer.
-_LEAST_GAIN, _PLAIN_GAIN, _PLAIN_LOSS = 1.05, 1.3, 0.95
+_LEAST_GAIN, _PLAIN_GAIN, _PLAIN_LOSS = 1.05, 1.3, 0.85
 
 
 def _trial_of(function):
