@@ -200,8 +200,9 @@ class ForestDual:
     bounded : ndarray of shape (n_coef,) of bool
         Weights that must not be negative, in the order of the kernel.
     group : int, optional
-        Examples whose labels are found together, before the steps of those before them. None is 1/64 of all, at most
-        16, so that labels are seldom out of date; of fewer than 128 examples, those of each are found at its turn.
+        Examples whose labels are found together, before the steps of those before them. None is 1/256 of all, at most
+        16, so that labels are seldom out of date: with 1/64 of handwritten words half as many passes again are needed.
+        Of fewer than 128 examples, those of each are found at its turn.
 
     Examples
     --------
@@ -243,7 +244,7 @@ class ForestDual:
         self._first = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
         self._slopes, self._offsets = np.zeros((sum(sizes), n)), np.zeros(sum(sizes))
         self._ahead = group is not None or sum(sizes) >= _FEWEST_AHEAD
-        self._group = int(np.clip(sum(sizes) // 64, 1, 16)) if group is None else group
+        self._group = int(np.clip(sum(sizes) // 256, 1, 16)) if group is None else group
         self._earlier = np.empty((2, n))
         largest = max(planes.examples, key=lambda examples: np.diff(examples.node_ptr).max())
         self._labels = np.empty((2 * self._group, np.diff(largest.node_ptr).max()), dtype=np.int32)
