@@ -362,16 +362,28 @@ _TRIED_TASKS, _LONG_TASK = 4, 0.005
 def _map_as_is_quicker(function, tasks, outer, inner):
     """The same with trials of some tasks, where there is no fit to try them out."""
     trial, results = _Trial(), []
-    while len(results) < len(tasks):
-        is_alone, n_calls = trial.next_is_alone, trial.n_alike
-        lot = tasks[len(results) : len(results) + n_calls * _TRIED_TASKS]
-        start = perf_counter()
-        results += _map_tasks(function, lot, 1 if is_alone else outer, inner)
-        seconds = perf_counter() - start
-        if is_alone and seconds >= _LONG_TASK * len(lot):
-            break
-        trial.add(seconds, len(lot), n_calls)
-    return results + _map_tasks(function, tasks[len(results) :], outer, inner)
+    # New threads for each call of a trial would find no memory of their own, and be slow for that.
+    with _pool(outer) as executor, _keeping(executor):
+        while len(results) < len(tasks):
+            is_alone, n_calls = trial.next_is_alone, trial.n_alike
+            lot = tasks[len(results) : len(results) + n_calls * _TRIED_TASKS]
+            start = perf_counter()
+            results += _map_tasks(function, lot, 1 if is_alone else outer, inner)
+            seconds = perf_counter() - start
+            if is_alone and seconds >= _LONG_TASK * len(lot):
+                break
+            trial.add(seconds, len(lot), n_calls)
+        return results + _map_tasks(function, tasks[len(results) :], outer, inner)
+
+
+@contextmanager
+def _keeping(executor):
+    """Context in which calls from this thread share helpers."""
+    around, _current.executor = getattr(_current, "executor", None), executor
+    try:
+        yield
+    finally:
+        _current.executor = around
 
 
 def _checked_map(function, items):
