@@ -9,6 +9,7 @@ so that the densities of all components are one matrix product with the data, an
 An eigendecomposition stands where a Cholesky factor of ``I + L' D L`` could fail.
 """
 
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -155,7 +156,7 @@ def scan(params, X, visit, n_jobs, rows=None):
     for observed, members in missing_patterns(X if rows is None else X[chosen]) if len(chosen) else ():
         forms = score_forms(centred.restrict(observed))
 
-        def visit_block(part, n_threads, observed=observed, members=members, forms=forms):
+        def visit_block(part, observed=observed, members=members, forms=forms):
             # Picking rows by their numbers holds the lock of the interpreter, which slices do not need.
             own = part if rows is None and isinstance(observed, slice) else chosen[members[part]]
             # Squares of samples that are extremely far away overflow, which the caller looks for.
@@ -165,8 +166,18 @@ def scan(params, X, visit, n_jobs, rows=None):
 
         # Longer ones than in training, which goes over them again: calls are fewer, and threads meet less often.
         blocks = blocks_of_columns(len(members), n_all * (n_factors + 2) + n_features, 2**19)
+        lots = [blocks[i : i + _BLOCKS_OF_A_TASK] for i in range(0, len(blocks), _BLOCKS_OF_A_TASK)]
         with single_threaded_blas():
-            map_tasks(visit_block, blocks, n_jobs)
+            map_tasks(partial(_visit_all, visit_block), lots, n_jobs)
+
+
+def _visit_all(visit, lot, n_threads):
+    for part in lot:
+        visit(part)
+
+
+# Tasks of some ten milliseconds, of which a trial of threads need not be made.
+_BLOCKS_OF_A_TASK = 8
 
 
 def joint_log_density(params, X, n_jobs=None):
