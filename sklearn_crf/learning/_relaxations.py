@@ -158,8 +158,9 @@ class Relaxation(Formulation):
             return self._factor_inference(has_cycles)
         if self._is_by("trw"):
             return self._tree_reweighted()
-        is_trivial = self._is_by("trivial")
-        return EdgeEntropyBP(**self._limits) if is_trivial else NormProductBP(self.entropy, **self._limits)
+        if isinstance(self.entropy, str):
+            return EdgeEntropyBP(entropy=self.entropy, **self._limits)
+        return NormProductBP(self.entropy, **self._limits)
 
     def _is_by(self, entropy):
         return isinstance(self.entropy, str) and self.entropy == entropy
@@ -364,7 +365,7 @@ class JointRelaxation(Relaxation):
 
     Parameters
     ----------
-    entropy : {"trw", "trivial"}, default="trw"
+    entropy : {"trw", "trivial", "factors"}, default="trw"
         As of :class:`Relaxation`.
     max_iter : int, default=2000
         Most iterations of the inference of one example.
@@ -396,9 +397,10 @@ class JointRelaxation(Relaxation):
     def check(self, solver, fit_intercept):
         super().check(solver, fit_intercept)
         _require_all_examples(self.name, solver)
-        if not (self._is_by("trw") or self._is_by("trivial")):
+        if not isinstance(self.entropy, str):
             raise ValueError(
-                f"formulation='joint' needs entropy='trw' or 'trivial', got {self.entropy!r}: take 'relaxation'."
+                f"formulation='joint' needs entropy='trw', 'trivial' or 'factors', got {self.entropy!r}: take "
+                "'relaxation'."
             )
 
     def train(self, problem, start, run, solver):

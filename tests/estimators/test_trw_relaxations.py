@@ -50,30 +50,33 @@ def test_formulations_of_one_relaxation_agree(n_classes):
 
 
 @pytest.mark.parametrize("edges", [CYCLE, [[0, 1], [1, 2]], [[0, 1], [1, 2], [0, 2], [3, 4]]])
-def test_formulations_of_the_trivial_entropy_agree(edges):
+@pytest.mark.parametrize("entropy", ["trivial", "factors"])
+def test_formulations_of_entropies_of_edges_agree(edges, entropy):
     X, y = graphs(edges, n=3)
-    models = [fitted(X, y, formulation=name, entropy="trivial") for name in ("relaxation", "joint")]
+    models = [fitted(X, y, formulation=name, entropy=entropy) for name in ("relaxation", "joint")]
     assert_allclose(models[1].loss_curve_[-1], models[0].loss_curve_[-1], rtol=1e-6)
     assert_allclose(models[1].coef_, models[0].coef_, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["typed", "weighted", "untied"])
-def test_shares_of_edges_are_differentiated_and_bound(kind):
+@pytest.mark.parametrize("entropy", ["trivial", "factors"])
+def test_shares_of_edges_are_differentiated_and_bound(kind, entropy):
     model = random_model("disconnected", 3, kind, seed=0)
     rng = np.random.default_rng(0)
     shares = rng.normal(size=edge_shares_of(model))
-    found = edge_shared_bound(model, shares)
-    assert_allclose(
-        found.gradient, five_point(lambda x: edge_shared_bound(model, x).marginals.log_z, shares), atol=1e-7
-    )
+    found = edge_shared_bound(model, shares, entropy)
+    numeric = five_point(lambda x: edge_shared_bound(model, x, entropy).marginals.log_z, shares)
+    assert_allclose(found.gradient, numeric, atol=1e-7)
     log_z = BruteForce().marginals(model).log_z
-    tight = NormProductBP("trivial", tol=1e-10, max_iter=2000).marginals(model).log_z
+    tight = NormProductBP(entropy, tol=1e-10, max_iter=2000).marginals(model).log_z
     assert log_z <= tight + 1e-9 <= found.marginals.log_z + 1e-9
     for field in ("unary", "tables"):
         values = getattr(model, field)
 
         def bound(x, field=field, values=values):
-            return edge_shared_bound(replace(model, **{field: x.reshape(values.shape)}), shares).marginals.log_z
+            return edge_shared_bound(
+                replace(model, **{field: x.reshape(values.shape)}), shares, entropy
+            ).marginals.log_z
 
         expected = five_point(bound, values.ravel()).reshape(values.shape)
         assert_allclose(getattr(found.marginals, field), expected, atol=1e-7)

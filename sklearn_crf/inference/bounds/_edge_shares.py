@@ -13,6 +13,9 @@ from sklearn_crf.kernels.bounds.edge_entropy import normalise_edges
 # Marginals below are of a state that is not used.
 _UNUSED = 1e-9
 
+#: How often the entropy of a node with edges counts beside those of its edges.
+NODE_NUMBERS = {"trivial": 0.0, "factors": 1.0}
+
 
 def best_couplings(model, fractional):
     r"""Joint marginals of the ends of every edge, of the highest score among those with given marginals of nodes.
@@ -107,23 +110,31 @@ def edge_shares_of(model):
     return 2 * model.graph.n_edges * model.n_columns
 
 
-def edge_shared_bound(model, shares):
+def even_shares(graph, unary, node_number):
+    """Scores of nodes by their edges and themselves, which count ``node_number`` times, or once without edges."""
+    # unary, returned: (N, K)
+    return unary / (graph.degree + _node_numbers(graph, node_number))[:, None]
+
+
+def edge_shared_bound(model, shares, entropy="trivial"):
     r"""The bound that gives every edge a share of the scores of its nodes and normalises it by itself.
 
     .. math::
-        \sum_{e = (i, j)} \log \sum_{a, b} \exp \bigl( \theta_e(a, b) + \lambda_{e i}(a) + \lambda_{e j}(b) \bigr),
-        \qquad \sum_{e \ni i} \lambda_{e i} = u_i
+        \sum_{e = (i, j)} \log \sum_{a, b} \exp \bigl( \theta_e(a, b) + \lambda_{e i}(a) + \lambda_{e j}(b) \bigr)
+            + c \sum_i \log \sum_a \exp \frac{u_i(a) - \sum_{e \ni i} \lambda_{e i}(a)}{c}
 
-    Nodes without edges are normalised by themselves. For any shares it is an upper bound on the log-partition, convex
-    in model and shares together, whose minimum over the shares is that of :class:`NormProductBP` with the trivial
-    entropy.
+    With :math:`c = 0` edges have the whole scores, :math:`\sum_{e \ni i} \lambda_{e i} = u_i`, with :math:`c = 1` nodes
+    keep the rest. Nodes without edges are normalised by themselves. For any shares it is an upper bound on the
+    log-partition, convex in model and shares together, whose minimum over the shares is that of :class:`EdgeEntropyBP`.
 
     Parameters
     ----------
     model : PairwiseModel
     shares : ndarray of shape (2 * E * K,)
-        Of the first node of each edge, then of the second, beyond an even share; what does not average to zero over the
-        edges of a node is taken out.
+        Of the first node of each edge, then of the second, beyond an even share, :math:`u_i / (d_i + c)`; with
+        :math:`c = 0` what does not average to zero over the edges of a node is taken out.
+    entropy : {"trivial", "factors"}, default="trivial"
+        c, how often the entropy of a node with edges counts, is 0 or 1.
 
     Returns
     -------
@@ -147,24 +158,21 @@ def edge_shared_bound(model, shares):
     >>> bound.marginals.log_z > BruteForce().marginals(model).log_z
     True
     """
-    graph = model.graph
-    double = in_double_precision(model)
-    ends = graph.edges.ravel()
-    degree = graph.degree
-    means = _means_over_edges(ends, degree)
+    graph, double, node_number = model.graph, in_double_precision(model), NODE_NUMBERS[entropy]
+    ends, degree = graph.edges.ravel(), graph.degree
+    sums = _sums_over_edges(ends, graph.n_nodes)
     shares = shares.reshape(len(ends), model.n_columns)
-    shares = shares - (means @ shares)[ends]
-    scores = (double.unary[ends] / degree[ends, None] + shares).reshape(graph.n_edges, 2, model.n_columns)
-    alone = degree == 0
+    if not node_number:
+        shares = shares - (sums @ shares / np.maximum(degree, 1)[:, None])[ends]
+    even = even_shares(graph, double.unary, node_number)
     log_z_terms = np.zeros(graph.n_nodes)
-    log_z_terms[alone] = logsumexp(double.unary[alone], axis=1)
-    statistics, at_ends = np.zeros(model.tables.shape), np.empty_like(scores)
+    statistics, at_ends = np.zeros(model.tables.shape), np.empty((graph.n_edges, 2, model.n_columns))
     failed = normalise_edges(
         np.ascontiguousarray(double.tables),
         double.edge_type,
         np.zeros((0, 0)) if double.edge_weight is None else np.ascontiguousarray(double.edge_weight),
         graph.edges,
-        scores,
+        (even[ends] + shares).reshape(at_ends.shape),
         statistics,
         at_ends,
         log_z_terms,
@@ -173,13 +181,30 @@ def edge_shared_bound(model, shares):
     if failed >= 0:
         raise ValueError("model is infeasible: the scores around an edge leave it no pair of states.")
     at_ends = at_ends.reshape(shares.shape)
-    unary = means @ at_ends
-    unary[alone] = np.exp(double.unary[alone] - log_z_terms[alone, None])
+    numbers = _node_numbers(graph, node_number)
+    own = _normalise_nodes(even, sums @ shares, numbers, log_z_terms)
+    unary = (sums @ at_ends + numbers[:, None] * own) / (degree + numbers)[:, None]
     marginals = Marginals(unary.astype(model.dtype), statistics, float(log_z_terms.sum()), log_z_terms, "upper")
-    return SharedBound(marginals, (at_ends - unary[ends]).ravel())
+    return SharedBound(marginals, (at_ends - (own if node_number else unary)[ends]).ravel())
 
 
-def _means_over_edges(ends, degree):
-    """Matrix (N, 2E) that takes the mean of what the edges of each node have."""
-    places = np.arange(len(ends))
-    return sp.csr_matrix((1 / degree[ends], (ends, places)), shape=(len(degree), len(ends)))
+def _node_numbers(graph, node_number):
+    """How often the entropy of each node counts: that of a node without edges is all there is of it."""
+    return np.where(graph.degree == 0, 1.0, node_number)
+
+
+def _normalise_nodes(even, given, numbers, log_z_terms):
+    """Marginals of what nodes keep for themselves, zero where that is nothing; their terms are added."""
+    # even, given to edges beyond it, returned: (N, K); numbers, log_z_terms: (N,)
+    own = np.zeros_like(even)
+    keeps = np.flatnonzero(numbers)
+    scores = even[keeps] - given[keeps] / numbers[keeps, None]
+    log_z = logsumexp(scores, axis=1)
+    log_z_terms[keeps] += numbers[keeps] * log_z
+    own[keeps] = np.exp(scores - log_z[:, None])
+    return own
+
+
+def _sums_over_edges(ends, n_nodes):
+    """Matrix (N, 2E) that takes the sum of what the edges of each node have."""
+    return sp.csr_matrix((np.ones(len(ends)), (ends, np.arange(len(ends)))), shape=(n_nodes, len(ends)))

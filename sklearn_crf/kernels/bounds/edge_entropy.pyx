@@ -1,9 +1,9 @@
 """One pass over the nodes that lowers the bound of single edges, each node's scores shared out anew among its edges.
 
 With m_q(a) the logarithm of what edge q, normalised by itself, says of state a at node s, the best shares are those
-that make the edges agree on the node:
+that make the edges agree on the node, and with the node itself if its entropy counts c times:
 
-    lambda_q(a) = (u_s(a) + sum_r m_r(a)) / d_s - m_q(a)
+    lambda_q(a) = (u_s(a) + sum_r m_r(a)) / (d_s + c) - m_q(a)
 """
 
 from libc.math cimport INFINITY, isinf, log
@@ -14,7 +14,7 @@ from sklearn_crf.kernels.rows cimport exponentiate_all, sum_of_rows
 from sklearn_crf.kernels.send cimport Workspace, partition_workspace, replace_sums_in_scores
 
 
-cdef inline void share_of_edge(const double* total, const double* message, double degree, Py_ssize_t width,
+cdef inline void share_of_edge(const double* total, const double* message, double parts, Py_ssize_t width,
                                double* share) noexcept nogil:
     """The share of one edge; -inf where an edge forbids the state."""
     cdef Py_ssize_t a
@@ -22,21 +22,22 @@ cdef inline void share_of_edge(const double* total, const double* message, doubl
         if isinf(total[a]):
             share[a] = -INFINITY
         else:
-            share[a] = total[a] / degree - message[a]
+            share[a] = total[a] / parts - message[a]
 
 
 def renew_messages(
     object field,  # IN arrays of the model, unary as scores
     double[:, ::1] messages,  # INOUT (2E, width) scores by the slot of the receiving node
     int direction,  # 1: first to last node, messages to later ones; -1: the other way round
+    double node_number,  # c
     double[::1] work,  # workspace
 ):
     """Renew all messages of one direction; the largest change of one, or -1 - t if no state is left to node t."""
     cdef:
         Field f
         Workspace workspace
-        Py_ssize_t i, s, t, q, degree, n_nodes = field.unary.shape[0], W = field.width
-        double change, worst = 0.0
+        Py_ssize_t i, s, t, q, n_nodes = field.unary.shape[0], W = field.width
+        double parts, change, worst = 0.0
         double* values = &messages[0, 0] if messages.shape[0] else NULL
         double* total
     open_field(field, &f, values)
@@ -45,14 +46,14 @@ def renew_messages(
     with nogil:
         for i in range(n_nodes):
             s = i if direction > 0 else n_nodes - 1 - i
-            degree = f.ptr[s + 1] - f.ptr[s]
+            parts = f.ptr[s + 1] - f.ptr[s] + node_number
             sum_of_rows(<const double*> f.unary + s * W, <const double*> values, f.ptr[s], f.ptr[s + 1], f.ptr[s + 1],
                         W, total)
             for q in range(f.ptr[s], f.ptr[s + 1]):
                 t = f.neighbor[q]
                 if direction * (t - s) < 0:
                     continue
-                share_of_edge(total, values + q * W, degree, W, <double*> workspace.cavity)
+                share_of_edge(total, values + q * W, parts, W, <double*> workspace.cavity)
                 change = replace_sums_in_scores(&f, f.half_edge[q], &workspace, values + <Py_ssize_t> f.reverse[q] * W,
                                                 states_of(&f, s), states_of(&f, t), 0.0, 1.0)
                 if change < 0:
@@ -68,6 +69,7 @@ def shares_of_messages(
     object field,  # IN arrays of the model, unary as scores
     const double[:, ::1] messages,  # IN (2E, width)
     double[:, ::1] shares,  # OUT (2E, width) by the slot of the node that has them
+    double node_number,  # c
     double[::1] work,  # workspace
 ):
     """The shares of all edges that messages stand for."""
@@ -84,7 +86,7 @@ def shares_of_messages(
         for s in range(n_nodes):
             sum_of_rows(<const double*> f.unary + s * W, values, f.ptr[s], f.ptr[s + 1], f.ptr[s + 1], W, total)
             for q in range(f.ptr[s], f.ptr[s + 1]):
-                share_of_edge(total, values + q * W, f.ptr[s + 1] - f.ptr[s], W, &shares[q, 0])
+                share_of_edge(total, values + q * W, f.ptr[s + 1] - f.ptr[s] + node_number, W, &shares[q, 0])
 
 
 def normalise_edges(

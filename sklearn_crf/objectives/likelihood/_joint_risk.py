@@ -1,5 +1,7 @@
 """Relaxed likelihood in one problem over weights and how scores are shared out among trees or edges."""
 
+from functools import partial
+
 import numpy as np
 
 from sklearn_crf._threads import map_tasks
@@ -15,14 +17,14 @@ class JointRisk(EmpiricalRisk):
         R(w, \lambda) = \sum_i \omega_i \Bigl( \sum_T \rho(T) \log Z(\theta_i(T)) - \mathrm{score}(y_i) \Bigr)
 
     Convex in the weights and the shares together, smooth, and without inner problem; its minimum over the shares is
-    the risk by :class:`TightenBound`. With the trivial entropy the pieces are single edges, each of weight one. One
-    flat vector holds the weights and then the shares of each batch.
+    the risk by :class:`TightenBound`. With the trivial entropy the pieces are single edges, each of weight one, with
+    that of factors they are nodes as well. One flat vector holds the weights and then the shares of each batch.
 
     Parameters
     ----------
     risk : EmpiricalRisk
         Its potentials, batches and threads are taken over. Every node must be labelled.
-    entropy : {"trw", "trivial"}, default="trw"
+    entropy : {"trw", "trivial", "factors"}, default="trw"
 
     References
     ----------
@@ -54,7 +56,9 @@ class JointRisk(EmpiricalRisk):
         weights = risk.potentials
         super().__init__(risk.objective, weights, risk.batches, n_jobs=risk.n_jobs, seed=risk.seed)
         start = np.zeros(weights.n_coef)
-        n_shares, self._bound = (shares_of, shared_bound) if entropy == "trw" else (edge_shares_of, edge_shared_bound)
+        n_shares, self._bound = shares_of, shared_bound
+        if entropy != "trw":
+            n_shares, self._bound = edge_shares_of, partial(edge_shared_bound, entropy=entropy)
         sizes = [n_shares(weights.model(start, batch.example)) for batch in risk.batches]
         self._bounds = np.concatenate(([weights.n_coef], weights.n_coef + np.cumsum(sizes)))
         self._n_weights = weights.n_coef

@@ -1,10 +1,11 @@
-"""Messages for the sum of the entropies of edges: the result of norm-product, whatever is forbidden."""
+"""Messages for the sum of the entropies of edges, and of nodes: the result of norm-product, whatever is forbidden."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from model_strategies import TOPOLOGIES, models, random_model
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
@@ -23,27 +24,28 @@ def assert_same(found, expected, atol):
 @pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
 @pytest.mark.parametrize("kind", ["tied", "weighted", "untied"])
 @pytest.mark.parametrize("n_states", [2, 3])
-def test_the_result_is_that_of_norm_product(topology, kind, n_states):
+@pytest.mark.parametrize("entropy", ["trivial", "factors"])
+def test_the_result_is_that_of_norm_product(topology, kind, n_states, entropy):
     model = random_model(topology, n_states, kind, vary_states=kind == "untied" and n_states > 2, seed=1)
-    found = EdgeEntropyBP(tol=1e-11, max_iter=5000).marginals(model)
-    expected = NormProductBP("trivial", tol=1e-11, max_iter=5000).marginals(model)
+    found = EdgeEntropyBP(tol=1e-11, max_iter=5000, entropy=entropy).marginals(model)
+    expected = NormProductBP(entropy, tol=1e-11, max_iter=5000).marginals(model)
     assert found.bound == "upper"
     assert found.converged
     assert_same(found, expected, 1e-7)
     assert_allclose(found.log_z_terms.sum(), found.log_z)
 
 
-@given(models(max_states=3, dtypes=(np.float64, np.float32)))
-@settings(max_examples=60, deadline=None)
-def test_whatever_is_forbidden(model):
+@given(models(max_states=3, dtypes=(np.float64, np.float32)), st.sampled_from(["trivial", "factors"]))
+@settings(max_examples=100, deadline=None)
+def test_whatever_is_forbidden(model, entropy):
     options = {"tol": 1e-9, "max_iter": 5000}
     try:
-        expected = NormProductBP("trivial", **options).marginals(model)
+        expected = NormProductBP(entropy, **options).marginals(model)
     except ValueError:
         with pytest.raises(ValueError, match="infeasible"):
-            EdgeEntropyBP(**options).marginals(model)
+            EdgeEntropyBP(entropy=entropy, **options).marginals(model)
         return
-    found = EdgeEntropyBP(**options).marginals(model)
+    found = EdgeEntropyBP(entropy=entropy, **options).marginals(model)
     assert_same(found, expected, 1e-5)
     assert found.unary.dtype == model.dtype
     assert found.log_z >= BruteForce().marginals(model).log_z - 1e-5
@@ -51,11 +53,12 @@ def test_whatever_is_forbidden(model):
 
 @pytest.mark.parametrize("scale", [1.0, 30.0, 300.0])
 @pytest.mark.parametrize("n_states", [2, 3])
-def test_it_is_a_bound_after_any_number_of_iterations(scale, n_states):
+@pytest.mark.parametrize("entropy", ["trivial", "factors"])
+def test_it_is_a_bound_after_any_number_of_iterations(scale, n_states, entropy):
     model = random_model("grid", n_states, "untied", scale=scale, seed=0)
     log_z = BruteForce().marginals(model).log_z
     with pytest.warns(ConvergenceWarning, match="raise max_iter"):
-        bounds = [EdgeEntropyBP(max_iter=n, tol=0).marginals(model).log_z for n in (1, 2, 5, 20)]
+        bounds = [EdgeEntropyBP(max_iter=n, tol=0, entropy=entropy).marginals(model).log_z for n in (1, 2, 5, 20)]
     assert np.all(np.diff(bounds) <= 1e-9 * abs(log_z))
     assert bounds[-1] >= log_z
 
@@ -79,13 +82,14 @@ def test_a_warm_start_goes_on(n_states):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("kind", ["tied", "weighted", "untied"])
-def test_log_odds_of_two_states_go_through_the_same_messages(kind, dtype):
+@pytest.mark.parametrize("node_number", [0.0, 1.0])
+def test_log_odds_of_two_states_go_through_the_same_messages(kind, dtype, node_number):
     # Nodes without edges, and states that are forbidden by their node alone.
     model = random_model("disconnected", 2, kind, scale=3.0, dtype=dtype, seed=4)
     unary = model.unary.copy()
     unary[1, 0] = unary[2, 1] = -np.inf
     model = in_double_precision(replace(model, unary=unary))
-    odds, rows = _odds_messages(model, None), _ScoreMessages(model, None)
+    odds, rows = _odds_messages(model, None, node_number), _ScoreMessages(model, None, node_number)
     for direction in (1, -1, 1, -1):
         odds.renew(direction)
         rows.renew(direction)
@@ -96,16 +100,19 @@ def test_log_odds_of_two_states_go_through_the_same_messages(kind, dtype):
 
 
 def test_log_odds_are_left_where_pairs_are_forbidden_or_scores_too_large():
-    assert _odds_messages(random_model("grid", 2, "untied", seed=0), None) is not None
-    assert _odds_messages(random_model("grid", 3, "untied", seed=0), None) is None
-    assert _odds_messages(random_model("grid", 2, "untied", scale=500.0, seed=0), None) is None
+    assert _odds_messages(random_model("grid", 2, "untied", seed=0), None, 0.0) is not None
+    assert _odds_messages(random_model("grid", 3, "untied", seed=0), None, 0.0) is None
+    assert _odds_messages(random_model("grid", 2, "untied", scale=500.0, seed=0), None, 0.0) is None
     model = random_model("grid", 2, "tied", seed=0)
     tables = model.tables.copy()
     tables[..., 0, 1] = -np.inf
-    assert _odds_messages(replace(model, tables=tables), None) is None
+    assert _odds_messages(replace(model, tables=tables), None, 0.0) is None
 
 
-@pytest.mark.parametrize(("options", "message"), [({"max_iter": 0}, "max_iter"), ({"tol": -1}, "tol")])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"max_iter": 0}, "max_iter"), ({"tol": -1}, "tol"), ({"entropy": "trw"}, "entropy must be one of 'trivial', 'f")],
+)
 def test_bad_options_are_named(options, message):
     with pytest.raises(ValueError, match=message):
         EdgeEntropyBP(**options).marginals(random_model("chain", 2, seed=0))

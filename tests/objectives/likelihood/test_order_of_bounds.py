@@ -47,7 +47,7 @@ def test_bounds_are_in_their_proven_order(shape, kind, seed):
     exact = loss(Likelihood(JunctionTree()), model)
     reweighted = loss(relaxed(TRWMessagePassing("covering", **TIGHT)), model)
     trivial = loss(relaxed(EdgeEntropyBP(**TIGHT)), model)
-    factors = loss(relaxed(NormProductBP("factors", **TIGHT)), model)
+    factors = loss(relaxed(EdgeEntropyBP(entropy="factors", **TIGHT)), model)
     shared, pieces = loss(SharedPieces(), model), loss(Piecewise(), model)
     assert exact <= reweighted + 1e-7
     assert reweighted <= trivial + 1e-7
@@ -72,7 +72,7 @@ def test_shared_pieces_of_models_without_edges_are_exact(dtype):
     assert_allclose(loss(SharedPieces(), model), loss(Likelihood(JunctionTree()), model), rtol=1e-6)
 
 
-@pytest.mark.parametrize("objective", [SharedPieces(), RelaxedLikelihood(NormProductBP("factors", **TIGHT))])
+@pytest.mark.parametrize("objective", [SharedPieces(), RelaxedLikelihood(EdgeEntropyBP(entropy="factors", **TIGHT))])
 def test_derivatives(objective):
     model = random_model("cycle", 3, "weighted", seed=2)
     labels = np.random.default_rng(0).integers(3, size=model.graph.n_nodes).astype(np.int32)
@@ -159,8 +159,8 @@ def test_shares_are_not_optimized_without_iterations_left():
 
 def test_entropies_that_a_formulation_does_not_take():
     X, y = graphs(n=2)
-    with pytest.raises(ValueError, match="formulation='joint' needs entropy='trw' or 'trivial', got 'factors'"):
-        TRWCRF(formulation=JointRelaxation(entropy="factors")).fit(X, y)
+    with pytest.raises(ValueError, match="formulation='joint' needs entropy='trw', 'trivial' or 'factors', got Count"):
+        TRWCRF(formulation=JointRelaxation(entropy=CountingNumbers(0.5, 1.0))).fit(X, y)
     many = Relaxation(entropy=CountingNumbers(np.ones(4), np.ones(4)))
     with pytest.raises(ValueError, match="must have one number for all nodes and one for all factors"):
         TRWCRF(formulation=many).fit(X, y)
