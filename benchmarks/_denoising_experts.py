@@ -1,14 +1,24 @@
 """Three denoisers that are learned from clean images: patches' mixtures (EPLL), sparse codes, and fields of experts."""
 
+import warnings
+
 import numpy as np
 import scipy.fft
 from scipy.optimize import minimize, nnls
 from sklearn.decomposition import MiniBatchDictionaryLearning
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import orthogonal_mp_gram
 from sklearn.mixture import GaussianMixture
 
 SIDE = 8
 N_PATCHES = 50_000
+
+
+def fitted(estimator, patches):
+    """An estimator of scikit-learn after a few passes, which are enough for patches, without its warnings of them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return estimator.fit(patches)
 
 
 def patches_of(image, side=SIDE, step=1):
@@ -48,7 +58,7 @@ class PatchMixture:
 
     def __init__(self, images, n_components=60):
         mixture = GaussianMixture(n_components, reg_covar=0.5, max_iter=30, tol=1e-3, random_state=0)
-        mixture.fit(drawn_patches(images, N_PATCHES))
+        fitted(mixture, drawn_patches(images, N_PATCHES))
         self.log_weights = np.log(mixture.weights_)
         # Patches have no mean, and the mixture's means are next to zero.
         moments = mixture.covariances_ + mixture.means_[:, :, None] * mixture.means_[:, None, :]
@@ -95,7 +105,7 @@ class SparseCodes:
         learning = MiniBatchDictionaryLearning(
             n_atoms, alpha=20.0, batch_size=512, max_iter=3, random_state=0, fit_algorithm="cd", tol=0
         )
-        self.atoms = learning.fit(drawn_patches(images, N_PATCHES // 2)).components_
+        self.atoms = fitted(learning, drawn_patches(images, N_PATCHES // 2)).components_
 
     def __call__(self, noisy, sigma, strength=1.0):
         # Borders that the step leaves out are continued.

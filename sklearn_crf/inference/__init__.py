@@ -28,9 +28,9 @@ from sklearn_crf.inference.exact._brute_force import BruteForce, n_labelings, sc
 from sklearn_crf.inference.exact._junction_tree import JunctionTree
 from sklearn_crf.inference.exact._linear_program import LinearProgram
 from sklearn_crf.inference.exact._tree import TreeInference
-from sklearn_crf.inference.gaussian._base import GaussianInference, GaussianMarginals
+from sklearn_crf.inference.gaussian._base import GaussianInference, GaussianMarginals, Solution
 from sklearn_crf.inference.gaussian._belief_propagation import GaussianBP, GaussianMessages
-from sklearn_crf.inference.gaussian._conjugate_gradient import ConjugateGradient, Solution
+from sklearn_crf.inference.gaussian._conjugate_gradient import ConjugateGradient
 from sklearn_crf.inference.gaussian._direct import GaussianDirect
 from sklearn_crf.inference.gaussian._gibbs import GaussianGibbs
 from sklearn_crf.inference.local._dense_mean_field import DenseMarginals, DenseMeanField

@@ -17,7 +17,7 @@ from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, warn_calle
 from sklearn_crf._threads import kept_threads, map_coarse, single_threaded_blas
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.encoding import number_of_examples, validate_sample_weight
-from sklearn_crf.inference import ConjugateGradient
+from sklearn_crf.inference import ConjugateGradient, GaussianBP, GaussianDirect
 from sklearn_crf.models import GaussianModel
 from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchAverages, PatchGroups, PatchShrinkage
 from sklearn_crf.preprocessing._filter_bank import BANKS
@@ -60,6 +60,13 @@ _OF_IMAGES = "ssim", "iw_ssim"
 # Losses of the model, not of its prediction. They are sums over pixels, so each row of a table may have a weight.
 LIKELIHOODS = {"pseudolikelihood": GaussianPseudolikelihood, "likelihood": GaussianLikelihood}
 
+# Solvers by name, as functions of the residual to stop at.
+_SOLVERS = {
+    "auto": ConjugateGradient,
+    "conjugate_gradient": ConjugateGradient,
+    "direct": lambda tol: GaussianDirect(covariance=False),
+    "bp": lambda tol: GaussianBP(),
+}
 
 # Images that filters are learned from.
 _IMAGES_OF_BANK = 20
@@ -129,6 +136,9 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
 
     __getstate__, __setstate__ = versioned_state, restore_versioned_state
 
+    # Whether X may be a list of Example on lattices, whose nodes have types.
+    _takes_examples = False
+
     # Last channels of X that filters do not see; fields of cascades that are trained together have some.
     _n_unfiltered = 0
 
@@ -148,7 +158,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         "solver": [StrOptions({"pqn", "spg"}), FieldSolver],
         "max_iter": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "tol": [Interval(Real, 0, None, closed="left")],
-        "inference": [StrOptions({"auto"}), ConjugateGradient],
+        "inference": [StrOptions({*_SOLVERS}), ConjugateGradient, GaussianDirect, GaussianBP],
         "warm_start": ["boolean"],
         "random_state": ["random_state"],
         "n_jobs": [Integral, None],
@@ -290,10 +300,11 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         with single_threaded_blas():
             whitening = whitening_of_types(data, types, rng, self.n_jobs)
         differences = rounds.mean_square_differences(types) if problem.is_observed else None
-        start = self._start(types, whitening, len(problem.mean), solver, differences)
+        n_node_types = attributes.get("n_node_types_", 1)
+        start = self._start(types, whitening, len(problem.mean), solver, differences, n_node_types)
         if problem.is_observed and not self._continues():
             start = start.drawn_to_regression(data, tuple(solver.eigenvalue_bounds), rng)
-        options = self._training_options(chosen, window, solver, split, len(offsets))
+        options = self._training_options(chosen, window, solver, split, len(offsets), n_node_types)
         attributes = attributes | {
             "offsets_": offsets,
             "filter_bank_": bank,
@@ -303,7 +314,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
             "target_mean_": problem.mean,
             "target_scale_": problem.scale,
         }
-        n_features = inputs[0].shape[-1] - n_masks(problem.missing)
+        n_features = inputs[0].shape[-1] - n_masks(problem.missing) - (n_node_types > 1)
         callbacks = fit_callbacks(self, X, y, options.n_iterations)
         with single_threaded_blas(), kept_threads(self.n_jobs), callbacks as iteration:
 
@@ -353,18 +364,22 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         types = factor_templates(offsets, channels, multipliers)
         return types, range(n_channels) if channels is None else channels
 
-    def _start(self, types, whitening, n_values, solver, differences):
-        """The field of the last fit for a warm start, else trees of one leaf."""
+    def _start(self, types, whitening, n_values, solver, differences, n_node_types):
+        """The field of the last fit for a warm start, else trees of one leaf for each type of nodes."""
         if not self._continues():
             bounds = tuple(solver.eigenvalue_bounds)
-            if differences is not None:
-                return TreeField.smooth(types, whitening, n_values, bounds, differences)
-            return TreeField.stumps(types, whitening, n_values, bounds)
+            if differences is None:
+                field = TreeField.stumps(types, whitening, n_values, bounds)
+            else:
+                field = TreeField.smooth(types, whitening, n_values, bounds, differences)
+            # The type of a node is the last channel.
+            return field.split_by_node_type(whitening[0].shape[1] - 2, n_node_types)
         trees = [RegressionTree(**tree) for tree in self.trees_]
         return TreeField.restored(types, whitening, n_values, trees, self.precisions_, self.weights_, self.slopes_)
 
-    def _training_options(self, chosen, window, solver, split, n_pairs):
+    def _training_options(self, chosen, window, solver, split, n_pairs, n_node_types):
         of_pairs = chosen.max_depth if window.max_depth is None else window.max_depth
+        of_types = (n_node_types - 1).bit_length()
         growth = GrowthOptions(
             split.n_feature_tests,
             split.n_thresholds,
@@ -376,7 +391,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         )
         return TrainingOptions(
             solver.method,
-            [chosen.max_depth] + [of_pairs] * n_pairs,
+            [of_types + chosen.max_depth] + [2 * of_types + of_pairs] * n_pairs,
             chosen.max_iter,
             self.tol,
             growth,
@@ -482,6 +497,10 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         for name, has in (("cascade", hasattr(self, "stages_")), ("degradation", self._is_degraded())):
             if has:
                 raise ValueError(f"{type(self).__name__} with {name} looks at all of an image: call predict.")
+        if not isinstance(self._solver(1e-5), ConjugateGradient):
+            raise ValueError(f"inference={self.inference!r} solves all of an image at once: call predict.")
+        if getattr(self, "n_node_types_", 1) > 1:
+            raise ValueError(f"{type(self).__name__} was fitted to types of nodes, which an image does not have.")
         if len(self.missing_channels_):
             raise ValueError(f"{type(self).__name__} for images with missing pixels looks at all of one: call predict.")
         if self.lattice_ndim_ == 3:
@@ -517,7 +536,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         return isinstance(self.loss, str) and self.loss in WEIGHTED
 
     def _solver(self, tol):
-        return ConjugateGradient(tol=tol) if self.inference == "auto" else self.inference
+        return _SOLVERS[self.inference](tol=tol) if isinstance(self.inference, str) else self.inference
 
     def _report(self, rounds, value, n_leaves):
         if self.verbose:

@@ -80,8 +80,9 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     missing_label : object, default=None
         Value of labels that are not known, such as -1 or NaN, in y and ``evidence``. They have no weight in training;
         the pseudolikelihood leaves out their neighbours too.
-    inference : "auto" or ConjugateGradient, default="auto"
-        Solver of training and prediction.
+    inference : str, ConjugateGradient, GaussianDirect or GaussianBP, default="auto"
+        What finds the mean of the field, ``"auto"``, ``"conjugate_gradient"``, ``"direct"`` or ``"bp"``, as in
+        :class:`RegressionTreeField`.
     warm_start : bool, default=False
         Whether ``fit`` goes on from the field of the last call.
     random_state : int, RandomState instance or None, default=None
@@ -126,6 +127,8 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         Iterations of all rounds.
     filter_bank_ : image transformer or None
         What makes the channels, fitted.
+    n_node_types_ : int
+        Types of nodes of examples, 1 for arrays.
     missing_channels_ : ndarray of int
         Channels of X that had missing pixels in ``fit``, and may have them.
     n_features_in_ : int
@@ -152,6 +155,8 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     >>> bool(field.score(X[8:], y[8:]) > 0.75)
     True
     """
+
+    _takes_examples = True
 
     _parameter_constraints: ClassVar[dict] = {
         **FieldEstimator._parameter_constraints,
@@ -212,15 +217,25 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         ----------
         X : array-like of shape (n, H, W, F), list of array-like of shape (H, W, F), or Shards
             Images of F channels; volumes (n, D, H, W, F), chains (n, T, F) and samples (n, F) too. Read as float32. All
-            that is larger than memory, or on a cluster: :class:`~sklearn_crf.Shards`, which bring y along.
+            that is larger than memory, or on a cluster: :class:`~sklearn_crf.Shards`, which bring y along. A list of
+            :class:`~sklearn_crf.Example` on lattices (:func:`~sklearn_crf.graphs.lattice`) may have a ``node_type``:
+            nodes of every type, and pairs of every two types, then have trees of their own, each as deep as
+            ``max_depth``. Pairs are those of ``window``; other properties of examples are an error.
         y : array-like of shape (n, H, W), or list of array-like of shape (H, W)
-            Labels.
+            Labels; of shape (n_nodes,) for an Example.
         sample_weight : array-like of shape (n,), optional
             One weight for each image.
 
         Returns
         -------
         RegressionTreeFieldClassifier
+
+        Raises
+        ------
+        InvalidParameterError
+            If a parameter is not valid.
+        ValueError
+            If X and y do not fit, or an Example is not on a lattice or has more than features and types of nodes.
         """
         as_options(self.window, "window")
         self._check_classes_parameter()
@@ -270,7 +285,8 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         # A missing label has the code of the first class, and no weight.
         targets = [codes[np.maximum(own, 0)] for own in columns]
         weights = self._pixel_weights(planes, columns, labels, self._weights(planes, sample_weight))
-        return ReadImages(planes, targets, weights, {"classes_": labels.classes_}, missing=planes.missing)
+        layout = {"classes_": labels.classes_, "n_node_types_": planes.n_node_types}
+        return ReadImages(planes, targets, weights, layout, missing=planes.missing)
 
     def _found(self, read):
         """Description of the images of one part, which :meth:`_common` joins with those of the others."""
@@ -519,7 +535,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         if evidence is None:
             return planes, self._unscaled(self._field_means(planes)[0]), None
         solver = self._solver(1e-5)
-        values = [solver.marginals(model).mean for model in self._models_of(planes, evidence)]
+        values = [solver.solve(model, model.h).x for model in self._models_of(planes, evidence)]
         return planes, values, self._known_columns(planes, evidence)
 
 

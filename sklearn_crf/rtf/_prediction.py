@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 
 from sklearn_crf._threads import range_runner
-from sklearn_crf.inference import GaussianDirect, GaussianGibbs
+from sklearn_crf.inference import ConjugateGradient, GaussianDirect, GaussianGibbs
 from sklearn_crf.inference.gaussian._tiles import mean_in_tiles
 from sklearn_crf.models import GaussianModel
 from sklearn_crf.rtf._deviations import TEST_RADIUS
@@ -109,13 +109,14 @@ class FittedField:
         shape = plane.shape[:-1]
         # Observations of blurred pixels reach over all of the image, and known pixels take nearly all of the norm that
         # tiles are compared by: such images are not cut into tiles.
-        # Nor are volumes.
-        if prod(shape) <= _MOST_PIXELS or len(shape) == 3 or observation is not None or self.known is not None:
+        # Nor are volumes, and what other solvers than conjugate gradients are given.
+        is_whole = prod(shape) <= _MOST_PIXELS or len(shape) == 3 or not isinstance(solver, ConjugateGradient)
+        if is_whole or observation is not None or self.known is not None:
             if observation is None and self.known is not None:
                 observation = self.known.observation(plane)
             model = self.model(plane, n_threads, observation)
             if observation is None:
-                mean = solver.marginals(model, n_threads=n_threads).mean
+                mean = solver.solve(model, model.h, n_threads=n_threads).x
             else:
                 mean = solved_from(solver, model, observation.start, None, n_threads).x
             return mean, None if and_also is None else and_also(model, n_threads)

@@ -114,8 +114,10 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     cascade : int or Cascade, default=1
         Fields one after the other: each sees, besides X, the prediction of the one before as more channels. A
         :class:`~sklearn_crf.rtf.Cascade` has them learn from predictions of other images, or trains them together.
-    inference : "auto" or ConjugateGradient, default="auto"
-        Solver of training and prediction; ``"auto"`` stops at a residual of 1e-4 in training, 1e-5 in prediction.
+    inference : str, ConjugateGradient, GaussianDirect or GaussianBP, default="auto"
+        What finds the mean of the field in training and prediction. ``"auto"``, or ``"conjugate_gradient"``, stops at a
+        residual of 1e-4 in training, 1e-5 in prediction. ``"direct"`` factorises, which suits chains and small images;
+        ``"bp"`` is belief propagation, an error where the field is not walk-summable.
     warm_start : bool, default=False
         Whether ``fit`` goes on from the field of the last call: with a larger ``max_depth`` its trees are deepened.
     random_state : int, RandomState instance or None, default=None
@@ -446,7 +448,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         else:
             models = self._models_of(planes, evidence, observations)
             solver = self._solver(1e-5)
-            values = [self._clipped(solver.marginals(model).mean) for model in models]
+            values = [self._clipped(solver.solve(model, model.h).x) for model in models]
             deviations = [deviation(model, 1) for model in models] if return_std else None
         predicted = self._in_layout(planes, values)
         if not return_std:

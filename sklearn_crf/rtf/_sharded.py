@@ -33,6 +33,7 @@ def gather(estimator, shards: Shards, y, sample_weight, prepare):
     outline = Outline.joined([part.outline for part in found], [part.name for part in found])
     outline.record(plain)
     plain.missing_channels_ = np.array(sorted({c for part in found for c in part.missing}), dtype=np.int64)
+    plain.n_node_types_ = outline.n_node_types
     corrupted = tuple(sorted({c for part in found for c in part.corrupted}))
     plan = _Reading(uuid4().hex, plain, prepare(found), corrupted)
     described = shards.map(_describe, plan)

@@ -326,6 +326,17 @@ class TrainingOptions(NamedTuple):
         return self.max_iter * (max(self.max_depths) + 1)
 
 
+def _halved(spans, channel, kind, end):
+    """Splits of the leaves that several types of nodes fall into, by the type of the first or second node."""
+    # spans: range of types of each leaf
+    test = np.zeros(9, dtype=np.int32)
+    test[0], test[3] = channel, -1
+    if end:
+        test[1], test[2], test[7] = kind.down, kind.right, kind.slices
+    test = test if test[7] else test[:7]
+    return {leaf: (test, own[len(own) // 2] - 0.5) for leaf, own in spans.items() if len(own) > 1}
+
+
 class TreeField(NamedTuple):
     """Trees, and parameters of their leaves."""
 
@@ -393,6 +404,24 @@ class TreeField(NamedTuple):
         parents = [parent for _, parent in grown]
         return TreeField(trees, *self.potentials.grown(self.coef, parents, [tree.n_leaves for tree in trees]))
 
+    def split_by_node_type(self, channel, n_types):
+        """The field with leaves of their own for every type of nodes, and every two types of the nodes of a pair."""
+        # channel: the one that holds types, from 0
+        field = self
+        for end in range(2):
+            spans = [
+                dict.fromkeys(range(tree.n_leaves), range(n_types)) if end == 0 or kind.paired else {}
+                for tree, kind in zip(field.trees, self.potentials.types, strict=True)
+            ]
+            sides = list(zip(spans, self.potentials.types, strict=True))
+            while any(splits := [_halved(own, channel, kind, end) for own, kind in sides]):
+                for own, split, tree in zip(spans, splits, field.trees, strict=True):
+                    for new, leaf in enumerate(sorted(split), tree.n_leaves):
+                        middle = len(own[leaf]) // 2
+                        own[leaf], own[new] = own[leaf][:middle], own[leaf][middle:]
+                field = field.split(splits)
+        return field
+
     def images(self, data, n_jobs):
         """Images of a set with the leaves of their factors."""
         observations = [None] * len(data.features) if data.observations is None else data.observations
@@ -450,7 +479,8 @@ def train(objective, field, rounds, first, options, rng, n_jobs, validation=None
             risk = field.regrown(risk, data, n_jobs)
     curve, rounds_made, held_out, best = [], [], [], None
     while True:
-        found = _optimise(risk, field, options, rng)
+        has_parents = is_trained or bool(rounds_made) or options.growth.criterion == "residual"
+        found = _optimise(risk, field, options, rng, has_parents)
         field = field._replace(coef=found.x)
         curve += list(found.loss_curve if not curve else found.loss_curve[1:])
         rounds_made.append(len(curve) - 1)
@@ -476,14 +506,14 @@ def train(objective, field, rounds, first, options, rng, n_jobs, validation=None
     return Trained(field, *curves, found.success, is_stuck, risk.converged)
 
 
-def _optimise(risk, field, options, rng):
+def _optimise(risk, field, options, rng, has_parents):
     """Optimise the parameters of the present leaves; the result says whether the callback asked to stop."""
     risk.converged, coef, stopped = True, field.coef, False
     minimize = {"spg": minimize_spg, "pqn": minimize_pqn}[options.solver]
     scaling = LeafScaling(risk, rng)
 
-    # Trees of one leaf have no parents to shrink to.
-    is_split = max(risk.potentials.n_leaves) > 1
+    # The leaves that training starts from have no parents to shrink to.
+    is_split = has_parents and max(risk.potentials.n_leaves) > 1
     pull = Shrinkage(risk, coef, options.shrinkage, rng) if options.shrinkage and is_split else None
 
     def value_grad(x):

@@ -52,6 +52,38 @@ class GaussianMarginals(NamedTuple):
     state: object = None
 
 
+class Solution(NamedTuple):
+    """Solution of ``J x = b`` for one or several right-hand sides.
+
+    Attributes
+    ----------
+    x : ndarray of shape (N, D) or (R, N, D)
+        As the right-hand side.
+    residual : float
+        Largest ``|b - J x| / |b|``.
+    n_iter : int
+        Most iterations that one right-hand side took.
+    converged : bool
+        Whether all reached the tolerance within ``max_iter``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import ConjugateGradient
+    >>> from sklearn_crf.models import GaussianModel
+    >>> model = GaussianModel(lattice((3,)), [1.0, 0.0, 0.0], np.full(3, 2.0), [-1.0])
+    >>> found = ConjugateGradient().solve(model, model.h)
+    >>> found.x.shape, bool(found.converged)
+    ((3, 1), True)
+    """
+
+    x: np.ndarray
+    residual: float
+    n_iter: int
+    converged: bool
+
+
 class GaussianInference(Inference):
     """Base of the algorithms for Gaussian fields; what they return is :class:`GaussianMarginals`.
 
@@ -75,6 +107,46 @@ class GaussianInference(Inference):
 
     takes = (GaussianModel,)
     _takes_operators = False
+
+    def solve(self, model, right_hand_side, *, init=None, n_threads=1):
+        """Solve ``J x = b`` for one or several b.
+
+        Parameters
+        ----------
+        model : GaussianModel
+            Its ``h`` is not read.
+        right_hand_side : array-like of shape (N, D) or (R, N, D)
+        init : array-like of the same shape, optional
+            Where iterations start; zero by default.
+        n_threads : int, default=1
+            Threads inside this one model; results do not depend on it.
+
+        Returns
+        -------
+        Solution
+
+        Raises
+        ------
+        ValueError
+            If the algorithm does not solve systems but draws samples, or shapes do not fit.
+        """
+        self._require("marginals", model)
+        return self._solution(model, right_hand_side, init, n_threads)
+
+    def _solution(self, model, right_hand_side, init, n_threads):
+        b = check_vectors(model, right_hand_side, "right_hand_side")
+        x = np.zeros_like(b) if init is None else check_vectors(model, init, "init").copy()
+        if x.shape != b.shape:
+            raise ValueError(f"init must have the shape of the right-hand side, {b.shape}, got {x.shape}.")
+        several = [a if a.ndim == 3 else a[None] for a in (b, x)]
+        return Solution(x, *self._solve(model, *several, n_threads))
+
+    def _solve(self, model, b, x, n_threads):
+        """Replace x by the solutions; largest residual, most iterations, whether all converged."""
+        # b, x: (R, N, D)
+        raise ValueError(
+            f"{type(self).__name__} solves no linear systems: use ConjugateGradient, GaussianDirect or GaussianBP."
+        )
 
     def _check_model(self, model):
         """Raise ValueError if the algorithm cannot take this model."""

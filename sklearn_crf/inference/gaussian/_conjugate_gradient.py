@@ -1,7 +1,6 @@
 """Means of Gaussian fields by conjugate gradients."""
 
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -10,7 +9,6 @@ from sklearn_crf._threads import checkpoint, fixed_ranges, range_runner
 from sklearn_crf.inference.gaussian._base import (
     GaussianInference,
     GaussianMarginals,
-    check_vectors,
     inverse_blocks,
     not_positive_definite,
 )
@@ -18,38 +16,6 @@ from sklearn_crf.kernels.gaussian.conjugate_gradient import inner_product, take_
 
 # Numbers worth a partial sum of their own: shorter ranges cost more to call than to compute.
 _SMALLEST_RANGE = 2**14
-
-
-class Solution(NamedTuple):
-    """Solution of ``J x = b`` for one or several right-hand sides.
-
-    Attributes
-    ----------
-    x : ndarray of shape (N, D) or (R, N, D)
-        As the right-hand side.
-    residual : float
-        Largest ``|b - J x| / |b|``.
-    n_iter : int
-        Most iterations that one right-hand side took.
-    converged : bool
-        Whether all reached the tolerance within ``max_iter``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.inference import ConjugateGradient
-    >>> from sklearn_crf.models import GaussianModel
-    >>> model = GaussianModel(lattice((3,)), [1.0, 0.0, 0.0], np.full(3, 2.0), [-1.0])
-    >>> found = ConjugateGradient().solve(model, model.h)
-    >>> found.x.shape, bool(found.converged)
-    ((3, 1), True)
-    """
-
-    x: np.ndarray
-    residual: float
-    n_iter: int
-    converged: bool
 
 
 class ConjugateGradient(GaussianInference):
@@ -108,35 +74,11 @@ class ConjugateGradient(GaussianInference):
         super()._check_model(model)
         self._require_at_least(n_probes=0)
 
-    def solve(self, model, right_hand_side, *, init=None, n_threads=1):
-        """Solve ``J x = b`` for one or several b.
-
-        Parameters
-        ----------
-        model : GaussianModel
-            Its ``h`` is not read.
-        right_hand_side : array-like of shape (N, D) or (R, N, D)
-        init : array-like of the same shape, optional
-            Where to start; zero by default.
-        n_threads : int, default=1
-            Threads inside this one model; results do not depend on it.
-
-        Returns
-        -------
-        Solution
-        """
-        self._require("marginals", model)
-        return self._solve(model, right_hand_side, init, n_threads)
-
-    def _solve(self, model, right_hand_side, init, n_threads):
-        b = check_vectors(model, right_hand_side, "right_hand_side")
-        x = np.zeros_like(b) if init is None else check_vectors(model, init, "init").copy()
-        if x.shape != b.shape:
-            raise ValueError(f"init must have the shape of the right-hand side, {b.shape}, got {x.shape}.")
+    def _solve(self, model, b, x, n_threads):
         runs = []
         with range_runner(n_threads) as run:
             system = _System(model, run)
-            for one, start in zip(*(a if a.ndim == 3 else a[None] for a in (b, x)), strict=True):
+            for one, start in zip(b, x, strict=True):
                 runs.append(system.solve(np.ascontiguousarray(one), start, self.tol, self.max_iter))
         residual, n_iter = (max(values, default=0) for values in (zip(*runs, strict=True) if runs else ((), ())))
         converged = residual <= self.tol
@@ -145,10 +87,10 @@ class ConjugateGradient(GaussianInference):
                 f"ConjugateGradient stopped after max_iter={self.max_iter} iterations at a residual of {residual:.2g}, "
                 f"above tol={self.tol}: increase max_iter or tol."
             )
-        return Solution(x, float(residual), n_iter, converged)
+        return float(residual), n_iter, converged
 
     def _marginals(self, model, *, init=None, n_threads=1):
-        found = self._solve(model, model.h, init, n_threads)
+        found = self._solution(model, model.h, init, n_threads)
         covariance = self._probed_covariance(model, n_threads) if self.n_probes else None
         return GaussianMarginals(
             found.x, covariance, None, found.residual, found.n_iter, found.converged, state=found.x
@@ -163,7 +105,7 @@ class ConjugateGradient(GaussianInference):
             for value in range(n_values):
                 probe = np.zeros(model.h.shape)
                 probe[:, value] = signs
-                total[:, :, value] += signs[:, None] * self._solve(model, probe, None, n_threads).x
+                total[:, :, value] += signs[:, None] * self._solution(model, probe, None, n_threads).x
         return (total + total.transpose(0, 2, 1)) / (2 * self.n_probes)
 
 

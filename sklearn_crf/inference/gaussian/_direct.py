@@ -69,6 +69,13 @@ class GaussianDirect(GaussianInference):
             residual=0.0,
         )
 
+    def _solve(self, model, b, x, n_threads):
+        if x.size:
+            factor, _ = _factorise(model)
+            for one, found in zip(b, x, strict=True):
+                found[:] = factor.solve(one.ravel().astype(np.float64)).reshape(one.shape)
+        return 0.0, 0, True
+
     def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
         rng = check_random_state(self.random_state if random_state is None else random_state)
         draws = rng.normal(size=(n_samples, model.h.size))

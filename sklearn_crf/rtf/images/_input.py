@@ -1,5 +1,6 @@
 """Input of the estimators on regression tree fields: images as planes, targets, missing pixels, offsets."""
 
+from dataclasses import replace
 from numbers import Integral
 from typing import NamedTuple
 
@@ -85,6 +86,7 @@ class Planes(NamedTuple):
     encoded: object
     graphs: dict  # lattices made so far, by shape
     missing: tuple  # channels of X that may be NaN: the last channels of features tell where these are not
+    n_node_types: int = 1  # if there are several, the last channel is the type of each node
 
     @property
     def n_axes(self):
@@ -231,11 +233,12 @@ def read_planes(est, X, reset):
     layout, read = read_layout(X, window.lattice_ndim if reset else est.lattice_ndim_)
     if layout == "nodes" and sp.issparse(read):
         raise TypeError("Sparse data was passed for X, but dense data is required: use '.toarray()'.")
-    ndim = 0 if layout == "nodes" else read.ndim - 2 if layout == "array" else _list_ndim(read)
+    ndim = 0 if layout == "nodes" else read.ndim - 2 if layout == "array" else _list_ndim(read, est, reset)
     offsets = window_offsets(window.size, ndim)
     # No edges: those of a plane that is predicted in tiles would not fit into memory.
     none = np.zeros((0, ndim), dtype=np.int64)
-    images = (list(read) if layout == "array" else read) if ndim >= 2 and layout != "nodes" else []
+    of_examples = layout == "list" and isinstance(read[0], Example)
+    images = (list(read) if layout == "array" else read) if ndim >= 2 and layout != "nodes" and not of_examples else []
     known = [missing_values(image) for image in images]
     for i, own in enumerate(known):
         if own is not None and own.all():
@@ -247,6 +250,8 @@ def read_planes(est, X, reset):
     encoded = encode_X(
         read, lattice_ndim=ndim, connectivity=none, dtype=(np.float32,), estimator=est, reset=reset
     )  # fmt: skip
+    encoded = replace(encoded, lattice_ndim=ndim)
+    n_node_types = encoded.n_node_types if reset else getattr(est, "n_node_types_", 1)
     planar = np.zeros((len(offsets), max(ndim, 2)), dtype=np.int64)
     planar[:, planar.shape[1] - offsets.shape[1] :] = offsets
     if layout == "nodes":
@@ -256,10 +261,12 @@ def read_planes(est, X, reset):
         shape = example.graph.shape
         shape = (1, *shape) if len(shape) == 1 else shape
         plane = np.ascontiguousarray(example.node_features.reshape(*shape, -1))
-        features.append(with_masks(plane, known[i], missing) if missing else plane)
+        if missing:
+            plane = with_masks(plane, known[i] if known else None, missing)
+        features.append(plane if n_node_types == 1 else _with_node_type(plane, example, i, n_node_types, est))
     if reset:
         _check_reach(planar, features)
-    return Planes(features, planar, encoded, {}, missing)
+    return Planes(features, planar, encoded, {}, missing, n_node_types)
 
 
 def _check_reach(offsets, features):
@@ -279,15 +286,57 @@ def _check_reach(offsets, features):
             )
 
 
-def _list_ndim(X):
+def _with_node_type(plane, example, i, n_node_types, est):
+    """The plane with the type of each node as its last channel."""
+    if example.node_type is None:
+        types = np.zeros((*plane.shape[:-1], 1), dtype=np.float32)
+    elif example.node_type.max() >= n_node_types:
+        raise ValueError(
+            f"X[{i}] has nodes of type {example.node_type.max()}, but {type(est).__name__} was fitted with "
+            f"{n_node_types} types of nodes, numbered from 0."
+        )
+    else:
+        types = example.node_type.reshape(*plane.shape[:-1], 1).astype(np.float32)
+    return np.concatenate([plane, types], axis=-1)
+
+
+def _list_ndim(X, est, reset):
     if isinstance(X[0], Example):
+        return _examples_ndim(X, est, reset)
+    if any(sp.issparse(x) for x in X):
+        raise TypeError("Sparse data was passed for X, but images must be dense: use '.toarray()'.")
+    return X[0].ndim - 1
+
+
+def _examples_ndim(X, est, reset):
+    """Axes of the lattices of a list of Example, which must be of nothing but nodes with features and types."""
+    if not est._takes_examples:
         raise ValueError(
             "X must hold volumes, images, chains or plain samples, got Example: a window needs a lattice; use "
             "DRFClassifier or TRWCRF for the labels of graphs."
         )
-    if any(sp.issparse(x) for x in X):
-        raise TypeError("Sparse data was passed for X, but images must be dense: use '.toarray()'.")
-    return X[0].ndim - 1
+    ndim = None if reset else est.lattice_ndim_
+    for i, x in enumerate(X):
+        shape = x.graph.shape
+        if shape is None:
+            raise ValueError(
+                f"X[{i}] is an Example on a graph that is no lattice, which a window needs: make its graph by "
+                "sklearn_crf.graphs.lattice(shape), or use DRFClassifier or TRWCRF for the labels of graphs."
+            )
+        ndim = len(shape) if ndim is None else ndim
+        if len(shape) != ndim:
+            raise ValueError(f"X[{i}] is an Example on a lattice of {len(shape)} axes, where {ndim} are needed.")
+        if not isinstance(x.node_features, np.ndarray):
+            raise TypeError(f"X[{i}] is an Example whose node_features are sparse, but dense ones are required.")
+        for name in ("edge_features", "edge_type", "n_states"):
+            if getattr(x, name) is not None:
+                raise ValueError(
+                    f"X[{i}] is an Example with {name}, which {type(est).__name__} does not take: pairs are those of "
+                    "the window and see the features of both nodes, and every node may have every class."
+                )
+    if not 1 <= ndim <= 3:
+        raise ValueError(f"X[0] is an Example on a lattice of {ndim} axes, but 1 to 3 are supported.")
+    return ndim
 
 
 def window_offsets(window, ndim):

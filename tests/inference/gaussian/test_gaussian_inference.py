@@ -108,15 +108,25 @@ def test_warm_start_from_the_answer_takes_no_time(algorithm):
     assert_allclose(warm.mean, cold.mean, atol=1e-8)
 
 
-def test_several_right_hand_sides():
-    model = random_gaussian("wide_window", 2, seed=8)
+@pytest.mark.parametrize("algorithm", [*ITERATIVE, GaussianDirect()])
+def test_several_right_hand_sides(algorithm):
+    model = random_gaussian("wide_window", 2, strength=0.3, seed=8)
     b = np.random.default_rng(0).normal(size=(3, *model.h.shape))
     b[1] = 0
-    found = ConjugateGradient(tol=1e-12).solve(model, b)
+    found = algorithm.solve(model, b)
     expected = np.linalg.solve(dense_precision(model), b.reshape(3, -1).T).T
     assert_allclose(found.x.reshape(3, -1), expected, atol=1e-9)
-    single = ConjugateGradient(tol=1e-12).solve(model, b[2])
+    assert found.converged
+    assert found.residual < 1e-9
+    single = algorithm.solve(model, b[2])
     assert_array_equal(single.x, found.x[2])
+    assert algorithm.solve(model, b[:0]).x.shape == (0, *model.h.shape)
+
+
+def test_what_samples_does_not_solve():
+    model = random_gaussian("plane", seed=8)
+    with pytest.raises(ValueError, match="GaussianGibbs solves no linear systems"):
+        GaussianGibbs().solve(model, model.h)
 
 
 def test_conjugate_gradients_say_when_they_stop_early():
