@@ -18,6 +18,7 @@ of NumPy's default generator, seed 0); ``--split order`` learns from the first 2
 
 ``--thesis-patches`` takes those of the thesis at any reduction, ``--held-out`` tests on a quarter of the training
 images, of which it does not learn, in place of the test images: for questions that are not to be asked of those.
+``--blur 2`` gives edges the differences of the image blurred by two pixels besides, at any reduction.
 
 Their middles lie within ``--distance`` pixels of a boundary, half of a patch unless it is given; records without a
 distance are of patches with their middle on one, ``--distance 1``.
@@ -40,6 +41,7 @@ from _certified import certified_accuracy, run_missing
 from _memory import peak_megabytes
 from _named_formulation import named_formulation
 from _patch_masks import PatchMasks
+from scipy.ndimage import gaussian_filter
 
 from sklearn_crf import TRWCRF, Example
 from sklearn_crf.datasets import load_weizmann_horses
@@ -80,8 +82,8 @@ def load(options):
         of_train = overlays.fit_transform([images[i] for i in train], [masks[i] for i in train])
         of_test = overlays.transform([images[i] for i in test])
         print(f"{overlays.n_patches_} patches, {peak_megabytes():.0f} MB at most so far", flush=True)
-        X = [example(images[i], x) for i, x in zip(train, of_train, strict=True)]
-        return X, y, lambda: [example(images[i], x) for i, x in zip(test, of_test, strict=True)], y_test
+        X = [example(images[i], x, options) for i, x in zip(train, of_train, strict=True)]
+        return X, y, lambda: [example(images[i], x, options) for i, x in zip(test, of_test, strict=True)], y_test
     patches = [PatchMasks(size // options.reduction, options.patches) for size in SIZES]
     for part in patches:
         part.fit([images[i] for i in train], [masks[i] for i in train])
@@ -89,8 +91,8 @@ def load(options):
     def features(i, without=None):
         return sp.hstack([part.transform(images[i], without) for part in patches], format="csr")
 
-    X = [example(images[i], features(i, k)) for k, i in enumerate(train)]
-    return X, y, lambda: [example(images[i], features(i)) for i in test], y_test
+    X = [example(images[i], features(i, k), options) for k, i in enumerate(train)]
+    return X, y, lambda: [example(images[i], features(i), options) for i in test], y_test
 
 
 def split(bunch, options):
@@ -100,11 +102,20 @@ def split(bunch, options):
     return order[: len(bunch.train)], order[len(bunch.train) :]
 
 
-def example(image, features):
+def example(image, features, options):
     graph = lattice(image.shape)
-    tail, head = image.ravel()[graph.edges].T
-    edge_features = np.stack([np.ones(len(tail)), np.abs(tail - head)], axis=1).astype(np.float32)
+    seen = [np.ones(graph.n_edges), difference(image, graph)]
+    if options.blur:
+        # a difference over about twice the blur, in place of one pixel
+        blurred = gaussian_filter(image, options.blur / options.reduction)
+        seen.append(2 * options.blur / options.reduction * difference(blurred, graph))
+    edge_features = np.stack(seen, axis=1).astype(np.float32)
     return Example(features, graph, edge_features, edge_type=graph.lattice_edge_type)
+
+
+def difference(image, graph):
+    tail, head = image.ravel()[graph.edges].T
+    return np.abs(tail - head)
 
 
 def run(name, strength, data, options):
@@ -164,6 +175,7 @@ def main():
     parser.add_argument("--every", type=int, default=1, help="take one image of so many")
     parser.add_argument("--split", choices=("random", "order"), default="random", help="of images into parts")
     parser.add_argument("--entropy", choices=("trw", "trivial", "factors"), default="trw")
+    parser.add_argument("--blur", type=float, default=0.0, help="edges also see the image blurred by so many pixels")
     parser.add_argument("--max-iter", type=int, default=100)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--json", type=Path, default=Path("horses.json"), help="where results are kept")
@@ -178,6 +190,7 @@ def main():
     if options.full_size or options.thesis_patches:
         settings |= {"size": options.size} if options.size != THESIS_SIZE else {}
         settings |= {"distance": options.distance} if options.distance > 1 else {}
+    settings |= {"blur": options.blur} if options.blur else {}
     names = options.estimators or ESTIMATORS
     task = functools.cache(lambda: load(options))
     pairs = [(name, strength) for name in names for strength in options.strengths if name in ESTIMATORS]

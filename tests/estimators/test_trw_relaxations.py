@@ -275,6 +275,17 @@ def test_piecewise_is_differentiated_and_normalises_pieces(kind):
     assert_allclose(loss.statistics.tables, five_point(lambda t: value(tables=t), model.tables), atol=1e-9)
 
 
+def test_pieces_that_allow_nothing_are_an_error():
+    model = random_model("cycle", 3, "tied", seed=3)
+    labels = np.zeros(model.graph.n_nodes, dtype=np.int32)
+    unused = np.full((1, *model.tables.shape[1:]), -np.inf)
+    allowed = random_changed(model, {"tables": np.concatenate((model.tables, unused))})
+    loss = Piecewise().loss_statistics(allowed, labels)
+    assert_allclose(loss.terms, Piecewise().loss_statistics(model, labels).terms)
+    with pytest.raises(ValueError, match="the table of edge type 1 allows no pair of states"):
+        Piecewise().loss_statistics(random_changed(allowed, {"edge_type": np.ones_like(model.edge_type)}), labels)
+
+
 def random_changed(model, changes):
     fields = {name: getattr(model, name) for name in ("graph", "unary", "tables", "edge_type", "edge_weight")}
     return type(model)(**fields | changes)

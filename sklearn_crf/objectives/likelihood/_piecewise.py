@@ -8,6 +8,7 @@ from scipy.special import logsumexp
 
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.inference import best_edge_shares, edge_shared_bound, edge_shares_of
+from sklearn_crf.kernels.bounds.edge_entropy import normalise_edges
 from sklearn_crf.models import COUNT, DENSE, FactorGraph, FactorStatistics, Statistics, labeling_statistics, score_terms
 from sklearn_crf.objectives._base import Loss, Objective
 
@@ -88,10 +89,6 @@ def _log_numbers_of_counts(n_listed, state, shape):
     padded = np.append(numbers, np.full(n_listed, -np.inf))
     with np.errstate(divide="ignore"):
         return padded[:n_listed], logsumexp(padded[n_listed:])
-
-
-# Numbers in the tables of the edges that are looked at together (16 MB).
-_BLOCK = 2**21
 
 
 class Piecewise(Objective):
@@ -235,30 +232,41 @@ def _of_factors(model):
 
 def _of_nodes_and_edges(model):
     unary = model.unary.astype(np.float64)
-    node_terms = logsumexp(unary, axis=1)
-    edge_terms, tables = _pieces_of_edges(model) if model.edge_weight is not None else _pieces_of_types(model)
-    np.add.at(node_terms, model.graph.edges[:, 0], edge_terms)
-    probability = np.exp(unary - logsumexp(unary, axis=1, keepdims=True))
-    return node_terms, Statistics(probability.astype(model.dtype), tables)
-
-
-def _pieces_of_types(model):
-    """Log-partition of every edge and sums of pair marginals, where the tables of a type are those of its edges."""
-    tables = model.tables[:, 0].astype(np.float64)
-    log_z = logsumexp(tables, axis=(1, 2), keepdims=True)
-    counts = np.bincount(model.edge_type, minlength=len(tables))
-    return log_z[model.edge_type, 0, 0], (counts[:, None, None] * np.exp(tables - log_z))[:, None]
+    log_z = logsumexp(unary, axis=1, keepdims=True)
+    edge_terms, tables = _pieces_of_edges(model)
+    node_terms = log_z[:, 0] + np.bincount(model.graph.edges[:, 0], weights=edge_terms, minlength=len(unary))
+    return node_terms, Statistics(np.exp(unary - log_z).astype(model.dtype), tables)
 
 
 def _pieces_of_edges(model):
-    statistics = np.zeros(model.tables.shape)
-    terms = np.empty(model.graph.n_edges)
-    step = max(1, _BLOCK // model.n_columns**2)
-    for first in range(0, model.graph.n_edges, step):
-        edges = slice(first, first + step)
-        tables = model.edge_tables(edges).astype(np.float64)
-        log_z = logsumexp(tables, axis=(1, 2), keepdims=True)
-        terms[edges] = log_z[:, 0, 0]
-        weighted = model.edge_weight[edges].astype(np.float64)[:, :, None, None] * np.exp(tables - log_z)[:, None]
-        np.add.at(statistics, model.edge_type[edges], weighted)
-    return terms, statistics
+    """Log-partition of every edge by itself, and the derivative of their sum by the tables."""
+    if model.edge_weight is not None:
+        edges = np.arange(model.graph.n_edges, dtype=np.int32)
+        return _normalised(model, model.edge_type, edges, np.ascontiguousarray(model.edge_weight, dtype=np.float64))
+    # Edges without weights are as their types, which are normalised once.
+    counts = np.bincount(model.edge_type, minlength=len(model.tables))
+    types = np.flatnonzero(counts).astype(np.int32)
+    log_z, statistics = _normalised(model, types, types, np.zeros((0, 0)))
+    statistics *= counts[:, None, None, None]
+    return log_z[model.edge_type], statistics
+
+
+def _normalised(model, types, places, weights):
+    """Log-partitions of tables with these weights, at their places, and the sums of their derivatives."""
+    # types, places: (n,) int32; weights: (n, R), or no rows: one
+    log_z, statistics = np.zeros(int(places.max(initial=-1)) + 1), np.zeros(model.tables.shape)
+    nothing = np.zeros((len(types), 2, model.n_columns))
+    failed = normalise_edges(
+        np.ascontiguousarray(model.tables, dtype=np.float64),
+        types,
+        weights,
+        np.stack((places, places), axis=1),
+        nothing,
+        statistics,
+        np.empty_like(nothing),
+        log_z,
+        np.empty(model.n_columns**2 + 1),
+    )
+    if failed >= 0:
+        raise ValueError(f"model is infeasible: the table of edge type {types[failed]} allows no pair of states.")
+    return log_z, statistics
