@@ -179,7 +179,7 @@ class _Trial:
         """Take note of a call, or of several made the same way."""
         if self._step < _TRIAL_CALLS and not self._is_cold:
             self.seconds[self._step % 2].append(seconds / n_tasks)
-        # The first call of all finds caches cold.
+        # The first call of all finds caches cold, and the first after some on one thread a second core asleep.
         self._is_cold = False
         self._step += n_calls
         if self._step <= _TRIAL_CALLS and all(self.seconds):
@@ -187,7 +187,7 @@ class _Trial:
             if self._step == _TRIAL_CALLS or not _PLAIN_LOSS <= gain <= _PLAIN_GAIN:
                 self._end_trial(gain < _LEAST_GAIN)
         if self._step >= _TRIAL_CALLS + self._pause:
-            self._step = 0
+            self._step, self._is_cold = 0, self.is_alone
 
     def _end_trial(self, is_alone):
         self.is_alone, self.seconds = is_alone, ([], [])

@@ -8,9 +8,16 @@ from cython cimport floating
 from libc.math cimport INFINITY, fabs
 from libc.stdint cimport int32_t, int64_t
 
+from sklearn_crf.kernels.rows cimport max_sum, row_max
+
+
+cdef extern from "hinge_rows.h" nogil:
+    void sum_weighted_rows(const double*, const int32_t*, const double*, Py_ssize_t, Py_ssize_t, double*)
+
 
 cdef struct Examples:
     Py_ssize_t n_states  # K
+    Py_ssize_t width  # K, or one more: rows of tables are whole vectors
     Py_ssize_t n_columns  # 1 for two states, whose scores are -z / 2 and z / 2; else K
     Py_ssize_t n_features
     Py_ssize_t n_tables  # edge types times edge features
@@ -42,16 +49,25 @@ cdef struct Examples:
     const double* sign  # (K, K) its factor
 
 
+cdef struct Slope:
+    Py_ssize_t n_entries  # that are not zero
+    int32_t* entries  # (n_weights,) weight of each
+    double* values  # (n_weights,) value of each
+    int32_t* place  # (n_weights,) where among the entries a weight is, if it is one of them
+
+
 cdef struct Workspace:
     double* scores  # (nodes of the largest example, K)
-    double* tables  # (n_tables, 2, K, K) each also transposed
-    double* mixed  # (2, K, K) of one edge
-    double* best  # (K,)
+    double* tables  # (n_tables, 2, K, width) each also transposed
+    double* mixed  # (K, width) of one edge
+    double* best  # (width,)
+    double* factors  # (n_features + 1,) of one node that are not zero, and the constant
     double* local  # (nodes of the largest example, K)
     double* partial  # (nodes of the largest example,)
     int32_t* found  # (nodes of the largest example,)
     int32_t* tried  # (nodes of the largest example,)
-    int32_t* nonzero  # (n_features,) of one node
+    int32_t* nonzero  # (n_features + 1,) of one node
+    Slope slope  # of one plane
 
 
 cdef inline void open_examples(object arrays, const floating[:, ::1] features, Examples* p) except *:
@@ -77,6 +93,7 @@ cdef inline void open_examples(object arrays, const floating[:, ::1] features, E
         const int32_t[:, ::1] index = arrays.index
         const double[:, ::1] sign = arrays.sign
     p.n_states = cost.shape[0]
+    p.width = p.n_states + p.n_states % 2
     p.n_columns = arrays.n_columns
     p.n_features = features.shape[1]
     p.n_edge_features = arrays.n_edge_features
@@ -110,16 +127,23 @@ cdef inline void open_examples(object arrays, const floating[:, ::1] features, E
 
 cdef inline void partition_workspace(const Examples* p, Py_ssize_t n_integers, double* work, int32_t* found,
                                      Workspace* workspace) noexcept nogil:
-    cdef Py_ssize_t square = p.n_states * p.n_states, largest = (n_integers - p.n_features) // 2
+    cdef:
+        Py_ssize_t area = p.n_states * p.width
+        Py_ssize_t largest = (n_integers - 2 * p.n_weights - p.n_features - 1) // 2
     workspace.tables = work
-    workspace.mixed = workspace.tables + 2 * p.n_tables * square
-    workspace.best = workspace.mixed + 2 * square
-    workspace.scores = workspace.best + p.n_states
+    workspace.mixed = workspace.tables + 2 * p.n_tables * area
+    workspace.best = workspace.mixed + area
+    workspace.factors = workspace.best + p.width
+    workspace.scores = workspace.factors + p.n_features + 1
     workspace.local = workspace.scores + largest * p.n_states
     workspace.partial = workspace.local + largest * p.n_states
+    workspace.slope.values = workspace.partial + largest
     workspace.found = found
     workspace.tried = found + largest
     workspace.nonzero = workspace.tried + largest
+    workspace.slope.entries = workspace.nonzero + p.n_features + 1
+    workspace.slope.place = workspace.slope.entries + p.n_weights
+    workspace.slope.n_entries = 0
 
 
 cdef inline void expand_tables(const Examples* p, const double* x, Workspace* workspace) noexcept nogil:
@@ -128,75 +152,61 @@ cdef inline void expand_tables(const Examples* p, const double* x, Workspace* wo
         Py_ssize_t K = p.n_states, k, a, b
         const double* weights
         double* table
+        double* transposed
     for k in range(p.n_tables):
         weights = x + p.tables_at + k * p.n_table_weights
-        table = workspace.tables + 2 * k * K * K
+        table = workspace.tables + 2 * k * K * p.width
+        transposed = table + K * p.width
         for a in range(K):
             for b in range(K):
-                table[a * K + b] = p.sign[a * K + b] * weights[p.index[a * K + b]]
+                table[a * p.width + b] = p.sign[a * K + b] * weights[p.index[a * K + b]]
+            for b in range(K, p.width):
+                table[a * p.width + b] = transposed[a * p.width + b] = 0.0
         for a in range(K):
             for b in range(K):
-                table[(K + a) * K + b] = table[b * K + a]
+                transposed[a * p.width + b] = table[b * p.width + a]
 
 
 cdef inline const double* table_towards(const Examples* p, int32_t half_edge, Workspace* workspace,
                                         floating* precision) noexcept nogil:
-    """Scores (K, K) of an edge by the state of the end that a half-edge starts from, then the other's."""
+    """Scores (K, width) of an edge by the state of the end that a half-edge starts from, then the other's."""
     cdef:
-        Py_ssize_t square = p.n_states * p.n_states, R = p.n_edge_features, edge = half_edge >> 1, r, i
-        Py_ssize_t transposed = square * (half_edge & 1)
+        Py_ssize_t area = p.n_states * p.width, R = p.n_edge_features, edge = half_edge >> 1, r, i
+        Py_ssize_t transposed = area * (half_edge & 1)
         const floating* weight
-        const double* table = workspace.tables + 2 * p.edge_type[edge] * R * square
+        const double* table = workspace.tables + 2 * p.edge_type[edge] * R * area
     if p.edge_weight == NULL:
         return table + transposed
     weight = (<const floating*> p.edge_weight) + edge * R
-    for i in range(square):
+    for i in range(area):
         workspace.mixed[i] = 0.0
     for r in range(R):
-        for i in range(square):
-            workspace.mixed[i] += weight[r] * table[2 * r * square + transposed + i]
+        for i in range(area):
+            workspace.mixed[i] += weight[r] * table[2 * r * area + transposed + i]
     return workspace.mixed
 
 
-cdef inline void add_weighted_rows(const floating* factors, Py_ssize_t n, const double* rows, Py_ssize_t width,
-                                   int32_t* nonzero, double* out) noexcept nogil:
-    """Add rows (n, width) by factors, many of which may be 0, to ``out``: four rows at a time, which it waits for."""
-    cdef:
-        Py_ssize_t n_nonzero = 0, i, c
-        const double* first
-        const double* second
-        const double* third
-        const double* fourth
-        double a, b, d, e
-    for i in range(n):
+cdef inline Py_ssize_t find_nonzero(const floating* features, Py_ssize_t n, Workspace* workspace) noexcept nogil:
+    """Number of the features of a node that are not zero; which and what they are is in the workspace."""
+    cdef Py_ssize_t n_nonzero = 0, f
+    for f in range(n):
         # Without a branch, which would go wrong as often as not.
-        nonzero[n_nonzero] = <int32_t> i
-        n_nonzero += fabs(factors[i]) > 0
-    for i in range(n_nonzero // 4):
-        first, second = rows + nonzero[4 * i] * width, rows + nonzero[4 * i + 1] * width
-        third, fourth = rows + nonzero[4 * i + 2] * width, rows + nonzero[4 * i + 3] * width
-        a, b = factors[nonzero[4 * i]], factors[nonzero[4 * i + 1]]
-        d, e = factors[nonzero[4 * i + 2]], factors[nonzero[4 * i + 3]]
-        for c in range(width):
-            out[c] += (a * first[c] + b * second[c]) + (d * third[c] + e * fourth[c])
-    for i in range(n_nonzero - n_nonzero % 4, n_nonzero):
-        first, a = rows + nonzero[i] * width, factors[nonzero[i]]
-        for c in range(width):
-            out[c] += a * first[c]
+        workspace.nonzero[n_nonzero] = <int32_t> f
+        workspace.factors[n_nonzero] = features[f]
+        n_nonzero += fabs(features[f]) > 0
+    return n_nonzero
 
 
-cdef inline void score_states(const Examples* p, Py_ssize_t node, const double* x, int32_t* nonzero, double* scores,
-                              floating* precision) noexcept nogil:
+cdef inline void score_states(const Examples* p, Py_ssize_t node, const double* x, Workspace* workspace,
+                              double* scores, floating* precision) noexcept nogil:
     """Score of each state of a node by its features alone."""
     cdef:
-        Py_ssize_t C = p.n_columns, F = p.n_features, f, c, a
+        Py_ssize_t C = p.n_columns, F = p.n_features, n_nonzero, f, a
         Py_ssize_t kind = 0 if p.node_type == NULL else p.node_type[node]
         const floating* features = (<const floating*> p.features) + node * F
         const double* weights = x + kind * F * C
         double value
         double sums[4]
-    for c in range(C):
-        scores[c] = 0.0 if p.constant == 0 else p.constant * x[p.intercept_at + kind * C + c]
     if C == 1:
         # One sum alone would wait for each addition.
         sums[0] = sums[1] = sums[2] = sums[3] = 0.0
@@ -205,11 +215,16 @@ cdef inline void score_states(const Examples* p, Py_ssize_t node, const double* 
                 sums[a] += weights[4 * f + a] * features[4 * f + a]
         for f in range(F - F % 4, F):
             sums[0] += weights[f] * features[f]
-        value = scores[0] + (sums[0] + sums[1]) + (sums[2] + sums[3])
+        value = 0.0 if p.constant == 0 else p.constant * x[p.intercept_at + kind]
+        value += (sums[0] + sums[1]) + (sums[2] + sums[3])
         scores[0] = -0.5 * value
         scores[1] = 0.5 * value
     else:
-        add_weighted_rows(features, F, weights, C, nonzero, scores)
+        n_nonzero = find_nonzero(features, F, workspace)
+        sum_weighted_rows(weights, workspace.nonzero, workspace.factors, n_nonzero, C, scores)
+        if p.constant != 0:
+            for a in range(C):
+                scores[a] += p.constant * x[p.intercept_at + kind * C + a]
     if p.state_counts != NULL:
         for a in range(p.state_counts[node], p.n_states):
             scores[a] = -INFINITY
@@ -226,7 +241,7 @@ cdef inline double most_violated(const Examples* p, Py_ssize_t i, const double* 
         double* scores
     for s in range(first, p.node_ptr[i + 1]):
         scores = workspace.scores + (s - first) * K
-        score_states(p, s, x, workspace.nonzero, scores, <floating*> NULL)
+        score_states(p, s, x, workspace, scores, <floating*> NULL)
         total -= scores[p.labels[s]]
         cost = p.cost + p.labels[s] * K
         value = 1.0 if p.node_weight == NULL else p.node_weight[s]
@@ -234,7 +249,7 @@ cdef inline double most_violated(const Examples* p, Py_ssize_t i, const double* 
             scores[a] += value * cost[a]
     for k in range(p.edge_ptr[i], p.edge_ptr[i + 1]):
         table = table_towards(p, <int32_t> (2 * k), workspace, <floating*> NULL)
-        total -= table[p.labels[p.edges[2 * k]] * K + p.labels[p.edges[2 * k + 1]]]
+        total -= table[p.labels[p.edges[2 * k]] * p.width + p.labels[p.edges[2 * k + 1]]]
     if p.has_cycles[i]:
         return total + enumerate_labelings(p, i, workspace, <floating*> NULL)
     return total + pass_messages(p, i, workspace, <floating*> NULL)
@@ -262,7 +277,7 @@ cdef inline double enumerate_labelings(const Examples* p, Py_ssize_t i, Workspac
                 other = p.edges[2 * (half_edge >> 1) + 1 - (half_edge & 1)] - first
                 table = table_towards(p, half_edge, workspace, <floating*> NULL) + workspace.tried[other]
                 for a in range(K):
-                    local[a] += table[a * K]
+                    local[a] += table[a * p.width]
         workspace.tried[depth] += 1
         fresh = False
         if workspace.tried[depth] == K:
@@ -298,69 +313,75 @@ cdef inline double pass_messages(const Examples* p, Py_ssize_t i, Workspace* wor
         table = table_towards(p, p.half_edge[s], workspace, <floating*> NULL)
         scores = workspace.scores + (s - first) * K
         target = workspace.scores + (parent - first) * K
-        for b in range(K):
-            workspace.best[b] = -INFINITY
-        for a in range(K):
-            for b in range(K):
-                value = scores[a] + table[a * K + b]
-                workspace.best[b] = value if value > workspace.best[b] else workspace.best[b]
+        max_sum(table, scores, K, p.width, workspace.best)
         for b in range(K):
             target[b] += workspace.best[b]
+    # No maximum is that of the number beside the states where their own is odd.
+    workspace.best[p.width - 1] = -INFINITY
     for place in range(first, p.node_ptr[i + 1]):
         s = p.order[place]
         parent = p.parent[s]
         scores = workspace.scores + (s - first) * K
         if parent >= 0:
-            table = table_towards(p, p.half_edge[s], workspace, <floating*> NULL) + workspace.found[parent - first]
-        best = 0
-        top = -INFINITY
+            # From the other end, so that the states of this one lie side by side.
+            table = table_towards(p, p.half_edge[s] ^ 1, workspace, <floating*> NULL)
+            table += workspace.found[parent - first] * p.width
         for a in range(K):
-            value = scores[a] if parent < 0 else scores[a] + table[a * K]
-            if value > top:
-                top = value
-                best = <int32_t> a
+            workspace.best[a] = scores[a] if parent < 0 else scores[a] + table[a]
+        top = row_max(workspace.best, p.width)
+        best = 0
+        while best < K - 1 and workspace.best[best] != top:
+            best += 1
         workspace.found[s - first] = best
         if parent < 0:
             total += top
     return total
 
 
-cdef inline double add_plane(const Examples* p, Py_ssize_t i, const Workspace* workspace, double* slope,
-                             floating* precision) noexcept nogil:
-    """Add the slope of the plane of the labels found of example i; the plane's offset."""
+cdef inline void add_entry(Slope* slope, Py_ssize_t weight, double value) noexcept nogil:
+    cdef Py_ssize_t k = slope.place[weight]
+    # Entries of earlier slopes may have left any place.
+    if k >= slope.n_entries or slope.entries[k] != weight:
+        k = slope.n_entries
+        slope.n_entries += 1
+        slope.place[weight] = <int32_t> k
+        slope.entries[k] = <int32_t> weight
+        slope.values[k] = 0.0
+    slope.values[k] += value
+
+
+cdef inline void add_difference(Slope* slope, Py_ssize_t n_columns, Py_ssize_t at, int32_t truth, int32_t found,
+                                double value) noexcept nogil:
+    """Add what a feature of a node, whose weights are from a place on, gives to a state other than the true one."""
+    if n_columns == 1:
+        add_entry(slope, at, value if found > truth else -value)
+    else:
+        add_entry(slope, at + found, value)
+        add_entry(slope, at + truth, -value)
+
+
+cdef inline double find_plane(const Examples* p, Py_ssize_t i, Workspace* workspace,
+                              floating* precision) noexcept nogil:
+    """Slope in the workspace, and offset, of the plane of the labels found of example i."""
     cdef:
         Py_ssize_t K = p.n_states, C = p.n_columns, F = p.n_features, R = p.n_edge_features
-        Py_ssize_t first = p.node_ptr[i], s, f, k, r, kind, tail, head, true_cell, cell
+        Py_ssize_t first = p.node_ptr[i], s, k, r, kind, at, n_nonzero, tail, head, true_cell, cell
         int32_t truth, found
         double factor = p.weight[i], value, cost = 0.0
-        const floating* features
         const floating* edge_weight = <const floating*> p.edge_weight
-        double* part
+        Slope* slope = &workspace.slope
+    slope.n_entries = 0
     for s in range(first, p.node_ptr[i + 1]):
         truth, found = p.labels[s], workspace.found[s - first]
         if truth == found:
             continue
         cost += p.cost[truth * K + found] * (1.0 if p.node_weight == NULL else p.node_weight[s])
         kind = 0 if p.node_type == NULL else p.node_type[s]
-        features = (<const floating*> p.features) + s * F
-        part = slope + kind * F * C
-        if C == 1:
-            value = factor if found > truth else -factor
-            for f in range(F):
-                part[f] += value * features[f]
-        else:
-            for f in range(F):
-                if features[f] != 0:
-                    value = factor * features[f]
-                    part[f * C + found] += value
-                    part[f * C + truth] -= value
+        n_nonzero = find_nonzero((<const floating*> p.features) + s * F, F, workspace)
+        for k in range(n_nonzero):
+            add_difference(slope, C, (kind * F + workspace.nonzero[k]) * C, truth, found, factor * workspace.factors[k])
         if p.constant != 0:
-            part = slope + p.intercept_at + kind * C
-            if C == 1:
-                part[0] += value * p.constant
-            else:
-                part[found] += factor * p.constant
-                part[truth] -= factor * p.constant
+            add_difference(slope, C, p.intercept_at + kind * C, truth, found, factor * p.constant)
     for k in range(p.edge_ptr[i], p.edge_ptr[i + 1]):
         tail, head = p.edges[2 * k], p.edges[2 * k + 1]
         true_cell = p.labels[tail] * K + p.labels[head]
@@ -369,7 +390,13 @@ cdef inline double add_plane(const Examples* p, Py_ssize_t i, const Workspace* w
             continue
         for r in range(R):
             value = factor if edge_weight == NULL else factor * edge_weight[k * R + r]
-            part = slope + p.tables_at + (p.edge_type[k] * R + r) * p.n_table_weights
-            part[p.index[cell]] += value * p.sign[cell]
-            part[p.index[true_cell]] -= value * p.sign[true_cell]
+            at = p.tables_at + (p.edge_type[k] * R + r) * p.n_table_weights
+            add_entry(slope, at + p.index[cell], value * p.sign[cell])
+            add_entry(slope, at + p.index[true_cell], -value * p.sign[true_cell])
     return factor * cost
+
+
+cdef inline void add_slope(const Slope* slope, double* total) noexcept nogil:
+    cdef Py_ssize_t k
+    for k in range(slope.n_entries):
+        total[slope.entries[k]] += slope.values[k]

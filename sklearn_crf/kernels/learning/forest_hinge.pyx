@@ -9,14 +9,19 @@ from libc.stdlib cimport malloc
 from sklearn_crf.kernels.learning.forest_hinge cimport (
     Examples,
     Workspace,
-    add_plane,
+    add_slope,
     expand_tables,
+    find_plane,
     most_violated,
     open_examples,
     partition_workspace,
 )
 from sklearn_crf.kernels.rows cimport prefetch
 
+
+cdef extern from "hinge_rows.h" nogil:
+    double product(const double*, const double*, Py_ssize_t)
+    void move(double, const double*, double, double*, double*, Py_ssize_t)
 
 cdef extern from "shared_turns.h" nogil:
     int64_t counter_value(int64_t* counter)
@@ -35,7 +40,7 @@ def highest_planes(
     Py_ssize_t start,
     Py_ssize_t stop,
     double[::1] work,  # workspace
-    int32_t[::1] found,  # workspace
+    int32_t[::1] found,  # workspace, zero before
 ):
     """Plane of each example's hinge that touches it at x."""
     cdef:
@@ -48,7 +53,8 @@ def highest_planes(
         expand_tables(&p, &x[0], &workspace)
         for i in range(start, stop):
             most_violated(&p, i, &x[0], &workspace, <floating*> NULL)
-            offsets[i - start] = add_plane(&p, i, &workspace, &slopes[i - start, 0], <floating*> NULL)
+            offsets[i - start] = find_plane(&p, i, &workspace, <floating*> NULL)
+            add_slope(&workspace.slope, &slopes[i - start, 0])
 
 
 def sum_of_planes(
@@ -59,7 +65,7 @@ def sum_of_planes(
     Py_ssize_t start,
     Py_ssize_t stop,
     double[::1] work,  # workspace
-    int32_t[::1] found,  # workspace
+    int32_t[::1] found,  # workspace, zero before
 ):
     """Sum of the planes that touch the hinges of the examples start to stop at x: its slope and value there."""
     cdef:
@@ -73,7 +79,8 @@ def sum_of_planes(
         expand_tables(&p, &x[0], &workspace)
         for i in range(start, stop):
             value += p.weight[i] * most_violated(&p, i, &x[0], &workspace, <floating*> NULL)
-            add_plane(&p, i, &workspace, &slope[0], <floating*> NULL)
+            find_plane(&p, i, &workspace, <floating*> NULL)
+            add_slope(&workspace.slope, &slope[0])
     return value
 
 
@@ -83,8 +90,8 @@ def frank_wolfe_steps(
     const floating[:, ::1] first_features,  # IN the first of these
     const int32_t[::1] members,  # IN examples in the order of their steps, numbered through all batches
     const int64_t[::1] first_members,  # IN (n_batches + 1,) first example of each batch
-    double[:, ::1] slopes,  # IN OUT (m, n) combined plane of each example
-    double[::1] offsets,  # IN OUT (m,)
+    double[:, ::1] slopes,  # IN OUT (m, n) slope of the combined plane of each example, but for its factor
+    double[:, ::1] combined,  # IN OUT (m, 3) of these planes: see OFFSET, FACTOR, and SQUARE
     double[::1] x,  # IN OUT (n,) minus the sum of all slopes, projected
     double[:, ::1] earlier,  # IN OUT (2, n) x at which labels are found, that of even and of odd groups
     double[::1] free,  # IN OUT (m,) bounded entries of x before they are projected
@@ -97,7 +104,7 @@ def frank_wolfe_steps(
     int32_t[:, ::1] labels,  # OUT (2 group, nodes of the largest example)
     bint leads,  # whether this thread makes the steps, or finds labels for the one that does
     double[::1] work,  # workspace
-    int32_t[::1] found,  # workspace
+    int32_t[::1] found,  # workspace, zero before the first call
 ):
     """One step for each example; what was added to the offsets, and the slacks met, summed.
 
@@ -116,7 +123,7 @@ def frank_wolfe_steps(
         for b in range(len(examples)):
             part = features[b]
             open_examples(examples[b], part, &p[b])
-        partition_workspace(&p[0], found.shape[0], &work[n], &found[0], &workspace)
+        partition_workspace(&p[0], found.shape[0], &work[0], &found[0], &workspace)
         with nogil:
             if not leads:
                 help_with_labels(p, members, first_members, earlier, group, turns, labels, &workspace, <floating*> NULL)
@@ -137,8 +144,8 @@ def frank_wolfe_steps(
                         b = batch_of(first_members, members[place])
                         workspace.found = &labels[place % (2 * group), 0]
                         step_towards(&p[b], members[place] - first_members[b], &workspace, &slopes[members[place], 0],
-                                     &offsets[members[place]], x, free, mean, bounded, 2.0 / (n_steps + place + 2.0),
-                                     &work[0], &gained, &slack, <floating*> NULL)
+                                     &combined[members[place], 0], x, free, mean, bounded,
+                                     2.0 / (n_steps + place + 2.0), &gained, &slack, <floating*> NULL)
                     workspace.found = &found[0]
                     if not ahead and stop < n_members:
                         earlier[(k + 1) % 2, :] = x
@@ -223,53 +230,57 @@ cdef void help_with_labels(const Examples* p, const int32_t[::1] members, const 
         moments += 1
 
 
-cdef inline void step_towards(const Examples* p, Py_ssize_t i, const Workspace* workspace, double* slope,
-                              double* offset, double[::1] x, double[::1] free, double[::1] mean,
-                              const int32_t[::1] bounded, double recent, double* row, double* gained, double* slacks,
-                              floating* precision) noexcept nogil:
-    """The best step of the combined plane of an example towards the plane of the labels found."""
+# Numbers of a combined plane: its offset, what its slope is times the row of slopes, and the square of its slope.
+cdef enum:
+    OFFSET = 0
+    FACTOR = 1
+    SQUARE = 2
+
+# The least factor of a row of slopes.
+cdef double LEAST = 1e-50
+
+
+cdef inline void step_towards(const Examples* p, Py_ssize_t i, Workspace* workspace, double* row, double* combined,
+                              double[::1] x, double[::1] free, double[::1] mean, const int32_t[::1] bounded,
+                              double recent, double* gained, double* slacks, floating* precision) noexcept nogil:
+    """The best step of the combined plane of an example towards the plane of the labels found.
+
+    Most entries of the latter are zero: only one row, x and its mean are read and written whole, and the row is shrunk
+    by its factor.
+    """
     cdef:
         Py_ssize_t n = x.shape[0], k, at
-        double share, slack, size = 0.0
-    for k in range(n):
-        row[k] = -slope[k]
-    share = add_plane(p, i, workspace, row, precision) - offset[0]
-    slack = share + product(row, &x[0], n)
+        double share = find_plane(p, i, workspace, precision) - combined[OFFSET], factor = combined[FACTOR]
+        double size, slack, at_x = -factor * product(row, &x[0], n), along = 0.0, square = 0.0
+        const Slope* slope = &workspace.slope
+    for k in range(slope.n_entries):
+        at_x += slope.values[k] * x[slope.entries[k]]
+        along += slope.values[k] * row[slope.entries[k]]
+        square += slope.values[k] * slope.values[k]
+    along *= factor
+    slack = share + at_x
+    size = 0.0
     if slack > 0:
         slacks[0] += slack
-        size = min(slack / max(product(row, row, n), DBL_MIN), 1.0)
-        offset[0] += size * share
+        size = min(slack / max(square - 2 * along + combined[SQUARE], DBL_MIN), 1.0)
+        combined[OFFSET] += size * share
         gained[0] += size * share
-    move(size, row, slope, &x[0], recent, &mean[0], n)
+    for k in range(bounded.shape[0]):
+        free[k] -= x[bounded[k]]
+    for k in range(slope.n_entries):
+        x[slope.entries[k]] -= size * slope.values[k]
+    move(size * factor, row, recent, &x[0], &mean[0], n)
     for k in range(bounded.shape[0]):
         at = bounded[k]
-        free[k] -= size * row[at]
+        free[k] += x[at]
         mean[at] += recent * (max(free[k], 0.0) - x[at])
         x[at] = max(free[k], 0.0)
-
-
-cdef inline double product(const double* a, const double* b, Py_ssize_t n) noexcept nogil:
-    cdef:
-        Py_ssize_t k, i
-        double sums[8]
-    for i in range(8):
-        sums[i] = 0.0
-    for k in range(n // 8):
-        for i in range(8):
-            sums[i] += a[8 * k + i] * b[8 * k + i]
-    for k in range(n - n % 8, n):
-        sums[0] += a[k] * b[k]
-    return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]))
-
-
-cdef inline void move(double size, const double* row, double* slope, double* x, double recent, double* mean,
-                      Py_ssize_t n) noexcept nogil:
-    """A step along a row, and the mean of the x after each, in one go: together they are in no near cache."""
-    cdef:
-        Py_ssize_t k
-        double step
-    for k in range(n):
-        step = size * row[k]
-        slope[k] += step
-        x[k] -= step
-        mean[k] += recent * (x[k] - mean[k])
+    combined[SQUARE] = (1 - size) ** 2 * combined[SQUARE] + size * (2 * (1 - size) * along + size * square)
+    factor *= 1 - size
+    if factor < LEAST:
+        for k in range(n):
+            row[k] *= factor
+        factor = 1.0
+    for k in range(slope.n_entries):
+        row[slope.entries[k]] += size / factor * slope.values[k]
+    combined[FACTOR] = factor

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf._threads import own_workspace
 from sklearn_crf.encoding import OperatorFeatures
 from sklearn_crf.inference import n_labelings
 from sklearn_crf.potentials import SparsePotentials
@@ -39,12 +40,15 @@ class ForestExamples(NamedTuple):
     n_table_weights: int
     constant: float  # feature whose weights are the intercepts; 0 without
 
-    def workspace(self):
-        """Workspace of a kernel beside a vector of weights: numbers, and labels of one example."""
+    def workspace(self, n):
+        """Workspace of a kernel for n weights: numbers, and integers."""
         n_states, largest = len(self.cost), int(np.diff(self.node_ptr).max())
-        n_tables = self.n_edge_types * self.n_edge_features
-        numbers = np.empty(2 * (n_tables + 1) * n_states**2 + (2 * largest + 1) * n_states + largest)
-        return numbers, np.empty(2 * largest + self.n_features, dtype=np.int32)
+        n_tables, width = self.n_edge_types * self.n_edge_features, n_states + n_states % 2
+        tables = (2 * n_tables + 1) * n_states * width + width
+        numbers = own_workspace(tables + (2 * n_states + 1) * largest + self.n_features + 1 + n)
+        integers = own_workspace(2 * largest + self.n_features + 1 + 2 * n, np.int32)
+        integers[:] = 0
+        return numbers, integers
 
 
 def are_exact_by_kernel(risk):

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf._threads import own_workspace
 from sklearn_crf.kernels.learning.forest_hinge import frank_wolfe_steps, highest_planes, sum_of_planes
 from sklearn_crf.objectives.margin._forest_examples import forest_examples
 from sklearn_crf.objectives.margin._planes import joined_batches
@@ -162,7 +163,7 @@ class ForestPlanes:
         return list(self._map(function, items))
 
     def _run(self, kernel, i, x, *arguments):
-        return kernel(self.examples[i], self.features[i], x, *arguments, *self.examples[i].workspace())
+        return kernel(self.examples[i], self.features[i], x, *arguments, *self.examples[i].workspace(len(x)))
 
     def _cut(self, i, n_nodes):
         """Parts of batch i of about so many nodes."""
@@ -183,6 +184,9 @@ _WORTH_SHARING = 2_000_000
 # Examples from which on labels are found ahead.
 _FEWEST_AHEAD = 128
 
+# Passes after which groups are twice as large, and again after as many as there were before.
+_PASSES_ALIKE = 16
+
 # Steps of one kernel call: training can be interrupted between two.
 _STEPS_OF_CALL = 4096
 
@@ -200,9 +204,10 @@ class ForestDual:
     bounded : ndarray of shape (n_coef,) of bool
         Weights that must not be negative, in the order of the kernel.
     group : int, optional
-        Examples whose labels are found together, before the steps of those before them. None is 1/256 of all, at most
-        16, so that labels are seldom out of date: with 1/64 of handwritten words half as many passes again are needed.
-        Of fewer than 128 examples, those of each are found at its turn.
+        Examples whose labels are found together, before the steps of those before them. None is 1/256 of all, so that
+        labels are seldom out of date: with 1/64 of handwritten words half as many passes again are needed. Later
+        passes, which move weights less, have up to 1/64; no group has more than 16. Of fewer than 128 examples, those
+        of each are found at its turn.
 
     Examples
     --------
@@ -242,14 +247,15 @@ class ForestDual:
         self._n_steps = 0
         sizes = [len(examples.weight) for examples in planes.examples]
         self._first = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
-        self._slopes, self._offsets = np.zeros((sum(sizes), n)), np.zeros(sum(sizes))
+        self._slopes = np.zeros((sum(sizes), n))
+        self._combined = np.tile([0.0, 1.0, 0.0], (sum(sizes), 1))  # offset, factor and square of the slope of each
         self._ahead = group is not None or sum(sizes) >= _FEWEST_AHEAD
-        self._group = int(np.clip(sum(sizes) // 256, 1, 16)) if group is None else group
+        self._groups = [int(np.clip(sum(sizes) // part, 1, 16)) if group is None else group for part in (256, 64)]
         self._earlier = np.empty((2, n))
         largest = max(planes.examples, key=lambda examples: np.diff(examples.node_ptr).max())
-        self._labels = np.empty((2 * self._group, np.diff(largest.node_ptr).max()), dtype=np.int32)
-        spaces = [largest.workspace() for _ in range(2)]
-        self._work = [(np.concatenate((numbers, np.empty(n))), labels) for numbers, labels in spaces]
+        self._labels = np.empty((2 * self._groups[1], np.diff(largest.node_ptr).max()), dtype=np.int32)
+        self._work = [largest.workspace(n) for _ in range(2)]
+        self._turns = own_workspace(_COUNTERS, np.int64)
 
     @property
     def dual(self):
@@ -268,11 +274,15 @@ class ForestDual:
         float
             Sum of the differences between the planes found and the combined ones.
         """
-        members = rng.permutation(len(self._offsets)).astype(np.int32)
-        return sum(self._steps(members[k : k + _STEPS_OF_CALL]) for k in range(0, len(members), _STEPS_OF_CALL))
+        members = rng.permutation(len(self._slopes)).astype(np.int32)
+        n_doublings = (self._n_steps // (_PASSES_ALIKE * len(members))).bit_length()
+        group = min(self._groups[0] << n_doublings, self._groups[1])
+        calls = range(0, len(members), _STEPS_OF_CALL)
+        return sum(self._steps(members[k : k + _STEPS_OF_CALL], group) for k in calls)
 
-    def _steps(self, members):
-        planes, turns = self._planes, np.zeros(_COUNTERS, dtype=np.int64)
+    def _steps(self, members, group):
+        planes, turns = self._planes, self._turns
+        turns[:] = 0
 
         def run(leads):
             # Where one thread does all, nothing is left to help with.
@@ -285,14 +295,14 @@ class ForestDual:
                 members,
                 self._first,
                 self._slopes,
-                self._offsets,
+                self._combined,
                 self.x,
                 self._earlier,
                 self._free,
                 self.mean,
                 self._bounded,
                 self._n_steps,
-                self._group,
+                group,
                 self._ahead,
                 turns,
                 self._labels,

@@ -116,6 +116,19 @@ def test_planes_are_those_by_models(options):
     assert planes.n_inference_calls == 3 * (8 + 8)
 
 
+@pytest.mark.parametrize("n_classes", [4, 5, 8, 31, 33, 70])
+def test_planes_of_many_classes_are_those_by_models(n_classes):
+    """Rows of weights fill vectors, leave a remainder, and are too long for all registers."""
+    risk = forest_risk(n_classes=n_classes, members=("chain", "tree"))
+    risk = EmpiricalRisk(StructuredHinge(TreeInference(), risk.objective.cost), risk.potentials, risk.batches)
+    x = np.random.default_rng(1).normal(size=risk.potentials.n_coef)
+    planes = ForestPlanes(risk, C, np.ones(len(x)))
+    value, slope = planes.value_grad(x)
+    expected = risk.value_grad(planes.weights_of(x))
+    assert_allclose(value, C * expected.value, rtol=1e-10)
+    assert_allclose(slope, C * expected.gradient[planes.places], atol=1e-10)
+
+
 @pytest.mark.parametrize("name", ["cycle", "disconnected", "bridges"])
 @pytest.mark.parametrize("case", ["plain", "two_classes", "edge_features", "node_weight", "sample_weight", "states"])
 def test_labelings_of_small_graphs_are_enumerated(name, case):
@@ -194,6 +207,21 @@ def test_passes_have_the_same_bits_on_any_number_of_threads():
         found.append((dual.x, dual.mean, slacks))
     for one, two in zip(*found, strict=True):
         assert_array_equal(one, two)
+
+
+def test_groups_grow_after_sixteen_passes():
+    risk = forest_risk(members=("chain", "tree") * 40)
+    n = risk.potentials.n_coef
+    planes = ForestPlanes(risk, C, np.ones(n))
+    duals = [ForestDual(planes, np.zeros(n, dtype=bool), group=group) for group in (None, 1)]
+    for seed in range(16):
+        for dual in duals:
+            dual.pass_over(np.random.RandomState(seed))
+    assert_array_equal(duals[0].x, duals[1].x)
+    for dual in duals:
+        dual.pass_over(np.random.RandomState(16))
+    assert_allclose(duals[0].dual, duals[1].dual, rtol=1e-3)
+    assert np.any(duals[0].x != duals[1].x)
 
 
 def test_who_helps_leaves_where_nobody_leads():
