@@ -1,7 +1,8 @@
 """Layouts of X, batches of examples put together for inference, and results in the layout of X again."""
 
 from dataclasses import replace
-from itertools import pairwise
+from functools import partial
+from itertools import islice, pairwise
 from numbers import Integral, Real
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ import scipy.sparse as sp
 from sklearn.utils import check_array
 
 from sklearn_crf._numbers import is_sparse_matrix, sound_csr
+from sklearn_crf._threads import map_tasks
 from sklearn_crf.encoding._chain_lists import ChainList
 from sklearn_crf.encoding._examples import (
     EDGES_AT_ONCE,
@@ -305,7 +307,6 @@ class _Limits(NamedTuple):
     forests: int
     cyclic: int
     factors: int
-    keeps_edges: bool
 
 
 def make_batches(
@@ -318,6 +319,7 @@ def make_batches(
     max_factor_nodes=1,
     prepare=None,
     keeps_edges=True,
+    n_jobs=1,
 ):
     """Join examples to batches: consecutive forests up to ``max_nodes`` nodes; those with cycles or factors alone.
 
@@ -343,6 +345,8 @@ def make_batches(
         Applied to the example of each batch as soon as it is made, so that the originals are never all in memory.
     keeps_edges : bool, default=True
         Whether computed edge features that fit into memory are kept, for batches that are used again and again.
+    n_jobs : int or None, default=1
+        Threads that compute edge features and prepare examples.
 
     Returns
     -------
@@ -360,11 +364,26 @@ def make_batches(
     """
     if encoded.has_sparse_edges:
         max_nodes, max_cyclic_nodes = (min(n, _MOST_NODES_OF_TABLES) for n in (max_nodes, max_cyclic_nodes))
-    limits = _Limits(max_nodes, max_cyclic_nodes, max_factor_nodes, keeps_edges)
+    limits = _Limits(max_nodes, max_cyclic_nodes, max_factor_nodes)
     made = _MAKERS["list" if encoded.has_factors else encoded.layout](encoded, labels, sample_weight, limits)
-    if prepare is None:
-        return list(made)
-    return [replace(batch, example=prepare(batch.example)) for batch in made]
+    settle = partial(_settled, encoded=encoded, prepare=prepare, keeps_edges=keeps_edges)
+    lots = iter(lambda: list(islice(made, _BATCHES_OF_A_LOT)), [])
+    return [batch for lot in lots for batch in map_tasks(settle, lot, n_jobs)]
+
+
+# Batches whose examples are in memory before and after they are prepared.
+_BATCHES_OF_A_LOT = 64
+
+
+def _settled(batch, encoded, prepare, keeps_edges, n_threads):
+    """A batch whose edge features are computed if they are kept, and whose example is prepared."""
+    example = batch.example
+    if isinstance(example, ComputedEdges):
+        # Of large lattices not even ones are stored where edges are not kept.
+        is_constant = example.has_constant_edges and (keeps_edges or example.graph.n_edges <= EDGES_AT_ONCE)
+        if is_constant or (keeps_edges and encoded.n_edges * encoded.n_edge_features <= _MOST_KEPT):
+            example = example._with(edge_features=example.edge_features)
+    return replace(batch, example=example if prepare is None else prepare(example))
 
 
 def _row_batches(encoded, labels, sample_weight, limits):
@@ -402,7 +421,7 @@ def _array_batches(encoded, labels, sample_weight, limits):
         features = encoded.array[start:stop].reshape(-1, encoded.n_features)
         example = Example._trusted(features, graph, edge_type=edge_type)
         sizes = np.full(n_members, n_nodes)
-        yield _batch(encoded, example, start, sizes, labels, sample_weight, limits.keeps_edges)
+        yield _batch(encoded, example, start, sizes, labels, sample_weight)
 
 
 def _runs(n_examples, most, sample_weight):
@@ -427,7 +446,7 @@ def _list_batches(encoded, labels, sample_weight, limits):
     for start, stop in _packs(traits, sample_weight, limits):
         sizes = np.array([each.n_nodes for each in traits[start:stop]])
         join = items.joined(start, stop) if are_chains else _joined(items[start:stop], encoded.n_node_types, unions)
-        yield _batch(encoded, join, start, sizes, labels, sample_weight, limits.keeps_edges)
+        yield _batch(encoded, join, start, sizes, labels, sample_weight)
 
 
 _MAKERS = {"nodes": _row_batches, "array": _array_batches, "list": _list_batches}
@@ -493,14 +512,10 @@ def _joined(members, n_node_types, unions):
     return joined._with(factors=factors, fixed_factors=fixed_factors)
 
 
-def _batch(encoded, example, start, sizes, labels, sample_weight, keeps_edges):
+def _batch(encoded, example, start, sizes, labels, sample_weight):
     stop = start + len(sizes)
     if example.edge_features is None and example.graph.n_edges:
         example = ComputedEdges(example, encoded.edge_feature_function)
-        # Of large lattices not even ones are stored where edges are not kept.
-        is_constant = example.has_constant_edges and (keeps_edges or example.graph.n_edges <= EDGES_AT_ONCE)
-        if is_constant or (keeps_edges and encoded.n_edges * encoded.n_edge_features <= _MOST_KEPT):
-            example = example._with(edge_features=example.edge_features)
     return Batch(
         example=example,
         members=np.arange(start, stop),

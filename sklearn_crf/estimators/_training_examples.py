@@ -56,7 +56,9 @@ class TrainingExamples:
             class_weight = None
         prepare = preparation(self.encoded if whole is None else whole)
         packing = field._packing(self.encoded) if packing is None else packing
-        batches = make_batches(self.encoded, self.labels.labels, weight, prepare=prepare, **packing)
+        batches = make_batches(
+            self.encoded, self.labels.labels, weight, prepare=prepare, n_jobs=field.n_jobs, **packing
+        )
         batches = with_node_weights(self._node_weight, self.encoded, batches)
         if self._node_weight is not None or class_weight is not None:
             self.weighted_by = "class_weight" if self._node_weight is None else "node_weight"

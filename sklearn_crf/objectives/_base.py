@@ -196,7 +196,7 @@ class Objective(BaseEstimator):
         """
         raise NotImplementedError(type(self).__name__)
 
-    def whole_pass(self, potentials, batches):
+    def whole_pass(self, potentials, batches, n_jobs=1):
         """A quicker way than batch by batch to the risk of all batches, where there is one.
 
         Parameters
@@ -204,6 +204,8 @@ class Objective(BaseEstimator):
         potentials : LinearPotentials
         batches : list of Batch
             Prepared for the potentials.
+        n_jobs : int or None, default=1
+            Threads that look at the batches.
 
         Returns
         -------
@@ -514,7 +516,7 @@ class EmpiricalRisk:
 
     @cached_property
     def _whole_pass(self):
-        return self.objective.whole_pass(self.potentials, self.batches)
+        return self.objective.whole_pass(self.potentials, self.batches, self.n_jobs)
 
     def _sum_of_batches(self, coef, members):
         parts = map_tasks(partial(self.oracle, coef=coef), members, self.n_jobs)

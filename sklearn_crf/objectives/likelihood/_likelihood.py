@@ -73,10 +73,10 @@ class Likelihood(Objective):
     def is_exact_for(self, model):
         return self.inference is not None and self.inference.is_exact_for(model)
 
-    def whole_pass(self, potentials, batches):
+    def whole_pass(self, potentials, batches, n_jobs=1):
         if self.exact_on is None:
             return None
-        return PassOverChains.of(potentials, batches) or PassOverNodes.without_edges(potentials, batches)
+        return PassOverChains.of(potentials, batches) or PassOverNodes.without_edges(potentials, batches, n_jobs)
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
         if self.exact_on is not None:

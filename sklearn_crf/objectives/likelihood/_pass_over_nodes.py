@@ -43,21 +43,21 @@ class PassOverNodes:
         self._counts_errors = counts_errors
 
     @classmethod
-    def given_neighbours(cls, potentials, batches):
+    def given_neighbours(cls, potentials, batches, n_jobs=1):
         """That of the pseudolikelihood, which infers no labels; None where there are nodes of several kinds, sparse
         features or missing labels.
         """
-        return cls._of(potentials, batches, sees_neighbours=True, counts_errors=False)
+        return cls._of(potentials, batches, n_jobs, sees_neighbours=True, counts_errors=False)
 
     @classmethod
-    def without_edges(cls, potentials, batches):
+    def without_edges(cls, potentials, batches, n_jobs=1):
         """That of the likelihood of batches without edges; None of others, too."""
         if any(batch.example.graph.n_edges for batch in batches):
             return None
-        return cls._of(potentials, batches, sees_neighbours=False, counts_errors=True)
+        return cls._of(potentials, batches, n_jobs, sees_neighbours=False, counts_errors=True)
 
     @classmethod
-    def _of(cls, potentials, batches, sees_neighbours, counts_errors):
+    def _of(cls, potentials, batches, n_jobs, sees_neighbours, counts_errors):
         if type(potentials) is not LinearPotentials or potentials.n_node_types > 1 or potentials.forbidden is not None:
             return None
         width = _width(potentials) if sees_neighbours else 0
@@ -65,7 +65,8 @@ class PassOverNodes:
         if not all(map(_is_plain, batches)) or n_nodes * width > _MOST_KEPT:
             return None
         # Weights of nodes are for objectives that do not count errors.
-        parts = [_nodes_of(batch, potentials, width > 0, not counts_errors) for batch in batches]
+        read = partial(_nodes_of, potentials=potentials, has_edges=width > 0, weighs_nodes=not counts_errors)
+        parts = map_tasks(read, batches, n_jobs)
         n_products = (potentials.n_features + width) * potentials.n_columns
         size = int(np.clip(_MOST_PRODUCTS // max(n_products, 1), 1, _MOST_NODES))
         return cls(potentials, list(_pieces(parts, size)), counts_errors)
@@ -118,7 +119,7 @@ def _width(potentials):
     return width * (potentials.form.n_weights if potentials.n_classes == 2 else 2 * potentials.n_classes)
 
 
-def _nodes_of(batch, potentials, has_edges, weighs_nodes):
+def _nodes_of(batch, potentials, has_edges, weighs_nodes, n_threads):
     """The nodes of a batch."""
     example, labels = batch.example, np.ascontiguousarray(batch.labels, dtype=np.int32)
     weight = np.empty(0)

@@ -157,5 +157,5 @@ class Pseudolikelihood(Objective):
             terms = np.multiply(terms, node_weight, where=node_weight > 0, out=np.zeros_like(terms))
         return Loss(statistics=statistics, terms=terms)
 
-    def whole_pass(self, potentials, batches):
-        return PassOverNodes.given_neighbours(potentials, batches)
+    def whole_pass(self, potentials, batches, n_jobs=1):
+        return PassOverNodes.given_neighbours(potentials, batches, n_jobs)

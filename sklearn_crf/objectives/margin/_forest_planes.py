@@ -185,7 +185,7 @@ _WORTH_SHARING = 2_000_000
 _FEWEST_AHEAD = 128
 
 # Passes after which groups are twice as large, and again after as many as there were before.
-_PASSES_ALIKE = 16
+_PASSES_ALIKE = 8
 
 # Steps of one kernel call: training can be interrupted between two.
 _STEPS_OF_CALL = 4096
@@ -204,7 +204,7 @@ class ForestDual:
     bounded : ndarray of shape (n_coef,) of bool
         Weights that must not be negative, in the order of the kernel.
     group : int, optional
-        Examples whose labels are found together, before the steps of those before them. None is 1/256 of all, so that
+        Examples whose labels are found together, before the steps of those before them. None is 1/512 of all, so that
         labels are seldom out of date: with 1/64 of handwritten words half as many passes again are needed. Later
         passes, which move weights less, have up to 1/64; no group has more than 16. Of fewer than 128 examples, those
         of each are found at its turn.
@@ -250,7 +250,7 @@ class ForestDual:
         self._slopes = np.zeros((sum(sizes), n))
         self._combined = np.tile([0.0, 1.0, 0.0], (sum(sizes), 1))  # offset, factor and square of the slope of each
         self._ahead = group is not None or sum(sizes) >= _FEWEST_AHEAD
-        self._groups = [int(np.clip(sum(sizes) // part, 1, 16)) if group is None else group for part in (256, 64)]
+        self._groups = [int(np.clip(sum(sizes) // part, 1, 16)) if group is None else group for part in (512, 64)]
         self._earlier = np.empty((2, n))
         largest = max(planes.examples, key=lambda examples: np.diff(examples.node_ptr).max())
         self._labels = np.empty((2 * self._groups[1], np.diff(largest.node_ptr).max()), dtype=np.int32)
