@@ -393,18 +393,17 @@ def _encode_examples(X, function, dtype):
     items = []
     for i, x in enumerate(X):
         _require_features(x, i, n_features)
-        _require_finite(x.node_features, f"X[{i}].node_features")
-        if x.edge_features is not None:
-            _require_finite(x.edge_features, f"X[{i}].edge_features")
         items.append(_in_precision(x, kind))
+    _require_finite_examples(X)
     encoded = Encoded(
         layout="list",
         n_examples=len(items),
         n_features=n_features,
         lattice_ndim=None,
         edge_feature_function=function,
-        n_edge_types=max(_n_edge_types(x) for x in items),
-        n_node_types=max(_n_types(x.node_type) for x in items),
+        # Thousands of examples may share their graph and types.
+        n_edge_types=max(map(_n_edge_types, {(id(x._edge_type), id(x.graph)): x for x in items}.values())),
+        n_node_types=max(map(_n_types, {id(x.node_type): x.node_type for x in items}.values())),
         items=items,
         shapes=[(x.n_nodes,) for x in items],
     )
@@ -458,6 +457,31 @@ def _in_precision(x, kind):
 def _common_dtype(arrays, dtype):
     kinds = {x.dtype for x in arrays}
     return kinds.pop().type if len(kinds) == 1 and next(iter(kinds)) in dtype else dtype[0]
+
+
+@np.errstate(invalid="ignore", over="ignore")
+def _require_finite_examples(X):
+    """Raise where features of nodes or edges are not finite; those of short examples are looked at together."""
+    for start in range(0, len(X), _EXAMPLES_TOGETHER):
+        lot = X[start : start + _EXAMPLES_TOGETHER]
+        arrays = {id(part): part for x in lot for part in (x.node_features, x.edge_features) if part is not None}
+        if _are_short_and_finite(list(arrays.values())):
+            continue
+        for i, x in enumerate(lot, start):
+            _require_finite(x.node_features, f"X[{i}].node_features")
+            if x.edge_features is not None:
+                _require_finite(x.edge_features, f"X[{i}].edge_features")
+
+
+# Examples looked at together, and numbers that are copied for it.
+_EXAMPLES_TOGETHER, _NUMBERS_TOGETHER = 256, 2**18
+
+
+def _are_short_and_finite(arrays):
+    if any(type(x) is not np.ndarray for x in arrays) or sum(x.size for x in arrays) > _NUMBERS_TOGETHER:
+        return False
+    flat = np.concatenate([x.ravel() for x in arrays])
+    return bool(np.isfinite(flat.dot(flat)))
 
 
 def _require_finite(x, name, parts=None):

@@ -8,6 +8,7 @@ from sklearn_crf.estimators._classifier import FieldClassifier
 from sklearn_crf.inference import AutoMarginals, NamedInference, resolve_inference
 from sklearn_crf.learning import (
     FORMULATION_CONSTRAINTS,
+    Formulation,
     PenalisedRisk,
     Solver,
     are_narrow,
@@ -324,12 +325,11 @@ class TRWCRF(FieldClassifier):
         if self._is_automatic and self.formulation_ == "exact":
             # Examples to predict may be wider than those of training.
             return NamedInference(AutoMarginals(), "mpm")
-        return NamedInference(self._fitted_formulation.inference(self.has_cycles_, self.has_factors_), "mpm")
-
-    @property
-    def _fitted_formulation(self):
-        return self._formulation(self.formulation_ == "exact")
+        formulation = self._formulation(self.formulation_ == "exact")
+        return NamedInference(formulation.inference(self.has_cycles_, self.has_factors_), "mpm")
 
     def _scores(self, potentials, weights, batch):
         model = super()._scores(potentials, weights, batch)
-        return at_temperature(model, self._fitted_formulation.temperature)
+        # Not of a resolved copy, which takes as long as a small example: named ones have temperature one.
+        formulation = self.formulation
+        return at_temperature(model, formulation.temperature if isinstance(formulation, Formulation) else 1.0)

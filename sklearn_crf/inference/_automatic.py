@@ -22,7 +22,7 @@ from sklearn_crf.inference._portfolio import best_of_portfolio
 from sklearn_crf.inference.bounds._edge_entropy import EdgeEntropyBP
 from sklearn_crf.inference.bounds._tighten_bound import TightenBound
 from sklearn_crf.inference.cuts._alpha_expansion import AlphaBetaSwap, AlphaExpansion
-from sklearn_crf.inference.cuts._graph_cut import GraphCut, n_not_submodular
+from sklearn_crf.inference.cuts._graph_cut import GraphCut, cut_if_exact, n_not_submodular
 from sklearn_crf.inference.exact._brute_force import BruteForce, n_labelings
 from sklearn_crf.inference.exact._junction_tree import JunctionTree
 from sklearn_crf.inference.exact._linear_program import LinearProgram
@@ -306,7 +306,7 @@ class AutoMap(Inference):
             return TreeInference()
         if n_labelings(model.graph.n_nodes, model.n_columns) <= self.enumerates:
             return BruteForce()
-        return GraphCut() if model.n_columns <= 2 and not n_not_submodular(model) else None
+        return cut_if_exact(model)
 
     def _approximately(self, model, init, n_threads):
         if self.bounded and isinstance(model, PairwiseModel) and model.n_columns > 2:

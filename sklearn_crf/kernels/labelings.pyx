@@ -55,3 +55,30 @@ def count_pairs(
                     counts[kind, r, a, b] += edge_weight[e, r]
             else:
                 counts[kind, 0, a, b] += 1.0
+
+
+def count_changed_pairs(
+    const int32_t[:, ::1] edges,  # IN (E, 2)
+    const int32_t[::1] edge_type,  # IN (E,)
+    const floating[:, ::1] edge_weight,  # IN (E, R), or (0, 0) where every weight is one
+    const int32_t[::1] labels,  # IN (N,)
+    const int32_t[::1] others,  # IN (N,)
+    double[:, :, :, ::1] counts,  # IN OUT (T, R, K, K), zero before
+):
+    """Sums of the weights of edges by the pairs of labels, less those by the others: equal pairs are passed over."""
+    cdef:
+        bint weighted = edge_weight.shape[0] > 0
+        Py_ssize_t n_features = counts.shape[1]
+        Py_ssize_t e, r
+        int32_t a, b, c, d, kind
+        double value
+    with nogil:
+        for e in range(edges.shape[0]):
+            a, b, c, d = labels[edges[e, 0]], labels[edges[e, 1]], others[edges[e, 0]], others[edges[e, 1]]
+            if a == c and b == d:
+                continue
+            kind = edge_type[e]
+            for r in range(n_features):
+                value = edge_weight[e, r] if weighted else 1.0
+                counts[kind, r, a, b] += value
+                counts[kind, r, c, d] -= value

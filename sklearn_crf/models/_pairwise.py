@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn_crf._numbers import MAX_INT32, as_integer, as_integers, as_scores, check_product
 from sklearn_crf._threads import cached_property
 from sklearn_crf.graphs import Graph
-from sklearn_crf.kernels.labelings import count_pairs, labeling_terms
+from sklearn_crf.kernels.labelings import count_changed_pairs, count_pairs, labeling_terms
 
 
 class Statistics(NamedTuple):
@@ -399,6 +399,40 @@ def labeling_statistics(model: Any, labels: ArrayLike) -> Any:
     unary.reshape(-1)[np.arange(0, unary.size, unary.shape[1]) + labels] = 1
     tables = np.zeros(model.tables.shape)
     count_pairs(model.graph.edges, model.edge_type, _stored_weights(model), labels, tables)
+    return Statistics(unary, tables)
+
+
+def difference_of_labelings(model: PairwiseModel, labels: ArrayLike, others: ArrayLike) -> Statistics:
+    """:func:`labeling_statistics` of some labels less those of others, in less than the time of both.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+    labels : array-like of shape (N,) of int
+    others : array-like of shape (N,) of int
+
+    Returns
+    -------
+    Statistics
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.models import PairwiseModel, difference_of_labelings
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
+    >>> difference_of_labelings(model, [1, 1, 0], [1, 1, 1]).unary.tolist()
+    [[0.0, 0.0], [0.0, 0.0], [1.0, -1.0]]
+    """
+    labels, others = check_labels(model, labels), check_labels(model, others)
+    unary = np.zeros(model.unary.shape, dtype=model.dtype)
+    changed = np.flatnonzero(labels != others)
+    unary[changed, labels[changed]] = 1
+    unary[changed, others[changed]] = -1
+    tables = np.zeros(model.tables.shape)
+    count_changed_pairs(model.graph.edges, model.edge_type, _stored_weights(model), labels, others, tables)
     return Statistics(unary, tables)
 
 

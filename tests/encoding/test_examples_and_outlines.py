@@ -129,3 +129,22 @@ def test_outlines_that_do_not_belong_together_are_refused():
     parts = [Outline.of(encode_X(CHAINS)), Outline.of(encode_X([[[0.0, 1.0]], [[1.0, 0.0]]]))]
     with pytest.raises(ValueError, match="All shards need the same number of features: a has 1, b has 2"):
         Outline.joined(parts, ["a", "b"])
+
+
+@pytest.mark.parametrize("part", ["node_features", "edge_features"])
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_of_many_examples_the_first_is_named_that_is_not_finite(part, value):
+    shared = np.ones((1, 2))
+    X = [Example(np.full((2, 3), float(i)), [[0, 1]], edge_features=shared) for i in range(600)]
+    assert len(encode_X(X).items) == 600
+    for i in (411, 500):
+        values = getattr(X[i], part).copy()
+        values[-1, 1] = value
+        X[i] = X[i]._with(**{part: values})
+    with pytest.raises(ValueError, match=rf"X\[411\].{part} contains {'NaN' if np.isnan(value) else 'infinity'}"):
+        encode_X(X)
+
+
+def test_squares_of_features_may_be_too_large_for_their_type():
+    X = [Example(np.full((2, 3), 1e200), [[0, 1]]) for _ in range(3)]
+    assert encode_X(X).items[2].node_features[1, 2] == 1e200

@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from model_strategies import TABLE_KINDS, TOPOLOGIES, models, random_model, read_only
 
 from sklearn_crf.graphs import lattice
-from sklearn_crf.models import PairwiseModel, Statistics, clamped, labeling_statistics, pair_counts, score, score_terms
+from sklearn_crf.models import (
+    PairwiseModel,
+    Statistics,
+    clamped,
+    difference_of_labelings,
+    labeling_statistics,
+    pair_counts,
+    score,
+    score_terms,
+)
 
 
 def score_by_loops(model, labels):
@@ -64,6 +73,17 @@ def test_statistics_are_the_derivative_of_the_score(model, seed):
     assert np.array_equal(statistics.unary, np.eye(model.n_columns)[labels])
     value = (statistics.unary * model.unary).sum() + (statistics.tables * model.tables).sum()
     assert value == pytest.approx(score_by_loops(model, labels), rel=1e-9, abs=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(models(dtypes=(np.float32, np.float64)), st.integers(0, 99))
+def test_a_difference_of_labelings_is_that_of_their_statistics(model, seed):
+    labels, others = random_labels(model, seed), random_labels(model, seed + 1)
+    found = difference_of_labelings(model, labels, others)
+    expected = labeling_statistics(model, labels).minus(labeling_statistics(model, others))
+    assert found.unary.dtype == expected.unary.dtype
+    assert np.array_equal(found.unary, expected.unary)
+    np.testing.assert_allclose(found.tables, expected.tables, rtol=1e-9, atol=1e-9)
 
 
 def test_statistics_count_tables():

@@ -111,6 +111,8 @@ class GraphCut(Inference):
     tasks = frozenset({"map"})
     exact_on = "submodular"
     _choices: ClassVar[dict] = {"nonsubmodular": ("error", "truncate", "qpbo")}
+    # A model whose edges were looked at before.
+    _submodular = None
 
     def __init__(self, nonsubmodular="error"):
         self.nonsubmodular = nonsubmodular
@@ -126,7 +128,7 @@ class GraphCut(Inference):
         n_nodes = model.graph.n_nodes
         if model.n_columns == 1 or n_nodes == 0:
             return self._exact(model, np.zeros(n_nodes, dtype=np.int32))
-        edge, lacking, n_nonsubmodular = _not_submodular(model)
+        edge, lacking, n_nonsubmodular = (-1, 0.0, 0) if model is self._submodular else _not_submodular(model)
         if n_nonsubmodular and self.nonsubmodular == "qpbo":
             return self._roof_dual(model, n_nonsubmodular)
         if n_nonsubmodular and (self.nonsubmodular == "error" or np.isinf(lacking)):
@@ -168,6 +170,15 @@ class GraphCut(Inference):
 def _relaxed_score(model, labels):
     """Score in the local polytope of a labeling in which -1 is half of each state; the plain score without any."""
     return half_integral_score(model.unary, *pairwise_values(model), model.graph.edges, labels)
+
+
+def cut_if_exact(model):
+    """A minimum cut that need not look at the edges of this model again; None if it cannot represent some of them."""
+    if model.n_columns > 2 or n_not_submodular(model):
+        return None
+    cut = GraphCut()
+    cut._submodular = model
+    return cut
 
 
 def n_not_submodular(model):

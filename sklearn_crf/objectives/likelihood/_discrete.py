@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sklearn_crf.models import labeling_statistics, score_terms
+from sklearn_crf.models import PairwiseModel, difference_of_labelings, labeling_statistics, score_terms
 from sklearn_crf.objectives._base import Loss, Objective, observed_model
 
 
@@ -127,4 +127,6 @@ def _largest(marginals):
 
 
 def _difference(model, predicted, labels):
+    if isinstance(model, PairwiseModel):
+        return difference_of_labelings(model, predicted, labels)
     return labeling_statistics(model, predicted).minus(labeling_statistics(model, labels))
