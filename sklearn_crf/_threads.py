@@ -163,7 +163,7 @@ class _Trial:
     def __init__(self):
         self.is_alone = False
         self._is_cold = True
-        self._step, self._pause, self._next_pause = 0, 0, _TRIAL_CALLS
+        self._step, self._pause, self._next_pause = 0, 0, _FIRST_PAUSE
         self.seconds = ([], [])  # for each task, of calls on several threads and on one
 
     @property
@@ -184,7 +184,9 @@ class _Trial:
         self._step += n_calls
         if self._step <= _TRIAL_CALLS and all(self.seconds):
             gain = min(self.seconds[1]) / min(self.seconds[0])
-            if self._step == _TRIAL_CALLS or not _PLAIN_LOSS <= gain <= _PLAIN_GAIN:
+            # Calls may take less and less: a gain is one where the call on one thread after it takes longer, too.
+            is_plain = gain < _PLAIN_LOSS or (gain > _PLAIN_GAIN and self._step % 2 == 0)
+            if is_plain or self._step == _TRIAL_CALLS:
                 self._end_trial(gain < _LEAST_GAIN)
         if self._step >= _TRIAL_CALLS + self._pause:
             self._step, self._is_cold = 0, self.is_alone
@@ -193,14 +195,14 @@ class _Trial:
         self.is_alone, self.seconds = is_alone, ([], [])
         self._step = _TRIAL_CALLS
         self._pause = min(self._next_pause, _LONGEST_PAUSE) if is_alone else _LONGEST_PAUSE
-        self._next_pause = 2 * self._next_pause if is_alone else _TRIAL_CALLS
+        self._next_pause = 2 * self._next_pause if is_alone else _FIRST_PAUSE
 
 
-# Calls of a trial, of which every other one is on one thread, and the most from one trial to the next.
-_TRIAL_CALLS, _LONGEST_PAUSE = 5, 95
+# Calls of a trial, of which every other one is on one thread, and the fewest and the most from one trial to the next.
+_TRIAL_CALLS, _FIRST_PAUSE, _LONGEST_PAUSE = 6, 5, 94
 # Several threads are kept from the first of these gains on; a trial ends above the second and below the third, as every
 # further call would take that much longer.
-_LEAST_GAIN, _PLAIN_GAIN, _PLAIN_LOSS = 1.05, 1.3, 0.85
+_LEAST_GAIN, _PLAIN_GAIN, _PLAIN_LOSS = 1.1, 1.3, 0.85
 
 
 def _trial_of(function):
