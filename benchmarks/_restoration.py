@@ -67,11 +67,11 @@ def channels_of_pairs(bank, n_more=0):
 
 
 def by_default_filters(loss, args, pixels=PIXELS_OF_ROUND, **options):
-    """A field to be fitted at once, to trees as deep as early stopping finds them worth."""
+    """A field to be fitted at once, to trees of a given depth or as deep as early stopping finds them worth."""
     return RegressionTreeField(
         loss_of_bytes(loss),
         max_depth="auto" if args.depth is None else args.depth,
-        solver=FieldSolver(max_samples=pixels),
+        solver=FieldSolver(max_samples=pixels, early_stopping="auto" if args.depth is None else False),
         random_state=0,
         n_jobs=args.jobs,
         **options,
@@ -129,13 +129,18 @@ def kept_field(path):
 
 def predictions(field, images):
     """Predictions one by one, and the least seconds that one took; ``images`` yields channels, in the time measured."""
-    predicted, times = [], []
+    return seconds_of_each(field.predict([x])[0] for x in images)
+
+
+def seconds_of_each(images):
+    """Images as they are made one by one, and the least seconds that one took."""
+    made, times = [], []
     start = time.perf_counter()
-    for x in images:
-        predicted += list(field.predict([x]))
+    for image in images:
+        made.append(image)
         times.append(time.perf_counter() - start)
         start = time.perf_counter()
-    return predicted, float(np.min(times))
+    return made, float(np.min(times))
 
 
 def figures_of(rows, rival):
@@ -150,7 +155,8 @@ def figures_of(rows, rival):
 def keep_row(folder, setting, quick, method, rows, rival, **others):
     """Write the figures of one method under one setting as a row of the table."""
     row = {"setting": setting, "quick": quick, "method": method, "n_images": len(rows), "thesis": None}
-    name = f"row_{setting}_{'quick' if quick else 'full'}_{method.replace(' ', '_').replace(',', '')}.json"
+    key = method.replace(" + ", "_").replace(" ", "_").replace(",", "")
+    name = f"row_{setting}_{'quick' if quick else 'full'}_{key}.json"
     write_record(folder / name, row | figures_of(rows, rival) | others)
 
 

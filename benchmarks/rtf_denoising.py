@@ -8,6 +8,7 @@ clipped, training on the train part, methods with parameters at those best on th
     python benchmarks/rtf_denoising.py --loss ssim         # all 200 images, trees of depth 8
     python benchmarks/rtf_denoising.py --loss ssim --after psnr    # the field of PSNR, its leaves fitted on for SSIM
     python benchmarks/rtf_denoising.py --expert bm3d       # BM3D's image is filtered and seen too
+    python benchmarks/rtf_denoising.py --expert bm3d --filters default    # and restored by adaptive filters
     python benchmarks/rtf_denoising.py --filters default   # what fields see by default in place of the thesis's bank
     python benchmarks/rtf_denoising.py --filters groups    # and groups of similar patches that are shrunk together
     python benchmarks/rtf_denoising.py --filters default --on val    # on validation images, to choose by
@@ -26,12 +27,11 @@ from pathlib import Path
 
 import joblib
 import numpy as np
+from _beside_experts import BesideExperts
 from _restoration import (
     PIXELS_OF_ROUND,
     by_default_filters,
-    channels_of_pairs,
     clean_images,
-    default_filters,
     fit_on,
     grown,
     keep_row,
@@ -40,9 +40,10 @@ from _restoration import (
     measures,
     predictions,
     print_rows,
+    seconds_of_each,
 )
 
-from sklearn_crf.preprocessing import FilterBank, PatchGroups
+from sklearn_crf.preprocessing import FilterBank
 from sklearn_crf.rtf import GaussianNoise, Window
 
 # PSNR of the thesis's fields less that of BM3D, in decibels (Table 6).
@@ -145,11 +146,10 @@ def denoised_by(name, part, noisy, args, methods=None, n_choosing=N_CHOOSING):
     path = args.folder / f"{name.replace(' ', '_')}_{part}_{args.sigma}_{len(noisy)}.joblib"
     if not path.exists():
         method, strengths = (RIVALS if methods is None else methods)[name]
-        strength = strengths[0]
-        if len(strengths) > 1:
-            tried, clean = noisy_and_clean("val", args.sigma, n_choosing, seed=2)
-            values = [measures([method(x, args.sigma, s) for x in tried], clean)[:, 0].mean() for s in strengths]
-            strength = strengths[int(np.argmax(values))]
+        chosen = args.folder / f"{name.replace(' ', '_')}_strength_{args.sigma}_{n_choosing}.joblib"
+        if not chosen.exists():
+            joblib.dump(best_strength(method, strengths, args.sigma, n_choosing), chosen)
+        strength = joblib.load(chosen)
         part_path = path.with_suffix(".part")
         images, seconds = joblib.load(part_path) if part_path.exists() else ([], [])
         for x in noisy[len(images) :]:
@@ -161,6 +161,15 @@ def denoised_by(name, part, noisy, args, methods=None, n_choosing=N_CHOOSING):
         joblib.dump((images, float(np.median(seconds)), strength), path)
         part_path.unlink(missing_ok=True)
     return joblib.load(path)
+
+
+def best_strength(method, strengths, sigma, n_choosing):
+    """The strength that is best on some validation images."""
+    if len(strengths) == 1:
+        return strengths[0]
+    tried, clean = noisy_and_clean("val", sigma, n_choosing, seed=2)
+    values = [measures([method(x, sigma, s) for x in tried], clean)[:, 0].mean() for s in strengths]
+    return strengths[int(np.argmax(values))]
 
 
 class Seen:
@@ -222,33 +231,39 @@ def trained_after(seen, args):
     return field.set_params(verbose=0), seconds
 
 
-def trained_on_default_filters(args):
+def field_on_default_filters(args):
     """A field that sees the default filters, or those and groups of patches, and seconds of its training.
 
-    Plain fields have clean images alone, and noise drawn for every round; beside BM3D's image noise is drawn once.
+    It has clean images alone, and noise drawn for every round.
     """
-    name = f"{row_name(args)}_{args.filters}_{args.images}_{args.window}_{args.depth}_{args.pixels}"
-    path = args.folder / f"field_{name}.joblib"
+    path = args.folder / f"field_{name_on_default_filters(args)}.joblib"
     if not path.exists():
-        if args.expert is None:
-            options = {"window": args.window, "filter_bank": "groups" if args.filters == "groups" else "auto"}
-            options["corruption"] = GaussianNoise(args.sigma)
-            field = by_default_filters(args.loss, args, args.pixels, **options)
-            X, y = clean_images("train", args.images), None
-        else:
-            noisy, y = noisy_and_clean("train", args.sigma, args.images, seed=DRAWS["train"])
-            X = beside(noisy, denoised_by("BM3D", "train", noisy, args)[0])
-            bank = default_filters(args.sigma, [PatchGroups(args.sigma)] if args.filters == "groups" else []).fit(X[:1])
-            window = Window(args.window, pairwise_channels=channels_of_pairs(bank))
-            field = by_default_filters(args.loss, args, args.pixels, window=window, filter_bank=bank)
-        fit_on(field, np.zeros(2), X, y, path)
-    field, seconds = kept_field(path)
-    return field.set_params(verbose=0), seconds
+        options = {"window": args.window, "filter_bank": "groups" if args.filters == "groups" else "auto"}
+        field = by_default_filters(args.loss, args, args.pixels, corruption=GaussianNoise(args.sigma), **options)
+        fit_on(field, np.zeros(2), clean_images("train", args.images), None, path)
+    return kept_field(path)
 
 
-def beside(noisy, experts):
-    """Noisy images and those of another method as channels of one image."""
-    return [np.dstack(pair) for pair in zip(noisy, experts, strict=True)]
+def fields_beside_bm3d(args):
+    """Fields that see the default filters beside BM3D's image, seconds of their training, and what they see."""
+    noisy, clean = noisy_and_clean("train", args.sigma, args.images, seed=DRAWS["train"])
+    experts = {"BM3D": denoised_by("BM3D", "train", noisy, args)[0]}
+    seen = BesideExperts(args.sigma, noisy, experts, clean, args.folder)
+    found = []
+    for seed in range(args.fields):
+        path = args.folder / f"field_{name_on_default_filters(args)}{f'_seed{seed}' if seed else ''}.joblib"
+        if not path.exists():
+            window = Window(args.window, pairwise_channels=seen.of_pairs())
+            field = by_default_filters(args.loss, args, args.pixels, window=window, filter_bank=None)
+            fit_on(field.set_params(random_state=seed), np.zeros(2), seen.of_training(noisy, experts), clean, path)
+        found.append(kept_field(path))
+    fields, seconds = zip(*found, strict=True)
+    return [field.set_params(verbose=0) for field in fields], sum(seconds), seen
+
+
+def name_on_default_filters(args):
+    """Name of the files of a field."""
+    return f"{row_name(args)}_{args.filters}_{args.images}_{args.window}_{args.depth}_{args.pixels}"
 
 
 def pairs_of_level(level, seen, clean, args):
@@ -307,14 +322,20 @@ def run(args):
     name = f"field, {args.loss}" + {None: "", "bm3d": " + BM3D", "field": " + field before it"}[args.expert]
     thesis = THESIS.get((args.sigma, args.loss, args.expert == "bm3d")) if args.expert != "field" else None
     keys = "images", "depth", "window", "loss", "jobs", "pixels"
-    if args.filters != "thesis":
-        field, training = trained_on_default_filters(args)
-        inputs = [x[..., None] for x in noisy] if args.expert is None else beside(noisy, bm3d_images)
-        name += {"default": ", default filters", "groups": ", groups of patches"}[args.filters]
-    else:
+    if args.filters == "thesis":
         field, training, inputs = trained_as_in_the_thesis(args, noisy, bm3d_images)
         keys += "more_rounds", "after", *OPTIONS, "all_channels"
-    predicted, seconds = predictions(field, inputs)
+        predicted, seconds = predictions(field, inputs)
+    elif args.expert == "bm3d":
+        fields, training, seen = fields_beside_bm3d(args)
+        field = fields[0]
+        predicted, seconds = seconds_of_each(seen.restored(fields, noisy, {"BM3D": bm3d_images}))
+        keys += ("fields",)
+    else:
+        field, training = field_on_default_filters(args)
+        predicted, seconds = predictions(field.set_params(verbose=0), [x[..., None] for x in noisy])
+    if args.filters != "thesis":
+        name += {"default": ", default filters", "groups": ", groups of patches"}[args.filters]
     keep(
         name, measures(predicted, clean), thesis=thesis, seconds=seconds,
         options={key: getattr(args, key) for key in keys}, training_seconds=training.round(1).tolist(),
@@ -353,6 +374,7 @@ def main():
     parser.add_argument("--max-iter", type=int, default=8, help="iterations a round")
     parser.add_argument("--max-samples", type=int, help="pixels that training looks at")
     parser.add_argument("--pixels", type=int, default=PIXELS_OF_ROUND, help="of a round on the default filters")
+    parser.add_argument("--fields", type=int, default=1, help="of other seeds beside BM3D, whose mean is taken")
     parser.add_argument("--shrinkage", type=float, default=10000.0)
     parser.add_argument("--more-rounds", type=int, default=0, help="rounds with new noise after the last split")
     parser.add_argument("--after", help="another loss, whose field is fitted on for this one")

@@ -8,6 +8,7 @@ one sees all; the uniform average of all experts is printed too. Images are thos
 
     python benchmarks/rtf_experts.py
     python benchmarks/rtf_experts.py --images 30 --tests 20 --window 3
+    python benchmarks/rtf_experts.py --images 100 --tests 40 --depth 6 --pixels 800000 --turns 4
     python benchmarks/rtf_experts.py --table       # what is there, without any work
 
 Images of the experts and fields are kept in `--folder`: a run that was stopped goes on.
@@ -19,22 +20,21 @@ from pathlib import Path
 
 import joblib
 import numpy as np
+from _beside_experts import SHARES, TURNS, BesideExperts
 from _denoising_experts import FieldOfExperts, PatchMixture, SparseCodes
 from _restoration import (
     PIXELS_OF_ROUND,
     by_default_filters,
     clean_images,
-    default_filters,
     fit_on,
     keep_row,
     kept_field,
     measures,
-    predictions,
     print_rows,
+    seconds_of_each,
 )
 from rtf_denoising import DRAWS, denoised_by, noisy_and_clean
 
-from sklearn_crf.preprocessing import FilterBank
 from sklearn_crf.rtf import Window
 
 # How each is learned from clean images, and multiples of sigma, or of the prior, that are tried for its strength.
@@ -95,38 +95,23 @@ def part_of(part, n_images, args):
     return noisy, clean, experts
 
 
-class Seen:
-    """Default filters of the noisy image; experts' images and the derivatives of Gaussians of these."""
-
-    def __init__(self, names, args):
-        one = [np.zeros((8, 8, 1))]
-        self.names, self.of_noisy = names, default_filters(args.sigma).fit(one)
-        self.of_experts = FilterBank("gaussian_derivatives").fit([np.zeros((8, 8, len(names)))])
-
-    def __call__(self, noisy, experts):
-        beside = [np.dstack(own) for own in zip(*(experts[name] for name in self.names), strict=True)]
-        parts = self.of_noisy.transform(noisy), self.of_experts.transform(beside)
-        return [np.dstack(own) for own in zip(*parts, strict=True)]
-
-    def of_pairs(self):
-        """Numbers of the channels that linear models of pairs see: not the derivatives."""
-        names = [*self.of_noisy.get_feature_names_out(), *self.of_experts.get_feature_names_out()]
-        return [k for k, name in enumerate(names) if "derivative" not in name]
-
-
 def keep_field(names, training, test, keep, args):
     """Train a field beside some experts, and keep its row."""
     title = "field + all" if len(names) > 1 else f"field + {names[0]}"
-    seen = Seen(names, args)
-    key = f"{title.replace(' ', '_')}_{args.sigma}_{args.images}_{args.window}_{args.depth}_{args.pixels}"
-    path = args.folder / f"field_{key}.joblib"
+    key = f"{title.replace(' ', '_')}_{args.sigma}_{args.images}"
+    noisy, clean, experts = training
+    experts = {name: experts[name] for name in names}
+    seen = BesideExperts(args.sigma, noisy, experts, clean, args.folder, SHARES[:1])
+    path = args.folder / f"field_{key}_{args.window}_{args.depth}_{args.pixels}.joblib"
     if not path.exists():
         window = Window(args.window, pairwise_channels=seen.of_pairs())
         field = by_default_filters("psnr", args, args.pixels, window=window, filter_bank=None)
-        fit_on(field, np.zeros(2), seen(training[0], training[2]), training[1], path)
+        fit_on(field, np.zeros(2), seen.of_training(noisy, experts), clean, path)
     field, seconds = kept_field(path)
-    predicted, least = predictions(field.set_params(verbose=0), seen(test[0], test[2]))
-    options = {key: getattr(args, key) for key in ("images", "window", "depth", "jobs", "pixels")}
+    beside = {name: test[2][name] for name in names}
+    images = seen.restored([field.set_params(verbose=0)], test[0], beside, TURNS[: args.turns])
+    predicted, least = seconds_of_each(images)
+    options = {key: getattr(args, key) for key in ("images", "window", "depth", "jobs", "pixels", "turns")}
     keep(title, predicted, seconds=least, options=options, training_seconds=seconds.round(1).tolist())
 
 
@@ -156,6 +141,7 @@ def main():
     parser.add_argument("--window", type=int, default=5)
     parser.add_argument("--depth", type=int)
     parser.add_argument("--pixels", type=int, default=PIXELS_OF_ROUND, help="of a round")
+    parser.add_argument("--turns", type=int, default=1, help="mirror images whose mean is taken, at most 4")
     parser.add_argument("--table", action="store_true", help="print what is there")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--folder", type=Path, default=Path("rtf_experts"), help="where everything is kept")
