@@ -388,6 +388,8 @@ def main():
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--folder", type=Path, default=Path("rtf_denoising"), help="where everything is kept")
     args = parser.parse_args()
+    if (args.expert, args.filters) in (("field", "default"), ("field", "groups"), ("bm3d", "groups")):
+        parser.error(f"--expert {args.expert} is not for --filters {args.filters}")
     args.images = args.images or (40 if args.quick else 200)
     args.tests = args.tests or (40 if args.quick else 200)
     if args.filters == "thesis" and args.depth is None:
