@@ -16,7 +16,8 @@ the smallest size, 89.6 % with about 500 of each; a patch is not looked for in t
 entropy is the tree-reweighted one unless ``--entropy trivial``. The split is at random, as there (the first permutation
 of NumPy's default generator, seed 0); ``--split order`` learns from the first 200 images, which are less like the rest.
 
-``--thesis-patches`` takes those of the thesis at any reduction, ``--held-out`` tests on a quarter of the training
+``--thesis-patches`` takes those of the thesis at any reduction, ``--size 48 80 112 144 --patches 500`` those of several
+sizes, with their middles at most half of a patch from a boundary; ``--held-out`` tests on a quarter of the training
 images, of which it does not learn, in place of the test images: for questions that are not to be asked of those.
 ``--blur 2`` gives edges the differences of the image blurred by two pixels besides, at any reduction.
 
@@ -42,6 +43,7 @@ from _memory import peak_megabytes
 from _named_formulation import named_formulation
 from _patch_masks import PatchMasks
 from scipy.ndimage import gaussian_filter
+from scipy.sparse.linalg import LinearOperator
 
 from sklearn_crf import TRWCRF, Example
 from sklearn_crf.datasets import load_weizmann_horses
@@ -76,12 +78,10 @@ def load(options):
     train, test = train[:: options.every], test[:: options.every]
     y, y_test = ([masks[i].astype(np.int32).ravel() for i in part] for part in (train, test))
     if options.full_size or options.thesis_patches:
-        size = options.size // options.reduction
-        distance = max(1, options.distance // options.reduction)
-        overlays = PatchOverlays(size, options.patches, max_distance=distance, random_state=0, n_jobs=options.jobs)
-        of_train = overlays.fit_transform([images[i] for i in train], [masks[i] for i in train])
-        of_test = overlays.transform([images[i] for i in test])
-        print(f"{overlays.n_patches_} patches, {peak_megabytes():.0f} MB at most so far", flush=True)
+        made = [overlays_of(size, images, masks, train, test, options) for size in options.size]
+        of_train, of_test = (
+            [SideBySide(parts) for parts in zip(*part, strict=True)] for part in zip(*made, strict=True)
+        )
         X = [example(images[i], x, options) for i, x in zip(train, of_train, strict=True)]
         return X, y, lambda: [example(images[i], x, options) for i, x in zip(test, of_test, strict=True)], y_test
     patches = [PatchMasks(size // options.reduction, options.patches) for size in SIZES]
@@ -93,6 +93,37 @@ def load(options):
 
     X = [example(images[i], features(i, k), options) for k, i in enumerate(train)]
     return X, y, lambda: [example(images[i], features(i), options) for i in test], y_test
+
+
+def overlays_of(size, images, masks, train, test, options):
+    """Overlays of patches of one size on the images to learn from and to test on."""
+    overlays = PatchOverlays(
+        size // options.reduction,
+        options.patches,
+        max_distance=max(1, min(options.distance, size // 2) // options.reduction),
+        random_state=0,
+        n_jobs=options.jobs,
+    )
+    of_train = overlays.fit_transform([images[i] for i in train], [masks[i] for i in train])
+    of_test = overlays.transform([images[i] for i in test])
+    print(f"{overlays.n_patches_} patches, {peak_megabytes():.0f} MB at most so far", flush=True)
+    return of_train, of_test
+
+
+class SideBySide(LinearOperator):
+    """Features of several operators, one after the other."""
+
+    def __init__(self, parts):
+        self.parts = parts
+        self.ends = np.cumsum([part.shape[1] for part in parts])
+        super().__init__(parts[0].dtype, (parts[0].shape[0], int(self.ends[-1])))
+
+    def _matmat(self, weights):
+        weights = np.split(weights, self.ends[:-1])
+        return sum(part @ own for part, own in zip(self.parts, weights, strict=True))
+
+    def _rmatmat(self, numbers):
+        return np.concatenate([part.T @ numbers for part in self.parts])
 
 
 def split(bunch, options):
@@ -168,10 +199,12 @@ def main():
     parser.add_argument("--reduction", type=int, default=5)
     parser.add_argument("--full-size", action="store_true", help="the thesis's size of images, number of patches")
     parser.add_argument("--thesis-patches", action="store_true", help="as with --full-size, images reduced")
-    parser.add_argument("--size", type=int, default=THESIS_SIZE, help="pixels of a side of the thesis's patches")
+    parser.add_argument(
+        "--size", type=int, nargs="+", default=[THESIS_SIZE], help="pixels of a side of the thesis's patches"
+    )
     parser.add_argument("--distance", type=int, default=25, help="of their middles from boundaries, at most")
     parser.add_argument("--held-out", action="store_true", help="test on held-out training images")
-    parser.add_argument("--patches", type=int, default=300, help="of each size")
+    parser.add_argument("--patches", type=int, default=None, help="of each size; 300, or 1,000 of the thesis's")
     parser.add_argument("--every", type=int, default=1, help="take one image of so many")
     parser.add_argument("--split", choices=("random", "order"), default="random", help="of images into parts")
     parser.add_argument("--entropy", choices=("trw", "trivial", "factors"), default="trw")
@@ -182,13 +215,14 @@ def main():
     options = parser.parse_args()
     if options.full_size:
         options.reduction = 1
-    if options.full_size or options.thesis_patches:
-        options.patches = THESIS_PATCHES
+    if options.patches is None:
+        options.patches = THESIS_PATCHES if options.full_size or options.thesis_patches else 300
     names = ("reduction", "patches", "every", "split", "entropy", "max_iter", "full_size")
     settings = {name: getattr(options, name) for name in names}
     settings |= {name: True for name in ("thesis_patches", "held_out") if getattr(options, name)}
     if options.full_size or options.thesis_patches:
-        settings |= {"size": options.size} if options.size != THESIS_SIZE else {}
+        size = options.size[0] if len(options.size) == 1 else options.size
+        settings |= {"size": size} if size != THESIS_SIZE else {}
         settings |= {"distance": options.distance} if options.distance > 1 else {}
     settings |= {"blur": options.blur} if options.blur else {}
     names = options.estimators or ESTIMATORS
