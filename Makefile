@@ -21,8 +21,9 @@ BUILD_FILES := pyproject.toml setup.py
 KERNELS := $(shell find sklearn_crf -name "*.pyx" -o -name "*.pxd" -o -name "*.h" -o -name "*.hpp")
 SOURCES := $(BUILD_FILES) MANIFEST.in README.rst $(KERNELS) $(shell find sklearn_crf -name '*.py')
 
-# Workers of pytest fill the cores: threads of BLAS beside them would spin while they wait for one.
+# Workers of pytest fill the cores: threads of BLAS and OpenMP beside them would spin while they wait for one.
 test boundscheck sanitize coverage fuzz oldest: export OPENBLAS_NUM_THREADS = 1
+test boundscheck sanitize coverage fuzz oldest: export OMP_NUM_THREADS = 1
 
 .PHONY: help demo test docs lint format wheel boundscheck sanitize tsan coverage fuzz oldest bench bench-check clean
 
