@@ -301,7 +301,7 @@ cdef inline double pass_messages(const Examples* p, Py_ssize_t i, Workspace* wor
     cdef:
         Py_ssize_t K = p.n_states, first = p.node_ptr[i], s, a, b, place
         int32_t parent, best
-        double value, top, total = 0.0
+        double top, total = 0.0
         const double* table
         double* scores
         double* target
