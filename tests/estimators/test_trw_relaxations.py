@@ -82,6 +82,12 @@ def test_shares_of_edges_are_differentiated_and_bound(kind, entropy):
         assert_allclose(getattr(found.marginals, field), expected, atol=1e-7)
 
 
+def test_entropies_that_edges_do_not_share_are_an_error():
+    model = random_model("cycle", 2, "tied", seed=0)
+    with pytest.raises(ValueError, match="entropy must be one of 'trivial', 'factors', got 'trw'"):
+        edge_shared_bound(model, np.zeros(edge_shares_of(model)), "trw")
+
+
 def test_the_best_trees_are_never_looser():
     model = random_model("cycle", 2, "untied", seed=4)
     labels = np.zeros(model.graph.n_nodes, dtype=np.int32)

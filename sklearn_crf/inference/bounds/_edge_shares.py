@@ -5,6 +5,7 @@ import scipy.sparse as sp
 from scipy.optimize import linprog
 from scipy.special import logsumexp
 
+from sklearn_crf._numbers import check_choice
 from sklearn_crf.inference._base import Marginals
 from sklearn_crf.inference._relaxed_problem import in_double_precision
 from sklearn_crf.inference.bounds._shared_bound import SharedBound
@@ -113,7 +114,7 @@ def edge_shares_of(model):
 def even_shares(graph, unary, node_number):
     """Scores of nodes by their edges and themselves, which count ``node_number`` times, or once without edges."""
     # unary, returned: (N, K)
-    return unary / (graph.degree + _node_numbers(graph, node_number))[:, None]
+    return unary / _parts(graph, node_number)[1][:, None]
 
 
 def edge_shared_bound(model, shares, entropy="trivial"):
@@ -140,6 +141,11 @@ def edge_shared_bound(model, shares, entropy="trivial"):
     -------
     SharedBound
 
+    Raises
+    ------
+    ValueError
+        If ``entropy`` is another name, or the scores around an edge leave it no pair of states.
+
     Notes
     -----
     Source: Jancsary 2012, CRF recipe 4 with single factors as pieces.
@@ -158,13 +164,15 @@ def edge_shared_bound(model, shares, entropy="trivial"):
     >>> bound.marginals.log_z > BruteForce().marginals(model).log_z
     True
     """
+    check_choice(entropy, "entropy", NODE_NUMBERS)
     graph, double, node_number = model.graph, in_double_precision(model), NODE_NUMBERS[entropy]
     ends, degree = graph.edges.ravel(), graph.degree
     sums = _sums_over_edges(ends, graph.n_nodes)
     shares = shares.reshape(len(ends), model.n_columns)
     if not node_number:
         shares = shares - (sums @ shares / np.maximum(degree, 1)[:, None])[ends]
-    even = even_shares(graph, double.unary, node_number)
+    numbers, parts = _parts(graph, node_number)
+    even = double.unary / parts[:, None]
     log_z_terms = np.zeros(graph.n_nodes)
     statistics, at_ends = np.zeros(model.tables.shape), np.empty((graph.n_edges, 2, model.n_columns))
     failed = normalise_edges(
@@ -181,16 +189,17 @@ def edge_shared_bound(model, shares, entropy="trivial"):
     if failed >= 0:
         raise ValueError("model is infeasible: the scores around an edge leave it no pair of states.")
     at_ends = at_ends.reshape(shares.shape)
-    numbers = _node_numbers(graph, node_number)
     own = _normalise_nodes(even, sums @ shares, numbers, log_z_terms)
-    unary = (sums @ at_ends + numbers[:, None] * own) / (degree + numbers)[:, None]
+    unary = (sums @ at_ends + numbers[:, None] * own) / parts[:, None]
     marginals = Marginals(unary.astype(model.dtype), statistics, float(log_z_terms.sum()), log_z_terms, "upper")
     return SharedBound(marginals, (at_ends - (own if node_number else unary)[ends]).ravel())
 
 
-def _node_numbers(graph, node_number):
-    """How often the entropy of each node counts: that of a node without edges is all there is of it."""
-    return np.where(graph.degree == 0, 1.0, node_number)
+def _parts(graph, node_number):
+    """How often the entropy of each node counts, once without edges, and the same plus the number of its edges."""
+    # returns: (N,), (N,)
+    numbers = np.where(graph.degree == 0, 1.0, node_number)
+    return numbers, graph.degree + numbers
 
 
 def _normalise_nodes(even, given, numbers, log_z_terms):
