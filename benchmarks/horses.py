@@ -43,7 +43,6 @@ from _memory import peak_megabytes
 from _named_formulation import named_formulation
 from _patch_masks import PatchMasks
 from scipy.ndimage import gaussian_filter
-from scipy.sparse.linalg import LinearOperator
 
 from sklearn_crf import TRWCRF, Example
 from sklearn_crf.datasets import load_weizmann_horses
@@ -78,10 +77,7 @@ def load(options):
     train, test = train[:: options.every], test[:: options.every]
     y, y_test = ([masks[i].astype(np.int32).ravel() for i in part] for part in (train, test))
     if options.full_size or options.thesis_patches:
-        made = [overlays_of(size, images, masks, train, test, options) for size in options.size]
-        of_train, of_test = (
-            [SideBySide(parts) for parts in zip(*part, strict=True)] for part in zip(*made, strict=True)
-        )
+        of_train, of_test = overlays_of(images, masks, train, test, options)
         X = [example(images[i], x, options) for i, x in zip(train, of_train, strict=True)]
         return X, y, lambda: [example(images[i], x, options) for i, x in zip(test, of_test, strict=True)], y_test
     patches = [PatchMasks(size // options.reduction, options.patches) for size in SIZES]
@@ -95,12 +91,12 @@ def load(options):
     return X, y, lambda: [example(images[i], features(i), options) for i in test], y_test
 
 
-def overlays_of(size, images, masks, train, test, options):
-    """Overlays of patches of one size on the images to learn from and to test on."""
+def overlays_of(images, masks, train, test, options):
+    """Overlays of patches on the images to learn from and to test on."""
     overlays = PatchOverlays(
-        size // options.reduction,
+        [size // options.reduction for size in options.size],
         options.patches,
-        max_distance=max(1, min(options.distance, size // 2) // options.reduction),
+        max_distance=[max(1, min(options.distance, size // 2) // options.reduction) for size in options.size],
         random_state=0,
         n_jobs=options.jobs,
     )
@@ -108,22 +104,6 @@ def overlays_of(size, images, masks, train, test, options):
     of_test = overlays.transform([images[i] for i in test])
     print(f"{overlays.n_patches_} patches, {peak_megabytes():.0f} MB at most so far", flush=True)
     return of_train, of_test
-
-
-class SideBySide(LinearOperator):
-    """Features of several operators, one after the other."""
-
-    def __init__(self, parts):
-        self.parts = parts
-        self.ends = np.cumsum([part.shape[1] for part in parts])
-        super().__init__(parts[0].dtype, (parts[0].shape[0], int(self.ends[-1])))
-
-    def _matmat(self, weights):
-        weights = np.split(weights, self.ends[:-1])
-        return sum(part @ own for part, own in zip(self.parts, weights, strict=True))
-
-    def _rmatmat(self, numbers):
-        return np.concatenate([part.T @ numbers for part in self.parts])
 
 
 def split(bunch, options):

@@ -10,7 +10,7 @@ from scipy.ndimage import binary_dilation, binary_erosion
 from scipy.sparse.linalg import LinearOperator
 from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, InvalidParameterError
 
 from sklearn_crf._numbers import as_integers
 from sklearn_crf._threads import map_coarse
@@ -46,30 +46,31 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
 
     Parameters
     ----------
-    patch_size : int, default=50
-        Height and width of a patch, in pixels.
+    patch_size : int or list of int, default=50
+        Height and width of a patch, in pixels. Patches of several sizes see parts of an object and the whole of it.
     n_patches : int, default=1000
-        Patches to take; fewer where the images do not have that many.
+        Patches of each size to take; fewer where the images do not have that many.
     max_correlation : float, default=0.8
-        Largest absolute correlation of two patches, above 0 and at most 1.
-    max_distance : int or None, default=None
-        Steps to a neighbouring pixel from the boundary of a mask to the middle of a patch, at most. 1 centres patches
-        on boundaries; None is half of ``patch_size``, so that patches show what is beside the boundary as well.
+        Largest absolute correlation of two patches of one size, above 0 and at most 1.
+    max_distance : int, list of int or None, default=None
+        Steps to a neighbouring pixel from the boundary of a mask to the middle of a patch, at most; a list has one for
+        each size. 1 centres patches on boundaries; None is half of ``patch_size``, so that patches show what is beside
+        the boundary as well.
     random_state : int, RandomState instance or None, default=None
-        Draws the patches.
+        Draws the patches; those of every size anew from an int.
     n_jobs : int or None, default=None
         Threads over images; results do not depend on it.
 
     Attributes
     ----------
-    patches_ : ndarray of shape (n_patches_, patch_size, patch_size), float32
-        Patches less their mean, of norm 1.
-    masks_ : ndarray of shape (n_patches_, patch_size, patch_size), int8
+    patches_ : list of ndarray of shape (n, patch_size, patch_size), float32
+        Patches less their mean, of norm 1, one array for each size.
+    masks_ : list of ndarray of shape (n, patch_size, patch_size), int8
         1 on the object and -1 beside it.
-    sources_ : ndarray of shape (n_patches_,), int64
+    sources_ : list of ndarray of shape (n,), int64
         Index of the training image of each patch.
     n_patches_ : int
-        Number of patches.
+        Number of patches of all sizes, in the order of which features follow each other.
     n_channels_ : int
         Channels of an image, one.
 
@@ -100,21 +101,21 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        "patch_size": [Interval(Integral, 2, None, closed="left")],
+        "patch_size": [Interval(Integral, 2, None, closed="left"), list, tuple],
         "n_patches": [Interval(Integral, 1, None, closed="left")],
         "max_correlation": [Interval(Real, 0, 1, closed="right")],
-        "max_distance": [Interval(Integral, 1, None, closed="left"), None],
+        "max_distance": [Interval(Integral, 1, None, closed="left"), list, tuple, None],
         "random_state": ["random_state"],
         "n_jobs": [Integral, None],
     }
 
     def __init__(
         self,
-        patch_size: int = 50,
+        patch_size: int | list[int] = 50,
         n_patches: int = 1000,
         *,
         max_correlation: float = 0.8,
-        max_distance: int | None = None,
+        max_distance: int | list[int] | None = None,
         random_state: int | np.random.RandomState | None = None,
         n_jobs: int | None = None,
     ) -> None:
@@ -144,8 +145,9 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         Raises
         ------
         ValueError
-            If images have more than one channel, masks are not of the shape of their images, or no window of
-            ``patch_size`` with some contrast has its middle near the boundary of a mask.
+            If a list has another number of distances than sizes or a number below their least, images have more than
+            one channel, masks are not of the shape of their images, or no window of one of the sizes with some contrast
+            has its middle near the boundary of a mask.
         """
         self._fit(self._as_planes(as_images(X)), y)
         return self
@@ -173,7 +175,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         """
         planes = self._as_planes(as_images(X))
         self._fit(planes, y)
-        return object_array(self._overlays(planes, [self.sources_ != i for i in range(len(planes))]))
+        return object_array(self._overlays(planes, range(len(planes))))
 
     def transform(self, X: ArrayLike) -> np.ndarray:
         """Lay the masks over images.
@@ -186,12 +188,12 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         Returns
         -------
         ndarray of shape (n,) of LinearOperator of shape (H * W, n_patches)
-            Features of the pixels of each image, row by row; in an image smaller than a patch all are 0.
+            Features of the pixels of each image, row by row; those of patches larger than an image are 0.
         """
         return super().transform(X)
 
     def _transform_images(self, images):
-        return self._overlays(self._as_planes(images), [np.ones(self.n_patches_, dtype=bool)] * len(images))
+        return self._overlays(self._as_planes(images), [None] * len(images))
 
     def _as_planes(self, images):
         if images[0].shape[2] != 1:
@@ -201,24 +203,30 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         return [image[..., 0].astype(np.float64) for image in images]
 
     def _fit(self, planes, y):
+        sizes = self._sizes()
         masks, least_deviation = _as_masks(y, planes), _least_deviation(planes)
-        found = self._drawn_patches(planes, masks, least_deviation)
-        if not found:
-            raise ValueError(
-                f"X has no window of {self.patch_size} x {self.patch_size} pixels with some contrast and its middle "
-                "near the boundary of a mask of y: decrease patch_size, increase max_distance, or check y."
-            )
-        patches, signs, sources = zip(*found, strict=True)
-        self.patches_ = np.array(patches, dtype=np.float32)
-        self.masks_ = np.array(signs)
-        self.sources_ = np.array(sources)
-        self.n_patches_, self.n_channels_ = len(found), 1
+        found = [self._drawn_patches(planes, masks, least_deviation, *size) for size in sizes]
+        self.patches_, self.masks_, self.sources_ = map(list, zip(*found, strict=True))
+        self.n_patches_, self.n_channels_ = sum(map(len, self.patches_)), 1
         self._least_deviation = least_deviation
 
-    def _drawn_patches(self, planes, masks, least_deviation):
-        """Patch, mask and image of each patch that is taken."""
-        rng, size = check_random_state(self.random_state), self.patch_size
-        steps = size // 2 if self.max_distance is None else self.max_distance
+    def _sizes(self):
+        """Size of patches, and steps from boundaries to their middles, of each size."""
+        sizes = _numbers_of("patch_size", self.patch_size, lowest=2)
+        if self.max_distance is None:
+            return [(size, size // 2) for size in sizes]
+        distances = _numbers_of("max_distance", self.max_distance, lowest=1)
+        if np.ndim(self.max_distance) == 0:
+            distances *= len(sizes)
+        if len(distances) != len(sizes):
+            raise ValueError(
+                f"max_distance has {len(distances)} numbers, but patch_size has {len(sizes)}: give one number for each."
+            )
+        return list(zip(sizes, distances, strict=True))
+
+    def _drawn_patches(self, planes, masks, least_deviation, size, steps):
+        """Patches, masks and numbers of images of the patches of one size."""
+        rng = check_random_state(self.random_state)
         corners = [_corners(mask, size, steps) for mask in masks]
         usable = [i for i, places in enumerate(corners) if len(places)]
         known = np.zeros((self.n_patches, size * size))
@@ -237,35 +245,25 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
             found.append((patch, np.where(masks[i][place], 1, -1).astype(np.int8), i))
             if len(found) == self.n_patches:
                 break
-        return found
+        if not found:
+            raise ValueError(
+                f"X has no window of {size} x {size} pixels with some contrast and its middle near the boundary of a "
+                "mask of y: decrease patch_size, increase max_distance, or check y."
+            )
+        patches, signs, sources = zip(*found, strict=True)
+        return np.array(patches, dtype=np.float32), np.array(signs), np.array(sources)
 
-    def _overlays(self, planes, used):
+    def _overlays(self, planes, left_out):
+        # left_out: for each image, the number of the training image whose patches are not laid over it, or None
         def overlay(item, n_threads):
-            plane, chosen = item
-            corners, strengths = self._best_places(plane)
-            return _Overlay(self.masks_, corners, np.where(chosen, strengths, 0.0), plane.shape)
+            plane, source = item
+            parts = []
+            for patches, masks, sources in zip(self.patches_, self.masks_, self.sources_, strict=True):
+                corners, strengths = _best_places(plane, patches, self._least_deviation)
+                parts.append((masks, corners, np.where(sources == source, 0.0, strengths)))
+            return _Overlay(parts, plane.shape)
 
-        return map_coarse(overlay, list(zip(planes, used, strict=True)), self.n_jobs)
-
-    def _best_places(self, plane):
-        """Corner (n_patches, 2) at which each patch fits the image best, and its correlation there."""
-        corners, strengths = np.zeros((self.n_patches_, 2), dtype=np.int32), np.zeros(self.n_patches_)
-        size = self.patches_.shape[1]
-        if min(plane.shape) < size:
-            return corners, strengths
-        shape = [scipy.fft.next_fast_len(n, real=True) for n in plane.shape]
-        spectrum = scipy.fft.rfft2((plane - plane.mean()).astype(np.float32), shape)
-        deviations = _window_norms(plane, size, self._least_deviation)
-        height, width = deviations.shape
-        for start in range(0, self.n_patches_, _PATCHES):
-            part = slice(start, start + _PATCHES)
-            patches = scipy.fft.rfft2(self.patches_[part], shape)
-            products = scipy.fft.irfft2(spectrum * np.conj(patches), shape)[:, :height, :width]
-            fits = (np.abs(products) / deviations).reshape(len(products), -1)
-            best = fits.argmax(axis=1)
-            corners[part] = np.stack(np.unravel_index(best, (height, width)), axis=1)
-            strengths[part] = fits[np.arange(len(fits)), best]
-        return corners, np.minimum(strengths, 1.0)
+        return map_coarse(overlay, list(zip(planes, left_out, strict=True)), self.n_jobs)
 
     def _feature_names(self, input_features):
         return [f"patch{p}" for p in range(self.n_patches_)]
@@ -274,14 +272,17 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
 class _Overlay(LinearOperator):
     """Features of the pixels of one image: its masks at their places, times correlations."""
 
-    def __init__(self, masks, corners, strengths, shape):
-        super().__init__(np.float64, (shape[0] * shape[1], len(masks)))
-        self._masks, self._corners, self._strengths, self._image_shape = masks, corners, strengths, shape
+    def __init__(self, parts, shape):
+        # parts: masks (P, size, size), corners (P, 2) and strengths (P,) of each size
+        self._parts, self._image_shape = parts, shape
+        self._ends = np.cumsum([len(strengths) for _, _, strengths in parts])
+        super().__init__(np.float64, (shape[0] * shape[1], int(self._ends[-1])))
 
     def _matmat(self, weights):
         weights = np.asarray(weights, dtype=np.float64)
         planes = np.zeros((weights.shape[1], *self._image_shape))
-        add_masks(self._masks, self._corners, np.ascontiguousarray(weights.T * self._strengths), planes)
+        for (masks, corners, strengths), own in zip(self._parts, np.split(weights, self._ends[:-1]), strict=True):
+            add_masks(masks, corners, np.ascontiguousarray(own.T * strengths), planes)
         return planes.reshape(len(planes), -1).T
 
     def _rmatvec(self, numbers):
@@ -291,9 +292,41 @@ class _Overlay(LinearOperator):
     def _rmatmat(self, numbers):
         numbers = np.asarray(numbers, dtype=np.float64)
         planes = np.ascontiguousarray(numbers.T).reshape(-1, *self._image_shape)
-        sums = np.zeros((len(self._masks), len(planes)))
-        sum_under_masks(self._masks, self._corners, self._strengths, planes, sums)
+        sums = np.zeros((self.shape[1], len(planes)))
+        for (masks, corners, strengths), own in zip(self._parts, np.split(sums, self._ends[:-1]), strict=True):
+            sum_under_masks(masks, corners, strengths, planes, own)
         return sums
+
+
+def _numbers_of(name, given, lowest):
+    """A number as a list of one; otherwise the list of numbers, checked."""
+    numbers = list(given) if isinstance(given, (list, tuple)) else [given]
+    if not numbers or not all(isinstance(number, Integral) and number >= lowest for number in numbers):
+        raise InvalidParameterError(
+            f"{name} must be an int of at least {lowest} or a list of them, not empty, got {given!r}."
+        )
+    return numbers
+
+
+def _best_places(plane, all_patches, least_deviation):
+    """Corner (P, 2) at which each patch (P, size, size) fits the image best, and its correlation there."""
+    corners, strengths = np.zeros((len(all_patches), 2), dtype=np.int32), np.zeros(len(all_patches))
+    size = all_patches.shape[1]
+    if min(plane.shape) < size:
+        return corners, strengths
+    shape = [scipy.fft.next_fast_len(n, real=True) for n in plane.shape]
+    spectrum = scipy.fft.rfft2((plane - plane.mean()).astype(np.float32), shape)
+    deviations = _window_norms(plane, size, least_deviation)
+    height, width = deviations.shape
+    for start in range(0, len(all_patches), _PATCHES):
+        part = slice(start, start + _PATCHES)
+        patches = scipy.fft.rfft2(all_patches[part], shape)
+        products = scipy.fft.irfft2(spectrum * np.conj(patches), shape)[:, :height, :width]
+        fits = (np.abs(products) / deviations).reshape(len(products), -1)
+        best = fits.argmax(axis=1)
+        corners[part] = np.stack(np.unravel_index(best, (height, width)), axis=1)
+        strengths[part] = fits[np.arange(len(fits)), best]
+    return corners, np.minimum(strengths, 1.0)
 
 
 def _as_masks(y, planes):

@@ -32,10 +32,11 @@ def fitted(**options):
 
 def entries_by_loops(overlays, image, used):
     """Stored features (H * W, P): the best window of each patch by a loop over all."""
-    size = overlays.patches_.shape[1]
     entries = np.zeros((*image.shape, overlays.n_patches_))
-    for p, (patch, mask) in enumerate(zip(overlays.patches_.astype(float), overlays.masks_, strict=True)):
-        best, place = -1.0, None
+    patches = [patch.astype(float) for part in overlays.patches_ for patch in part]
+    masks = [mask for part in overlays.masks_ for mask in part]
+    for p, (patch, mask) in enumerate(zip(patches, masks, strict=True)):
+        size, best, place = len(patch), -1.0, None
         for i in range(image.shape[0] - size + 1):
             for j in range(image.shape[1] - size + 1):
                 window = image[i : i + size, j : j + size]
@@ -49,8 +50,9 @@ def entries_by_loops(overlays, image, used):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_masks_lie_where_patches_fit_best(dtype):
-    overlays = fitted()
+@pytest.mark.parametrize("sizes", [{}, {"patch_size": [4, SIZE, 9], "n_patches": 3}], ids=["one size", "three sizes"])
+def test_masks_lie_where_patches_fit_best(dtype, sizes):
+    overlays = fitted(**sizes)
     image = squares(1, shape=(13, 24), seed=3)[0].astype(dtype)
     features = overlays.transform(image)[0]
     expected = entries_by_loops(overlays, image[0].astype(float), np.ones(9, dtype=bool))
@@ -62,9 +64,9 @@ def test_a_patch_is_not_laid_over_the_image_that_it_was_taken_from():
     overlays = PatchOverlays(patch_size=SIZE, n_patches=9, random_state=0)
     features = overlays.fit_transform(IMAGES, MASKS)
     for i, x in enumerate(features):
-        expected = entries_by_loops(overlays, IMAGES[i], overlays.sources_ != i)
+        expected = entries_by_loops(overlays, IMAGES[i], overlays.sources_[0] != i)
         assert_allclose(x @ np.eye(9), expected, atol=1e-5)
-    own = overlays.transform(IMAGES)[overlays.sources_[0]]
+    own = overlays.transform(IMAGES)[overlays.sources_[0][0]]
     # There it fits exactly.
     assert np.abs(own @ np.eye(9)[:, :1]).max() == pytest.approx(1.0, abs=1e-5)
 
@@ -80,17 +82,37 @@ def test_the_middle_of_a_patch_is_near_the_boundary():
     at = PatchOverlays(patch_size=10, n_patches=60, max_distance=1, random_state=0).fit(images, masks)
     by_default = PatchOverlays(patch_size=10, n_patches=60, random_state=0).fit(images, masks)
     half = PatchOverlays(patch_size=10, n_patches=60, max_distance=5, random_state=0).fit(images, masks)
-    assert by_steps(at.masks_, 5, 1).all()
-    assert not by_steps(half.masks_, 5, 1).all()
+    assert by_steps(at.masks_[0], 5, 1).all()
+    assert not by_steps(half.masks_[0], 5, 1).all()
     # The window ends four steps after its middle.
-    assert by_steps(half.masks_, 5, 5).mean() > 0.8
-    assert_array_equal(by_default.patches_, half.patches_)
+    assert by_steps(half.masks_[0], 5, 5).mean() > 0.8
+    assert_array_equal(by_default.patches_[0], half.patches_[0])
+
+
+def test_sizes_are_those_of_overlays_of_one_size_side_by_side():
+    options = {"n_patches": 4, "random_state": 0}
+    together = PatchOverlays([5, 8], max_distance=[1, 3], **options)
+    features = together.fit_transform(IMAGES, MASKS)
+    apart = [PatchOverlays(5, max_distance=1, **options), PatchOverlays(8, max_distance=3, **options)]
+    expected = [part.fit_transform(IMAGES, MASKS) for part in apart]
+    for x, *parts in zip(features, *expected, strict=True):
+        assert_array_equal(x @ np.eye(8), np.hstack([part @ np.eye(4) for part in parts]))
+    assert together.n_patches_ == len(together.get_feature_names_out()) == 8
+    # An image that is too small for one of the sizes has features of the other.
+    small = together.transform(IMAGES[:1, :6])[0] @ np.eye(8)
+    assert np.abs(small).max(axis=0)[:4].all()
+    assert not small[:, 4:].any()
+    assert_array_equal(
+        PatchOverlays([5, 8], max_distance=2, **options).fit(IMAGES, MASKS).patches_[0],
+        PatchOverlays(5, max_distance=2, **options).fit(IMAGES, MASKS).patches_[0],
+    )
 
 
 @pytest.mark.parametrize("n_columns", [1, 3])
-def test_products_are_those_of_stored_entries(n_columns):
+@pytest.mark.parametrize("sizes", [{}, {"patch_size": [4, SIZE, 9], "n_patches": 3}], ids=["one size", "three sizes"])
+def test_products_are_those_of_stored_entries(n_columns, sizes):
     rng = np.random.default_rng(1)
-    features = fitted().transform(IMAGES)[2]
+    features = fitted(**sizes).transform(IMAGES)[2]
     entries = features @ np.eye(9)
     weights, numbers = rng.normal(size=(9, n_columns)), rng.normal(size=(len(entries), n_columns))
     assert_allclose(features @ weights, entries @ weights, atol=1e-12)
@@ -100,12 +122,12 @@ def test_products_are_those_of_stored_entries(n_columns):
 
 def test_patches_are_unlike_and_lie_on_boundaries():
     overlays = fitted(n_patches=40, max_correlation=0.5, max_distance=1)
-    rows = overlays.patches_.reshape(overlays.n_patches_, -1).astype(float)
+    rows = overlays.patches_[0].reshape(overlays.n_patches_, -1).astype(float)
     alike = np.abs(rows @ rows.T) - np.eye(len(rows))
     assert 1 < overlays.n_patches_ < 40
     assert alike.max() <= 0.5 + 1e-6
     assert_allclose(rows.sum(axis=1), 0, atol=1e-5)
-    assert all(0 < (mask == 1).sum() < mask.size for mask in overlays.masks_)
+    assert all(0 < (mask == 1).sum() < mask.size for mask in overlays.masks_[0])
     assert overlays.get_feature_names_out()[0] == "patch0"
 
 
@@ -126,7 +148,7 @@ def test_threads_pickles_read_only_and_lists():
     for i, x in enumerate(one):
         for other in (two, listed, restored):
             assert_array_equal(x @ weights, other[i] @ weights)
-    assert_array_equal(clone(fitted()).fit(IMAGES, MASKS).patches_, fitted().patches_)
+    assert_array_equal(clone(fitted()).fit(IMAGES, MASKS).patches_[0], fitted().patches_[0])
 
 
 def test_a_field_learns_on_them():
@@ -155,6 +177,11 @@ def test_a_field_learns_on_them():
         ({"max_distance": 0}, IMAGES, MASKS, "'max_distance' parameter of PatchOverlays must be"),
         ({"max_correlation": 0.0}, IMAGES, MASKS, "'max_correlation' parameter of PatchOverlays must be"),
         ({"patch_size": 1}, IMAGES, MASKS, "'patch_size' parameter of PatchOverlays must be"),
+        ({"patch_size": []}, IMAGES, MASKS, "patch_size must be an int of at least 2 or a list of them, not empty"),
+        ({"patch_size": [6, 1]}, IMAGES, MASKS, r"patch_size must be an int of at least 2 .*, got \[6, 1\]"),
+        ({"patch_size": [6, 30]}, IMAGES, MASKS, "no window of 30 x 30 pixels with some contrast"),
+        ({"max_distance": [1, 2]}, IMAGES, MASKS, "max_distance has 2 numbers, but patch_size has 1"),
+        ({"max_distance": [0]}, IMAGES, MASKS, "max_distance must be an int of at least 1 or a list of them"),
     ],
 )
 def test_bad_input(options, X, y, message):
