@@ -19,8 +19,8 @@ from sklearn_crf.rtf.losses import loss_function
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
-QUICK = {"filter_bank": None, "max_depth": 1, "max_iter": 4, "random_state": 0}
-CLEAN = np.kron(np.random.default_rng(0).random((8, 5, 5)), np.ones((4, 4)))
+QUICK = {"filter_bank": None, "max_depth": 1, "max_iter": 2, "random_state": 0}
+CLEAN = np.kron(np.random.default_rng(0).random((6, 4, 4)), np.ones((4, 4)))
 NOISY = CLEAN + 0.3 * np.random.default_rng(1).normal(size=CLEAN.shape)
 X = NOISY[..., None]
 
@@ -108,15 +108,15 @@ def test_a_cascade_of_one_is_a_field():
 
 
 def test_folds_are_predicted_by_fields_of_other_images():
-    field = RegressionTreeField(cascade=Cascade(2, n_folds=4), **QUICK).fit(X, CLEAN)
+    field = RegressionTreeField(cascade=Cascade(2, n_folds=3), **QUICK).fit(X, CLEAN)
     plain = RegressionTreeField(cascade=2, **QUICK).fit(X, CLEAN)
     # The first field is that of all images; the second one learned from worse predictions.
     assert_array_equal(field.stages_[0].predict(X), plain.stages_[0].predict(X))
     seed = int(np.random.RandomState(0).randint(np.iinfo(np.int32).max))
     order = np.random.default_rng(seed).permutation(len(X))
     seen = np.empty_like(CLEAN)
-    for k in range(4):
-        own = np.sort(order[k::4])
+    for k in range(3):
+        own = np.sort(order[k::3])
         others = np.setdiff1d(np.arange(len(X)), own)
         first = RegressionTreeField(**QUICK | {"clip": None}).fit(X[others], CLEAN[others])
         seen[own] = first.predict(X[own])
@@ -184,8 +184,8 @@ def test_a_field_after_a_cascade_is_one_field():
 def test_bad_options_are_named():
     with pytest.raises(InvalidParameterError, match="'n_folds' parameter of Cascade"):
         RegressionTreeField(cascade=Cascade(2, n_folds=1)).fit(X, CLEAN)
-    with pytest.raises(ValueError, match="cascade with n_folds=9 needs as many images, got 8"):
-        RegressionTreeField(cascade=Cascade(2, n_folds=9), **QUICK).fit(X, CLEAN)
+    with pytest.raises(ValueError, match="cascade with n_folds=7 needs as many images, got 6"):
+        RegressionTreeField(cascade=Cascade(2, n_folds=7), **QUICK).fit(X, CLEAN)
     with pytest.raises(ValueError, match="joint training of a cascade needs a loss of predictions"):
         RegressionTreeField("pseudolikelihood", cascade=Cascade(joint=1), **QUICK).fit(X, CLEAN)
     with pytest.raises(ValueError, match="got plain samples"):
