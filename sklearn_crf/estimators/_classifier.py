@@ -40,7 +40,7 @@ from sklearn_crf.inference import (
     TreeInference,
     resolve_inference,
 )
-from sklearn_crf.inference.cuts._graph_cut import LatticeRows
+from sklearn_crf.inference.cuts._lattice_rows import LatticeRows
 from sklearn_crf.models import FactorGraph, PairwiseModel, clamped, score_terms
 
 _Method = TypeVar("_Method", bound=Callable)
@@ -110,7 +110,7 @@ class FieldClassifier(TrainableField):
             if cuts and batch.example.is_plain_lattice and LatticeRows.pays(graph):
                 rows = LatticeRows(graph, lambda *ends: self._model(potentials, voter, batch.rows(*ends)))
                 with batch.named_in_errors():
-                    labels = rows.labels(n_threads)
+                    labels = rows.labels(n_threads, may_truncate=getattr(chosen, "nonsubmodular", None) != "error")
                 if labels is not None:
                     return labels
             model = self._model(potentials, voter, batch)

@@ -5,9 +5,9 @@ import pytest
 
 from sklearn_crf import DRFClassifier
 from sklearn_crf.graphs import Graph, lattice
-from sklearn_crf.inference import GraphCut
-from sklearn_crf.inference.cuts import _graph_cut
-from sklearn_crf.inference.cuts._graph_cut import LatticeRows
+from sklearn_crf.inference import GraphCut, JunctionTree
+from sklearn_crf.inference.cuts import _lattice_rows
+from sklearn_crf.inference.cuts._lattice_rows import LatticeRows
 from sklearn_crf.learning import PL
 from sklearn_crf.models import PairwiseModel, score
 from sklearn_crf.potentials import PairwiseTables
@@ -26,7 +26,7 @@ def rng():
 
 @pytest.fixture
 def small_parts(monkeypatch):
-    monkeypatch.setattr(_graph_cut, "_NODES_OF_ROWS", 40)
+    monkeypatch.setattr(_lattice_rows, "_NODES_OF_ROWS", 40)
 
 
 def fitted(X, y, **options):
@@ -36,13 +36,33 @@ def fitted(X, y, **options):
     return field
 
 
+def all_may_be_truncated(monkeypatch):
+    monkeypatch.setattr(_lattice_rows, "_MOST_TRUNCATED", 1.0)
+    monkeypatch.setattr(_lattice_rows, "_MOST_OPEN_ROWS", 1.0)
+
+
+def rows_of(whole, connectivity):
+    """Models of ranges of rows of a model with an edge weight."""
+    graph = whole.graph
+    width = graph.n_nodes // graph.shape[0]
+    number = {tuple(edge): e for e, edge in enumerate(graph.edges.tolist())}
+
+    def rows(start, stop):
+        part = lattice((stop - start, *graph.shape[1:]), connectivity)
+        edges = [number[tuple(edge)] for edge in (part.edges + start * width).tolist()]
+        unary = whole.unary[start * width : stop * width]
+        return PairwiseModel(part, unary, whole.tables, edge_weight=whole.edge_weight[edges])
+
+    return rows
+
+
 def by_rows(monkeypatch):
     """Numbers of calls that were answered by rows, and that were not."""
     answered = []
     labels = LatticeRows.labels
 
-    def counted(self, n_threads=1):
-        found = labels(self, n_threads)
+    def counted(self, n_threads=1, **options):
+        found = labels(self, n_threads, **options)
         answered.append(found is not None)
         return found
 
@@ -95,6 +115,68 @@ def test_edges_that_prefer_unlike_labels_go_the_general_way(rng, monkeypatch, sm
     assert answered == [False] * 2
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("shape", "connectivity"), [((40, 8), 1), ((40, 6), 2), ((24, 3, 3), 1), ((3, 100), 1)])
+def test_a_few_edges_that_are_not_submodular(small_parts, monkeypatch, shape, connectivity, dtype):
+    all_may_be_truncated(monkeypatch)
+    asked = []
+    roof_dual = LatticeRows._roof_dual
+    monkeypatch.setattr(LatticeRows, "_roof_dual", lambda *args: asked.append(args) or roof_dual(*args))
+    graph = lattice(shape, connectivity)
+    n_found = 0
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        unary = rng.normal(scale=0.8, size=(graph.n_nodes, 2)).astype(dtype)
+        weight = rng.uniform(0.1, 0.8, size=graph.n_edges)
+        weight[rng.choice(graph.n_edges, 4, replace=False)] = -rng.uniform(0.1, 1.0, size=4)
+        whole = PairwiseModel(graph, unary, np.eye(2, dtype=dtype)[None], edge_weight=weight.astype(dtype))
+        labels = LatticeRows(graph, rows_of(whole, connectivity)).labels()
+        if labels is None:
+            continue
+        n_found += 1
+        assert score(whole, labels) == pytest.approx(JunctionTree().map(whole).score, rel=1e-6)
+        assert np.array_equal(labels, LatticeRows(graph, rows_of(whole, connectivity)).labels(n_threads=2))
+        assert LatticeRows(graph, rows_of(whole, connectivity)).labels(may_truncate=False) is None
+    assert n_found >= 15
+    assert len(asked) > 5
+
+
+def test_what_roof_duality_leaves_open_is_left_to_others(small_parts, monkeypatch):
+    all_may_be_truncated(monkeypatch)
+    graph = lattice((30, 12))
+    # A cycle of four nodes without scores, one edge of which prefers unlike labels.
+    unary, weight = np.ones((360, 2)) * [0, 3], np.full(graph.n_edges, 0.5)
+    cycle = [5 * 12 + 5, 5 * 12 + 6, 6 * 12 + 5, 6 * 12 + 6]
+    inside = np.isin(graph.edges, cycle)
+    unary[cycle] = 0.0
+    weight[inside.sum(axis=1) == 1] = 0.0
+    inner = np.flatnonzero(inside.all(axis=1))
+    weight[inner[0]] = -0.5
+    whole = PairwiseModel(graph, unary, [np.eye(2)], edge_weight=weight)
+    assert GraphCut("qpbo").map(whole).state.n_unlabelled == 4
+    assert LatticeRows(graph, rows_of(whole, 1)).labels() is None
+
+
+@pytest.mark.parametrize("inference", ["map", "graph_cut", "alpha_expansion"])
+def test_estimators_label_by_rows_with_edges_that_are_not_submodular(rng, monkeypatch, small_parts, inference):
+    X, y = pictures(rng, 4, (40, 8))
+    field = fitted(X, y, inference=inference)
+    # A few neighbours differ so much that these weights are negative.
+    field.edge_coef_ = np.array([1.0, -0.26, 0.0]).reshape(field.edge_coef_.shape)
+    models = field.models(X)
+    n_negative = [np.count_nonzero(model.edge_weight < 0) for model in models]
+    assert 0 < max(n_negative) <= 5
+    all_may_be_truncated(monkeypatch)
+    answered = by_rows(monkeypatch)
+    labels = field.predict(X)
+    assert all(answered)
+    assert len(answered) == 4
+    for model, found in zip(models, labels, strict=True):
+        assert score(model, found.ravel()) == pytest.approx(JunctionTree().map(model).score)
+    with pytest.raises(ValueError, match=r"X\[\d\].*model is not submodular"):
+        field.predict(X, inference=GraphCut("error"))
+
+
 def test_scores_beyond_30_bits_take_60(rng, small_parts):
     graph = lattice((20, 10))
     unary = rng.normal(size=(200, 2))
@@ -103,14 +185,7 @@ def test_scores_beyond_30_bits_take_60(rng, small_parts):
     strong[7] = 1e9
     whole = PairwiseModel(graph, unary, [np.eye(2)], edge_weight=strong)
 
-    def rows(start, stop):
-        nodes = np.arange(start * 10, stop * 10)
-        part = lattice((stop - start, 10))
-        number = {tuple(edge): e for e, edge in enumerate(graph.edges.tolist())}
-        edges = [number[tuple(edge)] for edge in (part.edges + start * 10).tolist()]
-        return PairwiseModel(part, unary[nodes], [np.eye(2)], edge_weight=strong[edges])
-
-    labels = LatticeRows(graph, rows).labels()
+    labels = LatticeRows(graph, rows_of(whole, 1)).labels()
     assert np.isclose(score(whole, labels), GraphCut().map(whole).score, rtol=1e-12)
 
 

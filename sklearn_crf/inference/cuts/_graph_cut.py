@@ -1,33 +1,23 @@
 """Exact MAP of binary submodular models, and roof duality for the others."""
 
-from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import checkpoint, map_tasks
-from sklearn_crf.graphs import Graph
+from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference, Labeling
 from sklearn_crf.inference.cuts._cut_network import (
     CROSS,
-    STOP,
     TRUNCATE,
     CutNetwork,
-    LatticeFlow,
-    Rounding,
-    largest_capacity,
     pairwise_values,
     precision,
-    require_choice,
 )
 from sklearn_crf.kernels.cuts.fusion_moves import (
     complete_sweep,
     find_not_submodular,
     half_integral_score,
-    integer_excess,
-    node_terms,
     truncation_slack,
-    unary_spread,
 )
 from sklearn_crf.models import PairwiseModel
 
@@ -222,84 +212,3 @@ def _complete(model, labels):
         checkpoint()
         if not complete_sweep(*values, nodes, labels):
             break
-
-
-# Nodes whose scores are in memory at once where a large lattice is labelled by its rows.
-_NODES_OF_ROWS = 1 << 16
-
-
-class LatticeRows(NamedTuple):
-    """A large lattice with two states, whose scores are made some rows at a time and never stored.
-
-    Beside what is read, a minimum cut then keeps its residual capacities and its forests: 26 bytes a node with four
-    neighbours, and up to 8 for its queues. Scores are made twice, once to find the scale of the integers. These have 30
-    bits, for float64 too, where a unit is less than 2**-20 of a typical difference of unary scores, and else 60: the
-    score of the labels is less than that of the best labeling by a unit a node and edge at most.
-
-    Parameters
-    ----------
-    graph : Graph
-        From :func:`~sklearn_crf.graphs.lattice`.
-    model : callable(start, stop) -> PairwiseModel
-        The model of the rows from one index of the first axis to another, on the lattice of their shape.
-    """
-
-    graph: Graph
-    model: Callable[[int, int], PairwiseModel]
-
-    @staticmethod
-    def pays(graph):
-        """Whether a lattice is so large that its rows are better looked at in turn."""
-        return graph.n_nodes > 2 * _NODES_OF_ROWS and graph.shape is not None and LatticeFlow.fits(graph)
-
-    def labels(self, n_threads=1):
-        """Best labels, (N,) int32; None where a minimum cut does not represent every edge."""
-        length = self.graph.shape[0]
-        n_rows = max(1, _NODES_OF_ROWS * length // self.graph.n_nodes)
-        parts = [(start, min(start + n_rows, length)) for start in range(0, length, n_rows)]
-        found = map_tasks(lambda part, n_threads: self._survey(*part), parts, n_threads)
-        if any(each is None for each in found):
-            return None
-        carried, total, n_unlike = np.array(found).T
-        rounding = Rounding.of(self.graph, carried.max(), (total.sum(), n_unlike.sum()), may_be_coarse=True)
-        return self._taken(rounding, parts, n_threads).astype(np.int32)
-
-    def _taken(self, rounding, parts, n_threads):
-        flow = LatticeFlow(self.graph, rounding.dtype)
-        map_tasks(lambda part, n_threads: self._write(flow, rounding, *part), parts, n_threads)
-        return flow.solve(n_threads)
-
-    @property
-    def _reach(self):
-        return int(self.graph.offsets[:, 0].max())
-
-    def _survey(self, start, stop):
-        """Bound of the capacities of some rows, sum of the spreads of their unary scores, and number of these."""
-        checkpoint()
-        model = self.model(start, min(stop + self._reach, self.graph.shape[0]))
-        carried, endless = largest_capacity(model)
-        if endless or n_not_submodular(model):
-            return None
-        return carried, *unary_spread(model.unary[: (stop - start) * (self.graph.n_nodes // self.graph.shape[0])])
-
-    def _write(self, flow, rounding, start, stop):
-        """Capacities of some rows, from them and their neighbours."""
-        checkpoint()
-        length = self.graph.shape[0]
-        width = self.graph.n_nodes // length
-        low, high = max(start - self._reach, 0), min(stop + self._reach, length)
-        model = self.model(low, high)
-        n_nodes = model.graph.n_nodes
-        keep, take = np.zeros(n_nodes, dtype=np.int32), np.ones(n_nodes, dtype=np.int32)
-        cost = np.empty(n_nodes)
-        node_terms(model.unary, keep, take, cost)
-        part = LatticeFlow(model.graph, rounding.dtype)
-        assert len(part.counts) == len(flow.counts)
-        part.set_capacities(
-            (*pairwise_values(model), model.graph.edges),
-            *(keep, take, rounding.scale, rounding.most, precision(model), STOP, cost),
-        )
-        own = slice((start - low) * width, (stop - low) * width)
-        node = integer_excess(cost[own], rounding.scale, rounding.most, flow.excess[start * width : stop * width])
-        require_choice(node + start * width if node >= 0 else node)
-        flow.residual[flow.guard + start * width : flow.guard + stop * width] = part.residual[part.guard :][own]
