@@ -282,12 +282,33 @@ def bandwidths(rounds):
         yield {"row": "memory", "step": step, "one": one, "two": two, "gain": two / one, "processor": 1.0, "first": 0.5}
 
 
+def machine_gain(seconds=0.15):
+    """What two threads gain that only compute, and take the lock of the interpreter once in a millisecond."""
+
+    def rate(n_threads):
+        """Loops a second of all threads."""
+        with ThreadPoolExecutor(n_threads) as pool:
+            return sum(pool.map(loops, range(n_threads))) / seconds
+
+    def loops(number):
+        angles, sines = np.full(2**14, 1.0 + number), np.empty(2**14)
+        n_done, end = 0, time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            for _ in range(8):
+                np.sin(angles, out=sines)
+            n_done += 1
+        return n_done
+
+    return rate(2) / rate(1)
+
+
 def compare(name, rounds, repetitions):
     """The rows of the table for one estimator: one for each step."""
-    runs = {1: [], 2: []}
+    runs, machine = {1: [], 2: []}, [machine_gain()]
     for _ in range(rounds):
         for n_jobs, some in runs.items():
             some.append(run(name, n_jobs, repetitions))
+            machine.append(machine_gain())
     same = len({each["digest"] for some in runs.values() for each in some}) == 1
     for step in runs[1][0]["seconds"]:
         one, two = (min(each["seconds"][step] for each in some) for some in runs.values())
@@ -299,6 +320,7 @@ def compare(name, rounds, repetitions):
             "gain": one[0] / two[0],
             "processor": two[1] / one[1],
             "first": two[2] / two[1],
+            "machine": float(np.mean(machine)),
             "same": same,
         }
 
@@ -306,7 +328,8 @@ def compare(name, rounds, repetitions):
 def show(row):
     print(
         f"{row['row']:32s}{row['step']:10s}{row['one']:>8.3f}{row['two']:>8.3f}{row['gain']:>7.2f}"
-        f"{row['processor']:>11.2f}{row['first']:>7.2f}  {'yes' if row.get('same', True) else 'NO'}",
+        f"{row['processor']:>11.2f}{row['first']:>7.2f}{row.get('machine', np.nan):>9.2f}"
+        f"  {'yes' if row.get('same', True) else 'NO'}",
         flush=True,
     )
 
@@ -324,7 +347,8 @@ def main():
         name, n_jobs = options.worker
         print(json.dumps(work(name, int(n_jobs), options.repetitions)))
         return
-    print(f"{'':32s}{'step':10s}{'1 thr.':>8s}{'2 thr.':>8s}{'gain':>7s}{'processor':>11s}{'first':>7s}  same")
+    print(f"{'':32s}{'step':10s}{'1 thr.':>8s}{'2 thr.':>8s}{'gain':>7s}{'processor':>11s}{'first':>7s}", end="")
+    print(f"{'machine':>9s}  same")
     record = read_record(options.json, [])
     for name in options.rows:
         rows = [row for row in record if row["row"] == name]

@@ -100,12 +100,13 @@ def proof_rows(found):
 
 def thread_table(rows):
     """What a second thread gains: times of one, and their ratio to those of two; of the memory, what it gives."""
-    table = [["work", "step", "one thread", "two threads", "gain", "first thread's share"]]
+    table = [["work", "step", "one thread", "two threads", "gain", "the machine's", "first thread's share"]]
     for row in rows:
         form = "{:.0f} GB/s" if row["row"] == "memory" else "{:.2f} s"
         times = [form.format(row[name]) for name in ("one", "two")]
         share = "" if row["row"] == "memory" else f"{row['first']:.2f}"
-        table.append([row["row"], row["step"], *times, f"{row['gain']:.2f}", share])
+        machine = f"{row['machine']:.2f}" if "machine" in row else ""
+        table.append([row["row"], row["step"], *times, f"{row['gain']:.2f}", machine, share])
     return list_table(table)
 
 

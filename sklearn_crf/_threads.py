@@ -6,8 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache, partial
-from itertools import count, pairwise
-from time import perf_counter
+from itertools import pairwise
+from time import perf_counter, thread_time
 from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
@@ -62,15 +62,69 @@ class Cancelled(Exception):
     """Raised inside a worker after Ctrl-C in the main thread, so that it stops at its next sweep."""
 
 
+class _Helpers:
+    """How many threads help another one: one leaves for a while where all of them wait much, for a lock or for a core.
+
+    Two threads that hand the lock of the interpreter to and fro take longer than one alone. Results are the same.
+    """
+
+    def __init__(self, n_helpers):
+        self.n_helpers = self.n_wanted = n_helpers
+        self._lock = threading.Lock()
+        self._processor = self._clock = 0.0
+        self._pause, self._return = _FIRST_PAUSE, 0.0
+
+    def wanted(self):
+        """Number of helpers that are welcome now."""
+        if self.n_wanted < self.n_helpers and perf_counter() >= self._return:
+            with self._lock:
+                self.n_wanted, self._return = min(self.n_wanted + 1, self.n_helpers), perf_counter() + self._pause
+        return self.n_wanted
+
+    def add(self, processor, clock):
+        """Take note of what one of the threads has spent: seconds of its own processor's time, and by the clock."""
+        with self._lock:
+            self._processor += processor
+            self._clock += clock
+            if self._clock < _LOOKED_AT * (self.n_wanted + 1):
+                return
+            is_busy = self._processor >= _LEAST_SHARE * self._clock
+            self._processor = self._clock = 0.0
+            if is_busy:
+                self._pause, self._return = _FIRST_PAUSE, 0.0
+            elif self.n_wanted:
+                self.n_wanted -= 1
+                self._return = perf_counter() + self._pause
+                self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+
+
+# Seconds by the clock after which threads are judged, the least share of them in which they work, and the seconds for
+# which one stays away: twice as many each time that it has come back in vain.
+_LOOKED_AT, _LEAST_SHARE, _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.75, 0.1, 2.0
+
+
+def _helpers_for(function, n_helpers):
+    """That of a function which a fit calls again and again; a new one where threads are not kept."""
+    kept = getattr(_current, "kept_helpers", None)
+    if kept is None:
+        return _Helpers(n_helpers)
+    while isinstance(function, partial):
+        function = function.func
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    return kept.setdefault((code, id(getattr(function, "__self__", None)), n_helpers), _Helpers(n_helpers))
+
+
 class _SharedItems:
     """Numbered items that several threads take in turn; an error stops those behind it, an interruption all.
 
     The item that fails first by its number is always begun, so that the error does not depend on threads either.
     """
 
-    def __init__(self, function, n_items):
+    def __init__(self, function, n_items, executor, helpers):
         self.function, self.n_items = function, n_items
-        self.numbers, self.lock = count(), threading.Lock()
+        self.executor, self.helpers = executor, helpers
+        self.lock, self.n_begun = threading.Lock(), 0
+        self.calls, self.n_present = [], 0
         self.results = [None] * n_items
         self.errors: dict[int, Exception] = {}
         self.interrupted = False
@@ -80,13 +134,14 @@ class _SharedItems:
     def _next(self):
         """The next number; without a lock, free-threaded Python might give it to two threads."""
         with self.lock:
-            return next(self.numbers)
+            self.n_begun += 1
+            return self.n_begun - 1
 
-    def work(self):
-        """Work on items until none is left."""
+    def _work(self, goes_on):
+        """Work on items until none is left, or until this thread shall not go on."""
         try:
             # numbers ascend: behind an error there is nothing more to do
-            while (i := self._next()) < self.n_items and not self.errors and not self.interrupted:
+            while goes_on() and (i := self._next()) < self.n_items and not self.errors and not self.interrupted:
                 _current.cancelled = _Cancellation(self, i)
                 try:
                     checkpoint()
@@ -96,11 +151,52 @@ class _SharedItems:
         finally:
             _current.cancelled = self.around
 
-    def help(self):
+    def _noted(self):
+        """A function that takes note of what this thread has spent since the last call, where it is not alone."""
+        processor, clock = thread_time(), perf_counter()
+
+        def note():
+            nonlocal processor, clock
+            before = processor, clock
+            processor, clock = thread_time(), perf_counter()
+            if self.n_present:
+                self.helpers.add(processor - before[0], clock - before[1])
+
+        return note
+
+    def work(self):
+        """Work on items, together with those that help."""
+        note = self._noted()
+
+        def goes_on():
+            note()
+            while self.n_begun < self.n_items - 1 and self.n_present < min(self.helpers.wanted(), self.n_items - 1):
+                with self.lock:
+                    self.n_present += 1
+                self.calls.append(self.executor.submit(self._help))
+            return True
+
+        self._work(goes_on)
+
+    def _help(self):
         """The same in another thread, with the configuration of scikit-learn of this one."""
+        note = self._noted()
+
+        def goes_on():
+            note()
+            return self.n_present <= self.helpers.n_wanted
+
         set_warning_state(self.warning)
         with config_context(**self.config):
-            self.work()
+            self._work(goes_on)
+        with self.lock:
+            self.n_present -= 1
+
+    def wait_for_helpers(self):
+        """Wait for those that have begun; those that have not need not begin."""
+        for call in self.calls:
+            if not call.cancel():
+                call.result()
 
 
 class _Cancellation:
@@ -142,95 +238,27 @@ def kept_threads(n_jobs):
             yield
             return
         with ThreadPoolExecutor(n_threads - 1) as executor:
-            _current.executor, _current.trials = executor, {}
+            _current.executor, _current.kept_helpers = executor, {}
             try:
                 yield
             finally:
-                _current.executor = _current.trials = None
+                _current.executor = _current.kept_helpers = None
     finally:
         _current.is_in_fit = around
 
 
-class _Trial:
-    """Whether threads pay for tasks that are mapped over again and again, by the clock: results are the same.
-
-    Tasks that mostly hold the lock of the interpreter take longer on two threads than on one. From time to time some
-    calls are made on one thread, and the quicker way is kept until the next time. One thread is kept for a few calls
-    first, then for twice as many whenever it is found to be enough again: other programs may have held the second core
-    for a moment.
-    """
-
-    def __init__(self):
-        self.is_alone = False
-        self._is_cold = True
-        self._step, self._pause, self._next_pause = 0, 0, _FIRST_PAUSE
-        self.seconds = ([], [])  # for each task, of calls on several threads and on one
-
-    @property
-    def next_is_alone(self):
-        return self._step % 2 == 1 if self._step < _TRIAL_CALLS else self.is_alone
-
-    @property
-    def n_alike(self):
-        """Number of calls that are made the same way from here on."""
-        return max(1, _TRIAL_CALLS + self._pause - self._step) if self._step >= _TRIAL_CALLS else 1
-
-    def add(self, seconds, n_tasks, n_calls=1):
-        """Take note of a call, or of several made the same way."""
-        if self._step < _TRIAL_CALLS and not self._is_cold:
-            self.seconds[self._step % 2].append(seconds / n_tasks)
-        # The first call of all finds caches cold, and the first after some on one thread a second core asleep.
-        self._is_cold = False
-        self._step += n_calls
-        if self._step <= _TRIAL_CALLS and all(self.seconds):
-            gain = min(self.seconds[1]) / min(self.seconds[0])
-            # Calls may take less and less: a gain is one where the call on one thread after it takes longer, too.
-            is_plain = gain < _PLAIN_LOSS or (gain > _PLAIN_GAIN and self._step % 2 == 0)
-            if is_plain or self._step == _TRIAL_CALLS:
-                self._end_trial(gain < _LEAST_GAIN)
-        if self._step >= _TRIAL_CALLS + self._pause:
-            self._step, self._is_cold = 0, self.is_alone
-
-    def _end_trial(self, is_alone):
-        self.is_alone, self.seconds = is_alone, ([], [])
-        self._step = _TRIAL_CALLS
-        self._pause = min(self._next_pause, _LONGEST_PAUSE) if is_alone else _LONGEST_PAUSE
-        self._next_pause = 2 * self._next_pause if is_alone else _FIRST_PAUSE
-
-
-# Calls of a trial, of which every other one is on one thread, and the fewest and the most from one trial to the next.
-_TRIAL_CALLS, _FIRST_PAUSE, _LONGEST_PAUSE = 6, 5, 94
-# Several threads are kept from the first of these gains on; a trial ends above the second and below the third, as every
-# further call would take that much longer.
-_LEAST_GAIN, _PLAIN_GAIN, _PLAIN_LOSS = 1.1, 1.3, 0.85
-
-
-def _trial_of(function):
-    """That of a function which a fit maps over its tasks; None where threads are not kept."""
-    trials = getattr(_current, "trials", None)
-    if trials is None:
-        return None
-    while isinstance(function, partial):
-        function = function.func
-    code = getattr(getattr(function, "__func__", function), "__code__", None)
-    return trials.setdefault((code, id(getattr(function, "__self__", None))), _Trial())
-
-
-def _share(executor, n_threads, function, n_items):
+def _share(executor, function, n_items, helpers):
     """``[function(i) for i in range(n_items)]`` by this thread and those that help it.
 
     This thread never waits for another one to wake up: where that takes longer than the work, it does all of it.
     """
-    shared = _SharedItems(function, n_items)
-    helpers = [executor.submit(shared.help) for _ in range(min(n_threads, n_items) - 1)]
+    shared = _SharedItems(function, n_items, executor, helpers)
     try:
         shared.work()
-        for helper in helpers:
-            if not helper.cancel():
-                helper.result()
+        shared.wait_for_helpers()
     except BaseException:
         shared.interrupted = True
-        wait([helper for helper in helpers if not helper.cancel()])
+        wait([call for call in shared.calls if not call.cancel()])
         raise
     if shared.errors:
         error = shared.errors[min(shared.errors)]
@@ -261,19 +289,17 @@ def map_tasks(function, tasks, n_jobs=None):
     """``[function(task, n_threads=inner) for task in tasks]`` on threads, results in the order of the tasks.
 
     Kernels release the GIL, so threads are enough, and they share memory. What comes back does not depend on
-    ``n_jobs``: the caller adds results up in the order of the list. Inside of :func:`kept_threads` one thread does all
-    where that was found to be quicker.
+    ``n_jobs``: the caller adds results up in the order of the list. Threads that mostly wait leave the others alone.
     """
     tasks = list(tasks)
     outer, inner = split_threads(n_jobs, len(tasks))
-    trial = _trial_of(function) if outer * inner > 1 and tasks else None
-    if trial is None:
-        is_tried = outer > 1 and len(tasks) >= 8 * _TRIED_TASKS
-        return (_map_as_is_quicker if is_tried else _map_tasks)(function, tasks, outer, inner)
-    start = perf_counter()
-    results = _map_tasks(function, tasks, *((1, 1) if trial.next_is_alone else (outer, inner)))
-    trial.add(perf_counter() - start, len(tasks))
-    return results
+    if outer == 1:
+        return list(_checked_map(partial(function, n_threads=inner), tasks))
+    # scikit-learn's own Parallel sets the filters of warnings in every task besides: threads share those, and tasks
+    # that overlap leave them empty.
+    with _pool(outer) as executor:
+        helpers = _helpers_for(function, outer - 1)
+        return _share(executor, lambda i: function(tasks[i], n_threads=inner), len(tasks), helpers)
 
 
 def map_coarse(function, tasks, n_jobs=None, ended=None):
@@ -344,50 +370,6 @@ def _is_worker_of_dask():
     return True
 
 
-def _map_tasks(function, tasks, outer, inner):
-    if outer == 1:
-        results = []
-        for task in tasks:
-            checkpoint()
-            results.append(function(task, n_threads=inner))
-        return results
-    # scikit-learn's own Parallel sets the filters of warnings in every task besides: threads share those, and tasks
-    # that overlap leave them empty.
-    with _pool(outer) as executor:
-        return _share(executor, outer, lambda i: function(tasks[i], n_threads=inner), len(tasks))
-
-
-# Tasks of one call of a trial, and seconds of a task that is always worth several threads.
-_TRIED_TASKS, _LONG_TASK = 4, 0.005
-
-
-def _map_as_is_quicker(function, tasks, outer, inner):
-    """The same with trials of some tasks, where there is no fit to try them out."""
-    trial, results = _Trial(), []
-    # New threads for each call of a trial would find no memory of their own, and be slow for that.
-    with _pool(outer) as executor, _keeping(executor):
-        while len(results) < len(tasks):
-            is_alone, n_calls = trial.next_is_alone, trial.n_alike
-            lot = tasks[len(results) : len(results) + n_calls * _TRIED_TASKS]
-            start = perf_counter()
-            results += _map_tasks(function, lot, 1 if is_alone else outer, inner)
-            seconds = perf_counter() - start
-            if is_alone and seconds >= _LONG_TASK * len(lot):
-                break
-            trial.add(seconds, len(lot), n_calls)
-        return results + _map_tasks(function, tasks[len(results) :], outer, inner)
-
-
-@contextmanager
-def _keeping(executor):
-    """Context in which calls from this thread share helpers."""
-    around, _current.executor = getattr(_current, "executor", None), executor
-    try:
-        yield
-    finally:
-        _current.executor = around
-
-
 def _checked_map(function, items):
     """As ``map``, with a checkpoint before each item."""
     for item in items:
@@ -407,9 +389,10 @@ def range_runner(n_threads):
         yield run_alone
         return
     with _pool(n_threads) as executor:
+        helpers = _Helpers(n_threads - 1)
 
         def run(kernel, n_items, smallest_range=_SMALLEST_RANGE):
-            _run_shared(executor, n_threads, kernel, n_items, smallest_range)
+            _run_shared(executor, n_threads, kernel, n_items, smallest_range, helpers)
 
         yield run
 
@@ -423,13 +406,13 @@ def run_alone(kernel, n_items, smallest_range=_SMALLEST_RANGE):
     kernel(0, n_items)
 
 
-def _run_shared(executor, n_threads, kernel, n_items, smallest_range):
+def _run_shared(executor, n_threads, kernel, n_items, smallest_range, helpers):
     n_ranges = min(n_threads, n_items // smallest_range)
     if n_ranges < 2:
         kernel(0, n_items)
         return
     bounds = [n_items * k // n_ranges for k in range(n_ranges + 1)]
-    _share(executor, n_ranges, lambda k: kernel(bounds[k], bounds[k + 1]), n_ranges)
+    _share(executor, lambda k: kernel(bounds[k], bounds[k + 1]), n_ranges, helpers)
 
 
 def fixed_ranges(n_items, n_ranges=16):
@@ -520,15 +503,8 @@ def ordered_map(n_threads):
         def mapped(function, items):
             if len(items) < 2:
                 return _checked_map(function, items)
-            trial = _trial_of(function)
-            start = perf_counter()
-            if trial is not None and trial.next_is_alone:
-                results = list(_checked_map(function, items))
-            else:
-                results = _share(executor, n_threads, lambda i: function(items[i]), len(items))
-            if trial is not None:
-                trial.add(perf_counter() - start, len(items))
-            return iter(results)
+            helpers = _helpers_for(function, n_threads - 1)
+            return iter(_share(executor, lambda i: function(items[i]), len(items), helpers))
 
         yield mapped
 

@@ -5,6 +5,8 @@ import signal
 import threading
 import time
 import warnings
+from concurrent.futures import Future
+from functools import partial
 
 import joblib
 import numpy as np
@@ -317,55 +319,120 @@ def test_kept_threads_are_few_and_end_with_their_block():
     assert 2 <= len(seen) <= 3
 
 
-@pytest.mark.parametrize("quicker", [1, 2, None])
-def test_threads_that_do_not_pay_are_left_alone(monkeypatch, quicker):
-    """Inside of a fit, and for each of its functions by itself."""
-    # None: two threads take as long as one
-    now, used = [0.0], []
-    monkeypatch.setattr(_threads, "perf_counter", lambda: now[0])
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds that have passed, and those in which this thread has worked."""
 
-    def work(task, n_threads):
-        now[0] += 1.0 if n_threads == (quicker or n_threads) else 2.0
-        used.append(n_threads)
+    class Clock:
+        passed = worked = 0.0
 
-    def other(task, n_threads):
-        now[0] += 2.0 if n_threads == quicker else 1.0
+        def spend(self, worked, waited=0.0):
+            self.worked += worked
+            self.passed += worked + waited
+
+    clock = Clock()
+    monkeypatch.setattr(_threads, "perf_counter", lambda: clock.passed)
+    monkeypatch.setattr(_threads, "thread_time", lambda: clock.worked)
+    return clock
+
+
+def test_helpers_stay_where_threads_work(clock):
+    helpers = _threads._Helpers(2)
+    for _ in range(1000):
+        helpers.add(0.008, 0.010)
+        assert helpers.wanted() == 2
+
+
+def test_helpers_leave_one_after_the_other_where_threads_wait(clock):
+    helpers = _threads._Helpers(2)
+    # Too short to say anything, then half of the time in vain.
+    helpers.add(0.001, 0.003)
+    assert helpers.wanted() == 2
+    helpers.add(0.03, 0.06)
+    assert helpers.wanted() == 1
+    # What was seen before it left counts no more.
+    helpers.add(0.015, 0.03)
+    assert helpers.wanted() == 1
+    helpers.add(0.01, 0.02)
+    assert helpers.wanted() == 0
+
+
+def test_helpers_come_back_later_each_time_that_it_was_in_vain(clock):
+    helpers, pauses = _threads._Helpers(1), []
+    for _ in range(7):
+        helpers.add(0.03, 0.06)
+        left = clock.passed
+        while not helpers.wanted():
+            clock.spend(1 / 128)
+        pauses.append(round(clock.passed - left, 1))
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+    helpers.add(0.06, 0.06)
+    assert helpers.wanted() == 1
+    helpers.add(0.03, 0.06)
+    clock.spend(0.11)
+    assert helpers.wanted() == 1
+
+
+def test_many_helpers_come_back_one_after_the_other(clock):
+    helpers = _threads._Helpers(3)
+    for _ in range(3):
+        helpers.add(0.06, 0.12)
+    clock.spend(1.0)
+    assert [helpers.wanted(), helpers.wanted()] == [1, 1]
+    clock.spend(1.0)
+    assert helpers.wanted() == 2
+    # The next one need not wait where these work.
+    helpers.add(0.06, 0.06)
+    assert helpers.wanted() == 3
+
+
+@pytest.mark.parametrize("waited", [0.0, 1 / 16])
+def test_items_are_shared_with_helpers_that_do_not_wait(clock, waited):
+    """One that waits takes an item, leaves the others to the caller, and is called again after its pause."""
+    worker, by = ["caller"], []
+
+    class Executor:
+        """Calls what it is given at once, as a thread that is quick to wake up."""
+
+        def submit(self, function):
+            worker.append("helper")
+            done = Future()
+            done.set_result(function())
+            worker.pop()
+            return done
+
+    def work(i):
+        by.append(worker[-1])
+        clock.spend(1 / 32, waited if worker[-1] == "helper" else 0.0)
+        return 2 * i
+
+    assert _threads._share(Executor(), work, 40, _threads._Helpers(1)) == list(range(0, 80, 2))
+    if waited:
+        assert by == [
+            "helper",
+            *4 * ["caller"],
+            "helper",
+            *7 * ["caller"],
+            "helper",
+            *13 * ["caller"],
+            "helper",
+            *12 * ["caller"],
+        ]
+    else:
+        assert by == 40 * ["helper"]
+
+
+def test_functions_of_a_fit_are_helped_apart():
+    def one(task, n_threads): ...
+
+    def other(task, n_threads): ...
 
     with kept_threads(2):
-        for _ in range(250):
-            map_tasks(work, [0], 2)
-            map_tasks(other, [0], 2)
-    # A loss is plain as soon as both ways have been seen, a gain after a call on one thread. The first call of all does
-    # not count, nor does the first on two threads after some on one.
-    settled = {1: [2, 1, 2], 2: [2, 1, 2, 1], None: 3 * [2, 1]}[quicker]
-    seen = [2, 1] if quicker == 2 else settled
-    # One thread is looked at again sooner at first: something else may have held the other core.
-    pauses = 3 * (94,) if quicker == 2 else (5, 10, 20, 40, 80, 94)
-    expected = settled + pauses[0] * [quicker or 1]
-    for pause in pauses[1:]:
-        expected += seen + pause * [quicker or 1]
-    assert used == expected[:250]
-    used.clear()
-    for _ in range(20):
-        map_tasks(work, [0], 2)
-    assert used == [2] * 20
-
-
-@pytest.mark.parametrize(("milliseconds", "n_alone"), [((3, 6), 28), ((3, 3), 28), ((3, 1), 8), ((10, 10), 4)])
-def test_many_short_tasks_are_tried_on_one_thread(monkeypatch, milliseconds, n_alone):
-    """A task takes the first of these where one thread works, the second where several do."""
-    now, used, run = [0.0], [], _threads._map_tasks
-    monkeypatch.setattr(_threads, "perf_counter", lambda: now[0])
-
-    def timed(function, tasks, outer, inner):
-        now[0] += milliseconds[outer > 1] * len(tasks) / 1000
-        used.extend([outer] * len(tasks))
-        return run(function, tasks, outer, inner)
-
-    monkeypatch.setattr(_threads, "_map_tasks", timed)
-    assert map_tasks(lambda task, n_threads: 2 * task, range(40), 2) == list(range(0, 80, 2))
-    assert used.count(1) == n_alone
-    assert len(used) == 40
+        helpers = _threads._helpers_for(partial(one, n_threads=1), 1)
+        assert helpers is _threads._helpers_for(one, 1)
+        assert helpers is not _threads._helpers_for(other, 1)
+        assert helpers is not _threads._helpers_for(one, 2)
+    assert helpers is not _threads._helpers_for(one, 1)
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2, 3])
