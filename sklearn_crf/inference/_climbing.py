@@ -3,6 +3,7 @@
 import numpy as np
 
 from sklearn_crf._threads import checkpoint
+from sklearn_crf.inference._lattice_rows import RowModels
 from sklearn_crf.inference._local_updates import local_arguments, visits
 from sklearn_crf.inference._search_problem import search_problem
 from sklearn_crf.kernels.local.icm import icm_update
@@ -30,6 +31,37 @@ class Climber:
         return labels
 
 
+class RowsClimber:
+    """The same on a large lattice, whose neighbours are listed for some rows at a time: the labels are the same."""
+
+    def __init__(self, model):
+        self.rows = RowModels(model)
+        self.work = np.empty(model.n_columns)
+
+    def climb(self, labels):
+        """Change labels in place."""
+        rows = self.rows
+        height = max(1, _NODES_AT_ONCE // rows.width)
+        for _ in range(_MAX_SWEEPS):
+            parts = [(start, min(start + height, rows.length)) for start in range(0, rows.length, height)]
+            if not sum(self._sweep(labels, *part) for part in parts):
+                break
+        return labels
+
+    def _sweep(self, labels, start, stop):
+        """Visit the nodes of some rows; number of labels that changed."""
+        checkpoint()
+        model, low, high = self.rows.around(start, stop)
+        width = self.rows.width
+        nodes = np.arange((start - low) * width, (stop - low) * width, dtype=np.int32)
+        around = labels[low * width : high * width]
+        return icm_update(nodes, 0, len(nodes), *local_arguments(model), around, self.work)
+
+
+# Nodes whose neighbours are listed together where a lattice has several times as many.
+_NODES_AT_ONCE = 1 << 16
+
+
 class FactorClimber:
     """Changes labelings of a factor graph one node at a time as long as that gains."""
 
@@ -55,7 +87,10 @@ class FactorClimber:
 
 def climber_of(model):
     """The climber of a type of model."""
-    return FactorClimber(model) if isinstance(model, FactorGraph) else Climber(model)
+    if isinstance(model, FactorGraph):
+        return FactorClimber(model)
+    is_large = model.graph.n_nodes > 2 * _NODES_AT_ONCE
+    return RowsClimber(model) if is_large and RowModels.fit(model) else Climber(model)
 
 
 def climbed(model, labels):

@@ -6,13 +6,13 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import checkpoint, map_tasks
+from sklearn_crf.inference._lattice_rows import ordered_offsets
 from sklearn_crf.kernels.cuts.fusion_moves import integer_excess, lattice_terms, node_terms, slot_terms, unary_spread
 from sklearn_crf.kernels.cuts.max_flow import flow_along_offset, lattice_flow, slot_flow, spread_excess
 
 # Node visits between two looks at Ctrl-C: a fraction of a second.
 WORK_PER_CALL = 1 << 21
-# A direction is numbered by one byte, two values of which mean something else.
-_MOST_DIRECTIONS = 254
+# Directions are numbered by one byte, and this stands for none.
 _NO_PARENT = 254
 # Parts of a lattice solved first, each by itself: small enough for the cache, and one for each thread.
 _NODES_PER_BLOCK = 1 << 16
@@ -25,7 +25,7 @@ class LatticeFlow:
 
     def __init__(self, graph, dtype):
         self.shape = np.array(graph.shape, dtype=np.int64)
-        steps, self.offsets, self.counts = graph.keep("lattice offsets", lambda: _lattice_offsets(graph))
+        steps, self.offsets, self.counts = ordered_offsets(graph)
         # Direction k leads along offset k, direction -1 - k back.
         self.delta = np.ascontiguousarray(np.concatenate((steps, -steps[::-1])))
         self.guard = int(steps.max())
@@ -41,8 +41,7 @@ class LatticeFlow:
     @staticmethod
     def fits(graph):
         """Is this graph a lattice with its edges in the order of ``lattice``?"""
-        # Predictions cut hundreds of models of one graph.
-        return bool(graph.keep("lattice offsets", lambda: _lattice_offsets(graph)))
+        return bool(ordered_offsets(graph))
 
     def set_capacities(self, values, keep, take, scale, endless, precision, mode, cost):
         """Capacities of all edges, and what they add to the cost of nodes; see ``kernels.fusion_moves``."""
@@ -121,23 +120,6 @@ def _volume(box):
     return int(np.prod(box[1] - box[0]))
 
 
-def _lattice_offsets(graph):
-    """Steps in the numbering of nodes, offsets and numbers of edges, of the offsets that have edges; () elsewhere."""
-    if graph.offsets is None or not graph.n_edges:
-        return ()
-    strides = np.concatenate((np.cumprod(graph.shape[:0:-1])[::-1], [1])).astype(np.int64)
-    counts = np.maximum(np.subtract(graph.shape, np.abs(graph.offsets)), 0).prod(axis=1)
-    used = np.flatnonzero(counts)
-    offsets, counts = graph.offsets[used], counts[used]
-    steps = offsets @ strides
-    if counts.sum() != graph.n_edges or 2 * len(steps) > _MOST_DIRECTIONS:
-        return ()
-    listed = graph._lists_edges
-    if listed and not np.array_equal(graph.edges[:, 1] - graph.edges[:, 0], np.repeat(steps.astype(np.int32), counts)):
-        return ()
-    return steps, offsets, counts.tolist()
-
-
 class SlotFlow:
     """Buffers of the flow on any graph: residual capacities by slot of ``graph.incidence``."""
 
@@ -183,6 +165,7 @@ STOP, TRUNCATE, CROSS = 0, 1, 2
 _MOST = {np.dtype(np.int32): 2**29 - 1, np.dtype(np.int64): 2**60}
 # In float32 models a rounding to 2**-20 of a typical unary score is no loss, and int32 takes half the memory.
 _COARSEST = 2.0**-20
+_MANY_NODES = 1 << 17
 # Keeps products with denormal scores finite.
 _LARGEST_EXPONENT = 900
 
@@ -262,10 +245,12 @@ class CutNetwork:
     def _choose_scale(self):
         model = self.model
         carried, endless = largest_capacity(model)
+        # Moves on large models of more states are no optimum anyway, and a unit of int32 is less than 2**-20 there.
+        may_be_coarse = model.dtype == np.float32 or (model.n_columns > 2 and model.graph.n_nodes > _MANY_NODES)
         spread = 0.0, 0
-        if model.dtype == np.float32 or endless or not carried:
+        if may_be_coarse or endless or not carried:
             spread = unary_spread(model.unary)
-        rounding = Rounding.of(model.graph, carried, spread, model.dtype == np.float32, endless)
+        rounding = Rounding.of(model.graph, carried, spread, may_be_coarse, endless)
         self._scale, self._most = rounding.scale, rounding.most
         return rounding.dtype
 

@@ -1,0 +1,79 @@
+"""Lattices whose edges are in the order of ``lattice``, and models of some of their rows."""
+
+import numpy as np
+
+from sklearn_crf.graphs import Graph
+from sklearn_crf.models import PairwiseModel
+
+# A direction is numbered by one byte, two values of which mean something else.
+_MOST_DIRECTIONS = 254
+# Types of edges of which each part of a model may look at all.
+_FEW_TYPES = 256
+
+
+def ordered_offsets(graph):
+    """Steps in the numbering of nodes, offsets and numbers of edges, of the offsets that have edges; () elsewhere."""
+    # Predictions ask hundreds of times about one graph.
+    return graph.keep("lattice offsets", lambda: _ordered_offsets(graph))
+
+
+def _ordered_offsets(graph):
+    if graph.offsets is None or not graph.n_edges:
+        return ()
+    strides = np.concatenate((np.cumprod(graph.shape[:0:-1])[::-1], [1])).astype(np.int64)
+    counts = np.maximum(np.subtract(graph.shape, np.abs(graph.offsets)), 0).prod(axis=1)
+    used = np.flatnonzero(counts)
+    offsets, counts = graph.offsets[used], counts[used]
+    steps = offsets @ strides
+    if counts.sum() != graph.n_edges or 2 * len(steps) > _MOST_DIRECTIONS:
+        return ()
+    listed = graph._lists_edges
+    if listed and not np.array_equal(graph.edges[:, 1] - graph.edges[:, 0], np.repeat(steps.astype(np.int32), counts)):
+        return ()
+    return steps, offsets, counts.tolist()
+
+
+class RowModels:
+    """A model on a lattice as models of some of its rows, with the rows around them that their edges lead to."""
+
+    # model: one for which ``fit`` is true
+
+    def __init__(self, model):
+        self.model, graph = model, model.graph
+        _, self._offsets, counts = ordered_offsets(graph)
+        self.length = graph.shape[0]
+        self.width = graph.n_nodes // self.length
+        # Edges go by offset, and those of one offset by rows, as many in each.
+        self._first = np.cumsum([0, *counts[:-1]])
+        self._per_row = counts // (self.length - self._offsets[:, 0])
+        self._graphs = {}
+
+    @staticmethod
+    def fit(model):
+        """Whether this is a model on a lattice whose edges are in order, of few types."""
+        return bool(ordered_offsets(model.graph)) and len(model.tables) <= _FEW_TYPES
+
+    def around(self, start, stop):
+        """The model of rows and of those around them, and the first and last of these."""
+        reach = int(self._offsets[:, 0].max())
+        low, high = max(start - reach, 0), min(stop + reach, self.length)
+        graph = self._graph(high - low)
+        # An offset that leads past these rows has no edge among them.
+        edges = [
+            slice(first + low * count, first + max(high - step, low) * count)
+            for first, count, step in zip(self._first, self._per_row, self._offsets[:, 0], strict=True)
+        ]
+        model = self.model
+        edge_type = np.concatenate([model.edge_type[part] for part in edges])
+        weight = model.edge_weight
+        if weight is not None:
+            weight = np.concatenate([weight[part] for part in edges])
+        unary = model.unary[low * self.width : high * self.width]
+        return PairwiseModel(graph, unary, model.tables, edge_type, weight), low, high
+
+    def _graph(self, height):
+        """The lattice of so many rows: there are few heights, and lists of neighbours take longer than a sweep."""
+        if height not in self._graphs:
+            shape = (height, *self.model.graph.shape[1:])
+            self._graphs[height] = Graph._trusted(height * self.width, None, shape, self._offsets)
+        return self._graphs[height]
