@@ -7,7 +7,7 @@ from sklearn_crf import Graph
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import ICM, AlphaExpansion, _climbing
 from sklearn_crf.inference._climbing import Climber, RowsClimber, climber_of
-from sklearn_crf.inference._lattice_rows import RowModels
+from sklearn_crf.inference._row_models import RowModels
 from sklearn_crf.models import PairwiseModel, score
 
 

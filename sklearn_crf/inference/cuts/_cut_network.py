@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import checkpoint, map_tasks
-from sklearn_crf.inference._lattice_rows import ordered_offsets
+from sklearn_crf.inference._row_models import ordered_offsets
 from sklearn_crf.kernels.cuts.fusion_moves import integer_excess, lattice_terms, node_terms, slot_terms, unary_spread
 from sklearn_crf.kernels.cuts.max_flow import flow_along_offset, lattice_flow, slot_flow, spread_excess
 
