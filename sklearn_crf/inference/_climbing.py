@@ -3,8 +3,8 @@
 import numpy as np
 
 from sklearn_crf._threads import checkpoint
-from sklearn_crf.inference._row_models import RowModels
 from sklearn_crf.inference._local_updates import local_arguments, visits
+from sklearn_crf.inference._row_models import RowModels
 from sklearn_crf.inference._search_problem import search_problem
 from sklearn_crf.kernels.local.icm import icm_update
 from sklearn_crf.kernels.local.neighborhood_search import SearchWorkspace, annealing_sweep
