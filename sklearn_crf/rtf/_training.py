@@ -226,7 +226,7 @@ def _sampled_inputs(risk, number, rng):
 _STEP = 0.05
 
 # Fewest random signs in the estimate of the mean curvature of a type.
-_SIGNS = 256
+_SIGNS = 64
 
 
 class Shrinkage:
