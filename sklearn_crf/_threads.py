@@ -88,19 +88,19 @@ class _Helpers:
             self._clock += clock
             if self._clock < _LOOKED_AT * (self.n_wanted + 1):
                 return
-            is_busy = self._processor >= _LEAST_SHARE * self._clock
+            share = self._processor / self._clock
             self._processor = self._clock = 0.0
-            if is_busy:
+            if share >= _GOOD_SHARE:
                 self._pause, self._return = _FIRST_PAUSE, 0.0
-            elif self.n_wanted:
+            elif share < _LEAST_SHARE and self.n_wanted:
                 self.n_wanted -= 1
                 self._return = perf_counter() + self._pause
                 self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
 
 # Seconds by the clock after which threads are judged, the least share of them in which they work, and the seconds for
-# which one stays away: twice as many each time that it has come back in vain.
-_LOOKED_AT, _LEAST_SHARE, _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.75, 0.1, 2.0
+# which one stays away: twice as many each time, until threads work for a good share.
+_LOOKED_AT, _LEAST_SHARE, _GOOD_SHARE, _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.75, 0.8, 0.1, 2.0
 
 
 def _helpers_for(function, n_helpers):

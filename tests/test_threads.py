@@ -366,6 +366,14 @@ def test_helpers_come_back_later_each_time_that_it_was_in_vain(clock):
             clock.spend(1 / 128)
         pauses.append(round(clock.passed - left, 1))
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+    # What is just enough to stay does not tell that the next time will be better.
+    helpers.add(0.047, 0.06)
+    assert helpers.wanted() == 1
+    helpers.add(0.03, 0.06)
+    clock.spend(1.9)
+    assert not helpers.wanted()
+    clock.spend(0.2)
+    assert helpers.wanted() == 1
     helpers.add(0.06, 0.06)
     assert helpers.wanted() == 1
     helpers.add(0.03, 0.06)
