@@ -4,6 +4,7 @@
     python benchmarks/peers.py --tasks "tagging from dicts" --sizes 500
     python benchmarks/peers.py --check benchmarks/peers.json       # fails where a ratio fell by a quarter
     python benchmarks/peers.py --json benchmarks/peers.json --threads-only   # that column again, on an idle machine
+    python benchmarks/peers.py --picture docs/_static/peers.png    # draws what benchmarks/peers.json records
 
 Every side runs in processes of its own, in turn with the other; a time is the least of ``--rounds``. Ratios are times
 of the peer over ours by the processor, which compare where other programs run too: above one we are faster. "2 threads"
@@ -17,6 +18,7 @@ import argparse
 import importlib.util
 import json
 import os
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -122,6 +124,13 @@ def show(row):
     )
 
 
+def draw(path):
+    """The picture of the site, for README."""
+    path = path.resolve()
+    os.chdir(Path(__file__).resolve().parents[1] / "docs" / "pictures")
+    runpy.run_path("peers.py")["figure"].savefig(path, dpi=100)
+
+
 def key(row):
     return row["task"], row["size"], row["step"], row["peer"]
 
@@ -138,6 +147,7 @@ def main():
     parser.add_argument("--sizes", nargs="+", type=int, help="instead of those of the tasks")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--json", type=Path, help="where rows are recorded")
+    parser.add_argument("--picture", type=Path, help="where to draw the record of benchmarks/peers.json, and no more")
     parser.add_argument("--threads-only", action="store_true", help="of recorded rows, take the column of two threads")
     parser.add_argument("--check", type=Path, help="a record whose ratios must not be missed by a quarter")
     parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)
@@ -145,6 +155,9 @@ def main():
     if options.worker:
         task, side, size, n_jobs = options.worker
         print(json.dumps(work(task, side, int(size), int(n_jobs))))
+        return
+    if options.picture is not None:
+        draw(options.picture)
         return
     print(f"{'task':20s}{'size':>7s} {'step':10s}{'peer':18s}{'ours':>9s}{'theirs':>9s}{'ratio':>7s}", end="")
     print(f"{'2 threads':>11s}{'memory':>8s}  quality (ours / theirs)")

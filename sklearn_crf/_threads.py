@@ -100,7 +100,7 @@ class _Helpers:
 
 # Seconds by the clock after which threads are judged, the least share of them in which they work, and the seconds for
 # which one stays away: twice as many each time, until threads work for a good share.
-_LOOKED_AT, _LEAST_SHARE, _GOOD_SHARE, _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.75, 0.8, 0.1, 2.0
+_LOOKED_AT, _LEAST_SHARE, _GOOD_SHARE, _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.75, 0.8, 0.2, 2.0
 
 
 def _helpers_for(function, n_helpers):
