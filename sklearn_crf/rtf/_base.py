@@ -406,14 +406,14 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         stopping = in_parts and n_pixels >= _LEAST_TO_HOLD_OUT
         deepest = 5
         if in_parts:
-            share, deepest = (10_000, 6) if stopping else (50_000, 4)
+            share, deepest = (20_000, 6) if stopping else (50_000, 4)
             deepest = int(np.clip(np.log2(n_pixels / share), 0, deepest))
         max_samples = (_PIXELS_OF_ROUND if in_parts else None) if solver.max_samples == "auto" else solver.max_samples
         seen = n_pixels if max_samples is None else min(n_pixels, max_samples)
         return ChosenOptions(
             stopping if solver.early_stopping == "auto" else bool(solver.early_stopping),
             deepest if self.max_depth == "auto" else self.max_depth,
-            (8 if in_parts else 50) if self.max_iter == "auto" else self.max_iter,
+            ((6 if stopping else 8) if in_parts else 50) if self.max_iter == "auto" else self.max_iter,
             max_samples,
             (_SHRINKAGE * seen if in_parts else 0.0) if solver.shrinkage == "auto" else solver.shrinkage,
         )

@@ -397,6 +397,10 @@ class TreeField(NamedTuple):
             "weights_": [part.weight @ white for part, white in zip(parameters, whitening, strict=True)],
         }
 
+    def moved(self, coef, share):
+        """The field with parameters between its own, for a share of 0, and others, for a share of 1."""
+        return self._replace(coef=coef if share == 1 else (1 - share) * self.coef + share * coef)
+
     def split(self, splits):
         """The field with some leaves split, each new leaf with the parameters of its parent."""
         grown = [tree.split(own) for tree, own in zip(self.trees, splits, strict=True)]
@@ -460,9 +464,13 @@ class Trained(NamedTuple):
     solved: bool  # every solve did reach its tolerance
 
 
-# Rounds in a row that do not lower the loss of what is held out, after which there are no more: every round is of other
-# pixels, so that one may do so by chance.
+# Rounds in a row that do not lower the loss of what is held out, after which there are no more: one may be by chance.
 _PATIENCE = 2
+
+# Least share of the last round in the mean of rounds that look at other pixels each, or at another corruption, the
+# first of them apart. What one of them finds is also about its own pixels, so that held-out losses would go up and down
+# more than trees lower them.
+_LEAST_SHARE = 0.3
 
 
 def train(objective, field, rounds, first, options, rng, n_jobs, validation=None, is_trained=False):
@@ -477,11 +485,12 @@ def train(objective, field, rounds, first, options, rng, n_jobs, validation=None
         while any(splits := find_splits(risk, field.trees, field.coef, options.max_depths, options.growth, rng)):
             field = field.split(splits)
             risk = field.regrown(risk, data, n_jobs)
-    curve, rounds_made, held_out, best = [], [], [], None
+    curve, rounds_made, held_out, best, is_new = [], [], [], None, False
     while True:
         has_parents = is_trained or bool(rounds_made) or options.growth.criterion == "residual"
         found = _optimise(risk, field, options, rng, has_parents)
-        field = field._replace(coef=found.x)
+        share = max(_LEAST_SHARE, 1 / max(1, len(rounds_made))) if is_new and not found.stopped else 1.0
+        field = field.moved(found.x, share)
         curve += list(found.loss_curve if not curve else found.loss_curve[1:])
         rounds_made.append(len(curve) - 1)
         options.report(rounds_made, found.fun, risk.potentials.n_leaves)
@@ -498,7 +507,8 @@ def train(objective, field, rounds, first, options, rng, n_jobs, validation=None
             break
         field = field.split(splits)
         former_data, data = data, rounds(first + len(rounds_made))
-        risk = field.regrown(risk, data, n_jobs) if data is former_data else field.risk(objective, data, n_jobs)
+        is_new = data is not former_data
+        risk = field.risk(objective, data, n_jobs) if is_new else field.regrown(risk, data, n_jobs)
     if best is not None and not found.stopped:
         field = best
     is_stuck = not found.success and found.nit < options.max_iter

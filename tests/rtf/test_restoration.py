@@ -12,7 +12,8 @@ from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf import RegressionTreeField, RegressionTreeFieldClassifier
 from sklearn_crf.inference import GaussianDirect
-from sklearn_crf.rtf import JPEG, FieldSolver, GaussianNoise, MissingPixels, Window, _prediction
+from sklearn_crf.rtf import JPEG, FieldSolver, GaussianNoise, MissingPixels, Splits, Window, _prediction
+from sklearn_crf.rtf._training import TreeField
 
 # Few iterations on few pixels.
 QUICK = {"max_depth": 1, "max_iter": 4, "random_state": 0}
@@ -345,3 +346,46 @@ def test_pixels_are_brought_into_the_units_of_y_some_at_a_time(monkeypatch):
     at_once = field.predict(with_noise(clean)[..., None])
     monkeypatch.setattr(_prediction, "_PIXELS_AT_ONCE", 7)
     assert_array_equal(field.predict(with_noise(clean)[..., None]), at_once)
+
+
+def test_parameters_are_means_over_rounds_of_other_pixels(monkeypatch):
+    shares, moved = [], TreeField.moved
+
+    def seen(field, coef, share):
+        shares.append(share)
+        found = moved(field, coef, share)
+        expected = coef if share == 1 else field.coef + share * (coef - field.coef)
+        assert_allclose(found.coef, expected, rtol=1e-12, atol=1e-12)
+        return found
+
+    monkeypatch.setattr(TreeField, "moved", seen)
+    options = {**QUICK, "max_depth": 5, "split": Splits(min_samples_leaf=5), "loss": "mse"}
+    clean = clean_images(3)
+    means = [1.0, 1.0, 1 / 2, 1 / 3, 0.3, 0.3]
+    solver = FieldSolver(early_stopping=False)
+    RegressionTreeField(corruption=GaussianNoise(SIGMA), solver=solver, **options).fit(clean)
+    assert shares == pytest.approx(means)
+    noisy = with_noise(clean)[..., None]
+    for max_samples, expected in ((None, [1.0] * 6), (1500, means)):
+        shares.clear()
+        solver = FieldSolver(max_samples=max_samples, early_stopping=False)
+        RegressionTreeField(solver=solver, **options).fit(noisy, clean)
+        assert shares == pytest.approx(expected)
+
+
+def test_held_out_images_let_trees_grow_on_small_rounds(monkeypatch):
+    clean = clean_images(16, (48, 48))
+    noisy = with_noise(clean)[..., None]
+    errors, leaves = {}, {}
+    for least in (0.3, 1.0):
+        monkeypatch.setattr("sklearn_crf.rtf._training._LEAST_SHARE", least)
+        errors[least], leaves[least] = [], []
+        for seed in range(2):
+            solver = FieldSolver(max_samples=6000, early_stopping=True)
+            field = RegressionTreeField(max_depth=5, solver=solver, random_state=seed).fit(noisy[:12], clean[:12])
+            errors[least].append(mean_square(field.predict(noisy[12:]), clean[12:]))
+            leaves[least].append(len(field.precisions_[1]))
+    # Without means over rounds, held-out losses rise by chance.
+    assert max(errors[0.3]) < min(errors[1.0])
+    assert min(leaves[0.3]) >= 8
+    assert max(leaves[1.0]) <= 2
