@@ -3,7 +3,9 @@
     python benchmarks/message_speed.py [--states 2 3 4] [--side 40]
 
 Prints nanoseconds of processor time per message of a sweep over a grid, on one thread, the least of several
-repetitions. The number after each is the ratio to the next multiple of eight states; the last line is the largest.
+repetitions. The number after each is the ratio to the next multiple of eight states, of which the largest follows. The
+last lines are for tables of single edges, which a sweep reads once for each message: gigabytes of them a second beside
+those of a sum over an array of their size.
 """
 
 import argparse
@@ -54,6 +56,19 @@ def nanoseconds(models, maximum, repetitions=15):
     return least
 
 
+def read_rates(side, n_states, dtype):
+    """Gigabytes a second: of tables in a sweep over a grid where each edge has its own, and of a dot product."""
+    (cost,) = nanoseconds([grid_model(side, n_states, "single", dtype)], False)
+    # Each edge's table is stored for either direction.
+    numbers = np.ones(4 * side * (side - 1) * n_states**2, dtype=dtype)
+    least = np.inf
+    for _ in range(5):
+        start = time.process_time()
+        numbers.dot(numbers)
+        least = min(least, time.process_time() - start)
+    return n_states**2 * np.dtype(dtype).itemsize / cost, numbers.nbytes / least / 1e9
+
+
 def next_eight(n_states):
     return -(-n_states // 8) * 8
 
@@ -80,6 +95,9 @@ def main():
         for n_states, row in zip(group, rows, strict=True):
             print(f"{n_states:6d}", *row, flush=True)
     print(f"largest ratio to the next multiple of eight: {worst[0]:.2f} ({worst[1]})")
+    for dtype in DTYPES:
+        own, plain = read_rates(options.side, max(options.states), dtype)
+        print(f"tables of {max(options.states)} states, {np.dtype(dtype).name}: {own:.0f} GB/s; an array: {plain:.0f}")
 
 
 if __name__ == "__main__":
