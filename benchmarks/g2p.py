@@ -105,7 +105,8 @@ def report(record, options):
 
 
 def _both(parts, name, scale, digits=1):
-    return f"{' / '.join(f'{scale * part[name]:.{digits}f}' for part in parts):>14s}"
+    # Records of earlier runs have no gaps relative to bounds.
+    return f"{' / '.join(f'{scale * part.get(name, np.nan):.{digits}f}' for part in parts):>14s}"
 
 
 def main():
